@@ -1,0 +1,29 @@
+"""Multimodal representations when modalities are missing."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from calmrl.alignment import CalibratedAlignment
+    from calmrl.latent import GaussianImputer
+
+__all__ = ["CalibratedAlignment", "GaussianImputer", "__version__"]
+
+_HOME = {"CalibratedAlignment": "calmrl.alignment", "GaussianImputer": "calmrl.latent"}
+
+
+def __getattr__(name: str) -> Any:
+    """Load the public names on first use, so that `import calmrl` costs nothing."""
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("calmrl")
+    if name in _HOME:
+        return getattr(import_module(_HOME[name]), name)
+    raise AttributeError(f"module 'calmrl' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

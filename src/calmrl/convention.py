@@ -1,0 +1,275 @@
+"""The shared convention: `z`, a dict of modality name -> (N, d_m) array, and `present`, a bool (N, k) mask.
+
+Every public function that takes representations goes through `check`, so that all checks and error texts live here.
+
+- `present[i, j]` is True iff row i has the j-th modality of the dict.
+- `present=None` means: a row that is entirely NaN is missing; a partly-NaN row is an error.
+- Values in missing rows are never used, whatever they are.
+- NumPy in, NumPy out; torch in, torch out, on the same device and in the same dtype.
+- Every row needs at least one modality.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from calmrl.errors import InputError
+
+Array = Any  # np.ndarray (memory-mapped or not) or torch.Tensor
+SCAN_BYTES = 1 << 26  # values are checked in blocks of rows of about this size
+_NAME = re.compile(r"[^\s/\\.]([^/\\.]*[^\s/\\.])?")
+
+
+@dataclass(frozen=True)
+class Views:
+    """Checked input. `arrays` is as it came (None for a modality of the model that the input does not have at all)."""
+
+    arrays: dict[str, Array]
+    present: torch.Tensor  # (N, k) bool, on the arrays' device
+    widths: tuple[int, ...]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(self.arrays)
+
+    def __len__(self) -> int:
+        return len(self.present)
+
+    def rows(self, start: int, stop: int) -> list[torch.Tensor | None]:
+        """The rows start:stop of every modality as tensors; a view where that is possible."""
+        return [None if a is None else to_tensor(a[start:stop]) for a in self.arrays.values()]
+
+    def given(self) -> Array:
+        """One of the arrays that were given: it tells kind, device and dtype of what must be returned."""
+        return next(a for a in self.arrays.values() if a is not None)
+
+
+def check(
+    z: Mapping[str, Array],
+    present: Array | None = None,
+    *,
+    names: Sequence[str] | None = None,
+    widths: Sequence[int] | None = None,
+    min_rows: int = 0,
+    values: bool = True,
+    empty_rows: bool = False,
+) -> Views:
+    """Check `z` and `present` against the convention and return them as `Views`.
+
+    `names` and `widths` are those of a fitted model: the input is put in that order, and modalities it lacks altogether
+    count as missing. `values=False` skips everything that reads the values (then `present` is required);
+    `empty_rows=True` lets rows without any modality through.
+    """
+    _check_mapping(z)
+    check_names(list(z))
+    for name, array in z.items():
+        _check_array(name, array)
+    _check_same_kind(z)
+    n = _common_length(z)
+    if n < min_rows:
+        raise InputError(f"z has {n} rows; at least {min_rows} needed")
+    if present is None:
+        if not values:
+            raise InputError("present is None; pass a bool array with one column per modality")
+        mask = torch.stack([_infer_present(name, array) for name, array in z.items()], dim=1)
+    else:
+        mask = _check_present(present, z, n)
+        if values:
+            for j, (name, array) in enumerate(z.items()):
+                _check_observed_values(name, array, mask[:, j])
+    if not empty_rows:
+        _check_no_empty_row(mask)
+    arrays = dict(z)
+    if names is not None:
+        arrays, mask = _align(arrays, mask, names, widths)
+    found = tuple(
+        array.shape[1] if array is not None else width
+        for array, width in zip(arrays.values(), widths or [0] * len(arrays), strict=True)
+    )
+    return Views(arrays, mask, found)
+
+
+def check_names(names: Sequence[Any]) -> None:
+    """Modality names are non-empty, distinct (whatever their case), and fit in a file name."""
+    if not names:
+        raise InputError("z is empty; pass at least one modality, for instance {'image': array, 'text': array}")
+    seen: dict[str, str] = {}
+    for name in names:
+        if not isinstance(name, str):
+            raise InputError(f"modality names must be strings; got {name!r} of type {type(name).__name__}")
+        if not _NAME.fullmatch(name):
+            raise InputError(
+                f"modality name {name!r} cannot be used; a name is not empty, has no space at its ends and no '/', "
+                "'\\' or '.' in it, because it also names files and modules"
+            )
+        twin = seen.setdefault(name.casefold(), name)
+        if twin != name or list(names).count(name) > 1:
+            raise InputError(f"duplicate modality name: {twin!r} and {name!r}; rename one")
+
+
+def to_tensor(array: Array) -> torch.Tensor:
+    """A tensor with the array's values: the same memory where torch can share it, else a copy."""
+    if isinstance(array, torch.Tensor):
+        return array
+    array = np.asarray(array)
+    if not array.dtype.isnative:
+        array = array.astype(array.dtype.newbyteorder("="))
+    if not array.flags.writeable or any(stride < 0 for stride in array.strides):
+        array = np.array(array)
+    return torch.from_numpy(array)
+
+
+def like_input(tensor: torch.Tensor, given: Array) -> Array:
+    """`tensor` as the kind, device and dtype of the array it belongs to."""
+    if isinstance(given, torch.Tensor):
+        return tensor.to(device=given.device, dtype=given.dtype)
+    return tensor.detach().cpu().numpy().astype(given.dtype, copy=False)
+
+
+def blocks_of_rows(n: int, row_bytes: int, limit: int = SCAN_BYTES) -> Iterator[tuple[int, int]]:
+    """(start, stop) pairs that cover n rows in blocks of at most `limit` bytes, at least one row each."""
+    step = max(1, limit // max(1, row_bytes))
+    for start in range(0, n, step):
+        yield start, min(n, start + step)
+
+
+def _check_mapping(z: Any) -> None:
+    if not isinstance(z, Mapping):
+        raise InputError(
+            f"z must be a dict of modality name -> (N, d) array; got {type(z).__name__}. "
+            "Example: {'image': image_embeddings, 'text': text_embeddings}"
+        )
+
+
+def _check_array(name: str, array: Any) -> None:
+    if not isinstance(array, (np.ndarray, torch.Tensor)):
+        raise InputError(f"z[{name!r}] must be a NumPy array or a torch tensor; got {type(array).__name__}")
+    if array.ndim != 2:
+        raise InputError(
+            f"z[{name!r}] must have two dimensions (rows, width); got shape {tuple(array.shape)}"
+            + ("; one row of width d is array[None, :]" if array.ndim == 1 else "")
+        )
+    if array.shape[1] == 0:
+        raise InputError(f"z[{name!r}] has width 0; every modality needs at least one column")
+    if isinstance(array, torch.Tensor):
+        good = array.dtype.is_floating_point and array.dtype.itemsize >= 2
+    else:
+        good = array.dtype.kind == "f" and array.dtype.itemsize in (2, 4, 8)
+    if not good:
+        raise InputError(
+            f"z[{name!r}] has dtype {array.dtype}; representations must be floating point "
+            f"(float16, float32 or float64): convert it, for instance to float32"
+        )
+
+
+def _check_same_kind(z: Mapping[str, Array]) -> None:
+    kinds = {name: "torch" if isinstance(a, torch.Tensor) else "NumPy" for name, a in z.items()}
+    if len(set(kinds.values())) > 1:
+        said = ", ".join(f"{name}: {kind}" for name, kind in kinds.items())
+        raise InputError(f"z mixes NumPy arrays and torch tensors ({said}); pass one kind")
+    devices = {name: str(a.device) for name, a in z.items() if isinstance(a, torch.Tensor)}
+    if len(set(devices.values())) > 1:
+        said = ", ".join(f"{name}: {device}" for name, device in devices.items())
+        raise InputError(f"z is spread over several devices ({said}); move all modalities to one")
+
+
+def _common_length(z: Mapping[str, Array]) -> int:
+    lengths = {name: array.shape[0] for name, array in z.items()}
+    if len(set(lengths.values())) > 1:
+        said = ", ".join(f"{name}: {length}" for name, length in lengths.items())
+        raise InputError(
+            f"modalities differ in their number of rows ({said}); row i must be the same item everywhere. "
+            "Give items that lack a modality a NaN row"
+        )
+    return next(iter(lengths.values()))
+
+
+def _check_present(present: Any, z: Mapping[str, Array], n: int) -> torch.Tensor:
+    if not isinstance(present, (np.ndarray, torch.Tensor)):
+        raise InputError(f"present must be a bool array of shape ({n}, {len(z)}); got {type(present).__name__}")
+    if present.dtype not in (torch.bool, np.dtype(bool)):
+        raise InputError(f"present must be boolean; got dtype {present.dtype}. Convert it, for instance present != 0")
+    listed = f"{len(z)} modalit{'y' if len(z) == 1 else 'ies'} ({', '.join(z)})"
+    if present.ndim != 2:
+        raise InputError(
+            f"present has shape {tuple(present.shape)} but z has {n} rows and {listed}; pass ({n}, {len(z)})"
+        )
+    if present.shape[1] != len(z):
+        raise InputError(
+            f"present has {present.shape[1]} columns but z has {listed}; pass one column per modality, in that order"
+        )
+    if present.shape[0] != n:
+        raise InputError(f"present has {present.shape[0]} rows but z has {n}; pass one row per item")
+    first = next(iter(z.values()))
+    return to_tensor(present).to(first.device if isinstance(first, torch.Tensor) else "cpu")
+
+
+def _finite_rows(array: Array) -> Iterator[tuple[int, torch.Tensor, torch.Tensor]]:
+    """(start, block, which rows of it are finite throughout), in blocks of bounded size."""
+    for start, stop in blocks_of_rows(len(array), array.shape[1] * array.dtype.itemsize):
+        block = to_tensor(array[start:stop])
+        yield start, block, torch.isfinite(block.detach()).all(dim=1)
+
+
+def _infer_present(name: str, array: Array) -> torch.Tensor:
+    parts = [torch.ones(0, dtype=torch.bool, device=getattr(array, "device", "cpu"))]
+    for start, block, finite in _finite_rows(array):
+        odd = block[~finite]
+        whole = torch.isnan(odd).all(dim=1)
+        if not bool(whole.all()):
+            row = start + int(torch.nonzero(~finite)[torch.nonzero(~whole)[0, 0], 0])
+            if bool(torch.isinf(odd[~whole][0]).any()):
+                raise InputError(
+                    f"z[{name!r}] has an infinite value in row {row}; repair the value, or set the whole row to NaN to "
+                    "mark the modality as missing"
+                )
+            raise InputError(
+                f"z[{name!r}] is partly NaN in row {row}; a missing modality is NaN in the whole row. Fill or drop the "
+                "single values, or pass present= to say which rows count"
+            )
+        parts.append(finite)
+    return torch.cat(parts)
+
+
+def _check_observed_values(name: str, array: Array, column: torch.Tensor) -> None:
+    for start, block, finite in _finite_rows(array):
+        bad = ~finite & column[start : start + len(block)]
+        if bool(bad.any()):
+            row = int(torch.nonzero(bad)[0, 0])
+            what = "NaN" if bool(torch.isnan(block[row]).any()) else "an infinite value"
+            raise InputError(
+                f"z[{name!r}] has {what} in row {start + row}, which present marks as observed; repair the value "
+                "or set present to False there"
+            )
+
+
+def _check_no_empty_row(mask: torch.Tensor) -> None:
+    empty = torch.nonzero(~mask.any(dim=1))[:, 0]
+    if len(empty):
+        shown = ", ".join(str(int(i)) for i in empty[:5]) + (", ..." if len(empty) > 5 else "")
+        raise InputError(
+            f"{len(empty)} of {len(mask)} rows have no modality at all (rows {shown}); every row needs at least one: "
+            "leave these rows out"
+        )
+
+
+def _align(
+    arrays: dict[str, Array], mask: torch.Tensor, names: Sequence[str], widths: Sequence[int] | None
+) -> tuple[dict[str, Array], torch.Tensor]:
+    """Put the input in the model's order of modalities; those it lacks count as missing everywhere."""
+    unknown = [name for name in arrays if name not in names]
+    if unknown:
+        raise InputError(f"z has modality {unknown[0]!r}, which the model does not know; it has {', '.join(names)}")
+    for name, width in zip(names, widths or [], strict=False):
+        if name in arrays and arrays[name].shape[1] != width:
+            raise InputError(f"z[{name!r}] has width {arrays[name].shape[1]} but the model was fitted with {width}")
+    column = {name: mask[:, j] for j, name in enumerate(arrays)}
+    nowhere = torch.zeros(len(mask), dtype=torch.bool, device=mask.device)
+    ordered = {name: arrays.get(name) for name in names}
+    return ordered, torch.stack([column.get(name, nowhere) for name in names], dim=1)
