@@ -6,6 +6,7 @@ from torch import nn
 
 from calmrl.losses.contrastive import ContrastiveLoss
 from calmrl.losses.gram import GramLoss
+from calmrl.losses.matching import InstanceMatching
 from calmrl.losses.pmrl import PMRLLoss
 from calmrl.losses.triangle import TriangleLoss
 
@@ -16,4 +17,4 @@ LOSSES: dict[str, type[nn.Module]] = {
     "triangle": TriangleLoss,
 }
 
-__all__ = ["LOSSES", "ContrastiveLoss", "GramLoss", "PMRLLoss", "TriangleLoss"]
+__all__ = ["LOSSES", "ContrastiveLoss", "GramLoss", "InstanceMatching", "PMRLLoss", "TriangleLoss"]

@@ -19,6 +19,7 @@ class Batch:
     names: tuple[str, ...]
     z: torch.Tensor  # (N, k, d), float32 or float64, zero where missing
     present: torch.Tensor  # (N, k) bool
+    own: slice  # the rows of this process
 
     def index(self, name: str) -> int:
         """The column of a modality that the user named."""
@@ -28,6 +29,12 @@ class Batch:
                 "anchor=None to let every modality take its turn"
             )
         return self.names.index(name)
+
+    def split(self, anchor: int) -> tuple[torch.Tensor, list[torch.Tensor], torch.Tensor]:
+        """The anchor's vectors, those of each other modality, and which of the others are there (N, k - 1)."""
+        vectors = list(self.z.unbind(1))
+        has = torch.cat([self.present[:, :anchor], self.present[:, anchor + 1 :]], dim=1)
+        return vectors.pop(anchor), vectors, has
 
 
 def full_precision(tensor: torch.Tensor) -> torch.autocast:
@@ -56,16 +63,17 @@ def joined(z: Mapping[str, torch.Tensor], present: torch.Tensor | None) -> Batch
     stacked = torch.stack([tensor.to(torch.float64 if double else torch.float32) for tensor in z.values()], dim=1)
     stacked = torch.where(views.present[:, :, None], stacked, 0.0)  # (N, k, d)
     names, mask = views.names, views.present
+    own = slice(0, len(mask))
     if world()[0] > 1:
-        names, stacked, mask = _gather(names, stacked, mask)
+        names, stacked, mask, own = _gather(names, stacked, mask)
     if len(names) < 2:
         raise InputError(f"a loss needs at least two modalities; z has only {names[0]!r}")
-    return Batch(names, stacked, mask)
+    return Batch(names, stacked, mask, own)
 
 
 def _gather(
     names: tuple[str, ...], z: torch.Tensor, present: torch.Tensor
-) -> tuple[tuple[str, ...], torch.Tensor, torch.Tensor]:
+) -> tuple[tuple[str, ...], torch.Tensor, torch.Tensor, slice]:
     """Agree on names and sizes in one small message, then exchange rows of one fixed shape."""
     digest = zlib.crc32("/".join(names).encode())
     headers = gather_headers([len(z), z.shape[2], z.element_size(), digest], z.device)
@@ -84,4 +92,6 @@ def _gather(
         nowhere = torch.zeros_like(present[:, 0])
         present = torch.stack([nowhere if j is None else present[:, j] for j in column], dim=1)
         names = union
-    return names, gather_rows(z, counts), gather_rows(present.to(torch.uint8), counts).bool()
+    start = sum(counts[: world()[1]])
+    every_present = gather_rows(present.to(torch.uint8), counts).bool()
+    return names, gather_rows(z, counts), every_present, slice(start, start + len(z))

@@ -14,14 +14,14 @@ from calmrl.losses.temperature import Temperature
 
 
 class ContrastiveLoss(nn.Module):
-    r"""Symmetric cross-entropy over cosine similarities, for one anchor modality against each other one or for all pairs.
+    r"""Symmetric cross-entropy over cosine similarities of one anchor modality with each other one, or of all pairs.
 
     For a pair of modalities (a, b), over the rows i that have both:
 
         L_ab = mean_i ( -log softmax_j(a_i . b_j / t)_i - log softmax_j(b_i . a_j / t)_i ) / 2
 
-    where j runs over all rows that have the other modality, whether or not they have this one. The loss is the mean over
-    all (pair, row) terms, so a pair that few rows have counts for few rows.
+    where j runs over all rows that have the other modality, whether or not they have this one. The loss is the mean
+    over all (pair, row) terms, so a pair that few rows have counts for few rows.
 
     ================== ==============================================================================================
     input              meaning
@@ -73,7 +73,9 @@ class ContrastiveLoss(nn.Module):
             else:
                 anchor = batch.index(self.anchor)
                 pairs = [(anchor, other) for other in columns if other != anchor]
-            totals, counts = zip(*(self._pair(batch.z, batch.present, a, b, temperature) for a, b in pairs), strict=True)
+            totals, counts = zip(
+                *(self._pair(batch.z, batch.present, a, b, temperature) for a, b in pairs), strict=True
+            )
             terms = torch.stack(counts).sum()
             self.last = {"temperature": temperature.detach(), "terms": terms}
             return torch.stack(totals).sum() / terms.clamp(min=1)

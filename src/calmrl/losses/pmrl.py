@@ -31,15 +31,15 @@ class PMRLLoss(nn.Module):
     The first term runs over rows with two or more modalities and over as many singular values as the row has
     modalities; the second over all rows with any. Missing modalities enter neither, in value or in gradient.
 
-    When to use which: PMRL fine-tunes encoders that are already roughly aligned. At `temperature=0.05` the first term is
-    flat for two modalities from a cosine of about 0.3 on: from scratch take 0.5, chosen on validation data, or
+    When to use which: PMRL fine-tunes encoders that are already roughly aligned. At `temperature=0.05` the first term
+    is flat for two modalities from a cosine of about 0.3 on: from scratch take 0.5, chosen on validation data, or
     `ContrastiveLoss`. `last["saturation"]` says how flat the term is.
 
-    Singular values cannot tell z from -z, so with two modalities of negative cosine the published objective pushes them
-    further *apart*. With `sign_guard=True` rows of exactly two modalities put the direction in which they agree in the
-    first place instead of the larger one (sigma = sqrt(1 + cos), sqrt(1 - cos) for unit vectors), which is the same for a
-    positive cosine. `sign_guard=False` is the published form. `log=False` is the form printed in the CalMRL paper: minus
-    the softmax itself.
+    Singular values cannot tell z from -z, so with two modalities of negative cosine the published objective pushes
+    them further *apart*. With `sign_guard=True` rows of exactly two modalities put the direction in which they agree
+    in the first place instead of the larger one (sigma = sqrt(1 + cos), sqrt(1 - cos) for unit vectors), which is the
+    same for a positive cosine. `sign_guard=False` is the published form. `log=False` is the form printed in the CalMRL
+    paper: minus the softmax itself.
 
     After each call `last` holds detached scalars: "align" and "instance" (the two terms), "saturation" (mean softmax
     weight of the leading singular value; at 1 the first term has no gradient left), "sign_conflict" (share of rows with

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch.nn.functional import one_hot
 from torch.utils.checkpoint import checkpoint
 
 SCORES_AT_ONCE = 1 << 22  # entries of the score matrix held at once, unless the caller says how many rows
@@ -41,18 +40,21 @@ def symmetric_terms(
     candidates: torch.Tensor,
     *,
     kinds: torch.Tensor | None = None,
+    n_kinds: int = 1,
     smoothing: float = 0.0,
     chunk_size: int | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """(sum over rows, number of rows) of the cross-entropy in both directions, halved.
 
     Row i is a term iff it is in `queries` (its row of scores exists) and in `candidates` (its column exists). Forward,
-    its right column competes with all candidates, of the same kind if `kinds` (N,) is given; backward, its right row
-    competes with all queries. Label smoothing spreads its share evenly over those that compete.
+    its right column competes with all candidates, of the same kind if `kinds` (N, in range(n_kinds)) is given;
+    backward, its right row competes with all queries. Label smoothing spreads its share evenly over those that
+    compete.
     """
 
     kinds = torch.zeros_like(queries, dtype=torch.long) if kinds is None else kinds
-    of_kind = one_hot(kinds) * candidates[:, None]  # (N, number of kinds)
+    is_kind = kinds[:, None] == torch.arange(n_kinds, device=kinds.device)  # (N, n_kinds)
+    of_kind = is_kind & candidates[:, None]
 
     def part(start: int, stop: int) -> tuple[torch.Tensor, ...]:
         s = block(start, stop)  # (c, N)
@@ -78,8 +80,8 @@ def masked_mean(values: torch.Tensor, valid: torch.Tensor) -> torch.Tensor:
 class _Reduce(torch.autograd.Function):
     """All that the cross-entropy needs of a block of scores, with one gradient of the block's size instead of five.
 
-    log-sum-exp of its rows and columns, its part of the diagonal, and (for label smoothing) the sums of its rows by kind
-    of column and of its columns.
+    log-sum-exp of its rows and columns, its part of the diagonal, and (for label smoothing) the sums of its rows by
+    kind of column and of its columns.
     """
 
     @staticmethod

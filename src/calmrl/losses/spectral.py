@@ -7,8 +7,8 @@ factorisation. The derivative is written out by hand because that of `svd` and `
     S_jj  = g_sigma_j / sigma_j - [j = 1] a_1 / sigma_1^3,
     S_1j  = S_j1 = a_j / (sigma_1 (sigma_1^2 - sigma_j^2)),      a = V^T Z g_u,
 
-with two changes that only act where the derivative does not exist: 1 / gap becomes gap / (gap^2 + delta^2), and 1 / sigma
-becomes 0 for singular values that are zero up to rounding.
+with two changes that only act where the derivative does not exist: 1 / gap becomes gap / (gap^2 + delta^2), and 1 /
+sigma becomes 0 for singular values that are zero up to rounding.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Spectrum(NamedTuple):
 
 
 def spectrum(z: torch.Tensor, agree: torch.Tensor | None = None) -> Spectrum:
-    """Singular values, right vectors and leading left vector of every `z[i]` (k x d); rows of missing modalities are zero.
+    """Singular values, right vectors and leading left vector of every `z[i]` (k x d); missing modalities are zero rows.
 
     The sign of the leading pair is fixed toward the modalities: u . sum_m z^m >= 0, which is sum_m v_m >= 0.
 

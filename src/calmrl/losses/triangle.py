@@ -17,7 +17,8 @@ from calmrl.losses.volume import root
 class TriangleLoss(nn.Module):
     r"""Symmetric cross-entropy over -area / temperature.
 
-    The score of anchor t_i with row j is the area of the triangle whose corners are t_i and two other modalities x_j, y_j,
+    The score of anchor t_i with row j is the area of the triangle whose corners are t_i and two other modalities x_j,
+    y_j,
 
         area_ij = sqrt(|t_i - x_j|^2 |t_i - y_j|^2 - ((t_i - x_j) . (t_i - y_j))^2) / 2,
 
@@ -30,10 +31,10 @@ class TriangleLoss(nn.Module):
     present            (N, k) bool; None: rows that are NaN throughout are missing
     ================== ==============================================================================================
 
-    A row j with only one other modality is scored by the cosine instead (as in the CalMRL paper's appendix), a row with
-    three or more by the mean area over the pairs of them. Areas and cosines are not comparable, so for anchor i only rows
-    of the same kind compete; for the other modalities of row j all anchors compete. Rows without the anchor, or with
-    nothing but the anchor, add no term of their own.
+    A row j with only one other modality is scored by the cosine instead (as in the CalMRL paper's appendix), a row
+    with three or more by the mean area over the pairs of them. Areas and cosines are not comparable, so for anchor i
+    only rows of the same kind compete; for the other modalities of row j all anchors compete. Rows without the anchor,
+    or with nothing but the anchor, add no term of their own.
 
     When to use which: for exactly three modalities. Unlike a volume, an area sees the sign of the vectors.
     `anchor="text"` is the published form, `anchor=None` lets every modality take its turn.
@@ -77,35 +78,34 @@ class TriangleLoss(nn.Module):
             return torch.stack(totals).sum() / terms.clamp(min=1)
 
     def _terms(self, batch: Batch, anchor: int, temperature: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        others = [column for column in range(len(batch.names)) if column != anchor]
-        t, o, has = batch.z[:, anchor], batch.z[:, others], batch.present[:, others]
+        t, others, has = batch.split(anchor)  # (N, d), p times (N, d), (N, p)
         square = (t * t).sum(1)
-        products = o @ o.mT  # (N, p, p)
-        flat = o.transpose(0, 1).flatten(0, 1)  # (p N, d)
+        norms = [(x * x).sum(1) for x in others]
+        flat = torch.cat(others)  # (p N, d)
         pairs = list(combinations(range(len(others)), 2))
-        both = [has[:, x] & has[:, y] for x, y in pairs]
+        products = [(others[x] * others[y]).sum(1) for x, y in pairs]
         number = has.sum(1)
         of_pairs = (number * (number - 1) // 2).clamp(min=1)
+        # How much each pair's area, or the only cosine, counts in the score of row j. All scores are finite.
+        shares = [(has[:, x] & has[:, y]) / (of_pairs * temperature) for x, y in pairs]
+        alone = (number == 1) / temperature
 
         def scores(start: int, stop: int) -> torch.Tensor:
             inner = (t[start:stop] @ flat.T).unflatten(1, (len(others), -1))  # (c, p, N)
-            cosine = inner.sum(1)  # the one other modality's, where there is only one
-            if not pairs:
-                return cosine / temperature
-            far = [square[start:stop, None] - 2 * inner[:, x] + products[:, x, x] for x in range(len(others))]
-            total = torch.zeros_like(cosine)
-            for (x, y), there in zip(pairs, both, strict=True):
-                cross = square[start:stop, None] - inner[:, x] - inner[:, y] + products[:, x, y]
-                area = far[x] * far[y] - cross**2
-                area = root(area) / 2 if self.root else area / 2
-                total = total + torch.where(there, area, 0.0)
-            return torch.where(number == 1, cosine, -total / of_pairs) / temperature
+            far = [square[start:stop, None] + norms[x] - 2 * inner[:, x] for x in range(len(others))]
+            total = inner.sum(1) * alone  # the cosine, where there is only one
+            for (x, y), product, share in zip(pairs, products, shares, strict=True):
+                cross = square[start:stop, None] + product - inner[:, x] - inner[:, y]
+                area = far[x] * far[y] - cross * cross
+                total = torch.addcmul(total, root(area) if self.root else area, share, value=-0.5)
+            return total
 
         return symmetric_terms(
             scores,
             batch.present[:, anchor],
             number >= 1,
             kinds=number.clamp(max=2),
+            n_kinds=3,
             smoothing=self.label_smoothing,
             chunk_size=self.chunk_size,
         )

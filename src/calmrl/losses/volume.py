@@ -71,10 +71,9 @@ class _QuadraticForms(torch.autograd.Function):
         inner, weights = ctx.saved_tensors
         p = inner.shape[1]
         scaled = inner * (2 * gradient[:, None])  # (c, p, N)
-        to_inner = torch.empty_like(inner)
+        to_inner = torch.zeros_like(inner)
         for a in range(p):
-            to_inner[:, a] = scaled[:, 0] * weights[:, a, 0]
-            for b in range(1, p):
+            for b in range(p):
                 to_inner[:, a].addcmul_(scaled[:, b], weights[:, a, b])
         rows = [[(scaled[:, a] * inner[:, b]).sum(0) for b in range(a + 1)] for a in range(p)]
         full = [[rows[max(a, b)][min(a, b)] for b in range(p)] for a in range(p)]
