@@ -57,7 +57,7 @@ WRONG = {
     "present: one dimension": (({"a": A, "b": B}, HERE[:, 0]), r"shape \(4,\) but z has 4 rows and 2.*pass \(4, 2\)"),
     "present: columns": (
         ({"image": A, "text": B, "audio": B}, HERE),
-        r"present has 2 columns but z has 3 modalities \(image, text, audio\); pass one column per modality, in that order",
+        r"present has 2 columns but z has 3 modalities \(image, text, audio\); pass one column per modality, in that",
     ),
     "present: rows": (({"a": A, "b": B}, HERE[:3]), "present has 3 rows but z has 4; pass one row per item"),
     "name: empty": (({"": A}, None), "modality name '' cannot be used"),

@@ -66,7 +66,10 @@ def write_table(path: str | Path, ids: Sequence[Any], vectors: Array, present: A
 
 
 def search_table(path: str | Path, queries: Array, k: int = 10, having: Sequence[str] | None = None) -> list[list[Hit]]:
-    """The k nearest rows for each query (Q, d), nearest first; `having` keeps rows that really have these modalities."""
+    """The k nearest rows for each query (Q, d), nearest first.
+
+    `having` keeps only rows that really have these modalities.
+    """
     lancedb = need("lancedb", "search", "Searching a table")
     if not Path(path).is_dir():
         raise InputError(f"no search table at {path}; make one with calmrl.search.write_table")

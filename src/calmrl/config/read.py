@@ -94,8 +94,9 @@ def _value(node: yaml.Node, path: KeyPath, source: Source) -> Any:
     if isinstance(node, yaml.SequenceNode):
         items = []
         for i, item in enumerate(node.value):
-            source.where[(*path, i)] = _line(item)
-            items.append(_value(item, (*path, i), source))
+            at = (*path, i)
+            source.where[at] = _line(item)
+            items.append(_value(item, at, source))
         return items
     return _scalars(node)
 
