@@ -82,13 +82,13 @@ def test_mistakes_in_overrides_and_in_the_file_are_shown_together(write):
             "kind: impute\nimputer: {method: gaussian, latent_dim: atuo}",
             "line 2, imputer.latent_dim: should be a valid integer or 'auto'; got 'atuo'; did you mean \"auto\"?",
         ),
-        ("kind: demo\nseeds: [0, a]\nimputers: {m: {method: mean}}\ndataset: digits", "line 2, seeds.1: should be"),
+        ("kind: demo\nseeds: [0, a]\nimputers: {m: {method: mean}}\ndatasets: [digits]", "line 2, seeds.1: should be"),
         (
-            "kind: demo\nseeds: [0]\nimputers:\n  knn:\n    method: knn\n    neighbours: 3\ndataset: digits",
+            "kind: demo\nseeds: [0]\nimputers:\n  knn:\n    method: knn\n    neighbours: 3\ndatasets: [digits]",
             'line 6, imputers.knn.neighbours: unknown key for method knn; did you mean "imputers.knn.n_neighbors"?',
         ),
         (
-            "kind: demo\nseeds: [0]\nimputers: {m: {method: mean}}\ndataset: digit",
+            "kind: demo\nseeds: [0]\nimputers: {m: {method: mean}}\ndatasets: [digit]",
             'line 4, dataset: unknown dataset "digit"; did you mean "digits"?',
         ),
     ],

@@ -26,6 +26,7 @@ LAYERS = (
     {"alignment"},
     {"complete", "search"},
     {"config"},
+    {"build"},
     {"demo"},
     {"cli"},
     {"__main__"},
