@@ -45,7 +45,7 @@ picture: $(STAMPS)-demo
 	$(BIN)/python docs/make_picture.py
 
 docs: $(STAMPS)-docs
-	$(BIN)/mkdocs build --strict
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 clean:
 	rm -rf $(VENV) site demo-out bench-out
