@@ -1,4 +1,7 @@
-"""Features in a single file: `.npz`, `.safetensors`, and Parquet with list columns. They are read into memory."""
+"""Features in a single file: `.npz`, `.safetensors`, and Parquet with list columns. They are read into memory.
+
+Where a modality is itself called "text", the captions are the column "captions".
+"""
 
 from __future__ import annotations
 
@@ -81,11 +84,12 @@ def _from_arrays(
         )
     columns = {key: value for key, value in rest.items() if key not in odd}
     ids = columns.pop("ids", columns.pop("id", None))
-    known = {key: columns.pop(key, None) for key in ("split", "labels", "text")}
+    known = {key: columns.pop(key, None) for key in ("split", "labels")}
+    text = columns.pop("text" if "text" in columns else "captions", None)
     return FeatureSet(
         {names[j]: arrays[names[j]] for j in chosen},
         masks["present"][:, chosen] if "present" in masks else None,
-        meta_table(n, ids=ids, **known, columns=columns),
+        meta_table(n, ids=ids, **known, text=text, columns=columns),
         imputed=masks["imputed"][:, chosen] if "imputed" in masks else None,
         name=path.stem,
         source=str(path),
@@ -101,7 +105,10 @@ def _read_parquet(path: Path, modalities: Sequence[str] | None) -> FeatureSet:
     columns = pick(names, modalities, path)
     z = {names[j]: _vectors(path, names[j], table[names[j]].combine_chunks()) for j in columns}
     present = np.stack([table[name].is_valid().to_numpy() for name in z], axis=1)
-    return FeatureSet(z, present, table.drop_columns(names), name=path.stem, source=str(path))
+    table = table.drop_columns(names)
+    if "captions" in table.column_names and "text" not in table.column_names:
+        table = table.rename_columns({"captions": "text"})
+    return FeatureSet(z, present, table, name=path.stem, source=str(path))
 
 
 def _is_vector(kind: pa.DataType) -> bool:
