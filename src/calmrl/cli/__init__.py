@@ -13,11 +13,11 @@ from typing import Annotated
 
 import typer
 
-from calmrl.cli import check, cp, doctor, ls
+from calmrl.cli import check, cp, doctor, extract, ls
 from calmrl.cli.say import error, note
 from calmrl.errors import InputError, MissingExtraError
 
-COMMANDS = (ls, cp, check, doctor)
+COMMANDS = (extract, ls, cp, check, doctor)
 
 app = typer.Typer(
     name="calmrl",

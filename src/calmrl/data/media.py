@@ -65,18 +65,15 @@ def read_audio(path: str | Path, rate: int = RATE) -> np.ndarray:
     with _open(path, "audio") as (container, stream):
         resampler = av.AudioResampler(format="fltp", layout="mono", rate=rate)
         parts: list[np.ndarray] = []
-        begins: float | None = None
         packets = 0
         for packet in container.demux(stream):
             packets += packet.size > 0
             for frame in packet.decode():
-                if begins is None:
-                    begins = 0.0 if frame.time is None else frame.time - _start(container)
                 parts += [piece.to_ndarray()[0] for piece in resampler.resample(frame)]
         _check_complete(container, stream, packets, str(path))
-        if begins is None:
-            raise Unreadable("no sound in the audio track", str(path))
-        parts += [piece.to_ndarray()[0] for piece in resampler.resample(None)]
+        if parts:
+            parts += [piece.to_ndarray()[0] for piece in resampler.resample(None)]
+        begins = float((stream.start_time or 0) * stream.time_base) - _start(container)
     samples = np.concatenate([np.zeros(0, np.float32), *parts])
     if not len(samples):
         raise Unreadable("no sound in the audio track", str(path))

@@ -21,6 +21,8 @@ def check_file(path: str) -> None:
     """Raise Unreadable unless `path` is a file with something in it."""
     import os
 
+    if "\0" in path:
+        raise Unreadable("bad path", repr(path))
     if os.path.isdir(path):
         raise Unreadable("directory instead of a file", path)
     if not os.path.exists(path):

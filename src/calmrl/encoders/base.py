@@ -26,8 +26,8 @@ class Encoder:
     text      a text                                 the text                 str
     audio     mono sound at `rate`                   samples (T,) float32     what prepare returns
 
-    `prepare` runs in worker processes, so it must pickle. `encode` returns (items, width) float32; the vector of an item
-    does not depend on the other items.
+    `prepare` runs in worker processes, so it must pickle. `encode` returns (items, width) float32; the vector of an
+    item does not depend on the other items.
     """
 
     kind: str

@@ -1,4 +1,4 @@
-"""Any vision, text or audio model of `transformers`, by local path or name: "hf:PATH", "hf:PATH#image", "hf:PATH#text+cls".
+"""Any vision, text or audio model of `transformers`, by local path or name: "hf:PATH" or, say, "hf:PATH#text+cls".
 
 The part after # is needed where a model has two sides (CLIP, SigLIP, CLAP), or to choose the pooling. Without it:
 - models with a joint space give their projected features;
@@ -32,7 +32,7 @@ def load_hf(name: str, kind: str | None = None, pooling: str | None = None, devi
         config = transformers.AutoConfig.from_pretrained(name)
         notes = _preprocessor(transformers, name)
         kind = kind or _kind(config, notes, name)
-        model = transformers.AutoModel.from_pretrained(name, dtype=torch.float32).eval().to(device)
+        model = _quietly(transformers, name).eval().to(device)
     except (OSError, ValueError) as error:
         if isinstance(error, InputError):
             raise
@@ -45,12 +45,12 @@ def load_hf(name: str, kind: str | None = None, pooling: str | None = None, devi
         encode = partial(each, forward, batched=batched)
         return Encoder("image", encode([probe]).shape[1], transform, encode)
     if kind == "text":
-        encode = _text_encoder(transformers, model, name, pooling, device, batched)
-        return Encoder("text", encode(["a"]).shape[1], same, encode)
+        read = _text_encoder(transformers, model, name, pooling, device, batched)
+        return Encoder("text", read(["a"]).shape[1], same, read)
     extractor = transformers.AutoFeatureExtractor.from_pretrained(name)
-    encode = partial(_audio, model, extractor, pooling, device)
+    hear = partial(_audio, model, extractor, pooling, device)
     rate = int(extractor.sampling_rate)
-    return Encoder("audio", encode([np.zeros(rate, np.float32)]).shape[1], same, encode, rate)
+    return Encoder("audio", hear([np.zeros(rate, np.float32)]).shape[1], same, hear, rate)
 
 
 def parse(reference: str) -> tuple[str, str | None, str | None]:
@@ -88,6 +88,18 @@ def image_transform(notes: dict[str, Any], config: Any) -> ImageTransform:
         mean=tuple(notes.get("image_mean") or IMAGENET_MEAN) if notes.get("do_normalize", True) else (0.0,) * 3,
         std=tuple(notes.get("image_std") or IMAGENET_STD) if notes.get("do_normalize", True) else (1.0,) * 3,
     )
+
+
+def _quietly(transformers: ModuleType, name: str) -> Any:
+    """The model, loaded without a progress bar."""
+    bars = transformers.utils.logging
+    shown = bars.is_progress_bar_enabled()
+    bars.disable_progress_bar()
+    try:
+        return transformers.AutoModel.from_pretrained(name, dtype=torch.float32)
+    finally:
+        if shown:
+            bars.enable_progress_bar()
 
 
 def _preprocessor(transformers: ModuleType, name: str) -> dict[str, Any]:

@@ -30,6 +30,6 @@ def check_hash(name: str, content: bytes, expected: str, install: str) -> None:
     found = hashlib.sha256(content).hexdigest()
     if found != expected:
         raise InputError(
-            f"{name} has sha256 {found[:16]}..., expected {expected[:16]}...: it is not the file that was checked, so its "
-            f"features would not be comparable; install it again: {install}"
+            f"{name} has sha256 {found[:16]}..., expected {expected[:16]}...: it is not the file that was checked, so "
+            f"its features would not be comparable; install it again: {install}"
         )
