@@ -173,7 +173,7 @@ def test_any_order_and_any_interruption_give_the_same_bytes(
 
 SLOW = """
 import sys, time
-sys.path.insert(0, "tests")
+sys.path[:0] = sys.argv[3:]
 from test_features import FeatureWriter, WIDTHS, example
 z, present = example(200)
 with FeatureWriter(sys.argv[1], WIDTHS, range(200)) as writer:
@@ -189,15 +189,16 @@ def test_killed_process_continues(tmp_path: Path) -> None:
     z, present = example(200)
     write_features(tmp_path / "once", z, present)
     target = tmp_path / "killed"
-    env = os.environ | {"PYTHONPATH": "src"}
+    here = Path(__file__).parent
     run = [sys.executable, "-c", SLOW, str(target)]
-    with subprocess.Popen([*run, "0.05"], stdout=subprocess.PIPE, env=env, text=True) as process:
+    paths = [str(here), str(here.parent / "src")]
+    with subprocess.Popen([*run, "0.05", *paths], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         for _ in range(4):
             process.stdout.readline()
         process.send_signal(signal.SIGKILL)
     assert not target.exists()
-    second = subprocess.run([*run, "0"], env=env, check=True, capture_output=True, text=True)
+    second = subprocess.run([*run, "0", *paths], check=True, capture_output=True, text=True)
     assert int(second.stdout.split()[0]) >= 20  # four pieces of five rows were done
     assert files(tmp_path / "once") == files(target)
 

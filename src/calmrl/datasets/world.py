@@ -4,8 +4,8 @@
     u^m = W^m s + P^m p^m                         entries of W^m and P^m ~ N(0, 1 / shared)
     z^m = (1 - a) u^m + a Q^m tanh(u^m) + mu^m + sigma_m eps
 
-`a` bends the views (Q^m is a random rotation), `gap` is the root mean square of mu^m. For a = 0 all is Gaussian and
-the best imputation is the conditional mean E[z^m' | observed], which `Truth.impute` computes.
+`a` bends the views (Q^m is a random rotation), `gap` is the root mean square of mu^m. For a = 0 all is Gaussian and, as
+long as hiding does not depend on the values, the best imputation is E[z^m' | observed], which `Truth.impute` computes.
 """
 
 from __future__ import annotations
