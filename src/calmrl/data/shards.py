@@ -58,7 +58,7 @@ class Shards:
                     raise InputError(f"{path}: {key}.{name}.npy cannot be read as .npy ({error})") from error
                 if vector.shape != (width,) or vector.dtype.kind != "f":
                     raise InputError(
-                        f"{path}: {key}.{name}.npy holds {vector.dtype} of shape {vector.shape}; expected {width} floats"
+                        f"{path}: {key}.{name}.npy holds {vector.dtype} {vector.shape}; expected {width} floats"
                     )
                 found[name] = vector
         return found
