@@ -148,13 +148,13 @@ class Batches:
             if skip >= size:
                 skip -= size
                 continue
-            index = np.concatenate(chosen)
-            order = np.arange(size)
+            place = np.arange(size)  # where each row goes
             if self.shuffle:
-                order = np.random.default_rng([self.seed, epoch, self.rank, number]).permutation(size)
-            order = order[skip:]
-            z = {name: _read(array, chosen)[order] for name, array in self.z.items()}
-            yield z, self.present[index[order]], index[order]
+                place = np.random.default_rng([self.seed, epoch, self.rank, number]).permutation(size)
+            index = np.empty(size, dtype=np.int64)
+            index[place] = np.concatenate(chosen)
+            z = {name: _read(array, chosen, place)[skip:] for name, array in self.z.items()}
+            yield z, self.present[index[skip:]], index[skip:]
             skip = 0
 
     def _batches(self, epoch: int, step: int) -> Iterator[Batch]:
@@ -203,22 +203,25 @@ def _row_numbers(rows: np.ndarray | None, n: int) -> np.ndarray:
     return numbers
 
 
-def _read(array: np.ndarray, blocks: list[np.ndarray]) -> np.ndarray:
-    """The rows of the blocks (sorted row numbers each), one block after the other.
+def _read(array: np.ndarray, blocks: list[np.ndarray], place: np.ndarray) -> np.ndarray:
+    """The rows of the blocks (sorted row numbers each), the i-th of them at place[i].
 
     A memory-mapped file is read, not mapped: mapped pages would count as memory of the process, more with each pool.
     """
+    width, at = array.shape[1], 0
+    out = np.empty((len(place), width), dtype=array.dtype)
     if not (isinstance(array, np.memmap) and isinstance(array.base, mmap.mmap) and array.flags.c_contiguous):
-        return array[np.concatenate(blocks)]
-    width, parts = array.shape[1], []
+        out[place] = array[np.concatenate(blocks)]
+        return out
     for run in (run for block in blocks for run in _runs(block)):
         first, count = int(run[0]), int(run[-1] - run[0]) + 1
-        place = array.offset + first * width * array.itemsize
-        span = np.fromfile(str(array.filename), array.dtype, count * width, offset=place)
+        start = array.offset + first * width * array.itemsize
+        span = np.fromfile(str(array.filename), array.dtype, count * width, offset=start)
         if len(span) < count * width:
             raise InputError(f"{array.filename} ends before row {first + count}; it was cut off while in use")
-        parts.append(span.reshape(count, width)[run - first])
-    return np.concatenate(parts)
+        out[place[at : at + len(run)]] = span.reshape(count, width)[run - first]
+        at += len(run)
+    return out
 
 
 def _runs(block: np.ndarray) -> list[np.ndarray]:

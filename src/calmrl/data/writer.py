@@ -11,6 +11,7 @@ import errno
 import json
 import os
 import shutil
+import uuid
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
@@ -168,7 +169,7 @@ class FeatureWriter:
         if size > free:
             said = f"the features need {size / 1e9:.2f} GB but {free / 1e9:.2f} GB are free"
             raise OSError(errno.ENOSPC, said, str(self.path))
-        fresh = self.part.with_name(f"{self.part.name}.{os.getpid()}")
+        fresh = self.part.with_name(f"{self.part.name}.{uuid.uuid4().hex[:8]}")
         fresh.mkdir()
         try:
             for file, width in self._value_files().items():
