@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import mmap
 import time
-from collections.abc import Iterator, Mapping
+import zlib
+from collections.abc import Generator, Iterator, Mapping
+from contextlib import closing
 from typing import Any
 
 import numpy as np
@@ -86,8 +88,7 @@ class Batches:
     def __iter__(self) -> Iterator[Batch]:
         """The rest of the current epoch."""
         self.waited = 0.0
-        batches = ahead(self._batches(self.epoch, self.step), self.prefetch)
-        try:
+        with closing(ahead(self._batches(self.epoch, self.step), self.prefetch)) as batches:
             while self.step < self.steps:
                 start = time.perf_counter()
                 batch = next(batches)
@@ -95,8 +96,6 @@ class Batches:
                 self.step += 1
                 yield batch
             self.epoch, self.step = self.epoch + 1, 0
-        finally:
-            batches.close()  # type: ignore[attr-defined]
 
     def state_dict(self) -> dict[str, int]:
         """Where we are: the batches handed out so far do not come again."""
@@ -114,6 +113,7 @@ class Batches:
         return {
             "seed": self.seed,
             "rows": len(self.rows),
+            "checksum of the row numbers": zlib.crc32(self.rows.astype(np.int64).tobytes()),
             "batch_size": self.batch_size,
             "world": self.world,
             "shuffle": int(self.shuffle),
@@ -139,7 +139,7 @@ class Batches:
                 mine.append(self.rows[low + offset : high + offset])
         return mine
 
-    def _pools(self, epoch: int, skip: int) -> Iterator[Pool]:
+    def _pools(self, epoch: int, skip: int) -> Generator[Pool, None, None]:
         """Pools of shuffled rows, without the first `skip` rows of the epoch."""
         blocks = self._blocks(epoch)
         for number, first in enumerate(range(0, len(blocks), self.pool_blocks)):
@@ -157,26 +157,25 @@ class Batches:
             yield z, self.present[index[skip:]], index[skip:]
             skip = 0
 
-    def _batches(self, epoch: int, step: int) -> Iterator[Batch]:
+    def _batches(self, epoch: int, step: int) -> Generator[Batch, None, None]:
         """Cut the pools into batches; a batch may begin in one pool and end in the next."""
         n = len(self.rows)
         mine = ((self.rank + 1) * n) // self.world - (self.rank * n) // self.world
-        pools = ahead(self._pools(epoch, step * self.batch_size), 1)
-        pool, at = next(pools), 0
-        for number in range(step, self.steps):
-            wanted = self.batch_size
-            if number == self.steps - 1 and not self.drop_last:
-                wanted = mine - number * self.batch_size
-            parts = []
-            while wanted:
-                if at == len(pool[2]):
-                    pool, at = next(pools), 0
-                took = slice(at, at + min(wanted, len(pool[2]) - at))
-                parts.append(({name: array[took] for name, array in pool[0].items()}, pool[1][took], pool[2][took]))
-                wanted -= took.stop - took.start
-                at = took.stop
-            yield self._batch(parts)
-        pools.close()  # type: ignore[attr-defined]
+        with closing(ahead(self._pools(epoch, step * self.batch_size), 1)) as pools:
+            pool, at = next(pools), 0
+            for number in range(step, self.steps):
+                wanted = self.batch_size
+                if number == self.steps - 1 and not self.drop_last:
+                    wanted = mine - number * self.batch_size
+                parts = []
+                while wanted:
+                    if at == len(pool[2]):
+                        pool, at = next(pools), 0
+                    took = slice(at, at + min(wanted, len(pool[2]) - at))
+                    parts.append(({name: array[took] for name, array in pool[0].items()}, pool[1][took], pool[2][took]))
+                    wanted -= took.stop - took.start
+                    at = took.stop
+                yield self._batch(parts)
 
     def _batch(self, parts: list[Pool]) -> Batch:
         present = torch.from_numpy(np.concatenate([part[1] for part in parts]))
