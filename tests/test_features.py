@@ -19,9 +19,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import save_file
 
-from calmrl.data import writer as writer_module
+from calmrl.data import files as files_module
 from calmrl.data.features import open_features, part_of
-from calmrl.data.writer import FeatureWriter, write_features
+from calmrl.data.writer import STATE, FeatureWriter, write_features
 from calmrl.errors import InputError
 
 N = 11
@@ -219,7 +219,7 @@ def test_stopped_just_before_the_name(tmp_path: Path, monkeypatch: pytest.Monkey
         patch.setattr(Path, "unlink", stop)
         with pytest.raises(KeyboardInterrupt):
             writer.finish()
-    (part_of(tmp_path / "f") / "state.npy").unlink()
+    (part_of(tmp_path / "f") / STATE).unlink()
     again = FeatureWriter(tmp_path / "f", WIDTHS, [str(i) for i in range(N)])
     assert len(again.todo("image")) == 0
     again.finish()
@@ -245,7 +245,7 @@ def test_disk_full_leaves_nothing_under_the_name(tmp_path: Path, monkeypatch: py
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr(writer_module, "_write_all", full)
+        patch.setattr(files_module, "write_all", full)
         with pytest.raises(OSError, match="No space left"):
             write_features(tmp_path / "f", z, present)
     assert not (tmp_path / "f").exists()
@@ -292,6 +292,7 @@ def test_writer_refuses(tmp_path: Path) -> None:
     bad["text"][0, 1] = 1e6
     with pytest.raises(InputError, match="text has a value in row 0 that is not finite or does not fit in float16"):
         write_features(tmp_path / "g", bad, present, dtype="float16")
+    assert list(tmp_path.iterdir()) == []  # what cannot be written leaves nothing behind
     writer = FeatureWriter(tmp_path / "h", WIDTHS, range(N))
     with pytest.raises(InputError, match="named twice"):
         writer.fill(np.array([0, 0]), {"text": z["text"][:2]})

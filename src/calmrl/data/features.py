@@ -13,7 +13,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Callable, Sequence
 from functools import cached_property
@@ -25,6 +24,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from calmrl.convention import check, check_names
+from calmrl.data.files import checksum
 from calmrl.data.meta import check_ids, column_values, meta_table
 from calmrl.errors import InputError
 
@@ -180,14 +180,6 @@ def open_features(path: str | Path, modalities: Sequence[str] | None = None) -> 
 def part_of(path: Path) -> Path:
     """Where a feature directory is built up before it gets its name."""
     return path.with_name(path.name + ".part")
-
-
-def checksum(path: Path) -> str:
-    digest = hashlib.sha256()
-    with open(path, "rb") as file:
-        while block := file.read(1 << 22):
-            digest.update(block)
-    return digest.hexdigest()
 
 
 def pick(names: Sequence[str], wanted: Sequence[str] | None, where: Path) -> list[int]:
