@@ -9,13 +9,20 @@ from typing import Any
 from calmrl.data.features import FeatureSet
 from calmrl.datasets.digits import digits
 from calmrl.datasets.mfeat import mfeat
+from calmrl.datasets.stamps import stamps
 from calmrl.datasets.world import synth, world
 from calmrl.errors import InputError
 from calmrl.registry import lookup
 
 __all__ = ["DATASETS", "load_dataset"]
 
-DATASETS: dict[str, Callable[..., FeatureSet]] = {"digits": digits, "mfeat": mfeat, "world": world, "synth": synth}
+DATASETS: dict[str, Callable[..., FeatureSet]] = {
+    "stamps": stamps,
+    "digits": digits,
+    "mfeat": mfeat,
+    "world": world,
+    "synth": synth,
+}
 
 
 def load_dataset(name: str, **options: Any) -> FeatureSet:
