@@ -19,6 +19,7 @@ import torch
 
 from calmrl.losses.batch import full_precision
 
+TIE = 1e-4  # below this, sum_m v_m counts as zero
 GAP_DAMPING = 1e-5  # delta, as a fraction of the largest squared singular value
 
 
@@ -31,7 +32,8 @@ class Spectrum(NamedTuple):
 def spectrum(z: torch.Tensor, agree: torch.Tensor | None = None) -> Spectrum:
     """Singular values, right vectors and leading left vector of every `z[i]` (k x d); missing modalities are zero rows.
 
-    The sign of the leading pair is fixed toward the modalities: u . sum_m z^m >= 0, which is sum_m v_m >= 0.
+    The sign of the leading pair is fixed toward the modalities: u . sum_m z^m >= 0, which is sum_m v_m >= 0. Where that
+    sum vanishes (unit vectors that point apart: v is (1, -1) / sqrt(2)), the earlier modality decides.
 
     Where `agree` (N, bool) is set, for rows of exactly two vectors, the first place is taken by the direction in which
     the two agree (v of equal signs), also when they point apart and the other direction is the larger: singular values
@@ -56,7 +58,7 @@ class _Spectrum(torch.autograd.Function):
                 for part in (values[:, None, :2], v[:, :, :2]):
                     part.copy_(torch.where(apart[:, None, None], part.flip(2), part))
             sigma = values.clamp_(min=0).sqrt()
-            v[:, :, 0] *= torch.where(v[:, :, 0].sum(1, keepdim=True) < 0, -1.0, 1.0)
+            v[:, :, 0] *= _side(v[:, :, 0])
             u = ((v[:, :, :1] * _inverse(sigma)[:, None, :1]).mT @ z).squeeze(1)
         ctx.save_for_backward(z, sigma, v)
         ctx.set_materialize_grads(False)
@@ -88,6 +90,13 @@ class _Spectrum(torch.autograd.Function):
             if g_u is None:
                 return m @ z, None
             return torch.baddbmm((v[:, :, :1] * inverse[:, None, :1]) * g_u[:, None, :], m, z), None
+
+
+def _side(v: torch.Tensor) -> torch.Tensor:
+    """(N, 1) the sign that turns v (N, k) toward the modalities."""
+    total = v.sum(1, keepdim=True)
+    tie = (v * torch.arange(v.shape[1], 0, -1, device=v.device)).sum(1, keepdim=True)
+    return torch.where(torch.where(total.abs() > TIE, total, tie) < 0, -1.0, 1.0)
 
 
 def _top(sigma: torch.Tensor) -> torch.Tensor:
