@@ -103,7 +103,7 @@ class KNNImputer(_MemoryImputer):
     neighbours. Where no row qualifies, the column mean.
     """
 
-    def __init__(self, n_neighbors: int = 5) -> None:
+    def __init__(self, n_neighbors: int = 10) -> None:
         self.n_neighbors = n_neighbors
 
     def _predict(self, seen: dict[int, Tensor], m: int) -> tuple[Tensor, Tensor]:

@@ -37,11 +37,15 @@ def noise_floor(source: Source) -> list[Tensor]:
 
 
 def start_at_random(source: Source, latent_dim: int, seed: int) -> Parameters:
-    """Random loadings around the column means, in the source's centred frame."""
+    """Random loadings around the column means, in the source's centred frame; none for a modality that no row has."""
     floor = noise_floor(source)
     variance = [torch.maximum(v, f) for v, f in zip(source.variance, floor, strict=True)]
     zero = [torch.zeros_like(mean) for mean in source.mean]
-    return random_parameters(source.names, zero, variance, latent_dim, torch.Generator().manual_seed(seed))
+    start = random_parameters(source.names, zero, variance, latent_dim, torch.Generator().manual_seed(seed))
+    for W, count in zip(start.W, source.count, strict=True):
+        if count == 0:
+            W.zero_()
+    return start
 
 
 def fit_settings(

@@ -19,19 +19,22 @@ class GaussianLatent(nn.Module):
     """Linear-Gaussian latent model with trainable parameters.
 
     `forward(z, present)` is the mean negative log-likelihood of the observed modalities per row, exact (Woodbury), and
-    differentiable in the parameters and in `z`. At its optimum it agrees with EM. Noise is positive by its logarithm.
+    differentiable in the parameters and in `z`. At its optimum it agrees with EM. Noise is `floor` + exp(log_noise).
 
     Start it from a fitted `GaussianImputer` (`GaussianLatent(imputer.parameters_)`), or at random inside
     `GaussianImputer(solver="gradient")`.
     """
 
-    def __init__(self, params: Parameters, isotropic: bool = True) -> None:
+    def __init__(self, params: Parameters, isotropic: bool = True, floor: list[Tensor] | None = None) -> None:
         super().__init__()
         self.names = params.names
+        self.floor = [mu.new_tensor(0.0) for mu in params.mu] if floor is None else floor
         self.W = nn.ParameterList([W.clone() for W in params.W])
         self.mu = nn.ParameterList([mu.clone() for mu in params.mu])
         noise = [n.mean(1, keepdim=True) if isotropic else n for n in params.noise]
-        self.log_noise = nn.ParameterList([n.log() for n in noise])
+        self.log_noise = nn.ParameterList(
+            [torch.maximum(n - f, 1e-3 * n).log() for n, f in zip(noise, self.floor, strict=True)]
+        )
         self.logits = nn.Parameter(params.log_weight.clone())
 
     def as_parameters(self) -> Parameters:
@@ -40,7 +43,7 @@ class GaussianLatent(nn.Module):
             names=self.names,
             W=list(self.W),
             mu=list(self.mu),
-            noise=[n.exp().expand_as(mu) for n, mu in zip(self.log_noise, self.mu, strict=True)],
+            noise=[(f + n.exp()).expand_as(mu) for n, mu, f in zip(self.log_noise, self.mu, self.floor, strict=True)],
             log_weight=torch.log_softmax(self.logits, dim=0),
         )
 
@@ -70,10 +73,10 @@ def log_likelihood_of(expect: Expectation, packed: Pack) -> Tensor:
 
 
 def fit_by_gradient(
-    packs: list[Pack], start: Parameters, isotropic: bool, max_iter: int, tol: float
+    packs: list[Pack], start: Parameters, floor: list[Tensor], isotropic: bool, max_iter: int, tol: float
 ) -> tuple[Parameters, list[float]]:
     """L-BFGS on the negative log-likelihood of all packs; (parameters, mean log-likelihood per iteration)."""
-    model = GaussianLatent(start, isotropic)
+    model = GaussianLatent(start, isotropic, floor)
     rows = sum(len(packed) for packed in packs)
     history: list[float] = []
     optimiser = torch.optim.LBFGS(
@@ -88,7 +91,7 @@ def fit_by_gradient(
         return value
 
     for _ in range(max_iter):
-        history.append(-float(optimiser.step(loss)))
+        history.append(-float(optimiser.step(loss).detach()))
         if len(history) > 1 and history[-1] - history[-2] <= tol * max(1.0, abs(history[-1])):
             break
     with torch.no_grad():

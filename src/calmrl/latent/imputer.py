@@ -21,7 +21,7 @@ from calmrl.errors import InputError
 from calmrl.latent import scoring, stepwise
 from calmrl.latent.blocks import Blocks, block_widths, is_chunks, split_columns
 from calmrl.latent.choices import check_arguments, check_links, decide, fixed_prior
-from calmrl.latent.fitting import Settings, fit_settings, start_at_random
+from calmrl.latent.fitting import Settings, fit_settings, noise_floor, start_at_random
 from calmrl.latent.gradient import fit_by_gradient
 from calmrl.latent.heldout import covered
 from calmrl.latent.parameters import Parameters
@@ -140,7 +140,8 @@ class GaussianImputer(TransformerMixin, BaseEstimator):
         else:
             params = start_at_random(source, settings.latent_dim, seed)
             if self.solver == "gradient":
-                params, history = fit_by_gradient(list(source.packs()), params, settings.noise == "isotropic", **stop)
+                isotropic = settings.noise == "isotropic"
+                params, history = fit_by_gradient(list(source.packs()), params, noise_floor(source), isotropic, **stop)
         params = params.moved(source.mean)
         if self.solver == "stepwise":
             params, running, history = stepwise.passes(

@@ -1,0 +1,5 @@
+"""`python -m calmrl` is the command `calmrl`."""
+
+from calmrl.cli import main
+
+main()

@@ -1,0 +1,79 @@
+"""The command line: a thin shell around the library, one file per command.
+
+Exit codes: 0 done, 1 failed, 2 bad usage or bad input. People read stderr, programs read stdout. `--debug`, anywhere in
+the line, shows the traceback of an error.
+"""
+
+from __future__ import annotations
+
+import sys
+import traceback
+import warnings
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from calmrl.cli import check, cp, demo, doctor, extract, impute, ls
+from calmrl.cli.say import error, note
+from calmrl.errors import InputError, MissingExtraError
+
+COMMANDS = (demo, extract, impute, ls, cp, check, doctor)
+
+app = typer.Typer(
+    name="calmrl",
+    help="Multimodal representations when modalities are missing.",
+    epilog="\b\nExample:\n  calmrl demo --out demo-out\n  calmrl COMMAND --help",
+    rich_markup_mode=None,
+    add_completion=False,
+    no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+for command in COMMANDS:
+    app.command(command.__name__.rpartition(".")[2], epilog=f"\b\n{command.EXAMPLE}")(command.run)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from calmrl import __version__
+
+        print(f"calmrl {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", help="Show the version and stop.", callback=_version, is_eager=True)
+    ] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+) -> None:
+    """Multimodal representations when modalities are missing."""
+
+
+def _show_warning(message: Warning | str, *where: object, **more: object) -> None:
+    note(f"calmrl: warning: {message}")
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """The command `calmrl`. Always leaves through SystemExit with code 0, 1 or 2."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        with warnings.catch_warnings():
+            warnings.showwarning = _show_warning
+            typer.main.get_command(app)(args=[part for part in given if part != "--debug"], prog_name="calmrl")
+    except SystemExit as stop:
+        if stop.code in (0, 1, 2, None):
+            raise
+        error("stopped")  # 130: the user pressed Ctrl-C
+        raise SystemExit(1) from None
+    except Exception as wrong:
+        users = isinstance(wrong, (InputError, MissingExtraError))
+        if "--debug" in given:
+            traceback.print_exc()
+        elif users:
+            error(str(wrong))
+        else:
+            error(f"{type(wrong).__name__}: {' '.join(str(wrong).split())}")
+            note("run the same line with --debug added to see where")
+        raise SystemExit(2 if users else 1) from None

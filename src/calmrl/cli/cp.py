@@ -1,0 +1,27 @@
+"""`calmrl cp`: a shipped config as a file of one's own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from calmrl.cli.say import note
+
+EXAMPLE = "Example:\n  calmrl cp impute my.yaml\n  calmrl check my.yaml imputer.latent_dim=16"
+
+
+def run(
+    name: Annotated[str, typer.Argument(help="A name that `calmrl ls configs` shows.")],
+    file: Annotated[Path, typer.Argument(help="The file to write.")],
+    force: Annotated[bool, typer.Option("--force", help="Replace the file if it exists.")] = False,
+) -> None:
+    """Copy a shipped config to a file, to change it."""
+    from calmrl.config import shipped_text
+    from calmrl.output import new_file
+
+    text = shipped_text(name)
+    with new_file(file, force=force) as draft:
+        draft.write_text(text, encoding="utf-8")
+    note(f"wrote {file}")

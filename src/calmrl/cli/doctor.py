@@ -1,0 +1,62 @@
+"""`calmrl doctor`: what is installed, and what this machine can do."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+from importlib import metadata
+from typing import Annotated, Any
+
+import typer
+
+from calmrl.cli.say import as_json, data
+
+EXAMPLE = "Example:\n  calmrl doctor\n  calmrl doctor --json"
+
+
+def run(json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
+    """Show versions, devices, and which extras are installed."""
+    found = examine()
+    if json:
+        as_json(found)
+        return
+    lines = [f"{name:<10} {value}" for name, value in found["system"].items()]
+    lines += ["", "packages", *(f"  {name:<24} {version or 'missing'}" for name, version in found["packages"].items())]
+    lines += ["", "extras"]
+    for extra, packages in found["extras"].items():
+        absent = [name for name, version in packages.items() if version is None]
+        state = f'absent: pip install "calmrl[{extra}]"' if absent else "installed"
+        lines.append(f"  {extra:<10} {state}" + (f"  (lacks {', '.join(absent)})" if absent else ""))
+    data("\n".join(lines))
+
+
+def examine() -> dict[str, Any]:
+    """Versions, devices, and per extra the version of each package it brings (None: not installed)."""
+    import torch
+
+    devices = [f"cuda:{i} {torch.cuda.get_device_name(i)}" for i in range(torch.cuda.device_count())]
+    devices += ["mps"] if torch.backends.mps.is_available() else []
+    system = {
+        "calmrl": metadata.version("calmrl"),
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "devices": ", ".join(["cpu", *devices]),
+        "cores": str(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()),
+        "threads": str(torch.get_num_threads()),
+    }
+    packages: dict[str, str | None] = {}
+    extras: dict[str, dict[str, str | None]] = {}
+    for requirement in metadata.requires("calmrl") or []:
+        match = re.match(r"[A-Za-z0-9._-]+", requirement)
+        name = match.group() if match else requirement
+        extra = re.search(r"""extra\s*==\s*['"]([^'"]+)""", requirement)
+        (extras.setdefault(extra.group(1), {}) if extra else packages)[name] = _version(name)
+    return {"system": system, "packages": packages, "extras": extras}
+
+
+def _version(name: str) -> str | None:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None

@@ -1,0 +1,64 @@
+"""`calmrl ls`: what there is."""
+
+from __future__ import annotations
+
+import inspect
+import shutil
+import sys
+import textwrap
+from importlib import import_module
+from typing import Annotated
+
+import typer
+
+from calmrl.cli.say import as_json, data
+from calmrl.registry import lookup
+
+EXAMPLE = "Example:\n  calmrl ls\n  calmrl ls imputers\n  calmrl ls configs --json"
+
+REGISTRIES = {
+    "methods": ("calmrl.losses", "LOSSES"),
+    "imputers": ("calmrl.imputers", "IMPUTERS"),
+    "datasets": ("calmrl.datasets", "DATASETS"),
+    "encoders": ("calmrl.encoders", "ENCODERS"),
+}
+SHELVES = (*REGISTRIES, "configs")
+
+
+def run(
+    what: Annotated[str | None, typer.Argument(help=f"One of {', '.join(SHELVES)}; all of them by default.")] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON: {shelf: {name: what it is}}.")] = False,
+) -> None:
+    """List methods, imputers, datasets, encoders and shipped configs."""
+    shelves = SHELVES if what is None else (lookup({shelf: shelf for shelf in SHELVES}, what, "list"),)
+    found = {shelf: entries(shelf) for shelf in shelves}
+    if json:
+        as_json(found)
+        return
+    for shelf, names in found.items():
+        data("\n".join(_lines(names) if what else [shelf, *(f"  {line}" for line in _lines(names)), ""]))
+
+
+def _lines(names: dict[str, str]) -> list[str]:
+    """One line per name; on a terminal, long ones are folded under themselves."""
+    column = max(map(len, names)) + 2
+    if not sys.stdout.isatty():
+        return [f"{name:<{column}}{about}" for name, about in names.items()]
+    width = shutil.get_terminal_size().columns - 2
+    indent = " " * column
+    return [
+        line
+        for name, about in names.items()
+        for line in textwrap.wrap(f"{name:<{column}}{about}", max(width, column + 20), subsequent_indent=indent)
+    ]
+
+
+def entries(shelf: str) -> dict[str, str]:
+    """Name -> one line, from the registry itself."""
+    if shelf == "configs":
+        from calmrl.config import shipped
+
+        return shipped()
+    module, registry = REGISTRIES[shelf]
+    known = getattr(import_module(module), registry)
+    return {name: (inspect.getdoc(entry) or "").partition("\n")[0] for name, entry in sorted(known.items())}

@@ -1,0 +1,23 @@
+"""Configs: YAML files checked by pydantic models, changed on the command line with `key=value`.
+
+`load` reads a file or a shipped config, applies overrides and returns a model; everything that is wrong is reported at
+once. `dump` writes the resolved config. A kind of config is one pydantic model in `KINDS`.
+"""
+
+from calmrl.config.kinds import KINDS, DemoConfig, ImputeConfig
+from calmrl.config.load import dump, dumps, load
+from calmrl.config.problems import ConfigError, Problem
+from calmrl.config.shipped import shipped, shipped_text
+
+__all__ = [
+    "KINDS",
+    "ConfigError",
+    "DemoConfig",
+    "ImputeConfig",
+    "Problem",
+    "dump",
+    "dumps",
+    "load",
+    "shipped",
+    "shipped_text",
+]

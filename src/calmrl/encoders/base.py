@@ -1,0 +1,71 @@
+"""What an encoder is: how to prepare an item (in a worker process) and how to turn prepared items into vectors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+KINDS = ("image", "text", "audio")
+
+
+def same(item: Any) -> Any:
+    """Nothing to prepare."""
+    return item
+
+
+@dataclass(frozen=True)
+class Encoder:
+    """A frozen encoder that is ready to run.
+
+    kind      what goes in                           prepare gets             encode gets a list of
+    image     a picture, or the frames of a video    one picture of Pillow    (frames, 3, H, W) float32
+    text      a text                                 the text                 str
+    audio     mono sound at `rate`                   samples (T,) float32     what prepare returns
+
+    `prepare` runs in worker processes, so it must pickle. `encode` returns (items, width) float32; the vector of an
+    item does not depend on the other items.
+    """
+
+    kind: str
+    width: int
+    prepare: Callable[[Any], Any]
+    encode: Callable[[list[Any]], np.ndarray]
+    rate: int = 16_000
+
+
+@dataclass(frozen=True)
+class EncoderSpec:
+    """An entry of the registry: what it is and where its weights come from; `load` makes the encoder."""
+
+    kind: str
+    width: int
+    about: str
+    weights: str
+    licence: str
+    install: str
+    load: Callable[[], Encoder]
+
+    @property
+    def __doc__(self) -> str:  # type: ignore[override]
+        return f"{self.kind}, width {self.width}: {self.about} ({self.licence})"
+
+
+def each(forward: Callable[[torch.Tensor], torch.Tensor], items: Sequence[np.ndarray], batched: bool) -> np.ndarray:
+    """Run `forward` on items of shape (frames, ...) and average over the frames of each item.
+
+    Item by item unless `batched`: on a CPU that is as fast, and the last bits of a matrix product depend on its size.
+    """
+    if batched and len({item.shape[1:] for item in items}) == 1:
+        with torch.inference_mode():
+            flat = forward(torch.from_numpy(np.concatenate(items))).float().cpu()
+        parts = flat.split([len(item) for item in items])
+    else:
+        with torch.inference_mode():
+            parts = tuple(
+                torch.cat([forward(torch.from_numpy(frame[None])).float().cpu() for frame in item]) for item in items
+            )
+    return torch.stack([part.mean(dim=0) for part in parts]).numpy()

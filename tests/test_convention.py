@@ -1,0 +1,258 @@
+"""Every case of the shared convention: what is accepted, what comes back, and what each error says."""
+
+from __future__ import annotations
+
+import re
+
+import hypothesis.extra.numpy as hnp
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from calmrl import convention
+from calmrl.convention import blocks_of_rows, check, check_names, like_input, to_tensor
+from calmrl.errors import InputError
+
+A, B = np.ones((4, 3), dtype=np.float32), np.ones((4, 2), dtype=np.float32)
+HERE = np.ones((4, 2), dtype=bool)
+
+
+def _with(array, row, value):
+    out = array.copy()
+    out[row] = value
+    return out
+
+
+WRONG = {
+    "not a dict": (([A, B], None), r"z must be a dict of modality name -> \(N, d\) array; got list.*Example"),
+    "empty dict": (({}, None), "z is empty; pass at least one modality"),
+    "a list inside": (({"a": [[1.0]]}, None), r"z\['a'\] must be a NumPy array or a torch tensor; got list"),
+    "one dimension": (({"a": A[0]}, None), r"two dimensions.*got shape \(3,\); one row of width d is array\[None, :\]"),
+    "three dimensions": (({"a": A[None]}, None), r"two dimensions \(rows, width\); got shape \(1, 4, 3\)$"),
+    "no columns": (({"a": A[:, :0]}, None), "width 0; every modality needs at least one column"),
+    "integers": (({"a": A.astype(int)}, None), "dtype int64; representations must be floating point.*convert it"),
+    "booleans": (({"a": A > 0}, None), "dtype bool; representations must be floating point"),
+    "complex": (({"a": A.astype(complex)}, None), "dtype complex128"),
+    "objects": (({"a": A.astype(object)}, None), "dtype object"),
+    "integer tensor": (({"a": torch.ones(4, 3, dtype=torch.int32)}, None), "dtype torch.int32"),
+    "rows differ": (({"a": A, "b": B[:3]}, None), r"number of rows \(a: 4, b: 3\).*Give items .* a NaN row"),
+    "numpy and torch": (({"a": A, "b": torch.ones(4, 2)}, None), r"mixes NumPy.*\(a: NumPy, b: torch\); pass one kind"),
+    "partly NaN": (({"a": _with(A, (2, 1), np.nan)}, None), r"z\['a'\] is partly NaN in row 2;.*or pass present="),
+    "infinite": (({"a": _with(A, (1, 1), np.inf)}, None), r"z\['a'\] has an infinite value in row 1; repair"),
+    "infinite row": (({"a": _with(A, 3, -np.inf)}, None), r"z\['a'\] has an infinite value in row 3"),
+    "NaN observed": (
+        ({"a": A, "b": _with(B, (0, 1), np.nan)}, HERE),
+        r"z\['b'\] has NaN in row 0, which present marks",
+    ),
+    "infinite observed": (({"a": _with(A, (3, 0), np.inf), "b": B}, HERE), r"z\['a'\] has an infinite value in row 3"),
+    "nothing, inferred": (({"a": _with(A, 1, np.nan)}, None), r"1 of 4 rows have no modality at all \(rows 1\)"),
+    "nothing, given": (({"a": A, "b": B}, ~HERE), r"4 of 4 rows .* \(rows 0, 1, 2, 3\).*leave these rows out"),
+    "present: list": (({"a": A, "b": B}, HERE.tolist()), r"present must be a bool array of shape \(4, 2\); got list"),
+    "present: integers": (
+        ({"a": A, "b": B}, HERE.astype(int)),
+        "present must be boolean; got dtype int64.*present != 0",
+    ),
+    "present: one dimension": (({"a": A, "b": B}, HERE[:, 0]), r"shape \(4,\) but z has 4 rows and 2.*pass \(4, 2\)"),
+    "present: columns": (
+        ({"image": A, "text": B, "audio": B}, HERE),
+        r"present has 2 columns but z has 3 modalities \(image, text, audio\); pass one column per modality, in that",
+    ),
+    "present: rows": (({"a": A, "b": B}, HERE[:3]), "present has 3 rows but z has 4; pass one row per item"),
+    "name: empty": (({"": A}, None), "modality name '' cannot be used"),
+    "name: space": (
+        ({" a": A}, None),
+        "modality name ' a' cannot be used; a name is not empty, has no space at its ends",
+    ),
+    "name: path": (({"a/b": A}, None), "modality name 'a/b' cannot be used"),
+    "name: number": (({1: A}, None), "modality names must be strings; got 1 of type int"),
+    "name: same but for case": (
+        ({"Text": A, "text": B}, None),
+        "duplicate modality name: 'Text' and 'text'; rename one",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_error_text(case):
+    arguments, said = WRONG[case]
+    with pytest.raises(InputError, match=said):
+        check(*arguments)
+
+
+@pytest.mark.parametrize("case", [case for case in WRONG if not case.startswith(("integer tensor", "numpy and"))])
+def test_torch_gets_the_same_errors(case):
+    (z, present), said = WRONG[case]
+    if not isinstance(z, dict) or any(isinstance(a, np.ndarray) and a.dtype == object for a in z.values()):
+        pytest.skip("torch has no such array")
+    said = said.replace("dtype ", "dtype torch.")
+    z = {name: torch.from_numpy(a) if isinstance(a, np.ndarray) else a for name, a in z.items()}
+    with pytest.raises(InputError, match=said):
+        check(z, torch.from_numpy(present) if isinstance(present, np.ndarray) else present)
+
+
+def test_names_given_twice():
+    with pytest.raises(InputError, match="duplicate modality name: 'a' and 'a'; rename one"):
+        check_names(["a", "b", "a"])
+
+
+def test_at_most_five_empty_rows_are_listed():
+    with pytest.raises(InputError, match=re.escape("9 of 9 rows have no modality at all (rows 0, 1, 2, 3, 4, ...)")):
+        check({"a": np.full((9, 2), np.nan)})
+
+
+def test_zero_rows():
+    views = check({"a": A[:0], "b": B[:0]})
+    assert (len(views), views.present.shape, views.widths) == (0, (0, 2), (3, 2))
+    with pytest.raises(InputError, match="z has 0 rows; at least 2 needed"):
+        check({"a": A[:0]}, min_rows=2)
+
+
+def test_empty_rows_pass_when_asked_for():
+    views = check({"a": _with(A, 1, np.nan)}, empty_rows=True)
+    assert views.present[:, 0].tolist() == [True, False, True, True]
+
+
+def test_values_can_be_left_unread():
+    views = check({"a": _with(A, (0, 0), np.nan)}, np.ones((4, 1), dtype=bool), values=False)
+    assert bool(views.present.all())
+    with pytest.raises(InputError, match="present is None; pass a bool array"):
+        check({"a": A}, values=False)
+
+
+def test_values_of_missing_rows_are_never_looked_at():
+    z = {"a": _with(A, 1, np.inf), "b": B}
+    present = HERE.copy()
+    present[1, 0] = False
+    assert check(z, present).present.tolist() == present.tolist()
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64", ">f4"])
+def test_strided_reversed_foreign_and_read_only_arrays(dtype):
+    base = np.arange(48, dtype=dtype).reshape(8, 6)
+    base[4] = np.nan
+    for view in (base[::2], base[::-1], base[:, ::-2], np.asfortranarray(base), base.T.copy().T):
+        view.flags.writeable = False
+        expected = ~np.isnan(view.astype("float64")).all(axis=1)
+        views = check({"a": view}, empty_rows=True)
+        assert views.present[:, 0].tolist() == expected.tolist()
+        (rows,) = views.rows(1, 3)
+        np.testing.assert_array_equal(rows.numpy(), np.asarray(view[1:3]).astype(view.dtype.newbyteorder("=")))
+
+
+def test_memory_mapped_rows_are_views(tmp_path):
+    np.save(tmp_path / "a.npy", A)
+    mapped = np.load(tmp_path / "a.npy", mmap_mode="r+")
+    views = check({"a": mapped})
+    assert views.arrays["a"] is mapped
+    (rows,) = views.rows(0, 2)
+    rows[0, 0] = 7.0
+    assert mapped[0, 0] == 7.0
+
+
+def test_input_is_put_in_the_order_of_the_model():
+    views = check({"b": B, "a": A}, HERE, names=["a", "c", "b"], widths=[3, 5, 2])
+    assert views.names == ("a", "c", "b")
+    assert views.arrays["c"] is None
+    assert views.widths == (3, 5, 2)
+    assert views.present.tolist() == [[True, False, True]] * 4
+    assert views.rows(0, 1)[1] is None
+    assert views.given() is A
+
+
+def test_input_that_does_not_fit_the_model():
+    with pytest.raises(InputError, match="modality 'b', which the model does not know; it has a, c"):
+        check({"a": A, "b": B}, names=["a", "c"], widths=[3, 3])
+    with pytest.raises(InputError, match=r"z\['a'\] has width 3 but the model was fitted with 4"):
+        check({"a": A}, names=["a"], widths=[4])
+
+
+def test_the_row_number_is_right_beyond_the_first_block(monkeypatch):
+    monkeypatch.setattr(convention, "SCAN_BYTES", 24)
+    monkeypatch.setattr(convention.blocks_of_rows, "__defaults__", (24,))
+    big = np.ones((50, 3), dtype=np.float32)
+    with pytest.raises(InputError, match="partly NaN in row 41"):
+        check({"a": _with(big, (41, 1), np.nan)})
+    with pytest.raises(InputError, match="NaN in row 43, which present"):
+        check({"a": _with(big, (43, 1), np.nan)}, np.ones((50, 1), dtype=bool))
+
+
+def test_like_input_restores_kind_and_dtype():
+    tensor = torch.ones(2, 3, dtype=torch.float64, requires_grad=True)
+    assert like_input(tensor, A).dtype == np.float32
+    assert like_input(tensor, torch.ones(1, dtype=torch.float16)).dtype == torch.float16
+    assert like_input(tensor, tensor) is tensor
+
+
+names = st.lists(
+    st.text(st.characters(blacklist_categories=("Cs", "Cc", "Z"), blacklist_characters="/\\."), min_size=1),
+    min_size=1,
+    max_size=4,
+    unique_by=str.casefold,
+)
+
+
+@st.composite
+def inputs(draw):
+    """z with missing rows as NaN and the mask that says so; every row has something."""
+    listed, n = draw(names), draw(st.integers(0, 12))
+    dtype = draw(st.sampled_from([np.float16, np.float32, np.float64]))
+    present = draw(hnp.arrays(bool, (n, len(listed))))
+    present[~present.any(axis=1), 0] = True
+    values = st.floats(-100, 100, width=16)
+    z = {name: draw(hnp.arrays(dtype, (n, draw(st.integers(1, 5))), elements=values)) for name in listed}
+    for j, name in enumerate(listed):
+        z[name][~present[:, j]] = np.nan
+    return z, present
+
+
+@settings(deadline=None)
+@given(inputs(), st.booleans())
+def test_the_mask_is_inferred_exactly(case, as_torch):
+    z, present = case
+    if as_torch:
+        z = {name: torch.from_numpy(a) for name, a in z.items()}
+    assert check(z).present.tolist() == present.tolist()
+    assert check(z).present.tolist() == check(z, present).present.tolist()
+
+
+@settings(deadline=None)
+@given(inputs(), st.data())
+def test_one_bad_value_is_always_found_and_named(case, data):
+    z, present = case
+    rows, columns = np.nonzero(present)
+    if not len(rows):
+        return
+    at = data.draw(st.integers(0, len(rows) - 1))
+    name = list(z)[columns[at]]
+    bad = data.draw(st.sampled_from([np.nan, np.inf, -np.inf]))
+    z[name][rows[at], data.draw(st.integers(0, z[name].shape[1] - 1))] = bad
+    said = f"z[{name!r}] has {'NaN' if np.isnan(bad) else 'an infinite value'} in row {rows[at]}, which present"
+    with pytest.raises(InputError, match=re.escape(said)):
+        check(z, present)
+
+
+@settings(deadline=None)
+@given(inputs(), st.randoms())
+def test_garbage_in_missing_rows_changes_nothing(case, random):
+    z, present = case
+    noisy = {name: a.copy() for name, a in z.items()}
+    for j, name in enumerate(z):
+        noisy[name][~present[:, j]] = random.choice([np.inf, -np.inf, np.nan, 0.0, 3.5])
+    assert check(noisy, present).present.tolist() == present.tolist()
+
+
+@settings(deadline=None)
+@given(st.integers(0, 1000), st.integers(0, 5000), st.integers(1, 10_000))
+def test_blocks_cover_every_row_once(n, row_bytes, limit):
+    blocks = list(blocks_of_rows(n, row_bytes, limit))
+    assert [i for start, stop in blocks for i in range(start, stop)] == list(range(n))
+    assert all(stop - start == 1 or (stop - start) * row_bytes <= limit for start, stop in blocks)
+
+
+@settings(deadline=None)
+@given(hnp.arrays(st.sampled_from([">f8", "<f4", "=f2"]), hnp.array_shapes(min_dims=2, max_dims=2)), st.booleans())
+def test_to_tensor_keeps_values(array, reverse):
+    array = array[::-1] if reverse else array
+    np.testing.assert_array_equal(to_tensor(array).numpy(), array.astype(array.dtype.newbyteorder("=")))
