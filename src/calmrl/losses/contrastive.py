@@ -8,7 +8,8 @@ from itertools import combinations
 import torch
 from torch import nn
 
-from calmrl.losses.batch import full_precision, joined
+from calmrl.convention import full_precision
+from calmrl.losses.batch import joined
 from calmrl.losses.softmax import symmetric_terms
 from calmrl.losses.temperature import Temperature
 

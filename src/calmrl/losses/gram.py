@@ -7,7 +7,8 @@ from collections.abc import Mapping
 import torch
 from torch import nn
 
-from calmrl.losses.batch import Batch, full_precision, joined
+from calmrl.convention import full_precision
+from calmrl.losses.batch import Batch, joined
 from calmrl.losses.softmax import masked_mean, symmetric_terms
 from calmrl.losses.temperature import Temperature
 from calmrl.losses.volume import adjugate, quadratic_forms, root

@@ -8,10 +8,10 @@ import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-from calmrl.convention import check
+from calmrl.convention import check, full_precision
 from calmrl.distributed import all_sum, world
 from calmrl.errors import InputError
-from calmrl.losses.batch import Batch, full_precision, joined
+from calmrl.losses.batch import Batch, joined
 
 
 class InstanceMatching(nn.Module):

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from calmrl.losses.batch import full_precision
+from calmrl.convention import full_precision
 
 TIE = 1e-4  # below this, sum_m v_m counts as zero
 GAP_DAMPING = 1e-5  # delta, as a fraction of the largest squared singular value
