@@ -141,6 +141,11 @@ def like_input(tensor: torch.Tensor, given: Array) -> Array:
     return tensor.detach().cpu().numpy().astype(given.dtype, copy=False)
 
 
+def full_precision(tensor: torch.Tensor) -> torch.autocast:
+    """A context in which autocast is off on the tensor's device: what is inside computes in float32 or float64."""
+    return torch.autocast(tensor.device.type, enabled=False)
+
+
 def blocks_of_rows(n: int, row_bytes: int, limit: int = SCAN_BYTES) -> Iterator[tuple[int, int]]:
     """(start, stop) pairs that cover n rows in blocks of at most `limit` bytes, at least one row each."""
     step = max(1, limit // max(1, row_bytes))

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 import torch
 from torch import nn
 
-from calmrl.losses.batch import Batch, full_precision, joined
+from calmrl.convention import full_precision
+from calmrl.losses.batch import Batch, joined
 from calmrl.losses.softmax import masked_mean, symmetric_terms
 from calmrl.losses.temperature import Temperature
 from calmrl.losses.volume import adjugate, quadratic_forms, root
@@ -18,15 +19,15 @@ class GramLoss(nn.Module):
 
     The score of anchor t_i with row j is the volume spanned by t_i and the other modalities o_j that row j has,
 
-        vol_ij = sqrt(det Gram(t_i, o_j)) = sqrt(|t_i|^2 det B_j - l_ij^T adj(B_j) l_ij),   B_j = Gram(o_j), l_ij = o_j
-        t_i, L = mean_i ( -log softmax_j(-vol_ij / t)_i - log softmax_j(-vol_ji / t)_i ) / 2.
+        vol_ij = sqrt(det Gram(t_i, o_j)) = sqrt(|t_i|^2 det B_j - l_ij^T adj(B_j) l_ij),
+        L      = mean_i ( -log softmax_j(-vol_ij / t)_i - log softmax_j(-vol_ji / t)_i ) / 2
 
-    ================== ==============================================================================================
-    input              meaning
-    ================== ==============================================================================================
-    z                  dict of modality name -> (N, d) tensor of unit vectors, the same d for all; k >= 2 modalities
-    present            (N, k) bool; None: rows that are NaN throughout are missing
-    ================== ==============================================================================================
+    with B_j = Gram(o_j) and l_ij the inner products of t_i with o_j. Nothing is factorised or inverted.
+
+    | input | meaning |
+    |---|---|
+    | z | dict of modality name -> (N, d) tensor of unit vectors, the same d for all; k >= 2 modalities |
+    | present | (N, k) bool; None: rows that are NaN throughout are missing |
 
     Missing modalities are left out of the Gram matrix; with two modalities it is 2 x 2. Volumes of different dimension
     are not comparable, so for anchor i only rows with as many other modalities as row i compete; for the other
