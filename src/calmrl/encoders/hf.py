@@ -27,7 +27,7 @@ Forward = Callable[..., torch.Tensor]
 
 def load_hf(name: str, kind: str | None = None, pooling: str | None = None, device: str = "cpu") -> Encoder:
     """A model of transformers as an encoder; `kind` is image, text or audio, found out when None."""
-    transformers = need("transformers", "media", f"the encoder hf:{name}")
+    transformers = need("transformers", "encoders", f"the encoder hf:{name}")
     try:
         config = transformers.AutoConfig.from_pretrained(name)
         notes = _preprocessor(transformers, name)
