@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch.autograd.function import once_differentiable
 
 
 def world() -> tuple[int, int]:
@@ -24,3 +26,50 @@ def all_sum(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
     dist.all_reduce(flat)
     parts = flat.split([t.numel() for t in tensors])
     return [part.reshape(t.shape) for part, t in zip(parts, tensors, strict=True)]
+
+
+def gather_headers(header: Sequence[int], device: torch.device) -> list[list[int]]:
+    """The same few integers of every process, in the order of the ranks."""
+    size, _ = world()
+    if size == 1:
+        return [list(header)]
+    mine = torch.tensor(list(header), dtype=torch.int64, device=device)
+    every = [torch.empty_like(mine) for _ in range(size)]
+    dist.all_gather(every, mine)
+    return torch.stack(every).tolist()
+
+
+def gather_rows(tensor: torch.Tensor, counts: Sequence[int]) -> torch.Tensor:
+    """The rows of all processes one after the other, in the order of the ranks, with gradient.
+
+    `counts` holds every process's number of rows (they may differ; the message is padded to the largest). All other
+    dimensions and the dtype must agree. The backward pass sums what all processes want for a row and hands it to the
+    process that owns it, so every process has to take part in it: with gradients enabled the result always requires
+    one, even where `tensor` does not.
+    """
+    size, _ = world()
+    if size == 1:
+        return tensor
+    if torch.is_grad_enabled() and tensor.dtype.is_floating_point and not tensor.requires_grad:
+        tensor = tensor.detach().requires_grad_()
+    return _GatherRows.apply(tensor, tuple(counts))
+
+
+class _GatherRows(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, tensor: torch.Tensor, counts: tuple[int, ...]) -> torch.Tensor:
+        ctx.counts = counts
+        padded = tensor.new_zeros(max(counts), *tensor.shape[1:])
+        padded[: len(tensor)] = tensor
+        every = [torch.empty_like(padded) for _ in counts]
+        dist.all_gather(every, padded)
+        return torch.cat([part[:count] for part, count in zip(every, counts, strict=True)])
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:
+        gradient = gradient.contiguous().clone()
+        dist.all_reduce(gradient)
+        _, rank = world()
+        start = sum(ctx.counts[:rank])
+        return gradient[start : start + ctx.counts[rank]], None

@@ -1,0 +1,97 @@
+"""What every loss works on: one tensor with all modalities of all rows of all processes, missing ones zero."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+import torch.distributed as dist
+
+from calmrl.convention import check
+from calmrl.distributed import gather_headers, gather_rows, world
+from calmrl.errors import InputError
+
+
+@dataclass(frozen=True)
+class Batch:
+    names: tuple[str, ...]
+    z: torch.Tensor  # (N, k, d), float32 or float64, zero where missing
+    present: torch.Tensor  # (N, k) bool
+    own: slice  # the rows of this process
+
+    def index(self, name: str) -> int:
+        """The column of a modality that the user named."""
+        if name not in self.names:
+            raise InputError(
+                f"anchor {name!r} is not one of the modalities ({', '.join(self.names)}); name one of them, or pass "
+                "anchor=None to let every modality take its turn"
+            )
+        return self.names.index(name)
+
+    def split(self, anchor: int) -> tuple[torch.Tensor, list[torch.Tensor], torch.Tensor]:
+        """The anchor's vectors, those of each other modality, and which of the others are there (N, k - 1)."""
+        vectors = list(self.z.unbind(1))
+        has = torch.cat([self.present[:, :anchor], self.present[:, anchor + 1 :]], dim=1)
+        return vectors.pop(anchor), vectors, has
+
+
+def full_precision(tensor: torch.Tensor) -> torch.autocast:
+    """A context in which autocast is off: losses compute in float32 or float64 whatever surrounds them."""
+    return torch.autocast(tensor.device.type, enabled=False)
+
+
+def joined(z: Mapping[str, torch.Tensor], present: torch.Tensor | None) -> Batch:
+    """Check, stack and gather: the rows of all processes in the order of the ranks, with gradient.
+
+    Half precision is raised to float32. Values of missing rows are never used, in value or in gradient. A modality
+    that the dict of one process lacks altogether counts as missing there.
+    """
+    views = check(z, present, values=present is None, empty_rows=True)
+    first = views.given()
+    if not isinstance(first, torch.Tensor):
+        raise InputError("losses take torch tensors; got NumPy arrays: convert them with torch.from_numpy")
+    width = views.widths[0]
+    for name, other in zip(views.names, views.widths, strict=True):
+        if other != width:
+            raise InputError(
+                f"z[{views.names[0]!r}] has width {width} but z[{name!r}] has {other}; an alignment loss compares "
+                "modalities in one space: project them to the same width first"
+            )
+    double = any(tensor.dtype == torch.float64 for tensor in z.values())
+    stacked = torch.stack([tensor.to(torch.float64 if double else torch.float32) for tensor in z.values()], dim=1)
+    stacked = torch.where(views.present[:, :, None], stacked, 0.0)  # (N, k, d)
+    names, mask = views.names, views.present
+    own = slice(0, len(mask))
+    if world()[0] > 1:
+        names, stacked, mask, own = _gather(names, stacked, mask)
+    if len(names) < 2:
+        raise InputError(f"a loss needs at least two modalities; z has only {names[0]!r}")
+    return Batch(names, stacked, mask, own)
+
+
+def _gather(
+    names: tuple[str, ...], z: torch.Tensor, present: torch.Tensor
+) -> tuple[tuple[str, ...], torch.Tensor, torch.Tensor, slice]:
+    """Agree on names and sizes in one small message, then exchange rows of one fixed shape."""
+    digest = zlib.crc32("/".join(names).encode())
+    headers = gather_headers([len(z), z.shape[2], z.element_size(), digest], z.device)
+    counts, widths, sizes, digests = zip(*headers, strict=True)
+    if len(set(widths)) > 1 or len(set(sizes)) > 1:
+        raise InputError(
+            f"the processes differ in width or dtype (widths {list(widths)}, bytes per value {list(sizes)}, in the "
+            "order of the ranks); every process must pass the same"
+        )
+    if len(set(digests)) > 1:
+        every: list[tuple[str, ...]] = [()] * len(headers)
+        dist.all_gather_object(every, names)
+        union = tuple(dict.fromkeys(name for part in every for name in part))
+        column = [names.index(name) if name in names else None for name in union]
+        z = torch.stack([torch.zeros_like(z[:, 0]) if j is None else z[:, j] for j in column], dim=1)
+        nowhere = torch.zeros_like(present[:, 0])
+        present = torch.stack([nowhere if j is None else present[:, j] for j in column], dim=1)
+        names = union
+    start = sum(counts[: world()[1]])
+    every_present = gather_rows(present.to(torch.uint8), counts).bool()
+    return names, gather_rows(z, counts), every_present, slice(start, start + len(z))

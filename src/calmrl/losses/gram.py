@@ -1,0 +1,130 @@
+"""GRAM: the volume that a row's modalities span together with an anchor modality."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import nn
+
+from calmrl.losses.batch import Batch, full_precision, joined
+from calmrl.losses.softmax import masked_mean, symmetric_terms
+from calmrl.losses.temperature import Temperature
+from calmrl.losses.volume import adjugate, quadratic_forms, root
+
+
+class GramLoss(nn.Module):
+    r"""Symmetric cross-entropy over -volume / temperature.
+
+    The score of anchor t_i with row j is the volume spanned by t_i and the other modalities o_j that row j has,
+
+        vol_ij = sqrt(det Gram(t_i, o_j)) = sqrt(|t_i|^2 det B_j - l_ij^T adj(B_j) l_ij),   B_j = Gram(o_j), l_ij = o_j
+        t_i, L = mean_i ( -log softmax_j(-vol_ij / t)_i - log softmax_j(-vol_ji / t)_i ) / 2.
+
+    ================== ==============================================================================================
+    input              meaning
+    ================== ==============================================================================================
+    z                  dict of modality name -> (N, d) tensor of unit vectors, the same d for all; k >= 2 modalities
+    present            (N, k) bool; None: rows that are NaN throughout are missing
+    ================== ==============================================================================================
+
+    Missing modalities are left out of the Gram matrix; with two modalities it is 2 x 2. Volumes of different dimension
+    are not comparable, so for anchor i only rows with as many other modalities as row i compete; for the other
+    modalities of row j all anchors compete. Rows without the anchor, or with nothing but the anchor, add no term of
+    their own.
+
+    When to use which: aligns three or more modalities at once but only through its anchor; `anchor="text"` is the
+    published form, `anchor=None` lets every modality take its turn (k times the work, and rows without text count
+    too).
+
+    A volume cannot tell z from -z. With `sign_guard=True` a pair of negative cosine gets 2 |t| |o| - vol instead
+    (smooth, and falling in the cosine from 2 to 0), so that two modalities cannot be pushed apart; False is the
+    published form.
+
+    After each call `last` holds detached scalars: "temperature", "volume" (mean volume of the rows' own modalities),
+    "sign_conflict" (share of rows of two modalities with a negative cosine; 0 when there are none), "terms".
+
+    >>> import torch
+    >>> from torch.nn.functional import normalize
+    >>> z = {name: normalize(torch.randn(8, 16), dim=1).requires_grad_() for name in ("image", "text", "audio")}
+    >>> present = torch.ones(8, 3, dtype=torch.bool)
+    >>> present[0, 2] = False
+    >>> GramLoss(anchor="text")(z, present).backward()
+    """
+
+    def __init__(
+        self,
+        anchor: str | None = "text",
+        temperature: float = 0.07,
+        *,
+        learn_temperature: bool = True,
+        label_smoothing: float = 0.1,
+        sign_guard: bool = True,
+        chunk_size: int | None = None,
+    ) -> None:
+        super().__init__()
+        self.anchor = anchor
+        self.temperature = Temperature(temperature, learn_temperature)
+        self.label_smoothing = label_smoothing
+        self.sign_guard = sign_guard
+        self.chunk_size = chunk_size
+        self._seen: tuple[torch.Tensor, ...] | None = None
+
+    def forward(self, z: Mapping[str, torch.Tensor], present: torch.Tensor | None = None) -> torch.Tensor:
+        batch = joined(z, present)
+        with full_precision(batch.z):
+            temperature = self.temperature(batch.z)
+            anchors = range(len(batch.names)) if self.anchor is None else [batch.index(self.anchor)]
+            totals, counts = zip(*(self._terms(batch, anchor, temperature) for anchor in anchors), strict=True)
+            terms = torch.stack(counts).sum()
+            self._seen = (batch.z.detach(), batch.present, temperature.detach(), terms)
+            return torch.stack(totals).sum() / terms.clamp(min=1)
+
+    def _terms(self, batch: Batch, anchor: int, temperature: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        t, others, has = batch.split(anchor)  # (N, d), p times (N, d), (N, p)
+        weights, det = adjugate(gram(torch.stack(others, dim=1), has))  # (N, p, p), (N,)
+        square = (t * t).sum(1)  # (N,)
+        number = has.sum(1)
+        flat = torch.cat(others)  # (p N, d)
+        # On the CPU it is free to see that no row has just one other modality.
+        guard = self.sign_guard and (t.device.type != "cpu" or bool((number == 1).any()))
+
+        def scores(start: int, stop: int) -> torch.Tensor:
+            inner = (t[start:stop] @ flat.T).unflatten(1, (len(others), -1))  # (c, p, N)
+            volume = root(square[start:stop, None] * det - quadratic_forms(inner, weights))
+            if guard:
+                apart = (number == 1) & (inner.detach().sum(1) < 0)
+                volume = torch.where(apart, 2 * root(square[start:stop, None]) * root(det) - volume, volume)
+            return volume * (-1 / temperature)
+
+        return symmetric_terms(
+            scores,
+            batch.present[:, anchor],
+            number >= 1,
+            kinds=number,
+            n_kinds=len(others) + 1,
+            smoothing=self.label_smoothing,
+            chunk_size=self.chunk_size,
+        )
+
+    @property
+    @torch.no_grad()
+    def last(self) -> dict[str, torch.Tensor]:
+        """Diagnostics of the last call, computed when they are read."""
+        if self._seen is None:
+            return {}
+        z, present, temperature, terms = self._seen
+        products = z @ z.mT  # (N, k, k)
+        count = present.sum(1)
+        apart = products.sum((1, 2)) < products.diagonal(dim1=1, dim2=2).sum(1)
+        return {
+            "temperature": temperature,
+            "volume": masked_mean(root(adjugate(gram(z, present))[1]), count >= 2),
+            "sign_conflict": masked_mean(apart.to(z.dtype), count == 2),
+            "terms": terms,
+        }
+
+
+def gram(vectors: torch.Tensor, present: torch.Tensor) -> torch.Tensor:
+    """(N, k, k) inner products of each row's vectors, 1 on the diagonal of missing ones: determinants skip them."""
+    return vectors @ vectors.mT + torch.diag_embed((~present).to(vectors.dtype))

@@ -1,0 +1,127 @@
+"""Cross-entropy over an N x N score matrix that is never held whole."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.utils.checkpoint import checkpoint
+
+SCORES_AT_ONCE = 1 << 22  # entries of the score matrix held at once, unless the caller says how many rows
+
+Block = Callable[[int, int], torch.Tensor]
+
+
+def chunks(n: int, chunk_size: int | None) -> list[tuple[int, int]]:
+    """(start, stop) pairs that cover the n rows of an n x n score matrix."""
+    step = max(1, SCORES_AT_ONCE // max(1, n)) if chunk_size is None else chunk_size
+    return [(start, min(n, start + step)) for start in range(0, n, step)] or [(0, 0)]
+
+
+def row_terms(block: Block, candidates: torch.Tensor, chunk_size: int | None = None) -> torch.Tensor:
+    """(N,) log-probabilities log softmax_j(s_ij)_i over the columns j that are `candidates` (N, bool).
+
+    `block(start, stop)` gives the scores of the rows start:stop against all N columns. Where row i is no candidate
+    itself the value is finite but means nothing.
+    """
+
+    def part(start: int, stop: int) -> torch.Tensor:
+        s = block(start, stop)
+        masked = s.masked_fill(~candidates[None, :], torch.finfo(s.dtype).min)
+        return _own(s, start) - masked.logsumexp(1)
+
+    return torch.cat(_each(part, chunks(len(candidates), chunk_size)))
+
+
+def symmetric_terms(
+    block: Block,
+    queries: torch.Tensor,
+    candidates: torch.Tensor,
+    *,
+    kinds: torch.Tensor | None = None,
+    n_kinds: int = 1,
+    smoothing: float = 0.0,
+    chunk_size: int | None = None,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """(sum over rows, number of rows) of the cross-entropy in both directions, halved.
+
+    Row i is a term iff it is in `queries` (its row of scores exists) and in `candidates` (its column exists). Forward,
+    its right column competes with all candidates, of the same kind if `kinds` (N, in range(n_kinds)) is given;
+    backward, its right row competes with all queries. Label smoothing spreads its share evenly over those that
+    compete.
+    """
+
+    kinds = torch.zeros_like(queries, dtype=torch.long) if kinds is None else kinds
+    is_kind = kinds[:, None] == torch.arange(n_kinds, device=kinds.device)  # (N, n_kinds)
+    of_kind = is_kind & candidates[:, None]
+
+    def part(start: int, stop: int) -> tuple[torch.Tensor, ...]:
+        s = block(start, stop)  # (c, N)
+        row_out = ~candidates | (kinds[start:stop, None] != kinds)
+        return _Reduce.apply(s, row_out, ~queries[start:stop, None], of_kind, start, bool(smoothing))
+
+    found = list(zip(*_each(part, chunks(len(queries), chunk_size)), strict=True))
+    rows, columns, own = torch.cat(found[0]), torch.stack(found[1]).logsumexp(0), torch.cat(found[2])
+    terms = rows + columns - 2 * own
+    if smoothing:
+        row_mean = torch.cat(found[3]).gather(1, kinds[:, None])[:, 0] / of_kind.sum(0).clamp(min=1)[kinds]
+        column_mean = torch.stack(found[4]).sum(0) / queries.sum().clamp(min=1)
+        terms = terms + smoothing * (2 * own - row_mean - column_mean)
+    valid = queries & candidates
+    return torch.where(valid, terms, 0.0).sum() / 2, valid.sum()
+
+
+def masked_mean(values: torch.Tensor, valid: torch.Tensor) -> torch.Tensor:
+    """The mean of the values that count; 0, with a gradient, when none does."""
+    return torch.where(valid, values, 0.0).sum() / valid.sum().clamp(min=1)
+
+
+class _Reduce(torch.autograd.Function):
+    """All that the cross-entropy needs of a block of scores, with one gradient of the block's size instead of five.
+
+    log-sum-exp of its rows and columns, its part of the diagonal, and (for label smoothing) the sums of its rows by
+    kind of column and of its columns.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        s: torch.Tensor,
+        row_out: torch.Tensor,
+        column_out: torch.Tensor,
+        of_kind: torch.Tensor,
+        start: int,
+        sums: bool,
+    ) -> tuple[torch.Tensor, ...]:
+        low = torch.finfo(s.dtype).min
+        rows = s.masked_fill(row_out, low).logsumexp(1)
+        columns = s.masked_fill(column_out, low).logsumexp(0)
+        ctx.save_for_backward(s, row_out, column_out, of_kind, rows, columns)
+        ctx.start = start
+        found = (rows, columns, _own(s, start).clone())
+        if not sums:
+            return found
+        return (*found, s @ of_kind.to(s.dtype), (~column_out[:, 0]).to(s.dtype) @ s)
+
+    @staticmethod
+    def backward(ctx: Any, *g: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        s, row_out, column_out, of_kind, rows, columns = ctx.saved_tensors
+        total = (s - rows[:, None]).masked_fill_(row_out, -torch.inf).exp_() * g[0][:, None]
+        total.addcmul_((s - columns).masked_fill_(column_out, -torch.inf).exp_(), g[1])
+        if len(g) > 3:
+            total.addmm_(g[3], of_kind.T.to(s.dtype))
+            total.addmm_((~column_out).to(s.dtype), g[4][None, :])
+        _own(total, ctx.start).add_(g[2])
+        return total, None, None, None, None, None
+
+
+def _own(s: torch.Tensor, start: int) -> torch.Tensor:
+    return s[:, start : start + len(s)].diagonal()
+
+
+def _each(part: Callable[[int, int], object], spans: list[tuple[int, int]]) -> list:
+    """`part` of every chunk; with several, their inner tensors are computed again in the backward pass."""
+    if len(spans) == 1 or not torch.is_grad_enabled():
+        return [part(*span) for span in spans]
+    return [checkpoint(part, *span, use_reentrant=False, preserve_rng_state=False) for span in spans]

@@ -1,0 +1,99 @@
+"""Singular values and the leading left singular vector of a few stacked vectors, from their k x k Gram matrix.
+
+For Z with rows z^1 ... z^k (k x d): Z Z^T = V diag(sigma^2) V^T, u = Z^T v_1 / sigma_1. The width d never enters a
+factorisation. The derivative is written out by hand because that of `svd` and `eigh` is NaN for equal singular values:
+
+    dL/dZ = V S V^T Z + v_1 g_u^T / sigma_1,
+    S_jj  = g_sigma_j / sigma_j - [j = 1] a_1 / sigma_1^3,
+    S_1j  = S_j1 = a_j / (sigma_1 (sigma_1^2 - sigma_j^2)),      a = V^T Z g_u,
+
+with two changes that only act where the derivative does not exist: 1 / gap becomes gap / (gap^2 + delta^2), and 1 /
+sigma becomes 0 for singular values that are zero up to rounding.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+
+from calmrl.losses.batch import full_precision
+
+GAP_DAMPING = 1e-5  # delta, as a fraction of the largest squared singular value
+
+
+class Spectrum(NamedTuple):
+    sigma: torch.Tensor  # (N, k), descending (but see `agree`)
+    v: torch.Tensor  # (N, k, k), right vectors (weights of the modalities) in columns
+    u: torch.Tensor  # (N, d), unit length; zero for a row of zeros
+
+
+def spectrum(z: torch.Tensor, agree: torch.Tensor | None = None) -> Spectrum:
+    """Singular values, right vectors and leading left vector of every `z[i]` (k x d); missing modalities are zero rows.
+
+    The sign of the leading pair is fixed toward the modalities: u . sum_m z^m >= 0, which is sum_m v_m >= 0.
+
+    Where `agree` (N, bool) is set, for rows of exactly two vectors, the first place is taken by the direction in which
+    the two agree (v of equal signs), also when they point apart and the other direction is the larger: singular values
+    alone cannot tell z from -z.
+    """
+    return Spectrum(*_Spectrum.apply(z, agree))
+
+
+class _Spectrum(torch.autograd.Function):
+    """Saves only its input and outputs, and its backward is differentiable: higher derivatives come from autograd."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, z: torch.Tensor, agree: torch.Tensor | None
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        with full_precision(z):
+            gram = z @ z.mT  # (N, k, k)
+            values, v = torch.linalg.eigh(gram)
+            values, v = values.flip(-1), v.flip(-1)
+            if agree is not None:
+                apart = agree & (gram.sum((1, 2)) < gram.diagonal(dim1=1, dim2=2).sum(1))
+                for part in (values[:, None, :2], v[:, :, :2]):
+                    part.copy_(torch.where(apart[:, None, None], part.flip(2), part))
+            sigma = values.clamp_(min=0).sqrt()
+            v[:, :, 0] *= torch.where(v[:, :, 0].sum(1, keepdim=True) < 0, -1.0, 1.0)
+            inverse, _ = _inverses(sigma)
+            u = ((v[:, :, :1] * inverse[:, None, :1]).mT @ z).squeeze(1)
+        ctx.save_for_backward(z, sigma, v)
+        ctx.set_materialize_grads(False)
+        return sigma, v, u
+
+    @staticmethod
+    def backward(
+        ctx: Any, g_sigma: torch.Tensor | None, g_v: torch.Tensor | None, g_u: torch.Tensor | None
+    ) -> tuple[torch.Tensor | None, None]:
+        if g_sigma is None and g_v is None and g_u is None:
+            return None, None
+        z, sigma, v = ctx.saved_tensors
+        with full_precision(z):
+            inverse, damping = _inverses(sigma)
+            s = torch.diag_embed(torch.zeros_like(sigma) if g_sigma is None else g_sigma * inverse)  # (N, k, k)
+            lam = sigma * sigma
+            if g_u is not None:
+                first = inverse[:, :1]
+                a = (g_u[:, None, :] @ z.mT @ v).squeeze(1)  # (N, k)
+                gap = lam[:, :1] - lam
+                edge = a * first * gap / (gap * gap + damping)  # its first entry is 0
+                s[:, 0, :] += edge
+                s[:, :, 0] += edge
+                s[:, :1, 0] -= a[:, :1] * first**3
+            if g_v is not None:
+                gap = lam[:, None, :] - lam[:, :, None]
+                twist = (v.mT @ g_v) * gap / (gap * gap + damping[:, :, None])
+                s = s + twist + twist.mT
+            m = v @ s @ v.mT
+            if g_u is None:
+                return m @ z, None
+            return torch.baddbmm((v[:, :, :1] * inverse[:, None, :1]) * g_u[:, None, :], m, z), None
+
+
+def _inverses(sigma: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """1 / sigma, falling to 0 where sigma is zero up to the rounding of the Gram matrix; and delta^2 for the gaps."""
+    top = (sigma * sigma).amax(1, keepdim=True).detach()
+    eps, tiny = torch.finfo(sigma.dtype).eps, torch.finfo(sigma.dtype).tiny
+    return sigma / torch.maximum(sigma * sigma, 10 * eps * top + tiny), (GAP_DAMPING * top) ** 2 + tiny
