@@ -12,10 +12,11 @@ import typer
 from calmrl.cli.say import note
 from calmrl.errors import InputError
 
-EXAMPLE = (
-    "Example:\n  calmrl extract items.csv --encoder image=efficientnet_lite0 --encoder text=minilm --out features\n"
-    "  calmrl extract test.json --layout msrvtt --media vision=videos --encoder vision=hf:MODEL#image --out features"
-)
+EXAMPLE = """Example:
+  calmrl extract items.csv --out features \\
+      --encoder image=efficientnet_lite0 --encoder text=minilm
+  calmrl extract test.json --layout msrvtt --media vision=videos \\
+      --encoder vision=hf:MODEL#image --encoder text=minilm --out features"""
 
 
 def run(
