@@ -4,9 +4,9 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 STAMPS := $(VENV)/.calmrl
 EXTRAS_demo :=
-EXTRAS_dev := [dev]
-EXTRAS_bench := [dev,bench]
-EXTRAS_docs := [dev,docs]
+EXTRAS_dev := [dev,media,search]
+EXTRAS_bench := [bench]
+EXTRAS_docs := [docs]
 
 .PHONY: help demo test lint bench docs picture clean
 
@@ -16,19 +16,21 @@ help:
 	@echo "make lint   ruff, ruff format, mypy"
 	@echo "make bench  measure speed and quality against other packages (writes bench-out/)"
 	@echo "make docs   build the documentation into site/"
+	@echo "make picture  draw the picture of the README again"
 
 # One stamp per set of extras; a set is installed again only when what it is made of changes.
 $(STAMPS)-%: pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "calmrl needs Python 3.10 or newer: make PYTHON=...")'
 	@test -x $(BIN)/python || { echo "creating $(VENV)"; $(PYTHON) -m venv $(VENV); }
 	@echo "installing calmrl$(EXTRAS_$*) and its dependencies into $(VENV)"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".$(EXTRAS_$*)"
 	@touch $@
 
 demo: $(STAMPS)-demo
-	$(BIN)/calmrl demo --out demo-out
+	$(BIN)/calmrl demo --out demo-out --force
 
 test: $(STAMPS)-dev
-	$(BIN)/python -m pytest -n 2
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
 
 lint: $(STAMPS)-dev
 	$(BIN)/ruff check .
@@ -38,8 +40,12 @@ lint: $(STAMPS)-dev
 bench: $(STAMPS)-bench
 	$(BIN)/python -m benchmarks --out bench-out
 
+# The picture in the README, drawn from real numbers; it is committed, so that nobody has to run this.
+picture: $(STAMPS)-demo
+	$(BIN)/python docs/make_picture.py
+
 docs: $(STAMPS)-docs
-	$(BIN)/mkdocs build --strict
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 clean:
 	rm -rf $(VENV) site demo-out bench-out

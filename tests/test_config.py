@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from calmrl.config import KINDS, ConfigError, ImputeConfig, dump, dumps, load, shipped, shipped_text
-from calmrl.config.kinds import GaussianSection, KNNSection, arguments
+from calmrl.config.kinds import GaussianSection, KNNSection
 from calmrl.config.read import read_yaml
 from calmrl.errors import InputError
 
@@ -82,14 +82,14 @@ def test_mistakes_in_overrides_and_in_the_file_are_shown_together(write):
             "kind: impute\nimputer: {method: gaussian, latent_dim: atuo}",
             "line 2, imputer.latent_dim: should be a valid integer or 'auto'; got 'atuo'; did you mean \"auto\"?",
         ),
-        ("kind: demo\nseeds: [0, a]\nimputers: {m: {method: mean}}\ndataset: digits", "line 2, seeds.1: should be"),
+        ("kind: demo\nseeds: [0, a]\nimputers: {m: {method: mean}}\ndatasets: [digits]", "line 2, seeds.1: should be"),
         (
-            "kind: demo\nseeds: [0]\nimputers:\n  knn:\n    method: knn\n    neighbours: 3\ndataset: digits",
+            "kind: demo\nseeds: [0]\nimputers:\n  knn:\n    method: knn\n    neighbours: 3\ndatasets: [digits]",
             'line 6, imputers.knn.neighbours: unknown key for method knn; did you mean "imputers.knn.n_neighbors"?',
         ),
         (
-            "kind: demo\nseeds: [0]\nimputers: {m: {method: mean}}\ndataset: digit",
-            'line 4, dataset: unknown dataset "digit"; did you mean "digits"?',
+            "kind: demo\nseeds: [0]\nimputers: {m: {method: mean}}\ndatasets: [digit]",
+            'line 4, datasets: unknown dataset "digit"; did you mean "digits"?',
         ),
     ],
 )
@@ -148,8 +148,8 @@ def test_an_override_replaces_a_whole_section():
 def test_overrides_reach_into_lists():
     assert load("demo", ["seeds.1=7"]).seeds[1] == 7
     assert _problems("demo", ["seeds.9=7"]) == ["override 1, seeds.9: seeds is a list with items 0 to 2; got '7'"]
-    assert _problems("demo", ["dataset.x=7"]) == [
-        "override 1, dataset.x: dataset is a single value and has no key 'x'; got '7'"
+    assert _problems("demo", ["missing.rate.x=7"]) == [
+        "override 1, missing.rate.x: missing.rate is a single value and has no key 'x'; got '7'"
     ]
 
 
@@ -172,7 +172,7 @@ def test_sections_and_imputers_fit_together():
     assert set(sections) <= set(IMPUTERS)
     for method, section in sections.items():
         taken = inspect.signature(IMPUTERS[method]).parameters
-        assert set(arguments(section(method=method))) <= set(taken)
+        assert set(section(method=method).model_dump()) - {"method"} <= set(taken)
 
 
 json = st.recursive(

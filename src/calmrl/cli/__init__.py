@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import sys
 import traceback
+import warnings
 from collections.abc import Sequence
 from typing import Annotated
 
 import typer
 
-from calmrl.cli import check, cp, doctor, extract, ls
+from calmrl.cli import check, cp, demo, doctor, extract, impute, ls
 from calmrl.cli.say import error, note
 from calmrl.errors import InputError, MissingExtraError
 
-COMMANDS = (extract, ls, cp, check, doctor)
+COMMANDS = (demo, extract, impute, ls, cp, check, doctor)
 
 app = typer.Typer(
     name="calmrl",
@@ -50,11 +51,17 @@ def options(
     """Multimodal representations when modalities are missing."""
 
 
+def _show_warning(message: Warning | str, *where: object, **more: object) -> None:
+    note(f"calmrl: warning: {message}")
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """The command `calmrl`. Always leaves through SystemExit with code 0, 1 or 2."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     try:
-        typer.main.get_command(app)(args=[part for part in given if part != "--debug"], prog_name="calmrl")
+        with warnings.catch_warnings():
+            warnings.showwarning = _show_warning
+            typer.main.get_command(app)(args=[part for part in given if part != "--debug"], prog_name="calmrl")
     except SystemExit as stop:
         if stop.code in (0, 1, 2, None):
             raise

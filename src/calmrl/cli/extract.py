@@ -14,9 +14,9 @@ from calmrl.errors import InputError
 
 EXAMPLE = """Example:
   calmrl extract items.csv --out features \\
-      --encoder image=efficientnet_lite0 --encoder text=minilm
+    --encoder image=efficientnet_lite0 --encoder text=minilm
   calmrl extract test.json --layout msrvtt --media vision=videos \\
-      --encoder vision=hf:MODEL#image --encoder text=minilm --out features"""
+    --encoder vision=hf:MODEL#image --out features"""
 
 
 def run(

@@ -8,7 +8,7 @@ from typing import Annotated, Any, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
-from calmrl.config.problems import ABSENT, Problem, dotted
+from calmrl.config.problems import Problem, dotted
 from calmrl.config.read import KeyPath, Source
 from calmrl.registry import closest
 
@@ -38,30 +38,31 @@ def keys_of(annotation: Any, values: Any = None) -> Mapping[str, Any]:
 
 
 def _problem(path: KeyPath, family: str, details: list[Any], model: type[BaseModel], source: Source) -> Problem:
-    key, where = dotted(path), _where(path, source)
+    key, where, first = dotted(path), _where(path, source), details[0]
+    if family == "missing":
+        return Problem(key, where, "missing; this key is required")
     if family == "extra_forbidden":
-        return Problem(key, where, *_unknown_key(path, model, source.values))
-    if family == "missing" or details[0]["type"] == "union_tag_not_found":
-        tag = details[0].get("ctx", {}).get("discriminator", "").strip("'")
-        return Problem(f"{key}.{tag}" if tag else key, where, "missing; this key is required")
-    if details[0]["type"] == "union_tag_invalid":
-        tag = details[0]["ctx"]["discriminator"].strip("'")
-        expected, got = details[0]["ctx"]["expected_tags"], details[0]["ctx"]["tag"]
-        return Problem(
-            f"{key}.{tag}",
-            _where((*path, tag), source),
-            f"should be one of {expected}",
-            got=got,
-            closest=closest(got, _quoted(expected)),
-        )
-    said = [str(detail["msg"]).removeprefix("Input should be ").removeprefix("Value error, ") for detail in details]
-    prefix = "should be " if details[0]["msg"].startswith("Input should be ") else ""
-    got = details[0].get("input", ABSENT)
-    if details[0]["type"] == "value_error":  # our own sentence, which says what was got and what is closest
-        return Problem(key, where, "; ".join(said))
-    choices = [word for sentence in said for word in _quoted(sentence)]
-    near = closest(got, choices) if isinstance(got, str) else None
-    return Problem(key, where, prefix + " or ".join(dict.fromkeys(said)), got=got, closest=near)
+        message, near = _unknown_key(path, model, source.values)
+        return Problem(key, where, message, closest=near)
+    if first["type"].startswith("union_tag"):
+        return _tag_problem(path, first, source)
+    said = list(dict.fromkeys(str(detail["msg"]).removeprefix("Input should be ") for detail in details))
+    if first["type"] == "value_error":  # a sentence of our own, which says what was got and what is closest
+        return Problem(key, where, "; ".join(sentence.removeprefix("Value error, ") for sentence in said))
+    got = first["input"]
+    near = closest(got, [word for sentence in said for word in _quoted(sentence)]) if isinstance(got, str) else None
+    start = "should be " if first["msg"].startswith("Input should be ") else ""
+    return Problem(key, where, start + " or ".join(said), got=got, closest=near)
+
+
+def _tag_problem(path: KeyPath, detail: Any, source: Source) -> Problem:
+    """The key that chooses between sections (`method`) is absent or has a value that chooses none."""
+    tag = (*path, detail["ctx"]["discriminator"].strip("'"))
+    if detail["type"] == "union_tag_not_found":
+        return Problem(dotted(tag), _where(path, source), "missing; this key is required")
+    expected, got = detail["ctx"]["expected_tags"], detail["ctx"]["tag"]
+    near = closest(got, _quoted(expected))
+    return Problem(dotted(tag), _where(tag, source), f"should be one of {expected}", got=got, closest=near)
 
 
 def _written_path(loc: tuple[str | int, ...], values: Any, *, missing: bool) -> KeyPath:
@@ -85,7 +86,7 @@ def _where(path: KeyPath, source: Source) -> str:
     return ""
 
 
-def _unknown_key(path: KeyPath, model: type[BaseModel], values: Any) -> tuple[str, Any, str | None]:
+def _unknown_key(path: KeyPath, model: type[BaseModel], values: Any) -> tuple[str, str | None]:
     """What to say of it, and the nearest key of the same section, else the nearest key anywhere in the config."""
     annotation: Any = model
     for part in path[:-1]:
@@ -96,10 +97,10 @@ def _unknown_key(path: KeyPath, model: type[BaseModel], values: Any) -> tuple[st
     message = f"unknown key for method {method}" if method else "unknown key"
     near = closest(name, keys_of(annotation, values))
     if near:
-        return message, ABSENT, dotted((*path[:-1], near))
+        return message, dotted((*path[:-1], near))
     everywhere = {last: key for last, key in _all_keys(model, "") if key != dotted(path)}
     near = closest(name, everywhere)
-    return message, ABSENT, everywhere[near] if near else None
+    return message, everywhere[near] if near else None
 
 
 def _child(annotation: Any, part: str | int, values: Any) -> Any:

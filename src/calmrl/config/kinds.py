@@ -5,7 +5,7 @@ Models are strict (no text where a number belongs) and know every key they allow
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
@@ -69,6 +69,7 @@ class ImputeConfig(Section):
 class MissingSection(Section):
     """Which blocks (one modality of one row) are hidden."""
 
+    kind: Literal["mcar", "value", "one"] = "mcar"
     rate: Annotated[float, Field(gt=0, lt=1)] = 0.4
 
 
@@ -76,24 +77,20 @@ class DemoConfig(Section):
     """What `calmrl demo` compares."""
 
     kind: Literal["demo"]
-    dataset: str
+    datasets: Annotated[list[str], Field(min_length=1)]
     missing: MissingSection = MissingSection()
     seeds: Annotated[list[Seed], Field(min_length=1)]
     imputers: Annotated[dict[str, ImputerSection], Field(min_length=1)]
 
-    @field_validator("dataset")
+    @field_validator("datasets")
     @classmethod
-    def _known(cls, name: str) -> str:
+    def _known(cls, names: list[str]) -> list[str]:
         from calmrl.datasets import DATASETS
         from calmrl.registry import lookup
 
-        lookup(DATASETS, name, "dataset")
-        return name
+        for name in names:
+            lookup(DATASETS, name, "dataset")
+        return names
 
 
 KINDS: dict[str, type[Section]] = {"impute": ImputeConfig, "demo": DemoConfig}
-
-
-def arguments(section: Section) -> dict[str, Any]:
-    """The keyword arguments a section stands for: everything in it but the method's name."""
-    return section.model_dump(exclude={"method"})
