@@ -79,7 +79,7 @@ def extract(
         raise InputError("name at least one encoder, for instance image=efficientnet_lite0")
     with worker_pool(workers) as pool:
         run = _Run(loaded, frames, batch_size, pool, progress or (lambda what, done, total: None))
-        found = check(manifest, run, out, root=root, captions=captions, ignore=ignore)
+        found = _check(manifest, run, out, root=root, captions=captions, ignore=ignore)
         for line in found.lines(allow_missing):
             tell(line)
         _stop_at_problems(found, beside(out, "problems.csv"), allow_missing)
@@ -131,7 +131,7 @@ class _Run:
         return [Job(item.cells[name], encoder.kind, encoder.prepare, self.frames, encoder.rate) for item in items]
 
 
-def check(
+def _check(
     manifest: str | Path | list[Row],
     run: _Run,
     out: Path,
@@ -265,8 +265,8 @@ def _encode_captions(
     texts = [(row, text) for row, item in enumerate(items) for text in item.cells.get(name, ())]
     begins = np.cumsum([0] + [len(item.cells.get(name, ())) for item in items])
     encoder = run.encoders[name]
-    if out.exists():  # stopped between the two renamings at the end: everything is written
-        return
+    if out.exists() and not len(main.todo(name)):
+        return  # stopped between the two renamings at the end: everything is written
     writer = FeatureWriter(
         out,
         {name: encoder.width},
