@@ -26,6 +26,9 @@ def split(source: Source, base: Parameters, n_components: int, seed: int) -> Par
     rows need not have any particular modality to take part.
     """
     means = _sample_means(source, base)
+    means = means[
+        np.lexsort(means.T)
+    ]  # k-means depends on the order of rows; how they are spread over processes must not
     if len(means) < n_components:
         raise InputError(f"n_components={n_components} needs at least as many rows; got {len(means)}")
     clusters = KMeans(n_components, n_init=1, random_state=seed).fit(means)

@@ -23,6 +23,7 @@ from calmrl.latent.sources import Source
 
 SEARCH_ROWS = 10_000
 PATIENCE = 3
+MARGIN = 0.005  # errors closer than this are not told apart
 LATENTS = (2, 4, 8, 16, 32, 64, 128)
 PRIORS = (0.0, 10.0, 100.0, 300.0)
 COMPONENTS = (3, 10, 30)
@@ -41,6 +42,13 @@ class Trial:
         return {**asdict(self.settings), "error": self.error}
 
 
+def smallest_of_the_best(trials: list[Trial]) -> Trial:
+    """Of the trials within MARGIN of the lowest error, the one with fewest components, then fewest latents."""
+    limit = (1 + MARGIN) * min(trial.error for trial in trials)
+    good = [trial for trial in trials if trial.error <= limit]
+    return min(good, key=lambda trial: (trial.settings.n_components, trial.settings.latent_dim, trial.error))
+
+
 class Search:
     """Goes along one axis after the other and remembers every trial."""
 
@@ -50,7 +58,7 @@ class Search:
         self.models: dict[Settings, Parameters] = {}
 
     def best(self) -> Trial:
-        return min(self.trials, key=lambda trial: trial.error)
+        return smallest_of_the_best(self.trials)
 
     def attempt(self, settings: Settings, base: Parameters | None = None) -> Trial:
         """Fit with early stopping on the held-out error; the trial keeps the best number of iterations."""
@@ -174,8 +182,8 @@ def sample_rows(source: Source, seed: int) -> tuple[dict[str, Any], Tensor]:
 
 
 def table(trials: list[Trial]) -> str:
-    """The search as a small table, best line marked."""
-    best = min(trials, key=lambda trial: trial.error)
+    """The search as a small table, the chosen line marked."""
+    best = smallest_of_the_best(trials)
     lines = ["latents  components  noise      prior  shrinkage  iterations  held-out error"]
     for trial in trials:
         s = trial.settings
