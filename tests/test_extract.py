@@ -16,6 +16,7 @@ import pytest
 from calmrl.cli import main
 from calmrl.data.features import open_features
 from calmrl.data.manifest import SPLITS
+from calmrl.data.writer import STATE
 from calmrl.encoders import load_encoder
 from calmrl.errors import InputError
 from calmrl.extract import extract
@@ -86,7 +87,7 @@ def test_killed_and_started_again_gives_the_same_bytes(tmp_path) -> None:
     command += ["--workers", "0", "--batch-size", "2", "--out", str(tmp_path / "killed")]
     paths = [str(Path(__file__).parent), str(Path(__file__).parents[1] / "src"), os.environ.get("PYTHONPATH", "")]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(paths)}
-    state = tmp_path / "killed.part/state.npy"
+    state = tmp_path / "killed.part" / STATE
     seen = set()
     for _ in range(2):
         process = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE)
@@ -164,6 +165,27 @@ def test_wrong_use_is_named(tmp_path, capsys) -> None:
             ]
         )
     assert stop.value.code in (0, None)
+
+
+def test_a_manifest_without_any_usable_row(tmp_path) -> None:
+    (tmp_path / "m.jsonl").write_text("not json\n[1]\n")
+    with pytest.raises(InputError, match=r"problems found: 2, all of them in .*f\.problems\.csv"):
+        extract(tmp_path / "m.jsonl", {"image": "tiny_image"}, tmp_path / "f")
+    with pytest.raises(InputError, match="no item is left"):
+        extract(tmp_path / "m.jsonl", {"image": "tiny_image"}, tmp_path / "f", allow_missing=True)
+    picture(tmp_path / "a.png", 0)
+    (tmp_path / "m.jsonl").write_text('{"id": 1, "image": "a.png"}\n')
+    assert len(extract(tmp_path / "m.jsonl", {"image": "tiny_image"}, tmp_path / "f")) == 1
+    assert not (tmp_path / "f.problems.csv").exists()  # the report of a collection that was repaired
+
+
+def test_captions_left_from_another_run_are_not_mistaken_for_these(tmp_path) -> None:
+    manifest = collection(tmp_path, 3)
+    (tmp_path / "c.csv").write_text("id,text\nitem1,one\n")
+    (tmp_path / "f.captions").mkdir()
+    (tmp_path / "f.captions/other.txt").write_text("x")
+    with pytest.raises(InputError, match=r"f\.captions exists"):
+        extract(manifest, ENCODERS, tmp_path / "f", captions=tmp_path / "c.csv")
 
 
 def test_annotation_layout_through_the_command(tmp_path) -> None:

@@ -32,7 +32,7 @@ Progress = Callable[[str, int, int], None]  # what is being done, done so far, o
 
 @dataclass
 class Found:
-    """What a check found: the items that can be used, the problems, and how many cells of each modality there are."""
+    """What a check found: the items that can be used, and the problems."""
 
     manifest: Manifest
     problems: Problems
@@ -100,6 +100,7 @@ def extract(
 
 def _stop_at_problems(found: Found, report: Path, allow_missing: bool) -> None:
     """Write all problems to a file; raise InputError unless they are allowed and something is left."""
+    report.unlink(missing_ok=True)
     if found.problems:
         found.problems.write(report)
         if not allow_missing:
@@ -144,7 +145,9 @@ def _check(
     problems = Problems()
     kinds = {name: encoder.kind for name, encoder in run.encoders.items()}
     if isinstance(manifest, list):
-        read = build(manifest, kinds, problems, root=Path(root or "."), ignore=ignore)
+        if captions is not None or root is not None:
+            raise InputError("captions and root go with a manifest; an annotation file holds texts and paths itself")
+        read = build(manifest, kinds, problems, root=Path(), ignore=ignore)
     else:
         read = read_manifest(manifest, kinds, problems, root=root, captions=captions, ignore=ignore)
     memory = beside(out, "checked.json")

@@ -94,7 +94,9 @@ def build(
     """The manifest of rows, however they were read."""
     rows = list(rows)
     if not rows:
-        raise InputError("the manifest has no row that can be used; see the problems found")
+        if problems:
+            return Manifest([], dict(kinds))
+        raise InputError("the manifest has no rows")
     columns = dict.fromkeys(name for _, row in rows for name in row)
     _check_columns(columns, kinds, problems, ignore)
     items: list[Item] = []
