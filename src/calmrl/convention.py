@@ -45,6 +45,14 @@ class Views:
         """The rows start:stop of every modality as tensors; a view where that is possible."""
         return [None if a is None else to_tensor(a[start:stop]) for a in self.arrays.values()]
 
+    def take(self, rows: torch.Tensor) -> Views:
+        """Some rows, by their indices."""
+        arrays = {
+            name: a if a is None else a[rows.to(a.device)] if isinstance(a, torch.Tensor) else a[rows.cpu().numpy()]
+            for name, a in self.arrays.items()
+        }
+        return Views(arrays, self.present[rows.to(self.present.device)], self.widths)
+
     def given(self) -> Array:
         """One of the arrays that were given: it tells kind, device and dtype of what must be returned."""
         return next(a for a in self.arrays.values() if a is not None)

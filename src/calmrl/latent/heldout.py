@@ -1,0 +1,96 @@
+"""Held-out blocks: hide observed modalities, and measure how well a model brings them back."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from calmrl.convention import Views
+from calmrl.errors import InputError
+from calmrl.latent.parameters import Parameters
+from calmrl.latent.patterns import pack
+from calmrl.latent.predict import by_pattern, predictive_mean, predictive_variance
+from calmrl.latent.sources import Source, open_source
+
+HELD_OUT = 0.1  # share of the observed blocks that is hidden
+
+
+@dataclass
+class HeldOut:
+    """Rows with some observed blocks hidden, and the means to measure how well these come back."""
+
+    source: Source  # what may be seen
+    views: Views
+    hidden: Tensor  # (N, k) bool: blocks to be guessed
+    total: list[Tensor]  # () mean squared deviation from the column mean, per modality
+
+    @torch.no_grad()
+    def error(self, params: Parameters) -> float:
+        """Normalised squared error of the hidden blocks (1.0 = the column mean), modalities weighted by entries."""
+        wrong = entries = 0.0
+        for m, error, _ in self._errors(params, spread=False):
+            wrong += float(error.square().sum(dtype=torch.float64) / self.total[m])
+            entries += error.numel()
+        return wrong / entries
+
+    @torch.no_grad()
+    def std_scale(self, params: Parameters, level: float = 0.9) -> list[float]:
+        """Per modality, the factor on the predicted deviation with which `level` intervals cover `level` of the blocks."""
+        ratios: list[list[Tensor]] = [[] for _ in params.names]
+        for m, error, variance in self._errors(params, spread=True):
+            ratios[m].append((error.abs() / variance.sqrt()).reshape(-1).double())
+        return [
+            float(np.quantile(torch.cat(r).cpu().numpy(), level)) / normal_reach(level) if r else 1.0 for r in ratios
+        ]
+
+    def _errors(self, params: Parameters, spread: bool) -> Iterator[tuple[int, Tensor, Tensor]]:
+        """(modality, errors of hidden blocks, their predicted variance if `spread`) pattern by pattern."""
+        rows = self.hidden.any(1).nonzero()[:, 0]
+        visible, hidden = (self.views.present & ~self.hidden)[rows], self.hidden[rows]
+        z = [values[rows] for values in self.views.rows(0, len(self.views)) if values is not None]
+        packed = pack(z, visible, self.source.mean, self.source.dtype)
+        for index, _, post in by_pattern(params, packed):
+            for m in range(len(z)):
+                ask = hidden[index, m]
+                if not bool(ask.any()):
+                    continue
+                part = replace(post, mean=post.mean[ask], log_joint=post.log_joint[ask])
+                truth = z[m][index[ask]].to(packed.z[m].dtype) - self.source.mean[m].to(packed.z[m].dtype)
+                error = predictive_mean(params, m, part) - truth
+                yield m, error, predictive_variance(params, m, part) if spread else error
+
+
+def hold_out(z: dict[str, Any], present: Tensor, generator: torch.Generator) -> HeldOut:
+    """Hide about a tenth of the observed blocks among rows that keep at least one other."""
+    draw = torch.rand(present.shape, generator=generator).to(present.device)
+    draw = torch.where(present, draw, float("inf"))
+    draw.scatter_(1, draw.argmin(1, keepdim=True), float("inf"))  # every row keeps one of its modalities
+    wanted = round(HELD_OUT * int(present.sum()))
+    candidates = torch.isfinite(draw)
+    if not bool(candidates.any()):
+        raise InputError(
+            "'auto' hides observed modalities to measure how well they come back, but no row has two of them; "
+            "give latent_dim and n_components as numbers"
+        )
+    cut = draw[candidates].sort().values[min(wanted, int(candidates.sum())) - 1]
+    hidden = candidates & (draw <= cut)
+    source = open_source(z, present & ~hidden, shared=False)
+    views = Views(z, present, source.widths)
+    total = [v.mean().clamp(min=torch.finfo(torch.float64).tiny) for v in source.variance]
+    return HeldOut(source, views, hidden, total)
+
+
+def covered(truth: Tensor, guess: Tensor, std: Tensor, level: float) -> Tensor:
+    """Which true values lie in the central Gaussian interval that holds `level` of the predictive distribution."""
+    return (truth - guess).abs() <= normal_reach(level) * std
+
+
+def normal_reach(level: float) -> float:
+    """How many deviations on either side hold `level` of a normal distribution."""
+    return math.sqrt(2) * float(torch.erfinv(torch.tensor(level, dtype=torch.float64)))

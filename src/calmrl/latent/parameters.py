@@ -1,0 +1,69 @@
+"""What the latent model has learned: K linear-Gaussian components, z^m = W_c^m beta + mu_c^m + eps, beta ~ N(0, I)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """One entry per modality in each list, in the order of `names`; K components, L latents, float64."""
+
+    names: tuple[str, ...]
+    W: list[Tensor]  # (K, d_m, L)
+    mu: list[Tensor]  # (K, d_m)
+    noise: list[Tensor]  # (K, d_m) variances of eps
+    log_weight: Tensor  # (K,) log of the mixing weights
+
+    @property
+    def n_components(self) -> int:
+        return self.W[0].shape[0]
+
+    @property
+    def latent_dim(self) -> int:
+        return self.W[0].shape[2]
+
+    @property
+    def widths(self) -> tuple[int, ...]:
+        return tuple(w.shape[1] for w in self.W)
+
+    def moved(self, shift: Sequence[Tensor]) -> Parameters:
+        """The same model after adding `shift` to every z^m."""
+        return replace(self, mu=[mu + s for mu, s in zip(self.mu, shift, strict=True)])
+
+    def to(self, device: torch.device | str, dtype: torch.dtype | None = None) -> Parameters:
+        def move(tensors: Sequence[Tensor]) -> list[Tensor]:
+            return [t.to(device=device, dtype=dtype) for t in tensors]
+
+        return replace(
+            self, W=move(self.W), mu=move(self.mu), noise=move(self.noise), log_weight=move([self.log_weight])[0]
+        )
+
+
+def random_parameters(
+    names: Sequence[str],
+    mean: Sequence[Tensor],
+    variance: Sequence[Tensor],
+    latent_dim: int,
+    generator: torch.Generator,
+) -> Parameters:
+    """One component whose loadings are random and explain half of each column's variance.
+
+    Drawn on the CPU from `generator`, so that every process and every device starts from the same point.
+    """
+    loadings, noise = [], []
+    for var in variance:
+        draw = torch.randn(len(var), latent_dim, generator=generator, dtype=torch.float64).to(var.device)
+        loadings.append((draw * (var[:, None] / (2 * latent_dim)).sqrt())[None])
+        noise.append((var / 2).mean().expand(1, len(var)).clone())
+    return Parameters(
+        names=tuple(names),
+        W=loadings,
+        mu=[m[None].clone() for m in mean],
+        noise=noise,
+        log_weight=torch.zeros(1, dtype=torch.float64, device=mean[0].device),
+    )

@@ -1,0 +1,28 @@
+"""Small data for the tests of the latent model."""
+
+from __future__ import annotations
+
+import numpy as np
+
+
+def random_present(rng, n, k, rate=0.4):
+    """Holes at random; every row keeps one modality, every modality some rows, and all are linked by a few full rows."""
+    present = rng.random((n, k)) > rate
+    present[np.arange(n), rng.integers(0, k, n)] = True
+    present[: min(3, n)] = True
+    return present
+
+
+def from_model(seed=0, n=400, widths=(6, 5, 4), latents=2, noise=0.3, rate=0.4):
+    """(z, present): rows of a linear-Gaussian model with holes; values under the holes are the truth."""
+    rng = np.random.default_rng(seed)
+    beta = rng.normal(size=(n, latents))
+    z = {}
+    for j, width in enumerate(widths):
+        loadings = rng.normal(size=(latents, width))
+        z[f"m{j}"] = beta @ loadings + rng.normal(size=width) + noise * (1 + j) * rng.normal(size=(n, width))
+    return z, random_present(rng, n, len(widths), rate)
+
+
+def with_nan(z, present):
+    return {name: np.where(present[:, [j]], array, np.nan) for j, (name, array) in enumerate(z.items())}
