@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import torch
+from sklearn.exceptions import NotFittedError
 from torch import nn
 
 from calmrl.convention import check
 from calmrl.errors import InputError
 from calmrl.losses import LOSSES
+from calmrl.losses.batch import full_precision
 from calmrl.losses.matching import InstanceMatching
 from calmrl.registry import lookup
 
@@ -44,8 +47,11 @@ class CalibratedAlignment(nn.Module):
     detached scalars of the parts.
 
     >>> from calmrl import GaussianImputer
-    >>> align = CalibratedAlignment("pmrl", imputer=GaussianImputer(latent_dim=8))  # doctest: +SKIP
-    >>> align(z, present).backward()  # doctest: +SKIP
+    >>> z = {name: nn.functional.normalize(torch.randn(32, 8), dim=1).requires_grad_() for name in ("image", "text")}
+    >>> present = torch.ones(32, 2, dtype=torch.bool)
+    >>> present[:10, 0] = False
+    >>> align = CalibratedAlignment("pmrl", imputer=GaussianImputer(latent_dim=4))
+    >>> align(z, present).backward()
     """
 
     def __init__(
@@ -69,6 +75,12 @@ class CalibratedAlignment(nn.Module):
                 f'update="gradient" needs a module whose call gives a negative log-likelihood, for instance '
                 f"calmrl.latent.GaussianLatent; got {type(imputer).__name__}"
             )
+        if update == "stepwise" and not hasattr(imputer, "partial_fit"):
+            raise InputError(
+                f'{type(imputer).__name__} cannot be updated batch by batch; fit it first and pass update="frozen"'
+            )
+        if certainty and not hasattr(imputer, "impute"):
+            raise InputError(f"certainty needs predictive standard deviations, which {type(imputer).__name__} has not")
         if momentum is not None:
             if update != "stepwise" or not hasattr(imputer, "step_size"):
                 raise InputError('momentum needs update="stepwise" and an imputer that keeps running statistics')
@@ -96,13 +108,15 @@ class CalibratedAlignment(nn.Module):
         mask = check(z, present, values=present is None).present
         seen = {name: tensor.detach() for name, tensor in z.items()}
         if self.training and self.update == "stepwise":
-            self.imputer.partial_fit(seen, mask)
+            with full_precision(mask):
+                self.imputer.partial_fit(seen, mask)
         completed = self.complete(z, mask)
         aligned = self.objective(completed, mask.new_ones(len(mask), len(completed)))
         self.last = {"objective": aligned.detach(), "missing": (~mask).to(torch.float32).mean()}
         value = aligned
         if self.training and self.update == "gradient":
-            likelihood = self.imputer(seen, mask)
+            with full_precision(mask):
+                likelihood = self.imputer(seen, mask)
             self.last["negative_log_likelihood"] = likelihood.detach()
             value = value + likelihood.to(value.dtype)
         if self.matching is not None:
@@ -114,8 +128,12 @@ class CalibratedAlignment(nn.Module):
     def complete(self, z: Mapping[str, torch.Tensor], present: torch.Tensor) -> dict[str, torch.Tensor]:
         """Observed vectors as they are, imputed ones where they are missing, scaled as asked for."""
         given = dict(z) if self.impute_grad else {name: tensor.detach() for name, tensor in z.items()}
-        filled = self.imputer.transform(given, present)
-        spread = self.imputer.impute(given, present, return_std=True)[1] if self.certainty else {}
+        spread: dict[str, torch.Tensor] = {}
+        with full_precision(present), _fixed(self.imputer):
+            if self.certainty:
+                filled, spread = self.imputer.impute(given, present, return_std=True)
+            else:
+                filled = self.imputer.transform(given, present)
         column = {name: present[:, j, None] for j, name in enumerate(z)}
         completed = {}
         for name, mean in filled.items():
@@ -133,8 +151,29 @@ class CalibratedAlignment(nn.Module):
         return mean * scale
 
     def get_extra_state(self) -> Any:
-        return None if isinstance(self.imputer, nn.Module) else self.imputer.get_state()
+        """The imputer's state where it is not a module; None before it has seen any data."""
+        if isinstance(self.imputer, nn.Module):
+            return None
+        if not hasattr(self.imputer, "get_state"):
+            raise InputError(f"{type(self.imputer).__name__} has no get_state, so it cannot be saved in a state_dict")
+        try:
+            return self.imputer.get_state()
+        except NotFittedError:
+            return None
 
     def set_extra_state(self, state: Any) -> None:
         if state is not None:
             self.imputer.set_state(state)
+
+
+@contextmanager
+def _fixed(imputer: Any) -> Iterator[None]:
+    """The likelihood alone fits a latent model that is a module: its parameters are constants while it imputes."""
+    learned = [p for p in imputer.parameters() if p.requires_grad] if isinstance(imputer, nn.Module) else []
+    for parameter in learned:
+        parameter.requires_grad_(False)
+    try:
+        yield
+    finally:
+        for parameter in learned:
+            parameter.requires_grad_(True)

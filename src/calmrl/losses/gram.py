@@ -18,8 +18,10 @@ class GramLoss(nn.Module):
 
     The score of anchor t_i with row j is the volume spanned by t_i and the other modalities o_j that row j has,
 
-        vol_ij = sqrt(det Gram(t_i, o_j)) = sqrt(|t_i|^2 det B_j - l_ij^T adj(B_j) l_ij),   B_j = Gram(o_j), l_ij = o_j
-        t_i, L = mean_i ( -log softmax_j(-vol_ij / t)_i - log softmax_j(-vol_ji / t)_i ) / 2.
+        vol_ij = sqrt(det Gram(t_i, o_j)) = sqrt(|t_i|^2 det B_j - l_ij^T adj(B_j) l_ij),
+        L      = mean_i ( -log softmax_j(-vol_ij / t)_i - log softmax_j(-vol_ji / t)_i ) / 2
+
+    with B_j = Gram(o_j) and l_ij the inner products of t_i with o_j. Nothing is factorised or inverted.
 
     ================== ==============================================================================================
     input              meaning

@@ -111,6 +111,8 @@ class InstanceMatching(nn.Module):
             for j, (name, vector) in enumerate(others.items())
         ]
         tokens = torch.stack([torch.zeros_like(vectors[0]), *vectors], dim=1) + kind
+        if not len(t):
+            return tokens.sum((1, 2))[:, None].expand(-1, 2)
         hidden = torch.cat([torch.zeros_like(has[:, :1]).expand(-1, 2), ~has], dim=1)
         return self.head(self.encoder(tokens, src_key_padding_mask=hidden)[:, 0])
 

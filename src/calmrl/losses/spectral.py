@@ -19,6 +19,7 @@ import torch
 
 from calmrl.losses.batch import full_precision
 
+TIE = 1e-4  # below this, sum_m v_m counts as zero
 GAP_DAMPING = 1e-5  # delta, as a fraction of the largest squared singular value
 
 
@@ -31,7 +32,8 @@ class Spectrum(NamedTuple):
 def spectrum(z: torch.Tensor, agree: torch.Tensor | None = None) -> Spectrum:
     """Singular values, right vectors and leading left vector of every `z[i]` (k x d); missing modalities are zero rows.
 
-    The sign of the leading pair is fixed toward the modalities: u . sum_m z^m >= 0, which is sum_m v_m >= 0.
+    The sign of the leading pair is fixed toward the modalities: u . sum_m z^m >= 0, which is sum_m v_m >= 0. Where that
+    sum vanishes (unit vectors that point apart: v is (1, -1) / sqrt(2)), the earlier modality decides.
 
     Where `agree` (N, bool) is set, for rows of exactly two vectors, the first place is taken by the direction in which
     the two agree (v of equal signs), also when they point apart and the other direction is the larger: singular values
@@ -56,9 +58,8 @@ class _Spectrum(torch.autograd.Function):
                 for part in (values[:, None, :2], v[:, :, :2]):
                     part.copy_(torch.where(apart[:, None, None], part.flip(2), part))
             sigma = values.clamp_(min=0).sqrt()
-            v[:, :, 0] *= torch.where(v[:, :, 0].sum(1, keepdim=True) < 0, -1.0, 1.0)
-            inverse, _ = _inverses(sigma)
-            u = ((v[:, :, :1] * inverse[:, None, :1]).mT @ z).squeeze(1)
+            v[:, :, 0] *= _side(v[:, :, 0])
+            u = ((v[:, :, :1] * _inverse(sigma)[:, None, :1]).mT @ z).squeeze(1)
         ctx.save_for_backward(z, sigma, v)
         ctx.set_materialize_grads(False)
         return sigma, v, u
@@ -71,20 +72,19 @@ class _Spectrum(torch.autograd.Function):
             return None, None
         z, sigma, v = ctx.saved_tensors
         with full_precision(z):
-            inverse, damping = _inverses(sigma)
+            inverse = _inverse(sigma)
             s = torch.diag_embed(torch.zeros_like(sigma) if g_sigma is None else g_sigma * inverse)  # (N, k, k)
-            lam = sigma * sigma
+            lam, top = sigma * sigma, _top(sigma)
             if g_u is not None:
                 first = inverse[:, :1]
                 a = (g_u[:, None, :] @ z.mT @ v).squeeze(1)  # (N, k)
-                gap = lam[:, :1] - lam
-                edge = a * first * gap / (gap * gap + damping)  # its first entry is 0
+                edge = a * first * _damped((lam[:, :1] - lam) / top) / top  # its first entry is 0
                 s[:, 0, :] += edge
                 s[:, :, 0] += edge
                 s[:, :1, 0] -= a[:, :1] * first**3
             if g_v is not None:
-                gap = lam[:, None, :] - lam[:, :, None]
-                twist = (v.mT @ g_v) * gap / (gap * gap + damping[:, :, None])
+                top = top[:, :, None]
+                twist = (v.mT @ g_v) * _damped((lam[:, None, :] - lam[:, :, None]) / top) / top
                 s = s + twist + twist.mT
             m = v @ s @ v.mT
             if g_u is None:
@@ -92,8 +92,23 @@ class _Spectrum(torch.autograd.Function):
             return torch.baddbmm((v[:, :, :1] * inverse[:, None, :1]) * g_u[:, None, :], m, z), None
 
 
-def _inverses(sigma: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """1 / sigma, falling to 0 where sigma is zero up to the rounding of the Gram matrix; and delta^2 for the gaps."""
-    top = (sigma * sigma).amax(1, keepdim=True).detach()
-    eps, tiny = torch.finfo(sigma.dtype).eps, torch.finfo(sigma.dtype).tiny
-    return sigma / torch.maximum(sigma * sigma, 10 * eps * top + tiny), (GAP_DAMPING * top) ** 2 + tiny
+def _side(v: torch.Tensor) -> torch.Tensor:
+    """(N, 1) the sign that turns v (N, k) toward the modalities."""
+    total = v.sum(1, keepdim=True)
+    tie = (v * torch.arange(v.shape[1], 0, -1, device=v.device)).sum(1, keepdim=True)
+    return torch.where(torch.where(total.abs() > TIE, total, tie) < 0, -1.0, 1.0)
+
+
+def _top(sigma: torch.Tensor) -> torch.Tensor:
+    """(N, 1) the largest squared singular value: the unit for what counts as zero. Vectors shorter than eps are zero."""
+    return (sigma.detach() ** 2).amax(1, keepdim=True).clamp(min=torch.finfo(sigma.dtype).eps ** 2)
+
+
+def _inverse(sigma: torch.Tensor) -> torch.Tensor:
+    """1 / sigma, falling to 0 where sigma is zero up to the rounding of the Gram matrix."""
+    return sigma / torch.maximum(sigma * sigma, 10 * torch.finfo(sigma.dtype).eps * _top(sigma))
+
+
+def _damped(gap: torch.Tensor) -> torch.Tensor:
+    """1 / gap, but 0 for no gap and never more than 1 / (2 delta)."""
+    return gap / (gap * gap + GAP_DAMPING**2)

@@ -1,0 +1,271 @@
+"""Calibrated alignment: what is imputed, where gradients go, what is updated, what is saved."""
+
+from __future__ import annotations
+
+import doctest
+import io
+from copy import deepcopy
+from functools import cache
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.functional import normalize
+
+import calmrl.alignment
+from calmrl import CalibratedAlignment, GaussianImputer
+from calmrl.errors import InputError
+from calmrl.latent import GaussianLatent
+from calmrl.losses import LOSSES, InstanceMatching, PMRLLoss
+
+NAMES = ("image", "text", "audio")
+
+
+def views(n: int = 48, d: int = 6, seed: int = 0, dtype: torch.dtype = torch.float64) -> dict[str, torch.Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    shared = torch.randn(n, d, generator=generator, dtype=torch.float64)
+    made = {name: shared + 0.5 * torch.randn(n, d, generator=generator, dtype=torch.float64) for name in NAMES}
+    return {name: normalize(v, dim=1).to(dtype).requires_grad_() for name, v in made.items()}
+
+
+def pattern(n: int = 48, seed: int = 0) -> torch.Tensor:
+    present = torch.rand(n, 3, generator=torch.Generator().manual_seed(seed)) < 0.6
+    present[:, 1] |= ~present.any(1)
+    return present
+
+
+@cache
+def fitted_state(seed: int) -> dict:
+    z = {name: v.detach() for name, v in views(150, seed=9).items()}
+    return GaussianImputer(latent_dim=3, max_iter=20, tol=1e-2, random_state=seed).fit(z, pattern(150, 9)).get_state()
+
+
+def fitted(seed: int = 0) -> GaussianImputer:
+    return GaussianImputer(latent_dim=3).set_state(deepcopy(fitted_state(seed)))
+
+
+@pytest.mark.parametrize("objective", LOSSES)
+def test_any_objective_on_observed_and_imputed(objective: str) -> None:
+    z, present, imputer = views(), pattern(), fitted()
+    align = CalibratedAlignment(objective, imputer=imputer, update="frozen")
+    filled = imputer.transform(z, present)
+    by_hand = {
+        name: torch.where(present[:, j, None], z[name], normalize(filled[name], dim=1)) for j, name in enumerate(NAMES)
+    }
+    expected = LOSSES[objective]()(by_hand, torch.ones_like(present))
+    value = align(z, present)
+    torch.testing.assert_close(value, expected)
+    assert align.last["objective"] == value.detach()
+    for g, h in zip(*(torch.autograd.grad(v, list(z.values())) for v in (value, expected)), strict=True):
+        torch.testing.assert_close(g, h)
+
+
+def test_missing_values_are_never_read() -> None:
+    z, present = views(), pattern()
+    spoilt = {
+        n: torch.where(present[:, j, None], v.detach(), torch.nan).requires_grad_() for j, (n, v) in enumerate(z.items())
+    }
+    for update in ("stepwise", "frozen"):
+        value, again = (
+            CalibratedAlignment(imputer=fitted(), update=update, certainty=True)(v, present) for v in (z, spoilt)
+        )
+        assert value == again
+        expected, found = (torch.autograd.grad(v, list(t.values())) for v, t in ((value, z), (again, spoilt)))
+        for j, (g, h) in enumerate(zip(expected, found, strict=True)):
+            torch.testing.assert_close(g, h)
+            assert not h[~present[:, j]].any()
+    inferred = CalibratedAlignment(imputer=fitted(), update="frozen", certainty=True)(spoilt)
+    torch.testing.assert_close(inferred, value)
+
+
+def test_gradient_through_the_imputation_is_a_choice() -> None:
+    z, present = views(), torch.ones(48, 3, dtype=torch.bool)
+    present[:, 0] = False  # images are imputed from text and audio everywhere
+
+    def loss(completed: dict[str, torch.Tensor], _: torch.Tensor) -> torch.Tensor:
+        return (completed["image"] * torch.arange(6)).sum()  # looks at imputed vectors only
+
+    through, around = (
+        CalibratedAlignment(_module(loss), imputer=fitted(), update="frozen", impute_grad=grad) for grad in (True, False)
+    )
+    assert torch.autograd.grad(through(z, present), z["text"])[0].any()
+    assert torch.autograd.grad(around(z, present), z["text"], allow_unused=True)[0] is None
+    torch.testing.assert_close(around(z, present), through(z, present).detach())
+
+
+def _module(function) -> nn.Module:  # type: ignore[no-untyped-def]
+    module = nn.Module()
+    module.forward = function  # type: ignore[method-assign]
+    return module
+
+
+class Known:
+    """Imputes a fixed vector with a fixed standard deviation per entry."""
+
+    def transform(self, z, present):  # type: ignore[no-untyped-def]
+        mean = torch.tensor([0.6, 0.0], dtype=torch.float64)
+        return {n: torch.where(present[:, j, None], v, mean) for j, (n, v) in enumerate(z.items())}
+
+    def impute(self, z, present, return_std=False):  # type: ignore[no-untyped-def]
+        std = {n: torch.where(present[:, j, None], 0.0, torch.full_like(v, 0.4)) for j, (n, v) in enumerate(z.items())}
+        return self.transform(z, present), std
+
+
+@pytest.mark.parametrize(
+    ("renormalize", "certainty", "length"),
+    [
+        (True, False, 1.0),
+        (False, False, 0.6),
+        (True, True, (0.36 / (0.36 + 0.32)) ** 0.5),
+        (False, True, 0.6 * (0.36 / (0.36 + 0.32)) ** 0.5),
+    ],
+)
+def test_length_of_imputed_vectors(renormalize: bool, certainty: bool, length: float) -> None:
+    align = CalibratedAlignment(imputer=Known(), update="frozen", renormalize=renormalize, certainty=certainty)
+    z = {"a": 3.0 * torch.eye(2, dtype=torch.float64), "b": torch.eye(2, dtype=torch.float64)}
+    present = torch.tensor([[True, False], [True, True]])
+    completed = align.complete(z, present)
+    torch.testing.assert_close(completed["b"][0], torch.tensor([length, 0.0], dtype=torch.float64))
+    assert torch.equal(completed["a"], z["a"])  # observed vectors as they are, whatever their length
+    assert torch.equal(completed["b"][1], z["b"][1])
+
+
+def test_updates_only_while_training() -> None:
+    z, present = views(), pattern()
+    stepwise = CalibratedAlignment(imputer=GaussianImputer(latent_dim=3))
+    stepwise(z, present)
+    before = {name: w.clone() for name, w in stepwise.imputer.W_.items()}
+    stepwise.eval()
+    stepwise(z, present)
+    assert all(torch.equal(stepwise.imputer.W_[name], w) for name, w in before.items())
+    stepwise.train()
+    stepwise(z, present)
+    assert not all(torch.equal(stepwise.imputer.W_[name], w) for name, w in before.items())
+    frozen = CalibratedAlignment(imputer=fitted(), update="frozen")
+    before = {name: w.clone() for name, w in frozen.imputer.W_.items()}
+    frozen(z, present)
+    assert all(torch.equal(frozen.imputer.W_[name], w) for name, w in before.items())
+
+
+def test_stepwise_learns_to_impute() -> None:
+    align = CalibratedAlignment(imputer=GaussianImputer(latent_dim=6), renormalize=False)
+    test, hidden = {n: v.detach() for n, v in views(200, seed=99).items()}, pattern(200, seed=99)
+
+    def error() -> float:
+        done = align.complete(test, hidden)
+        return sum(float(((done[n] - test[n])[~hidden[:, j]] ** 2).sum()) for j, n in enumerate(NAMES))
+
+    for step in range(25):
+        align(views(64, seed=step), pattern(64, seed=step))
+        if step == 0:
+            early = error()
+    assert error() < 0.75 * early
+
+
+def test_momentum_sets_the_running_average() -> None:
+    align = CalibratedAlignment(imputer=GaussianImputer(latent_dim=3), momentum=0.9)
+    assert align.imputer.step_size == pytest.approx(0.1)
+    slow, fast = (CalibratedAlignment(imputer=GaussianImputer(latent_dim=3), momentum=m) for m in (0.99, 0.0))
+    other = {name: 0.1 + v.detach() for name, v in views(seed=5).items()}
+    moved = {}
+    for name, align in (("slow", slow), ("fast", fast)):
+        for step in range(6):
+            align(views(seed=step), pattern(seed=step))
+        start = align.imputer.mu_["text"].clone()
+        align(other, pattern(seed=5))
+        moved[name] = float((align.imputer.mu_["text"] - start).norm())
+    assert moved["slow"] < 0.35 * moved["fast"]
+
+
+def test_gradient_mode_fits_by_likelihood_only() -> None:
+    z, present = views(), pattern()
+    latent = GaussianLatent(fitted().parameters_)
+    align = CalibratedAlignment(imputer=latent, update="gradient")
+    value = align(z, present)
+    detached = {name: v.detach() for name, v in z.items()}
+    value.backward()
+    found = [p.grad.clone() for p in latent.parameters()]
+    latent.zero_grad()
+    likelihood = latent(detached, present)
+    likelihood.backward()
+    torch.testing.assert_close(align.last["negative_log_likelihood"], likelihood.detach())
+    for g, p in zip(found, latent.parameters(), strict=True):
+        torch.testing.assert_close(g, p.grad)
+    objective_only = CalibratedAlignment(imputer=latent, update="gradient").eval()(z, present)
+    torch.testing.assert_close(value - likelihood, objective_only)
+    assert all(p.requires_grad for p in latent.parameters())
+    with pytest.raises(InputError, match="GaussianLatent"):
+        CalibratedAlignment(imputer=GaussianImputer(), update="gradient")
+
+
+def test_state_is_saved_and_loads_into_a_fresh_object() -> None:
+    z, present = views(), pattern()
+    align = CalibratedAlignment("contrastive", imputer=GaussianImputer(latent_dim=3))
+    empty = align.state_dict()  # nothing learned yet
+    CalibratedAlignment("contrastive", imputer=GaussianImputer(latent_dim=3)).load_state_dict(empty)
+    for step in range(3):
+        align(views(seed=step), pattern(seed=step))
+    file = io.BytesIO()
+    torch.save(align.state_dict(), file)
+    file.seek(0)
+    fresh = CalibratedAlignment("contrastive", imputer=GaussianImputer(latent_dim=3))
+    fresh.load_state_dict(torch.load(file, weights_only=True))
+    assert fresh(z, present) == align(z, present)  # both go on from the same running statistics
+    assert fresh.eval()(z, present) == align.eval()(z, present)
+    latent = GaussianLatent(fitted().parameters_)
+    by_gradient = CalibratedAlignment(imputer=latent, update="gradient")
+    other = CalibratedAlignment(imputer=GaussianLatent(fitted(3).parameters_), update="gradient")
+    other.load_state_dict(by_gradient.state_dict())
+    assert other.eval()(z, present) == by_gradient.eval()(z, present)
+
+
+def test_matching_sees_observed_modalities_only() -> None:
+    z, present = views(dtype=torch.float32), pattern()
+    torch.manual_seed(0)
+    matching = InstanceMatching(NAMES, 6, hidden=8, layers=1, heads=2)
+    plain = CalibratedAlignment(imputer=fitted(), update="frozen")
+    both = CalibratedAlignment(imputer=fitted(), update="frozen", matching=matching, matching_weight=0.1)
+    draws = [torch.Generator().manual_seed(1) for _ in range(2)]
+    expected = plain(z, present) + 0.1 * matching(z, present, generator=draws[0])
+    torch.testing.assert_close(both(z, present, generator=draws[1]), expected)
+
+
+def test_bfloat16_autocast() -> None:
+    z, present = views(dtype=torch.bfloat16), pattern()
+    align = CalibratedAlignment(imputer=GaussianImputer(latent_dim=3), certainty=True)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        value = align(z, present)
+    value.backward()
+    assert value.dtype == torch.float32
+    assert all(v.grad.dtype == torch.bfloat16 and torch.isfinite(v.grad).all() for v in z.values())
+
+
+def test_a_modality_the_batch_lacks_is_imputed() -> None:
+    z, present, imputer = views(), pattern(), fitted()
+    present[:, 1] |= ~present[:, 0]
+    present[:, 2] = False
+    full = CalibratedAlignment(imputer=imputer, update="frozen")(z, present)
+    fewer = {name: z[name] for name in NAMES[:2]}
+    torch.testing.assert_close(CalibratedAlignment(imputer=imputer, update="frozen")(fewer, present[:, :2]), full)
+
+
+def test_errors_say_what_to_do() -> None:
+    imputer = GaussianImputer()
+    with pytest.raises(InputError, match='did you mean "pmrl"'):
+        CalibratedAlignment("pmlr", imputer=imputer)
+    with pytest.raises(InputError, match="stepwise, frozen, gradient"):
+        CalibratedAlignment(imputer=imputer, update="never")
+    with pytest.raises(InputError, match='update="frozen"'):
+        CalibratedAlignment(imputer=Known())
+    with pytest.raises(InputError, match="momentum must be in"):
+        CalibratedAlignment(imputer=imputer, momentum=1.0)
+    with pytest.raises(InputError, match="running statistics"):
+        CalibratedAlignment(imputer=imputer, update="frozen", momentum=0.9)
+    with pytest.raises(InputError, match="no modality at all"):
+        CalibratedAlignment(PMRLLoss(), imputer=imputer)(views(), torch.zeros(48, 3, dtype=torch.bool))
+
+
+def test_example_in_the_docstring_runs() -> None:
+    failed, tried = doctest.testmod(calmrl.alignment)
+    assert tried
+    assert not failed

@@ -1,0 +1,172 @@
+"""Anchors, anchor shift, and bounds that hold in every trial."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch.nn.functional import normalize
+
+from calmrl.anchors import (
+    anchor,
+    anchor_shift,
+    calibration_helps,
+    calibration_threshold,
+    completion_shift,
+    printed_calibration_threshold,
+    printed_shift_bounds,
+    shift_bounds,
+)
+from calmrl.errors import InputError
+
+Trial = tuple[dict[str, torch.Tensor], torch.Tensor]
+
+
+def trials(n: int, k: int, d: int, shared: float, generator: torch.Generator) -> Trial:
+    """Unit vectors that have `shared` of their length in common on average, and random non-empty patterns."""
+    common = torch.randn(n, 1, d, generator=generator, dtype=torch.float64)
+    own = torch.randn(n, k, d, generator=generator, dtype=torch.float64)
+    z = normalize(shared**0.5 * common + (1 - shared) ** 0.5 * own, dim=2)
+    present = torch.rand(n, k, generator=generator) < 0.6
+    present[torch.arange(n), torch.randint(k, (n,), generator=generator)] = True
+    return {str(m): z[:, m] for m in range(k)}, present
+
+
+def all_trials() -> list[Trial]:
+    generator = torch.Generator().manual_seed(0)
+    sizes = [(k, d) for k in (2, 3, 4, 6, 8) for d in (2, 4, 8, 32)]
+    return [trials(1250, k, d, shared, generator) for k, d in sizes for shared in (0.0, 0.3, 0.7, 0.95)]
+
+
+def test_corrected_bounds_hold_in_100_000_trials() -> None:
+    total = violations = 0
+    undefined = beyond = 0
+    for z, present in all_trials():
+        delta = anchor_shift(z, present)
+        low, high = shift_bounds(z, present)
+        total += len(delta)
+        violations += int(((low > delta) | (delta > high + 1e-9)).sum())
+        bad_low, bad_high = printed_shift_bounds(z, present)
+        undefined += int(bad_low.isnan().sum())
+        beyond += int((delta > bad_high + 1e-9).sum())
+    assert total == 100_000
+    assert violations == 0
+    assert undefined > total / 2  # the printed ones; the documentation says how often they fail
+    assert beyond > 0
+
+
+def test_certified_calibration_always_helps() -> None:
+    """Where calibration_helps says so, no completion within the error moves the anchor further away."""
+    generator = torch.Generator().manual_seed(1)
+    certain = 0
+    for z, present in all_trials()[::2]:
+        n, d = len(present), z["0"].shape[1]
+        share = torch.rand(n, generator=generator, dtype=torch.float64)
+        error = calibration_threshold(z, present) * share
+        completed = {}
+        for m, (name, vectors) in enumerate(z.items()):
+            step = normalize(torch.randn(n, d, generator=generator, dtype=torch.float64), dim=1) * error[:, None]
+            completed[name] = torch.where(present[:, m, None], vectors, vectors + step)
+        before, after = completion_shift(z, completed, present)
+        sure = calibration_helps(z, present, error)
+        certain += int(sure.sum())
+        assert (after[sure] < before[sure]).all()
+        closer = (anchor(z) * anchor(completed)).sum(1) >= 0
+        useful = closer & (error > 1e-6)
+        assert (after[useful] < before[useful]).all()
+    assert certain > 10_000
+
+
+def test_bounds_scale_with_the_vectors_and_the_printed_ones_do_not() -> None:
+    """Anchors do not change when all vectors shrink; the printed lower bound then exceeds the shift itself."""
+    z, present = trials(2000, 4, 16, 0.3, torch.Generator().manual_seed(4))
+    short = {name: 0.2 * v for name, v in z.items()}
+    delta = anchor_shift(short, present)
+    torch.testing.assert_close(delta, anchor_shift(z, present))
+    for bound, same in zip(shift_bounds(short, present), shift_bounds(z, present), strict=True):
+        torch.testing.assert_close(bound, same, atol=1e-7, rtol=1e-7)
+    assert (printed_shift_bounds(short, present)[0] > delta).float().mean() > 0.1
+
+
+def test_adversarial_completion_respects_the_threshold() -> None:
+    """Errors along the worst direction found by gradient ascent on the shift after completion."""
+    z, present = trials(200, 4, 8, 0.8, torch.Generator().manual_seed(2))
+    error = 0.999 * calibration_threshold(z, present)
+    sure = calibration_helps(z, present, error)
+    assert sure.sum() > 50
+    stacked = torch.stack(list(z.values()), dim=1)
+    goal = anchor(z)
+    push = torch.randn(stacked.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(3)).requires_grad_()
+    for _ in range(30):
+        off = torch.where(present[:, :, None], 0.0, normalize(push, dim=2) * error[:, None, None])
+        u = anchor({str(m): (stacked + off)[:, m] for m in range(4)})
+        (g,) = torch.autograd.grad((goal * u).sum(), push)
+        push = (push - 5 * normalize(g, dim=2)).detach().requires_grad_()
+    before, after = completion_shift(z, {str(m): (stacked + off).detach()[:, m] for m in range(4)}, present)
+    assert (after[sure] < before[sure]).all()
+
+
+def test_known_cases() -> None:
+    one = torch.eye(4, dtype=torch.float64)
+    same = {name: one[:1] for name in ("a", "b", "c")}
+    present = torch.tensor([[True, True, False]])
+    # equal modalities: the lost one contributed (eta = 1), the singular value fell, and the anchor stayed where it was
+    assert anchor_shift(same, present) == 0
+    low, high = shift_bounds(same, present)
+    assert low == 0
+    assert high >= 0
+    # e1, e1, e2 with e2 missing: u = e1 before and after
+    mixed = {"a": one[:1], "b": one[:1], "c": one[1:2]}
+    torch.testing.assert_close(anchor(mixed), one[:1])
+    assert anchor_shift(mixed, present) == pytest.approx(0)
+    # e2 seen alone: u^Omega = e2, at right angles, and the lower bound is what |Z^T e2| = 1 leaves of sigma_1 = sqrt(2)
+    alone = torch.tensor([[False, False, True]])
+    assert anchor_shift(mixed, alone) == pytest.approx(2**0.5)
+    low, high = shift_bounds(mixed, alone)
+    assert low == pytest.approx((2 * (1 - 0.5**0.5)) ** 0.5)
+    assert high == pytest.approx(2**0.5)
+    everything = torch.ones(1, 3, dtype=torch.bool)
+    assert anchor_shift(mixed, everything) == 0
+    assert [float(b) for b in shift_bounds(mixed, everything)] == [0, 0]
+    assert calibration_threshold(mixed, everything) == 0
+    assert not calibration_helps(mixed, everything, 0.0)
+
+
+def test_anchor_is_oriented_and_ignores_missing_values() -> None:
+    z, present = trials(50, 4, 6, 0.2, torch.Generator().manual_seed(0))
+    u = anchor(z, present)
+    stacked = torch.where(present[:, :, None], torch.stack(list(z.values()), dim=1), 0.0)
+    assert ((u * stacked.sum(1)).sum(1) >= -1e-3).all()  # a tie goes to the earlier modality
+    spoilt = {name: torch.where(present[:, m, None], v, torch.nan) for m, (name, v) in enumerate(z.items())}
+    assert torch.equal(anchor(spoilt, present), u)
+    assert torch.equal(anchor(spoilt), u)
+
+
+def test_numpy_in_numpy_out() -> None:
+    z, present = trials(7, 3, 5, 0.5, torch.Generator().manual_seed(0))
+    arrays = {name: v.numpy().astype(np.float32) for name, v in z.items()}
+    mask = present.numpy()
+    for found in (
+        anchor(arrays, mask),
+        anchor_shift(arrays, mask),
+        *shift_bounds(arrays, mask),
+        *completion_shift(arrays, arrays, mask),
+        calibration_threshold(arrays, mask),
+        printed_calibration_threshold(arrays, mask),
+    ):
+        assert isinstance(found, np.ndarray)
+        assert found.dtype == np.float32
+    assert calibration_helps(arrays, mask, 0.01).dtype == bool
+    np.testing.assert_allclose(anchor_shift(arrays, mask), anchor_shift(z, present), atol=1e-5)
+
+
+def test_errors_say_what_to_do() -> None:
+    z, present = trials(3, 2, 4, 0.5, torch.Generator().manual_seed(0))
+    with pytest.raises(InputError, match="NaN"):
+        anchor_shift({"a": z["0"], "b": z["1"] * torch.nan}, present)
+    with pytest.raises(InputError, match="one width"):
+        anchor({"a": z["0"], "b": z["1"][:, :2]})
+    with pytest.raises(InputError, match="at least two"):
+        anchor_shift({"a": z["0"]}, present[:, :1] | True)
+    with pytest.raises(InputError, match="same ones in the same order"):
+        completion_shift(z, {"1": z["1"], "0": z["0"]}, present)

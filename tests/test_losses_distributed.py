@@ -1,0 +1,99 @@
+"""Two gloo processes give the loss and the gradients of one process with the joined batch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+from torch import nn
+from torch.nn.functional import normalize
+from torch.nn.parallel import DistributedDataParallel
+
+from calmrl.errors import InputError
+from calmrl.losses import LOSSES, InstanceMatching
+
+NAMES = ("image", "text", "audio")
+ROWS = (5, 3)  # unequal batches; the second process's dict lacks audio altogether
+CHUNKS = (None, 2)
+
+
+def whole() -> tuple[dict[str, torch.Tensor], torch.Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    x = {name: torch.randn(sum(ROWS), 6, generator=generator, dtype=torch.float64) for name in NAMES}
+    present = torch.rand(sum(ROWS), 3, generator=generator) < 0.8
+    present[:, 1] |= ~present.any(1)
+    present[ROWS[0] :, 2] = False
+    return x, present
+
+
+class Encoders(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(1)
+        self.heads = nn.ModuleDict({name: nn.Linear(6, 4, dtype=torch.float64) for name in NAMES})
+
+    def forward(self, x: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        return {name: normalize(self.heads[name](values), dim=1) for name, values in x.items()}
+
+
+def measure(encoders: nn.Module, x: dict[str, torch.Tensor], present: torch.Tensor) -> dict[str, list[torch.Tensor]]:
+    """Value, gradients of the encoders and of the temperature, for every loss."""
+    found = {}
+    for kind, make in LOSSES.items():
+        for chunk in CHUNKS:
+            loss = make(chunk_size=chunk)
+            encoders.zero_grad()
+            value = loss(encoders(x), present)
+            value.backward()
+            parts = [value.detach(), *(p.grad for p in loss.parameters())]
+            parts += [torch.zeros_like(p) if p.grad is None else p.grad.clone() for p in encoders.parameters()]
+            found[f"{kind} {chunk}"] = parts
+    return found
+
+
+def work(rank: int, folder: str) -> None:
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=2)
+    x, present = whole()
+    mine = slice(0, ROWS[0]) if rank == 0 else slice(ROWS[0], None)
+    names = NAMES if rank == 0 else NAMES[:2]
+    x, present = {name: x[name][mine] for name in names}, present[mine, : len(names)]
+    encoders = DistributedDataParallel(Encoders(), find_unused_parameters=True)
+    found = measure(encoders, x, present)
+
+    # the vectors' own gradients, on a process whose vectors need none as well
+    z = {name: normalize(v, dim=1) for name, v in x.items()}
+    if rank == 0:
+        z = {name: v.requires_grad_() for name, v in z.items()}
+    LOSSES["pmrl"](temperature=0.5)(z, present).backward()
+    found["vectors"] = [z[name].grad for name in names] if rank == 0 else []
+
+    matching = InstanceMatching(NAMES, 6, hidden=8, layers=1, heads=2).double()
+    value = matching({name: v.detach() for name, v in z.items()}, present, generator=torch.Generator().manual_seed(rank))
+    value.backward()
+    found["matching"] = [value.detach()]
+
+    with pytest.raises(InputError, match="differ in width"):  # raised by both, so that nobody waits
+        LOSSES["pmrl"]()({name: v[:, : 3 + rank] for name, v in z.items()}, present)
+    torch.save(found, f"{folder}/{rank}.pt")
+    dist.destroy_process_group()
+
+
+def test_two_processes_equal_one(tmp_path: Path) -> None:
+    mp.spawn(work, args=(str(tmp_path),), nprocs=2)
+    first, second = (torch.load(tmp_path / f"{rank}.pt") for rank in range(2))
+    x, present = whole()
+    expected = measure(Encoders(), x, present)
+    for name, parts in expected.items():
+        assert any(part.any() for part in parts[1:])
+        for one, a, b in zip(parts, first[name], second[name], strict=True):
+            torch.testing.assert_close(a, one, rtol=1e-6, atol=1e-9)
+            torch.testing.assert_close(b, one, rtol=1e-6, atol=1e-9)
+    z = {name: normalize(v, dim=1).requires_grad_() for name, v in x.items()}
+    LOSSES["pmrl"](temperature=0.5)(z, present).backward()
+    for name, got in zip(NAMES, first["vectors"], strict=True):  # averaging over processes divides by two
+        torch.testing.assert_close(got / 2, z[name].grad[: ROWS[0]], rtol=1e-6, atol=1e-9)
+    assert all(torch.isfinite(part).all() for part in first["matching"] + second["matching"])
