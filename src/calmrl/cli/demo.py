@@ -51,7 +51,7 @@ def _table(rows: list[dict[str, Any]], dataset: str) -> Any:
 
     from calmrl.demo.words import by_method, spread
 
-    table = Table(title=f"{dataset}: error of the completion (1 = the mean)", box=box.SIMPLE, title_justify="left")
+    table = Table(title=f"{dataset} (error: 1 = the mean)", box=box.SIMPLE, title_justify="left")
     for heading, justify in {
         "method": "left",
         "error": "right",
