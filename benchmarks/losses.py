@@ -16,7 +16,7 @@ import torch.nn.functional as F
 
 from calmrl.losses import ContrastiveLoss, GramLoss, PMRLLoss, TriangleLoss
 from calmrl.losses.batch import joined
-from calmrl.losses.spectral import spectrum
+from calmrl.spectral import spectrum
 
 WIDTH = 512
 NAMES = ("text", "image", "audio", "subtitle")

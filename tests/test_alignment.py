@@ -63,7 +63,8 @@ def test_any_objective_on_observed_and_imputed(objective: str) -> None:
 def test_missing_values_are_never_read() -> None:
     z, present = views(), pattern()
     spoilt = {
-        n: torch.where(present[:, j, None], v.detach(), torch.nan).requires_grad_() for j, (n, v) in enumerate(z.items())
+        n: torch.where(present[:, j, None], v.detach(), torch.nan).requires_grad_()
+        for j, (n, v) in enumerate(z.items())
     }
     for update in ("stepwise", "frozen"):
         value, again = (
@@ -86,7 +87,8 @@ def test_gradient_through_the_imputation_is_a_choice() -> None:
         return (completed["image"] * torch.arange(6)).sum()  # looks at imputed vectors only
 
     through, around = (
-        CalibratedAlignment(_module(loss), imputer=fitted(), update="frozen", impute_grad=grad) for grad in (True, False)
+        CalibratedAlignment(_module(loss), imputer=fitted(), update="frozen", impute_grad=grad)
+        for grad in (True, False)
     )
     assert torch.autograd.grad(through(z, present), z["text"])[0].any()
     assert torch.autograd.grad(around(z, present), z["text"], allow_unused=True)[0] is None

@@ -10,13 +10,13 @@ import pytest
 import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from reference import losses as slow
 from torch.autograd import gradcheck
 from torch.nn.functional import normalize
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from calmrl.errors import InputError
 from calmrl.losses import LOSSES, ContrastiveLoss, GramLoss, PMRLLoss, TriangleLoss
+from reference import losses as slow
 
 NAMES = ("image", "text", "audio", "depth", "touch")
 FIXED = {"learn_temperature": False}

@@ -72,7 +72,9 @@ def work(rank: int, folder: str) -> None:
     found["vectors"] = [z[name].grad for name in names] if rank == 0 else []
 
     matching = InstanceMatching(NAMES, 6, hidden=8, layers=1, heads=2).double()
-    value = matching({name: v.detach() for name, v in z.items()}, present, generator=torch.Generator().manual_seed(rank))
+    value = matching(
+        {name: v.detach() for name, v in z.items()}, present, generator=torch.Generator().manual_seed(rank)
+    )
     value.backward()
     found["matching"] = [value.detach()]
 

@@ -48,9 +48,7 @@ def test_missing_modalities_change_nothing() -> None:
     present[:3, 2] = False
     present[5, 1] = False  # no anchor: no term, though its others may be drawn
     value = matching(z, present, generator=draw())
-    spoilt = {
-        n: torch.where(present[:, j, None], v, torch.nan).requires_grad_() for j, (n, v) in enumerate(z.items())
-    }
+    spoilt = {n: torch.where(present[:, j, None], v, torch.nan).requires_grad_() for j, (n, v) in enumerate(z.items())}
     again = matching(spoilt, present, generator=draw())
     assert again == value
     again.backward()

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.autograd import gradcheck, gradgradcheck
 
-from calmrl.losses.spectral import spectrum
 from calmrl.losses.volume import adjugate, quadratic_forms, root
+from calmrl.spectral import spectrum
 
 
 def rows(seed: int, n: int, k: int, d: int, dtype: torch.dtype = torch.float64) -> torch.Tensor:

@@ -13,9 +13,9 @@ from torch import nn
 from calmrl.convention import check
 from calmrl.errors import InputError
 from calmrl.losses import LOSSES
-from calmrl.losses.batch import full_precision
 from calmrl.losses.matching import InstanceMatching
 from calmrl.registry import lookup
+from calmrl.spectral import full_precision
 
 UPDATES = ("stepwise", "frozen", "gradient")
 

@@ -18,7 +18,7 @@ import torch
 
 from calmrl.convention import Array, Views, check, like_input, to_tensor
 from calmrl.errors import InputError
-from calmrl.losses.spectral import Spectrum, spectrum
+from calmrl.spectral import Spectrum, spectrum
 
 
 def anchor(z: Mapping[str, Array], present: Array | None = None) -> Array:

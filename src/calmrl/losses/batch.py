@@ -37,11 +37,6 @@ class Batch:
         return vectors.pop(anchor), vectors, has
 
 
-def full_precision(tensor: torch.Tensor) -> torch.autocast:
-    """A context in which autocast is off: losses compute in float32 or float64 whatever surrounds them."""
-    return torch.autocast(tensor.device.type, enabled=False)
-
-
 def joined(z: Mapping[str, torch.Tensor], present: torch.Tensor | None) -> Batch:
     """Check, stack and gather: the rows of all processes in the order of the ranks, with gradient.
 

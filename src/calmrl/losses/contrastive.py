@@ -8,9 +8,10 @@ from itertools import combinations
 import torch
 from torch import nn
 
-from calmrl.losses.batch import full_precision, joined
+from calmrl.losses.batch import joined
 from calmrl.losses.softmax import symmetric_terms
 from calmrl.losses.temperature import Temperature
+from calmrl.spectral import full_precision
 
 
 class ContrastiveLoss(nn.Module):

@@ -7,10 +7,11 @@ from collections.abc import Mapping
 import torch
 from torch import nn
 
-from calmrl.losses.batch import Batch, full_precision, joined
+from calmrl.losses.batch import Batch, joined
 from calmrl.losses.softmax import masked_mean, symmetric_terms
 from calmrl.losses.temperature import Temperature
 from calmrl.losses.volume import adjugate, quadratic_forms, root
+from calmrl.spectral import full_precision
 
 
 class GramLoss(nn.Module):

@@ -11,7 +11,8 @@ from torch.nn.functional import cross_entropy
 from calmrl.convention import check
 from calmrl.distributed import all_sum, world
 from calmrl.errors import InputError
-from calmrl.losses.batch import Batch, full_precision, joined
+from calmrl.losses.batch import Batch, joined
+from calmrl.spectral import full_precision
 
 
 class InstanceMatching(nn.Module):

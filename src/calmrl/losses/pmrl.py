@@ -7,10 +7,10 @@ from collections.abc import Mapping
 import torch
 from torch import nn
 
-from calmrl.losses.batch import full_precision, joined
+from calmrl.losses.batch import joined
 from calmrl.losses.softmax import masked_mean, row_terms
-from calmrl.losses.spectral import spectrum
 from calmrl.losses.temperature import positive
+from calmrl.spectral import full_precision, spectrum
 
 
 class PMRLLoss(nn.Module):

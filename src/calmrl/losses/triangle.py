@@ -8,10 +8,11 @@ from itertools import combinations
 import torch
 from torch import nn
 
-from calmrl.losses.batch import Batch, full_precision, joined
+from calmrl.losses.batch import Batch, joined
 from calmrl.losses.softmax import symmetric_terms
 from calmrl.losses.temperature import Temperature
 from calmrl.losses.volume import root
+from calmrl.spectral import full_precision
 
 
 class TriangleLoss(nn.Module):
