@@ -18,11 +18,9 @@ SOURCE = Path(calmrl.__file__).parent
 LAYERS = (
     {"errors"},
     {"registry", "convention", "distributed", "output"},
-    {"data", "media"},
-    {"encoders", "datasets"},
+    {"data", "spectral"},
+    {"encoders", "datasets", "anchors"},
     {"extract"},
-    {"spectral"},
-    {"anchors"},
     {"latent", "losses"},
     {"imputers", "alignment"},
     {"complete", "search"},

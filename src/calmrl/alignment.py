@@ -10,12 +10,11 @@ import torch
 from sklearn.exceptions import NotFittedError
 from torch import nn
 
-from calmrl.convention import check
+from calmrl.convention import check, full_precision
 from calmrl.errors import InputError
 from calmrl.losses import LOSSES
 from calmrl.losses.matching import InstanceMatching
 from calmrl.registry import lookup
-from calmrl.spectral import full_precision
 
 UPDATES = ("stepwise", "frozen", "gradient")
 

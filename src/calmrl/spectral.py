@@ -17,13 +17,10 @@ from typing import Any, NamedTuple
 
 import torch
 
+from calmrl.convention import full_precision
+
 TIE = 1e-4  # below this, sum_m v_m counts as zero
 GAP_DAMPING = 1e-5  # delta, as a fraction of the largest squared singular value
-
-
-def full_precision(tensor: torch.Tensor) -> torch.autocast:
-    """A context in which autocast is off: computes in float32 or float64 whatever surrounds it."""
-    return torch.autocast(tensor.device.type, enabled=False)
 
 
 class Spectrum(NamedTuple):

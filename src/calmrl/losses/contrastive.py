@@ -8,10 +8,10 @@ from itertools import combinations
 import torch
 from torch import nn
 
+from calmrl.convention import full_precision
 from calmrl.losses.batch import joined
 from calmrl.losses.softmax import symmetric_terms
 from calmrl.losses.temperature import Temperature
-from calmrl.spectral import full_precision
 
 
 class ContrastiveLoss(nn.Module):
@@ -24,12 +24,10 @@ class ContrastiveLoss(nn.Module):
     where j runs over all rows that have the other modality, whether or not they have this one. The loss is the mean
     over all (pair, row) terms, so a pair that few rows have counts for few rows.
 
-    ================== ==============================================================================================
-    input              meaning
-    ================== ==============================================================================================
-    z                  dict of modality name -> (N, d) tensor of unit vectors, the same d for all; k >= 2 modalities
-    present            (N, k) bool; None: rows that are NaN throughout are missing
-    ================== ==============================================================================================
+    | input | meaning |
+    |---|---|
+    | z | dict of modality name -> (N, d) tensor of unit vectors, the same d for all; k >= 2 modalities |
+    | present | (N, k) bool; None: rows that are NaN throughout are missing |
 
     When to use which: `anchor="text"` is the form of VAST (learned temperature from 0.07, label smoothing 0.1) and of
     LanguageBind, `anchor="image"` that of ImageBind; a fused vector of several modalities is one more entry of `z`.

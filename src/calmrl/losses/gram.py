@@ -7,11 +7,11 @@ from collections.abc import Mapping
 import torch
 from torch import nn
 
+from calmrl.convention import full_precision
 from calmrl.losses.batch import Batch, joined
 from calmrl.losses.softmax import masked_mean, symmetric_terms
 from calmrl.losses.temperature import Temperature
 from calmrl.losses.volume import adjugate, quadratic_forms, root
-from calmrl.spectral import full_precision
 
 
 class GramLoss(nn.Module):
@@ -24,12 +24,10 @@ class GramLoss(nn.Module):
 
     with B_j = Gram(o_j) and l_ij the inner products of t_i with o_j. Nothing is factorised or inverted.
 
-    ================== ==============================================================================================
-    input              meaning
-    ================== ==============================================================================================
-    z                  dict of modality name -> (N, d) tensor of unit vectors, the same d for all; k >= 2 modalities
-    present            (N, k) bool; None: rows that are NaN throughout are missing
-    ================== ==============================================================================================
+    | input | meaning |
+    |---|---|
+    | z | dict of modality name -> (N, d) tensor of unit vectors, the same d for all; k >= 2 modalities |
+    | present | (N, k) bool; None: rows that are NaN throughout are missing |
 
     Missing modalities are left out of the Gram matrix; with two modalities it is 2 x 2. Volumes of different dimension
     are not comparable, so for anchor i only rows with as many other modalities as row i compete; for the other

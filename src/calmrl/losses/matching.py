@@ -8,11 +8,10 @@ import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-from calmrl.convention import check
+from calmrl.convention import check, full_precision
 from calmrl.distributed import all_sum, world
 from calmrl.errors import InputError
 from calmrl.losses.batch import Batch, joined
-from calmrl.spectral import full_precision
 
 
 class InstanceMatching(nn.Module):
@@ -25,13 +24,11 @@ class InstanceMatching(nn.Module):
     sim_ij is the mean cosine of anchor i with the others that row j has. Only observed modalities take part, also when
     an alignment loss beside it uses imputed ones; add it with a weight of 0.1.
 
-    ================== ==============================================================================================
-    input              meaning
-    ================== ==============================================================================================
-    z                  dict of modality name -> (N, d) tensor; names among those given at construction
-    present            (N, k) bool; None: rows that are NaN throughout are missing
-    generator          of the draws; None uses torch's global one
-    ================== ==============================================================================================
+    | input | meaning |
+    |---|---|
+    | z | dict of modality name -> (N, d) tensor; names among those given at construction |
+    | present | (N, k) bool; None: rows that are NaN throughout are missing |
+    | generator | of the draws; None uses torch's global one |
 
     Several processes draw negatives from the rows of all of them; each works on its own rows, and the average of their
     gradients is that of the mean over all rows.

@@ -7,10 +7,11 @@ from collections.abc import Mapping
 import torch
 from torch import nn
 
+from calmrl.convention import full_precision
 from calmrl.losses.batch import joined
 from calmrl.losses.softmax import masked_mean, row_terms
 from calmrl.losses.temperature import positive
-from calmrl.spectral import full_precision, spectrum
+from calmrl.spectral import spectrum
 
 
 class PMRLLoss(nn.Module):
@@ -21,12 +22,10 @@ class PMRLLoss(nn.Module):
 
         L = mean_i -log softmax(sigma_i / temperature)_1  +  mean_i -log softmax_j(u_i . u_j / anchor_temperature)_i
 
-    ================== ==============================================================================================
-    input              meaning
-    ================== ==============================================================================================
-    z                  dict of modality name -> (N, d) tensor of unit vectors, the same d for all; k >= 2 modalities
-    present            (N, k) bool; None: rows that are NaN throughout are missing
-    ================== ==============================================================================================
+    | input | meaning |
+    |---|---|
+    | z | dict of modality name -> (N, d) tensor of unit vectors, the same d for all; k >= 2 modalities |
+    | present | (N, k) bool; None: rows that are NaN throughout are missing |
 
     The first term runs over rows with two or more modalities and over as many singular values as the row has
     modalities; the second over all rows with any. Missing modalities enter neither, in value or in gradient.

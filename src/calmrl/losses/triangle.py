@@ -8,11 +8,11 @@ from itertools import combinations
 import torch
 from torch import nn
 
+from calmrl.convention import full_precision
 from calmrl.losses.batch import Batch, joined
 from calmrl.losses.softmax import symmetric_terms
 from calmrl.losses.temperature import Temperature
 from calmrl.losses.volume import root
-from calmrl.spectral import full_precision
 
 
 class TriangleLoss(nn.Module):
@@ -25,12 +25,10 @@ class TriangleLoss(nn.Module):
 
     computed from inner products. `root=False` leaves the square root out, as the published code does.
 
-    ================== ==============================================================================================
-    input              meaning
-    ================== ==============================================================================================
-    z                  dict of modality name -> (N, d) tensor of unit vectors, the same d for all; k >= 2 modalities
-    present            (N, k) bool; None: rows that are NaN throughout are missing
-    ================== ==============================================================================================
+    | input | meaning |
+    |---|---|
+    | z | dict of modality name -> (N, d) tensor of unit vectors, the same d for all; k >= 2 modalities |
+    | present | (N, k) bool; None: rows that are NaN throughout are missing |
 
     A row j with only one other modality is scored by the cosine instead (as in the CalMRL paper's appendix), a row
     with three or more by the mean area over the pairs of them. Areas and cosines are not comparable, so for anchor i
