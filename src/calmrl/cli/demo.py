@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -40,8 +41,8 @@ def run(
     for dataset in meta["datasets"]:
         people().print(_table(rows, dataset))
     for sentence in in_words(rows):
-        note(sentence)
-    note(f"open {out / 'report.html'} to see it; the numbers are in")
+        note(textwrap.fill(sentence, 80))
+    note(f"\nopen {out / 'report.html'} to see it; the numbers are in")
     data(str(out / "results.json"))
 
 

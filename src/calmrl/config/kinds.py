@@ -45,7 +45,7 @@ class KNNSection(Section):
     """The mean over the nearest rows that have the modality."""
 
     method: Literal["knn"]
-    n_neighbors: Count = 5
+    n_neighbors: Count = 10
 
 
 class RidgeSection(Section):
