@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from calmrl.convention import Views
+from calmrl.data.missing import hide
 from calmrl.errors import InputError
 from calmrl.latent.parameters import Parameters
 from calmrl.latent.patterns import pack
@@ -94,20 +95,16 @@ class HeldOut:
                 yield m, error, predictive_variance(params, m, part) if spread else error
 
 
-def hold_out(z: dict[str, Any], present: Tensor, generator: torch.Generator) -> HeldOut:
-    """Hide about a tenth of the observed blocks among rows that keep at least one other."""
-    draw = torch.rand(present.shape, generator=generator).to(present.device)
-    draw = torch.where(present, draw, float("inf"))
-    draw.scatter_(1, draw.argmin(1, keepdim=True), float("inf"))  # every row keeps one of its modalities
-    wanted = round(HELD_OUT * int(present.sum()))
-    candidates = torch.isfinite(draw)
-    if not bool(candidates.any()):
+def hold_out(z: dict[str, Any], present: Tensor, seed: int) -> HeldOut:
+    """Hide about a tenth of the observed blocks; every row keeps one."""
+    observed = int(present.sum())
+    spare = observed - len(present)
+    if spare == 0:
         raise InputError(
             "'auto' hides observed modalities to measure how well they come back, but no row has two of them; "
-            "give latent_dim and n_components as numbers"
+            "give latent_dim, n_components and noise as values"
         )
-    cut = draw[candidates].sort().values[min(wanted, int(candidates.sum())) - 1]
-    hidden = candidates & (draw <= cut)
+    hidden = present & ~hide(present, min(HELD_OUT, spare / observed), np.random.default_rng(seed))
     source = open_source(z, present & ~hidden, shared=False)
     views = Views(z, present, source.widths)
     total = [v.mean().clamp(min=torch.finfo(torch.float64).tiny) for v in source.variance]

@@ -114,7 +114,7 @@ def choose(
     tell: Callable[[Trial], None],
 ) -> tuple[Settings, list[Trial], list[float]]:
     """(best settings, all trials, std scale per modality); numbers that were given are kept, 'auto' ones are searched."""
-    held = hold_out(z, present, torch.Generator().manual_seed(seed))
+    held = hold_out(z, present, seed)
     search = Search(held, criterion, seed, max_iter, tell)
     largest = min(sum(held.source.widths), max(2, held.source.rows - 1))
     latents = tuple(size for size in LATENTS if size <= largest) or (1,)
