@@ -63,7 +63,7 @@ class HeldOut:
             )
             scores = left @ right.T
             own = scores.diagonal()[:, None]
-            rank = 1 + (scores > own).sum(1) + 0.5 * ((scores == own).sum(1) - 1)
+            rank = 1 + (scores > own).sum(1).double() + 0.5 * ((scores == own).sum(1) - 1)
             missed += float((1 - 1 / rank).sum())
             queries += len(rows)
         return missed / queries if queries else 1.0
