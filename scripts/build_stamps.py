@@ -58,10 +58,11 @@ def main() -> None:
         progress=lambda what, done, total: print(f"{what} {done}/{total}", file=sys.stderr, end="\r"),
     )
     arrays = bundle(features)
+    if BUNDLE.exists():
+        compare(arrays)
     if options.write:
         np.savez_compressed(BUNDLE, **arrays)
         print(f"{BUNDLE}: {BUNDLE.stat().st_size / 1e6:.2f} MB")
-    compare(arrays)
 
 
 def download(work: Path) -> Path:

@@ -143,7 +143,7 @@ def test_doctor(calmrl):
     assert code == 0
     assert told["system"]["calmrl"] == __version__
     assert told["packages"]["torch"]
-    assert set(told["extras"]) == {"media", "search", "bench", "docs", "dev"}
+    assert set(told["extras"]) == {"media", "encoders", "search", "bench", "docs", "dev"}
     code, out, _ = calmrl("doctor")
     assert code == 0
     assert [line.split()[0] for line in out.partition("\nextras\n")[2].splitlines()] == list(told["extras"])

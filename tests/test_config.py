@@ -147,7 +147,7 @@ def test_an_override_replaces_a_whole_section():
 
 def test_overrides_reach_into_lists():
     assert load("demo", ["seeds.1=7"]).seeds[1] == 7
-    assert _problems("demo", ["seeds.9=7"]) == ["override 1, seeds.9: seeds is a list with items 0 to 2; got '7'"]
+    assert _problems("demo", ["seeds.9=7"]) == ["override 1, seeds.9: seeds is a list with items 0 to 4; got '7'"]
     assert _problems("demo", ["missing.rate.x=7"]) == [
         "override 1, missing.rate.x: missing.rate is a single value and has no key 'x'; got '7'"
     ]
@@ -164,7 +164,7 @@ def test_the_written_config_reads_back(tmp_path, name):
 
 
 def test_sections_and_imputers_fit_together():
-    """Every method has an imputer of that name, and every key of a section is an argument of it."""
+    """Every method has an imputer of that name; every key is an argument of it, with its default (but "auto" for size)."""
     from calmrl.imputers import IMPUTERS
 
     union = ImputeConfig.model_fields["imputer"].annotation
@@ -172,7 +172,11 @@ def test_sections_and_imputers_fit_together():
     assert set(sections) <= set(IMPUTERS)
     for method, section in sections.items():
         taken = inspect.signature(IMPUTERS[method]).parameters
-        assert set(section(method=method).model_dump()) - {"method"} <= set(taken)
+        keys = section(method=method).model_dump(exclude={"method"})
+        assert set(keys) <= set(taken)
+        assert {key: taken[key].default for key in keys if key != "latent_dim"} == {
+            key: value for key, value in keys.items() if key != "latent_dim"
+        }
 
 
 json = st.recursive(

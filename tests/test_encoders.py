@@ -223,6 +223,32 @@ def test_audio_model(wav2vec2) -> None:
     check_encoder(encoder, 32)
 
 
+def test_long_sounds_are_heard_to_the_end(transformers, tmp_path) -> None:
+    config = transformers.WhisperConfig(
+        d_model=32,
+        encoder_layers=1,
+        decoder_layers=1,
+        encoder_attention_heads=2,
+        decoder_attention_heads=2,
+        encoder_ffn_dim=32,
+        decoder_ffn_dim=32,
+        vocab_size=64,
+        max_source_positions=50,
+        pad_token_id=0,
+        bos_token_id=1,
+        eos_token_id=2,
+        decoder_start_token_id=1,
+    )
+    transformers.WhisperModel(config).save_pretrained(tmp_path)
+    transformers.WhisperFeatureExtractor(chunk_length=1).save_pretrained(tmp_path)  # hears one second
+    encoder = load_encoder(f"hf:{tmp_path}")
+    check_encoder(encoder, 32)
+    sound = np.random.default_rng(0).normal(size=40_000).astype(np.float32)
+    parts = encoder.encode([sound[:16_000], sound[16_000:32_000], sound[32_000:]])
+    expected = (parts[0] * 2 + parts[1] * 2 + parts[2]) / 5
+    np.testing.assert_allclose(encoder.encode([sound])[0], expected, atol=1e-5)
+
+
 def test_vision_model(transformers, tmp_path) -> None:
     config = transformers.ViTConfig(
         hidden_size=32,

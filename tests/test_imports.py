@@ -18,7 +18,7 @@ SOURCE = Path(calmrl.__file__).parent
 LAYERS = (
     {"errors"},
     {"registry", "convention", "distributed", "output"},
-    {"data", "media", "spectral"},
+    {"data", "spectral"},
     {"encoders", "datasets", "anchors"},
     {"extract"},
     {"latent", "losses"},

@@ -6,7 +6,7 @@ import json
 import os
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
@@ -160,6 +160,9 @@ def test_continuing_with_something_else_is_refused() -> None:
         Batches(z, present, 4).load_state_dict(state)
     with pytest.raises(InputError, match="has rows 50 but this loader has 49"):
         Batches(z, present, 8, rows=np.arange(49)).load_state_dict(state)
+    state = Batches(z, present, 8, rows=np.arange(49)).state_dict()
+    with pytest.raises(InputError, match="checksum of the row numbers"):
+        Batches(z, present, 8, rows=np.arange(1, 50)).load_state_dict(state)
 
 
 def test_shuffling_is_nearly_uniform() -> None:
@@ -210,12 +213,13 @@ def test_refuses() -> None:
 
 
 def test_ahead_keeps_order_and_errors() -> None:
-    def numbers() -> Iterator[int]:
+    def numbers(fail: bool) -> Generator[int, None, None]:
         yield from range(5)
-        raise KeyError("six")
+        if fail:
+            raise KeyError("six")
 
-    items = ahead(numbers(), 2)
+    items = ahead(numbers(True), 2)
     assert [next(items) for _ in range(5)] == [0, 1, 2, 3, 4]
     with pytest.raises(KeyError, match="six"):
         next(items)
-    assert list(ahead(iter([]), 1)) == []
+    assert list(ahead(numbers(False), 1)) == [0, 1, 2, 3, 4]

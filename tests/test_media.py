@@ -38,7 +38,7 @@ def test_random_frames_cover_the_segment_and_repeat_with_the_seed() -> None:
 
 @pytest.mark.parametrize(
     ("name", "codec"),
-    [("a.mp4", "libx264"), ("a.mkv", "libx264"), ("a.avi", "mpeg4"), ("a.webm", "libvpx")],
+    [("a.mp4", "libx264"), ("a.mkv", "libx264"), ("a.ts", "libx264"), ("a.avi", "mpeg4"), ("a.webm", "libvpx")],
 )
 @pytest.mark.parametrize("n", [1, 8, 60])
 def test_frames_are_the_right_ones(tmp_path, name: str, codec: str, n: int) -> None:
@@ -46,6 +46,19 @@ def test_frames_are_the_right_ones(tmp_path, name: str, codec: str, n: int) -> N
     frames, times = read_frames(path, n)
     assert [read_number(frame) for frame in frames] == segment_frames(40, n)
     np.testing.assert_allclose(times, np.array(segment_frames(40, n)) / 10, atol=0.002)
+
+
+def test_a_turned_video_is_upright(tmp_path) -> None:
+    """The track header asks the player to turn the pictures by 90 degrees."""
+    path = make_video(tmp_path / "a.mp4", 10)
+    content = bytearray(path.read_bytes())
+    matrix = content.index(b"tkhd") + 4 + 40  # version and flags, times, id, duration, layer, volume come first
+    fixed = [0, 0x10000, 0, -0x10000, 0, 0, 64 << 16, 0, 0x40000000]
+    content[matrix : matrix + 36] = b"".join(value.to_bytes(4, "big", signed=True) for value in fixed)
+    (tmp_path / "turned.mp4").write_bytes(content)
+    [plain], _ = read_frames(path, 1)
+    [turned], _ = read_frames(tmp_path / "turned.mp4", 1)
+    np.testing.assert_array_equal(turned, np.rot90(plain, -1))  # clockwise
 
 
 def test_random_frames_are_decoded_exactly(tmp_path) -> None:

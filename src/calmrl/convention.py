@@ -11,6 +11,7 @@ Every public function that takes representations goes through `check`, so that a
 
 from __future__ import annotations
 
+import mmap
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -157,6 +158,17 @@ def blocks_of_rows(n: int, row_bytes: int, limit: int = SCAN_BYTES) -> Iterator[
         yield start, min(n, start + step)
 
 
+def release(array: Array) -> None:
+    """Tell the system that the pages of a file-backed, shared mapping need not stay in memory."""
+    if not isinstance(array, np.memmap) or array.mode not in ("r", "r+"):
+        return
+    base: Any = array
+    while base is not None and not isinstance(base, mmap.mmap):
+        base = base.base
+    if base is not None and hasattr(mmap, "MADV_DONTNEED"):
+        base.madvise(mmap.MADV_DONTNEED)
+
+
 def _check_mapping(z: Any) -> None:
     if not isinstance(z, Mapping):
         raise InputError(
@@ -233,6 +245,7 @@ def _finite_rows(array: Array) -> Iterator[tuple[int, torch.Tensor, torch.Tensor
     for start, stop in blocks_of_rows(len(array), array.shape[1] * array.dtype.itemsize):
         block = to_tensor(array[start:stop])
         yield start, block, torch.isfinite(block.detach()).all(dim=1)
+        release(array)
 
 
 def _infer_present(name: str, array: Array) -> torch.Tensor:

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Iterator, Mapping
+from concurrent.futures import Executor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from calmrl.data.decode import Job, decoded
+from calmrl.data.decode import Job, decoded, worker_pool
 from calmrl.data.features import FeatureSet, open_features
 from calmrl.data.manifest import Item, Manifest, build, drop_empty, read_manifest
 from calmrl.data.problems import Problem, Problems
@@ -31,7 +32,7 @@ Progress = Callable[[str, int, int], None]  # what is being done, done so far, o
 
 @dataclass
 class Found:
-    """What a check found: the items that can be used, the problems, and how many cells of each modality there are."""
+    """What a check found: the items that can be used, and the problems."""
 
     manifest: Manifest
     problems: Problems
@@ -43,7 +44,7 @@ class Found:
         for name in self.manifest.kinds:
             here = sum(name in item.cells for item in items)
             bad = sum(problem.scope == "cell" and problem.column == name for problem in self.problems)
-            said.append(f"{name}: {here} present, {len(items) - here} missing ({bad} of the manifest's cannot be used)")
+            said.append(f"{name}: {here} present, {len(items) - here} missing" + (f", {bad} unusable" if bad else ""))
         return said + self.problems.lines(allowed)
 
 
@@ -76,32 +77,39 @@ def extract(
     loaded = {name: load_encoder(encoder, device) for name, encoder in encoders.items()}
     if not loaded:
         raise InputError("name at least one encoder, for instance image=efficientnet_lite0")
-    run = _Run(loaded, frames, batch_size, workers, progress or (lambda what, done, total: None))
-    found = check(manifest, run, out, root=root, captions=captions, ignore=ignore)
-    for line in found.lines(allow_missing):
-        tell(line)
-    report = beside(out, "problems.csv")
+    with worker_pool(workers) as pool:
+        run = _Run(loaded, frames, batch_size, pool, progress or (lambda what, done, total: None))
+        found = _check(manifest, run, out, root=root, captions=captions, ignore=ignore)
+        for line in found.lines(allow_missing):
+            tell(line)
+        _stop_at_problems(found, beside(out, "problems.csv"), allow_missing)
+        info = {
+            "made_by": "calmrl extract",
+            "encoders": dict(encoders),
+            "frames": frames,
+            "collection": found.manifest.digest(),
+            "problems": len(found.problems),
+        }
+        if out.exists() and any(out.iterdir() if out.is_dir() else [out]):
+            features = _reuse(out, info, tell)
+        else:
+            features = _encode(found.manifest, run, out, info, dtype)
+    beside(out, "checked.json").unlink(missing_ok=True)
+    return features
+
+
+def _stop_at_problems(found: Found, report: Path, allow_missing: bool) -> None:
+    """Write all problems to a file; raise InputError unless they are allowed and something is left."""
+    report.unlink(missing_ok=True)
     if found.problems:
         found.problems.write(report)
         if not allow_missing:
             raise InputError(
-                f"{len(found.problems)} problems, all of them in {report}; repair them, or pass --allow-missing to go "
-                "on without what cannot be used"
+                f"problems found: {len(found.problems)}, all of them in {report}; repair them, or pass --allow-missing "
+                "to go on without what cannot be used"
             )
     if not found.manifest.items:
         raise InputError(f"no item is left; see {report}")
-    info = {
-        "made_by": "calmrl extract",
-        "encoders": dict(encoders),
-        "frames": frames,
-        "collection": found.manifest.digest(),
-        "problems": len(found.problems),
-    }
-    if out.exists() and any(out.iterdir() if out.is_dir() else [out]):
-        return _reuse(out, info, tell)
-    features = _encode(found.manifest, run, out, info, dtype)
-    beside(out, "checked.json").unlink(missing_ok=True)
-    return features
 
 
 def beside(out: Path, name: str) -> Path:
@@ -116,7 +124,7 @@ class _Run:
     encoders: dict[str, Encoder]
     frames: int
     batch_size: int
-    workers: int
+    pool: Executor | None
     progress: Progress
 
     def jobs(self, name: str, items: list[Item]) -> list[Job]:
@@ -124,7 +132,7 @@ class _Run:
         return [Job(item.cells[name], encoder.kind, encoder.prepare, self.frames, encoder.rate) for item in items]
 
 
-def check(
+def _check(
     manifest: str | Path | list[Row],
     run: _Run,
     out: Path,
@@ -137,7 +145,9 @@ def check(
     problems = Problems()
     kinds = {name: encoder.kind for name, encoder in run.encoders.items()}
     if isinstance(manifest, list):
-        read = build(manifest, kinds, problems, root=Path(root or "."), ignore=ignore)
+        if captions is not None or root is not None:
+            raise InputError("captions and root go with a manifest; an annotation file holds texts and paths itself")
+        read = build(manifest, kinds, problems, root=Path(), ignore=ignore)
     else:
         read = read_manifest(manifest, kinds, problems, root=root, captions=captions, ignore=ignore)
     memory = beside(out, "checked.json")
@@ -172,7 +182,7 @@ def _try_all(manifest: Manifest, run: _Run) -> Iterator[Problem]:
         items = [item for item in manifest.items if name in item.cells]
         jobs = run.jobs(name, items)
         run.progress(f"check {name}", 0, len(items))
-        for done, (item, result) in enumerate(zip(items, decoded(jobs, run.workers, keep=False), strict=True), start=1):
+        for done, (item, result) in enumerate(zip(items, decoded(jobs, run.pool, keep=False), strict=True), start=1):
             run.progress(f"check {name}", done, len(items))
             if isinstance(result, Unreadable):
                 yield Problem(result.kind, "cell", item.line, item.id, name, result.detail)
@@ -187,7 +197,6 @@ def _reuse(out: Path, info: dict[str, Any], tell: Callable[[str], None]) -> Feat
             f"{out} holds features made otherwise ({', '.join(differs)} differ); choose another --out, or remove it"
         )
     tell(f"{out} is complete already; nothing to do")
-    beside(out, "checked.json").unlink(missing_ok=True)
     return features
 
 
@@ -224,7 +233,7 @@ def _encode_modality(items: list[Item], name: str, run: _Run, writer: FeatureWri
     total = sum(name in item.cells for item in items)
     start = total - len(todo)
     kind = run.encoders[name].kind
-    results = decoded(run.jobs(name, [items[row] for row in todo]), 0 if kind == "text" else run.workers)
+    results = decoded(run.jobs(name, [items[row] for row in todo]), None if kind == "text" else run.pool)
     run.progress(f"encode {name}", start, total)
     for first in range(0, len(todo), run.batch_size):
         rows = todo[first : first + run.batch_size]
@@ -259,8 +268,8 @@ def _encode_captions(
     texts = [(row, text) for row, item in enumerate(items) for text in item.cells.get(name, ())]
     begins = np.cumsum([0] + [len(item.cells.get(name, ())) for item in items])
     encoder = run.encoders[name]
-    if out.exists():  # stopped between the two renamings at the end: everything is written
-        return
+    if out.exists() and not len(main.todo(name)):
+        return  # stopped between the two renamings at the end: everything is written
     writer = FeatureWriter(
         out,
         {name: encoder.width},

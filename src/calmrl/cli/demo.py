@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -40,8 +41,8 @@ def run(
     for dataset in meta["datasets"]:
         people().print(_table(rows, dataset))
     for sentence in in_words(rows):
-        note(sentence)
-    note(f"open {out / 'report.html'} to see it; the numbers are in")
+        note(textwrap.fill(sentence, 80))
+    note(f"\nopen {out / 'report.html'} to see it; the numbers are in")
     data(str(out / "results.json"))
 
 
@@ -51,7 +52,7 @@ def _table(rows: list[dict[str, Any]], dataset: str) -> Any:
 
     from calmrl.demo.words import by_method, spread
 
-    table = Table(title=f"{dataset}: error of the completion (1 = the mean)", box=box.SIMPLE, title_justify="left")
+    table = Table(title=f"{dataset} (error: 1 = the mean)", box=box.SIMPLE, title_justify="left")
     for heading, justify in {
         "method": "left",
         "error": "right",

@@ -29,6 +29,7 @@ class GaussianSection(Section):
     n_components: Count | Auto = 1
     noise: Literal["isotropic", "diagonal", "auto"] = "isotropic"
     prior: Annotated[float, Field(ge=0)] | Auto = "auto"
+    shrinkage: Annotated[float, Field(ge=0)] | Auto = "auto"
     m_step: Literal["joint", "sequential"] = "joint"
     max_iter: Count = 200
     tol: Positive = 1e-6
@@ -48,10 +49,10 @@ class KNNSection(Section):
 
 
 class RidgeSection(Section):
-    """Ridge regression from the observed modalities, one per pattern."""
+    """Ridge regression from the observed modalities, one per pattern; its strength is chosen by leave-one-out error."""
 
     method: Literal["ridge"]
-    alpha: Positive = 1.0
+    min_rows: Count = 10
 
 
 ImputerSection = Annotated[GaussianSection | MeanSection | KNNSection | RidgeSection, Field(discriminator="method")]

@@ -25,7 +25,7 @@ def load(name: str | Path | None, overrides: Sequence[str] = (), *, kind: str | 
     A name ending in .yaml or .yml, or with a path separator, is a file; any other name is a shipped config; None starts
     from the defaults of `kind`. `kind` is what the caller can use. Raises `ConfigError` with every mistake.
     """
-    source = read_yaml(f"kind: {kind}" if name is None else _text(name))
+    source = read_yaml(_text(name) if name is not None else _defaults(kind))
     name = "defaults" if name is None else name
     if any(not problem.key for problem in source.problems):  # not YAML, or not a mapping: nothing to look into
         raise ConfigError(str(name), source.problems)
@@ -55,6 +55,15 @@ def dump(config: Section, path: str | Path, *, force: bool = False) -> None:
 
     with new_file(path, force=force) as draft:
         draft.write_text(f"{WRITTEN_BY} {__version__}\n{dumps(config)}", encoding="utf-8")
+
+
+def _defaults(kind: str | None) -> str:
+    """The kind and the method of every section; all else is left to the defaults of the models."""
+    fields = KINDS[kind].model_fields if kind else {}
+    methods = {
+        name: {"method": field.default.method} for name, field in fields.items() if hasattr(field.default, "method")
+    }
+    return yaml.safe_dump({"kind": kind, **methods})
 
 
 def _text(name: str | Path) -> str:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator
 from typing import Any, TypeVar
 
 T = TypeVar("T")
 
 
-def ahead(items: Iterator[T], depth: int) -> Iterator[T]:
+def ahead(items: Generator[T, None, None], depth: int) -> Generator[T, None, None]:
     """The same items in the same order, up to `depth` of them made before they are asked for.
 
     An error in the thread is raised here, in its place. Leaving the loop early ends the thread.
@@ -36,8 +36,7 @@ def ahead(items: Iterator[T], depth: int) -> Iterator[T]:
         except BaseException as error:  # handed to the consumer, whatever it is
             put("error", error)
         finally:
-            if hasattr(items, "close"):
-                items.close()
+            items.close()
 
     thread = threading.Thread(target=work, name="calmrl-loader", daemon=True)
     thread.start()

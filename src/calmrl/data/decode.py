@@ -7,7 +7,8 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures import Executor, Future, ProcessPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +20,8 @@ from calmrl.data.unreadable import Unreadable, check_file
 from calmrl.errors import need
 
 VIDEO = (".mp4", ".avi", ".webm", ".mkv", ".mov", ".m4v", ".mpg", ".mpeg", ".ts", ".flv", ".wmv", ".ogv", ".3gp")
+
+AHEAD = 32  # items that workers may be ahead of the encoder
 
 
 @dataclass(frozen=True)
@@ -45,24 +48,32 @@ class Job:
         return self.prepare(open_image(self.source))[None]
 
 
-def decoded(jobs: Sequence[Job], workers: int, *, keep: bool = True) -> Iterator[Any]:
-    """The result of each job in order; an Unreadable where decoding failed. Without `keep` results are None instead."""
+@contextmanager
+def worker_pool(workers: int) -> Iterator[Executor | None]:
+    """Processes that decode; None for 0, which decodes in this process."""
     if workers == 0:
+        yield None
+        return
+    pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), _end_with_parent)
+    try:
+        yield pool
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
+
+
+def decoded(jobs: Sequence[Job], pool: Executor | None, *, keep: bool = True) -> Iterator[Any]:
+    """The result of each job in order; an Unreadable where decoding failed. Without `keep` results are None instead."""
+    if pool is None:
         for job in jobs:
             yield _attempt(job, keep)
         return
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(workers, mp_context=context, initializer=_end_with_parent) as pool:
-        ahead: deque[Future[Any]] = deque()
-        try:
-            for job in jobs:
-                ahead.append(pool.submit(_attempt, job, keep))
-                if len(ahead) >= 4 * workers:
-                    yield ahead.popleft().result()
-            while ahead:
-                yield ahead.popleft().result()
-        finally:
-            pool.shutdown(wait=False, cancel_futures=True)
+    ahead: deque[Future[Any]] = deque()
+    for job in jobs:
+        ahead.append(pool.submit(_attempt, job, keep))
+        if len(ahead) >= AHEAD:
+            yield ahead.popleft().result()
+    while ahead:
+        yield ahead.popleft().result()
 
 
 def _attempt(job: Job, keep: bool) -> Any:

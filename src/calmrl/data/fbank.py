@@ -37,15 +37,15 @@ def fbank(
     length, shift = int(rate * frame_length / 1000), int(rate * frame_shift / 1000)
     if len(samples) < length:
         return samples.new_zeros((0, bins), dtype=torch.float32)
-    frames = samples.float().unfold(0, length, shift)  # (frames, length)
+    frames = samples.double().unfold(0, length, shift)  # (frames, length); float32 costs the third digit in quiet bands
     frames = frames - frames.mean(dim=1, keepdim=True)
     previous = torch.cat([frames[:, :1], frames[:, :-1]], dim=1)
-    window = torch.hann_window(length, periodic=False, device=samples.device) ** 0.85
+    window = torch.hann_window(length, periodic=False, dtype=torch.float64, device=samples.device) ** 0.85
     padded = 1 << (length - 1).bit_length()
     power = torch.fft.rfft((frames - 0.97 * previous) * window, n=padded).abs() ** 2  # (frames, padded / 2 + 1)
     top = high if high > 0 else rate / 2 + high
     weights = _mel_weights(bins, padded, rate, low, top).to(samples.device)  # (padded / 2, bins)
-    return (power[:, :-1] @ weights).clamp(min=_EPSILON).log()
+    return (power[:, :-1] @ weights).clamp(min=_EPSILON).log().float()
 
 
 def beats_fbank(samples: torch.Tensor) -> torch.Tensor:
@@ -70,7 +70,7 @@ def _mel_weights(bins: int, padded: int, rate: int, low: float, high: float) -> 
     mel = 1127.0 * torch.log1p(frequency / 700.0)[:, None]  # (padded / 2, 1)
     rise = (mel - edges[:-2]) / (edges[1:-1] - edges[:-2])
     fall = (edges[2:] - mel) / (edges[2:] - edges[1:-1])
-    return torch.minimum(rise, fall).clamp(min=0).float()
+    return torch.minimum(rise, fall).clamp(min=0)
 
 
 def _mel(frequency: float) -> float:

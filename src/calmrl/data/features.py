@@ -13,7 +13,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Callable, Sequence
 from functools import cached_property
@@ -25,6 +24,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from calmrl.convention import check, check_names
+from calmrl.data.files import checksum
 from calmrl.data.meta import check_ids, column_values, meta_table
 from calmrl.errors import InputError
 
@@ -126,7 +126,11 @@ class FeatureSet:
                 known = ", ".join(sorted({str(value) for value in self.split}))
                 raise InputError(f'no row has split "{rows}"; there are {known}')
             rows = found
-        index = np.flatnonzero(rows) if np.asarray(rows).dtype == bool else np.asarray(rows)
+        index = np.asarray(rows)
+        if index.dtype == bool:
+            if index.shape != (len(self),):
+                raise InputError(f"rows is a mask of shape {index.shape} but there are {len(self)} rows")
+            index = np.flatnonzero(index)
         return FeatureSet(
             {name: np.asarray(array[index]) for name, array in self.z.items()},
             np.asarray(self.present[index]),
@@ -176,14 +180,6 @@ def open_features(path: str | Path, modalities: Sequence[str] | None = None) -> 
 def part_of(path: Path) -> Path:
     """Where a feature directory is built up before it gets its name."""
     return path.with_name(path.name + ".part")
-
-
-def checksum(path: Path) -> str:
-    digest = hashlib.sha256()
-    with open(path, "rb") as file:
-        while block := file.read(1 << 22):
-            digest.update(block)
-    return digest.hexdigest()
 
 
 def pick(names: Sequence[str], wanted: Sequence[str] | None, where: Path) -> list[int]:
@@ -250,10 +246,15 @@ def _read_json(path: Path) -> dict[str, Any]:
         raise InputError(f"{path / 'features.json'} cannot be read ({error}); copy or write it again") from error
     if not isinstance(header, dict) or header.get("format") != FORMAT:
         raise InputError(f"{path} is not a feature directory: its features.json does not say format {FORMAT!r}")
+    lacks = [key for key in ("version", "rows", "modalities", "info") if key not in header]
+    if lacks:
+        raise InputError(f"{path / 'features.json'} lacks {', '.join(lacks)}; copy or write it again")
     if header["version"] > VERSION:
         raise InputError(
             f"{path} has feature format {header['version']}, this calmrl reads up to {VERSION}; upgrade calmrl"
         )
+    if "files" not in header:
+        raise InputError(f"{path} is unfinished; run the command that writes it again, it continues where it stopped")
     return header
 
 

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import mmap
 import time
-from collections.abc import Iterator, Mapping
+import zlib
+from collections.abc import Generator, Iterator, Mapping
+from contextlib import closing
 from typing import Any
 
 import numpy as np
@@ -86,8 +88,7 @@ class Batches:
     def __iter__(self) -> Iterator[Batch]:
         """The rest of the current epoch."""
         self.waited = 0.0
-        batches = ahead(self._batches(self.epoch, self.step), self.prefetch)
-        try:
+        with closing(ahead(self._batches(self.epoch, self.step), self.prefetch)) as batches:
             while self.step < self.steps:
                 start = time.perf_counter()
                 batch = next(batches)
@@ -95,8 +96,6 @@ class Batches:
                 self.step += 1
                 yield batch
             self.epoch, self.step = self.epoch + 1, 0
-        finally:
-            batches.close()  # type: ignore[attr-defined]
 
     def state_dict(self) -> dict[str, int]:
         """Where we are: the batches handed out so far do not come again."""
@@ -114,6 +113,7 @@ class Batches:
         return {
             "seed": self.seed,
             "rows": len(self.rows),
+            "checksum of the row numbers": zlib.crc32(self.rows.astype(np.int64).tobytes()),
             "batch_size": self.batch_size,
             "world": self.world,
             "shuffle": int(self.shuffle),
@@ -139,7 +139,7 @@ class Batches:
                 mine.append(self.rows[low + offset : high + offset])
         return mine
 
-    def _pools(self, epoch: int, skip: int) -> Iterator[Pool]:
+    def _pools(self, epoch: int, skip: int) -> Generator[Pool, None, None]:
         """Pools of shuffled rows, without the first `skip` rows of the epoch."""
         blocks = self._blocks(epoch)
         for number, first in enumerate(range(0, len(blocks), self.pool_blocks)):
@@ -148,35 +148,34 @@ class Batches:
             if skip >= size:
                 skip -= size
                 continue
-            index = np.concatenate(chosen)
-            order = np.arange(size)
+            place = np.arange(size)  # where each row goes
             if self.shuffle:
-                order = np.random.default_rng([self.seed, epoch, self.rank, number]).permutation(size)
-            order = order[skip:]
-            z = {name: _read(array, chosen)[order] for name, array in self.z.items()}
-            yield z, self.present[index[order]], index[order]
+                place = np.random.default_rng([self.seed, epoch, self.rank, number]).permutation(size)
+            index = np.empty(size, dtype=np.int64)
+            index[place] = np.concatenate(chosen)
+            z = {name: _read(array, chosen, place)[skip:] for name, array in self.z.items()}
+            yield z, self.present[index[skip:]], index[skip:]
             skip = 0
 
-    def _batches(self, epoch: int, step: int) -> Iterator[Batch]:
+    def _batches(self, epoch: int, step: int) -> Generator[Batch, None, None]:
         """Cut the pools into batches; a batch may begin in one pool and end in the next."""
         n = len(self.rows)
         mine = ((self.rank + 1) * n) // self.world - (self.rank * n) // self.world
-        pools = ahead(self._pools(epoch, step * self.batch_size), 1)
-        pool, at = next(pools), 0
-        for number in range(step, self.steps):
-            wanted = self.batch_size
-            if number == self.steps - 1 and not self.drop_last:
-                wanted = mine - number * self.batch_size
-            parts = []
-            while wanted:
-                if at == len(pool[2]):
-                    pool, at = next(pools), 0
-                took = slice(at, at + min(wanted, len(pool[2]) - at))
-                parts.append(({name: array[took] for name, array in pool[0].items()}, pool[1][took], pool[2][took]))
-                wanted -= took.stop - took.start
-                at = took.stop
-            yield self._batch(parts)
-        pools.close()  # type: ignore[attr-defined]
+        with closing(ahead(self._pools(epoch, step * self.batch_size), 1)) as pools:
+            pool, at = next(pools), 0
+            for number in range(step, self.steps):
+                wanted = self.batch_size
+                if number == self.steps - 1 and not self.drop_last:
+                    wanted = mine - number * self.batch_size
+                parts = []
+                while wanted:
+                    if at == len(pool[2]):
+                        pool, at = next(pools), 0
+                    took = slice(at, at + min(wanted, len(pool[2]) - at))
+                    parts.append(({name: array[took] for name, array in pool[0].items()}, pool[1][took], pool[2][took]))
+                    wanted -= took.stop - took.start
+                    at = took.stop
+                yield self._batch(parts)
 
     def _batch(self, parts: list[Pool]) -> Batch:
         present = torch.from_numpy(np.concatenate([part[1] for part in parts]))
@@ -203,22 +202,25 @@ def _row_numbers(rows: np.ndarray | None, n: int) -> np.ndarray:
     return numbers
 
 
-def _read(array: np.ndarray, blocks: list[np.ndarray]) -> np.ndarray:
-    """The rows of the blocks (sorted row numbers each), one block after the other.
+def _read(array: np.ndarray, blocks: list[np.ndarray], place: np.ndarray) -> np.ndarray:
+    """The rows of the blocks (sorted row numbers each), the i-th of them at place[i].
 
     A memory-mapped file is read, not mapped: mapped pages would count as memory of the process, more with each pool.
     """
+    width, at = array.shape[1], 0
+    out = np.empty((len(place), width), dtype=array.dtype)
     if not (isinstance(array, np.memmap) and isinstance(array.base, mmap.mmap) and array.flags.c_contiguous):
-        return array[np.concatenate(blocks)]
-    width, parts = array.shape[1], []
+        out[place] = array[np.concatenate(blocks)]
+        return out
     for run in (run for block in blocks for run in _runs(block)):
         first, count = int(run[0]), int(run[-1] - run[0]) + 1
-        place = array.offset + first * width * array.itemsize
-        span = np.fromfile(str(array.filename), array.dtype, count * width, offset=place)
+        start = array.offset + first * width * array.itemsize
+        span = np.fromfile(str(array.filename), array.dtype, count * width, offset=start)
         if len(span) < count * width:
             raise InputError(f"{array.filename} ends before row {first + count}; it was cut off while in use")
-        parts.append(span.reshape(count, width)[run - first])
-    return np.concatenate(parts)
+        out[place[at : at + len(run)]] = span.reshape(count, width)[run - first]
+        at += len(run)
+    return out
 
 
 def _runs(block: np.ndarray) -> list[np.ndarray]:

@@ -94,7 +94,9 @@ def build(
     """The manifest of rows, however they were read."""
     rows = list(rows)
     if not rows:
-        raise InputError("the manifest has no row that can be used; see the problems found")
+        if problems:
+            return Manifest([], dict(kinds))
+        raise InputError("the manifest has no rows")
     columns = dict.fromkeys(name for _, row in rows for name in row)
     _check_columns(columns, kinds, problems, ignore)
     items: list[Item] = []
@@ -106,9 +108,9 @@ def build(
         if _bad_row(item, row, seen, problems):
             continue
         for name in columns:
-            if name in kinds and name not in ignore:
+            if name in kinds:
                 _read_cell(item, name, kinds[name], row.get(name), root, problems)
-            elif name == "labels" or name.startswith(META) or name == "text":
+            elif name not in ignore and (name in ("labels", "text") or name.startswith(META)):
                 _read_known(item, name, row.get(name), problems)
         if "text" in kinds and "text" in item.cells:
             item.known["text"] = item.cells["text"]
@@ -133,6 +135,10 @@ def _check_columns(
             near = closest(name, columns)
             hint = f' (did you mean "{near}"?)' if near else ""
             raise InputError(f'the manifest has no column "{name}"{hint}; it has {", ".join(map(str, columns))}')
+    for name in ignore:
+        if name not in columns or name in kinds:
+            reason = "has an encoder" if name in kinds else f"is no column; there are {', '.join(map(str, columns))}"
+            raise InputError(f'"{name}" cannot be ignored: it {reason}')
     for name in columns:
         if name not in kinds and name not in KNOWN and name not in ignore and not str(name).startswith(META):
             advice = f"give it an encoder, call it {META}{name}, or ignore it (--ignore {name})"
@@ -213,7 +219,8 @@ def _join_captions(rows: list[Row], captions: list[Row], problems: Problems) -> 
         if name not in known:
             problems.add("caption without item", "table", line=line, id=name, column="text", detail="no such id")
             continue
-        texts.setdefault(name, []).extend(row["text"] if isinstance(row["text"], list) else [row["text"]])
+        more = row.get("text")
+        texts.setdefault(name, []).extend(more if isinstance(more, list) else [more])
     joined = []
     for line, row in rows:
         own, wrong = as_texts(row.get("text"))

@@ -20,6 +20,7 @@ from calmrl.data.unreadable import Unreadable, check_file
 from calmrl.errors import InputError, need
 
 RATE = 16_000
+BACK = 60  # seconds
 
 
 def segment_frames(total: int, n: int, generator: torch.Generator | None = None) -> list[int]:
@@ -132,25 +133,31 @@ def _check_complete(container: Any, stream: Any, packets: int, path: str) -> Non
 
 
 def _decode_at(container: Any, stream: Any, targets: list[int], keys: list[int], path: str) -> dict[int, np.ndarray]:
-    """The frames at these times. Seeks only where a key frame lies between here and there."""
+    """The frames at these times (sorted). Seeks only where a key frame lies between here and there."""
     frames: dict[int, np.ndarray] = {}
     decoder: Iterator[Any] | None = None
     at: float = -math.inf  # time of the last frame decoded
     for target in targets:
         before = bisect_right(keys, target)
-        key = keys[before - 1] if before else targets[0]
-        if decoder is None or key > at:
-            container.seek(key, stream=stream, backward=True)
-            decoder = container.decode(stream)
-        for frame in decoder:
-            if frame.pts is None:
-                raise Unreadable("video without time stamps", path)
-            at = frame.pts
-            if at >= target:
-                break
+        key = keys[before - 1] if before else target
+        frame = None
+        if decoder is not None and key <= at:
+            frame = _next_at(decoder, target)
         else:
-            raise Unreadable("cut off", f"{path}: no frame at {float(target * stream.time_base):.3f} s")
-        if at != target:
-            raise Unreadable("damaged video", f"{path}: the frame at {float(target * stream.time_base):.3f} s is lost")
-        frames[target] = frame.to_ndarray(format="rgb24")
+            for start in (key, target - BACK / stream.time_base):  # MPEG streams land too late: seek further back
+                container.seek(int(start), stream=stream, backward=True)
+                decoder = container.decode(stream)
+                frame = _next_at(decoder, target)
+                if frame is not None and frame.pts == target:
+                    break
+        if frame is None or frame.pts != target:
+            what = "cut off" if frame is None else "damaged video"
+            raise Unreadable(what, f"{path}: the frame at {float(target * stream.time_base):.3f} s cannot be decoded")
+        at = frame.pts
+        frames[target] = np.rot90(frame.to_ndarray(format="rgb24"), round(frame.rotation / 90)).copy()
     return frames
+
+
+def _next_at(decoder: Iterator[Any], target: int) -> Any:
+    """The next frame at or after a time; None at the end."""
+    return next((frame for frame in decoder if frame.pts is not None and frame.pts >= target), None)

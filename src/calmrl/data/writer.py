@@ -1,8 +1,8 @@
 """Write a feature directory piece by piece; a killed run continues and ends with the same bytes.
 
-Everything is built in `<path>.part` and renamed at the end, so that `<path>` is either absent or complete. `state.npy`
-in there says of every (modality, row): not yet written, missing, observed, or imputed. It is updated after the values
-have reached the disk.
+Everything is built in `<path>.part` and renamed at the end, so that `<path>` is either absent or complete. A file in
+there says of every (modality, row): not yet written, missing, observed, or imputed. It is updated after the values have
+reached the disk.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import errno
 import json
 import os
 import shutil
+import uuid
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
@@ -21,10 +22,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from calmrl.convention import Array, blocks_of_rows, check, check_names, to_tensor
-from calmrl.data.features import FORMAT, RESERVED, VERSION, FeatureSet, checksum, open_features, part_of
+from calmrl.data.features import FORMAT, RESERVED, VERSION, FeatureSet, open_features, part_of
+from calmrl.data.files import checksum, empty_npy, save_json, write_rows
 from calmrl.data.meta import meta_table
 from calmrl.errors import InputError
 
+STATE = "rows.state.npy"  # no modality can have this name, for the dot
 TODO, MISSING, OBSERVED, IMPUTED = range(4)
 
 
@@ -59,7 +62,7 @@ class FeatureWriter:
         self._offset: dict[str, int] = {}
         check_names(list(self.widths))
         for name in self.widths:
-            if name in RESERVED:
+            if name.casefold() in RESERVED:
                 raise InputError(
                     f'a modality cannot be called "{name}", which names a file of the directory; rename it'
                 )
@@ -123,13 +126,13 @@ class FeatureWriter:
             state[check(z, imputed, values=False, empty_rows=True).present.cpu().numpy() & (state == MISSING)] = IMPUTED
         for j, name in enumerate(z):
             kept = state[:, j] != MISSING
-            self._write(f"{name}.npy", index, self._values(name, z[name], kept, index))
+            self._write_rows(f"{name}.npy", index, self._values(name, z[name], kept, index))
             if std is not None:
-                self._write(f"{name}.std.npy", index, self._values(name, std[name], kept, index))
+                self._write_rows(f"{name}.std.npy", index, self._values(name, std[name], kept, index))
         for file in self._files.values():
             os.fsync(file.fileno())
         for j, column in enumerate(columns):
-            self._write("state.npy", index + column * self.n, state[:, j : j + 1])
+            self._write_rows(STATE, index + column * self.n, state[:, j : j + 1])
             self.state[column, index] = state[:, j]
 
     def finish(self) -> FeatureSet:
@@ -147,10 +150,10 @@ class FeatureWriter:
             np.save(self.part / "imputed.npy", np.ascontiguousarray((self.state == IMPUTED).T))
         files = {}
         for file in sorted(self.part.iterdir()):
-            if file.suffix in (".npy", ".parquet") and file.name != "state.npy":
+            if file.suffix in (".npy", ".parquet") and file.name != STATE:
                 files[file.name] = {"bytes": file.stat().st_size, "sha256": checksum(file)}
-        _save_json(self.part / "features.json", self._head | {"files": files})
-        (self.part / "state.npy").unlink(missing_ok=True)
+        save_json(self.part / "features.json", self._head | {"files": files})
+        (self.part / STATE).unlink(missing_ok=True)
         os.replace(self.part, self.path)
         return open_features(self.path)
 
@@ -160,6 +163,11 @@ class FeatureWriter:
             file.close()
         self._files.clear()
 
+    def discard(self) -> None:
+        """Close the files and delete what was filled."""
+        self.close()
+        shutil.rmtree(self.part)
+
     def _begin(self, table: pa.Table) -> None:
         """Lay out the unfinished directory; it gets its name only when everything in it is there."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -168,14 +176,14 @@ class FeatureWriter:
         if size > free:
             said = f"the features need {size / 1e9:.2f} GB but {free / 1e9:.2f} GB are free"
             raise OSError(errno.ENOSPC, said, str(self.path))
-        fresh = self.part.with_name(f"{self.part.name}.{os.getpid()}")
+        fresh = self.part.with_name(f"{self.part.name}.{uuid.uuid4().hex[:8]}")
         fresh.mkdir()
         try:
             for file, width in self._value_files().items():
-                _empty_npy(fresh / file, (self.n, width), self.dtype)
-            np.save(fresh / "state.npy", np.full((len(self.widths), self.n), TODO, dtype=np.uint8))
+                empty_npy(fresh / file, (self.n, width), self.dtype)
+            np.save(fresh / STATE, np.full((len(self.widths), self.n), TODO, dtype=np.uint8))
             pq.write_table(table, fresh / "meta.parquet")
-            _save_json(fresh / "features.json", self._head)
+            save_json(fresh / "features.json", self._head)
             os.replace(fresh, self.part)
         except OSError:
             shutil.rmtree(fresh, ignore_errors=True)
@@ -193,8 +201,8 @@ class FeatureWriter:
                 f"{self.part} was begun with other arguments ({', '.join(differs) or 'order of the modalities'} "
                 "differ); delete it to start over, or write to another place"
             )
-        if (self.part / "state.npy").exists():
-            return np.load(self.part / "state.npy", allow_pickle=False)  # (k, N) uint8
+        if (self.part / STATE).exists():
+            return np.load(self.part / STATE, allow_pickle=False)  # (k, N) uint8
         state = np.where(np.load(self.part / "present.npy").T, OBSERVED, MISSING)  # stopped just before the renaming
         if (self.part / "imputed.npy").exists():
             state[np.load(self.part / "imputed.npy").T] = IMPUTED
@@ -225,20 +233,11 @@ class FeatureWriter:
             )
         return values
 
-    def _write(self, name: str, index: np.ndarray, values: np.ndarray) -> None:
-        """Put values[i] at row index[i] of the file, one write per run of neighbouring rows."""
-        file, row_bytes = self._file(name), values.shape[1] * values.itemsize
-        order = np.argsort(index, kind="stable")
-        for run in np.split(order, np.flatnonzero(np.diff(index[order]) != 1) + 1):
-            if len(run):
-                file.seek(self._offset[name] + int(index[run[0]]) * row_bytes)
-                _write_all(file, np.ascontiguousarray(values[run]).data.cast("B"))
-
-    def _file(self, name: str) -> BinaryIO:
+    def _write_rows(self, name: str, index: np.ndarray, values: np.ndarray) -> None:
         if name not in self._files:
             self._files[name] = open(self.part / name, "r+b", buffering=0)  # noqa: SIM115 (closed in close)
             self._offset[name] = np.load(self.part / name, mmap_mode="r").offset
-        return self._files[name]
+        write_rows(self._files[name], self._offset[name], index, values)
 
 
 def write_features(
@@ -266,10 +265,13 @@ def write_features(
     if dtype is None:
         dtype = np.result_type(*(to_tensor(array[:0]).cpu().numpy().dtype for array in z.values())).name
     widths = {name: array.shape[1] for name, array in z.items()}
+    names = [str(row) for row in range(len(kept))] if ids is None else list(ids)
+    if len(names) != len(kept):
+        raise InputError(f"there are {len(names)} ids but z has {len(kept)} rows; pass one id per row")
     with FeatureWriter(
         path,
         widths,
-        [str(row) for row in range(len(kept))] if ids is None else ids,
+        names,
         dtype=dtype,
         split=split,
         labels=labels,
@@ -278,33 +280,16 @@ def write_features(
         std=std is not None,
         info=info,
     ) as writer:
-        if writer.n != len(kept):
-            raise InputError(f"there are {writer.n} ids but z has {len(kept)} rows; pass one id per row")
-        for start, stop in blocks_of_rows(writer.n, sum(widths.values()) * 4):
-            writer.fill(
-                slice(start, stop),
-                {name: array[start:stop] for name, array in z.items()},
-                kept[start:stop],
-                imputed=None if imputed is None else imputed[start:stop],
-                std=None if std is None else {name: array[start:stop] for name, array in std.items()},
-            )
+        try:
+            for start, stop in blocks_of_rows(writer.n, sum(widths.values()) * 4):
+                writer.fill(
+                    slice(start, stop),
+                    {name: array[start:stop] for name, array in z.items()},
+                    kept[start:stop],
+                    imputed=None if imputed is None else imputed[start:stop],
+                    std=None if std is None else {name: array[start:stop] for name, array in std.items()},
+                )
+        except InputError:  # these values can never be written; an interrupted run, in contrast, can be continued
+            writer.discard()
+            raise
         return writer.finish()
-
-
-def _empty_npy(path: Path, shape: tuple[int, int], dtype: np.dtype) -> None:
-    """A .npy file of this shape whose values are not written yet (a hole on file systems that have them)."""
-    with open(path, "wb") as file:
-        header = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
-        np.lib.format.write_array_header_1_0(file, header)
-        file.truncate(file.tell() + shape[0] * shape[1] * dtype.itemsize)
-
-
-def _write_all(file: BinaryIO, data: memoryview) -> None:
-    while len(data):
-        data = data[file.write(data) :]
-
-
-def _save_json(path: Path, content: Mapping[str, Any]) -> None:
-    temporary = path.with_suffix(".tmp")
-    temporary.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
-    os.replace(temporary, path)

@@ -22,12 +22,13 @@ from calmrl.encoders.base import KINDS, Encoder, each, same
 from calmrl.errors import InputError, need
 
 POOLINGS = ("cls", "mean")
+FILLED = ("siglip", "siglip2")  # trained on texts that are padded to the full length, without a mask
 Forward = Callable[..., torch.Tensor]
 
 
 def load_hf(name: str, kind: str | None = None, pooling: str | None = None, device: str = "cpu") -> Encoder:
     """A model of transformers as an encoder; `kind` is image, text or audio, found out when None."""
-    transformers = need("transformers", "media", f"the encoder hf:{name}")
+    transformers = need("transformers", "encoders", f"the encoder hf:{name}")
     try:
         config = transformers.AutoConfig.from_pretrained(name)
         notes = _preprocessor(transformers, name)
@@ -198,26 +199,49 @@ def _texts(
     groups = [texts] if batched else [[text] for text in texts]
     with torch.inference_mode():
         for group in groups:
-            tokens = tokenizer(group, padding=len(group) > 1, return_tensors="pt", **limits).to(device)
+            fill = "max_length" if model.config.model_type in FILLED else len(group) > 1
+            tokens = tokenizer(group, padding=fill, return_tensors="pt", **limits).to(device)
+            if fill == "max_length":
+                tokens = {"input_ids": tokens["input_ids"]}
             if hasattr(model, "get_text_features"):
                 vectors = _pooled(model.get_text_features(**tokens), None, None, True)
             else:
                 run = model.get_encoder() if getattr(model.config, "is_encoder_decoder", False) else model
-                vectors = _pooled(run(**tokens), tokens["attention_mask"], pooling, False)
+                vectors = _pooled(run(**tokens), tokens.get("attention_mask"), pooling, False)
             rows.append(torch.nn.functional.normalize(vectors, dim=1) if normalise else vectors)
     return torch.cat(rows).float().cpu().numpy()
 
 
 def _audio(model: Any, extractor: Any, pooling: str | None, device: str, items: list[np.ndarray]) -> np.ndarray:
-    """One sound at a time: sounds differ in length, and padding would change the features."""
+    """One sound at a time: sounds differ in length, and padding would change the features.
+
+    Sounds that are longer than the model can hear are cut into windows, and the windows' vectors averaged.
+    """
+    longest = _longest_sound(extractor)
     rows = []
-    with torch.inference_mode():
-        for samples in items:
-            inputs = extractor(samples, sampling_rate=extractor.sampling_rate, return_tensors="pt").to(device)
-            if hasattr(model, "get_audio_features"):
-                rows.append(_pooled(model.get_audio_features(**inputs), None, None, True))
-            else:
-                run = model.get_encoder() if getattr(model.config, "is_encoder_decoder", False) else model
-                values = {key: value for key, value in inputs.items() if "mask" not in key}
-                rows.append(_pooled(run(**values), None, pooling, True))
-    return torch.cat(rows).float().cpu().numpy()
+    for samples in items:
+        windows = [samples[start : start + longest] for start in range(0, len(samples), longest)]
+        vectors = torch.cat([_window(model, extractor, pooling, device, window) for window in windows])
+        weight = torch.tensor([len(window) / len(samples) for window in windows], device=vectors.device)
+        rows.append(weight[None] @ vectors)
+    return torch.cat(rows).cpu().numpy()
+
+
+def _longest_sound(extractor: Any) -> int:
+    """Samples after which the feature extractor would cut: of CLAP (at random), Whisper, and AST."""
+    for name in ("nb_max_samples", "n_samples"):
+        if getattr(extractor, name, None):
+            return int(getattr(extractor, name))
+    if getattr(extractor, "max_length", None) and getattr(extractor, "num_mel_bins", None):
+        return int(extractor.max_length) * extractor.sampling_rate // 100  # frames of 10 ms
+    return 1 << 62
+
+
+@torch.inference_mode()
+def _window(model: Any, extractor: Any, pooling: str | None, device: str, samples: np.ndarray) -> torch.Tensor:
+    inputs = extractor(samples, sampling_rate=extractor.sampling_rate, return_tensors="pt").to(device)
+    if hasattr(model, "get_audio_features"):
+        return _pooled(model.get_audio_features(**inputs), None, None, True).float()
+    run = model.get_encoder() if getattr(model.config, "is_encoder_decoder", False) else model
+    values = {key: value for key, value in inputs.items() if "mask" not in key}
+    return _pooled(run(**values), None, pooling, True).float()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import mmap
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from calmrl.convention import Array, Views, blocks_of_rows, check, to_tensor
+from calmrl.convention import Array, Views, blocks_of_rows, check, release, to_tensor
 from calmrl.distributed import all_sum
 from calmrl.errors import InputError
 from calmrl.latent.patterns import Pack, group, pack
@@ -102,18 +101,7 @@ def _pieces(views: Views) -> Iterator[Views]:
             {name: array[start:stop] for name, array in views.arrays.items()}, views.present[start:stop], views.widths
         )
         for array in views.arrays.values():
-            _release(array)
-
-
-def _release(array: Array) -> None:
-    """Tell the system that the pages of a file-backed, shared mapping need not stay in memory."""
-    if not isinstance(array, np.memmap) or array.mode not in ("r", "r+"):
-        return
-    base: Any = array
-    while base is not None and not isinstance(base, mmap.mmap):
-        base = base.base
-    if base is not None and hasattr(mmap, "MADV_DONTNEED"):
-        base.madvise(mmap.MADV_DONTNEED)
+            release(array)
 
 
 def _describe(
