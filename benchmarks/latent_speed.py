@@ -132,7 +132,7 @@ def best_of(*functions: Any, rounds: int) -> list[float]:
 
 
 CHILD = """
-import json, resource, sys, time
+import json, sys, time
 import numpy as np, torch
 torch.set_num_threads(1)
 from calmrl import GaussianImputer
@@ -140,12 +140,13 @@ folder, n = sys.argv[1], int(sys.argv[2])
 import warnings; warnings.simplefilter("ignore")
 z = {f"m{j}": np.load(f"{folder}/m{j}.npy", mmap_mode="r")[:n] for j in range(4)}
 present = np.load(f"{folder}/present.npy")[:n]
-before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+def peak():
+    return next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("VmHWM")) / 1024
+before = peak()
 start = time.process_time()
 GaussianImputer(64, max_iter=3, tol=0.0).fit(z, present)
 took = time.process_time() - start
-after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-print(json.dumps({"seconds": took, "before": before / 1024, "after": after / 1024}))
+print(json.dumps({"seconds": took, "before": before, "after": peak()}))
 """
 
 

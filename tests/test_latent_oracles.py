@@ -170,6 +170,7 @@ def test_all_ways_reach_the_same_optimum():
     }
     for name, model in ways.items():
         model.fit(z, present)
+        assert not any(t.requires_grad for t in model.parameters_.W), name
         assert model.score(z, present) == pytest.approx(score, abs=1e-6), name
         for key, values in model.transform(z, present).items():
             np.testing.assert_allclose(values, filled[key], atol=1e-3, err_msg=name)

@@ -58,7 +58,7 @@ def test_mixture_and_prior_beat_maximum_likelihood_on_real_data():
 def test_held_out_blocks_are_observed_and_leave_one():
     _, present = from_model(n=300)
     z = {f"m{j}": torch.randn(300, 2) for j in range(3)}
-    held = hold_out(z, torch.tensor(present), torch.Generator().manual_seed(0))
+    held = hold_out(z, torch.tensor(present), seed=0)
     hidden = held.hidden.numpy()
     assert (present[hidden]).all()
     assert (present & ~hidden).any(1).all()
@@ -68,9 +68,9 @@ def test_held_out_blocks_are_observed_and_leave_one():
 def test_values_under_held_out_blocks_do_not_leak():
     z, present = from_model(n=200)
     z = {n: torch.tensor(a) for n, a in z.items()}
-    one = hold_out(z, torch.tensor(present), torch.Generator().manual_seed(0))
+    one = hold_out(z, torch.tensor(present), seed=0)
     poisoned = {n: torch.where(one.hidden[:, [j]], 1e6, a) for j, (n, a) in enumerate(z.items())}
-    two = hold_out(poisoned, torch.tensor(present), torch.Generator().manual_seed(0))
+    two = hold_out(poisoned, torch.tensor(present), seed=0)
     for a, b in zip(one.source.mean, two.source.mean, strict=True):
         torch.testing.assert_close(a, b, rtol=0, atol=0)
 
@@ -90,3 +90,31 @@ def test_only_what_is_auto_is_searched():
     imp = GaussianImputer(2, "auto").fit(z, present)
     assert {row["latent_dim"] for row in imp.search_} == {2}
     assert GaussianImputer(2, 5, "auto").fit(z, present).settings_.n_components == 5
+
+
+def test_retrieval_criterion_is_the_mean_reciprocal_rank():
+    z, present = from_model(n=200, latents=3, noise=0.5)
+    z = {n: torch.tensor(a) for n, a in z.items()}
+    held = hold_out(z, torch.tensor(present), seed=0)
+    model = GaussianImputer(3).fit(z, torch.tensor(present) & ~held.hidden)
+    params = model.parameters_.moved([-mean for mean in held.source.mean])
+    reciprocal = []
+    for m, name in enumerate(z):
+        rows = held.hidden[:, m].nonzero()[:, 0].tolist()
+        blocks = model.embed({name: z[name][rows]})
+        for position, i in enumerate(rows):
+            seen = (torch.tensor(present[i]) & ~held.hidden[i])[None]
+            row = model.embed({n: a[i : i + 1] for n, a in z.items()}, seen)
+            scores = torch.nn.functional.cosine_similarity(row, blocks)
+            reciprocal.append(1 / (1 + int((scores > scores[position]).sum())))
+    assert held.miss(params) == pytest.approx(1 - np.mean(reciprocal), abs=1e-9)
+
+
+def test_retrieval_criterion_wants_what_finds_items():
+    z, present = from_model(n=400, widths=(30, 30), latents=6, noise=1.0)
+    imp = GaussianImputer("auto", criterion="retrieval").fit(z, present)
+    assert imp.settings_.latent_dim >= 4
+    with pytest.raises(InputError, match="needs one shared space"):
+        GaussianImputer("auto", "auto", criterion="retrieval").fit(z, present)
+    with pytest.raises(InputError, match="did you mean 'retrieval'"):
+        GaussianImputer("auto", criterion="retrival").fit(z, present)

@@ -146,6 +146,11 @@ def full_precision(tensor: torch.Tensor) -> torch.autocast:
     return torch.autocast(tensor.device.type, enabled=False)
 
 
+def maybe_any(mask: torch.Tensor) -> bool:
+    """False if nothing is set, where that is free to see: on the CPU. Elsewhere True, without waiting for the device."""
+    return mask.device.type != "cpu" or bool(mask.any())
+
+
 def blocks_of_rows(n: int, row_bytes: int, limit: int = SCAN_BYTES) -> Iterator[tuple[int, int]]:
     """(start, stop) pairs that cover n rows in blocks of at most `limit` bytes, at least one row each."""
     step = max(1, limit // max(1, row_bytes))

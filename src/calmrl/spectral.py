@@ -17,9 +17,9 @@ from typing import Any, NamedTuple
 
 import torch
 
-from calmrl.convention import full_precision
+from calmrl.convention import full_precision, maybe_any
 
-TIE = 1e-4  # below this, sum_m v_m counts as zero
+TIE = 1e-4  # by how much more the first modality counts than the last when a side is chosen
 GAP_DAMPING = 1e-5  # delta, as a fraction of the largest squared singular value
 
 
@@ -55,8 +55,9 @@ class _Spectrum(torch.autograd.Function):
             values, v = values.flip(-1), v.flip(-1)
             if agree is not None:
                 apart = agree & (gram.sum((1, 2)) < gram.diagonal(dim1=1, dim2=2).sum(1))
-                for part in (values[:, None, :2], v[:, :, :2]):
-                    part.copy_(torch.where(apart[:, None, None], part.flip(2), part))
+                if maybe_any(apart):
+                    for part in (values[:, None, :2], v[:, :, :2]):
+                        part.copy_(torch.where(apart[:, None, None], part.flip(2), part))
             sigma = values.clamp_(min=0).sqrt()
             v[:, :, 0] *= _side(v[:, :, 0])
             u = ((v[:, :, :1] * _inverse(sigma)[:, None, :1]).mT @ z).squeeze(1)
@@ -94,9 +95,9 @@ class _Spectrum(torch.autograd.Function):
 
 def _side(v: torch.Tensor) -> torch.Tensor:
     """(N, 1) the sign that turns v (N, k) toward the modalities."""
-    total = v.sum(1, keepdim=True)
-    tie = (v * torch.arange(v.shape[1], 0, -1, device=v.device)).sum(1, keepdim=True)
-    return torch.where(torch.where(total.abs() > TIE, total, tie) < 0, -1.0, 1.0)
+    weights = torch.linspace(1 + TIE, 1, v.shape[1], dtype=v.dtype, device=v.device)
+    total = (v @ weights)[:, None]
+    return torch.copysign(torch.ones_like(total), total)
 
 
 def _top(sigma: torch.Tensor) -> torch.Tensor:

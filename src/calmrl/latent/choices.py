@@ -10,7 +10,7 @@ import torch
 
 from calmrl.errors import InputError
 from calmrl.latent.fitting import Settings
-from calmrl.latent.search import Trial, choose, sample_rows, table
+from calmrl.latent.search import CRITERIA, Trial, choose, sample_rows, table
 from calmrl.latent.sources import Source
 from calmrl.registry import closest
 
@@ -26,7 +26,7 @@ def check_arguments(args: dict[str, Any]) -> None:
         _whole(name, args[name], auto=True)
     for name in ("max_iter", "batch_size"):
         _whole(name, args[name], auto=False)
-    for name, known in (("noise", NOISE), ("m_step", M_STEPS), ("solver", SOLVERS)):
+    for name, known in (("noise", NOISE), ("m_step", M_STEPS), ("solver", SOLVERS), ("criterion", tuple(CRITERIA))):
         if args[name] not in known:
             near = closest(str(args[name]), known)
             hint = f"; did you mean {near!r}?" if near else ""
@@ -40,6 +40,10 @@ def check_arguments(args: dict[str, Any]) -> None:
         raise InputError(f"step_size must be 'decay' or a number in (0, 1]; got {step!r}")
     if not args["tol"] >= 0:
         raise InputError(f"tol must be >= 0; got {args['tol']!r}")
+    if args["criterion"] == "retrieval" and args["n_components"] != 1:
+        raise InputError(
+            f"criterion='retrieval' needs one shared space, n_components=1; got n_components={args['n_components']!r}"
+        )
     if args["solver"] != "em" and args["n_components"] != 1:
         raise InputError(
             f"solver={args['solver']!r} fits one component; use solver='em' for n_components={args['n_components']!r}"
@@ -104,7 +108,7 @@ def decide(args: dict[str, Any], source: Source, seed: int) -> tuple[Settings, l
             component_prior=shrinkage if mixture else 0.0,
         )
         return settings, [], [1.0] * len(source.names)
-    names = ("latent_dim", "n_components", "noise", "prior", "shrinkage", "max_iter")
+    names = ("latent_dim", "n_components", "noise", "prior", "shrinkage", "criterion", "max_iter")
     z, present = sample_rows(source, seed)
 
     def tell(trial: Trial) -> None:

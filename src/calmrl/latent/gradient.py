@@ -94,5 +94,4 @@ def fit_by_gradient(
         history.append(-float(optimiser.step(loss).detach()))
         if len(history) > 1 and history[-1] - history[-2] <= tol * max(1.0, abs(history[-1])):
             break
-    with torch.no_grad():
-        return model.as_parameters().to(start.log_weight.device), history
+    return model.as_parameters().detached(), history

@@ -10,12 +10,15 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.functional import normalize
 
 from calmrl.convention import Views
+from calmrl.data.missing import hide
 from calmrl.errors import InputError
 from calmrl.latent.parameters import Parameters
 from calmrl.latent.patterns import pack
 from calmrl.latent.predict import by_pattern, predictive_mean, predictive_variance
+from calmrl.latent.scoring import posterior_means
 from calmrl.latent.sources import Source, open_source
 
 HELD_OUT = 0.1  # share of the observed blocks that is hidden
@@ -38,6 +41,32 @@ class HeldOut:
             wrong += float(error.square().sum(dtype=torch.float64) / self.total[m])
             entries += error.numel()
         return wrong / entries
+
+    @torch.no_grad()
+    def miss(self, params: Parameters) -> float:
+        """1 - mean reciprocal rank with which hidden blocks find their row among the rows that lost the same modality.
+
+        Both sides by cosine of posterior means: the row from what is visible, the block alone. 0 is perfect.
+        """
+        missed = queries = 0.0
+        for m in range(len(params.names)):
+            rows = self.hidden[:, m].nonzero()[:, 0]
+            if len(rows) < 2:
+                continue
+            taken = self.views.take(rows)
+            alone = torch.zeros_like(taken.present)
+            alone[:, m] = True
+            sides = [taken.present & ~self.hidden[rows], alone]
+            left, right = (
+                normalize(posterior_means(params, replace(taken, present=side), self.source.mean), dim=1)
+                for side in sides
+            )
+            scores = left @ right.T
+            own = scores.diagonal()[:, None]
+            rank = 1 + (scores > own).sum(1).double() + 0.5 * ((scores == own).sum(1) - 1)
+            missed += float((1 - 1 / rank).sum())
+            queries += len(rows)
+        return missed / queries if queries else 1.0
 
     @torch.no_grad()
     def std_scale(self, params: Parameters, level: float = 0.9) -> list[float]:
@@ -66,20 +95,16 @@ class HeldOut:
                 yield m, error, predictive_variance(params, m, part) if spread else error
 
 
-def hold_out(z: dict[str, Any], present: Tensor, generator: torch.Generator) -> HeldOut:
-    """Hide about a tenth of the observed blocks among rows that keep at least one other."""
-    draw = torch.rand(present.shape, generator=generator).to(present.device)
-    draw = torch.where(present, draw, float("inf"))
-    draw.scatter_(1, draw.argmin(1, keepdim=True), float("inf"))  # every row keeps one of its modalities
-    wanted = round(HELD_OUT * int(present.sum()))
-    candidates = torch.isfinite(draw)
-    if not bool(candidates.any()):
+def hold_out(z: dict[str, Any], present: Tensor, seed: int) -> HeldOut:
+    """Hide about a tenth of the observed blocks; every row keeps one."""
+    observed = int(present.sum())
+    spare = observed - len(present)
+    if spare == 0:
         raise InputError(
             "'auto' hides observed modalities to measure how well they come back, but no row has two of them; "
-            "give latent_dim and n_components as numbers"
+            "give latent_dim, n_components and noise as values"
         )
-    cut = draw[candidates].sort().values[min(wanted, int(candidates.sum())) - 1]
-    hidden = candidates & (draw <= cut)
+    hidden = present & ~hide(present, min(HELD_OUT, spare / observed), np.random.default_rng(seed))
     source = open_source(z, present & ~hidden, shared=False)
     views = Views(z, present, source.widths)
     total = [v.mean().clamp(min=torch.finfo(torch.float64).tiny) for v in source.variance]

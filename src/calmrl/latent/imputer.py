@@ -49,6 +49,8 @@ class GaussianImputer(TransformerMixin, BaseEstimator):
     prior: strength of the Gaussian prior on W, in rows. "auto" is searched where something else is "auto", otherwise 0
         (maximum likelihood) for one component and 100 for the shared part of a mixture.
     shrinkage: by how many rows each component's W leans on the W shared by all; "auto" is searched, or 100.
+    criterion: what "auto" looks at in held-out blocks: "imputation", how well their values come back, or "retrieval",
+        how well they find their row, which is what `embed` and `similarity` are for and prefers more latents.
     accelerate: parameter expansion (PX-EM): several times fewer iterations, same optimum.
     step_size: of stepwise EM; "decay" for data that stay, a constant such as 0.05 for encoders that move.
     blocks: for one 2-D array instead of a dict: list of column widths, or dict name -> width. None is one block.
@@ -92,6 +94,7 @@ class GaussianImputer(TransformerMixin, BaseEstimator):
         solver: str = "em",
         prior: float | str = "auto",
         shrinkage: float | str = "auto",
+        criterion: str = "imputation",
         accelerate: bool = True,
         step_size: float | str = "decay",
         batch_size: int = 256,
@@ -108,6 +111,7 @@ class GaussianImputer(TransformerMixin, BaseEstimator):
         self.solver = solver
         self.prior = prior
         self.shrinkage = shrinkage
+        self.criterion = criterion
         self.accelerate = accelerate
         self.step_size = step_size
         self.batch_size = batch_size

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -35,13 +35,16 @@ class Parameters:
         """The same model after adding `shift` to every z^m."""
         return replace(self, mu=[mu + s for mu, s in zip(self.mu, shift, strict=True)])
 
-    def to(self, device: torch.device | str, dtype: torch.dtype | None = None) -> Parameters:
-        def move(tensors: Sequence[Tensor]) -> list[Tensor]:
-            return [t.to(device=device, dtype=dtype) for t in tensors]
+    def to(self, device: torch.device | str) -> Parameters:
+        return self._each(lambda t: t.to(device))
 
-        return replace(
-            self, W=move(self.W), mu=move(self.mu), noise=move(self.noise), log_weight=move([self.log_weight])[0]
-        )
+    def detached(self) -> Parameters:
+        """Plain values, free of any graph."""
+        return self._each(lambda t: t.detach().clone())
+
+    def _each(self, change: Callable[[Tensor], Tensor]) -> Parameters:
+        W, mu, noise = ([change(t) for t in part] for part in (self.W, self.mu, self.noise))
+        return replace(self, W=W, mu=mu, noise=noise, log_weight=change(self.log_weight))
 
 
 def random_parameters(

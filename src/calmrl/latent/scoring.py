@@ -17,9 +17,14 @@ from calmrl.latent.predict import by_pattern, complete, packs_of
 from calmrl.registry import lookup
 
 
-def posterior_means(params: Parameters, views: Views) -> Tensor:
-    """E[beta | observed], (N, L), for a single component: one shared space from any subset of modalities."""
+def posterior_means(params: Parameters, views: Views, shift: list[Tensor] | None = None) -> Tensor:
+    """E[beta | observed], (N, L), for a single component: one shared space from any subset of modalities.
+
+    `shift` is subtracted from the data first, for parameters in a centred frame.
+    """
     need_one_component(params, "embed")
+    if shift is not None:
+        params = params.moved(shift)
     out = []
     for start, stop, packed in packs_of(views, params):
         means = packed.z[0].new_zeros((stop - start, params.latent_dim))

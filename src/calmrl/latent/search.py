@@ -20,6 +20,7 @@ from calmrl.latent.fitting import Settings, fit_settings
 from calmrl.latent.heldout import HeldOut, hold_out
 from calmrl.latent.parameters import Parameters
 from calmrl.latent.sources import Source
+from calmrl.registry import lookup
 
 SEARCH_ROWS = 10_000
 PATIENCE = 3
@@ -28,6 +29,7 @@ LATENTS = (2, 4, 8, 16, 32, 64, 128)
 PRIORS = (0.0, 10.0, 100.0, 300.0)
 COMPONENTS = (3, 10, 30)
 COMPONENT_PRIORS = (10.0, 100.0)
+CRITERIA: dict[str, Callable[[HeldOut, Parameters], float]] = {"imputation": HeldOut.error, "retrieval": HeldOut.miss}
 MOST_LATENTS = 2048  # components x latents that a trial may have: more costs minutes and gained little
 
 
@@ -52,8 +54,9 @@ def smallest_of_the_best(trials: list[Trial]) -> Trial:
 class Search:
     """Goes along one axis after the other and remembers every trial."""
 
-    def __init__(self, held: HeldOut, seed: int, max_iter: int, tell: Callable[[Trial], None]) -> None:
+    def __init__(self, held: HeldOut, criterion: str, seed: int, max_iter: int, tell: Callable[[Trial], None]) -> None:
         self.held, self.seed, self.max_iter, self.tell = held, seed, max_iter, tell
+        self.measure = lookup(CRITERIA, criterion, "criterion")
         self.trials: list[Trial] = []
         self.models: dict[Settings, Parameters] = {}
 
@@ -68,7 +71,7 @@ class Search:
         track: list[tuple[float, int, Parameters]] = []
 
         def watch(step: int, params: Parameters, _: float) -> bool:
-            track.append((self.held.error(params), step, params))
+            track.append((self.measure(self.held, params), step, params))
             return step - min(track, key=lambda t: t[0])[1] >= PATIENCE
 
         fit_settings(
@@ -105,13 +108,14 @@ def choose(
     noise: str,
     prior: float | str,
     shrinkage: float | str,
+    criterion: str,
     seed: int,
     max_iter: int,
     tell: Callable[[Trial], None],
 ) -> tuple[Settings, list[Trial], list[float]]:
     """(best settings, all trials, std scale per modality); numbers that were given are kept, 'auto' ones are searched."""
-    held = hold_out(z, present, torch.Generator().manual_seed(seed))
-    search = Search(held, seed, max_iter, tell)
+    held = hold_out(z, present, seed)
+    search = Search(held, criterion, seed, max_iter, tell)
     largest = min(sum(held.source.widths), max(2, held.source.rows - 1))
     latents = tuple(size for size in LATENTS if size <= largest) or (1,)
     noises = ("isotropic", "diagonal") if noise == "auto" else (noise,)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 import torch.distributed as dist
 
-from calmrl.convention import check
+from calmrl.convention import check, maybe_any
 from calmrl.distributed import gather_headers, gather_rows, world
 from calmrl.errors import InputError
 
@@ -56,7 +56,8 @@ def joined(z: Mapping[str, torch.Tensor], present: torch.Tensor | None) -> Batch
             )
     double = any(tensor.dtype == torch.float64 for tensor in z.values())
     stacked = torch.stack([tensor.to(torch.float64 if double else torch.float32) for tensor in z.values()], dim=1)
-    stacked = torch.where(views.present[:, :, None], stacked, 0.0)  # (N, k, d)
+    if maybe_any(~views.present):
+        stacked = torch.where(views.present[:, :, None], stacked, 0.0)  # (N, k, d)
     names, mask = views.names, views.present
     own = slice(0, len(mask))
     if world()[0] > 1:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import torch
 from torch import nn
 
-from calmrl.convention import full_precision
+from calmrl.convention import full_precision, maybe_any
 from calmrl.losses.batch import Batch, joined
 from calmrl.losses.softmax import masked_mean, symmetric_terms
 from calmrl.losses.temperature import Temperature
@@ -87,8 +87,7 @@ class GramLoss(nn.Module):
         square = (t * t).sum(1)  # (N,)
         number = has.sum(1)
         flat = torch.cat(others)  # (p N, d)
-        # On the CPU it is free to see that no row has just one other modality.
-        guard = self.sign_guard and (t.device.type != "cpu" or bool((number == 1).any()))
+        guard = self.sign_guard and maybe_any(number == 1)
 
         def scores(start: int, stop: int) -> torch.Tensor:
             inner = (t[start:stop] @ flat.T).unflatten(1, (len(others), -1))  # (c, p, N)

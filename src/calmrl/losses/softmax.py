@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from torch.utils.checkpoint import checkpoint
 
+from calmrl.convention import maybe_any
+
 SCORES_AT_ONCE = 1 << 22  # entries of the score matrix held at once, unless the caller says how many rows
 
 Block = Callable[[int, int], torch.Tensor]
@@ -26,9 +28,11 @@ def row_terms(block: Block, candidates: torch.Tensor, chunk_size: int | None = N
     itself the value is finite but means nothing.
     """
 
+    some_out = maybe_any(~candidates)
+
     def part(start: int, stop: int) -> torch.Tensor:
         s = block(start, stop)
-        masked = s.masked_fill(~candidates[None, :], torch.finfo(s.dtype).min)
+        masked = s.masked_fill(~candidates[None, :], torch.finfo(s.dtype).min) if some_out else s
         return _own(s, start) - masked.logsumexp(1)
 
     return torch.cat(_each(part, chunks(len(candidates), chunk_size)))
