@@ -69,6 +69,7 @@ def test_one_thread_is_for_the_time_of_the_block():
             "gaussian and knn are level: gaussian is better on 1 of 2 seeds",
         ),
         ({"mean": [1.0], "knn": [0.6]}, "On d, knn is best: it removes 40 %"),
+        ({"gaussian": [0.7], "knn": [0.6]}, "knn is better on the one seed"),
     ],
 )
 def test_words_follow_the_numbers(values, said):

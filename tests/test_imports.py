@@ -79,7 +79,7 @@ def test_the_guard_sees_every_form_of_import(tmp_path):
 
 STATE = """
 import json, logging, os, random, sys, threading, warnings
-import numpy, torch
+import matplotlib.figure, numpy, pyarrow.parquet, pydantic, rich.progress, sklearn.linear_model, torch, typer, yaml
 def state():
     return {
         "environment": dict(os.environ),
@@ -95,18 +95,19 @@ def state():
         "children": len(os.listdir("/proc/self/task")) if os.path.isdir("/proc/self/task") else 0,
     }
 before = state()
-import MODULE
+import MODULES
 after = state()
 after["handlers"] = {n: c for n, c in after["handlers"].items() if c or n in before["handlers"]}
 print(json.dumps([before, after]))
 """
 
 
-@pytest.mark.parametrize(
-    "module", ["calmrl", "calmrl.convention", "calmrl.distributed", "calmrl.registry", "calmrl.output"]
-)
-def test_importing_starts_nothing(module):
-    run = [sys.executable, "-c", STATE.replace("MODULE", module)]
+EVERYTHING = ", ".join(sorted(f"calmrl.{name}" for name in LEVEL if name != "__main__"))
+
+
+@pytest.mark.parametrize("modules", ["calmrl", EVERYTHING], ids=["calmrl", "everything"])
+def test_importing_starts_nothing(modules):
+    run = [sys.executable, "-c", STATE.replace("MODULES", modules)]
     before, after = json.loads(subprocess.run(run, capture_output=True, text=True, check=True).stdout)
     assert after == before
 

@@ -63,5 +63,5 @@ def _table(rows: list[dict[str, Any]], dataset: str) -> Any:
         table.add_column(heading, justify=justify)  # type: ignore[arg-type]
     counts = {row["method"]: row["n"] for row in rows if row["dataset"] == dataset}
     for method, values in by_method(rows, dataset).items():
-        table.add_row(method, f"{values.mean():.3f}", f"± {spread(values):.3f}", str(len(values)), str(counts[method]))
+        table.add_row(method, f"{values.mean():.3f}", spread(values), str(len(values)), str(counts[method]))
     return table

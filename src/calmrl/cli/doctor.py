@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import re
+import textwrap
 from importlib import metadata
 from typing import Annotated, Any
 
@@ -27,7 +28,11 @@ def run(json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = Fals
     for extra, packages in found["extras"].items():
         absent = [name for name, version in packages.items() if version is None]
         state = f'absent: pip install "calmrl[{extra}]"' if absent else "installed"
-        lines.append(f"  {extra:<10} {state}" + (f"  (lacks {', '.join(absent)})" if absent else ""))
+        lines.append(f"  {extra:<10} {state}")
+        if absent:
+            lines += textwrap.wrap(
+                f"lacks {', '.join(absent)}", 66, initial_indent=" " * 13, subsequent_indent=" " * 19
+            )
     data("\n".join(lines))
 
 

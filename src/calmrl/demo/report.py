@@ -88,7 +88,7 @@ def _table(rows: Sequence[Row], dataset: str, known: dict[str, Any]) -> str:
         seconds = sum(row["seconds"] for row in mine) / len(mine)
         cells = [
             html.escape(method),
-            f"{values.mean():.3f} &plusmn; {spread(values):.3f}",
+            f"{values.mean():.3f} {spread(values)}",
             str(mine[0]["n"]),
             f"{seconds:.1f}",
         ]

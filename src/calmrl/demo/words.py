@@ -24,9 +24,9 @@ def by_method(rows: Sequence[Row], dataset: str) -> dict[str, np.ndarray]:
     return {method: np.array(found) for method, found in sorted(values.items(), key=lambda item: np.mean(item[1]))}
 
 
-def spread(values: np.ndarray) -> float:
-    """Standard deviation over the seeds; 0 for a single seed."""
-    return float(values.std(ddof=1)) if len(values) > 1 else 0.0
+def spread(values: np.ndarray) -> str:
+    """ "± standard deviation over the seeds"; nothing can be said of a single one."""
+    return f"± {values.std(ddof=1):.3f}" if len(values) > 1 else "one seed"
 
 
 def _sentence(dataset: str, values: dict[str, np.ndarray]) -> str:
@@ -41,8 +41,9 @@ def _sentence(dataset: str, values: dict[str, np.ndarray]) -> str:
         return said
     rival = rest[0]
     seeds, wins = len(values[rival]), int((values[ours_best] < values[rival]).sum())
+    everywhere = f"on all {seeds} seeds" if seeds > 1 else "on the one seed"
     if wins == seeds:
-        return f"{said} {ours_best} is better than every other method ({rival} next) on all {seeds} seeds."
+        return f"{said} {ours_best} is better than every other method ({rival} next) {everywhere}."
     if wins == 0:
-        return f"{said} {ours_best} does not win here: {rival} is better on all {seeds} seeds."
+        return f"{said} {ours_best} does not win here: {rival} is better {everywhere}."
     return f"{said} {ours_best} and {rival} are level: {ours_best} is better on {wins} of {seeds} seeds."

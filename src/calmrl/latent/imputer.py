@@ -60,14 +60,15 @@ class GaussianImputer(BlockColumns, TransformerMixin, BaseEstimator):
 
     Example
     -------
-    >>> import numpy as np
-    >>> rng = np.random.default_rng(0)
-    >>> shared = rng.normal(size=(200, 2))
-    >>> z = {"image": shared @ rng.normal(size=(2, 5)), "text": shared @ rng.normal(size=(2, 4))}
-    >>> z["text"][:50] = np.nan                       # fifty items without text
-    >>> filled = GaussianImputer(latent_dim=2).fit(z).transform(z)
-    >>> bool(np.isfinite(filled["text"]).all())
-    True
+
+        >>> import numpy as np
+        >>> rng = np.random.default_rng(0)
+        >>> shared = rng.normal(size=(200, 2))
+        >>> z = {"image": shared @ rng.normal(size=(2, 5)), "text": shared @ rng.normal(size=(2, 4))}
+        >>> z["text"][:50] = np.nan                       # fifty items without text
+        >>> filled = GaussianImputer(latent_dim=2).fit(z).transform(z)
+        >>> bool(np.isfinite(filled["text"]).all())
+        True
     """
 
     parameters_: Parameters
