@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from calmrl.latent.em import Fit, run_em
-from calmrl.latent.maximise import Prior
+from calmrl.latent.maximise import Prior, single_prior
 from calmrl.latent.mixture import component_prior, split
 from calmrl.latent.parameters import Parameters, random_parameters
 from calmrl.latent.sources import Source
@@ -79,7 +79,7 @@ def fit_settings(
     single = settings.n_components == 1
     if base is None:
         start = start_at_random(source, settings.latent_dim, seed)
-        prior = Prior(settings.prior, 0.0, 0.0, 0.0, source.variance, floor)
+        prior = single_prior(settings.prior, source.variance, floor)
         fit = run(start, prior, settings.iterations if single else settings.base_iterations, accelerate, single)
         if single:
             return fit

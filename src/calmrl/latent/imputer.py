@@ -45,8 +45,8 @@ class GaussianImputer(BlockColumns, TransformerMixin, BaseEstimator):
     max_iter, tol: stop after `max_iter` iterations, or when the objective per row gains less than `tol` (relative).
     random_state: seed of the start and of the search; None draws one.
     solver: "em"; "stepwise", passes over batches of `batch_size` rows; or "gradient", L-BFGS on the likelihood.
-    prior: strength of the Gaussian prior on W, in rows. "auto" is searched where something else is "auto", otherwise 0
-        (maximum likelihood) for one component and 100 for the shared part of a mixture.
+    prior: as if so many more rows were pure noise (W = 0, noise = the columns' variance). "auto" is searched where
+        something else is "auto", otherwise 0 (maximum likelihood) for one component, 100 for the base of a mixture.
     shrinkage: by how many rows each component's W leans on the W shared by all; "auto" is searched, or 100.
     criterion: what "auto" looks at in held-out blocks: "imputation", how well their values come back, or "retrieval",
         how well they find their row, which is what `embed` and `similarity` are for and prefers more latents.

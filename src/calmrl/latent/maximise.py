@@ -40,6 +40,11 @@ class Prior:
         return float(total)
 
 
+def single_prior(rows: float, variance: list[Tensor], floor: list[Tensor]) -> Prior:
+    """The prior of one component: as if `rows` more rows were pure noise of the columns' variance (W = 0, noise = variance)."""
+    return Prior(loading=rows, mean=0.0, noise=rows, weight=0.0, scale=variance, floor=floor)
+
+
 def maximise(stats: Statistics, old: Parameters, prior: Prior, *, m_step: str, isotropic: bool) -> Parameters:
     """The parameters that maximise the expected complete-data log-likelihood plus the log prior."""
     L = old.latent_dim

@@ -24,9 +24,10 @@ from calmrl.registry import lookup
 
 SEARCH_ROWS = 10_000
 PATIENCE = 3
+FIRST = 3  # iterations from a random start that are not judged: the first ones still show the start
 MARGIN = 0.005  # errors closer than this are not told apart
 LATENTS = (2, 4, 8, 16, 32, 64, 128)
-PRIORS = (0.0, 10.0, 100.0, 300.0)
+PRIORS = (0.0, 10.0, 100.0, 300.0, 1000.0)
 COMPONENTS = (3, 10, 30)
 COMPONENT_PRIORS = (10.0, 100.0)
 CRITERIA: dict[str, Callable[[HeldOut, Parameters], float]] = {"imputation": HeldOut.error, "retrieval": HeldOut.miss}
@@ -69,15 +70,19 @@ class Search:
             if replace(trial.settings, iterations=None) == replace(settings, iterations=None):
                 return trial
         track: list[tuple[float, int, Parameters]] = []
+        first = FIRST if base is None else 1
+
+        def best_step() -> tuple[float, int, Parameters]:
+            return min([entry for entry in track if entry[1] >= first] or track[-1:], key=lambda entry: entry[0])
 
         def watch(step: int, params: Parameters, _: float) -> bool:
             track.append((self.measure(self.held, params), step, params))
-            return step - min(track, key=lambda t: t[0])[1] >= PATIENCE
+            return step - best_step()[1] >= PATIENCE
 
         fit_settings(
             self.held.source, settings, seed=self.seed, max_iter=self.max_iter, tol=1e-5, base=base, after_step=watch
         )
-        error, step, params = min(track, key=lambda t: t[0])
+        error, step, params = best_step()
         trial = Trial(replace(settings, iterations=step), error)
         self.trials.append(trial)
         self.models[trial.settings] = params
@@ -123,7 +128,7 @@ def choose(
     start = Settings(
         latent_dim=min(16, largest) if latent_dim == "auto" else int(latent_dim),
         noise=noises[0],
-        prior=100.0 if prior == "auto" else float(prior),
+        prior=300.0 if prior == "auto" else float(prior),
     )
     if latent_dim == "auto":
         search.along_latents(latents, start)

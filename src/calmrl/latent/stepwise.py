@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from calmrl.convention import Views
-from calmrl.latent.maximise import Prior, expand, latent_moments, maximise
+from calmrl.latent.maximise import expand, latent_moments, maximise, single_prior
 from calmrl.latent.parameters import Parameters, random_parameters
 from calmrl.latent.patterns import pack
 from calmrl.latent.posterior import Expectation
@@ -21,7 +21,7 @@ from calmrl.latent.sources import Source
 from calmrl.latent.statistics import Statistics, add_pack
 
 DECAY = 0.6  # g_t = (t + 2)^-0.6
-FLOOR = 1e-6
+FLOOR = 1e-6  # of the running variance: the smallest noise
 
 
 @dataclass
@@ -80,8 +80,8 @@ def step(
     running.rows += size
     stats = Statistics.zeros(params)  # the average, in units of the rows seen, so that the prior keeps its meaning
     stats.combine(running.average, keep=0.0, add=running.rows / float(running.average.rows.sum()))
-    floor = [_floor(stats, m) for m in range(len(params.names))]
-    belief = Prior(prior, 0.0, 0.0, 0.0, [torch.ones_like(mu[0]) for mu in params.mu], floor)
+    variance = [_variance(stats, m) for m in range(len(params.names))]
+    belief = single_prior(prior, variance, [FLOOR * v.mean() + 1e-14 for v in variance])
     params = maximise(stats, params, belief, m_step=m_step, isotropic=isotropic)
     moments = latent_moments(stats) if prior == 0 else None
     if moments is not None:
@@ -108,9 +108,8 @@ def passes(
     return params, running, history
 
 
-def _floor(stats: Statistics, m: int) -> Tensor:
-    """A small fraction of the modality's running variance."""
+def _variance(stats: Statistics, m: int) -> Tensor:
+    """The running variance of every column, (d,)."""
     n = stats.n[m].sum().clamp(min=1e-300)
     mean = stats.z1[m].sum(0) / n
-    variance = (stats.z2[m].sum(0) / n - mean**2).clamp(min=0).mean()
-    return FLOOR * variance + 1e-14
+    return (stats.z2[m].sum(0) / n - mean**2).clamp(min=0)
