@@ -1,4 +1,4 @@
-"""Ranking 100,000 queries against 100,000 items at width 512, one thread: against NumPy with a full sort."""
+"""Ranking 100,000 queries against 100,000 items at width 512, one thread, processor time: against NumPy with a full sort."""
 
 from __future__ import annotations
 
@@ -31,21 +31,21 @@ def vectors(noise: float) -> tuple[np.ndarray, np.ndarray]:
 
 def full_sort(queries: np.ndarray, gallery: np.ndarray) -> tuple[float, np.ndarray]:
     """(seconds for all queries, scaled up from SORTED of them; the ranks of these)."""
-    begun = time.perf_counter()
+    begun = time.process_time()
     q, g = (x / np.linalg.norm(x, axis=1, keepdims=True) for x in (queries, gallery))
-    once, begun, ranks = time.perf_counter() - begun, time.perf_counter(), []
+    once, begun, ranks = time.process_time() - begun, time.process_time(), []
     for start in range(0, SORTED, BLOCK):
         order = np.argsort(-(q[start : start + BLOCK] @ g.T), axis=1)
         ranks.append(1 + (order == np.arange(start, start + BLOCK)[:, None]).argmax(axis=1))
-    return once + (time.perf_counter() - begun) * len(queries) / SORTED, np.concatenate(ranks)
+    return once + (time.process_time() - begun) * len(queries) / SORTED, np.concatenate(ranks)
 
 
 def measure(noise: float) -> dict[str, float]:
     """Ours, with the highest memory of the process."""
     queries, gallery = vectors(noise)
-    begun = time.perf_counter()
+    begun = time.process_time()
     found = retrieval(queries, gallery)
-    seconds = time.perf_counter() - begun
+    seconds = time.process_time() - begun
     with open("/proc/self/status") as file:
         peak = next(int(line.split()[1]) / 1e6 for line in file if line.startswith("VmHWM"))
     return {**found, "seconds": seconds, "peak": peak}

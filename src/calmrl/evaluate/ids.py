@@ -17,8 +17,9 @@ class Own:
     """Gallery items sorted by id, and where each query's stretch of them begins and ends."""
 
     order: Tensor  # (M,) gallery items, those with the same id side by side
-    start: Tensor  # (N,) per query
-    stop: Tensor
+    group: Tensor  # (M,) where the stretch of each gallery item's id begins in `order`
+    start: Tensor  # (N,) the same for each query
+    stop: Tensor  # (N,) where it ends
 
     def pairs(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         """(place in `rows`, gallery item) of every own item of the queries `rows`, query by query."""
@@ -28,7 +29,7 @@ class Own:
         return place, self.order[torch.arange(len(place), device=rows.device) + first[place]]
 
     def to(self, device: torch.device) -> Own:
-        return Own(self.order.to(device), self.start.to(device), self.stop.to(device))
+        return Own(*(part.to(device) for part in (self.order, self.group, self.start, self.stop)))
 
 
 def own_items(query_ids: Any, gallery_ids: Any, n_queries: int, n_items: int) -> Own:
@@ -40,7 +41,7 @@ def own_items(query_ids: Any, gallery_ids: Any, n_queries: int, n_items: int) ->
                 "query_ids and gallery_ids"
             )
         every = torch.arange(n_queries)
-        return Own(every, every, every + 1)
+        return Own(every, every, every, every + 1)
     if query_ids is None or gallery_ids is None:
         given, absent = ("gallery_ids", "query_ids") if query_ids is None else ("query_ids", "gallery_ids")
         raise InputError(f"{given} is given but {absent} is not; pass both, or neither if row i belongs to row i")
@@ -57,7 +58,7 @@ def own_items(query_ids: Any, gallery_ids: Any, n_queries: int, n_items: int) ->
     queries = torch.tensor([number[name] for name in wanted])
     ends = torch.bincount(items, minlength=len(number)).cumsum(0)
     begins = torch.cat([ends.new_zeros(1), ends[:-1]])
-    return Own(items.argsort(stable=True), begins[queries], ends[queries])
+    return Own(items.argsort(stable=True), begins[items], begins[queries], ends[queries])
 
 
 def _listed(ids: Any, name: str, n: int) -> list[Any]:

@@ -86,7 +86,8 @@ def ranks_of_products(queries: Side, gallery: Side, own: Own) -> Ranks:
         crowded = near > max(1, n_items // CROWDED)
         few = ((near > 1) & ~crowded).nonzero()[:, 0]
         if len(few):
-            settled = _settle_few(queries, gallery, own, rows[few], block[few], best[few], 2 * error)
+            theirs = [block[i] for i in few.tolist()]
+            settled = _settle_few(queries, gallery, own, rows[few], theirs, best[few], 2 * error)
             found[0, few] += settled[0]
             found[1:, few] = settled[1:]
         if bool(crowded.any()):
@@ -102,26 +103,19 @@ def rounding(width: int) -> float:
 
 
 def _settle_few(
-    queries: Side, gallery: Side, own: Own, rows: Tensor, block: Tensor, best: Tensor, band: float
+    queries: Side, gallery: Side, own: Own, rows: Tensor, block: list[Tensor], best: Tensor, band: float
 ) -> Tensor:
-    """(3, n) counts among the items within `band` of the best own score, compared in float64 pair by pair."""
-    close = (block >= (best - band)[:, None]) & (block <= (best + band)[:, None])
-    place, items = close.nonzero(as_tuple=True)
-    exact = torch.cat(
-        [
-            (queries.rows(rows[place[start:stop]], torch.float64) * gallery.rows(items[start:stop], torch.float64)).sum(
-                1
-            )
-            for start, stop in blocks_of_rows(len(place), 16 * gallery.vectors.shape[1])
-        ]
-    )
-    mine = torch.zeros_like(close)
-    mine[own.pairs(rows)] = True
-    is_own = mine[place, items]
-    top = exact.new_full((len(rows),), -torch.inf).scatter_reduce_(0, place[is_own], exact[is_own], "amax")[place]
-    over, same = exact > top + TIE, (exact - top).abs() <= TIE
-    kinds = (over, same & ~is_own, same & is_own)
-    return torch.stack([torch.zeros_like(rows).index_add_(0, place, kind.long()) for kind in kinds])
+    """(3, n) counts among the items within `band` of the best own score, compared in float64."""
+    found = []
+    left = queries.rows(rows, torch.float64)
+    for query, row, scores, middle in zip(left, rows, block, best, strict=True):
+        near = ((scores >= middle - band) & (scores <= middle + band)).nonzero()[:, 0]
+        exact = gallery.rows(near, torch.float64) @ query
+        mine = own.group[near] == own.start[row]
+        top = exact[mine].max()
+        same = (exact - top).abs() <= TIE
+        found.append(torch.stack([(exact > top + TIE).sum(), (same & ~mine).sum(), (same & mine).sum()]))
+    return torch.stack(found, dim=1)
 
 
 def _count_whole(queries: Side, gallery: Side, own: Own, rows: Tensor) -> Tensor:
