@@ -80,7 +80,7 @@ def retrieval(
 
 def _by_vectors(queries: Any, gallery: Any, query_ids: Any, gallery_ids: Any, similarity: str) -> Ranks:
     for name, array in (("queries", queries), ("gallery", gallery)):
-        _check_array(array, name)
+        check_vectors(array, name)
     if queries.shape[1] != gallery.shape[1]:
         raise InputError(
             f"queries have width {queries.shape[1]} but the gallery has {gallery.shape[1]}; bring both into one space"
@@ -98,7 +98,7 @@ def _by_vectors(queries: Any, gallery: Any, query_ids: Any, gallery_ids: Any, si
 
 
 def _by_matrix(scores: Any, query_ids: Any, gallery_ids: Any) -> Ranks:
-    _check_array(scores, "scores")
+    check_vectors(scores, "scores")
     own = own_items(query_ids, gallery_ids, *scores.shape)
 
     def block(start: int, stop: int) -> Tensor:
@@ -116,7 +116,7 @@ def _by_function(function: Callable[[Any, Any], Array], queries: Any, gallery: A
     if n == 0:
         raise InputError("queries is empty; there is nothing to rank")
     first = function(queries[:FUNCTION_ROWS], gallery)
-    _check_array(first, "what scores(queries[0:...], gallery) returned")
+    check_vectors(first, "what scores(queries[0:...], gallery) returned")
     shape = tuple(first.shape)
     own = own_items(q_ids, g_ids, n, shape[1])
 
@@ -140,7 +140,8 @@ def _checked(part: Array, start: int) -> Tensor:
     return block if block.dtype in (torch.float32, torch.float64) else block.double()
 
 
-def _check_array(array: Any, name: str) -> None:
+def check_vectors(array: Any, name: str) -> None:
+    """A non-empty matrix of real numbers."""
     if not isinstance(array, (np.ndarray, Tensor)):
         raise InputError(f"{name} must be a NumPy array or a torch tensor; got {type(array).__name__}")
     if array.ndim != 2:
