@@ -23,7 +23,7 @@ LAYERS = (
     {"extract"},
     {"latent", "losses"},
     {"imputers", "alignment"},
-    {"complete", "search"},
+    {"complete", "search", "evaluate"},
     {"config"},
     {"build"},
     {"demo"},
