@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from calmrl.data.decode import Job, decoded, worker_pool
-from calmrl.data.features import FeatureSet, open_features
+from calmrl.data.features import FeatureSet, open_features, part_of
 from calmrl.data.manifest import Item, Manifest, build, drop_empty, read_manifest
 from calmrl.data.problems import Problem, Problems
 from calmrl.data.table import Row
@@ -151,8 +151,8 @@ def _check(
     else:
         read = read_manifest(manifest, kinds, problems, root=root, captions=captions, ignore=ignore)
     memory = beside(out, "checked.json")
-    key = {"collection": read.digest(), "frames": run.frames}
-    bad = _remembered(memory, key)
+    key = {"collection": read.digest(), "times": read.times(), "frames": run.frames}
+    bad = _remembered(memory, key, part_of(out))
     if bad is None:
         bad = list(_try_all(read, run))
         with new_file(memory, force=True) as draft:
@@ -165,12 +165,17 @@ def _check(
     return Found(read, problems)
 
 
-def _remembered(memory: Path, key: dict[str, Any]) -> list[Problem] | None:
-    """The result of an earlier check of the same collection."""
+def _remembered(memory: Path, key: dict[str, Any], part: Path) -> list[Problem] | None:
+    """The result of an earlier check of the same collection; features begun from files that changed are refused."""
     if not memory.is_file():
         return None
     saved = json.loads(memory.read_text(encoding="utf-8"))
     problems = saved.pop("problems")
+    if saved != key and saved == key | {"times": saved["times"]} and part.exists():
+        raise InputError(
+            f"media files were written again after {part} was begun (their times differ), so it may hold features of "
+            "the old ones; delete it to start over"
+        )
     return [Problem(**problem) for problem in problems] if saved == key else None
 
 
