@@ -126,6 +126,8 @@ def test_files_written_again_are_noticed_when_going_on(tmp_path) -> None:
             os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns + 1_000_000_000))  # same name, same size
             with pytest.raises(InputError, match=r"written again after .*f\.part was begun"):
                 extract(manifest, ENCODERS, tmp_path / "f")
+            with pytest.raises(InputError, match=r"times and frames changed after .*f\.part was begun"):
+                extract(manifest, ENCODERS, tmp_path / "f", frames=3)
             shutil.rmtree(tmp_path / "f.part")
         extract(manifest, ENCODERS, tmp_path / "f")
         assert contents(tmp_path / "f") == contents(tmp_path / "whole")

@@ -166,17 +166,18 @@ def _check(
 
 
 def _remembered(memory: Path, key: dict[str, Any], part: Path) -> list[Problem] | None:
-    """The result of an earlier check of the same collection; features begun from files that changed are refused."""
+    """The result of an earlier check of the same collection. Features begun after the check of another are refused."""
     if not memory.is_file():
         return None
     saved = json.loads(memory.read_text(encoding="utf-8"))
-    problems = saved.pop("problems")
-    if saved != key and saved == key | {"times": saved["times"]} and part.exists():
+    differs = [name for name in key if saved.get(name) != key[name]]
+    if differs and part.exists():
+        what = "media files were written again" if differs == ["times"] else f"{' and '.join(differs)} changed"
         raise InputError(
-            f"media files were written again after {part} was begun (their times differ), so it may hold features of "
-            "the old ones; delete it to start over"
+            f"{what} after {part} was begun, so it may hold features of something else; delete it to start over, or "
+            "choose another --out"
         )
-    return [Problem(**problem) for problem in problems] if saved == key else None
+    return None if differs else [Problem(**problem) for problem in saved["problems"]]
 
 
 def _try_all(manifest: Manifest, run: _Run) -> Iterator[Problem]:
