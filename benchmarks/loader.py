@@ -1,7 +1,8 @@
 """Training from a feature directory of 1,000,000 rows x 4 x 512: how long the step waits, whether memory stays flat.
 
 The directory (4 GB as float16) is written to a temporary folder and removed. Before each cold part its pages leave the
-file cache, so that reading means reading the disk. One thread computes; reading happens beside it.
+file cache, so that reading means reading the disk. One thread computes; reading happens beside it. Memory is compared
+from the second tenth of the epoch on: in the first, buffers fill and the optimizer makes its state.
 """
 
 from __future__ import annotations
@@ -78,7 +79,7 @@ def train(features: FeatureSet) -> tuple[float, float, list[float]]:
     start = time.perf_counter()
     for number, batch in enumerate(batches):
         step(batch)
-        if number % 20 == 0:
+        if number % 5 == 0:
             memory.append(resident())
     return time.perf_counter() - start, batches.waited, memory
 
@@ -110,8 +111,7 @@ def run() -> list[dict[str, Any]]:
 
         forget(path)
         total, waited, memory = train(features)
-        tenth = len(memory) // 10
-        early, late = np.mean(memory[tenth : 2 * tenth]), np.mean(memory[-tenth:])
+        early, *later = [float(np.mean(part)) for part in np.array_split(memory, 10)[1:]]
 
         forget(path)
         ours = drain(Batches(features.z, features.present, BATCH), 200) / 200
@@ -129,12 +129,13 @@ def run() -> list[dict[str, Any]]:
             "note": f"waited {waited:.2f} s of {total:.1f} s",
         },
         {
-            "case": "memory late / early in the epoch",
+            "case": "memory of the highest later tenth / second tenth",
             "ours_s": total,
             "theirs_s": total,
-            "ratio": late / early,
+            "ratio": max(later) / early,
             "target": "< 1.05",
-            "note": f"mean {early:.0f} MB in the second tenth, {late:.0f} MB in the last; at most {max(memory):.0f} MB",
+            "note": f"second tenth {early:.0f} MB, then {', '.join(f'{mean:.0f}' for mean in later)}; "
+            f"at most {max(memory):.0f} MB at any time",
         },
         {
             "case": "loading alone against random rows, cold",

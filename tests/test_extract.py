@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -107,6 +108,30 @@ def test_killed_and_started_again_gives_the_same_bytes(tmp_path) -> None:
     assert contents(tmp_path / "killed") == contents(tmp_path / "whole")
     assert "60 items" in done.stderr
     assert not list(tmp_path.glob("killed.*"))
+
+
+def test_files_written_again_are_noticed_when_going_on(tmp_path) -> None:
+    manifest, file = collection(tmp_path), tmp_path / "1.png"
+    extract(manifest, ENCODERS, tmp_path / "whole")
+
+    def stop(what: str, done: int, total: int) -> None:
+        if what == "encode text" and done:
+            raise KeyboardInterrupt
+
+    for again in (False, True):
+        with pytest.raises(KeyboardInterrupt):
+            extract(manifest, ENCODERS, tmp_path / "f", progress=stop)
+        if again:
+            before = file.stat()
+            os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns + 1_000_000_000))  # same name, same size
+            with pytest.raises(InputError, match=r"written again after .*f\.part was begun"):
+                extract(manifest, ENCODERS, tmp_path / "f")
+            with pytest.raises(InputError, match=r"times and frames changed after .*f\.part was begun"):
+                extract(manifest, ENCODERS, tmp_path / "f", frames=3)
+            shutil.rmtree(tmp_path / "f.part")
+        extract(manifest, ENCODERS, tmp_path / "f")
+        assert contents(tmp_path / "f") == contents(tmp_path / "whole")
+        shutil.rmtree(tmp_path / "f")
 
 
 def test_done_already_is_not_done_again(tmp_path) -> None:

@@ -16,6 +16,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from calmrl.data import loader
 from calmrl.data.background import ahead
 from calmrl.data.features import open_features
 from calmrl.data.loader import Batches
@@ -97,6 +98,31 @@ def test_values_belong_to_their_rows(tmp_path: Path, source: str, dtype: str) ->
     kept = next(iter(Batches(z, present, 4, dtype=None)))
     assert str(kept["z"]["image"].dtype) == f"torch.{dtype}"
     assert np.isnan(np.asarray(z["text"][0])).all()  # the source is left alone
+
+
+@pytest.mark.parametrize("batch_size", [5, 64, 700])  # within a pool, over several, the whole epoch at once
+@pytest.mark.parametrize("slow", ["reading", "training"])
+def test_batches_keep_their_values_while_pools_are_read(
+    monkeypatch: pytest.MonkeyPatch, batch_size: int, slow: str
+) -> None:
+    """Pools share buffers: nothing may be overwritten before it is copied, and no batch after it is handed out."""
+    read = loader._read
+
+    def slowly(*args: Any) -> None:
+        time.sleep(0.001)
+        read(*args)
+
+    if slow == "reading":
+        monkeypatch.setattr(loader, "_read", slowly)
+    z, present = arrays(700)
+    kept = []
+    for batch in Batches(z, present, batch_size, block_rows=4, pool_blocks=3, prefetch=1):
+        if slow == "training":
+            time.sleep(0.001)
+        kept.append(batch)
+    index = torch.cat([batch["index"] for batch in kept])
+    assert sorted(index.tolist()) == list(range(700))
+    assert torch.equal(torch.cat([batch["z"]["image"] for batch in kept])[:, 0], index.float())
 
 
 def test_row_choices() -> None:

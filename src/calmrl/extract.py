@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from calmrl.data.decode import Job, decoded, worker_pool
-from calmrl.data.features import FeatureSet, open_features
+from calmrl.data.features import FeatureSet, open_features, part_of
 from calmrl.data.manifest import Item, Manifest, build, drop_empty, read_manifest
 from calmrl.data.problems import Problem, Problems
 from calmrl.data.table import Row
@@ -151,8 +151,8 @@ def _check(
     else:
         read = read_manifest(manifest, kinds, problems, root=root, captions=captions, ignore=ignore)
     memory = beside(out, "checked.json")
-    key = {"collection": read.digest(), "frames": run.frames}
-    bad = _remembered(memory, key)
+    key = {"collection": read.digest(), "times": read.times(), "frames": run.frames}
+    bad = _remembered(memory, key, part_of(out))
     if bad is None:
         bad = list(_try_all(read, run))
         with new_file(memory, force=True) as draft:
@@ -165,13 +165,19 @@ def _check(
     return Found(read, problems)
 
 
-def _remembered(memory: Path, key: dict[str, Any]) -> list[Problem] | None:
-    """The result of an earlier check of the same collection."""
+def _remembered(memory: Path, key: dict[str, Any], part: Path) -> list[Problem] | None:
+    """The result of an earlier check of the same collection. Features begun after the check of another are refused."""
     if not memory.is_file():
         return None
     saved = json.loads(memory.read_text(encoding="utf-8"))
-    problems = saved.pop("problems")
-    return [Problem(**problem) for problem in problems] if saved == key else None
+    differs = [name for name in key if saved.get(name) != key[name]]
+    if differs and part.exists():
+        what = "media files were written again" if differs == ["times"] else f"{' and '.join(differs)} changed"
+        raise InputError(
+            f"{what} after {part} was begun, so it may hold features of something else; delete it to start over, or "
+            "choose another --out"
+        )
+    return None if differs else [Problem(**problem) for problem in saved["problems"]]
 
 
 def _try_all(manifest: Manifest, run: _Run) -> Iterator[Problem]:

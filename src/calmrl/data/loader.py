@@ -140,8 +140,17 @@ class Batches:
         return mine
 
     def _pools(self, epoch: int, skip: int) -> Generator[Pool, None, None]:
-        """Pools of shuffled rows, without the first `skip` rows of the epoch."""
+        """Pools of shuffled rows, without the first `skip` rows of the epoch.
+
+        The values lie in three buffers that take turns, so a pool is overwritten by the third after it. With new arrays
+        for every pool the process would grow: the allocator does not give all of the old ones back.
+        """
         blocks = self._blocks(epoch)
+        most = min(self.pool_blocks * self.block_rows, sum(len(block) for block in blocks))
+        buffers = [
+            {name: np.empty((most, z.shape[1]), z.dtype.newbyteorder("=")) for name, z in self.z.items()}
+            for _ in range(3)
+        ]
         for number, first in enumerate(range(0, len(blocks), self.pool_blocks)):
             chosen = blocks[first : first + self.pool_blocks]
             size = sum(len(block) for block in chosen)
@@ -153,37 +162,44 @@ class Batches:
                 place = np.random.default_rng([self.seed, epoch, self.rank, number]).permutation(size)
             index = np.empty(size, dtype=np.int64)
             index[place] = np.concatenate(chosen)
-            z = {name: _read(array, chosen, place)[skip:] for name, array in self.z.items()}
-            yield z, self.present[index[skip:]], index[skip:]
+            z = {name: buffer[:size] for name, buffer in buffers[number % 3].items()}
+            for name, out in z.items():
+                _read(self.z[name], chosen, place, out)
+            yield {name: out[skip:] for name, out in z.items()}, self.present[index[skip:]], index[skip:]
             skip = 0
 
     def _batches(self, epoch: int, step: int) -> Generator[Batch, None, None]:
-        """Cut the pools into batches; a batch may begin in one pool and end in the next."""
+        """Cut the pools into batches; a batch may begin in one pool and end in the next.
+
+        Rows are copied out of a pool before the next is asked for: one pool is in use here, one waits and one is being
+        read, hence three buffers.
+        """
         n = len(self.rows)
         mine = ((self.rank + 1) * n) // self.world - (self.rank * n) // self.world
         with closing(ahead(self._pools(epoch, step * self.batch_size), 1)) as pools:
             pool, at = next(pools), 0
             for number in range(step, self.steps):
-                wanted = self.batch_size
+                size = self.batch_size
                 if number == self.steps - 1 and not self.drop_last:
-                    wanted = mine - number * self.batch_size
-                parts = []
-                while wanted:
+                    size = mine - number * self.batch_size
+                z = {
+                    name: torch.empty((size, array.shape[1]), dtype=self.dtype or torch.from_numpy(array).dtype)
+                    for name, array in pool[0].items()
+                }
+                present, index = torch.empty((size, len(z)), dtype=torch.bool), torch.empty(size, dtype=torch.int64)
+                filled = 0
+                while filled < size:
                     if at == len(pool[2]):
                         pool, at = next(pools), 0
-                    took = slice(at, at + min(wanted, len(pool[2]) - at))
-                    parts.append(({name: array[took] for name, array in pool[0].items()}, pool[1][took], pool[2][took]))
-                    wanted -= took.stop - took.start
-                    at = took.stop
-                yield self._batch(parts)
-
-    def _batch(self, parts: list[Pool]) -> Batch:
-        present = torch.from_numpy(np.concatenate([part[1] for part in parts]))
-        z = {}
-        for j, name in enumerate(self.z):
-            values = torch.from_numpy(np.concatenate([part[0][name] for part in parts]))
-            z[name] = values.to(self.dtype or values.dtype).masked_fill_(~present[:, j, None], 0.0)
-        return {"z": z, "present": present, "index": torch.from_numpy(np.concatenate([part[2] for part in parts]))}
+                    count = min(size - filled, len(pool[2]) - at)
+                    here, there = slice(filled, filled + count), slice(at, at + count)
+                    for name, array in pool[0].items():
+                        z[name][here] = torch.from_numpy(array[there])
+                    present[here], index[here] = torch.from_numpy(pool[1][there]), torch.from_numpy(pool[2][there])
+                    filled, at = filled + count, at + count
+                for j, values in enumerate(z.values()):
+                    values.masked_fill_(~present[:, j, None], 0.0)
+                yield {"z": z, "present": present, "index": index}
 
 
 def _row_numbers(rows: np.ndarray | None, n: int) -> np.ndarray:
@@ -202,25 +218,26 @@ def _row_numbers(rows: np.ndarray | None, n: int) -> np.ndarray:
     return numbers
 
 
-def _read(array: np.ndarray, blocks: list[np.ndarray], place: np.ndarray) -> np.ndarray:
-    """The rows of the blocks (sorted row numbers each), the i-th of them at place[i].
+def _read(array: np.ndarray, blocks: list[np.ndarray], place: np.ndarray, out: np.ndarray) -> None:
+    """Read the rows of the blocks (sorted row numbers each), the i-th of them to out[place[i]].
 
     A memory-mapped file is read, not mapped: mapped pages would count as memory of the process, more with each pool.
     """
-    width, at = array.shape[1], 0
-    out = np.empty((len(place), width), dtype=array.dtype)
-    if not (isinstance(array, np.memmap) and isinstance(array.base, mmap.mmap) and array.flags.c_contiguous):
-        out[place] = array[np.concatenate(blocks)]
-        return out
-    for run in (run for block in blocks for run in _runs(block)):
-        first, count = int(run[0]), int(run[-1] - run[0]) + 1
-        start = array.offset + first * width * array.itemsize
-        span = np.fromfile(str(array.filename), array.dtype, count * width, offset=start)
-        if len(span) < count * width:
-            raise InputError(f"{array.filename} ends before row {first + count}; it was cut off while in use")
-        out[place[at : at + len(run)]] = span.reshape(count, width)[run - first]
+    plain = not (isinstance(array, np.memmap) and isinstance(array.base, mmap.mmap) and array.flags.c_contiguous)
+    at = 0
+    for run in (run for block in blocks for run in ([block] if plain else _runs(block))):
+        out[place[at : at + len(run)]] = array[run] if plain else _span(array, run)
         at += len(run)
-    return out
+
+
+def _span(array: Any, run: np.ndarray) -> np.ndarray:
+    """The rows `run` of a memory-mapped array, read from its file in one go."""
+    first, width, count = int(run[0]), array.shape[1], int(run[-1] - run[0]) + 1
+    start = array.offset + first * width * array.itemsize
+    span = np.fromfile(str(array.filename), array.dtype, count * width, offset=start)
+    if len(span) < count * width:
+        raise InputError(f"{array.filename} ends before row {first + count}; it was cut off while in use")
+    return span.reshape(count, width)[run - first]
 
 
 def _runs(block: np.ndarray) -> list[np.ndarray]:

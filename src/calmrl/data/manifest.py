@@ -56,11 +56,16 @@ class Manifest:
         whole = hashlib.sha256(json.dumps(self.kinds).encode())
         for item in self.items:
             cells = [
-                (name, cell if isinstance(cell, list) else [Path(cell).name, _size(cell)])
+                (name, cell if isinstance(cell, list) else [Path(cell).name, _stat(cell)[0]])
                 for name, cell in item.cells.items()
             ]
             whole.update(json.dumps([item.id, cells, item.known], default=str).encode())
         return whole.hexdigest()
+
+    def times(self) -> str:
+        """Changes when a file is written again, even with the same size."""
+        cells = (cell for item in self.items for cell in item.cells.values() if not isinstance(cell, list))
+        return hashlib.sha256(json.dumps([_stat(cell)[1] for cell in cells]).encode()).hexdigest()
 
 
 def read_manifest(
@@ -229,8 +234,10 @@ def _join_captions(rows: list[Row], captions: list[Row], problems: Problems) -> 
     return joined
 
 
-def _size(path: str) -> int:
+def _stat(path: str) -> tuple[int, int]:
+    """Size in bytes and time of the last change in nanoseconds; -1 without such a file."""
     try:
-        return Path(path).stat().st_size
+        found = Path(path).stat()
     except (OSError, ValueError):
-        return -1
+        return -1, -1
+    return found.st_size, found.st_mtime_ns
