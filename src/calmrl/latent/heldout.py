@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from calmrl.convention import Views
+from calmrl.convention import Array, Views, to_tensor
 from calmrl.data.missing import hide
 from calmrl.errors import InputError
 from calmrl.latent.parameters import Parameters
@@ -111,9 +111,20 @@ def hold_out(z: dict[str, Any], present: Tensor, seed: int) -> HeldOut:
     return HeldOut(source, views, hidden, total)
 
 
-def covered(truth: Tensor, guess: Tensor, std: Tensor, level: float) -> Tensor:
-    """Which true values lie in the central Gaussian interval that holds `level` of the predictive distribution."""
-    return (truth - guess).abs() <= normal_reach(level) * std
+def coverage(
+    views: Views, hidden: Tensor, guess: dict[str, Array], std: dict[str, Array], level: float
+) -> dict[str, float]:
+    """Share of the true values in hidden blocks that lie in their central `level` interval, per modality and in "all"."""
+    inside = {}
+    for j, (name, array) in enumerate(views.arrays.items()):
+        rows = hidden[:, j]
+        if bool(rows.any()):
+            error = (to_tensor(array)[rows] - to_tensor(guess[name])[rows]).abs()
+            inside[name] = (error <= normal_reach(level) * to_tensor(std[name])[rows]).double()
+    if not inside:
+        raise InputError("nothing is hidden: hidden must mark blocks that are present")
+    shares = {name: float(hits.mean()) for name, hits in inside.items()}
+    return {"all": float(torch.cat([hits.reshape(-1) for hits in inside.values()]).mean()), **shares}
 
 
 def normal_reach(level: float) -> float:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -12,18 +11,18 @@ import numpy as np
 import torch
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils import Tags, check_random_state
-from sklearn.utils.validation import _check_feature_names_in, check_is_fitted, validate_data
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
-from calmrl.convention import Array, Views, check, to_tensor
+from calmrl.convention import Array, Views, check
 from calmrl.errors import InputError
 from calmrl.latent import scoring, stepwise
-from calmrl.latent.blocks import Blocks, block_widths, is_chunks, split_columns
+from calmrl.latent.blocks import BlockColumns, Blocks
 from calmrl.latent.choices import check_arguments, check_links, decide, fixed_prior
 from calmrl.latent.fitting import Settings, fit_settings, noise_floor, start_at_random
 from calmrl.latent.gradient import fit_by_gradient
-from calmrl.latent.heldout import covered
+from calmrl.latent.heldout import coverage
 from calmrl.latent.parameters import Parameters
 from calmrl.latent.predict import complete, complete_with_std, predictive_covariances, row_likelihoods, samples
 from calmrl.latent.sources import open_source
@@ -31,7 +30,7 @@ from calmrl.latent.state import learned_to_state, state_to_learned
 from calmrl.latent.storage import load_state, save_state
 
 
-class GaussianImputer(TransformerMixin, BaseEstimator):
+class GaussianImputer(BlockColumns, TransformerMixin, BaseEstimator):
     """Complete missing modalities with a linear-Gaussian model of shared latents, fitted on observed modalities only.
 
     z^m = W^m beta + mu^m + eps^m with beta ~ N(0, I), eps^m ~ N(0, Psi^m); a missing z^m is imputed by
@@ -236,18 +235,10 @@ class GaussianImputer(TransformerMixin, BaseEstimator):
 
         `z` has the true values there; the model sees only what is present and not hidden.
         """
-        _, views = self._model(z, present)
+        params, views = self._model(z, present)
         hide = torch.as_tensor(hidden, device=views.present.device) & views.present
-        filled, std = complete_with_std(
-            self._parameters(views), replace(views, present=views.present & ~hide), self.std_scale_
-        )
-        inside = {}
-        for j, (name, array) in enumerate(views.arrays.items()):
-            if bool(hide[:, j].any()):
-                truth, guess, spread = (to_tensor(a)[hide[:, j]] for a in (array, filled[name], std[name]))
-                inside[name] = covered(truth, guess, spread, level)
-        shares = {name: float(hits.double().mean()) for name, hits in inside.items()}
-        return {"all": float(torch.cat([hits.reshape(-1) for hits in inside.values()]).double().mean()), **shares}
+        seen = replace(views, present=views.present & ~hide)
+        return coverage(views, hide, *complete_with_std(params, seen, self.std_scale_), level)
 
     # ---- one shared space
 
@@ -351,16 +342,6 @@ class GaussianImputer(TransformerMixin, BaseEstimator):
             return int(self.random_state)
         return int(check_random_state(self.random_state).randint(2**31 - 1))
 
-    def _as_dict(self, z: Any, present: Array | None, reset: bool) -> tuple[Any, Array | None]:
-        """A 2-D array becomes a dict of its blocks; a second 1-D argument there is scikit-learn's y, and not used."""
-        if isinstance(z, Mapping) or is_chunks(z):
-            return z, present
-        finite = "allow-nan" if self.blocks is not None else True
-        array = validate_data(self, z, dtype=[np.float64, np.float32], ensure_all_finite=finite, reset=reset)
-        self._widths = block_widths(self.blocks, array.shape[1])
-        is_mask = getattr(present, "ndim", 0) == 2
-        return split_columns(array, self._widths), present if is_mask else None
-
     def _views(self, z: Any, present: Array | None) -> Views:
         return check(z, present, names=self.parameters_.names, widths=self.parameters_.widths)
 
@@ -373,23 +354,8 @@ class GaussianImputer(TransformerMixin, BaseEstimator):
         views = self._views(z, present)
         return self._parameters(views), views
 
-    def _columns(self, completed: dict[str, Array], given: Any) -> Any:
-        """A dict for a dict; one array for one array."""
-        return completed if isinstance(given, Mapping) else np.concatenate(list(completed.values()), axis=1)
-
     def _out(self, tensor: Tensor, views: Views) -> Array:
         return tensor if isinstance(views.given(), Tensor) else tensor.detach().cpu().numpy()
 
-    def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
-        """For 2-D input: the columns keep their names."""
-        check_is_fitted(self)
-        return _check_feature_names_in(self, input_features)
-
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "parameters_")
-
-    def __sklearn_tags__(self) -> Tags:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.allow_nan = self.blocks is not None
-        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
-        return tags
