@@ -53,14 +53,9 @@ def _table(rows: list[dict[str, Any]], dataset: str) -> Any:
     from calmrl.demo.words import by_method, spread
 
     table = Table(title=f"{dataset} (error: 1 = the mean)", box=box.SIMPLE, title_justify="left")
-    for heading, justify in {
-        "method": "left",
-        "error": "right",
-        "spread": "right",
-        "seeds": "right",
-        "n": "right",
-    }.items():
-        table.add_column(heading, justify=justify)  # type: ignore[arg-type]
+    table.add_column("method")
+    for heading in ("error", "spread", "seeds", "n"):
+        table.add_column(heading, justify="right")
     counts = {row["method"]: row["n"] for row in rows if row["dataset"] == dataset}
     for method, values in by_method(rows, dataset).items():
         table.add_row(method, f"{values.mean():.3f}", spread(values), str(len(values)), str(counts[method]))

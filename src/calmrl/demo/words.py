@@ -25,7 +25,7 @@ def by_method(rows: Sequence[Row], dataset: str) -> dict[str, np.ndarray]:
 
 
 def spread(values: np.ndarray) -> str:
-    """ "± standard deviation over the seeds"; nothing can be said of a single one."""
+    """± the standard deviation over the seeds; nothing can be said of a single one."""
     return f"± {values.std(ddof=1):.3f}" if len(values) > 1 else "one seed"
 
 
