@@ -36,30 +36,25 @@ class GaussianImputer(BlockColumns, TransformerMixin, BaseEstimator):
     z^m = W^m beta + mu^m + eps^m with beta ~ N(0, I), eps^m ~ N(0, Psi^m); a missing z^m is imputed by
     W^m E[beta | observed] + mu^m.
 
-    Parameters
-    ----------
-    latent_dim: number of latents L, or "auto" to choose it on held-out blocks.
-    n_components: 1 is the paper's model; K > 1 a mixture, for data that one linear map does not fit; or "auto".
-    noise: "isotropic" (one variance per modality), "diagonal" (one per feature), or "auto".
-    m_step: "joint" solves [W mu] together; "sequential" is the order printed in the paper, with the same optimum.
-    max_iter, tol: stop after `max_iter` iterations, or when the objective per row gains less than `tol` (relative).
-    random_state: seed of the start and of the search; None draws one.
-    solver: "em"; "stepwise", passes over batches of `batch_size` rows; or "gradient", L-BFGS on the likelihood.
-    prior: as if so many more rows were pure noise (W = 0, noise = the columns' variance). "auto" is searched where
-        something else is "auto", otherwise 0 (maximum likelihood) for one component, 100 for the base of a mixture.
-    shrinkage: by how many rows each component's W leans on the W shared by all; "auto" is searched, or 100.
-    criterion: what "auto" looks at in held-out blocks: "imputation", how well their values come back, or "retrieval",
-        how well they find their row, which is what `embed` and `similarity` are for and prefers more latents.
-    accelerate: parameter expansion (PX-EM): several times fewer iterations, same optimum.
-    step_size: of stepwise EM; "decay" for data that stay, a constant such as 0.05 for encoders that move.
-    blocks: for one 2-D array instead of a dict: list of column widths, or dict name -> width. None is one block.
-    verbose: print the search to standard error.
+    - `latent_dim`: number of latents L, or "auto" to choose it on held-out blocks.
+    - `n_components`: 1 is the paper's model; K > 1 a mixture, for data that one linear map does not fit; or "auto".
+    - `noise`: "isotropic" (one variance per modality), "diagonal" (one per feature), or "auto".
+    - `m_step`: "joint" solves [W mu] together; "sequential" is the order printed in the paper, with the same optimum.
+    - `max_iter`, `tol`: stop after `max_iter` iterations, or when the objective per row gains less than `tol` (relative).
+    - `random_state`: seed of the start and of the search; None draws one.
+    - `solver`: "em"; "stepwise", passes over batches of `batch_size` rows; or "gradient", L-BFGS on the likelihood.
+    - `prior`: as if so many more rows were pure noise (W = 0, noise = the columns' variance). "auto" is searched where
+      something else is "auto", otherwise 0 (maximum likelihood) for one component, 100 for the base of a mixture.
+    - `shrinkage`: by how many rows each component's W leans on the W shared by all; "auto" is searched, or 100.
+    - `criterion`: what "auto" looks at in held-out blocks: "imputation", how well their values come back, or "retrieval",
+      how well they find their row, which is what `embed` and `similarity` are for and prefers more latents.
+    - `accelerate`: parameter expansion (PX-EM): several times fewer iterations, same optimum.
+    - `step_size`: of stepwise EM; "decay" for data that stay, a constant such as 0.05 for encoders that move.
+    - `blocks`: for one 2-D array instead of a dict: list of column widths, or dict name -> width. None is one block.
+    - `verbose`: print the search to standard error.
 
     Learned: `W_`, `mu_`, `sigma2_` (dicts per modality), `log_likelihood_` (the objective per row, one value per
     iteration: log-likelihood, plus log prior where there is one), `settings_`, `search_`, `std_scale_`, `n_iter_`.
-
-    Example
-    -------
 
         >>> import numpy as np
         >>> rng = np.random.default_rng(0)
