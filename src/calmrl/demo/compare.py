@@ -54,7 +54,7 @@ def _compare(config: DemoConfig, progress: Callable[[str], None]) -> tuple[list[
     meta: dict[str, Any] = {"datasets": {}, "config": config.model_dump(mode="json")}
     for dataset in config.datasets:
         data = load_dataset(dataset)
-        z = {name: np.asarray(array, dtype=np.float64) for name, array in data.z.items()}
+        z = {name: np.asarray(array, dtype=np.float32) for name, array in data.z.items()}
         meta["datasets"][dataset] = {
             "rows": len(data),
             "modalities": {name: array.shape[1] for name, array in z.items()},
