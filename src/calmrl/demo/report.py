@@ -20,8 +20,8 @@ PAGE = """<!doctype html>
 :root {{ color-scheme: light dark; }}
 body {{ font: 16px/1.5 system-ui, sans-serif; max-width: 52rem; margin: 2rem auto; padding: 0 1rem; }}
 table {{ border-collapse: collapse; margin: 1rem 0; }}
-td, th {{ padding: .2rem .8rem; text-align: right; border-bottom: 1px solid #8885; }}
-td:first-child, th:first-child {{ text-align: left; }}
+td, th {{ padding: .2rem .5rem; text-align: right; white-space: nowrap; border-bottom: 1px solid #8885; }}
+td:first-child, th:first-child {{ text-align: left; white-space: normal; }}
 figure {{ margin: 1rem 0; background: #fff; padding: .5rem; }} svg {{ max-width: 100%; height: auto; }}
 </style></head>
 <body>
