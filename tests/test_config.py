@@ -67,8 +67,8 @@ def test_mistakes_in_overrides_and_in_the_file_are_shown_together(write):
         ("kind: impute\nimputer: 3", "line 2, imputer: "),
         (
             "kind: impute\nimputer:\n  method: gausian",
-            "line 3, imputer.method: should be one of 'gaussian', 'mean', 'knn', 'ridge'; got 'gausian'; "
-            'did you mean "gaussian"?',
+            "line 3, imputer.method: should be one of 'gaussian', 'mean', 'knn', 'ridge', 'mvae', "
+            "'mopoe', 'smil', 'gfa', 'knowledge_bridger'; got 'gausian'; did you mean \"gaussian\"?",
         ),
         ("kind: impute\nlatent_dim: 3", 'line 2, latent_dim: unknown key; did you mean "imputer.latent_dim"?'),
         ("kind: impute\nseed: '3'", "line 2, seed: should be a valid integer; got '3'"),
@@ -147,7 +147,7 @@ def test_an_override_replaces_a_whole_section():
 
 def test_overrides_reach_into_lists():
     assert load("demo", ["seeds.1=7"]).seeds[1] == 7
-    assert _problems("demo", ["seeds.9=7"]) == ["override 1, seeds.9: seeds is a list with items 0 to 4; got '7'"]
+    assert _problems("demo", ["seeds.9=7"]) == ["override 1, seeds.9: seeds is a list with items 0 to 2; got '7'"]
     assert _problems("demo", ["missing.rate.x=7"]) == [
         "override 1, missing.rate.x: missing.rate is a single value and has no key 'x'; got '7'"
     ]

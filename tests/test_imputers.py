@@ -1,18 +1,36 @@
 """What every imputer promises."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
 from sklearn.impute import KNNImputer as OtherKNN
 
+from calmrl import CalibratedAlignment
 from calmrl.errors import InputError
 from calmrl.imputers import IMPUTERS
 from latent_data import from_model, with_nan
 
-MAKE = {
-    name: (lambda cls=cls, name=name: cls(latent_dim=2) if name == "gaussian" else cls())
-    for name, cls in IMPUTERS.items()
+NEURAL = {"latent_dim": 4, "hidden": 16, "epochs": 8, "batch_size": 40, "learning_rate": 2e-2}
+SMALL = {
+    "gaussian": {"latent_dim": 2},
+    "mvae": NEURAL,
+    "mopoe": NEURAL,
+    "smil": NEURAL | {"priors": 8},
+    "gfa": {"latent_dim": 3, "max_iter": 30},
 }
+MAKE = {name: partial(cls, **SMALL.get(name, {})) for name, cls in IMPUTERS.items()}
+STREAMING = [name for name, cls in IMPUTERS.items() if hasattr(cls, "partial_fit")]
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    """The networks here are so small that threads only wait for each other."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
 
 
 @pytest.mark.parametrize("name", list(IMPUTERS))
@@ -52,12 +70,74 @@ class TestContract:
         filled = MAKE[name]().fit(tensors, torch.tensor(present)).transform(tensors, torch.tensor(present))
         assert all(t.dtype == torch.float32 for t in filled.values())
 
+    def test_inside_calibrated_alignment(self, name):
+        z, present = from_model(n=60, widths=(4, 4, 4))
+        imp = MAKE[name]().fit(z, present)
+        tensors = {n: torch.tensor(a, requires_grad=True) for n, a in z.items()}
+        mask = torch.tensor(present)
+        align = CalibratedAlignment("pmrl", imputer=imp, update="frozen")
+        value = align(tensors, mask)
+        value.backward()
+        assert all(torch.isfinite(t.grad).all() for t in tensors.values())
+        fresh = CalibratedAlignment("pmrl", imputer=MAKE[name](), update="frozen")
+        fresh.load_state_dict(align.state_dict())
+        assert torch.equal(fresh(tensors, mask), value)
+
+    def test_a_modality_that_never_varies_or_never_comes(self, name):
+        z, present = from_model(n=60)
+        z["m1"][:] = 3.0
+        present[:, 2] = False
+        present[:, 0] |= ~present.any(1)
+        filled, std = MAKE[name]().fit(z, present).impute(z, present, return_std=True)
+        assert all(np.isfinite(a).all() for a in [*filled.values(), *std.values()])
+        np.testing.assert_allclose(filled["m1"], 3.0, atol=1e-5)
+
     def test_beats_nothing_but_the_mean(self, name):
         z, present = from_model(n=400)
         filled = MAKE[name]().fit(z, present).transform(z, present)
         wrong = sum(((filled[n] - a)[~present[:, j]] ** 2).sum() for j, (n, a) in enumerate(z.items()))
         total = sum(((a - a.mean(0))[~present[:, j]] ** 2).sum() for j, (n, a) in enumerate(z.items()))
         assert wrong / total < (1.02 if name == "mean" else 0.7)
+
+
+@pytest.mark.parametrize("name", [name for name in IMPUTERS if name != "gaussian"])  # which refuses such data
+def test_rows_with_one_modality_each(name):
+    z, _ = from_model(n=40)
+    present = np.eye(3, dtype=bool)[np.arange(40) % 3]
+    filled = MAKE[name]().fit(z, present).transform(z, present)
+    assert all(np.isfinite(a).all() for a in filled.values())
+
+
+@pytest.mark.parametrize("name", STREAMING)
+def test_streaming_goes_on_after_saving(name, tmp_path):
+    z, present = from_model(n=90)
+    batches = [({n: a[i : i + 30] for n, a in z.items()}, present[i : i + 30]) for i in (0, 30, 60)]
+    imp = MAKE[name]()
+    for batch in batches[:2]:
+        imp.partial_fit(*batch)
+    imp.save(tmp_path / "half")
+    back = IMPUTERS[name].load(tmp_path / "half").partial_fit(*batches[2])
+    imp.partial_fit(*batches[2])
+    for key, values in imp.transform(z, present).items():
+        np.testing.assert_array_equal(back.transform(z, present)[key], values)
+
+
+@pytest.mark.parametrize("name", ["mvae", "mopoe", "smil"])
+def test_deviations_fit_the_errors(name):
+    z, present = from_model(n=600)
+    filled, std = MAKE[name]().fit(z, present).impute(z, present, return_std=True)
+    ratios = [
+        ((filled[n] - a) / np.where(std[n] > 0, std[n], 1.0))[~present[:, j]] for j, (n, a) in enumerate(z.items())
+    ]
+    assert 0.8 < np.sqrt(np.mean(np.concatenate([r.ravel() for r in ratios]) ** 2)) < 1.25
+
+
+@pytest.mark.parametrize("name", ["mvae", "mopoe", "smil"])
+def test_early_stopping_keeps_the_best_epoch(name):
+    z, present = from_model(n=120)
+    imp = IMPUTERS[name](**SMALL[name] | {"epochs": 40, "patience": 3}).fit(z, present)
+    assert len(imp.errors_) < 40
+    assert np.argmin(imp.errors_) == len(imp.errors_) - 4
 
 
 def test_neighbours_are_those_of_scikit_learn():

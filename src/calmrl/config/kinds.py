@@ -55,7 +55,77 @@ class RidgeSection(Section):
     min_rows: Count = 10
 
 
-ImputerSection = Annotated[GaussianSection | MeanSection | KNNSection | RidgeSection, Field(discriminator="method")]
+class MVAESection(Section):
+    """Multimodal VAE with a product of experts."""
+
+    method: Literal["mvae"]
+    latent_dim: Count = 32
+    hidden: Count = 512
+    beta: Positive = 0.5
+    epochs: Count = 40
+    batch_size: Count = 128
+    learning_rate: Positive = 2e-3
+    patience: Count = 10
+
+
+class MoPoESection(Section):
+    """Multimodal VAE with a mixture of products of experts."""
+
+    method: Literal["mopoe"]
+    latent_dim: Count = 32
+    hidden: Count = 256
+    beta: Positive = 0.2
+    epochs: Count = 40
+    batch_size: Count = 128
+    learning_rate: Positive = 2e-3
+    patience: Count = 10
+
+
+class SMILSection(Section):
+    """Weighted sums of modality priors with meta-learned weights."""
+
+    method: Literal["smil"]
+    latent_dim: Count = 32
+    hidden: Count = 256
+    priors: Count = 64
+    inner_rate: Positive = 1e-3
+    epochs: Count = 40
+    batch_size: Count = 128
+    learning_rate: Positive = 2e-3
+    patience: Count = 10
+
+
+class GFASection(Section):
+    """Group factor analysis: shared and private factors with automatic relevance."""
+
+    method: Literal["gfa"]
+    latent_dim: Count = 32
+    max_iter: Count = 200
+    tol: Positive = 1e-4
+
+
+class KnowledgeBridgerSection(Section):
+    """Remembered items as candidates, ranked by likeness and by structure; training-free."""
+
+    method: Literal["knowledge_bridger"]
+    n_candidates: Count = 20
+    structure: Annotated[float, Field(ge=0, le=1)] = 0.3
+    temperature: Positive = 0.1
+    landmarks: Count = 256
+
+
+ImputerSection = Annotated[
+    GaussianSection
+    | MeanSection
+    | KNNSection
+    | RidgeSection
+    | MVAESection
+    | MoPoESection
+    | SMILSection
+    | GFASection
+    | KnowledgeBridgerSection,
+    Field(discriminator="method"),
+]
 
 
 class ImputeConfig(Section):

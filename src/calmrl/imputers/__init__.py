@@ -2,7 +2,12 @@
 
 from typing import Any
 
+from calmrl.imputers.gfa import GFAImputer
+from calmrl.imputers.knowledge_bridger import KnowledgeBridgerImputer
+from calmrl.imputers.mopoe import MoPoEImputer
+from calmrl.imputers.mvae import MVAEImputer
 from calmrl.imputers.simple import KNNImputer, MeanImputer, RidgeImputer
+from calmrl.imputers.smil import SMILImputer
 from calmrl.latent import GaussianImputer
 
 IMPUTERS: dict[str, Any] = {
@@ -10,6 +15,22 @@ IMPUTERS: dict[str, Any] = {
     "mean": MeanImputer,
     "knn": KNNImputer,
     "ridge": RidgeImputer,
+    "mvae": MVAEImputer,
+    "mopoe": MoPoEImputer,
+    "smil": SMILImputer,
+    "gfa": GFAImputer,
+    "knowledge_bridger": KnowledgeBridgerImputer,
 }
 
-__all__ = ["IMPUTERS", "GaussianImputer", "KNNImputer", "MeanImputer", "RidgeImputer"]
+__all__ = [
+    "IMPUTERS",
+    "GFAImputer",
+    "GaussianImputer",
+    "KNNImputer",
+    "KnowledgeBridgerImputer",
+    "MVAEImputer",
+    "MeanImputer",
+    "MoPoEImputer",
+    "RidgeImputer",
+    "SMILImputer",
+]

@@ -2,29 +2,24 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import torch
-from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.linear_model import RidgeCV
-from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from calmrl.convention import Array, check
-from calmrl.errors import InputError
+from calmrl.convention import Array, Views, check
+from calmrl.imputers.base import BlockImputer
 from calmrl.latent.patterns import group
-from calmrl.latent.predict import join, keep_observed
-from calmrl.latent.storage import load_state, save_state
 
 ALPHAS = tuple(10.0**power for power in range(-1, 6))
 DISTANCE_BYTES = 1 << 26
 
 
-class _MemoryImputer(TransformerMixin, BaseEstimator):
+class MemoryImputer(BlockImputer):
     """Keeps the training rows; a subclass says how rows of one pattern predict a missing modality."""
 
-    def fit(self, z: Any, present: Array | None = None) -> _MemoryImputer:
+    def fit(self, z: Any, present: Array | None = None) -> MemoryImputer:
         """Keep the rows, in float64."""
         views = check(z, present, min_rows=1)
         self.names_, self.widths_ = views.names, views.widths
@@ -41,44 +36,26 @@ class _MemoryImputer(TransformerMixin, BaseEstimator):
         ]
         return self
 
-    def transform(self, z: Any, present: Array | None = None) -> dict[str, Array]:
-        """The input with every missing modality filled in; observed entries bit for bit as they were."""
-        return self.impute(z, present)
-
-    def impute(self, z: Any, present: Array | None = None, return_std: bool = False) -> Any:
-        """As `transform`; with `return_std` also a standard deviation per entry (0 where observed)."""
-        check_is_fitted(self)
-        views = check(z, present, names=self.names_, widths=self.widths_)
+    def _fill(self, views: Views, spread: bool) -> tuple[list[Tensor], list[Tensor]]:
         device = views.present.device
         filled = [torch.zeros((len(views), width), dtype=torch.float64, device=device) for width in self.widths_]
         std = [torch.zeros_like(block) for block in filled]
-        values = views.rows(0, len(views))
+        values = [v if v is None else v.detach() for v in views.rows(0, len(views))]  # what is imputed is a constant
         patterns, order, bounds = group(views.present)
         for p, pattern in enumerate(patterns):
             rows = order[bounds[p] : bounds[p + 1]]
             seen = {m: v[rows].double().cpu() for m, v in enumerate(values) if v is not None and bool(pattern[m])}
             for m in (~pattern).nonzero()[:, 0].tolist():
-                guess, spread = self._predict(seen, m)
-                filled[m][rows], std[m][rows] = guess.to(device), spread.to(device)
-        done = [[keep_observed(v, views.present[:, m], filled[m], views.given())] for m, v in enumerate(values)]
-        completed = join(done, views, self.widths_)
-        return (completed, join([[s] for s in std], views, self.widths_)) if return_std else completed
+                guess, deviation = self._predict(seen, m)
+                filled[m][rows], std[m][rows] = guess.to(device), deviation.to(device)
+        return filled, std
 
-    def save(self, path: str | os.PathLike[str], overwrite: bool = False) -> None:
-        """Write a folder with imputer.json and imputer.safetensors; no pickle."""
-        check_is_fitted(self)
-        tensors = {f"rows.{name}": rows for name, rows in zip(self.names_, self.rows_, strict=True)}
-        meta = {"class": type(self).__name__, "arguments": self.get_params(deep=False), "names": list(self.names_)}
-        save_state({"meta": meta, "tensors": {"present": self.present_, **tensors}}, path, overwrite)
+    def _learned(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
+        rows = {f"rows.{name}": rows for name, rows in zip(self.names_, self.rows_, strict=True)}
+        return {}, {"present": self.present_, **rows}
 
-    @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> _MemoryImputer:
-        """Read what `save` wrote."""
-        state = load_state(path)
-        if state["meta"].get("class") != cls.__name__:
-            raise InputError(f"{path} holds a {state['meta'].get('class')!r} imputer, not {cls.__name__}")
-        z = {name: state["tensors"][f"rows.{name}"] for name in state["meta"]["names"]}
-        return cls(**state["meta"]["arguments"]).fit(z, state["tensors"]["present"])
+    def _relearn(self, meta: dict[str, Any], tensors: dict[str, Tensor]) -> None:
+        self.fit({name: tensors[f"rows.{name}"] for name in meta["names"]}, tensors["present"])
 
     def _columns(self) -> list[tuple[Tensor, Tensor]]:
         return [(rows, self.present_[:, j]) for j, rows in enumerate(self.rows_)]
@@ -88,15 +65,12 @@ class _MemoryImputer(TransformerMixin, BaseEstimator):
         n = len(next(iter(seen.values())))
         return self.mean_[m].cpu().expand(n, -1), self.std_[m].cpu().expand(n, -1)
 
-    def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "rows_")
 
-
-class MeanImputer(_MemoryImputer):
+class MeanImputer(MemoryImputer):
     """Every missing entry is its column's mean over the rows that have it."""
 
 
-class KNNImputer(_MemoryImputer):
+class KNNImputer(MemoryImputer):
     """Mean of the `n_neighbors` nearest training rows that have the missing modality.
 
     Distance: mean squared difference per entry over the modalities that both rows have; rows that share none are never
@@ -129,7 +103,7 @@ class KNNImputer(_MemoryImputer):
         return torch.cat(guesses), torch.cat(spreads)
 
 
-class RidgeImputer(_MemoryImputer):
+class RidgeImputer(MemoryImputer):
     """One ridge regression per pair of pattern and missing modality, its strength chosen by leave-one-out error.
 
     Fitted on the training rows that have the whole pattern and the missing modality. Where these are fewer than

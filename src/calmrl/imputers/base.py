@@ -1,0 +1,91 @@
+"""What all imputers but the Gaussian one share: checked input, observed entries kept, state, save and load."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import numpy as np
+import torch
+from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted
+from torch import Tensor
+
+from calmrl.convention import Array, Views, check
+from calmrl.errors import InputError
+from calmrl.latent.predict import join, keep_observed
+from calmrl.latent.storage import load_state, save_state
+
+
+class BlockImputer(TransformerMixin, BaseEstimator):
+    """Completes missing blocks. A subclass has `fit`, `_fill`, `_learned` and `_relearn`."""
+
+    names_: tuple[str, ...]
+    widths_: tuple[int, ...]
+
+    def transform(self, z: Any, present: Array | None = None) -> dict[str, Array]:
+        """The input with every missing modality filled in; observed entries bit for bit as they were."""
+        return self.impute(z, present)
+
+    def impute(self, z: Any, present: Array | None = None, return_std: bool = False) -> Any:
+        """As `transform`; with `return_std` also a standard deviation per entry (0 where observed)."""
+        check_is_fitted(self)
+        views = check(z, present, names=self.names_, widths=self.widths_)
+        filled, std = self._fill(views, return_std)
+        values = views.rows(0, len(views))
+        done = [[keep_observed(v, views.present[:, m], filled[m], views.given())] for m, v in enumerate(values)]
+        completed = join(done, views, self.widths_)
+        if not return_std:
+            return completed
+        zero = [[torch.where(views.present[:, m, None], 0.0, s)] for m, s in enumerate(std)]
+        return completed, join(zero, views, self.widths_)
+
+    def get_state(self) -> dict[str, Any]:
+        """Everything learned, as {"meta": json-able, "tensors": name -> tensor}."""
+        check_is_fitted(self)
+        meta, tensors = self._learned()
+        shape = {"names": list(self.names_), "widths": list(self.widths_)}
+        return {"meta": {**shape, **meta}, "tensors": {name: t.detach().clone() for name, t in tensors.items()}}
+
+    def set_state(self, state: dict[str, Any]) -> BlockImputer:
+        """Take over what `get_state` gave."""
+        self.names_, self.widths_ = tuple(state["meta"]["names"]), tuple(state["meta"]["widths"])
+        self._relearn(state["meta"], state["tensors"])
+        return self
+
+    def save(self, path: str | os.PathLike[str], overwrite: bool = False) -> None:
+        """Write a folder with imputer.json and imputer.safetensors; no pickle."""
+        state = self.get_state()
+        meta = {"class": type(self).__name__, "arguments": self.get_params(deep=False), **state["meta"]}
+        save_state({"meta": meta, "tensors": state["tensors"]}, path, overwrite)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Any:
+        """Read what `save` wrote."""
+        state = load_state(path)
+        if state["meta"].get("class") != cls.__name__:
+            raise InputError(f"{path} holds a {state['meta'].get('class')!r} imputer, not {cls.__name__}")
+        return cls(**state["meta"]["arguments"]).set_state(state)
+
+    def _fill(self, views: Views, spread: bool) -> tuple[list[Tensor], list[Tensor]]:
+        """(values, deviations) per modality, each (N, d_m); only missing rows are used. Deviations only if `spread`."""
+        raise NotImplementedError
+
+    def _learned(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
+        """(json-able, tensors): what `fit` learned beside names and widths."""
+        raise NotImplementedError
+
+    def _relearn(self, meta: dict[str, Any], tensors: dict[str, Tensor]) -> None:
+        """The inverse of `_learned`."""
+        raise NotImplementedError
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "names_")
+
+
+def seed_of(random_state: Any) -> int:
+    """A whole number from what scikit-learn calls a random state; None draws one."""
+    if isinstance(random_state, (int, np.integer)):
+        return int(random_state)
+    return int(check_random_state(random_state).randint(2**31 - 1))

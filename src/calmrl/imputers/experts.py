@@ -1,0 +1,84 @@
+"""The network of the multimodal VAEs: one encoder and one decoder per modality, a product of Gaussian experts between.
+
+Encoder m gives N(a_m, diag(v_m)); over a set S of modalities, with the prior N(0, I) as one more expert,
+    1 / v = 1 + sum_{m in S} 1 / v_m,    a = v sum_{m in S} a_m / v_m.
+Decoder m has the likelihood N(f_m(latents), beta I), so that minus the ELBO of targets T is, up to constants and 1 / beta,
+    sum_{m in T} |z^m - f_m(latents)|^2 / 2 + beta KL(N(a, v) || N(0, I)).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from calmrl.imputers.neural import SkipMLP
+
+LOG_VARIANCE = 8.0  # experts' log variances stay within plus and minus this
+DRAWS = 8
+
+
+class Experts(nn.Module):
+    """Encoders, their product, decoders; which sets are encoded and decoded in training is up to `sets`."""
+
+    noise: Tensor
+
+    def __init__(self, widths: Sequence[int], latent_dim: int, hidden: int, beta: float) -> None:
+        super().__init__()
+        self.beta = beta
+        self.encoders = nn.ModuleList([SkipMLP(width, hidden, 2 * latent_dim) for width in widths])
+        self.decoders = nn.ModuleList([SkipMLP(latent_dim, hidden, width) for width in widths])
+        generator = torch.Generator().manual_seed(0)
+        half = torch.randn(DRAWS // 2, 1, latent_dim, generator=generator)
+        self.register_buffer("noise", torch.cat([half, -half]), persistent=False)  # the same draws for every row
+
+    def sets(self, present: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+        """(encoded, decoded), each (S, n, k) bool: the sets of modalities of each row that one step trains on."""
+        raise NotImplementedError
+
+    def product(self, z: list[Tensor], sets: Tensor) -> tuple[Tensor, Tensor]:
+        """Mean and variance of the latents given the modalities in `sets`, (..., n, k) -> (..., n, L)."""
+        parts = [encode(block).chunk(2, dim=1) for encode, block in zip(self.encoders, z, strict=True)]
+        centre = torch.stack([a for a, _ in parts], dim=1)  # (n, k, L)
+        precision = torch.stack([v.clamp(-LOG_VARIANCE, LOG_VARIANCE).neg().exp() for _, v in parts], dim=1)
+        held = torch.where(sets[..., None], precision, 0.0)
+        variance = 1 / (1 + held.sum(-2))
+        return variance * (held * centre).sum(-2), variance
+
+    def loss(self, z: list[Tensor], present: Tensor, generator: torch.Generator) -> Tensor:
+        """Minus the ELBO, times beta, the mean over sets and rows; one draw of the latents for each."""
+        encoded, decoded = self.sets(present, generator)
+        mean, variance = self.product(z, encoded)
+        noise = torch.randn(mean.shape, generator=generator).to(mean.device)
+        latents = mean + variance.sqrt() * noise
+        total = 0.5 * self.beta * (mean.square() + variance - 1 - variance.log()).sum()
+        for m, (decode, block) in enumerate(zip(self.decoders, z, strict=True)):
+            square = (decode(latents) - block).square().sum(-1)
+            total = total + 0.5 * torch.where(decoded[..., m], square, 0.0).sum()
+        return total / (len(encoded) * len(present))
+
+    def predict(self, z: list[Tensor], present: Tensor, spread: bool) -> tuple[list[Tensor], list[Tensor]]:
+        """Decoded posterior means; as variance the decoder's, and what the spread of the latents makes of it."""
+        mean, variance = self.product(z, present)
+        means = [decode(mean) for decode in self.decoders]
+        if not spread:
+            return means, []
+        with torch.no_grad():
+            latents = mean + variance.sqrt() * self.noise  # (DRAWS, n, L)
+            return means, [
+                (decode(latents) - m).square().mean(0) for decode, m in zip(self.decoders, means, strict=True)
+            ]
+
+
+def one_of(present: Tensor, generator: torch.Generator) -> Tensor:
+    """One modality of each row, drawn uniformly from those it has, (n, k) bool."""
+    chance = torch.rand(present.shape, generator=generator).to(present.device)
+    pick = torch.where(present, chance, -1.0).argmax(1)
+    return nn.functional.one_hot(pick, present.shape[1]).bool()
+
+
+def some_of(present: Tensor, generator: torch.Generator) -> Tensor:
+    """A non-empty subset of the modalities of each row, (n, k) bool: each with chance 1/2, one where that leaves none."""
+    chosen = present & (torch.rand(present.shape, generator=generator).to(present.device) < 0.5)
+    return torch.where(chosen.any(1, keepdim=True), chosen, one_of(present, generator))

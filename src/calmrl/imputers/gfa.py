@@ -1,0 +1,202 @@
+"""`GFAImputer`: group factor analysis, factors that switch themselves off where a modality does not need them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from calmrl.convention import Array, Views, blocks_of_rows, check
+from calmrl.errors import InputError
+from calmrl.imputers.base import BlockImputer, seed_of
+from calmrl.latent.patterns import group
+
+FILL_BYTES = 1 << 27
+PARTS = ("mean", "W", "covariance", "precision", "relevance")
+
+
+@dataclass
+class Loadings:
+    """What is known of one modality: q(w_d) = N(W_d, covariance_d) for each column d."""
+
+    mean: Tensor  # (d,)
+    W: Tensor  # (d, L)
+    covariance: Tensor  # (d, L, L)
+    precision: Tensor  # (d,) of the noise
+    relevance: Tensor  # (L,) prior precision of each factor's loadings: large where it is switched off
+
+    def information(self) -> Tensor:
+        """E[W^T diag(precision) W], (L, L)."""
+        return (self.W.T * self.precision) @ self.W + torch.tensordot(self.precision, self.covariance, dims=1)
+
+
+class GFAImputer(BlockImputer):
+    """Shared and private factors with automatic relevance, by variational Bayes on the observed modalities.
+
+    z^m = W^m b + mu^m + e,  b ~ N(0, I),  w^m_dl ~ N(0, 1 / alpha_ml),  e_d ~ N(0, 1 / tau_md);  alpha_ml grows without
+    bound where modality m does not use factor l: what is left is shared by some modalities or private to one. q(b) and
+    q(W) are Gaussian, alpha, tau and mu point estimates. A missing z^m is E[W^m] E[b | observed] + mu^m.
+
+    Adapted: any pattern of missing blocks, one factorisation of q(b) per pattern.
+
+    Virtanen, Klami, Khan and Kaski, Bayesian group factor analysis, AISTATS 2012; Argelaguet et al., MOFA+, 2020.
+
+    Parameters
+    ----------
+    latent_dim: number of factors at the start; those that no modality needs fade out.
+    max_iter, tol: stop after `max_iter` iterations, or when no noise variance changes by more than `tol` (relative).
+    random_state: seed of the start; None draws one.
+    """
+
+    def __init__(
+        self, latent_dim: int = 32, max_iter: int = 200, tol: float = 1e-4, random_state: int | None = 0
+    ) -> None:
+        self.latent_dim = latent_dim
+        self.max_iter = max_iter
+        self.tol = tol
+        self.random_state = random_state
+
+    @torch.no_grad()
+    def fit(self, z: Any, present: Array | None = None) -> GFAImputer:
+        """Variational EM over all rows, in float64."""
+        if self.latent_dim < 1 or self.max_iter < 1:
+            raise InputError(f"latent_dim and max_iter must be positive; got {self.latent_dim} and {self.max_iter}")
+        views = check(z, present, min_rows=1)
+        self.names_, self.widths_ = views.names, views.widths
+        rows = _observed(views, 0, len(views))
+        generator = torch.Generator().manual_seed(seed_of(self.random_state))
+        self.loadings_ = [
+            _start(block[views.present[:, m]], self.latent_dim, generator) for m, block in enumerate(rows)
+        ]
+        groups = _groups(views.present)
+        for iteration in range(self.max_iter):
+            self.n_iter_ = iteration + 1
+            means, sums = _latents(self.loadings_, rows, groups)
+            change = 0.0
+            for m, block in enumerate(rows):
+                has = views.present[:, m]
+                if bool(has.any()):
+                    change = max(change, _update(self.loadings_[m], block[has], means[has], sums[m]))
+            if change < self.tol:
+                break
+        return self
+
+    def _fill(self, views: Views, spread: bool) -> tuple[list[Tensor], list[Tensor]]:
+        loadings = [_moved(part, views.present.device) for part in self.loadings_]
+        filled: list[list[Tensor]] = [[part.mean.new_zeros((0, len(part.mean)))] for part in loadings]
+        std: list[list[Tensor]] = [list(part) for part in filled]
+        row_bytes = 8 * (sum(self.widths_) + 2 * self.latent_dim**2)
+        for start, stop in blocks_of_rows(len(views), row_bytes, FILL_BYTES):
+            rows = _observed(views, start, stop)
+            groups = _groups(views.present[start:stop])
+            means, _ = _latents(loadings, rows, groups)
+            for m, part in enumerate(loadings):
+                filled[m].append(means @ part.W.T + part.mean)
+                if spread:
+                    std[m].append(_deviation(part, means.detach(), groups, loadings))
+        return [torch.cat(parts) for parts in filled], [torch.cat(parts) for parts in std]
+
+    def _learned(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
+        tensors = {
+            f"{key}.{name}": getattr(part, key)
+            for name, part in zip(self.names_, self.loadings_, strict=True)
+            for key in PARTS
+        }
+        return {"n_iter": self.n_iter_}, tensors
+
+    def _relearn(self, meta: dict[str, Any], tensors: dict[str, Tensor]) -> None:
+        self.n_iter_ = meta["n_iter"]
+        self.loadings_ = [Loadings(*(tensors[f"{key}.{name}"].clone() for key in PARTS)) for name in self.names_]
+
+
+Group = tuple[Tensor, list[int]]  # rows that share a pattern, the modalities they have
+
+
+def _observed(views: Views, start: int, stop: int) -> list[Tensor]:
+    """float64 blocks, zero where missing; differentiable in the values."""
+    present = views.present[start:stop]
+    zero = torch.zeros((), dtype=torch.float64, device=present.device)
+    return [
+        zero.expand(stop - start, width) if v is None else torch.where(present[:, m, None], v.double(), zero)
+        for m, (v, width) in enumerate(zip(views.rows(start, stop), views.widths, strict=True))
+    ]
+
+
+def _groups(present: Tensor) -> list[Group]:
+    patterns, order, bounds = group(present)
+    return [(order[bounds[p] : bounds[p + 1]], pattern.nonzero()[:, 0].tolist()) for p, pattern in enumerate(patterns)]
+
+
+def _start(block: Tensor, latent_dim: int, generator: torch.Generator) -> Loadings:
+    """Random loadings that explain half of the variance; none for a modality that no row has."""
+    width = block.shape[1]
+    W = torch.randn(width, latent_dim, generator=generator, dtype=torch.float64).to(block.device)
+    mean = block.mean(0) if len(block) else block.sum(0)
+    variance = block.var(0, correction=0) if len(block) else torch.zeros_like(mean)
+    floor = 1e-8 * variance.mean() + 1e-14 * (1 + mean.square().mean())
+    W = W * (0.5 * variance / latent_dim).sqrt()[:, None]
+    zero = W.new_zeros((width, latent_dim, latent_dim))
+    return Loadings(mean, W, zero, 1 / torch.maximum(0.5 * variance, floor), W.new_ones(latent_dim))
+
+
+def _latents(loadings: list[Loadings], rows: list[Tensor], groups: list[Group]) -> tuple[Tensor, list[Tensor]]:
+    """E[b | observed] (N, L), and per modality the sum of the covariances of b over the rows that have it (L, L)."""
+    information = [part.information() for part in loadings]
+    L = len(loadings[0].relevance)
+    means = rows[0].new_zeros((len(rows[0]), L))
+    sums = [torch.zeros_like(part) for part in information]
+    for index, held in groups:
+        V = _covariance(information, held)
+        pulls = [((rows[m][index] - loadings[m].mean) * loadings[m].precision) @ loadings[m].W for m in held]
+        means = means.index_put((index,), torch.stack(pulls).sum(0) @ V)
+        for m in held:
+            sums[m] += len(index) * V
+    return means, sums
+
+
+def _covariance(information: list[Tensor], held: list[int]) -> Tensor:
+    eye = torch.eye(len(information[0]), dtype=torch.float64, device=information[0].device)
+    return torch.cholesky_inverse(torch.linalg.cholesky(eye + torch.stack([information[m] for m in held]).sum(0)))
+
+
+def _update(part: Loadings, block: Tensor, means: Tensor, covariances: Tensor) -> float:
+    """q(W), mu, tau and alpha of one modality, in place; the largest relative change of a noise variance."""
+    n, width = block.shape
+    second = means.T @ means + covariances  # (L, L)
+    centred = block - part.mean
+    cross = centred.T @ means  # (d, L)
+    inverse = torch.diag(part.relevance) + part.precision[:, None, None] * second
+    part.covariance = torch.cholesky_inverse(torch.linalg.cholesky(inverse))
+    part.W = part.precision[:, None] * (part.covariance @ cross[..., None])[..., 0]
+    shift = (centred - means @ part.W.T).mean(0)
+    part.mean = part.mean + shift
+    cross = cross - shift[:, None] * means.sum(0)
+    square = (centred - shift).square().sum(0)
+    expected = torch.einsum("dl,lk,dk->d", part.W, second, part.W) + (part.covariance * second).sum((1, 2))
+    variance = (square - 2 * (cross * part.W).sum(1) + expected) / n
+    floor = 1e-8 * square.mean() / n + 1e-14 * (1 + part.mean.square().mean())
+    precision = 1 / torch.maximum(variance, floor)
+    change = float((precision / part.precision - 1).abs().max())
+    part.precision = precision
+    strength = part.W.square().sum(0) + part.covariance.diagonal(dim1=1, dim2=2).sum(0)
+    part.relevance = width / strength.clamp(min=width * 1e-12)
+    return change
+
+
+def _deviation(part: Loadings, means: Tensor, groups: list[Group], loadings: list[Loadings]) -> Tensor:
+    """sqrt(w^T V w + <Cov(w), V + m m^T> + 1 / tau) per entry."""
+    information = [other.information() for other in loadings]
+    variance = means.new_zeros((len(means), len(part.mean)))
+    flat = part.covariance.flatten(1)  # (d, L L)
+    for index, held in groups:
+        V = _covariance(information, held)
+        m = means[index]
+        fixed = torch.einsum("dl,lk,dk->d", part.W, V, part.W) + flat @ V.flatten() + 1 / part.precision
+        variance[index] = fixed + (m[:, :, None] * m[:, None, :]).flatten(1) @ flat.T
+    return variance.sqrt()
+
+
+def _moved(part: Loadings, device: torch.device) -> Loadings:
+    return Loadings(*(getattr(part, key).to(device) for key in PARTS))

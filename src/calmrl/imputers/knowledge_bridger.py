@@ -1,0 +1,88 @@
+"""`KnowledgeBridgerImputer`: training-free completion from a memory of items and the relations among them."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn.functional import normalize
+
+from calmrl.imputers.simple import DISTANCE_BYTES, MemoryImputer
+
+
+class KnowledgeBridgerImputer(MemoryImputer):
+    """Candidates from memory, ranked by likeness and by structure; nothing is trained.
+
+    For a row with modalities O, every item r of the memory that has the missing modality m is a candidate, with score
+        (1 - structure) mean_{o in O} cos(z^o, z_r^o) + structure mean_{o in O} corr_l(cos(z^o, z_l^o), cos(z_r^m, z_l^m)):
+    its likeness to the row in the modalities that both have, and how well its relations to landmark items l in modality
+    m agree with the row's relations to the same items in modality o. The best `n_candidates` are averaged with weights
+    softmax(score / temperature).
+
+    Adapted to representations: the original builds a knowledge graph with a large multimodal model, generates
+    candidates with a generator and ranks them by graph and by representation. Here the graph is the matrix of cosines
+    among remembered items (centred), the landmarks are items with both modalities, and the candidates are remembered
+    ones; an item needs the missing modality, not all modalities, to be remembered.
+
+    Ke et al., Knowledge Bridger: towards training-free missing modality completion, CVPR 2025.
+
+    Parameters
+    ----------
+    n_candidates: how many of the best ranked candidates are averaged.
+    structure: weight of the agreement of relations, 0 to 1.
+    temperature: of the weights; small trusts the first candidate.
+    landmarks: how many items relations are taken to, evenly spaced in the memory.
+    """
+
+    def __init__(
+        self, n_candidates: int = 20, structure: float = 0.3, temperature: float = 0.1, landmarks: int = 256
+    ) -> None:
+        self.n_candidates = n_candidates
+        self.structure = structure
+        self.temperature = temperature
+        self.landmarks = landmarks
+
+    def _predict(self, seen: dict[int, Tensor], m: int) -> tuple[Tensor, Tensor]:
+        pool = self.present_[:, m].nonzero()[:, 0].cpu()
+        fallback = super()._predict(seen, m)
+        if not len(pool):
+            return fallback
+        values = self.rows_[m].cpu()[pool]
+        present, direction = self.present_.cpu(), self._directions(values, m)
+        shared = torch.stack([present[pool, j] for j in seen]).double()  # (seen, pool)
+        memory = [self._directions(self.rows_[j].cpu()[pool], j) * shared[c, :, None] for c, j in enumerate(seen)]
+        marks = {j: self._landmarks(present[pool, j]) for j in seen}
+        relations = {j: _profile(direction @ direction[at].T) for j, at in marks.items()}  # (pool, landmarks)
+        guesses, spreads = [], []
+        step = max(1, DISTANCE_BYTES // (8 * len(pool)))
+        for start in range(0, len(fallback[0]), step):
+            mine = [self._directions(block[start : start + step], j) for j, block in seen.items()]
+            likeness = sum((a @ b.T for a, b in zip(mine, memory, strict=True)), torch.zeros((), dtype=torch.float64))
+            agreement = torch.zeros((), dtype=torch.float64)
+            for own, theirs, (j, at) in zip(mine, memory, marks.items(), strict=True):
+                agreement = agreement + _profile(own @ theirs[at].T) @ relations[j].T / len(seen)
+            score = (1 - self.structure) * likeness / shared.sum(0).clamp(min=1) + self.structure * agreement
+            best = score.topk(min(self.n_candidates, len(pool)), dim=1)
+            weight = torch.softmax(best.values / self.temperature, dim=1)[..., None]  # (rows, candidates, 1)
+            candidates = values[best.indices]  # (rows, candidates, d)
+            guess = (weight * candidates).sum(1)
+            guesses.append(guess)
+            spreads.append((weight * (candidates - guess[:, None]).square()).sum(1).sqrt())
+        return torch.cat(guesses), torch.cat(spreads)
+
+    def _directions(self, block: Tensor, m: int) -> Tensor:
+        """Centred rows of unit length."""
+        return normalize(block - self.mean_[m].cpu(), dim=1)
+
+    def _landmarks(self, both: Tensor) -> Tensor:
+        """Positions in the pool of items that also have the other modality, evenly spaced."""
+        at = both.nonzero()[:, 0]
+        if len(at) <= self.landmarks:
+            return at
+        return at[torch.linspace(0, len(at) - 1, self.landmarks).round().long()]
+
+
+def _profile(cosines: Tensor) -> Tensor:
+    """Rows centred and of unit length, so that inner products are correlations; no landmarks, no correlation."""
+    if cosines.shape[1] == 0:
+        return cosines
+    return normalize(cosines - cosines.mean(1, keepdim=True), dim=1)

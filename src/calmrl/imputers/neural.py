@@ -1,0 +1,241 @@
+"""Imputers that are neural networks: scaling, minibatch Adam, early stopping on held-out blocks, and their state."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from calmrl.convention import Array, Views, blocks_of_rows, check
+from calmrl.data.missing import hide
+from calmrl.errors import InputError
+from calmrl.imputers.base import BlockImputer, seed_of
+
+HELD_OUT = 0.1  # share of the observed blocks that early stopping looks at
+FILL_BYTES = 1 << 27
+ADAM = ("step", "exp_avg", "exp_avg_sq")
+
+
+class SkipMLP(nn.Module):
+    """x -> A x + B gelu(C x + c) + a: a linear map with one hidden layer beside it."""
+
+    def __init__(self, inputs: int, hidden: int, outputs: int) -> None:
+        super().__init__()
+        self.linear = nn.Linear(inputs, outputs)
+        self.hidden = nn.Linear(inputs, hidden)
+        self.out = nn.Linear(hidden, outputs, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        linear: Tensor = self.linear(x)
+        return linear + self.out(nn.functional.gelu(self.hidden(x)))
+
+
+class NeuralImputer(BlockImputer):
+    """Trains a network on blocks that are centred per column and scaled per modality, zero where missing.
+
+    A subclass gives the network, which has `loss(z, present, generator)`, the value to minimise on a batch, and
+    `predict(z, present, spread)` -> (means, variances), lists of (n, d_m); variances only if `spread`. The variance
+    that the network leaves unexplained, `noise_`, is measured on the held-out blocks; before that, or where there are
+    none, it is the variance of the modality. The learning rate falls linearly to zero in `fit` and is constant in
+    `partial_fit`.
+    """
+
+    epochs: int
+    batch_size: int
+    learning_rate: float
+    patience: int
+    network_: Any
+    random_state: int | None
+
+    def _network(self) -> Any:
+        """A new network for `widths_`; its weights come from torch's global generator, which `fit` seeds and restores."""
+        raise NotImplementedError
+
+    def _prepare(self, network: Any, z: list[Tensor], present: Tensor) -> None:
+        """What the network has to see of the training rows before the first step."""
+
+    def fit(self, z: Any, present: Array | None = None) -> NeuralImputer:
+        """`epochs` passes at most; keeps the weights with the least error on a tenth of the observed blocks, held out."""
+        views = check(z, present, min_rows=1)
+        self._start(views)
+        self._observe(views)
+        rows = [block.detach() for block in self._scaled(views, 0, len(views))]
+        hidden = self._held_out(views.present)
+        seen = views.present & ~hidden
+        visible = [torch.where(seen[:, m, None], block, 0.0) for m, block in enumerate(rows)]
+        self._prepare(self.network_, visible, seen)
+        steps = self.epochs * -(-len(views) // self.batch_size)
+        best, weights, waited = float("inf"), None, 0
+        self.errors_ = []
+        for epoch in range(self.epochs):
+            generator = torch.Generator().manual_seed(self.seed_ + epoch)
+            for index in torch.randperm(len(views), generator=generator).split(self.batch_size):
+                self.optimiser_.param_groups[0]["lr"] = self.learning_rate * (1 - self.steps_ / steps)
+                index = index.to(seen.device)
+                self._step([block[index] for block in visible], seen[index], generator)
+            if not bool(hidden.any()):
+                continue
+            self.errors_.append(self._error(rows, visible, seen, hidden))
+            if self.errors_[-1] < best:
+                best, weights, waited = self.errors_[-1], copy.deepcopy(self.network_.state_dict()), 0
+            else:
+                waited += 1
+                if waited >= self.patience:
+                    break
+        if weights is not None:
+            self.network_.load_state_dict(weights)
+            self.noise_ = self._left_over(rows, visible, seen, hidden)
+        self.optimiser_.param_groups[0]["lr"] = self.learning_rate
+        return self
+
+    def partial_fit(self, z: Any, present: Array | None = None) -> NeuralImputer:
+        """One step of Adam on one batch; goes on from `fit` or from earlier batches."""
+        started = hasattr(self, "names_")
+        if started:
+            views = check(z, present, names=self.names_, widths=self.widths_, min_rows=1)
+            self._to(views.present.device)
+        else:
+            views = check(z, present, min_rows=1)
+            self._start(views)
+        self._observe(views)
+        rows = [block.detach() for block in self._scaled(views, 0, len(views))]
+        if not started:
+            self._prepare(self.network_, rows, views.present)
+        self._step(rows, views.present, torch.Generator().manual_seed(self.seed_ + self.steps_))
+        return self
+
+    # ---- training
+
+    def _start(self, views: Views) -> None:
+        for name in ("epochs", "batch_size", "learning_rate", "patience"):
+            if getattr(self, name) <= 0:
+                raise InputError(f"{name} must be positive; got {getattr(self, name)}")
+        self.names_, self.widths_, self.seed_, self.steps_ = views.names, views.widths, seed_of(self.random_state), 0
+        device = views.present.device
+        self.count_ = torch.zeros(len(views.names), dtype=torch.float64, device=device)
+        self.mean_ = [torch.zeros(width, dtype=torch.float64, device=device) for width in views.widths]
+        self.square_ = [torch.zeros_like(mean) for mean in self.mean_]
+        self.noise_ = [torch.ones_like(mean) for mean in self.mean_]
+        self._build(device)
+
+    def _build(self, device: torch.device) -> None:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(self.seed_)
+            self.network_ = self._network().to(device).requires_grad_(False)
+        self.optimiser_ = torch.optim.Adam(self.network_.parameters(), lr=self.learning_rate, fused=True)
+
+    def _observe(self, views: Views) -> None:
+        """Count, mean and sum of squares per column, taking in further rows (Chan's update)."""
+        for m, values in enumerate(views.rows(0, len(views))):
+            if values is None or not bool(views.present[:, m].any()):
+                continue
+            block = values.detach()[views.present[:, m]].double()
+            total, gap = self.count_[m] + len(block), block.mean(0) - self.mean_[m]
+            self.square_[m] += (block - block.mean(0)).square().sum(0) + gap**2 * (self.count_[m] * len(block) / total)
+            self.mean_[m] = self.mean_[m] + gap * (len(block) / total)
+            self.count_[m] = total
+
+    def _scale(self, m: int) -> Tensor:
+        """One deviation for the whole modality."""
+        return (self.square_[m].mean() / self.count_[m].clamp(min=1)).sqrt()
+
+    def _scaled(self, views: Views, start: int, stop: int) -> list[Tensor]:
+        """Rows as the network sees them, float32; differentiable in the values."""
+        present, scaled = views.present[start:stop], []
+        for m, values in enumerate(views.rows(start, stop)):
+            if values is None:
+                values = self.mean_[m].expand(stop - start, -1)
+            scale = self._scale(m)
+            block = (values.double() - self.mean_[m]) / torch.where(scale > 0, scale, 1.0)
+            scaled.append(torch.where(present[:, m, None], block, 0.0).float())
+        return scaled
+
+    def _held_out(self, present: Tensor) -> Tensor:
+        observed = int(present.sum())
+        share = min(HELD_OUT, (observed - len(present)) / observed)
+        return present & ~hide(present, share, np.random.default_rng(self.seed_))
+
+    def _step(self, z: list[Tensor], present: Tensor, generator: torch.Generator) -> None:
+        self.network_.requires_grad_(True)
+        self.optimiser_.zero_grad()
+        self.network_.loss(z, present, generator).backward()
+        self.optimiser_.step()
+        self.network_.requires_grad_(False)  # constants wherever they impute
+        self.steps_ += 1
+
+    @torch.no_grad()
+    def _guesses(
+        self, rows: list[Tensor], visible: list[Tensor], seen: Tensor, hidden: Tensor, spread: bool
+    ) -> list[tuple[Tensor, Tensor, Tensor]]:
+        """(truth, guess, variance) of the held-out blocks of each modality, float64."""
+        at = hidden.any(1).nonzero()[:, 0]
+        means, variances = self.network_.predict([block[at] for block in visible], seen[at], spread)
+        triples = zip([block[at] for block in rows], means, variances if spread else means, strict=True)
+        return [tuple(t[hidden[at, m]].double() for t in triple) for m, triple in enumerate(triples)]  # type: ignore[misc]
+
+    def _error(self, rows: list[Tensor], visible: list[Tensor], seen: Tensor, hidden: Tensor) -> float:
+        """Normalised error of the held-out blocks: 1.0 is the column mean."""
+        guesses = self._guesses(rows, visible, seen, hidden, spread=False)
+        wrong = sum(float((guess - truth).square().sum()) for truth, guess, _ in guesses)
+        total = sum(float(truth.square().sum()) for truth, _, _ in guesses)
+        return wrong / max(total, torch.finfo(torch.float32).tiny)
+
+    def _left_over(self, rows: list[Tensor], visible: list[Tensor], seen: Tensor, hidden: Tensor) -> list[Tensor]:
+        """Per column, the squared error of the held-out blocks that the network's own variance does not explain."""
+        left = []
+        for m, (truth, guess, variance) in enumerate(self._guesses(rows, visible, seen, hidden, spread=True)):
+            square = (guess - truth).square().mean(0) if len(truth) else self.noise_[m]
+            explained = variance.mean(0) if len(truth) else torch.zeros_like(square)
+            left.append(torch.maximum(square - explained, 0.05 * square))
+        return left
+
+    # ---- completing
+
+    def _to(self, device: torch.device) -> None:
+        """The learned tensors follow the input."""
+        if self.count_.device == device:
+            return
+        state = self.get_state()
+        self.set_state({"meta": state["meta"], "tensors": {name: t.to(device) for name, t in state["tensors"].items()}})
+
+    def _fill(self, views: Views, spread: bool) -> tuple[list[Tensor], list[Tensor]]:
+        self._to(views.present.device)
+        filled: list[list[Tensor]] = [[block.new_zeros((0, len(block)))] for block in self.mean_]
+        std: list[list[Tensor]] = [[block.new_zeros((0, len(block)))] for block in self.mean_]
+        for start, stop in blocks_of_rows(len(views), 64 * sum(self.widths_), FILL_BYTES):
+            z, present = self._scaled(views, start, stop), views.present[start:stop]
+            means, variances = self.network_.predict(z, present, spread)
+            for m, mean in enumerate(means):
+                filled[m].append(mean.double() * self._scale(m) + self.mean_[m])
+                if spread:
+                    variance = variances[m].double() + self.noise_[m]
+                    std[m].append(variance.sqrt() * self._scale(m))
+        return [torch.cat(part) for part in filled], [torch.cat(part) for part in std]
+
+    # ---- state
+
+    def _learned(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
+        tensors = {"count": self.count_}
+        for m, name in enumerate(self.names_):
+            for part, held in (("mean", self.mean_), ("square", self.square_), ("noise", self.noise_)):
+                tensors[f"{part}.{name}"] = held[m]
+        tensors.update({f"network.{key}": t for key, t in self.network_.state_dict().items()})
+        for number, parameter in enumerate(self.network_.parameters()):
+            for key, t in self.optimiser_.state.get(parameter, {}).items():
+                tensors[f"adam.{number}.{key}"] = t
+        return {"seed": self.seed_, "steps": self.steps_}, tensors
+
+    def _relearn(self, meta: dict[str, Any], tensors: dict[str, Tensor]) -> None:
+        self.seed_, self.steps_, self.count_ = meta["seed"], meta["steps"], tensors["count"].clone()
+        self.mean_, self.square_, self.noise_ = (
+            [tensors[f"{part}.{name}"].clone() for name in self.names_] for part in ("mean", "square", "noise")
+        )
+        self._build(self.count_.device)
+        start = len("network.")
+        self.network_.load_state_dict({key[start:]: t for key, t in tensors.items() if key.startswith("network.")})
+        for number, parameter in enumerate(self.network_.parameters()):
+            if f"adam.{number}.step" in tensors:
+                self.optimiser_.state[parameter] = {key: tensors[f"adam.{number}.{key}"].clone() for key in ADAM}
