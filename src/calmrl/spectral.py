@@ -90,7 +90,7 @@ class _Spectrum(torch.autograd.Function):
             m = v @ s @ v.mT
             if g_u is None:
                 return m @ z, None
-            return torch.baddbmm((v[:, :, :1] * inverse[:, None, :1]) * g_u[:, None, :], m, z), None
+            return (m @ z).addcmul_(v[:, :, :1] * inverse[:, None, :1], g_u[:, None, :]), None
 
 
 def _side(v: torch.Tensor) -> torch.Tensor:

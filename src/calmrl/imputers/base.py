@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from abc import ABC, abstractmethod
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from calmrl.latent.predict import join, keep_observed
 from calmrl.latent.storage import load_state, save_state
 
 
-class BlockImputer(TransformerMixin, BaseEstimator):
+class BlockImputer(TransformerMixin, BaseEstimator, ABC):
     """Completes missing blocks. A subclass has `fit`, `_fill`, `_learned` and `_relearn`."""
 
     names_: tuple[str, ...]
@@ -68,17 +69,17 @@ class BlockImputer(TransformerMixin, BaseEstimator):
             raise InputError(f"{path} holds a {state['meta'].get('class')!r} imputer, not {cls.__name__}")
         return cls(**state["meta"]["arguments"]).set_state(state)
 
+    @abstractmethod
     def _fill(self, views: Views, spread: bool) -> tuple[list[Tensor], list[Tensor]]:
         """(values, deviations) per modality, each (N, d_m); only missing rows are used. Deviations only if `spread`."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _learned(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
         """(json-able, tensors): what `fit` learned beside names and widths."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _relearn(self, meta: dict[str, Any], tensors: dict[str, Tensor]) -> None:
         """The inverse of `_learned`."""
-        raise NotImplementedError
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "names_")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from abc import abstractmethod
 from typing import Any
 
 import numpy as np
@@ -50,9 +51,9 @@ class NeuralImputer(BlockImputer):
     network_: Any
     random_state: int | None
 
+    @abstractmethod
     def _network(self) -> Any:
         """A new network for `widths_`; its weights come from torch's global generator, which `fit` seeds and restores."""
-        raise NotImplementedError
 
     def _prepare(self, network: Any, z: list[Tensor], present: Tensor) -> None:
         """What the network has to see of the training rows before the first step."""
