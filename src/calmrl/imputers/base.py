@@ -6,10 +6,8 @@ import os
 from abc import ABC, abstractmethod
 from typing import Any
 
-import numpy as np
 import torch
 from sklearn.base import BaseEstimator, TransformerMixin
-from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
@@ -83,10 +81,3 @@ class BlockImputer(TransformerMixin, BaseEstimator, ABC):
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "names_")
-
-
-def seed_of(random_state: Any) -> int:
-    """A whole number from what scikit-learn calls a random state; None draws one."""
-    if isinstance(random_state, (int, np.integer)):
-        return int(random_state)
-    return int(check_random_state(random_state).randint(2**31 - 1))

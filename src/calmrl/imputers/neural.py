@@ -13,7 +13,8 @@ from torch import Tensor, nn
 from calmrl.convention import Array, Views, blocks_of_rows, check
 from calmrl.data.missing import hide
 from calmrl.errors import InputError
-from calmrl.imputers.base import BlockImputer, seed_of
+from calmrl.imputers.base import BlockImputer
+from calmrl.latent.choices import seed_of
 
 HELD_OUT = 0.1  # share of the observed blocks that early stopping looks at
 FILL_BYTES = 1 << 27

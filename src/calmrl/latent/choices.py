@@ -6,7 +6,9 @@ import sys
 import warnings
 from typing import Any
 
+import numpy as np
 import torch
+from sklearn.utils import check_random_state
 
 from calmrl.errors import InputError
 from calmrl.latent.fitting import Settings
@@ -86,6 +88,13 @@ def check_links(source: Source) -> None:
             f"no row links {', '.join(apart)} with {', '.join(source.names[m] for m in sorted(linked))}, not even through a "
             "third modality, so nothing can be learned between them; add rows that have both, or fit them separately"
         )
+
+
+def seed_of(random_state: Any) -> int:
+    """A whole number from what scikit-learn calls a random state; None draws one."""
+    if isinstance(random_state, (int, np.integer)):
+        return int(random_state)
+    return int(check_random_state(random_state).randint(2**31 - 1))
 
 
 def fixed_prior(args: dict[str, Any]) -> float:

@@ -7,11 +7,9 @@ import warnings
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import torch
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
@@ -19,7 +17,7 @@ from calmrl.convention import Array, Views, check
 from calmrl.errors import InputError
 from calmrl.latent import scoring, stepwise
 from calmrl.latent.blocks import BlockColumns, Blocks
-from calmrl.latent.choices import check_arguments, check_links, decide, fixed_prior
+from calmrl.latent.choices import check_arguments, check_links, decide, fixed_prior, seed_of
 from calmrl.latent.fitting import Settings, fit_settings, noise_floor, start_at_random
 from calmrl.latent.gradient import fit_by_gradient
 from calmrl.latent.heldout import coverage
@@ -121,7 +119,7 @@ class GaussianImputer(BlockColumns, TransformerMixin, BaseEstimator):
         z, present = self._as_dict(z, present, reset=True)
         source = open_source(z, present)
         check_links(source)
-        seed = self._seed()
+        seed = seed_of(self.random_state)
         settings, trials, scale = decide(args, source, seed)
         running: stepwise.Running | None = None
         stop: dict[str, Any] = {"max_iter": self.max_iter, "tol": self.tol}
@@ -166,7 +164,7 @@ class GaussianImputer(BlockColumns, TransformerMixin, BaseEstimator):
                 )
             views = check(z, present, min_rows=1)
             settings = Settings(int(self.latent_dim), noise=self.noise, prior=fixed_prior(args))
-            start = stepwise.start(views, settings.latent_dim, self._seed())
+            start = stepwise.start(views, settings.latent_dim, seed_of(self.random_state))
             self._learn(start, settings, None, [], isinstance(views.given(), Tensor))
         if self.settings_.n_components != 1:
             raise InputError("partial_fit works with one component, but this model is a mixture; fit it anew")
@@ -222,8 +220,8 @@ class GaussianImputer(BlockColumns, TransformerMixin, BaseEstimator):
 
     def sample(self, z: Any, present: Array | None = None, random_state: int | None = 0) -> Any:
         """One joint draw of the missing modalities from their predictive distribution; observed entries as they were."""
-        seed = int(check_random_state(random_state).randint(2**31 - 1))
-        return self._columns(samples(*self._model(z, present), torch.Generator().manual_seed(seed)), z)
+        generator = torch.Generator().manual_seed(seed_of(random_state))
+        return self._columns(samples(*self._model(z, present), generator), z)
 
     def coverage(self, z: Any, present: Array | None, hidden: Array, level: float = 0.9) -> dict[str, float]:
         """Share of the values in `hidden` blocks that lie in their `level` predictive interval, per modality and in "all".
@@ -331,11 +329,6 @@ class GaussianImputer(BlockColumns, TransformerMixin, BaseEstimator):
         return cls(**state["meta"]["arguments"]).set_state(state)
 
     # ---- input and output
-
-    def _seed(self) -> int:
-        if isinstance(self.random_state, (int, np.integer)):
-            return int(self.random_state)
-        return int(check_random_state(self.random_state).randint(2**31 - 1))
 
     def _views(self, z: Any, present: Array | None) -> Views:
         return check(z, present, names=self.parameters_.names, widths=self.parameters_.widths)

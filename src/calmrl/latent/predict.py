@@ -73,30 +73,33 @@ def predictive_covariance(params: Parameters, m: int, post: Posterior) -> Tensor
 
 def complete(params: Parameters, views: Views) -> dict[str, Array]:
     """The input with every missing modality replaced by its predictive mean; observed entries as they were."""
-    parts: list[list[Tensor]] = [[] for _ in params.names]
-    for start, stop, packed in packs_of(views, params):
-        filled = [packed.z[m].new_zeros((stop - start, width)) for m, width in enumerate(params.widths)]
-        for rows, pattern, post in by_pattern(params, packed):
-            for m in (~pattern).nonzero()[:, 0].tolist():
-                filled[m] = filled[m].index_put((rows,), predictive_mean(params, m, post))
-        for m, values in enumerate(views.rows(start, stop)):
-            parts[m].append(keep_observed(values, views.present[start:stop, m], filled[m], views.given()))
-    return join(parts, views, params.widths)
+    return _complete(params, views, None)[0]
 
 
 def complete_with_std(
     params: Parameters, views: Views, scale: list[float]
 ) -> tuple[dict[str, Array], dict[str, Array]]:
-    """As `complete`, and the predictive standard deviation per entry: 0 where observed."""
+    """As `complete`, and the predictive standard deviation per entry, times `scale` per modality: 0 where observed."""
+    return _complete(params, views, scale)
+
+
+def _complete(params: Parameters, views: Views, scale: list[float] | None) -> tuple[dict[str, Array], dict[str, Array]]:
+    """(completed, deviations); without `scale` there are no deviations."""
+    parts: list[list[Tensor]] = [[] for _ in params.names]
     spread: list[list[Tensor]] = [[] for _ in params.names]
     for start, stop, packed in packs_of(views, params):
-        std = [packed.z[m].new_zeros((stop - start, width)) for m, width in enumerate(params.widths)]
+        filled = [packed.z[m].new_zeros((stop - start, width)) for m, width in enumerate(params.widths)]
+        std = [torch.zeros_like(block) for block in filled] if scale is not None else []
         for rows, pattern, post in by_pattern(params, packed):
             for m in (~pattern).nonzero()[:, 0].tolist():
-                std[m] = std[m].index_put((rows,), scale[m] * predictive_variance(params, m, post).sqrt())
-        for m in range(len(std)):
-            spread[m].append(std[m])
-    return complete(params, views), join(spread, views, params.widths)
+                filled[m] = filled[m].index_put((rows,), predictive_mean(params, m, post))
+                if scale is not None:
+                    std[m] = std[m].index_put((rows,), scale[m] * predictive_variance(params, m, post).sqrt())
+        for m, values in enumerate(views.rows(start, stop)):
+            parts[m].append(keep_observed(values, views.present[start:stop, m], filled[m], views.given()))
+        for m, block in enumerate(std):
+            spread[m].append(block)
+    return join(parts, views, params.widths), join(spread, views, params.widths) if scale is not None else {}
 
 
 def keep_observed(values: Tensor | None, present: Tensor, filled: Tensor, given: Array) -> Tensor:

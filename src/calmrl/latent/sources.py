@@ -83,6 +83,11 @@ def open_source(z: Any, present: Array | None, shared: bool = True) -> Source:
     return _describe(first.names, first.widths, lambda: _checked(z, first), in_memory=False, shared=shared)
 
 
+def source_of(views: Views) -> Source:
+    """Checked rows in memory as a source, together with those of the other processes."""
+    return _describe(views.names, views.widths, lambda: iter([views]), in_memory=True, shared=True)
+
+
 def _checked(chunks: Iterable[Any], like: Views | None) -> Iterator[Views]:
     for number, chunk in enumerate(chunks):
         if not isinstance(chunk, (tuple, list)) or len(chunk) != 2:

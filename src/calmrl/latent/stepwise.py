@@ -17,7 +17,7 @@ from calmrl.latent.maximise import expand, latent_moments, maximise, single_prio
 from calmrl.latent.parameters import Parameters, random_parameters
 from calmrl.latent.patterns import pack
 from calmrl.latent.posterior import Expectation
-from calmrl.latent.sources import Source
+from calmrl.latent.sources import Source, source_of
 from calmrl.latent.statistics import Statistics, add_pack
 
 DECAY = 0.6  # g_t = (t + 2)^-0.6
@@ -42,15 +42,16 @@ class Running:
 
 
 def start(views: Views, latent_dim: int, seed: int) -> Parameters:
-    """Random parameters around the first batch's means and variances (a modality it lacks: mean 0, variance 1)."""
-    mean, variance = [], []
-    for values, has, width in zip(views.rows(0, len(views)), views.present.T, views.widths, strict=True):
-        seen = values[has].detach().double() if values is not None else torch.zeros(0, width, dtype=torch.float64)
-        some = len(seen) > 0
-        mean.append(seen.mean(0) if some else torch.zeros(width, dtype=torch.float64, device=views.present.device))
-        spread = seen.var(0, unbiased=False).mean() if len(seen) > 1 else mean[-1].new_ones(())
-        variance.append(spread.clamp(min=1e-12).expand(width))
-    return random_parameters(views.names, mean, variance, latent_dim, torch.Generator().manual_seed(seed))
+    """Random parameters around the mean and variance of the first batch of all processes, the same in each of them.
+
+    A modality that the batch lacks starts at mean 0 and variance 1.
+    """
+    first = source_of(views)
+    variance = [
+        (v.mean().clamp(min=1e-12) if n > 1 else torch.ones_like(n)).expand_as(v)
+        for v, n in zip(first.variance, first.count, strict=True)
+    ]
+    return random_parameters(views.names, first.mean, variance, latent_dim, torch.Generator().manual_seed(seed))
 
 
 @torch.no_grad()
