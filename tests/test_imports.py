@@ -19,7 +19,7 @@ LAYERS = (
     {"errors"},
     {"registry", "convention", "distributed", "output"},
     {"data", "spectral"},
-    {"encoders", "datasets", "anchors"},
+    {"encoders", "datasets", "anchors", "models"},
     {"extract"},
     {"latent", "losses"},
     {"imputers", "alignment"},

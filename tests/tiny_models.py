@@ -1,0 +1,78 @@
+"""Tiny towers with random weights, and random checkpoints with the names of the public ones."""
+
+from __future__ import annotations
+
+import torch
+
+EVA = {"image_size": 28, "patch_size": 14, "width": 24, "layers": 3, "heads": 4, "mlp_width": 48}
+BEATS_CFG = {
+    "input_patch_size": 16,
+    "embed_dim": 16,
+    "conv_bias": False,
+    "encoder_layers": 3,
+    "encoder_embed_dim": 24,
+    "encoder_ffn_embed_dim": 48,
+    "encoder_attention_heads": 4,
+    "activation_fn": "gelu",
+    "layer_wise_gradient_decay_ratio": 1.0,
+    "layer_norm_first": False,
+    "deep_norm": True,
+    "dropout": 0.0,
+    "attention_dropout": 0.0,
+    "activation_dropout": 0.0,
+    "encoder_layerdrop": 0.0,
+    "dropout_input": 0.0,
+    "conv_pos": 6,
+    "conv_pos_groups": 4,
+    "relative_position_embedding": True,
+    "num_buckets": 16,
+    "max_distance": 12,
+    "gru_rel_pos": True,
+    "finetuned_model": False,
+    "predictor_dropout": 0.0,
+    "predictor_class": 527,
+}
+
+
+def seeded(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def scramble(module: torch.nn.Module, seed: int = 0) -> torch.nn.Module:
+    """Every parameter random and of a size that matters, so that leaving one out shows."""
+    generator = seeded(seed)
+    with torch.no_grad():
+        for parameter in module.parameters():
+            spread = torch.randn(parameter.shape, generator=generator)
+            parameter.copy_(spread * 0.3 + (1.0 if parameter.ndim == 1 else 0.0))
+    return module
+
+
+def eva_names(layers: int) -> set[str]:
+    """The keys of the vision part of EVA01_CLIP_g_14_psz14_s11B.pt, without "visual."."""
+    names = {"cls_token", "pos_embed", "patch_embed.proj.weight", "patch_embed.proj.bias"}
+    names |= {f"{part}.{kind}" for part in ("norm", "head") for kind in ("weight", "bias")}
+    for i in range(layers):
+        parts = ("norm1", "norm2", "attn.proj", "mlp.fc1", "mlp.fc2")
+        names |= {f"blocks.{i}.{part}.{kind}" for part in parts for kind in ("weight", "bias")}
+        names |= {f"blocks.{i}.attn.{part}" for part in ("q_bias", "v_bias", "qkv.weight")}
+    return names
+
+
+def beats_names(layers: int) -> set[str]:
+    """The keys of BEATs_iter3_plus_AS2M.pt; the shared bias is there once for every layer."""
+    names = {"patch_embedding.weight", "encoder.pos_conv.0.bias"}
+    names |= {f"encoder.pos_conv.0.weight_{kind}" for kind in "gv"}
+    parts = ["layer_norm", "post_extract_proj", "encoder.layer_norm"]
+    for i in range(layers):
+        parts += [f"encoder.layers.{i}.{part}" for part in ("self_attn_layer_norm", "fc1", "fc2", "final_layer_norm")]
+        inner = ("q_proj", "k_proj", "v_proj", "out_proj", "grep_linear")
+        parts += [f"encoder.layers.{i}.self_attn.{part}" for part in inner]
+        names |= {f"encoder.layers.{i}.self_attn.{part}" for part in ("grep_a", "relative_attention_bias.weight")}
+    return names | {f"{part}.{kind}" for part in parts for kind in ("weight", "bias")}
+
+
+def official_beats(state: dict[str, torch.Tensor], layers: int) -> dict[str, torch.Tensor]:
+    """A state dict as the official file has it, with the shared bias repeated."""
+    key = "encoder.layers.{}.self_attn.relative_attention_bias.weight"
+    return state | {key.format(i): state[key.format(0)].clone() for i in range(layers)}
