@@ -17,7 +17,7 @@ SOURCE = Path(calmrl.__file__).parent
 # From the bottom to the top. A module may import modules of lower layers and its own package, nothing else.
 LAYERS = (
     {"errors"},
-    {"registry", "convention", "distributed", "output"},
+    {"registry", "convention", "distributed", "output", "pairs"},
     {"data", "spectral"},
     {"encoders", "datasets", "anchors", "models"},
     {"extract"},

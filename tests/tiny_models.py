@@ -76,3 +76,63 @@ def official_beats(state: dict[str, torch.Tensor], layers: int) -> dict[str, tor
     """A state dict as the official file has it, with the shared bias repeated."""
     key = "encoder.layers.{}.self_attn.relative_attention_bias.weight"
     return state | {key.format(i): state[key.format(0)].clone() for i in range(layers)}
+
+
+VAST = {
+    "width": 8,
+    "frames": 2,
+    "slices": 1,
+    "image_size": 28,
+    "vision_width": 24,
+    "vision_layers": 2,
+    "vision_heads": 4,
+    "vision_mlp": 32,
+    "audio_embed": 12,
+    "audio_width": 16,
+    "audio_layers": 2,
+    "audio_heads": 2,
+    "audio_mlp": 24,
+    "audio_kernel": 6,
+    "audio_groups": 4,
+    "audio_buckets": 16,
+    "audio_max_distance": 12,
+    "vocabulary": 40,
+    "text_width": 20,
+    "text_layers": 2,
+    "text_heads": 2,
+    "text_mlp": 32,
+    "positions": 80,
+}
+
+
+def tiny_vast(seed: int = 0, **changes):
+    import pytest
+
+    pytest.importorskip("transformers", reason="transformers is not installed")
+    from calmrl.models.vast import VastModel
+
+    return scramble(VastModel.from_sizes(**{**VAST, **changes}), seed).eval()
+
+
+def tiny_inputs(present: torch.Tensor, seed: int = 0, frames: int = 2) -> dict:
+    """Inputs for the rows that are there, of the modalities vision, audio, text, subtitle."""
+    generator = seeded(seed)
+    v, a, t, s = present.sum(0).tolist()
+    inputs: dict = {
+        "vision": torch.randn(v, frames, 3, 28, 28, generator=generator),
+        "audio": torch.randn(a, 1, 32, 32, generator=generator),
+    }
+    for name, rows, longest in (("text", t, 6), ("subtitle", s, 9)):
+        mask = torch.arange(longest) < torch.randint(3, longest + 1, (rows, 1), generator=generator)
+        ids = torch.randint(4, 40, (rows, longest), generator=generator)
+        inputs[name] = {"input_ids": torch.where(mask, ids, 0), "attention_mask": mask.long()}
+    return inputs
+
+
+def mixed(n: int, seed: int = 0) -> torch.Tensor:
+    """A mask in which every row has something, and every modality is missing somewhere."""
+    present = torch.rand(n, 4, generator=seeded(seed)) < 0.6
+    present[0], present[1] = True, torch.tensor([True, False, True, False])
+    present[2] = torch.tensor([False, True, True, False])
+    present[~present.any(1), 2] = True
+    return present

@@ -129,3 +129,54 @@ def beats(fbank: torch.Tensor, state: State, heads: int, groups: int, max_distan
         branch = affine(gelu(affine(x, state, f"{at}.fc1")), state, f"{at}.fc2")
         x = layer_norm(alpha * x + branch, state, f"{at}.final_layer_norm", 1e-5)
     return x
+
+
+def bert(ids: list[int], state: State, heads: int, others: torch.Tensor | None = None) -> torch.Tensor:
+    """BERT on one text without padding; with `others` (S, width) every layer also attends to them."""
+    x = torch.stack(
+        [
+            state["embeddings.word_embeddings.weight"][token]
+            + state["embeddings.position_embeddings.weight"][place]
+            + state["embeddings.token_type_embeddings.weight"][0]
+            for place, token in enumerate(ids)
+        ]
+    )
+    x = layer_norm(x, state, "embeddings.LayerNorm", 1e-12)
+    n = 0
+    while f"encoder.layer.{n}.output.dense.weight" in state:
+        kinds = [("attention", None)] + ([] if others is None else [("crossattention", others)])
+        for kind, source in kinds:
+            at = f"encoder.layer.{n}.{kind}"
+            seen = x if source is None else source
+            q = affine(x, state, f"{at}.self.query")
+            k, v = affine(seen, state, f"{at}.self.key"), affine(seen, state, f"{at}.self.value")
+            y = affine(attention(q, k, v, heads), state, f"{at}.output.dense")
+            x = layer_norm(x + y, state, f"{at}.output.LayerNorm", 1e-12)
+        at = f"encoder.layer.{n}"
+        y = affine(gelu(affine(x, state, f"{at}.intermediate.dense")), state, f"{at}.output.dense")
+        x = layer_norm(x + y, state, f"{at}.output.LayerNorm", 1e-12)
+        n += 1
+    return x
+
+
+def part_of(state: State, prefix: str) -> State:
+    return {name.removeprefix(prefix): value for name, value in state.items() if name.startswith(prefix)}
+
+
+def match(ids: list[int], seen: dict[str, torch.Tensor], state: State, heads: int) -> torch.Tensor:
+    """The two scores for one text and the tokens of the other modalities of one row.
+
+    `seen` has only what is there: vision (frames, T, d), audio (slices, T, d), subtitle (T, d).
+    """
+    tokens = []
+    for name, value in seen.items():
+        frames = value[None] if name == "subtitle" else value
+        for number, frame in enumerate(frames):
+            x = affine(frame, state, f"matching.project.{name}.0")
+            x = layer_norm(x, state, f"matching.project.{name}.1", 1e-12)
+            if name != "subtitle":
+                x = x + state[f"matching.frame.{name}"][0, number]
+            tokens.append(x + state[f"matching.kind.{name}"][0, 0])
+    first = bert(ids, part_of(state, "bert."), heads, torch.cat(tokens))[:1]
+    x = gelu(affine(first, state, "matching.head.linear1"))
+    return affine(layer_norm(x, state, "matching.head.layernorm", 1e-12), state, "matching.head.linear2")[0]
