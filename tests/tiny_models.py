@@ -136,3 +136,44 @@ def mixed(n: int, seed: int = 0) -> torch.Tensor:
     present[2] = torch.tensor([False, True, True, False])
     present[~present.any(1), 2] = True
     return present
+
+
+def as_vast(state: dict[str, torch.Tensor], layers: int) -> dict[str, torch.Tensor]:
+    """The state of a VastModel under the names of a published model_step_*.pt, with what else such a file holds."""
+    renamed = {}
+    letters = {"vision": "v", "audio": "a", "text": "t", "subtitle": "s"}
+    for name, value in state.items():
+        part, _, rest = name.partition(".")
+        if part == "vision":
+            renamed[f"vision_encoder.visual.{rest}"] = value
+        elif part == "audio":
+            renamed[f"audio_encoder.{rest}"] = value
+        elif part == "bert":
+            renamed[f"multimodal_encoder.bert.{rest}"] = value
+        elif part == "heads":
+            renamed[f"contra_head_{letters[rest.split('.')[0]]}.linear.weight"] = value
+        else:
+            kind, _, rest = rest.partition(".")
+            modality, _, rest = rest.partition(".")
+            if kind == "head":
+                renamed[f"itm_head.{modality}.{rest}"] = value
+            elif kind == "project":
+                renamed[f"hidden_trans_{modality}_multimodal.{rest}"] = value
+            else:
+                renamed[f"{modality}_{'frame_embedding' if kind == 'frame' else 'type_embeddings'}"] = value
+    key = "audio_encoder.encoder.layers.{}.self_attn.relative_attention_bias.weight"
+    renamed |= {key.format(i): renamed[key.format(0)].clone() for i in range(layers)}
+    extra = [
+        "vision_encoder.visual.head.weight",
+        "vision_encoder.text.token_embedding.weight",
+        "vision_encoder.text.ln_final.weight",
+        "vision_encoder.logit_scale",
+        "multimodal_encoder.bert.embeddings.position_ids",
+        "multimodal_encoder.cls.predictions.bias",
+        "contra_head_va.weight",
+        "contra_head_va.bias",
+        "contra_head_vs.weight",
+        "contra_head_vas.weight",
+        "contra_temp",
+    ]
+    return renamed | {name: torch.randn(3) for name in extra}
