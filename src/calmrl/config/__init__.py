@@ -4,10 +4,12 @@
 once. `dump` writes the resolved config. A kind of config is one pydantic model in `KINDS`.
 """
 
-from calmrl.config.kinds import KINDS, DemoConfig, ImputeConfig
+from calmrl.config.kinds import DemoConfig, ImputeConfig
+from calmrl.config.known import KINDS
 from calmrl.config.load import dump, dumps, load
 from calmrl.config.problems import ConfigError, Problem
 from calmrl.config.shipped import shipped, shipped_text
+from calmrl.config.training import TrainConfig
 
 __all__ = [
     "KINDS",
@@ -15,6 +17,7 @@ __all__ = [
     "DemoConfig",
     "ImputeConfig",
     "Problem",
+    "TrainConfig",
     "dump",
     "dumps",
     "load",

@@ -1,1 +1,1 @@
-"""Trainable models on raw media: vision, audio and text towers with the public checkpoints' layouts."""
+"""Trainable models: modalities in, one unit vector per modality out."""
