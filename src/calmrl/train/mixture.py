@@ -180,7 +180,7 @@ class Mixture:
             at = np.flatnonzero(home == s)
             parts.append((at, self.sources[s].fetch(local[at], present[at], epoch)))
         return {
-            "z": self.sources[0].join(parts, len(rows)),
+            "z": self.sources[0].join(parts, present),
             "present": torch.from_numpy(np.ascontiguousarray(present)),
             "index": torch.from_numpy(rows),
         }

@@ -48,13 +48,15 @@ class Source:
         return inputs
 
     @staticmethod
-    def join(parts: Sequence[tuple[np.ndarray, dict[str, torch.Tensor]]], n: int) -> dict[str, torch.Tensor]:
-        """(places in the batch, what `fetch` gave for them) of several sources -> the n rows of the batch in order."""
+    def join(
+        parts: Sequence[tuple[np.ndarray, dict[str, torch.Tensor]]], present: np.ndarray
+    ) -> dict[str, torch.Tensor]:
+        """(places in the batch, what `fetch` gave for them) of several sources -> the rows of the batch in order."""
         if len(parts) == 1:
             return parts[0][1]
         whole = {}
         for name, first in parts[0][1].items():
-            whole[name] = first.new_empty(n, *first.shape[1:])
+            whole[name] = first.new_empty(len(present), *first.shape[1:])
             for at, values in parts:
                 whole[name][torch.from_numpy(at)] = values[name]
         return whole
