@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 
 import pytest
 import torch
@@ -246,6 +247,9 @@ def test_what_is_saved_comes_back(tmp_path) -> None:
     inputs = tiny_inputs(present)
     for name, value in model(inputs, present).items():
         assert torch.equal(other(inputs, present)[name], value)
+    again = VastModel.from_sizes(**json.loads(json.dumps(model.arguments)))
+    assert again.arguments == model.arguments
+    again.load_state_dict(model.state_dict())
     twin_of_it = copy.deepcopy(model)
     assert twin_of_it.matching.bert is twin_of_it.bert
 
@@ -257,6 +261,13 @@ def test_freezing() -> None:
     assert {name for name in trained if name.startswith("vision.")} == {"vision.norm.weight", "vision.norm.bias"}
     assert {name.split(".")[3] for name in trained if name.startswith("bert.")} == {"1"}
     assert all(".layers.1." in name for name in trained if name.startswith("audio."))
+
+
+def test_encoders_may_learn_at_a_rate_of_their_own() -> None:
+    model = tiny_vast()
+    inner = {id(p) for p in model.encoder_parameters()}
+    outer = {name.split(".")[0] for name, p in model.named_parameters() if id(p) not in inner}
+    assert outer == {"heads", "matching"}
 
 
 def test_some_modalities_only() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -33,6 +33,7 @@ class VastModel(nn.Module):
     """
 
     matching: VastMatching | None
+    arguments: dict[str, Any]  # of `from_sizes`, to build one of the same shape
 
     def __init__(
         self,
@@ -106,6 +107,7 @@ class VastModel(nn.Module):
         dropout: float = 0.1,
     ) -> VastModel:
         """The model with random weights; the defaults are the sizes of the published checkpoints."""
+        arguments = {key: value for key, value in locals().items() if key not in ("cls", "__class__")}
         vision = (
             EvaVit(
                 image_size=image_size,
@@ -147,7 +149,7 @@ class VastModel(nn.Module):
             dropout=dropout,
             cross_attention=matching,
         )
-        return cls(
+        model = cls(
             bert,
             vision,
             audio,
@@ -158,6 +160,14 @@ class VastModel(nn.Module):
             matching=matching,
             temperature=temperature,
         )
+        model.arguments = arguments | {"names": list(names)}
+        return model
+
+    def encoder_parameters(self) -> Iterator[nn.Parameter]:
+        """Those of the towers, which were trained before; the heads and the matching head are the rest."""
+        for tower in (self.vision, self.audio, self.bert):
+            if tower is not None:
+                yield from tower.parameters()
 
     def forward(self, inputs: Mapping[str, Any], present: torch.Tensor) -> dict[str, torch.Tensor]:
         return self.encode(inputs, present)[0]
