@@ -45,7 +45,7 @@ TOWERS: dict[str, TowerSpec] = {
         512,
         "eva01-g14, beats-iter3plus and bert-base-uncased with heads and a matching encoder",
         "model_step_*.pt of VAST, GRAM or PMRL",
-        "MIT for VAST",
+        "MIT",
         "encoders",
     ),
 }
