@@ -29,7 +29,7 @@ from calmrl.registry import lookup
 from calmrl.train.loop import Trainer
 from calmrl.train.methods import METHODS
 from calmrl.train.plan import Stage
-from calmrl.train.sources import Source, make_source, moments, widths_of
+from calmrl.train.sources import Source, make_source, standardization, widths_of
 from calmrl.train.step import Step
 from calmrl.train.validate import encode_all
 
@@ -70,7 +70,7 @@ def open_data(config: TrainConfig) -> Data:
     for name, (section, data) in zip(
         config.sources, zip(config.sources.values(), opened.values(), strict=True), strict=True
     ):
-        rows, held_out, said = _split(data, config.validation.fraction, config.seed)
+        rows, held_out, said = split_rows(data, section, list(widths), config.validation.fraction, config.seed)
         present = data.present
         if section.hide is not None:
             present = present.copy()
@@ -144,16 +144,43 @@ def _open(section: SourceSection) -> FeatureSet:
     return open_features(str(section.features), **section.options)
 
 
-def _split(data: FeatureSet, fraction: float, seed: int) -> tuple[np.ndarray, np.ndarray, list[str]]:
+def split_rows(
+    data: FeatureSet, section: SourceSection, modalities: Sequence[str], fraction: float, seed: int
+) -> tuple[np.ndarray, np.ndarray, list[str]]:
     """(training rows, validation rows, notes); without validation rows some training rows are held out."""
-    split = np.full(len(data), "train", dtype=object) if data.split is None else data.split
+    split, notes = parts_of(data, section, modalities, seed)
     rows, held_out = np.flatnonzero(split == "train"), np.flatnonzero(split == "val")
     if len(held_out) or not len(rows):
-        return rows, held_out, []
+        return rows, held_out, notes
     count = max(1, round(fraction * len(rows)))
     chosen = np.zeros(len(rows), dtype=bool)
     chosen[np.random.default_rng(seed).choice(len(rows), count, replace=False)] = True
-    return rows[~chosen], rows[chosen], [f'no row has split "val", so {count} training rows are held out for it']
+    return rows[~chosen], rows[chosen], [*notes, f'no row has split "val", so {count} training rows are held out']
+
+
+def parts_of(
+    data: FeatureSet, section: SourceSection, modalities: Sequence[str], seed: int
+) -> tuple[np.ndarray, list[str]]:
+    """("train", "val", "test" or "" per row, notes): the split column, or a new split; "" where a row is left out."""
+    split = np.full(len(data), "train", dtype=object) if data.split is None else data.split.copy()
+    use = np.ones(len(data), dtype=bool)
+    if section.complete:
+        use &= data.present[:, [data.names.index(name) for name in modalities if name in data.names]].all(axis=1)
+    if section.exclude is not None:
+        use &= ~data.column(section.exclude).astype(bool)
+    if section.resplit is not None:
+        groups = data.column(section.resplit.by)
+        order = np.random.default_rng(seed if section.resplit.seed is None else section.resplit.seed).permutation(
+            np.unique(groups[use].astype(str))
+        )
+        cuts = np.round(len(order) * np.cumsum([section.resplit.test, section.resplit.val])).astype(int)
+        for name, part in zip(("test", "val", "train"), np.split(order, cuts), strict=True):
+            split[np.isin(groups.astype(str), part)] = name
+    split[~use] = ""
+    left_out = int((~use).sum())
+    return split, [f"{left_out} rows are left out (complete={section.complete}, exclude={section.exclude})"] * bool(
+        left_out
+    )
 
 
 def _hidden(data: FeatureSet, rows: np.ndarray, section: HideSection, seed: int) -> np.ndarray:
@@ -168,9 +195,11 @@ def _hidden(data: FeatureSet, rows: np.ndarray, section: HideSection, seed: int)
 
 def _heads(config: TrainConfig, data: Data) -> Heads:
     section, sources = config.model, list(data.train.values())
-    heads = Heads(data.widths, section.width, hidden=section.hidden)
-    if section.standardize:
-        heads.standardize(*moments(sources))
+    centres, maps = standardization(sources, section.standardize) if section.standardize else ({}, None)
+    inner = None if maps is None else {name: matrix.shape[1] for name, matrix in maps.items()}
+    heads = Heads(data.widths, section.width, hidden=section.hidden, inner=inner)
+    if maps is not None:
+        heads.standardize(centres, maps)
     if section.init == "latent":
         x, present = _standardized(heads, sources)
         with warnings.catch_warnings():

@@ -27,13 +27,28 @@ class HideSection(Section):
         return self
 
 
+class ResplitSection(Section):
+    """New parts in place of the split column: shares of the values of column `by`, which stay together."""
+
+    by: str = "id"
+    val: Annotated[float, Field(gt=0, lt=0.5)] = 0.1
+    test: Annotated[float, Field(gt=0, lt=0.8)] = 0.3
+    seed: Seed | None = None
+
+
 class SourceSection(Section):
-    """Where rows come from: a data set by name, or a feature directory or file. One of the two."""
+    """Where rows come from: a data set by name, or a feature directory or file. One of the two.
+
+    `complete` uses only rows that have every modality, `exclude` leaves out rows whose column of that name is true.
+    """
 
     dataset: str | None = None
     features: str | None = None
     options: dict[str, Any] = Field(default_factory=dict)
     weight: Positive = 1.0
+    complete: bool = False
+    exclude: str | None = None
+    resplit: ResplitSection | None = None
     hide: HideSection | None = None
 
     @model_validator(mode="after")
@@ -135,7 +150,7 @@ class HeadsSection(Section):
     kind: Literal["heads"]
     width: Count = 512
     hidden: Count | None = None
-    standardize: bool = True
+    standardize: Literal["scale", "whiten"] | None = "scale"
     init: Literal["latent", "random"] = "random"
     latent_prior: Annotated[float, Field(ge=0)] = 100.0
     latent_iterations: Count = 10
