@@ -2,5 +2,6 @@
 
 from calmrl.evaluate.pool import mixed_pool
 from calmrl.evaluate.retrieve import retrieval
+from calmrl.evaluate.scores import SCORES, scored_retrieval
 
-__all__ = ["mixed_pool", "retrieval"]
+__all__ = ["SCORES", "mixed_pool", "retrieval", "scored_retrieval"]
