@@ -112,13 +112,14 @@ def test_coverage_equals_the_twin(tensors):
 
 
 @settings(deadline=None, max_examples=20)
-@given(seed=st.integers(0, 10**6), share=st.floats(0.3, 0.9))
-def test_anchor_shift_equals_the_twin_and_stays_within_its_bounds(seed, share):
+@given(seed=st.integers(0, 10**6), share=st.floats(0.3, 0.9), renormalize=st.booleans())
+def test_anchor_shift_equals_the_twin_and_stays_within_its_bounds(seed, share, renormalize):
     z, present = views(seed, n=12, share=share, positive=True)
     present[0] = [True, False, True]
     filled = {m: np.where(present[:, [j]], v, 0.1 + 0.9 * v) for j, (m, v) in enumerate(z.items())}
-    found = table(anchor_shift_rows(z, present, filled))
-    before, after = slow.shifts(*(zip(*side.values(), strict=True) for side in (z, filled)), present.tolist())
+    found = table(anchor_shift_rows(z, present, filled, renormalize=renormalize))
+    sides = [list(zip(*side.values(), strict=True)) for side in (z, filled)]
+    before, after = slow.shifts(*sides, present.tolist(), renormalize)
     assert found["observed", "anchor_shift"] == pytest.approx(before)
     assert found["calibrated", "anchor_shift"] == pytest.approx(after, abs=1e-9)
     for task in ("observed", "calibrated"):

@@ -40,12 +40,13 @@ def anchor(vectors):
     return u if u @ sum(vectors) >= 0 else -u
 
 
-def shifts(whole, filled, present):
+def shifts(whole, filled, present, renormalize):
     """Mean shift of the observed and of the completed part, over the rows (lists of vectors) that miss something."""
     before, after = [], []
     for real, made, there in zip(whole, filled, present, strict=True):
         if not all(there):
-            real, made = [unit(v) for v in real], [unit(v) for v in made]
+            if renormalize:
+                real, made = [unit(v) for v in real], [unit(v) for v in made]
             u = anchor(real)
             before.append(np.linalg.norm(u - anchor([v for v, has in zip(real, there, strict=True) if has])))
             after.append(np.linalg.norm(u - anchor(made)))

@@ -26,7 +26,7 @@ LEVELS = (50, 80, 90, 95)
 RATES = tuple(round(0.1 * step, 1) for step in range(10))
 
 
-def row(task: str, metric: str, value: float, n: int) -> Row:
+def row(task: str, metric: str, value: float | Tensor, n: int) -> Row:
     """One tidy row."""
     return {"task": task, "metric": metric, "value": float(value), "n": int(n)}
 
@@ -117,13 +117,16 @@ def coverage(
 
 
 @torch.no_grad()
-def anchor_shift_rows(z_complete: Mapping[str, Array], present: Array, completed: Any) -> list[Row]:
+def anchor_shift_rows(
+    z_complete: Mapping[str, Array], present: Array, completed: Any, *, renormalize: bool = True
+) -> list[Row]:
     """Mean anchor shift before ("observed") and after ("calibrated") completing, each with the means of its bounds.
 
     `z_complete` are held-out items with everything, `present` says what to leave of them, `completed` is a fitted imputer
-    or the dict that its `transform` returned. All vectors are brought to length 1 first, completed ones too, as the
-    alignment does. Rows in which something is missing count; the bounds of `calmrl.anchors` hold row by row, and so for
-    the means. Shifts lie between 0 and 2.
+    or the dict that its `transform` returned. With `renormalize` all vectors are brought to length 1 first, imputed ones
+    too, as `CalibratedAlignment` does by default; without, all stay as they are, and an imputed vector counts the less
+    the shorter it is, that is, the less the imputer knows. Rows in which something is missing count; the bounds of
+    `calmrl.anchors` hold row by row, and so for the means. Shifts lie between 0 and 2.
     """
     mask = check(z_complete, present, values=False).present
     able = (~mask).any(1).nonzero()[:, 0]
@@ -133,9 +136,10 @@ def anchor_shift_rows(z_complete: Mapping[str, Array], present: Array, completed
         completed = completed.transform(z_complete, present)
     left = mask[able].numpy(force=True)
     whole, filled = (
-        {name: normalize(to_tensor(array)[able].double(), dim=1) for name, array in side.items()}
-        for side in (z_complete, {name: completed[name] for name in z_complete})
+        {name: to_tensor(side[name])[able].double() for name in z_complete} for side in (z_complete, completed)
     )
+    if renormalize:
+        whole, filled = ({name: normalize(x, dim=1) for name, x in side.items()} for side in (whole, filled))
     shifts = completion_shift(whole, filled, left)
     bounds = (shift_bounds(whole, left), completion_bounds(whole, filled, left))
     rows = []
