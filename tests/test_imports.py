@@ -27,7 +27,7 @@ LAYERS = (
     {"train"},
     {"config"},
     {"build", "trained"},
-    {"training"},
+    {"training", "compare"},
     {"demo"},
     {"cli"},
     {"__main__"},

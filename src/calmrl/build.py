@@ -64,7 +64,7 @@ class Data:
 
 def open_data(config: TrainConfig) -> Data:
     """Open the sources. Rows of split "train" train, those of "val" validate, others are not touched."""
-    opened = {name: _open(section) for name, section in config.sources.items()}
+    opened = {name: open_features_of(section) for name, section in config.sources.items()}
     widths = widths_of(opened, config.modalities)
     train, validation, notes = {}, [], []
     for name, (section, data) in zip(
@@ -84,11 +84,11 @@ def open_data(config: TrainConfig) -> Data:
     return Data(train, validation, widths, notes)
 
 
-def build_step(config: TrainConfig, data: Data) -> Step:
-    """Model, objective and matching head, with their starting weights drawn from the seed."""
-    torch.manual_seed(config.seed)
+def build_step(config: TrainConfig, data: Data, model: Heads | None = None) -> Step:
+    """Model, objective and matching head, with their starting weights drawn from the seed; `model` may be given."""
     sources = list(data.train.values())
-    model = _heads(config, data)
+    model = start_model(config, data) if model is None else model
+    torch.manual_seed(config.seed)
     objective = build_objective(config.chosen_objective)
     if METHODS[config.method].calibrated:
         objective = _calibrated(objective, config.calibration or CalibrationSection(), model, sources, config.seed)
@@ -138,7 +138,8 @@ def build_trainer(config: TrainConfig, data: Data, step: Step, out: Path | None,
     )
 
 
-def _open(section: SourceSection) -> FeatureSet:
+def open_features_of(section: SourceSection) -> FeatureSet:
+    """The feature set that a section names."""
     if section.dataset is not None:
         return load_dataset(section.dataset, **section.options)
     return open_features(str(section.features), **section.options)
@@ -193,7 +194,9 @@ def _hidden(data: FeatureSet, rows: np.ndarray, section: HideSection, seed: int)
     return np.asarray(hide(data.present[rows], section.rate, generator, kind=section.kind, **options))
 
 
-def _heads(config: TrainConfig, data: Data) -> Heads:
+def start_model(config: TrainConfig, data: Data) -> Heads:
+    """The model before its first step."""
+    torch.manual_seed(config.seed)
     section, sources = config.model, list(data.train.values())
     centres, maps = standardization(sources, section.standardize) if section.standardize else ({}, None)
     inner = None if maps is None else {name: matrix.shape[1] for name, matrix in maps.items()}

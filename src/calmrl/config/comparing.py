@@ -6,10 +6,11 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from calmrl.config.kinds import Count, Positive, Section, Seed
+from calmrl.config.kinds import Count, Section, Seed
 from calmrl.config.training import HideSection, SourceSection
 
-MEASURES = ("imputation", "shift", "geometry", "pool", "classification", "examples")
+Measure = Literal["imputation", "shift", "geometry", "pool", "classification", "examples"]
+MEASURES: list[Measure] = ["imputation", "shift", "geometry", "pool", "classification", "examples"]
 
 
 class CompareConfig(Section):
@@ -29,11 +30,10 @@ class CompareConfig(Section):
     steps: Count = 200
     batch_size: Annotated[int, Field(ge=2)] = 128
     width: Count = 128
+    standardize: Literal["scale", "whiten"] = "whiten"
     trials: Annotated[int, Field(ge=1, le=3)] = 3
     metric: Literal["MRR", "recall", "R@1", "R@5", "R@10"] = "MRR"
-    measures: list[Literal["imputation", "shift", "geometry", "pool", "classification", "examples"]] = Field(
-        default=list(MEASURES)
-    )
+    measures: list[Measure] = Field(default=MEASURES)
     sweep: dict[str, list[Any]] = Field(default_factory=dict)
     workers: Annotated[int, Field(ge=0)] = 0
 

@@ -75,13 +75,13 @@ def recipe(name: str, steps: int, trials: int) -> list[Changes]:
     """The trials of a method, each as changes to a training config."""
     base, parts = _parts(name)
     joint: Changes = {"stages": [{"name": "joint", "steps": steps}]}
-    halves = [
+    halves: list[Changes] = [
         {"name": "warm-up", "steps": steps // 2, "complete_only": True},
         {"name": "continual", "steps": steps - steps // 2},
     ]
+    found: list[Changes]
     if base == "closed-form":
-        start = {"method": "contrastive", "model.init": "latent", "stages": [{"name": "none", "steps": 1}],
-                 "optimiser.learning_rate": 1e-12}  # fmt: skip
+        start: Changes = {"method": "contrastive", "model.init": "latent", "stages": []}
         found = [start | {"model.latent_prior": prior} for prior in PRIORS]
     elif base == "calmrl-paper":
         halves[0]["hide_one"] = True
@@ -100,7 +100,7 @@ def recipe(name: str, steps: int, trials: int) -> list[Changes]:
     else:
         method = base.partition(":")[2] or "gaussian"
         start = joint | {"method": "calmrl", "objective": {"name": "contrastive"}, "model.init": "latent"}
-        start |= {"calibration": {"imputer": {"method": method}}}
+        start |= {"calibration": {"imputer": {"method": method} | ({"latent_dim": 32} if method == "gaussian" else {})}}
         found = [start | {"optimiser.learning_rate": rate} for rate in LATENT_RATES]
     return found[:trials]
 

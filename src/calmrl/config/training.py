@@ -191,7 +191,7 @@ class OptimiserSection(Section):
 class ValidationSection(Section):
     """When to measure on validation rows, and what decides."""
 
-    metric: Literal["recall", "R@1", "R@5", "R@10"] = "recall"
+    metric: Literal["MRR", "recall", "R@1", "R@5", "R@10"] = "MRR"
     every: Annotated[int, Field(ge=0)] | None = None
     patience: Count | None = None
     fraction: Annotated[float, Field(gt=0, lt=0.5)] = 0.1
@@ -205,7 +205,7 @@ class CheckpointSection(Section):
 
 
 class TrainConfig(Section):
-    """How `calmrl train` trains."""
+    """How `calmrl train` trains. No stages: no step is made, so that with `model.init: latent` it is the closed form."""
 
     kind: Literal["train"]
     method: Literal["calmrl", "pmrl", "gram", "triangle", "vast", "contrastive"] = "calmrl"
@@ -215,7 +215,7 @@ class TrainConfig(Section):
     objective: ObjectiveSection | None = None
     calibration: CalibrationSection | None = None
     matching: MatchingSection | None = None
-    stages: list[StageSection] = Field(default=[StageSection(epochs=30.0)], min_length=1)
+    stages: list[StageSection] = Field(default=[StageSection(epochs=30.0)])
     batch_size: Annotated[int, Field(ge=2)] = 64
     optimiser: OptimiserSection = OptimiserSection()
     validation: ValidationSection = ValidationSection()

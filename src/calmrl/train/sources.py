@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -26,6 +26,7 @@ class Source:
     widths: dict[str, int]
     weight: float = 1.0
     unusable: int = 0
+    home: np.ndarray = field(default_factory=lambda: np.empty(0, dtype=np.int64))  # (n,) rows of the feature set
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -88,6 +89,7 @@ def make_source(
         dict(widths),
         weight,
         int((~usable).sum()),
+        rows,
     )
 
 
