@@ -27,6 +27,7 @@ METRICS: dict[str, tuple[str, int, bool]] = {
     "anchor_shift_high": ("upper bound of the anchor shift", 3, False),
     "modality_gap": ("modality gap (distance of the centres)", 3, False),
     "uniformity": ("uniformity (lower: more spread out)", 3, False),
+    "seconds": ("seconds", 1, False),
 }
 
 
@@ -45,6 +46,14 @@ class Estimate:
     fewest: int
     most: int
     values: tuple[float, ...]
+
+    @property
+    def low(self) -> float | None:
+        return None if self.half is None else self.mean - self.half
+
+    @property
+    def high(self) -> float | None:
+        return None if self.half is None else self.mean + self.half
 
     @property
     def items(self) -> str:

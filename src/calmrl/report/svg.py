@@ -69,7 +69,8 @@ def styled(function: Callable[P, Panel]) -> Callable[P, Panel]:
     def run(*args: P.args, **kwargs: P.kwargs) -> Panel:
         import matplotlib as mpl
 
-        with mpl.rc_context({**mpl.rcParamsDefault, **SETTINGS}):
+        defaults: Any = {key: value for key, value in mpl.rcParamsDefault.items() if not key.startswith("backend")}
+        with mpl.rc_context(defaults | SETTINGS):
             return function(*args, **kwargs)
 
     return run
