@@ -28,6 +28,7 @@ LAYERS = (
     {"config"},
     {"build", "trained"},
     {"training", "compare"},
+    {"report"},
     {"demo"},
     {"cli"},
     {"__main__"},
