@@ -24,7 +24,7 @@ LAYERS = (
     {"latent", "losses"},
     {"imputers", "alignment"},
     {"complete", "search", "evaluate"},
-    {"config"},
+    {"config", "tables"},
     {"build"},
     {"demo"},
     {"cli"},
