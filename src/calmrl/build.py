@@ -29,7 +29,7 @@ from calmrl.registry import lookup
 from calmrl.train.loop import Trainer
 from calmrl.train.methods import METHODS
 from calmrl.train.plan import Stage
-from calmrl.train.sources import Source, make_source, moments, widths_of
+from calmrl.train.sources import Source, make_source, standardization, widths_of
 from calmrl.train.step import Step
 from calmrl.train.validate import encode_all
 
@@ -64,13 +64,13 @@ class Data:
 
 def open_data(config: TrainConfig) -> Data:
     """Open the sources. Rows of split "train" train, those of "val" validate, others are not touched."""
-    opened = {name: _open(section) for name, section in config.sources.items()}
+    opened = {name: open_features_of(section) for name, section in config.sources.items()}
     widths = widths_of(opened, config.modalities)
     train, validation, notes = {}, [], []
     for name, (section, data) in zip(
         config.sources, zip(config.sources.values(), opened.values(), strict=True), strict=True
     ):
-        rows, held_out, said = _split(data, config.validation.fraction, config.seed)
+        rows, held_out, said = split_rows(data, section, list(widths), config.validation.fraction, config.seed)
         present = data.present
         if section.hide is not None:
             present = present.copy()
@@ -84,11 +84,11 @@ def open_data(config: TrainConfig) -> Data:
     return Data(train, validation, widths, notes)
 
 
-def build_step(config: TrainConfig, data: Data) -> Step:
-    """Model, objective and matching head, with their starting weights drawn from the seed."""
-    torch.manual_seed(config.seed)
+def build_step(config: TrainConfig, data: Data, model: Heads | None = None) -> Step:
+    """Model, objective and matching head, with their starting weights drawn from the seed; `model` may be given."""
     sources = list(data.train.values())
-    model = _heads(config, data)
+    model = start_model(config, data) if model is None else model
+    torch.manual_seed(config.seed)
     objective = build_objective(config.chosen_objective)
     if METHODS[config.method].calibrated:
         objective = _calibrated(objective, config.calibration or CalibrationSection(), model, sources, config.seed)
@@ -138,22 +138,50 @@ def build_trainer(config: TrainConfig, data: Data, step: Step, out: Path | None,
     )
 
 
-def _open(section: SourceSection) -> FeatureSet:
+def open_features_of(section: SourceSection) -> FeatureSet:
+    """The feature set that a section names."""
     if section.dataset is not None:
         return load_dataset(section.dataset, **section.options)
     return open_features(str(section.features), **section.options)
 
 
-def _split(data: FeatureSet, fraction: float, seed: int) -> tuple[np.ndarray, np.ndarray, list[str]]:
+def split_rows(
+    data: FeatureSet, section: SourceSection, modalities: Sequence[str], fraction: float, seed: int
+) -> tuple[np.ndarray, np.ndarray, list[str]]:
     """(training rows, validation rows, notes); without validation rows some training rows are held out."""
-    split = np.full(len(data), "train", dtype=object) if data.split is None else data.split
+    split, notes = parts_of(data, section, modalities, seed)
     rows, held_out = np.flatnonzero(split == "train"), np.flatnonzero(split == "val")
     if len(held_out) or not len(rows):
-        return rows, held_out, []
+        return rows, held_out, notes
     count = max(1, round(fraction * len(rows)))
     chosen = np.zeros(len(rows), dtype=bool)
     chosen[np.random.default_rng(seed).choice(len(rows), count, replace=False)] = True
-    return rows[~chosen], rows[chosen], [f'no row has split "val", so {count} training rows are held out for it']
+    return rows[~chosen], rows[chosen], [*notes, f'no row has split "val", so {count} training rows are held out']
+
+
+def parts_of(
+    data: FeatureSet, section: SourceSection, modalities: Sequence[str], seed: int
+) -> tuple[np.ndarray, list[str]]:
+    """("train", "val", "test" or "" per row, notes): the split column, or a new split; "" where a row is left out."""
+    split = np.full(len(data), "train", dtype=object) if data.split is None else data.split.copy()
+    use = np.ones(len(data), dtype=bool)
+    if section.complete:
+        use &= data.present[:, [data.names.index(name) for name in modalities if name in data.names]].all(axis=1)
+    if section.exclude is not None:
+        use &= ~data.column(section.exclude).astype(bool)
+    if section.resplit is not None:
+        groups = data.column(section.resplit.by)
+        order = np.random.default_rng(seed if section.resplit.seed is None else section.resplit.seed).permutation(
+            np.unique(groups[use].astype(str))
+        )
+        cuts = np.round(len(order) * np.cumsum([section.resplit.test, section.resplit.val])).astype(int)
+        for name, part in zip(("test", "val", "train"), np.split(order, cuts), strict=True):
+            split[np.isin(groups.astype(str), part)] = name
+    split[~use] = ""
+    left_out = int((~use).sum())
+    return split, [f"{left_out} rows are left out (complete={section.complete}, exclude={section.exclude})"] * bool(
+        left_out
+    )
 
 
 def _hidden(data: FeatureSet, rows: np.ndarray, section: HideSection, seed: int) -> np.ndarray:
@@ -166,11 +194,15 @@ def _hidden(data: FeatureSet, rows: np.ndarray, section: HideSection, seed: int)
     return np.asarray(hide(data.present[rows], section.rate, generator, kind=section.kind, **options))
 
 
-def _heads(config: TrainConfig, data: Data) -> Heads:
+def start_model(config: TrainConfig, data: Data) -> Heads:
+    """The model before its first step."""
+    torch.manual_seed(config.seed)
     section, sources = config.model, list(data.train.values())
-    heads = Heads(data.widths, section.width, hidden=section.hidden)
-    if section.standardize:
-        heads.standardize(*moments(sources))
+    centres, maps = standardization(sources, section.standardize) if section.standardize else ({}, None)
+    inner = None if maps is None else {name: matrix.shape[1] for name, matrix in maps.items()}
+    heads = Heads(data.widths, section.width, hidden=section.hidden, inner=inner)
+    if maps is not None:
+        heads.standardize(centres, maps)
     if section.init == "latent":
         x, present = _standardized(heads, sources)
         with warnings.catch_warnings():

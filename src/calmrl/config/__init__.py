@@ -4,6 +4,7 @@
 once. `dump` writes the resolved config. A kind of config is one pydantic model in `KINDS`.
 """
 
+from calmrl.config.comparing import CompareConfig
 from calmrl.config.kinds import DemoConfig, ImputeConfig
 from calmrl.config.known import KINDS
 from calmrl.config.load import dump, dumps, load
@@ -13,6 +14,7 @@ from calmrl.config.training import TrainConfig
 
 __all__ = [
     "KINDS",
+    "CompareConfig",
     "ConfigError",
     "DemoConfig",
     "ImputeConfig",

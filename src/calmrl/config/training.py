@@ -27,13 +27,28 @@ class HideSection(Section):
         return self
 
 
+class ResplitSection(Section):
+    """New parts in place of the split column: shares of the values of column `by`, which stay together."""
+
+    by: str = "id"
+    val: Annotated[float, Field(gt=0, lt=0.5)] = 0.1
+    test: Annotated[float, Field(gt=0, lt=0.8)] = 0.3
+    seed: Seed | None = None
+
+
 class SourceSection(Section):
-    """Where rows come from: a data set by name, or a feature directory or file. One of the two."""
+    """Where rows come from: a data set by name, or a feature directory or file. One of the two.
+
+    `complete` uses only rows that have every modality, `exclude` leaves out rows whose column of that name is true.
+    """
 
     dataset: str | None = None
     features: str | None = None
     options: dict[str, Any] = Field(default_factory=dict)
     weight: Positive = 1.0
+    complete: bool = False
+    exclude: str | None = None
+    resplit: ResplitSection | None = None
     hide: HideSection | None = None
 
     @model_validator(mode="after")
@@ -135,7 +150,7 @@ class HeadsSection(Section):
     kind: Literal["heads"]
     width: Count = 512
     hidden: Count | None = None
-    standardize: bool = True
+    standardize: Literal["scale", "whiten"] | None = "scale"
     init: Literal["latent", "random"] = "random"
     latent_prior: Annotated[float, Field(ge=0)] = 100.0
     latent_iterations: Count = 10
@@ -176,7 +191,7 @@ class OptimiserSection(Section):
 class ValidationSection(Section):
     """When to measure on validation rows, and what decides."""
 
-    metric: Literal["recall", "R@1", "R@5", "R@10"] = "recall"
+    metric: Literal["MRR", "recall", "R@1", "R@5", "R@10"] = "MRR"
     every: Annotated[int, Field(ge=0)] | None = None
     patience: Count | None = None
     fraction: Annotated[float, Field(gt=0, lt=0.5)] = 0.1
@@ -190,7 +205,7 @@ class CheckpointSection(Section):
 
 
 class TrainConfig(Section):
-    """How `calmrl train` trains."""
+    """How `calmrl train` trains. No stages: no step is made, so that with `model.init: latent` it is the closed form."""
 
     kind: Literal["train"]
     method: Literal["calmrl", "pmrl", "gram", "triangle", "vast", "contrastive"] = "calmrl"
@@ -200,7 +215,7 @@ class TrainConfig(Section):
     objective: ObjectiveSection | None = None
     calibration: CalibrationSection | None = None
     matching: MatchingSection | None = None
-    stages: list[StageSection] = Field(default=[StageSection(epochs=30.0)], min_length=1)
+    stages: list[StageSection] = Field(default=[StageSection(epochs=30.0)])
     batch_size: Annotated[int, Field(ge=2)] = 64
     optimiser: OptimiserSection = OptimiserSection()
     validation: ValidationSection = ValidationSection()

@@ -15,11 +15,12 @@ from calmrl.errors import InputError
 class Heads(nn.Module):
     """One projector per modality into a common space, on features as they come.
 
-    z^m = normalize(head_m((x^m - centre_m) * scale_m)), computed for the rows that have m; the others are 0.
+    z^m = normalize(head_m((x^m - centre_m) map_m)), computed for the rows that have m; the others are 0.
 
     - `widths`: modality -> width of its features; `width`: of the common space.
     - `hidden`: None is a linear head, a number an MLP Linear - GELU - LayerNorm - Linear with so many hidden units.
-    - `standardize(centre, scale)` sets what is subtracted and multiplied; 0 and 1 at first.
+    - `inner`: modality -> columns of map_m (d_m x inner_m); None leaves out the map. `standardize` sets centre and map,
+      which are not trained.
 
     >>> heads = Heads({"image": 6, "text": 4}, width=3)
     >>> x = {"image": torch.randn(5, 6), "text": torch.randn(5, 4)}
@@ -27,29 +28,38 @@ class Heads(nn.Module):
     torch.Size([5, 3])
     """
 
-    def __init__(self, widths: Mapping[str, int], width: int = 512, *, hidden: int | None = None) -> None:
+    def __init__(
+        self,
+        widths: Mapping[str, int],
+        width: int = 512,
+        *,
+        hidden: int | None = None,
+        inner: Mapping[str, int] | None = None,
+    ) -> None:
         super().__init__()
         self.names, self.width, self.hidden = tuple(widths), width, hidden
-        self.widths = dict(widths)
-        self.heads = nn.ModuleDict({name: _head(inside, width, hidden) for name, inside in widths.items()})
+        self.widths, self.inner = dict(widths), None if inner is None else dict(inner)
+        self.heads = nn.ModuleDict({name: _head((inner or widths)[name], width, hidden) for name in widths})
         for name, inside in widths.items():
             self.register_buffer(f"centre_{name}", torch.zeros(inside))
-            self.register_buffer(f"scale_{name}", torch.ones(()))
+            if inner is not None:
+                self.register_buffer(f"map_{name}", torch.eye(inside, inner[name]))
 
     @property
     def arguments(self) -> dict[str, Any]:
         """What to call the class with to get one of the same shape."""
-        return {"widths": self.widths, "width": self.width, "hidden": self.hidden}
+        return {"widths": self.widths, "width": self.width, "hidden": self.hidden, "inner": self.inner}
 
-    def standardize(self, centre: Mapping[str, torch.Tensor], scale: Mapping[str, float]) -> None:
-        """Subtract `centre[name]` from the features and multiply them by `scale[name]` before the head."""
+    def standardize(self, centre: Mapping[str, torch.Tensor], maps: Mapping[str, torch.Tensor]) -> None:
+        """Subtract `centre[name]` (d,) from the features and multiply them by `maps[name]` (d, inner) before the head."""
         for name in self.names:
             self.get_buffer(f"centre_{name}").copy_(centre[name])
-            self.get_buffer(f"scale_{name}").fill_(float(scale[name]))
+            self.get_buffer(f"map_{name}").copy_(maps[name])
 
     def standardized(self, name: str, x: torch.Tensor) -> torch.Tensor:
         """Features as the head of this modality sees them."""
-        return (x - self.get_buffer(f"centre_{name}")) * self.get_buffer(f"scale_{name}")
+        centred = x - self.get_buffer(f"centre_{name}")
+        return centred if self.inner is None else centred @ self.get_buffer(f"map_{name}")
 
     def start_from(self, layers: nn.ModuleDict) -> None:
         """Take over linear layers, for instance `GaussianImputer.as_heads()` fitted on standardised features."""

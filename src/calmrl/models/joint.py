@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from calmrl.errors import InputError, need
-from calmrl.models.rows import length, rows_with, spread, unit, untouched
+from calmrl.models.rows import length, rows_with, spread, unit
 
 SIDES = {"image": "pixel_values", "text": "input_ids", "audio": "input_features"}
 TRAIN = ("frozen", "all", "lora")
@@ -100,8 +100,7 @@ class JointModel(nn.Module):
                     features = self._features(self.sides[name], inputs[name])
                 z[name] = spread(unit(self._head(name), features), rows, len(present))
             else:
-                zero = untouched(self, next(self.encoder.parameters()))
-                z[name] = zero.to(present.device).expand(len(present), self.width)
+                z[name] = next(self.encoder.parameters()).new_zeros(len(present), self.width)
         return z
 
     def encode(self, inputs: Mapping[str, Any], present: torch.Tensor) -> tuple[dict[str, torch.Tensor], None]:

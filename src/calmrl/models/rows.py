@@ -6,10 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import nn
 from torch.nn.functional import normalize
 
-from calmrl.distributed import world
 from calmrl.errors import InputError
 
 
@@ -32,19 +30,6 @@ def spread(values: torch.Tensor, rows: torch.Tensor, n: int) -> torch.Tensor:
 def unit(head: Callable[[torch.Tensor], torch.Tensor], pooled: torch.Tensor) -> torch.Tensor:
     """Through the head, then to length 1, in full precision."""
     return normalize(head(pooled).float(), dim=-1)
-
-
-def untouched(module: nn.Module, like: torch.Tensor) -> torch.Tensor:
-    """0, but depending on every trained parameter where several processes train.
-
-    A process whose rows all lack a modality skips its encoder; the others still wait for this one's gradients.
-    """
-    zero = like.new_zeros((), dtype=torch.float32)
-    if world()[0] > 1 and torch.is_grad_enabled():
-        for parameter in module.parameters():
-            if parameter.requires_grad:
-                zero = zero + 0.0 * parameter.flatten()[0].float()
-    return zero
 
 
 def length(value: Any) -> int:

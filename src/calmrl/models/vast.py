@@ -13,7 +13,7 @@ from calmrl.models import bert as berts
 from calmrl.models.beats import Beats
 from calmrl.models.eva import EvaVit, freeze_first
 from calmrl.models.matching import VastMatching
-from calmrl.models.rows import length, rows_with, spread, unit, untouched
+from calmrl.models.rows import length, rows_with, spread, unit
 
 NAMES = ("vision", "audio", "text", "subtitle")
 
@@ -192,9 +192,7 @@ class VastModel(nn.Module):
                 z[name] = spread(unit(self.heads[name], pooled), rows, len(present))
             else:
                 tokens[name] = self._no_tokens(name)
-                tower = self.bert if name in ("text", "subtitle") else getattr(self, name)
-                zero = untouched(self.heads[name], tokens[name]) + untouched(tower, tokens[name])
-                z[name] = zero.expand(len(present), self.width)
+                z[name] = tokens[name].new_zeros(len(present), self.width)
             if name == "text":
                 tokens[name] = {key: spread(value, rows, len(present)) for key, value in inputs[name].items()}
         return z, tokens

@@ -37,11 +37,12 @@ class Trainer:
     """Trains a `Step` through its stages; `run()` does it, `out` gets `metrics.jsonl` and `checkpoints/`.
 
     - `batch_size` counts the rows of all processes in one forward pass; `accumulate` of those make one update.
-    - `metric` ("R@1", "R@5", "R@10" or "recall", their mean) on the rows in `validation` picks the best checkpoint;
+    - `metric` ("MRR", "R@1", "R@5", "R@10" or "recall", their mean) on the rows in `validation` picks the best checkpoint;
       `patience` validations without a better one end the stage.
     - `validate_every` and `checkpoint_every` count updates; None is once per epoch; 0 is only at the end of a stage.
     - `refit` is for a frozen imputer: it is fitted to the representations before every so many epochs.
     - `out=None` keeps everything in memory: no records, and the best weights are held instead of written.
+    - `progress(done, total, text)` hears of every step, `listen(record)` of every record.
     """
 
     def __init__(
@@ -62,7 +63,7 @@ class Trainer:
         clip: float | None = 1.0,
         ema: float | None = None,
         precision: str = "no",
-        metric: str = "recall",
+        metric: str = "MRR",
         validate_every: int | None = None,
         patience: int | None = None,
         checkpoint_every: int | None = None,
@@ -72,6 +73,7 @@ class Trainer:
         trackers: Sequence[str] = (),
         tracked: Mapping[str, Any] | None = None,
         progress: Progress | None = None,
+        listen: Callable[[dict[str, Any]], None] | None = None,
     ) -> None:
         from accelerate import Accelerator
         from accelerate.utils import DistributedDataParallelKwargs
@@ -82,6 +84,7 @@ class Trainer:
         self.validate_every, self.patience = validate_every, patience
         self.checkpoint_every, self.keep, self.log_every, self.refit = checkpoint_every, keep, log_every, refit
         self.progress = progress or (lambda done, total, text: None)
+        self.listen = listen or (lambda record: None)
         self.accelerator = Accelerator(
             mixed_precision=precision,
             log_with=list(trackers) or None,
@@ -281,6 +284,7 @@ class Trainer:
     def _record(self, kind: str, **values: Any) -> None:
         if self.records is not None:
             self.records.write(kind, self.position.step, **values)
+        self.listen({"kind": kind, "step": self.position.step, **values})
         if self.tracking and kind in ("train", "validation"):
             numbers = {f"{kind}/{name}": v for name, v in values.items() if isinstance(v, (int, float))}
             self.accelerator.log(numbers, step=self.position.step)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -26,6 +26,7 @@ class Source:
     widths: dict[str, int]
     weight: float = 1.0
     unusable: int = 0
+    home: np.ndarray = field(default_factory=lambda: np.empty(0, dtype=np.int64))  # (n,) rows of the feature set
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -90,6 +91,7 @@ def make_source(
         dict(widths),
         weight,
         int((~usable).sum()),
+        rows,
     )
 
 
@@ -119,29 +121,50 @@ def pattern_counts(sources: Sequence[Any]) -> list[dict[str, Any]]:
     return counted
 
 
-def moments(sources: Sequence[Source], most: int = 100_000) -> tuple[dict[str, torch.Tensor], dict[str, float]]:
-    """Centre and scale per modality over the observed training rows (evenly spaced ones if there are more than `most`).
+POWERS = {"scale": 0.0, "whiten": 0.25}
+SMALLEST = 1e-6  # of the largest eigenvalue: directions below it are left out
 
-    After (x - centre) * scale the mean square of the entries is 1.
+
+def standardization(
+    sources: Sequence[Source], how: str, most: int = 100_000
+) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
+    """(centre (d,), map (d, r)) per modality from the observed training rows, or evenly spaced ones if there are many.
+
+    With C = V diag(l) V^T the covariance of the rows, the r directions in which they vary, and m the mean of l,
+
+        map = c V diag((l + m)^-power),   power 0 for "scale", 1/4 for "whiten",
+
+    c such that the entries of (x - centre) map have mean square 1. "scale" only turns and scales the features, which
+    loses nothing of the training rows and leaves fewer columns; "whiten" also evens the directions out, mildly.
     """
-    names, widths = sources[0].names, sources[0].widths
-    total = {name: np.zeros(widths[name]) for name in names}
-    square = {name: np.zeros(widths[name]) for name in names}
-    count = dict.fromkeys(names, 0)
+    power, centres, maps = POWERS[how], {}, {}
+    for j, name in enumerate(sources[0].names):
+        total, square, count = _sums(sources, j, name, most)
+        if count == 0:
+            raise InputError(f"no training row has {name}; leave it out of modalities, or add a source")
+        centre = total / count
+        values, vectors = np.linalg.eigh(square / count - np.outer(centre, centre))
+        kept = values > SMALLEST * max(values[-1], 1e-30)
+        if not kept.any():
+            raise InputError(f"{name} is the same in every training row; leave it out of modalities")
+        values, vectors = values[kept], vectors[:, kept]
+        directions = vectors * (values + values.mean()) ** -power
+        scale = 1 / np.sqrt(np.mean(values * (values + values.mean()) ** (-2 * power)))
+        centres[name] = torch.from_numpy(centre).float()
+        maps[name] = torch.from_numpy(scale * directions).float()
+    return centres, maps
+
+
+def _sums(sources: Sequence[Source], j: int, name: str, most: int) -> tuple[np.ndarray, np.ndarray, int]:
+    """(sum of x, sum of x x^T, number of rows) over the rows that have modality j."""
+    width = sources[0].widths[name]
+    total, square, count = np.zeros(width), np.zeros((width, width)), 0
+    pace = max(1, -(-sum(map(len, sources)) // most))
     for source in sources:
-        step = max(1, -(-sum(map(len, sources)) // most))
-        for start in range(0, len(source), 4096 * step):
-            chosen = np.arange(start, min(start + 4096 * step, len(source)), step)
-            values = source.fetch(chosen, source.present[chosen], 0)
-            for j, name in enumerate(names):
-                has = values[name].numpy()[source.present[chosen, j]].astype(np.float64)
-                total[name] += has.sum(axis=0)
-                square[name] += (has**2).sum(axis=0)
-                count[name] += len(has)
-    never = [name for name in names if count[name] == 0]
-    if never:
-        raise InputError(f"no training row has {', '.join(never)}; leave it out of modalities, or add a source")
-    centre = {name: total[name] / count[name] for name in names}
-    spread = {name: float(np.mean(square[name] / count[name] - centre[name] ** 2)) for name in names}
-    scale = {name: 1.0 / np.sqrt(max(value, 1e-12)) for name, value in spread.items()}
-    return {name: torch.from_numpy(value).float() for name, value in centre.items()}, scale
+        able = np.flatnonzero(source.present[:, j])[::pace]
+        only = np.zeros((1, len(source.names)), dtype=bool)
+        only[0, j] = True
+        for rows in np.array_split(able, -(-len(able) // 4096)) if len(able) else ():
+            x = source.fetch(rows, only.repeat(len(rows), axis=0), 0)[name].numpy().astype(np.float64)
+            total, square, count = total + x.sum(axis=0), square + x.T @ x, count + len(x)
+    return total, square, count

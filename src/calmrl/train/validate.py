@@ -54,18 +54,24 @@ def _to(values: Any, device: torch.device | str) -> Any:
 def retrieval_scores(z: dict[str, torch.Tensor], present: torch.Tensor) -> dict[str, float]:
     """R@1, R@5, R@10 in percent, averaged over the directions between modalities that some rows have in common.
 
-    "recall" is the mean of the three, a smoother score to choose by; "pairs" counts queries over all directions.
+    "MRR" is 100 times the mean of 1 / rank and "recall" the mean of the three R@k, both smoother scores to choose by;
+    "pairs" counts queries over all directions.
     """
     found = []
     for a, b in permutations(range(len(z)), 2):
         both = present[:, a] & present[:, b]
         if both.sum() > 1:
             names = list(z)
-            found.append(retrieval(z[names[a]][both], z[names[b]][both]))
+            found.append(retrieval(z[names[a]][both], z[names[b]][both], per_query=True))
     if not found:
         return {"pairs": 0.0}
     scores = {key: float(np.mean([one[key] for one in found])) for key in ("R@1", "R@5", "R@10")}
-    return {**scores, "recall": float(np.mean(list(scores.values()))), "pairs": float(sum(one["n"] for one in found))}
+    return {
+        **scores,
+        "recall": float(np.mean(list(scores.values()))),
+        "MRR": float(np.mean([100 * (1 / one["ranks"]).mean() for one in found])),
+        "pairs": float(sum(one["n"] for one in found)),
+    }
 
 
 @torch.no_grad()
