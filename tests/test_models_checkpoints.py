@@ -13,6 +13,7 @@ from calmrl.models import checkpoints
 from calmrl.models.beats import Beats
 from calmrl.models.bert import build_bert
 from calmrl.models.eva import EvaVit
+from calmrl.models.start import load_towers
 from tiny_models import BEATS_CFG, EVA, VAST, as_vast, mixed, official_beats, scramble, seeded, tiny_inputs, tiny_vast
 
 
@@ -136,6 +137,30 @@ def test_vast_into_a_smaller_model_says_what_is_left_over(tmp_path) -> None:
     assert checkpoints.load_vast(more, tmp_path / "model_step_1.pt").changed == [
         "matching.frame.vision: 2 frames, nearest ones taken for 4"
     ]
+
+
+def test_a_model_starts_from_the_files_of_its_encoders(tmp_path) -> None:
+    source, model = tiny_vast(), tiny_vast(1)
+    torch.save(eva_file(source.vision.state_dict()), tmp_path / "eva.pt")
+    cfg = BEATS_CFG | {"embed_dim": VAST["audio_embed"], "encoder_embed_dim": VAST["audio_width"]}
+    cfg |= {"encoder_layers": VAST["audio_layers"], "encoder_attention_heads": VAST["audio_heads"]}
+    cfg |= {"encoder_ffn_embed_dim": VAST["audio_mlp"], "encoder_layerdrop": 0.05}
+    torch.save({"cfg": cfg, "model": official_beats(source.audio.state_dict(), 2)}, tmp_path / "beats.pt")
+    (tmp_path / "bert").mkdir()
+    plain = {name: value for name, value in source.bert.state_dict().items() if ".crossattention." not in name}
+    save_file(plain, tmp_path / "bert" / "model.safetensors")
+    before = model.heads["text"].weight.clone()
+    files = {"vision": tmp_path / "eva.pt", "audio": tmp_path / "beats.pt", "text": tmp_path / "bert"}
+    reports = load_towers(model, **files)
+    assert [len(report.unfilled) for report in reports] == [0, 0, 20]
+    assert same(source.vision, model.vision)
+    assert same(source.audio, model.audio)
+    assert all(torch.equal(model.bert.state_dict()[name], value) for name, value in plain.items())
+    assert torch.equal(model.heads["text"].weight, before)
+    with pytest.raises(InputError, match="max_distance 12 but the model was built with 99"):
+        load_towers(tiny_vast(1, audio_max_distance=99), audio=tmp_path / "beats.pt")
+    with pytest.raises(InputError, match="the model has no audio"):
+        load_towers(tiny_vast(1, names=("vision", "text")), audio=tmp_path / "beats.pt")
 
 
 def test_keys_that_do_not_fit_are_named(tmp_path) -> None:

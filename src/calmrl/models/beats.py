@@ -97,6 +97,11 @@ class Encoder(nn.Module):
         assert isinstance(first, Layer)
         return first.self_attn.relative_attention_bias
 
+    def position_groups(self) -> int:
+        convolution = self.pos_conv[0]
+        assert isinstance(convolution, PositionConv)
+        return convolution.groups
+
 
 class Beats(nn.Module):
     """Filter banks (N, frames, bins) -> tokens (N, frames / 16 * bins / 16, width), time first.

@@ -98,8 +98,13 @@ def load_beats(path: str | Path) -> tuple[Beats, Report]:
     if not isinstance(content.get("cfg"), Mapping) or not isinstance(content.get("model"), Mapping):
         raise InputError(f"{path} has no dicts cfg and model; it is not a checkpoint of BEATs")
     model = Beats.from_cfg(content["cfg"])
-    state = _tensors(content["model"], path)
-    return model, _fill(model, state, {name: name for name in state}, [], path)
+    return model, fill_beats(model, content["model"], path)
+
+
+def fill_beats(model: Beats, weights: Mapping[str, Any], path: str | Path) -> Report:
+    """Weights under the official names into a model that is there."""
+    state = _tensors(weights, path)
+    return _fill(model, state, {name: name for name in state}, [], path)
 
 
 def load_bert(bert: Any, path: str | Path) -> Report:

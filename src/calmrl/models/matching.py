@@ -9,7 +9,8 @@ import torch
 from torch import nn
 from torch.nn.functional import cross_entropy, interpolate, pad
 
-from calmrl.distributed import all_sum, world
+from calmrl.convention import full_precision
+from calmrl.distributed import all_sum, gather_headers, gather_rows, world
 from calmrl.errors import InputError
 from calmrl.models.bert import bert_tokens
 from calmrl.models.rows import spread
@@ -45,7 +46,8 @@ class VastMatching(nn.Module):
     | tokens | the second part of what `encode` gave |
     | generator | of the draws; None uses torch's global one |
 
-    Each process draws among its own rows. As in the public model, padding of a subtitle counts as tokens.
+    Several processes draw among the rows of all of them; no gradient goes to the tokens of another process. As in the
+    public model, padding of a subtitle counts as tokens.
     """
 
     bert: Any
@@ -85,25 +87,27 @@ class VastMatching(nn.Module):
         generator: torch.Generator | None = None,
     ) -> torch.Tensor:
         column = self.names.index("text")
-        has_text = present[:, column]
-        others = torch.stack([z[name].detach() for name in self.names if name != "text"], dim=1).float()
-        has = torch.cat([present[:, :column], present[:, column + 1 :]], dim=1)
-        valid = has_text & has.any(1)
-        with torch.no_grad():
-            mean = others.sum(1) / has.sum(1, keepdim=True).clamp(min=1)  # missing ones are 0
-            similarity = z["text"].detach().float() @ mean.T / self.temperature
-            every = slice(0, len(present))
-            wrong = draw(similarity, has.any(1), every, generator)
-            lone = draw(similarity.T, has_text, every, generator)
-        own = torch.arange(len(present), device=present.device)
-        texts = torch.cat([own, own, lone[:, 0]])
-        sets = torch.cat([own, wrong[:, 0], own])
+        conditions, text = self.conditions(tokens, present), tokens["text"]
+        with torch.no_grad(), full_precision(present):
+            has_text, has = present[:, column], torch.cat([present[:, :column], present[:, column + 1 :]], dim=1)
+            total = sum(z[name].float() for name in self.names if name != "text")  # missing ones are 0
+            known = torch.cat([z["text"].float(), total / has.sum(1, keepdim=True).clamp(min=1)], dim=1)
+            marks = torch.stack([has_text, has.any(1)], dim=1)
+        own, known, marks, text, conditions = _of_all(known, marks, text, conditions)
+        with torch.no_grad(), full_precision(present):
+            t, mean = known.chunk(2, dim=1)
+            wrong = draw(t[own] @ mean.T / self.temperature, marks[:, 1], own, generator)
+            lone = draw(mean[own] @ t.T / self.temperature, marks[:, 0], own, generator)
+        mine = torch.arange(own.start, own.stop, device=present.device)
+        valid = marks[own].all(1)
+        texts = torch.cat([mine, mine, lone[:, 0]])
+        sets = torch.cat([mine, wrong[:, 0], mine])
         use = torch.cat([valid, valid & (wrong[:, 1] > 0), valid & (lone[:, 1] > 0)])
-        target = (torch.arange(len(texts), device=texts.device) < len(own)).long()
+        target = (torch.arange(len(texts), device=texts.device) < len(mine)).long()
         (number,) = all_sum([use.sum()])
         if not use.any():
-            return others.new_zeros(())
-        logits = self.logits(tokens["text"], self.conditions(tokens, present), texts[use], sets[use])
+            return known.new_zeros(())
+        logits = self.logits(text, conditions, texts[use], sets[use])
         terms = cross_entropy(logits.float(), target[use], reduction="sum")
         return terms * world()[0] / number.clamp(min=1)
 
@@ -195,3 +199,26 @@ def cat_conditions(parts: Sequence[Conditions]) -> Conditions:
     tokens = [pad(x, (0, 0, 0, longest - x.shape[1])) for x, _ in parts]
     there = [pad(mask, (0, longest - mask.shape[1])) for _, mask in parts]
     return torch.cat(tokens), torch.cat(there)
+
+
+def _of_all(
+    known: torch.Tensor, marks: torch.Tensor, text: Mapping[str, torch.Tensor], conditions: Conditions
+) -> tuple[slice, torch.Tensor, torch.Tensor, Mapping[str, torch.Tensor], Conditions]:
+    """(which rows are mine, and the same four of the rows of all processes in the order of the ranks).
+
+    Only my own conditions keep their gradient: processes whose rows lack different modalities have different graphs, and
+    a message in the backward pass would have to come at the same place in all of them.
+    """
+    size, rank = world()
+    if size == 1:
+        return slice(0, len(known)), known, marks, text, conditions
+    headers = gather_headers([len(known), conditions[0].shape[1]], known.device)
+    counts, longest = [count for count, _ in headers], max(tokens for _, tokens in headers)
+    own = slice(sum(counts[:rank]), sum(counts[: rank + 1]))
+    mine = pad(conditions[0], (0, 0, 0, longest - conditions[0].shape[1]))
+    there = pad(conditions[1], (0, longest - conditions[1].shape[1]))
+    with torch.no_grad():
+        known, every = gather_rows(known, counts), gather_rows(mine.detach(), counts)
+        marks, there = (gather_rows(mask.to(torch.uint8), counts).bool() for mask in (marks, there))
+        text = {key: gather_rows(value, counts) for key, value in text.items()}
+    return own, known, marks, text, (torch.cat([every[: own.start], mine, every[own.stop :]]), there)
