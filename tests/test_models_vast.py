@@ -277,6 +277,11 @@ def test_some_modalities_only() -> None:
     inputs = tiny_inputs(torch.ones(3, 4, dtype=torch.bool))
     z = model({name: inputs[name] for name in model.names}, torch.ones(3, 2, dtype=torch.bool))
     assert set(z) == {"audio", "text"}
+    silent = tiny_vast(names=("vision", "audio"), matching=False)
+    assert silent.bert is None
+    silent.freeze(vision=1)
+    silent.set_checkpointing()
+    assert set(silent(inputs, torch.ones(3, 2, dtype=torch.bool))) == {"vision", "audio"}
 
 
 def test_errors_say_what_to_do() -> None:
@@ -294,5 +299,11 @@ def test_errors_say_what_to_do() -> None:
         model(inputs | {"text": inputs["text"]["input_ids"]}, present)
     with pytest.raises(InputError, match="each once; got vision, smell"):
         VastModel.from_sizes(**{**VAST, "names": ("vision", "smell")})
-    with pytest.raises(InputError, match="text and at least one other"):
+    with pytest.raises(InputError, match="matching needs text; pass matching=False"):
         VastModel.from_sizes(**{**VAST, "names": ("vision", "audio")})
+    with pytest.raises(InputError, match="text and at least one other"):
+        VastModel.from_sizes(**{**VAST, "names": ("text",)})
+    with pytest.raises(InputError, match="vision is not among the names: leave its tower out"):
+        VastModel(model.bert, model.vision, names=("text",), matching=False)
+    with pytest.raises(InputError, match="text or subtitle is among the names: pass its tower"):
+        VastModel(vision=model.vision, names=("vision", "text"))

@@ -38,6 +38,8 @@ def load_towers(
                 )
         reports.append(fill_beats(model.audio, there.state_dict(), audio))
     if text is not None:
+        if model.bert is None:
+            raise InputError("the model has no text; leave its file out")
         reports.append(load_bert(model.bert, text))
     return reports
 

@@ -16,6 +16,7 @@ from calmrl.models.matching import VastMatching
 from calmrl.models.rows import length, rows_with, spread, unit
 
 NAMES = ("vision", "audio", "text", "subtitle")
+TEXTS = ("text", "subtitle")
 
 
 class VastModel(nn.Module):
@@ -37,7 +38,7 @@ class VastModel(nn.Module):
 
     def __init__(
         self,
-        bert: Any,
+        bert: Any = None,
         vision: EvaVit | None = None,
         audio: Beats | None = None,
         *,
@@ -52,18 +53,19 @@ class VastModel(nn.Module):
         unknown = [name for name in names if name not in NAMES]
         if unknown or len(set(names)) != len(names) or not names:
             raise InputError(f"names must be some of {', '.join(NAMES)}, each once; got {', '.join(names) or 'none'}")
-        for name, tower in (("vision", vision), ("audio", audio)):
-            if (name in names) != (tower is not None):
-                raise InputError(
-                    f"{name} is {'' if name in names else 'not '}among the names: "
-                    f"{'pass its tower' if name in names else 'leave its tower out'}"
-                )
+        for kinds, tower in ((("vision",), vision), (("audio",), audio), (TEXTS, bert)):
+            wanted = any(name in names for name in kinds)
+            if wanted != (tower is not None):
+                what = "pass its tower" if wanted else "leave its tower out"
+                raise InputError(f"{' or '.join(kinds)} is {'' if wanted else 'not '}among the names: {what}")
         self.names, self.width = tuple(names), width
         self.vision, self.audio, self.bert = vision, audio, bert
-        sizes = {"vision": getattr(vision, "width", 0), "audio": getattr(audio, "width", 0)}
-        widths = {name: sizes.get(name, bert.config.hidden_size) for name in self.names}
+        towers = {"vision": vision, "audio": audio}
+        widths = {name: bert.config.hidden_size if name in TEXTS else towers[name].width for name in self.names}
         self.heads = nn.ModuleDict({name: nn.Linear(d, width, bias=False) for name, d in widths.items()})
         others = {name: d for name, d in widths.items() if name != "text"}
+        if matching and "text" not in names:
+            raise InputError("matching needs text; pass matching=False")
         self.matching = (
             VastMatching(bert, others, self.names, frames=frames, slices=slices, temperature=temperature)
             if matching
@@ -139,15 +141,19 @@ class VastModel(nn.Module):
             if "audio" in names
             else None
         )
-        bert = berts.build_bert(
-            vocabulary=vocabulary,
-            width=text_width,
-            layers=text_layers,
-            heads=text_heads,
-            mlp_width=text_mlp,
-            positions=positions,
-            dropout=dropout,
-            cross_attention=matching,
+        bert = (
+            berts.build_bert(
+                vocabulary=vocabulary,
+                width=text_width,
+                layers=text_layers,
+                heads=text_heads,
+                mlp_width=text_mlp,
+                positions=positions,
+                dropout=dropout,
+                cross_attention=matching,
+            )
+            if any(name in TEXTS for name in names)
+            else None
         )
         model = cls(
             bert,
@@ -203,18 +209,20 @@ class VastModel(nn.Module):
             self.vision.freeze(vision)
         if self.audio is not None:
             self.audio.freeze(audio)
-        freeze_first(berts.layers_of(self.bert), text, [self.bert.embeddings])
+        if self.bert is not None:
+            freeze_first(berts.layers_of(self.bert), text, [self.bert.embeddings])
 
     def set_checkpointing(self, on: bool = True) -> None:
         """Save memory: compute blocks again in the backward pass instead of keeping their values."""
         for tower in (self.vision, self.audio):
             if tower is not None:
                 tower.checkpointing = on
-        berts.set_checkpointing(self.bert, on)
+        if self.bert is not None:
+            berts.set_checkpointing(self.bert, on)
 
     def _tower(self, name: str, value: Any) -> tuple[torch.Tensor, torch.Tensor]:
         """Tokens and the pooled vector of the rows that have a modality."""
-        if name in ("text", "subtitle"):
+        if name in TEXTS:
             states = berts.bert_tokens(self.bert, berts.check_text(name, value))
             return states, states[:, 0]
         if value.ndim != (5 if name == "vision" else 4):
