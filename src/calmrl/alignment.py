@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -95,6 +96,7 @@ class CalibratedAlignment(nn.Module):
         self.matching = matching
         self.matching_weight = matching_weight
         self.last: dict[str, torch.Tensor] = {}
+        self.seconds = 0.0  # spent updating the latent model and imputing, all calls so far; without the backward pass
 
     def forward(
         self,
@@ -106,10 +108,12 @@ class CalibratedAlignment(nn.Module):
         """The loss of the batch. `generator` draws the negatives of the matching loss."""
         mask = check(z, present, values=present is None).present
         seen = {name: tensor.detach() for name, tensor in z.items()}
+        started = time.perf_counter()
         if self.training and self.update == "stepwise":
             with full_precision(mask):
                 self.imputer.partial_fit(seen, mask)
         completed = self.complete(z, mask)
+        self.seconds += time.perf_counter() - started
         aligned = self.objective(completed, mask.new_ones(len(mask), len(completed)))
         self.last = {"objective": aligned.detach(), "missing": (~mask).to(torch.float32).mean()}
         value = aligned

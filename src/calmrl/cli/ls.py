@@ -17,7 +17,7 @@ from calmrl.registry import lookup
 EXAMPLE = "Example:\n  calmrl ls\n  calmrl ls imputers\n  calmrl ls configs --json"
 
 REGISTRIES = {
-    "methods": ("calmrl.losses", "LOSSES"),
+    "methods": ("calmrl.train.methods", "METHODS"),
     "imputers": ("calmrl.imputers", "IMPUTERS"),
     "datasets": ("calmrl.datasets", "DATASETS"),
     "encoders": ("calmrl.encoders", "ENCODERS"),

@@ -1,4 +1,4 @@
-"""The kinds of config. A kind is one pydantic model in `KINDS`; the field `kind` of a file chooses it.
+"""The sections configs are made of, and the configs of `calmrl impute` and `calmrl demo`.
 
 Models are strict (no text where a number belongs) and know every key they allow; an unknown key is an error.
 """
@@ -162,6 +162,3 @@ class DemoConfig(Section):
         for name in names:
             lookup(DATASETS, name, "dataset")
         return names
-
-
-KINDS: dict[str, type[Section]] = {"impute": ImputeConfig, "demo": DemoConfig}

@@ -60,6 +60,8 @@ class InstanceMatching(nn.Module):
                 f"names must hold the anchor {anchor!r} and at least one other modality; got {list(names)}"
             )
         self.names, self.anchor, self.temperature = tuple(names), anchor, temperature
+        self.arguments = {"names": list(names), "width": width, "anchor": anchor, "hidden": hidden}
+        self.arguments |= {"layers": layers, "heads": heads, "temperature": temperature}
         self.project = nn.ModuleDict(
             {name: nn.Sequential(nn.Linear(width, hidden), nn.LayerNorm(hidden)) for name in names}
         )
