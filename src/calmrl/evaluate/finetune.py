@@ -85,23 +85,25 @@ def fine_tune(
 
     best, kept, since = score(), copy.deepcopy(both.state_dict()), 0
     order: list[int] = []
-    for step in range(1, steps + 1):
-        if not order:
-            order = torch.randperm(len(present), generator=generator).tolist()
-        rows, order = torch.tensor(order[:batch_size], device=present.device), order[batch_size:]
-        both.train()
-        loss = cross_entropy(both({name: values[rows] for name, values in inputs.items()}, present[rows]), y[rows])
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        if step % CHECK_EVERY == 0 or step == steps:
-            found = score()
-            if found > best:
-                best, kept, since = found, copy.deepcopy(both.state_dict()), 0
-            else:
-                since += 1
-            if since >= patience:
-                break
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)  # for dropout in the model
+        for step in range(1, steps + 1):
+            if not order:
+                order = torch.randperm(len(present), generator=generator).tolist()
+            rows, order = torch.tensor(order[:batch_size], device=present.device), order[batch_size:]
+            both.train()
+            loss = cross_entropy(both({name: values[rows] for name, values in inputs.items()}, present[rows]), y[rows])
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            if step % CHECK_EVERY == 0 or step == steps:
+                found = score()
+                if found > best:
+                    best, kept, since = found, copy.deepcopy(both.state_dict()), 0
+                else:
+                    since += 1
+                if since >= patience:
+                    break
     both.load_state_dict(kept)
     return both
 
