@@ -131,7 +131,7 @@ def fine_tuned_classification(
         rows = torch.from_numpy(parts[name]).to(device)
         return {m: x[rows] for m, x in whole.items()}, mask.to(device)[rows], target[rows]
 
-    head = nn.Linear(width, len(classes), device=device)
+    head = nn.utils.skip_init(nn.Linear, width, len(classes), device=device)  # draws no random numbers
     nn.init.zeros_(head.weight)
     nn.init.zeros_(head.bias)
     tuned = fine_tune(model, head, *part("train", views.present), part("val", views.present), **options)
