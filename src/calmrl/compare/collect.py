@@ -10,7 +10,7 @@ from calmrl.compare.job import Job
 from calmrl.compare.run import methods_of
 from calmrl.config import CompareConfig
 from calmrl.config.recipes import about, is_ideal, is_ours
-from calmrl.evaluate.statistics import Comparison, holm, mean_interval, paired_bootstrap
+from calmrl.evaluate.statistics import holm, mean_interval, paired_bootstrap
 
 Row = dict[str, Any]
 SURE = 0.05
@@ -32,9 +32,9 @@ def collect(
         "settings": {name: describe(config, name) for name in config.settings},
         "methods": {
             method: {
-                "about": about(method.partition(" ")[0]),
-                "ours": is_ours(method.partition(" ")[0]),
-                "ideal": is_ideal(method.partition(" ")[0]),
+                "about": about(_base(method)),
+                "ours": is_ours(_base(method)),
+                "ideal": is_ideal(_base(method)),
             }
             for method in methods_of(config)
         },
@@ -91,30 +91,35 @@ def _rate(config: CompareConfig, setting: str) -> dict[str, float]:
 
 
 def _tests(config: CompareConfig, results: dict[Job, Any], setting: str) -> dict[str, Any]:
-    """Each of our methods against the best other one: paired bootstrap over seeds and queries, p corrected by Holm."""
-    hits = {
-        method: np.stack([_hits(results[setting, method, seed]) for seed in config.seeds])
-        for method in methods_of(config)
-        if len({len(_hits(results[setting, method, seed])) for seed in config.seeds}) == 1
-    }
-    others = {m: h.mean() for m, h in hits.items() if not is_ours(m.partition(" ")[0]) and not is_ideal(m)}
+    """Each of our methods against the best other one: paired bootstrap over test items, p corrected by Holm."""
+    values = {method: [results[setting, method, seed] for seed in config.seeds] for method in methods_of(config)}
+    same = len({tuple(result["items"]) for each in values.values() for result in each}) == 1
+    hits = {method: _hits(each, same) for method, each in values.items()}
+    others = {m: hit.mean() for m, hit in hits.items() if not is_ours(_base(m)) and not is_ideal(_base(m))}
     if not others:
         return {}
     best = max(others, key=lambda method: others[method])
-    found: dict[str, Comparison] = {
-        method: paired_bootstrap(100 * mine, 100 * hits[best])
-        for method, mine in hits.items()
-        if is_ours(method.partition(" ")[0]) and mine.shape == hits[best].shape
-    }
+    found = {method: paired_bootstrap(hits[method], hits[best]) for method in hits if is_ours(_base(method))}
     corrected = holm({method: one.p for method, one in found.items()})
-    return {
-        "against": best,
-        "methods": {m: one._replace(p=corrected[m])._asdict() for m, one in found.items()},
-    }
+    return {"against": best, "methods": {m: one._replace(p=corrected[m])._asdict() for m, one in found.items()}}
 
 
-def _hits(result: dict[str, Any]) -> np.ndarray:
-    return np.concatenate([np.asarray(result["hits"][task]) for task in sorted(result["hits"])])
+def _hits(results: list[dict[str, Any]], same: bool) -> np.ndarray:
+    """Percent of hits per test item, the mean over its directions where all items take part in all of them.
+
+    (seeds, items) where every seed has the same test items, else the items of all seeds side by side.
+    """
+    each = []
+    for result in results:
+        found = [np.asarray(result["hits"][task]) for task in sorted(result["hits"])]
+        alike = len({len(hit) for hit in found}) == 1
+        each.append(100 * (np.mean(found, axis=0) if alike else np.concatenate(found)))
+    return np.stack(each) if same else np.concatenate(each)
+
+
+def _base(method: str) -> str:
+    """The method without a swept value."""
+    return method.partition(" ")[0]
 
 
 def in_words(config: CompareConfig, rows: list[Row], meta: dict[str, Any]) -> list[str]:

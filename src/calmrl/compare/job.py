@@ -82,7 +82,7 @@ def _measure(config: CompareConfig, step: Any, rows: Rows, seed: int) -> dict[st
         found += measure.pool_rows(step.calibration, z, present, seed)
     if "classification" in config.measures:
         found += _classification(step.model, rows)
-    return {"rows": found, "hits": hits}
+    return {"rows": found, "hits": hits, "items": [str(name) for name in rows.test.ids]}
 
 
 def _classification(model: Any, rows: Rows) -> list[dict[str, Any]]:
