@@ -209,6 +209,9 @@ def test_ablation():
     assert list(found) == ["pmrl", "calmrl", "calmrl-paper"]
     assert [cell.interval.mean for cell in found["pmrl"].cells] == pytest.approx([11, 13, 8.75])
     assert found["calmrl"].cells[1:] == (None, None)
+    sure = {"difference": 1.0, "low": 1.0, "high": 1.0, "p": 0.001}  # about "pmrl", not about "pmrl+latent"
+    tested = {"tests": {"": {"against": "pmrl", "methods": {"calmrl": sure}}}}
+    assert lines(tables.ablation_table(rows_of(values), tested)) == found
 
 
 def test_sweeps():
@@ -249,7 +252,7 @@ def test_bootstraps_of_meta_mark_the_average():
     first, _, average = lines(table)["calmrl"].cells
     assert (first.mark, average.mark, average.p) == ("*", "", 0.2)
     assert lines(table)["closed-form"].cells[2].mark == "†"  # not in meta: by the test over seeds
-    assert "paired bootstrap over seeds and queries" in tables.to_markdown(table)
+    assert "paired bootstrap over test items" in tables.to_markdown(table)
     assert "bootstrap" not in tables.to_markdown(tables.retrieval_table(rows_of()))
 
 

@@ -68,7 +68,8 @@ def ablation_table(rows: Sequence[Row], meta: Meta = None, *, metric: str = "R@1
         )
         for variant in dict.fromkeys(key[3] for key in _by_dataset(some))
     ]
-    return build(f"Objectives and how they are started and trained, average {metric}", some, columns, meta)
+    known = {**(meta or {}), "tests": {}}  # those are about whole names of methods
+    return build(f"Objectives and how they are started and trained, average {metric}", some, columns, known)
 
 
 def sweep_tables(rows: Sequence[Row], meta: Meta = None, *, metric: str = "R@1") -> dict[str, Table]:

@@ -16,9 +16,9 @@ Key = tuple[str, str, str | None, Any]  # dataset, task, parameter and its value
 
 OURS = ("calmrl", "calmrl-paper", "closed-form")
 IDEAL = ("ideal",)
-LOWER = ("MedR", "mse", "nmse", "anchor_shift")  # better when lower
+LOWER = ("MedR", "mse", "nmse")  # better when lower
 DESCRIBING = (  # neither way is better
-    *("coverage", "mse_random", "anchor_shift_low", "anchor_shift_high"),
+    *("coverage", "mse_random", "anchor_shift", "anchor_shift_low", "anchor_shift_high"),
     *("modality_gap", "modality_separability", "alignment", "uniformity"),
 )
 SURE = 0.05
@@ -36,7 +36,7 @@ class Column:
 
     @property
     def tested(self) -> bool:
-        """Whether meta["tests"], paired bootstraps over seeds and queries, is about this column: the average R@1."""
+        """Whether meta["tests"], paired bootstraps over test items, is about this column: the average R@1."""
         return self.metric == "R@1" and len(self.keys) > 1 and len({key[0] for key in self.keys}) == 1
 
 
@@ -220,7 +220,7 @@ def _notes(blocks: Sequence[tuple[str, Sequence[Line]]], bootstrapped: bool) -> 
         notes.append(
             "* better, † worse than the best baseline of the column (paired t over seeds, p < 0.05 after Holm's "
             "correction over the methods compared with it"
-            + ("; for the average R@1 a paired bootstrap over seeds and queries)." if bootstrapped else ").")
+            + ("; for the average R@1 a paired bootstrap over test items)." if bootstrapped else ").")
         )
     return tuple(notes)
 
