@@ -162,6 +162,16 @@ def test_fine_tuning_learns_leaves_the_model_alone_and_repeats():
     assert fine_tuned_classification(model, z, present, labels, split, 4, seed=3, lr=1e-2) == rows
 
 
+def test_fine_tuning_with_dropout_repeats_and_leaves_the_global_generator_alone():
+    z, present, labels, split = items()
+    heads = nn.ModuleDict({m: nn.Sequential(nn.Linear(5, 4), nn.Dropout(0.5)) for m in NAMES})
+    state = torch.get_rng_state()
+    rows = fine_tuned_classification(heads, z, present, labels, split, 4, steps=60)
+    assert torch.equal(torch.get_rng_state(), state)
+    torch.rand(3)
+    assert fine_tuned_classification(heads, z, present, labels, split, 4, steps=60) == rows
+
+
 def test_fine_tuning_takes_heads_of_the_latent_model():
     z, present, labels, split = items()
     heads = GaussianImputer(latent_dim=3, tol=1e-3, random_state=0).fit(z, present).as_heads()

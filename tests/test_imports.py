@@ -29,8 +29,7 @@ LAYERS = (
     {"build", "trained"},
     {"training", "compare"},
     {"report"},
-    {"comparing"},
-    {"demo"},
+    {"comparing", "evaluation"},
     {"cli"},
     {"__main__"},
 )

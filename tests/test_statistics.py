@@ -81,6 +81,22 @@ def test_bootstrap_of_no_difference_and_of_a_clear_one():
     assert paired_bootstrap(hits[0], hits[1], 500, seed=1) != paired_bootstrap(hits[0], hits[1], 500, seed=2)
 
 
+def test_bootstrap_draws_groups_as_a_whole():
+    """Four copies of every query say nothing new, if they are drawn together."""
+    rng = np.random.default_rng(3)
+    ours, theirs = rng.normal(size=(2, 30)), rng.normal(size=(2, 30))
+    plain = paired_bootstrap(ours, theirs, 2000)
+    copies = [np.tile(side, 4) for side in (ours, theirs)]
+    grouped = paired_bootstrap(*copies, 2000, groups=list(range(30)) * 4)
+    assert grouped == pytest.approx(plain)
+    apart = paired_bootstrap(*copies, 2000)
+    assert apart.high - apart.low < 0.7 * (plain.high - plain.low)
+    uneven = paired_bootstrap(ours, theirs, 500, groups=["a"] * 10 + list(range(20)))
+    assert uneven.difference == pytest.approx(plain.difference)
+    with pytest.raises(InputError, match="groups has 2 names but there are 30"):
+        paired_bootstrap(ours, theirs, groups=["a", "b"])
+
+
 def test_bootstrap_of_one_seed_rejects_as_often_as_it_should():
     rng = np.random.default_rng(2)
     ps = [paired_bootstrap(rng.normal(size=60), rng.normal(size=60), 300, seed=i).p for i in range(300)]

@@ -179,7 +179,7 @@ def test_several_datasets_and_the_short_form():
     rows = rows_of() + [
         {**row, "dataset": "digits", "value": row["value"] + 10} for row in rows_of(tasks=DIRECTIONS[:1])
     ]
-    table = tables.generative_table(rows)
+    table = tables.average_table(rows)
     assert [(c.group, c.name) for c in table.columns] == [("stamps", ""), ("digits", ""), ("", "Avg.")]
     means = [cell.interval.mean for cell in lines(table)["gram"].cells]
     one = sum(VALUES["gram"]) / 3
@@ -199,7 +199,7 @@ def test_ablation():
     values = {
         "pmrl": [10.0, 11.0],
         "pmrl+latent": [12.0, 13.0],
-        "pmrl staged": [8.0, 8.5],
+        "pmrl+staged": [8.0, 8.5],
         "calmrl": [14.0, 15.0],
         "calmrl-paper": [9.0, 9.9],
     }
@@ -209,17 +209,58 @@ def test_ablation():
     assert list(found) == ["pmrl", "calmrl", "calmrl-paper"]
     assert [cell.interval.mean for cell in found["pmrl"].cells] == pytest.approx([11, 13, 8.75])
     assert found["calmrl"].cells[1:] == (None, None)
+    sure = {"difference": 1.0, "low": 1.0, "high": 1.0, "p": 0.001}  # about "pmrl", not about "pmrl+latent"
+    tested = {"tests": {"": {"against": "pmrl", "methods": {"calmrl": sure}}}}
+    assert lines(tables.ablation_table(rows_of(values), tested)) == found
 
 
 def test_sweeps():
-    rows = [row for at in (1, 0.05, 0.1) for row in rows_of({"calmrl": [20 - at, 21 - at]}, parameter="tau'", at=at)]
-    (name, table), *others = tables.sweep_tables(rows + rows_of()).items()
+    values = {f"calmrl tau'={at}": [20 - float(at), 21 - float(at)] for at in ("1", "0.05", "0.1")}
+    rows = rows_of(values) + rows_of()
+    (name, table), *others = tables.sweep_tables(rows).items()
     assert not others
     assert name == "tau'"
     assert [c.name for c in table.columns] == ["0.05", "0.1", "1"]
     assert [cell.rank for cell in lines(table)["calmrl"].cells] == [1, 2, 0]
     assert [cell.interval.mean for cell in lines(table)["calmrl"].cells] == pytest.approx([20.95, 20.9, 20])
-    assert len(lines(tables.retrieval_table(rows + rows_of()))) == 5  # the sweep stays out of the main table
+    assert len(lines(tables.retrieval_table(rows))) == 5  # the sweep stays out of the main table
+    words = tables.sweep_tables(rows_of({"a start=random": [1.0], "a start=latent": [2.0], "a start=3": [2.0]}))
+    assert [c.name for c in words["start"].columns] == ["3", "latent", "random"]
+
+
+def test_imputers_inside_calmrl():
+    rows = rows_of(
+        {
+            "calmrl": [5.0, 6.0],
+            "calmrl:mvae": [4.0, 5.1],
+            "calmrl:smil": [3.0, 3.0],
+            "calmrl-paper": [9.0, 9.0],
+            "gram": [1.0, 1.0],
+        }
+    )
+    found = lines(tables.generative_table(rows))
+    assert {m: line.kind for m, line in found.items()} == {"mvae": "baseline", "smil": "baseline", "calmrl": "ours"}
+    assert [line.cells[0].rank for line in found.values()] == [2, 0, 1]
+    assert lines(tables.retrieval_table(rows))["calmrl:mvae"].kind == "ours"
+    assert "generative" in tables.all_tables({"rows": rows})
+
+
+def test_bootstraps_of_meta_mark_the_average():
+    comparison = {"difference": 3.0, "low": 1.0, "high": 5.0, "p": 0.2}
+    meta = {"tests": {"two": {"against": "gram", "methods": {"calmrl": comparison}}}}
+    table = tables.retrieval_table(rows_of(setting="two"), meta)
+    first, _, average = lines(table)["calmrl"].cells
+    assert (first.mark, average.mark, average.p) == ("*", "", 0.2)
+    assert lines(table)["closed-form"].cells[2].mark == "†"  # not in meta: by the test over seeds
+    assert "paired bootstrap over test items" in tables.to_markdown(table)
+    assert "bootstrap" not in tables.to_markdown(tables.retrieval_table(rows_of()))
+
+
+def test_all_the_others_together_are_no_direction():
+    rows = rows_of() + rows_of(tasks=("text->all", "text->all re-ranked", "image,text->speech"))
+    assert [c.name for c in tables.retrieval_table(rows).columns] == ["text→image", "image→text", "Avg."]
+    made = tables.all_tables({"rows": rows})["retrieval-re-ranked"]
+    assert [c.name for c in made.columns] == ["text→all", "text→all re-ranked"]
 
 
 def test_datasets_and_everything_at_once(tmp_path):

@@ -10,7 +10,7 @@ import typer
 from calmrl.cli.say import data, note
 
 EXAMPLE = """Example:
-  calmrl compare stamps-compare --methods calmrl,pmrl --seeds 3 --out runs/two
+  calmrl compare demo --methods calmrl,pmrl --seeds 3 --out runs/two
   calmrl compare my.yaml --out runs/mine
   calmrl compare my.yaml --out runs/mine workers=8"""
 

@@ -5,7 +5,7 @@ once. `dump` writes the resolved config. A kind of config is one pydantic model 
 """
 
 from calmrl.config.comparing import CompareConfig
-from calmrl.config.kinds import DemoConfig, ImputeConfig
+from calmrl.config.kinds import ImputeConfig
 from calmrl.config.known import KINDS
 from calmrl.config.load import dump, dumps, load
 from calmrl.config.problems import ConfigError, Problem
@@ -16,7 +16,6 @@ __all__ = [
     "KINDS",
     "CompareConfig",
     "ConfigError",
-    "DemoConfig",
     "ImputeConfig",
     "Problem",
     "TrainConfig",

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from calmrl.config.comparing import CompareConfig
-from calmrl.config.kinds import DemoConfig, ImputeConfig, Section
+from calmrl.config.kinds import ImputeConfig, Section
 from calmrl.config.training import TrainConfig
 
 KINDS: dict[str, type[Section]] = {
     "impute": ImputeConfig,
     "train": TrainConfig,
     "compare": CompareConfig,
-    "demo": DemoConfig,
 }

@@ -85,23 +85,25 @@ def fine_tune(
 
     best, kept, since = score(), copy.deepcopy(both.state_dict()), 0
     order: list[int] = []
-    for step in range(1, steps + 1):
-        if not order:
-            order = torch.randperm(len(present), generator=generator).tolist()
-        rows, order = torch.tensor(order[:batch_size], device=present.device), order[batch_size:]
-        both.train()
-        loss = cross_entropy(both({name: values[rows] for name, values in inputs.items()}, present[rows]), y[rows])
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        if step % CHECK_EVERY == 0 or step == steps:
-            found = score()
-            if found > best:
-                best, kept, since = found, copy.deepcopy(both.state_dict()), 0
-            else:
-                since += 1
-            if since >= patience:
-                break
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)  # for dropout in the model
+        for step in range(1, steps + 1):
+            if not order:
+                order = torch.randperm(len(present), generator=generator).tolist()
+            rows, order = torch.tensor(order[:batch_size], device=present.device), order[batch_size:]
+            both.train()
+            loss = cross_entropy(both({name: values[rows] for name, values in inputs.items()}, present[rows]), y[rows])
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            if step % CHECK_EVERY == 0 or step == steps:
+                found = score()
+                if found > best:
+                    best, kept, since = found, copy.deepcopy(both.state_dict()), 0
+                else:
+                    since += 1
+                if since >= patience:
+                    break
     both.load_state_dict(kept)
     return both
 
@@ -129,7 +131,7 @@ def fine_tuned_classification(
         rows = torch.from_numpy(parts[name]).to(device)
         return {m: x[rows] for m, x in whole.items()}, mask.to(device)[rows], target[rows]
 
-    head = nn.Linear(width, len(classes), device=device)
+    head = nn.utils.skip_init(nn.Linear, width, len(classes), device=device)  # draws no random numbers
     nn.init.zeros_(head.weight)
     nn.init.zeros_(head.bias)
     tuned = fine_tune(model, head, *part("train", views.present), part("val", views.present), **options)

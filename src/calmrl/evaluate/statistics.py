@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.special import stdtr, stdtrit
@@ -57,7 +57,9 @@ def paired_t(ours: Sequence[float] | np.ndarray, theirs: Sequence[float] | np.nd
     return Comparison(mean, mean - half, mean + half, float(2 * stdtr(n - 1, -abs(mean) * np.sqrt(n) / spread)))
 
 
-def paired_bootstrap(ours: np.ndarray, theirs: np.ndarray, draws: int = 10_000, seed: int = 0) -> Comparison:
+def paired_bootstrap(
+    ours: np.ndarray, theirs: np.ndarray, draws: int = 10_000, seed: int = 0, *, groups: Sequence[Any] | None = None
+) -> Comparison:
     """Difference of means over (seed, query) with both redrawn: are other seeds and other queries likely to agree?
 
     `ours` and `theirs` are (seeds, queries), or (queries,) for one seed: what each query scored, such as the "hits" that
@@ -67,6 +69,8 @@ def paired_bootstrap(ours: np.ndarray, theirs: np.ndarray, draws: int = 10_000, 
         p = 2 (1 + min(#{difference <= 0}, #{difference >= 0})) / (draws + 1), at most 1.
 
     With one seed only queries are redrawn, and with two or three seeds the spread between seeds is underestimated.
+    `groups` names what is redrawn as a whole, one name per query: the item, when it asks in several directions or has
+    several captions. Its queries succeed and fail together, and drawing them apart would make everything look surer.
     """
     a, b = (np.atleast_2d(np.asarray(side, dtype=np.float64)) for side in (ours, theirs))
     if a.shape != b.shape or a.ndim != 2 or not a.size:
@@ -74,15 +78,22 @@ def paired_bootstrap(ours: np.ndarray, theirs: np.ndarray, draws: int = 10_000, 
     gain = a - b
     if not np.isfinite(gain).all():
         raise InputError("ours or theirs holds NaN or an infinite value; every query of every seed needs a score")
-    seeds, queries = gain.shape
+    names = range(gain.shape[1]) if groups is None else list(groups)
+    if len(names) != gain.shape[1]:
+        raise InputError(f"groups has {len(names)} names but there are {gain.shape[1]} queries; pass one per query")
+    place = {name: g for g, name in enumerate(dict.fromkeys(names))}
+    home = np.array([place[name] for name in names])
+    size = np.bincount(home)  # queries per group
+    seeds, n_groups = len(gain), len(size)
+    total = np.stack([np.bincount(home, weights=one) for one in gain])  # (seeds, groups)
     random = np.random.default_rng(seed)
     found = []
-    step = max(1, DRAW_ENTRIES // queries)
+    step = max(1, DRAW_ENTRIES // n_groups)
     for start in range(0, draws, step):
-        size = min(step, draws - start)
-        of_seeds = random.multinomial(seeds, np.full(seeds, 1 / seeds), size=size)  # (size, seeds)
-        of_queries = random.multinomial(queries, np.full(queries, 1 / queries), size=size)
-        found.append(((of_seeds @ gain) * of_queries).sum(1) / gain.size)
+        now = min(step, draws - start)
+        of_seeds = random.multinomial(seeds, np.full(seeds, 1 / seeds), size=now)  # (now, seeds)
+        of_groups = random.multinomial(n_groups, np.full(n_groups, 1 / n_groups), size=now)
+        found.append(((of_seeds @ total) * of_groups).sum(1) / (seeds * (of_groups @ size)))
     drawn = np.concatenate(found)
     tiny = 1e-12 * max(1.0, np.abs(gain).max())  # differences that are zero but for rounding are on both sides
     p = 2 * (1 + min((drawn <= tiny).sum(), (drawn >= -tiny).sum())) / (draws + 1)

@@ -3,6 +3,7 @@
 from calmrl.tables.layouts import (
     ablation_table,
     all_tables,
+    average_table,
     classification_table,
     dataset_table,
     generative_table,
@@ -17,6 +18,7 @@ __all__ = [
     "Table",
     "ablation_table",
     "all_tables",
+    "average_table",
     "classification_table",
     "dataset_table",
     "generative_table",

@@ -3,29 +3,25 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from calmrl.tables.table import Column, Key, Line, Row, Table, build, key_of
 
 RECALLS = ("R@1", "R@5", "R@10")
+RERANKED = " re-ranked"
+SWEPT = re.compile(r"(\S+) ([^\s=]+)=(.*)")  # method, parameter, value
 Meta = Mapping[str, Any] | None
 
 
-def retrieval_table(
-    rows: Sequence[Row], meta: Meta = None, *, metrics: Sequence[str] = ("R@1",), suffix: str = ""
-) -> Table:
-    """Directions across, by dataset, and their average: tables 1, 3 (one block per setting), 5 (R@5) and 6 (R@10).
-
-    `suffix` picks variants of the tasks, such as " re-ranked" for "text->image re-ranked".
-    """
-    some = _directed(rows, metrics, suffix)
+def retrieval_table(rows: Sequence[Row], meta: Meta = None, *, metrics: Sequence[str] = ("R@1",)) -> Table:
+    """Directions across, by dataset, and their average: tables 1, 3 (one block per setting), 5 (R@5) and 6 (R@10)."""
+    some = _directed(rows, metrics)
     columns = [
-        Column(key[0], key[1].removesuffix(suffix).replace("->", "→"), metric, (key,))
-        for key in _by_dataset(some)
-        for metric in metrics
+        Column(key[0], key[1].replace("->", "→"), metric, (key,)) for key in _by_dataset(some) for metric in metrics
     ]
-    return build(f"Retrieval{suffix}, {', '.join(metrics)}", some, columns + _averages(some, metrics), meta)
+    return build(f"Retrieval, {', '.join(metrics)}", some, columns + _averages(some, metrics), meta)
 
 
 def classification_table(rows: Sequence[Row], meta: Meta = None, *, metrics: Sequence[str] = ("accuracy",)) -> Table:
@@ -40,21 +36,31 @@ def classification_table(rows: Sequence[Row], meta: Meta = None, *, metrics: Seq
     return build(f"Classification, {', '.join(metrics)} (%)", some, columns + _averages(whole, metrics), meta)
 
 
-def generative_table(rows: Sequence[Row], meta: Meta = None, *, metric: str = "R@1") -> Table:
-    """One column per dataset, the average over its directions, and the average of all: table 7 and other short forms."""
+def average_table(rows: Sequence[Row], meta: Meta = None, *, metric: str = "R@1") -> Table:
+    """One column per dataset, the average over its directions, and the average of all: the short form of table 1."""
     some = _directed(rows, (metric,))
-    columns = []
-    for dataset in dict.fromkeys(key[0] for key in _by_dataset(some)):
-        columns.append(Column(dataset, "", metric, tuple(k for k in _by_dataset(some) if k[0] == dataset)))
+    keys = _by_dataset(some)
+    columns = [
+        Column(dataset, "", metric, tuple(key for key in keys if key[0] == dataset))
+        for dataset in dict.fromkeys(key[0] for key in keys)
+    ]
     everything = _averages(some, (metric,)) if len(columns) > 1 else []
     return build(f"Retrieval, {metric}, average over directions", some, columns + everything, meta)
 
 
+def generative_table(rows: Sequence[Row], *, metric: str = "R@1") -> Table:
+    """As `average_table`, of `calmrl` and of `calmrl:mvae` and the like, which differ in the imputer alone: table 7."""
+    some = [row for row in rows if re.match(r"calmrl(:|$)", row["method"])]
+    some = [{**row, "method": row["method"].removeprefix("calmrl:")} for row in some]
+    table = average_table(some, {"methods": {"calmrl": {"ours": True}}}, metric=metric)
+    return replace(table, title=f"Imputers inside calmrl, {metric}, average over directions")
+
+
 def ablation_table(rows: Sequence[Row], meta: Meta = None, *, metric: str = "R@1") -> Table:
-    """Objectives down, ways to start and train across (as named after the "+" or blank of a method), average metric."""
+    """Objectives down, ways to start and train across (what follows the first "+" of a method), average metric."""
     some = []
     for row in _directed(rows, (metric,)):
-        base, _, variant = re.match(r"([^+ ]+)([+ ]*)(.*)", row["method"]).groups()  # type: ignore[union-attr]
+        base, _, variant = row["method"].partition("+")
         some.append({**row, "method": base, "parameter": "variant", "at": variant})
     columns = [
         Column(
@@ -62,20 +68,26 @@ def ablation_table(rows: Sequence[Row], meta: Meta = None, *, metric: str = "R@1
         )
         for variant in dict.fromkeys(key[3] for key in _by_dataset(some))
     ]
-    return build(f"Objectives and how they are started and trained, average {metric}", some, columns, meta)
+    known = {**(meta or {}), "tests": {}}  # those are about whole names of methods
+    return build(f"Objectives and how they are started and trained, average {metric}", some, columns, known)
 
 
 def sweep_tables(rows: Sequence[Row], meta: Meta = None, *, metric: str = "R@1") -> dict[str, Table]:
     """parameter -> its values across, average metric over directions: table 8. Best and second along the line.
 
-    Rows of a sweep carry "parameter", its name, and "at", the value.
+    Rows of a sweep have a method such as "calmrl objective.temperature=0.1".
     """
-    swept = [r for r in rows if r["metric"] == metric and r.get("parameter") is not None and _is_direction(r["task"])]
+    swept = []
+    for row in rows:
+        found = SWEPT.fullmatch(row["method"])
+        if found and row["metric"] == metric and _is_direction(row["task"]):
+            method, parameter, at = found.groups()
+            swept.append({**row, "method": method, "parameter": parameter, "at": at})
     tables = {}
     for parameter in dict.fromkeys(row["parameter"] for row in swept):
         some = [row for row in swept if row["parameter"] == parameter]
         columns = [
-            Column(parameter, f"{at:g}" if isinstance(at, (int, float)) else str(at), metric, tuple(keys))
+            Column(parameter, at, metric, tuple(keys))
             for at, keys in sorted(_by_value(some).items(), key=lambda item: _order(item[0]))
         ]
         title = f"Average {metric} over values of {parameter}"
@@ -120,8 +132,9 @@ def all_tables(results: Mapping[str, Any]) -> dict[str, Table]:
             f"retrieval-{metric.replace('@', '')}": retrieval_table(rows, meta, metrics=(metric,)) for metric in RECALLS
         },
         "retrieval-MedR": retrieval_table(rows, meta, metrics=("MedR",)),
-        "retrieval-re-ranked": retrieval_table(rows, meta, suffix=" re-ranked"),
-        "retrieval-average": generative_table(rows, meta),
+        "retrieval-re-ranked": measure_table(_reranked(rows), RECALLS, "Retrieval before and after re-ranking", meta),
+        "retrieval-average": average_table(rows, meta),
+        "generative": generative_table(rows),
         "ablation": ablation_table(rows, meta),
         "classification": classification_table(rows, meta),
         "classification-F1": classification_table(rows, meta, metrics=("macro-F1",)),
@@ -146,23 +159,30 @@ def all_tables(results: Mapping[str, Any]) -> dict[str, Table]:
     }
     if len(made["ablation"].columns) < 2:
         del made["ablation"]  # no method comes in variants
+    if not any(":" in row["method"] for row in rows):
+        del made["generative"]  # no other imputer was tried
     return {name: table for name, table in made.items() if table.columns and table.blocks}
 
 
-def _is_direction(task: str, suffix: str = "") -> bool:
-    """text->image, one source and one target; with the suffix, if one is asked for."""
-    return bool(re.fullmatch(r"[^,>]+->[^,> ]+" + re.escape(suffix), task))
+def _is_direction(task: str) -> bool:
+    """text->image: one source and one target, not all the others together."""
+    return bool(re.fullmatch(r"[^,>]+->[^,> ]+", task)) and not task.endswith("->all")
 
 
-def _directed(rows: Sequence[Row], metrics: Sequence[str], suffix: str = "") -> list[Row]:
+def _directed(rows: Sequence[Row], metrics: Sequence[str]) -> list[Row]:
     """Rows of single directions; where there are none, those of their average."""
-    found = _plain(rows, metrics, lambda task: _is_direction(task, suffix))
-    return found or _plain(rows, metrics, lambda task: task == f"average{suffix}")
+    return _plain(rows, metrics, _is_direction) or _plain(rows, metrics, lambda task: task == "average")
 
 
-def _plain(rows: Sequence[Row], metrics: Sequence[str], wanted: Any) -> list[Row]:
+def _plain(rows: Sequence[Row], metrics: Sequence[str], wanted: Callable[[str], bool]) -> list[Row]:
     """Rows outside sweeps with these metrics and tasks."""
-    return [r for r in rows if r["metric"] in metrics and r.get("parameter") is None and wanted(str(r["task"]))]
+    return [r for r in rows if r["metric"] in metrics and not SWEPT.fullmatch(r["method"]) and wanted(r["task"])]
+
+
+def _reranked(rows: Sequence[Row]) -> list[Row]:
+    """Rows of tasks that were re-ranked, before and after."""
+    both = {row["task"] for row in rows if row["task"].endswith(RERANKED)}
+    return [row for row in rows if row["task"].removesuffix(RERANKED) + RERANKED in both]
 
 
 def _by_dataset(rows: Sequence[Row]) -> list[Key]:
@@ -184,10 +204,13 @@ def _by_value(rows: Sequence[Row]) -> dict[Any, list[Key]]:
     return values
 
 
-def _order(value: Any) -> tuple[bool, float, str]:
-    number = isinstance(value, (int, float))
-    return (not number, value if number else 0.0, str(value))
+def _order(value: str) -> tuple[bool, float, str]:
+    """Numbers first, by size; then words."""
+    try:
+        return (False, float(value), value)
+    except ValueError:
+        return (True, 0.0, value)
 
 
 def _file_name(name: str) -> str:
-    return re.sub(r"[^\w-]+", "_", name.replace("'", "-prime"))
+    return re.sub(r"[^\w.-]+", "_", name)

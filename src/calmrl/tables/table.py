@@ -9,16 +9,16 @@ from typing import Any
 import numpy as np
 
 from calmrl.errors import InputError
-from calmrl.evaluate.statistics import Interval, against_best, mean_interval
+from calmrl.evaluate.statistics import Comparison, Interval, against_best, mean_interval
 
 Row = Mapping[str, Any]
 Key = tuple[str, str, str | None, Any]  # dataset, task, parameter and its value (None outside sweeps)
 
 OURS = ("calmrl", "calmrl-paper", "closed-form")
 IDEAL = ("ideal",)
-LOWER = ("MedR", "mse", "nmse", "anchor_shift")  # better when lower
+LOWER = ("MedR", "mse", "nmse")  # better when lower
 DESCRIBING = (  # neither way is better
-    *("coverage", "mse_random", "anchor_shift_low", "anchor_shift_high"),
+    *("coverage", "mse_random", "anchor_shift", "anchor_shift_low", "anchor_shift_high"),
     *("modality_gap", "modality_separability", "alignment", "uniformity"),
 )
 SURE = 0.05
@@ -33,6 +33,11 @@ class Column:
     metric: str
     keys: tuple[Key, ...]
     n: str = ""  # how many items, such as "157" or "153–157"
+
+    @property
+    def tested(self) -> bool:
+        """Whether meta["tests"], paired bootstraps over test items, is about this column: the average R@1."""
+        return self.metric == "R@1" and len(self.keys) > 1 and len({key[0] for key in self.keys}) == 1
 
 
 @dataclass(frozen=True)
@@ -127,7 +132,7 @@ def kinds(rows: Sequence[Row], meta: Mapping[str, Any] | None) -> dict[str, str]
     said = (meta or {}).get("methods", {})
     found = {}
     for method in dict.fromkeys(str(row["method"]) for row in rows):
-        about = said.get(method, {"ours": method in OURS, "ideal": method in IDEAL})
+        about = said.get(method, {"ours": method.partition(":")[0] in OURS, "ideal": method in IDEAL})
         found[method] = "ideal" if about.get("ideal") else "ours" if about.get("ours") else "baseline"
     order = ("baseline", "ours", "ideal")
     return dict(sorted(found.items(), key=lambda item: order.index(item[1])))
@@ -146,7 +151,8 @@ def build(
     roles = kinds(rows, meta)
     made = []
     for block in blocks:
-        of_columns = [_cells(block, column, roles, ranked=not rank_lines) for column in columns]
+        tests = ((meta or {}).get("tests") or {}).get(block.title) or {}
+        of_columns = [_cells(block, column, roles, tests, ranked=not rank_lines) for column in columns]
         lines = [Line(m, kind, tuple(cells.get(m) for cells in of_columns)) for m, kind in roles.items()]
         lines = [line for line in lines if any(line.cells)]
         if lines:
@@ -154,10 +160,13 @@ def build(
     with_n = tuple(
         Column(c.group, c.name, c.metric, c.keys, span(n for b in blocks for n in b.numbers(c))) for c in columns
     )
-    return Table(title, with_n, tuple(made), _notes(made))
+    bootstrapped = bool((meta or {}).get("tests")) and any(column.tested for column in columns)
+    return Table(title, with_n, tuple(made), _notes(made, bootstrapped))
 
 
-def _cells(block: Block, column: Column, roles: Mapping[str, str], ranked: bool) -> dict[str, Cell]:
+def _cells(
+    block: Block, column: Column, roles: Mapping[str, str], tests: Mapping[str, Any], ranked: bool
+) -> dict[str, Cell]:
     values = block.of(column)
     cells = {
         m: Cell(mean_interval(list(seeds.values())), span(block.numbers(column, m))) for m, seeds in values.items()
@@ -169,6 +178,9 @@ def _cells(block: Block, column: Column, roles: Mapping[str, str], ranked: bool)
     ranks = _ranks({m: sign * cells[m].interval.mean for m in eligible})
     baselines = [m for m in eligible if roles[m] == "baseline"]
     _, compared = against_best(eligible, baselines, higher=sign > 0)
+    if column.tested and tests.get("against") in baselines:
+        said = {method: Comparison(**one) for method, one in tests.get("methods", {}).items()}
+        compared = {method: said.get(method, one) for method, one in compared.items()}
     for method, cell in cells.items():
         one = compared.get(method)
         sure = one is not None and one.p is not None and one.p < SURE
@@ -194,7 +206,7 @@ def _ranks(means: Mapping[Any, float]) -> dict[Any, int]:
     return {name: place if (place := 1 + levels.index(round(mean, 9))) <= 2 else 0 for name, mean in means.items()}
 
 
-def _notes(blocks: Sequence[tuple[str, Sequence[Line]]]) -> tuple[str, ...]:
+def _notes(blocks: Sequence[tuple[str, Sequence[Line]]], bootstrapped: bool) -> tuple[str, ...]:
     lines = [line for _, some in blocks for line in some]
     cells = [cell for line in lines for cell in line.cells if isinstance(cell, Cell)]
     seeds = span(cell.interval.n for cell in cells)
@@ -207,7 +219,8 @@ def _notes(blocks: Sequence[tuple[str, Sequence[Line]]]) -> tuple[str, ...]:
     if any(cell.p is not None for cell in cells):
         notes.append(
             "* better, † worse than the best baseline of the column (paired t over seeds, p < 0.05 after Holm's "
-            "correction over the methods compared with it)."
+            "correction over the methods compared with it"
+            + ("; for the average R@1 a paired bootstrap over test items)." if bootstrapped else ").")
         )
     return tuple(notes)
 
