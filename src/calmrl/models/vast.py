@@ -60,7 +60,7 @@ class VastModel(nn.Module):
                 raise InputError(f"{' or '.join(kinds)} is {'' if wanted else 'not '}among the names: {what}")
         self.names, self.width = tuple(names), width
         self.vision, self.audio, self.bert = vision, audio, bert
-        towers = {"vision": vision, "audio": audio}
+        towers: dict[str, Any] = {"vision": vision, "audio": audio}
         widths = {name: bert.config.hidden_size if name in TEXTS else towers[name].width for name in self.names}
         self.heads = nn.ModuleDict({name: nn.Linear(d, width, bias=False) for name, d in widths.items()})
         others = {name: d for name, d in widths.items() if name != "text"}
