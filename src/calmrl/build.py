@@ -238,5 +238,5 @@ def _calibrated(
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)  # a start; the optimiser goes on from it
             imputer = GaussianLatent(imputer.set_params(max_iter=10).fit(z, present).parameters_)
-    options = section.model_dump(include={"impute_grad", "renormalize", "certainty", "momentum"})
+    options = section.model_dump(include={"impute_grad", "renormalize", "certainty", "weight", "momentum"})
     return CalibratedAlignment(objective, imputer=imputer, update=update, **options)

@@ -14,6 +14,7 @@ from calmrl.config import CompareConfig
 from calmrl.config.training import TrainConfig
 from calmrl.data.features import FeatureSet
 from calmrl.errors import InputError
+from calmrl.train.methods import METHODS
 from calmrl.train.sources import Source, make_source, standardization
 
 NAME = "data"  # of the one source
@@ -37,7 +38,7 @@ def training_config(config: CompareConfig, setting: str, seed: int, changes: Map
         "modalities": config.modalities,
         "model": {"kind": "heads", "width": config.width, "standardize": None},
         "batch_size": config.batch_size,
-        "validation": {"metric": config.metric, "every": max(1, config.steps // 10)},
+        "validation": {"metric": config.metric, "every": max(1, config.steps // 6)},
         "checkpoint": {"every": 0},
         "log_every": max(1, config.steps // 20),
         "seed": seed,
@@ -50,10 +51,12 @@ def training_config(config: CompareConfig, setting: str, seed: int, changes: Map
         for part in path:
             here = here.setdefault(part, {})
         here[last] = value
+    if "name" not in (values.get("objective") or {"name": ""}):  # a swept key of the method's own objective
+        values["objective"]["name"] = METHODS[values["method"]].objective
     return TrainConfig.model_validate(values)
 
 
-def open_rows(config: CompareConfig, setting: str, seed: int) -> Rows:
+def open_rows(config: CompareConfig, setting: str, seed: int, standardize: str = "scale") -> Rows:
     """Split and hide as the config says (nothing is hidden for setting ""), and standardise on the training rows."""
     plain = training_config(config, setting, seed, {})
     data = open_data(plain)
@@ -63,7 +66,7 @@ def open_rows(config: CompareConfig, setting: str, seed: int) -> Rows:
     if not len(test):
         raise InputError('no row has split "test"; add one to the data, or set source.resplit')
     train, validation = list(data.train.values()), data.validation
-    centres, maps = standardization(train, config.standardize)
+    centres, maps = standardization(train, standardize)
     widths = {name: matrix.shape[1] for name, matrix in maps.items()}
     mapped = [_mapped(source, centres, maps, widths) for source in (*train, *validation, test)]
     done = Data({NAME: mapped[0]}, mapped[1:-1], widths, data.notes)

@@ -29,21 +29,22 @@ def run_job(config: CompareConfig, job: Job) -> dict[str, Any]:
     started = time.perf_counter()
     hidden = "" if is_ideal(method) else setting
     text = config.model_dump_json()
-    rows = _rows(text, hidden, seed)
     base, _, swept = method.partition(" ")
     more = _swept(config, swept)
     best: tuple[float, Any] | None = None
     tried = []
     for changes in recipe(base, config.steps, config.trials):
-        trained = training_config(config, hidden, seed, changes | more)
-        step, curve = _train(text, trained, rows, hidden)
+        form = changes["standardize"]
+        rows = _rows(text, hidden, seed, form)
+        trained = training_config(config, hidden, seed, {k: v for k, v in changes.items() if k != "standardize"} | more)
+        step, curve = _train(text, trained, rows, hidden, form)
         z, present = encode_all(step.model, rows.data.validation)
         score = retrieval_scores(z, present)[config.metric]
         tried.append({"changes": changes | more, config.metric: score})
         if best is None or score > best[0]:
-            best = (score, (step, curve, len(tried) - 1))
+            best = (score, (step, curve, len(tried) - 1, rows))
     assert best is not None
-    step, curve, number = best[1]
+    step, curve, number, rows = best[1]
     found = _measure(config, step, rows, seed)
     first = (setting, seed) == (next(iter(config.settings)), config.seeds[0])
     return found | {
@@ -56,8 +57,8 @@ def run_job(config: CompareConfig, job: Job) -> dict[str, Any]:
     }
 
 
-def _train(text: str, trained: TrainConfig, rows: Rows, hidden: str) -> tuple[Any, list[dict[str, Any]]]:
-    model = copy.deepcopy(_start(text, hidden, trained.seed, trained.model.model_dump_json()))
+def _train(text: str, trained: TrainConfig, rows: Rows, hidden: str, form: str) -> tuple[Any, list[dict[str, Any]]]:
+    model = copy.deepcopy(_start(text, hidden, trained.seed, form, trained.model.model_dump_json()))
     step = build_step(trained, rows.data, model)
     curve: list[dict[str, Any]] = []
     trainer = build_trainer(trained, rows.data, step, None, listen=curve.append)
@@ -119,18 +120,18 @@ def _caption(text: Any, name: str) -> str:
 
 
 @lru_cache(maxsize=4)
-def _rows(text: str, hidden: str, seed: int) -> Rows:
+def _rows(text: str, hidden: str, seed: int, form: str) -> Rows:
     """The rows of a setting and seed; several methods use them one after the other."""
-    return open_rows(CompareConfig.model_validate_json(text), hidden, seed)
+    return open_rows(CompareConfig.model_validate_json(text), hidden, seed, form)
 
 
 @lru_cache(maxsize=32)
-def _start(text: str, hidden: str, seed: int, model: str) -> Heads:
+def _start(text: str, hidden: str, seed: int, form: str, model: str) -> Heads:
     """The model before its first step: the same for every method that starts alike."""
     config = CompareConfig.model_validate_json(text)
     plain = training_config(config, hidden, seed, {})
     section = type(plain.model).model_validate_json(model)
-    return start_model(plain.model_copy(update={"model": section}), _rows(text, hidden, seed).data)
+    return start_model(plain.model_copy(update={"model": section}), _rows(text, hidden, seed, form).data)
 
 
 def _swept(config: CompareConfig, swept: str) -> dict[str, Any]:

@@ -27,11 +27,10 @@ class CompareConfig(Section):
     settings: Annotated[dict[str, HideSection], Field(min_length=1)]
     methods: Annotated[list[str], Field(min_length=1)]
     seeds: list[Seed] = Field(default=[0, 1, 2], min_length=1)
-    steps: Count = 200
+    steps: Count = 120
     batch_size: Annotated[int, Field(ge=2)] = 128
     width: Count = 128
-    standardize: Literal["scale", "whiten"] = "whiten"
-    trials: Annotated[int, Field(ge=1, le=3)] = 3
+    trials: Annotated[int, Field(ge=1, le=4)] = 4
     metric: Literal["MRR", "recall", "R@1", "R@5", "R@10"] = "MRR"
     measures: list[Measure] = Field(default=MEASURES)
     sweep: dict[str, list[Any]] = Field(default_factory=dict)

@@ -6,12 +6,13 @@
 | `NAME+latent` | the same with heads that start from a latent model of the features |
 | `NAME+staged` | first the complete rows, then all of them, half of the steps each |
 | `closed-form` | posterior means of the latent model: heads that start from it, and no step |
-| `calmrl` | completed rows, contrastive over all pairs, heads from the latent model, trained jointly |
+| `calmrl` | heads from the latent model, contrastive over all pairs, rows completed by a latent model; joint |
 | `calmrl-paper` | as printed: staged, one modality hidden per complete row at first, PMRL with temperature 0.05 |
 | `calmrl:IMPUTER` | `calmrl` with another imputer, for instance `calmrl:mvae` |
 | `ideal` | `calmrl`'s recipe on the same rows with nothing hidden |
 
-A trial differs in what matters most for the method: its learning rate, its temperature, or the strength of the prior.
+Trials try two learning rates (of the closed form: two strengths of the prior) with two forms of the features; those of
+`calmrl` also whether completed rows take part in training (`weight` 0.5) or only at test (0).
 """
 
 from __future__ import annotations
@@ -37,10 +38,14 @@ ABOUT = {
     "calmrl-paper": "as printed: staged, PMRL at temperature 0.05",
     "ideal": "the recipe of calmrl with nothing missing",
 }
-RATES = (3e-4, 1e-3, 3e-3)
-LATENT_RATES = (3e-5, 1e-4, 3e-4)
-PRIORS = (100.0, 300.0, 1000.0)
-TEMPERATURES = (0.05, 0.2, 0.5)
+RATE = "optimiser.learning_rate"
+RATES = (1e-3, 3e-3)  # heads from random weights
+LATENT_RATES = (3e-4, 1e-3)  # heads that start from the latent model
+PRIORS = (100.0, 300.0)
+FEATURES = ("whiten", "scale")
+TEMPERATURE = {"pmrl": 0.5}  # of all others: 0.2
+COMPLETION: Changes = {"imputer": {"method": "gaussian", "latent_dim": 64, "prior": 300.0, "max_iter": 15}}
+COMPLETION |= {"update": "frozen", "refit": 12, "certainty": True}
 
 
 def check_method(name: str) -> None:
@@ -72,37 +77,50 @@ def is_ideal(name: str) -> bool:
 
 
 def recipe(name: str, steps: int, trials: int) -> list[Changes]:
-    """The trials of a method, each as changes to a training config."""
+    """The trials of a method, each as changes to a training config; `standardize` is that of the features."""
     base, parts = _parts(name)
     joint: Changes = {"stages": [{"name": "joint", "steps": steps}]}
     halves: list[Changes] = [
         {"name": "warm-up", "steps": steps // 2, "complete_only": True},
         {"name": "continual", "steps": steps - steps // 2},
     ]
-    found: list[Changes]
+    latent: Changes = {"model.init": "latent", "model.latent_prior": 300.0, "model.latent_iterations": 8}
     if base == "closed-form":
-        start: Changes = {"method": "contrastive", "model.init": "latent", "stages": []}
-        found = [start | {"model.latent_prior": prior} for prior in PRIORS]
-    elif base == "calmrl-paper":
+        start = latent | {"method": "contrastive", "stages": []}
+        return _trials(start, "model.latent_prior", PRIORS)[:trials]
+    if base == "calmrl-paper":
         halves[0]["hide_one"] = True
-        start = {"method": "calmrl", "objective": {"name": "pmrl"}, "stages": halves}
-        found = [start | {"optimiser.learning_rate": rate} for rate in RATES]
-    elif base in OBJECTIVES:
-        start = {"method": base} | ({"stages": halves} if "staged" in parts else joint)
-        start |= {"model.init": "latent"} if "latent" in parts else {}
-        rates = LATENT_RATES if "latent" in parts else RATES
-        found = [start | {"optimiser.learning_rate": rate} for rate in rates]
-        if base == "pmrl":
-            found = [
-                one | {"objective": {"name": "pmrl", "temperature": temperature}}
-                for one, temperature in zip(found, TEMPERATURES[::-1], strict=True)
-            ]
-    else:
-        method = base.partition(":")[2] or "gaussian"
-        start = joint | {"method": "calmrl", "objective": {"name": "contrastive"}, "model.init": "latent"}
-        start |= {"calibration": {"imputer": {"method": method} | ({"latent_dim": 32} if method == "gaussian" else {})}}
-        found = [start | {"optimiser.learning_rate": rate} for rate in LATENT_RATES]
-    return found[:trials]
+        start = {"method": "calmrl", "objective": {"name": "pmrl", "temperature": 0.05}, "stages": halves}
+        start |= {"calibration": {"imputer": {"method": "gaussian", "latent_dim": 64}}}
+        return _trials(start, RATE, RATES)[:trials]
+    if base in OBJECTIVES:
+        start = {"method": base, "objective": _objective(base)} | ({"stages": halves} if "staged" in parts else joint)
+        start |= latent if "latent" in parts else {}
+        return _trials(start, RATE, LATENT_RATES if "latent" in parts else RATES)[:trials]
+    start = joint | latent | {"method": "calmrl", "objective": _objective("contrastive"), RATE: LATENT_RATES[0]}
+    imputer = base.partition(":")[2]
+    completion = COMPLETION | ({"imputer": {"method": imputer}} if imputer else {})
+    if imputer:  # completed rows take part in every trial: they are what is compared
+        return _trials(start | {"calibration": completion | {"weight": 0.5}}, RATE, LATENT_RATES)[:trials]
+    return [
+        start | {"standardize": "whiten", "calibration": completion | {"weight": 0.0}},
+        start | {"standardize": "whiten", "calibration": completion | {"weight": 0.5}},
+        start | {"standardize": "whiten", "calibration": completion | {"weight": 0.0}, RATE: LATENT_RATES[1]},
+        start | {"standardize": "scale", "calibration": completion | {"weight": 0.0}},
+    ][:trials]
+
+
+def _trials(start: Changes, key: str, values: tuple[float, float]) -> list[Changes]:
+    """Both values of a key with both forms of the features."""
+    return [start | {key: value, "standardize": form} for form in FEATURES for value in values]
+
+
+def _objective(name: str) -> Changes:
+    """The objective from scratch: a temperature that does not saturate, and no smoothing."""
+    temperature = TEMPERATURE.get(name, 0.2)
+    if name == "pmrl":
+        return {"name": name, "temperature": temperature}
+    return {"name": name, "temperature": temperature, "learn_temperature": False, "label_smoothing": 0.0}
 
 
 def _parts(name: str) -> tuple[str, list[str]]:

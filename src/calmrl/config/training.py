@@ -131,6 +131,7 @@ class CalibrationSection(Section):
     impute_grad: bool = True
     renormalize: bool = True
     certainty: bool = False
+    weight: Annotated[float, Field(ge=0, le=1)] = 1.0
     momentum: Share | None = None
 
 

@@ -6,6 +6,7 @@ It runs in one process or under `accelerate launch` in many; what differs betwee
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
@@ -14,6 +15,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from sklearn.exceptions import ConvergenceWarning
 
 from calmrl.distributed import all_sum, world
 from calmrl.errors import InputError
@@ -247,7 +249,9 @@ class Trainer:
         if isinstance(align.imputer, GaussianImputer):  # it adds up over the processes; all others see every row
             size, rank = world()
             z, present = {name: rows[rank::size] for name, rows in z.items()}, present[rank::size]
-        align.imputer.fit(z, present)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)  # it is fitted again as the representations change
+            align.imputer.fit(z, present)
 
     def _asked(self, flag: StopFlag) -> bool:
         (asked,) = all_sum([torch.tensor(float(flag.raised))])
@@ -357,6 +361,8 @@ class Trainer:
             content = None if path is None else checkpoint.read(path)
         if content is not None:
             self.restore_weights(replace(content, weights=content.ema or content.weights))
+        if self.stages:
+            self._fit_imputer(self.stages[-1])  # a frozen imputer, to the representations as they came out
 
 
 def _endless(batches: Mixture) -> Iterator[dict[str, Any]]:
