@@ -42,6 +42,18 @@ def headline(rows: Sequence[Row]) -> tuple[str, str]:
     return found[0]
 
 
+def headline_rows(results: Results, *, rated: bool | None = None) -> list[Row]:
+    """The rows of the headline; `rated` picks settings that are (or are not) steps of a missing rate.
+
+    Where every setting is such a step, none is: they are the settings.
+    """
+    rows = [row for row in results.rows if (row.task, row.metric) == headline(results.rows)]
+    steps = {row.place for row in rows if row.rate is not None}
+    if steps == {row.place for row in rows}:
+        steps = set()
+    return rows if rated is None else [row for row in rows if (row.place in steps) is rated]
+
+
 def name_of(task: str, metric: str) -> str:
     """average R@1, imputation nmse."""
     return f"{task.replace('->', ' → ')} {metric}"
@@ -53,11 +65,17 @@ def verdict(results: Results) -> list[str]:
     if len(given) == 1 and given[0]:
         return given[0]
     task, metric = headline(results.rows)
-    rows = [row for row in results.rows if (row.task, row.metric) == (task, metric)]
-    places = {place: [row for row in rows if row.place == place] for place in results.places(rows)}
-    if len(places) <= SAID:
-        return [_place(results, results.place_name(place), here, task, metric) for place, here in places.items()]
-    return [_summary(results, list(places.values()), task, metric)]
+    said = []
+    for rated in (False, True):
+        rows = headline_rows(results, rated=rated)
+        places = {place: [row for row in rows if row.place == place] for place in results.places(rows)}
+        if len(places) > SAID:
+            said.append(
+                _summary(results, list(places.values()), task, metric, "missing rates" if rated else "settings")
+            )
+        else:
+            said += [_place(results, results.place_name(p), here, task, metric) for p, here in places.items()]
+    return said
 
 
 def _place(results: Results, place: str, rows: Sequence[Row], task: str, metric: str) -> str:
@@ -95,7 +113,7 @@ def _compared(rows: Sequence[Row], pair: tuple[str, str], metric: str) -> str:
     return f"{said}, {how}: 95 % interval of the difference {ends} over {gap.seeds} common seeds."
 
 
-def _summary(results: Results, places: Sequence[Sequence[Row]], task: str, metric: str) -> str:
+def _summary(results: Results, places: Sequence[Sequence[Row]], task: str, metric: str, what: str) -> str:
     ahead = clear_ahead = behind = clear_behind = 0
     for rows in places:
         found = group(rows, lambda row: row.method)
@@ -106,10 +124,10 @@ def _summary(results: Results, places: Sequence[Sequence[Row]], task: str, metri
         ahead, clear_ahead = ahead + (gap.mean > 0), clear_ahead + (gap.mean > 0 and gap.clear)
         behind, clear_behind = behind + (gap.mean <= 0), clear_behind + (gap.mean <= 0 and gap.clear)
     if not ahead + behind:
-        return f"{name_of(task, metric)} in {len(places)} settings; the best of each is in bold."
+        return f"{name_of(task, metric)} in {len(places)} {what}; the best of each is in bold."
     return (
         f"By {name_of(task, metric)}, the best of ours is ahead of the best other method in {ahead} of "
-        f"{ahead + behind} settings (in {clear_ahead} by more than the spread over seeds) and not ahead in {behind} "
+        f"{ahead + behind} {what} (in {clear_ahead} by more than the spread over seeds) and not ahead in {behind} "
         f"(in {clear_behind} by more than the spread)."
     )
 

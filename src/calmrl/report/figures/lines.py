@@ -84,7 +84,8 @@ def small_curves(
         every[len(frames) - 2].tick_params(labelbottom=True)  # nothing stands below it
     for axes in every[max(len(frames) - 2, 0) : len(frames)]:
         axes.set_xlabel(x)
-    figure.supylabel(y, fontsize=8)
+    for axes in every[::2]:
+        axes.set_ylabel(y, fontsize=7)
     legend_below(figure, list(handles.values()), list(handles))
     return finish(figure, name, alt, title)
 
