@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from calmrl.report.blocks import Cell, Heading, Number, Table
-from calmrl.report.numbers import Estimate, capital, decimals, describe, plural
+from calmrl.report.numbers import Estimate, decimals, describe, plural
 from calmrl.report.results import Results, Row, group
 
 WIDE = 8  # columns; with more, and fewer methods than that, the methods become the columns
@@ -13,7 +13,7 @@ WIDE = 8  # columns; with more, and fewer methods than that, the methods become 
 
 def readable(task: str) -> str:
     """text->image as people write it."""
-    return task.replace("->", " → ").replace("|", " | ")
+    return task.replace("->", "\u00a0→ ").replace("|", "\u00a0| ")
 
 
 def ranked(estimates: Mapping[str, Estimate], metric: str) -> list[str]:
@@ -55,7 +55,7 @@ def matrix(
         note = "" if agreed[name] else f"n = {here.items}, {plural(here.seeds, 'seed')}"
         return Number(here.text(places[name]), here.mean, method in best[name], note)
 
-    caption = f"{capital(caption)} {spread_words(list(found.values()))}" + (f" Everywhere {common}." if common else "")
+    caption = f"{caption} {spread_words(list(found.values()))}" + (f" Everywhere {common}." if common else "")
     notes = {name: "" if common else agreed[name] for name in columns}
     if len(columns) > WIDE and len(methods) < len(columns):
         turned = [

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from calmrl.report.figures.legend import legend_below
 from calmrl.report.look import INK, SOFT, Look
-from calmrl.report.svg import Panel, draw, finish, points, styled
+from calmrl.report.svg import Panel, clip, draw, finish, points, styled
 
 ROW, DENSE = 0.21, 0.175  # inches per row
 ROOMY = 16  # rows; with more, marks are not moved apart and rows are closer
@@ -74,13 +74,13 @@ def dots(
         handles[line[1]] = axes.lines[-1]
     if apart:
         axes.axhline(len(rows) - apart - 0.5, color=SOFT, linewidth=0.8)
-    axes.set_yticks(range(len(rows)), rows)
+    axes.set_yticks(range(len(rows)), [clip(row, 28) for row in rows])
     for tick, row in zip(axes.get_yticklabels(), rows, strict=True):
         tick.set_fontweight("bold" if row in strong else "normal")
     axes.set_ylim(len(rows) - 0.4, -0.6)
     axes.grid(False, axis="y")
     axes.spines["left"].set_visible(False)
     axes.tick_params(axis="y", length=0)
-    axes.set_xlabel(x)
+    axes.set_xlabel(clip(x, 60))
     legend_below(figure, list(handles.values()), list(handles))
     return finish(figure, name, alt, title)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from calmrl.report.figures.legend import legend_below
 from calmrl.report.look import BLUE, FAINT, INK
-from calmrl.report.svg import Panel, draw, finish, styled
+from calmrl.report.svg import Panel, clip, draw, finish, styled
 
 MOST = 20  # patterns with a row of their own
 
@@ -42,7 +42,9 @@ def upset(
     bars.spines["left"].set_visible(False)
     bars.tick_params(axis="y", length=0, labelleft=False)
     bars.grid(False, axis="y")
-    dots.set_xticks(range(k), modalities, rotation=55, ha="left", rotation_mode="anchor")
+    dots.set_xticks(
+        range(k), [clip(modality, 16) for modality in modalities], rotation=55, ha="left", rotation_mode="anchor"
+    )
     dots.tick_params(length=0, labeltop=True, labelbottom=False, labelleft=False)
     dots.set_xlim(-0.6, k - 0.4)
     dots.set_ylim(height - 0.4, -0.6)

@@ -22,7 +22,7 @@ def main_table(results: Results) -> Table:
     rows = headline_rows(results, rated=False)
     names = {place: results.place_name(place) for place in results.places(rows)}
     label, _, more = describe(metric)
-    told = f"{readable(task)} {label}, {'higher' if more else 'lower'} is better."
+    told = f"{capital(readable(task))} {label}, {'higher' if more else 'lower'} is better."
     return matrix(results, rows, lambda row: names[row.place], told, head=str)
 
 
