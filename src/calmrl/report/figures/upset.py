@@ -25,7 +25,8 @@ def upset(
     ranked = sorted(counts, key=lambda item: (-item[1], -len(item[0]), [m not in item[0] for m in modalities]))
     shown, rest = (ranked, []) if len(ranked) <= MOST else (ranked[: MOST - 1], ranked[MOST - 1 :])
     k, height = len(modalities), len(shown) + bool(rest)
-    figure, (dots, bars) = draw(1.05 + 0.2 * height, 1, 2, sharey=True, width_ratios=[0.26 * k, 4 - 0.26 * k])
+    left = min(max(0.26 * k, 0.7), 2.6)  # inches for the dots
+    figure, (dots, bars) = draw(1.05 + 0.2 * height, 1, 2, sharey=True, width_ratios=[left, 4 - left])
     for i, (has, _) in enumerate(shown):
         there = [j for j, modality in enumerate(modalities) if modality in has]
         dots.plot(range(k), [i] * k, "o", color=FAINT, markersize=5.5, markerfacecolor="none", markeredgewidth=0.7)
