@@ -38,7 +38,8 @@ def build_page(results: Results, title: str = "") -> Page:
 def _other(results: Results) -> list[Block]:
     """Whatever no other section shows, a table per setting and metric."""
     blocks: list[Block] = []
-    rows = [row for row in results.rows if not _shown(row) and (row.task, row.metric) != headline(results.rows)]
+    first = headline(results.rows)
+    rows = [row for row in results.rows if not _shown(row) and (row.task, row.metric) != first]
     for place in results.places(rows):
         here = [row for row in rows if row.place == place]
         for metric in dict.fromkeys(row.metric for row in here):

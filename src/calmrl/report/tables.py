@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from calmrl.report.blocks import Cell, Number, Table
-from calmrl.report.numbers import Estimate, describe, plural
+from calmrl.report.blocks import Cell, Heading, Number, Table
+from calmrl.report.numbers import Estimate, decimals, describe, plural
 from calmrl.report.results import Results, Row, group
 
 WIDE = 8  # columns; with more, and fewer methods than that, the methods become the columns
@@ -13,7 +13,7 @@ WIDE = 8  # columns; with more, and fewer methods than that, the methods become 
 
 def readable(task: str) -> str:
     """text->image as people write it."""
-    return task.replace("->", " → ").replace("|", " | ")
+    return task.replace("->", "\u00a0→ ").replace("|", "\u00a0| ")
 
 
 def ranked(estimates: Mapping[str, Estimate], metric: str) -> list[str]:
@@ -43,19 +43,26 @@ def matrix(
     methods = _ordered(results, found, columns, of[columns[0]])
     best = {name: _best(results, found, methods, name, of[name]) if bold else set() for name in columns}
     agreed = {name: _agreed([found[m, name] for m in methods if (m, name) in found]) for name in columns}
-    headings = {name: head(name) + (f" ({agreed[name]})" if agreed[name] else "") for name in columns}
+    common = agreed[columns[0]] if len(set(agreed.values())) == 1 else ""
+    places = {
+        name: decimals(of[name], [e.mean for (_, c), e in found.items() if of[c] == of[name]]) for name in columns
+    }
 
     def cell(method: str, name: str) -> Number | str:
         here = found.get((method, name))
         if here is None:
             return "–"
         note = "" if agreed[name] else f"n = {here.items}, {plural(here.seeds, 'seed')}"
-        return Number(here.text(describe(of[name])[1]), here.mean, method in best[name], note)
+        return Number(here.text(places[name]), here.mean, method in best[name], note)
 
-    caption = f"{caption} {spread_words(list(found.values()))}"
+    caption = f"{caption} {spread_words(list(found.values()))}" + (f" Everywhere {common}." if common else "")
+    notes = {name: "" if common else agreed[name] for name in columns}
     if len(columns) > WIDE and len(methods) < len(columns):
-        turned = [[headings[name], *(cell(method, name) for method in methods)] for name in columns]
-        return Table(caption + (" Bold: best of a line." if bold else ""), ["", *methods], turned)
+        turned = [
+            [head(name) + (f" ({notes[name]})" if notes[name] else ""), *(cell(method, name) for method in methods)]
+            for name in columns
+        ]
+        return Table(caption + (" Bold: best of a line." if bold else ""), ["task", *methods], turned)
     lines, apart = (
         [
             [Cell(method, results.ours(method)), *(cell(method, name) for name in columns)]
@@ -66,7 +73,8 @@ def matrix(
     )
     caption += " Bold number: best of a column." if any(best.values()) else ""
     caption += " Below the rule: nothing missing." if apart else ""
-    return Table(caption, ["method", *headings.values()], lines, apart)
+    headings = [Heading(head(name), notes[name]) if notes[name] else head(name) for name in columns]
+    return Table(caption, ["method", *headings], lines, apart)
 
 
 def spread_words(estimates: Sequence[Estimate]) -> str:
@@ -94,8 +102,8 @@ def _best(
     if len(means) < 2:
         return set()
     top = max(means.values()) if describe(metric)[2] else min(means.values())
-    decimals = describe(metric)[1]
-    return {m for m, mean in means.items() if round(mean, decimals) == round(top, decimals)}
+    shown = decimals(metric, means.values())
+    return {m for m, mean in means.items() if round(mean, shown) == round(top, shown)}
 
 
 def _agreed(estimates: Sequence[Estimate]) -> str:

@@ -42,6 +42,19 @@ def headline(rows: Sequence[Row]) -> tuple[str, str]:
     return found[0]
 
 
+def headline_rows(results: Results, *, rated: bool | None = None) -> list[Row]:
+    """The rows of the headline; `rated` picks settings that are (or are not) steps of a missing rate.
+
+    Where every setting is such a step, none is: they are the settings.
+    """
+    shown = headline(results.rows)
+    rows = [row for row in results.rows if (row.task, row.metric) == shown]
+    steps = {row.place for row in rows if row.rate is not None}
+    if steps == {row.place for row in rows}:
+        steps = set()
+    return rows if rated is None else [row for row in rows if (row.place in steps) is rated]
+
+
 def name_of(task: str, metric: str) -> str:
     """average R@1, imputation nmse."""
     return f"{task.replace('->', ' → ')} {metric}"
@@ -53,49 +66,54 @@ def verdict(results: Results) -> list[str]:
     if len(given) == 1 and given[0]:
         return given[0]
     task, metric = headline(results.rows)
-    rows = [row for row in results.rows if (row.task, row.metric) == (task, metric)]
-    places = {place: [row for row in rows if row.place == place] for place in results.places(rows)}
-    if len(places) <= SAID:
-        return [_place(results, results.place_name(place), here, task, metric) for place, here in places.items()]
-    return [_summary(results, list(places.values()), task, metric)]
+    said = []
+    for rated in (False, True):
+        rows = headline_rows(results, rated=rated)
+        places = {place: [row for row in rows if row.place == place] for place in results.places(rows)}
+        if len(places) > SAID:
+            said.append(
+                _summary(results, list(places.values()), task, metric, "missing rates" if rated else "settings")
+            )
+        else:
+            said += [_place(results, results.place_name(p), here, task, metric) for p, here in places.items()]
+    return said
 
 
 def _place(results: Results, place: str, rows: Sequence[Row], task: str, metric: str) -> str:
     found: dict[str, Estimate] = group(rows, lambda row: row.method)
     order = ranked({m: e for m, e in found.items() if not results.ideal(m)}, metric)
     ideal = ranked({m: e for m, e in found.items() if results.ideal(m)}, metric)
+    full = f" With nothing missing: {_value(found[ideal[0]], metric)}." if ideal else ""
     if not order:
-        return f"{place}: {_with(ideal[0], found, metric)} with nothing missing."
+        return f"{place}:{full}"
     best = order[0]
     said = f"{place}: {best} is best, {name_of(task, metric)} {_value(found[best], metric)}"
-    said += f" ({found[best].items} items, {plural(found[best].seeds, 'seed')})."
+    said += f" (n = {found[best].items}, {plural(found[best].seeds, 'seed')})"
     pair = _pair(results, order)
-    if pair:
-        said += " " + _compared(rows, pair, metric)
-    elif len(order) > 1:
-        said += f" Next is {_with(order[1], found, metric)}."
-    if ideal:
-        said += f" With nothing missing, {_with(ideal[0], found, metric)}."
-    return said
+    if pair and pair[0] == best:
+        said += f", {_compared(rows, *pair, metric)}, the best other method."
+    elif pair:
+        said += f". The best of ours, {pair[0]}, is {_compared(rows, *pair, metric)}."
+    else:
+        said += "."
+    return said + full
 
 
-def _compared(rows: Sequence[Row], pair: tuple[str, str], metric: str) -> str:
-    """The best of ours against the best of the others."""
-    ours, rival = pair
-    gap, decimals = difference(rows, ours, rival, metric), describe(metric)[1]
+def _compared(rows: Sequence[Row], ours: str, rival: str, metric: str) -> str:
+    """0.9 (95 % interval 0.8 to 1.0) ahead of gram"""
+    gap, shown = difference(rows, ours, rival, metric), describe(metric)[1]
     if gap is None:
-        return f"{ours} (best of ours) and {rival} (best of the others) share no seed, so they cannot be compared."
-    amount = fixed(abs(gap.mean), decimals)
-    way = "ahead of" if gap.mean > 0 else "behind"
+        return f"not measured on a common seed with {rival}"
     if gap.half is None:
-        return f"{ours} (best of ours) is {amount} {way} {rival} (best of the others), on one seed only."
-    ends = f"{fixed(gap.mean - gap.half, decimals)} to {fixed(gap.mean + gap.half, decimals)}"
-    said = f"{ours} (best of ours) is {amount} {way} {rival} (best of the others)"
-    how = "more than the spread" if gap.clear else "within the spread, so the two are level"
-    return f"{said}, {how}: 95 % interval of the difference {ends} over {gap.seeds} common seeds."
+        how = "one seed"
+    else:
+        how = f"95 % interval {fixed(gap.mean - gap.half, shown)} to {fixed(gap.mean + gap.half, shown)}"
+        how += "" if gap.clear else ": no clear difference"
+    way = "ahead of" if gap.mean > 0 else "behind"
+    return f"{fixed(abs(gap.mean), shown)} ({how}) {way} {rival}"
 
 
-def _summary(results: Results, places: Sequence[Sequence[Row]], task: str, metric: str) -> str:
+def _summary(results: Results, places: Sequence[Sequence[Row]], task: str, metric: str, what: str) -> str:
     ahead = clear_ahead = behind = clear_behind = 0
     for rows in places:
         found = group(rows, lambda row: row.method)
@@ -106,11 +124,10 @@ def _summary(results: Results, places: Sequence[Sequence[Row]], task: str, metri
         ahead, clear_ahead = ahead + (gap.mean > 0), clear_ahead + (gap.mean > 0 and gap.clear)
         behind, clear_behind = behind + (gap.mean <= 0), clear_behind + (gap.mean <= 0 and gap.clear)
     if not ahead + behind:
-        return f"{name_of(task, metric)} in {len(places)} settings; the best of each is in bold."
+        return f"{name_of(task, metric)} in {len(places)} {what}; the best of each is in bold."
     return (
-        f"By {name_of(task, metric)}, the best of ours is ahead of the best other method in {ahead} of "
-        f"{ahead + behind} settings (in {clear_ahead} by more than the spread over seeds) and not ahead in {behind} "
-        f"(in {clear_behind} by more than the spread)."
+        f"Over {len(places)} {what}, the best of ours is ahead of the best other method in {ahead} (clearly in "
+        f"{clear_ahead}) and behind in {behind} (clearly in {clear_behind}), by {name_of(task, metric)}."
     )
 
 
@@ -135,7 +152,3 @@ def _pair(results: Results, order: Sequence[str]) -> tuple[str, str] | None:
 def _value(estimate: Estimate, metric: str) -> str:
     unit = " %" if "(%)" in describe(metric)[0] else ""
     return estimate.text(describe(metric)[1]) + unit
-
-
-def _with(method: str, found: Mapping[str, Estimate], metric: str) -> str:
-    return f"{method} has {_value(found[method], metric)}"

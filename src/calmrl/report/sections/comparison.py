@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from calmrl.report.blocks import Block, Figure, Table, Text
 from calmrl.report.figures import Mark, dots
 from calmrl.report.look import look
-from calmrl.report.numbers import Estimate, describe
+from calmrl.report.numbers import Estimate, capital, describe
 from calmrl.report.results import Results, Row, group
 from calmrl.report.svg import Panel
 from calmrl.report.tables import matrix, ranked, readable
-from calmrl.report.words import headline, name_of
+from calmrl.report.words import headline, headline_rows, name_of
 
 MANY = 40  # rows of a panel
 
@@ -19,24 +19,24 @@ MANY = 40  # rows of a panel
 def main_table(results: Results) -> Table:
     """Method against setting, the headline metric."""
     task, metric = headline(results.rows)
-    rows = [row for row in results.rows if (row.task, row.metric) == (task, metric)]
+    rows = headline_rows(results, rated=False)
     names = {place: results.place_name(place) for place in results.places(rows)}
     label, _, more = describe(metric)
-    told = f"{readable(task)} {label}, {'higher' if more else 'lower'} is better."
+    told = f"{capital(readable(task))} {label}, {'higher' if more else 'lower'} is better."
     return matrix(results, rows, lambda row: names[row.place], told, head=str)
 
 
 def comparison(results: Results) -> list[Block]:
     """One panel per setting with every method and its interval."""
     task, metric = headline(results.rows)
-    rows = [row for row in results.rows if (row.task, row.metric) == (task, metric)]
+    rows = headline_rows(results, rated=False)
     panels = [
         compare_panel(results, [row for row in rows if row.place == place], f"compare-{i}", readable(task))
         for i, place in enumerate(results.places(rows), 1)
     ]
     more = describe(metric)[2]
     caption = (
-        f"{name_of(task, metric)} of every method, the best on top. Markers: mean over seeds; bars: 95 % interval of "
+        f"{capital(name_of(task, metric))} of every method, the best on top. Markers: mean over seeds; bars: 95 % interval of "
         f"the mean; ticks: single seeds. Methods in bold are ours. Look whether the bars overlap, and how far the best "
         f"is {'below' if more else 'above'} what is reached with nothing missing (under the line, where measured)."
     )
@@ -78,7 +78,7 @@ def three_ways(results: Results) -> list[Block]:
             "ideal": next((m for m in order if results.ideal(m)), None),
         }
         known = {kind: method for kind, method in chosen.items() if method is not None}
-        if len(known) == 3:
+        if len(known) == 3 and len({row.task for row in here}) > 1:
             panels.append(_three(results, here, known, f"three-{len(panels) + 1}", metric))
     if not panels:
         return []

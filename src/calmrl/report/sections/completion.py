@@ -34,16 +34,19 @@ def imputation(results: Results) -> list[Block]:
         random = [row for row in results.rows if (row.place, row.metric) == (place, "mse_random")]
         random = [row for row in random if metric == "mse" and row.task in directions]
         panels.append(_errors(results, drawn, random, f"imputation-{len(panels) + 1}"))
-        for name in ("nmse", "mse", "mse_random"):
+        for name in ("nmse", "mse"):
             at = [row for row in results.rows if (row.place, row.metric) == (place, name)]
+            if at and name == "mse":
+                base = [row for row in results.rows if (row.place, row.metric) == (place, "mse_random")]
+                at += [row.model_copy(update={"method": "a random other item", "metric": "mse"}) for row in base]
             if at:
                 told = f"{results.place_name(place)}: {describe(name)[0]} of imputed against real vectors."
                 tables.append(matrix(results, at, lambda row: row.task, told))
     if not panels:
         return []
-    base = "a random other item (cross)" if metric == "mse" else "filling in the mean (dashed)"
+    against = "a random other item (cross)" if metric == "mse" else "filling in the mean (dashed)"
     caption = (
-        f"Error of imputed against real vectors per direction (sources → target), against {base}. The further left of "
+        f"Error of imputed against real vectors per direction (sources → target), against {against}. The further left of "
         f"it, the more the sources tell about the target. Bars: 95 % intervals over seeds.{less}"
     )
     return [Figure(caption, panels), *tables]
@@ -145,6 +148,7 @@ def shift(results: Results) -> list[Block]:
         caption = (
             f"{name}: anchor shift (lower is better) before (observed) and after (calibrated), and the mean bounds."
         )
+        here = sorted(here, key=lambda row: row.task == "observed")  # the methods in the order of what they reach
         tables.append(matrix(results, here, _shift_column, caption, metric=lambda _: "anchor_shift", bold=False))
     if not panels:
         return []

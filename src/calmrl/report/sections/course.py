@@ -10,21 +10,24 @@ import numpy as np
 from calmrl.report.blocks import Block, Figure
 from calmrl.report.figures import Cloud, Curve, curves, scatter, small_curves
 from calmrl.report.look import family, look
-from calmrl.report.numbers import describe, half_width
+from calmrl.report.numbers import capital, describe, half_width
 from calmrl.report.results import Results, Source, Step, group
 from calmrl.report.svg import Panel
 from calmrl.report.tables import matrix, ranked, readable
-from calmrl.report.words import headline, name_of
+from calmrl.report.words import headline, headline_rows, name_of
+
+TOGETHER = 6  # methods that one frame can show
 
 
 def rates(results: Results) -> list[Block]:
-    """The headline metric over the missing rate."""
+    """The headline metric over the missing rate: in one frame, or, for many methods, one per family."""
     task, metric = headline(results.rows)
-    rows = [row for row in results.rows if (row.task, row.metric) == (task, metric) and row.rate is not None]
-    kinds = list(dict.fromkeys((row.dataset, _kind(row.setting)) for row in rows))
+    rows = [row for row in headline_rows(results) if row.rate is not None]
     panels: list[Panel] = []
-    label, decimals, _ = describe(metric)
-    for dataset, kind in kinds:
+    blocks: list[Block] = []
+    label, shown, _ = describe(metric)
+    x, y = "missing rate (% of blocks)", f"{readable(task)} {label}"
+    for dataset, kind in dict.fromkeys((row.dataset, _kind(row.setting)) for row in rows):
         here = [row for row in rows if (row.dataset, _kind(row.setting)) == (dataset, kind)]
         found = group(here, lambda row: (row.method, row.rate))
         if len({rate for _, rate in found}) < 2:
@@ -35,17 +38,35 @@ def rates(results: Results) -> list[Block]:
             low, high = [e.mean - (e.half or 0) for _, e in at], [e.mean + (e.half or 0) for _, e in at]
             lines.append(Curve(method, [100 * r for r, _ in at], [e.mean for _, e in at], look(method), low, high))
         name = ", ".join(part for part in (dataset, kind) if part)
-        told = f"{lines[0].label} goes from {lines[0].y[0]:.{decimals}f} to {lines[0].y[-1]:.{decimals}f}"
+        told = f"{lines[0].label} goes from {lines[0].y[0]:.{shown}f} to {lines[0].y[-1]:.{shown}f}"
         alt = f"Curves, {name}: {name_of(task, metric)} of {len(lines)} methods over the missing rate. {told}."
-        y = f"{readable(task)} {label}"
-        panels.append(curves(f"rates-{len(panels) + 1}", alt, lines, x="missing rate (% of blocks)", y=y, title=name))
+        number = f"rates-{len(panels) + 1}"
+        if len(lines) <= TOGETHER:
+            panels.append(curves(number, alt, lines, x=x, y=y, title=name))
+        else:
+            panels.append(small_curves(number, alt, _families(results, lines), x=x, y=y, title=name, same=True))
+        if headline_rows(results, rated=True):  # otherwise the main table has them
+            told = f"{name}: {readable(task)} {label} at every missing rate."
+            blocks.append(matrix(results, here, lambda row: f"{100 * (row.rate or 0):g} % missing", told, head=str))
     if not panels:
         return []
     caption = (
-        f"{name_of(task, metric)} as more is missing. Look at who falls slowest, and where lines cross. Bands: 95 % "
-        "intervals over seeds (with more than five methods only for ours; the main table has all)."
+        f"{capital(name_of(task, metric))} as more is missing. Look at who falls slowest, and where lines cross. Bands: "
+        "95 % intervals over seeds. Where every family of methods has its own frame, the best of ours and what is "
+        "reached with nothing missing are drawn in each, for comparison."
     )
-    return [Figure(caption, panels)]
+    return [Figure(caption, panels), *blocks]
+
+
+def _families(results: Results, lines: Sequence[Curve]) -> dict[str, list[Curve]]:
+    """Family -> its curves, the best of ours and the best ideal."""
+    guides = [next((c for c in lines if test(c.label)), None) for test in (results.ideal, results.ours)]
+    marks = [curve for curve in guides if curve is not None]
+    frames: dict[str, list[Curve]] = {}
+    for curve in lines:
+        if not results.ideal(curve.label):
+            frames.setdefault(family(curve.label)[0], []).append(curve)
+    return {name: [*(mark for mark in marks if mark not in own), *own] for name, own in frames.items()}
 
 
 def _kind(setting: str) -> str:
@@ -83,9 +104,11 @@ def training(results: Results) -> list[Block]:
     timed = [row.model_copy(update={"value": row.seconds}) for row in results.rows if row.seconds is not None]
     if timed:
         names = {place: results.place_name(place) for place in results.places(timed)}
-        caption = "Seconds per run, as far as recorded; lower is better."
+        caption = "Seconds per run, as far as recorded."
         blocks.append(
-            matrix(results, timed, lambda row: names[row.place], caption, metric=lambda _: "seconds", head=str)
+            matrix(
+                results, timed, lambda row: names[row.place], caption, metric=lambda _: "seconds", head=str, bold=False
+            )
         )
     return blocks
 

@@ -59,7 +59,7 @@ def methods(results: Results) -> list[Block]:
         [Cell(name, results.ours(name)), method.about, kind.get((results.ours(name), results.ideal(name)), "")]
         for name, method in known.items()
     ]
-    return [Table("The methods.", ["method", "what it does", ""], lines, sortable=False)] if lines else []
+    return [Table("The methods.", ["method", "what it does", "kind"], lines, sortable=False)] if lines else []
 
 
 def repeat(results: Results) -> list[Block]:
