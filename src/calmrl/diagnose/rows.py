@@ -1,0 +1,118 @@
+"""What one pass over all rows tells, and the sample of rows for everything that needs several passes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from calmrl.convention import blocks_of_rows, release
+from calmrl.data.features import FeatureSet
+from calmrl.errors import InputError
+
+CHUNK_BYTES = 1 << 25
+SAMPLE_ROWS = 5000
+SAMPLE_BYTES = 1 << 28  # of the sample in double precision
+
+
+@dataclass(frozen=True)
+class Modality:
+    """One modality over all rows."""
+
+    name: str
+    width: int
+    rows: int  # rows that have it
+    missing: float  # share of all rows that lack it
+    zeros: int  # observed rows that are 0 throughout: often missing ones in disguise
+    constant: int  # columns that never vary
+    norm: float  # mean length of the observed rows
+
+
+def describe(features: FeatureSet) -> list[Modality]:
+    """Counts over all rows, read chunk by chunk; an observed value that is not finite is an error."""
+    return [_describe(name, array, features.present[:, j]) for j, (name, array) in enumerate(features.z.items())]
+
+
+def _describe(name: str, array: np.ndarray, present: np.ndarray) -> Modality:
+    rows = zeros = 0
+    length = 0.0
+    low = np.full(array.shape[1], np.inf)
+    high = np.full(array.shape[1], -np.inf)
+    for start, block in _observed(array, present):
+        square = np.einsum("nd,nd->n", block, block)
+        if not np.isfinite(square).all():
+            row = start + int(np.flatnonzero(present[start:])[np.flatnonzero(~np.isfinite(square))[0]])
+            raise InputError(f"{name} has a value in row {row} that is not finite; mark the row as missing or repair it")
+        rows += len(block)
+        zeros += int((square == 0).sum())
+        length += float(np.sqrt(square).sum())
+        low, high = np.minimum(low, block.min(axis=0)), np.maximum(high, block.max(axis=0))
+    return Modality(
+        name,
+        array.shape[1],
+        rows,
+        1 - rows / max(1, len(array)),
+        zeros,
+        int((low == high).sum()),
+        length / max(1, rows),
+    )
+
+
+def _observed(array: np.ndarray, present: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
+    """(start, observed rows of the chunk that starts there), in double precision."""
+    for start, stop in blocks_of_rows(len(array), 8 * array.shape[1], CHUNK_BYTES):
+        block = np.asarray(array[start:stop])[present[start:stop]].astype(np.float64)
+        release(array)
+        if len(block):
+            yield start, block
+
+
+def sample(features: FeatureSet, seed: int) -> tuple[dict[str, np.ndarray], np.ndarray]:
+    """(z, present) of some rows in memory, all of them if they are few; missing blocks are 0.
+
+    Rows with two modalities or more tell how these belong together: at least half of the sample are such rows, if
+    there are so many. Rows without any modality are left out.
+    """
+    widths = [array.shape[1] for array in features.z.values()]
+    wanted = min(SAMPLE_ROWS, max(100, SAMPLE_BYTES // (8 * sum(widths))))
+    rng = np.random.default_rng(seed)
+    held = features.present.sum(axis=1)
+    several, single = np.flatnonzero(held > 1), np.flatnonzero(held == 1)
+    if len(several) + len(single) > wanted:
+        share = len(several) / (len(several) + len(single))
+        take = min(len(several), round(wanted * max(0.5, share)))
+        several = rng.choice(several, take, replace=False)
+        single = rng.choice(single, min(len(single), wanted - take), replace=False)
+    rows = np.sort(np.concatenate([several, single]))
+    present = np.asarray(features.present[rows])
+    return {name: _taken(array, rows, present[:, j]) for j, (name, array) in enumerate(features.z.items())}, present
+
+
+def _taken(array: np.ndarray, rows: np.ndarray, present: np.ndarray) -> np.ndarray:
+    values = np.where(present[:, None], array[rows], 0.0).astype(np.float64)
+    release(array)
+    return values
+
+
+def linked(present: np.ndarray, least: int) -> list[list[int]]:
+    """Groups of columns that `least` rows or more tie together, directly or through others; the largest first."""
+    together = present.T.astype(np.int64) @ present.astype(np.int64) >= least
+    left, groups = list(range(present.shape[1])), []
+    while left:
+        group, fresh = [], [left.pop(0)]
+        while fresh:
+            column = fresh.pop()
+            group.append(column)
+            found = [other for other in left if together[column, other]]
+            left = [other for other in left if other not in found]
+            fresh += found
+        groups.append(sorted(group))
+    return sorted(groups, key=len, reverse=True)
+
+
+def pick(z: Mapping[str, np.ndarray], present: np.ndarray, columns: list[int]) -> tuple[dict[str, np.ndarray], np.ndarray]:
+    """These modalities, and the rows that have one of them."""
+    rows = present[:, columns].any(axis=1)
+    names = list(z)
+    return {names[j]: z[names[j]][rows] for j in columns}, present[rows][:, columns]
