@@ -26,6 +26,7 @@ LAYERS = (
     {"complete", "search", "evaluate"},
     {"config"},
     {"build"},
+    {"report"},
     {"demo"},
     {"cli"},
     {"__main__"},

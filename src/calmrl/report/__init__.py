@@ -1,0 +1,24 @@
+"""Results become a page: the answer first, then figures and tables, as one HTML file and as Markdown.
+
+A page is data (`blocks`), drawings are panels (`figures`), and `write_page` writes both down.
+"""
+
+from calmrl.report.blocks import Cell, Code, Figure, Number, Page, Picture, Section, Table, Text
+from calmrl.report.markdown import as_markdown
+from calmrl.report.web import as_html
+from calmrl.report.write import write_page
+
+__all__ = [
+    "Cell",
+    "Code",
+    "Figure",
+    "Number",
+    "Page",
+    "Picture",
+    "Section",
+    "Table",
+    "Text",
+    "as_html",
+    "as_markdown",
+    "write_page",
+]

@@ -1,0 +1,8 @@
+"""The drawings of the reports. Each takes plain numbers and gives a `Panel`."""
+
+from calmrl.report.figures.dots import Mark, dots
+from calmrl.report.figures.lines import Curve, curves, small_curves
+from calmrl.report.figures.scatter import Cloud, scatter, tsne
+from calmrl.report.figures.upset import upset
+
+__all__ = ["Cloud", "Curve", "Mark", "curves", "dots", "scatter", "small_curves", "tsne", "upset"]

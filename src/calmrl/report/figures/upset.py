@@ -1,0 +1,54 @@
+"""Which modalities occur together, UpSet style, from top to bottom: a row per pattern, dots and a bar with its rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from calmrl.report.figures.legend import legend_below
+from calmrl.report.look import BLUE, FAINT, INK
+from calmrl.report.svg import Panel, draw, finish, styled
+
+MOST = 20  # patterns with a row of their own
+
+
+@styled
+def upset(
+    name: str, alt: str, counts: Sequence[tuple[Sequence[str], int]], modalities: Sequence[str], *, title: str = ""
+) -> Panel:
+    """counts: (the modalities that are there, rows that have exactly these), in any order; the most frequent on top.
+
+    With more than 20 patterns, the rarer ones share the last row.
+    """
+    from matplotlib.lines import Line2D
+
+    total = max(sum(rows for _, rows in counts), 1)
+    ranked = sorted(counts, key=lambda item: (-item[1], -len(item[0]), [m not in item[0] for m in modalities]))
+    shown, rest = (ranked, []) if len(ranked) <= MOST else (ranked[: MOST - 1], ranked[MOST - 1 :])
+    k, height = len(modalities), len(shown) + bool(rest)
+    figure, (dots, bars) = draw(1.05 + 0.2 * height, 1, 2, sharey=True, width_ratios=[0.26 * k, 4 - 0.26 * k])
+    for i, (has, _) in enumerate(shown):
+        there = [j for j, modality in enumerate(modalities) if modality in has]
+        dots.plot(range(k), [i] * k, "o", color=FAINT, markersize=5.5, markerfacecolor="none", markeredgewidth=0.7)
+        dots.plot(there, [i] * len(there), "o-", color=INK, markersize=6.5, linewidth=1.6)
+    if rest:
+        dots.text((k - 1) / 2, len(shown), f"{len(rest)} rarer", ha="center", va="center", fontsize=7)
+    rows = [count for _, count in shown] + ([sum(count for _, count in rest)] if rest else [])
+    drawn = bars.barh(range(height), rows, height=0.62, color=BLUE, edgecolor=INK, linewidth=0.5)
+    bars.bar_label(drawn, [f"{count:,} ({100 * count / total:.1f} %)" for count in rows], padding=3, fontsize=7)
+    bars.set_xlim(0, 1.55 * max(rows, default=1))
+    bars.locator_params(axis="x", nbins=4)
+    bars.xaxis.set_major_formatter("{x:,.0f}")
+    bars.set_xlabel("rows")
+    bars.spines["left"].set_visible(False)
+    bars.tick_params(axis="y", length=0, labelleft=False)
+    bars.grid(False, axis="y")
+    dots.set_xticks(range(k), modalities, rotation=55, ha="left", rotation_mode="anchor")
+    dots.tick_params(length=0, labeltop=True, labelbottom=False, labelleft=False)
+    dots.set_xlim(-0.6, k - 0.4)
+    dots.set_ylim(height - 0.4, -0.6)
+    dots.grid(False)
+    dots.spines[:].set_visible(False)
+    here = Line2D([], [], color=INK, marker="o", linestyle="none", markersize=6.5)
+    missing = Line2D([], [], color=FAINT, marker="o", linestyle="none", markersize=5.5, markerfacecolor="none")
+    legend_below(figure, [here, missing], ["there", "missing"])
+    return finish(figure, name, alt, title)

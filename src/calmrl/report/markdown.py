@@ -1,0 +1,79 @@
+"""A page as Markdown; its drawings and pictures are files in the folder `figures` beside it."""
+
+from __future__ import annotations
+
+import re
+from itertools import count
+
+from calmrl.report.blocks import Block, Cell, Code, Figure, Number, Page, Picture, Table
+from calmrl.report.svg import standalone
+
+FOLDER = "figures"
+
+
+def as_markdown(page: Page) -> str:
+    """The text. `drawings` gives the files it refers to."""
+    tables, figures = count(1), count(1)
+    parts = [f"# {plain(page.title)}", *map(plain, page.answer)]
+    parts += [_block(block, tables, figures) for block in page.first]
+    for section in page.sections:
+        parts += [f"## {plain(section.title)}", *(_block(block, tables, figures) for block in section.blocks)]
+    return "\n\n".join(parts) + "\n"
+
+
+def drawings(page: Page) -> dict[str, bytes]:
+    """File name in `figures` -> content."""
+    found: dict[str, bytes] = {}
+    for block in page.blocks():
+        if isinstance(block, Figure):
+            found |= {f"{panel.name}.svg": standalone(panel).encode() for panel in block.panels}
+        elif isinstance(block, Table):
+            found |= {picture.name: picture.jpeg for picture in _pictures(block)}
+    return found
+
+
+def plain(text: str) -> str:
+    """Text that Markdown and HTML inside Markdown leave alone, on one line."""
+    return re.sub(r"([\\`*_\[\]<>|#~$&])", r"\\\1", " ".join(text.split()))
+
+
+def _block(block: Block, tables: count[int], figures: count[int]) -> str:
+    if isinstance(block, Table):
+        return _table(block, next(tables))
+    if isinstance(block, Figure):
+        images = "\n".join(f"![{plain(panel.alt)}]({FOLDER}/{panel.name}.svg)" for panel in block.panels)
+        return f"{images}\n\n**Figure {next(figures)}.** {plain(block.caption)}"
+    if isinstance(block, Code):
+        fence = "`" * max(3, 1 + max(map(len, re.findall("`+", block.text)), default=0))
+        return f"{plain(block.label)}\n\n{fence}{block.language}\n{block.text}\n{fence}"
+    return plain(block.text)
+
+
+def _table(table: Table, number: int) -> str:
+    lines = [*table.lines, *table.apart]
+    numeric = [any(isinstance(line[j], Number) for line in lines) for j in range(len(table.head))]
+    rule = "|".join("---:" if is_number else "---" for is_number in numeric)
+    body = ["| " + " | ".join(map(_cell, line)) + " |" for line in lines]
+    return "\n".join(
+        [
+            f"**Table {number}.** {plain(table.caption)}",
+            "",
+            f"| {' | '.join(map(plain, table.head))} |",
+            f"|{rule}|",
+            *body,
+        ]
+    )
+
+
+def _cell(cell: str | Cell | Number) -> str:
+    if isinstance(cell, Number):
+        text = f"**{plain(cell.text)}**" if cell.best else plain(cell.text)
+        return text + (f" ({plain(cell.note)})" if cell.note else "")
+    cell = Cell(cell) if isinstance(cell, str) else cell
+    text = f"**{plain(cell.text)}**" if cell.strong else plain(cell.text)
+    return f"![{plain(cell.picture.alt)}]({FOLDER}/{cell.picture.name}) {text}" if cell.picture else text
+
+
+def _pictures(table: Table) -> list[Picture]:
+    cells = [cell for line in [*table.lines, *table.apart] for cell in line]
+    return [cell.picture for cell in cells if isinstance(cell, Cell) and cell.picture is not None]

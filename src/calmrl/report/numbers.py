@@ -1,0 +1,83 @@
+"""Means with what is needed to judge them: the spread over seeds, the number of seeds, the number of items.
+
+The interval is Student's: mean ± t(0.975, s - 1) * sd / sqrt(s) over s seeds. One seed has no interval.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+# metric -> (what the axis says, decimals, whether more is better)
+METRICS: dict[str, tuple[str, int, bool]] = {
+    "R@1": ("R@1 (%)", 1, True),
+    "R@5": ("R@5 (%)", 1, True),
+    "R@10": ("R@10 (%)", 1, True),
+    "MedR": ("median rank", 1, False),
+    "accuracy": ("accuracy (%)", 1, True),
+    "macro-F1": ("macro-F1 (%)", 1, True),
+    "coverage": ("coverage (%)", 1, True),
+    "nmse": ("normalised error (1 = the mean)", 3, False),
+    "mse": ("mean squared error", 3, False),
+    "mse_random": ("mean squared error of a random other item", 3, False),
+    "anchor_shift": ("anchor shift |u − u'| (0 to 2)", 3, False),
+    "anchor_shift_low": ("lower bound of the anchor shift", 3, False),
+    "anchor_shift_high": ("upper bound of the anchor shift", 3, False),
+    "modality_gap": ("modality gap (distance of the centres)", 3, False),
+    "uniformity": ("uniformity (lower: more spread out)", 3, False),
+}
+
+
+def describe(metric: str) -> tuple[str, int, bool]:
+    """Label with unit, decimals, more is better. A metric nobody described keeps its name."""
+    return METRICS.get(metric, (metric, 3, True))
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A mean over seeds, half the width of its 95 % interval (None for one seed), and the items behind every value."""
+
+    mean: float
+    half: float | None
+    seeds: int
+    fewest: int
+    most: int
+    values: tuple[float, ...]
+
+    @property
+    def items(self) -> str:
+        """250, or 240 to 250 when the seeds differ."""
+        return f"{self.fewest:,}" if self.fewest == self.most else f"{self.fewest:,} to {self.most:,}"
+
+    def text(self, decimals: int) -> str:
+        """27.3 ± 0.8; a single seed has no ±."""
+        return fixed(self.mean, decimals) + ("" if self.half is None else f" ± {fixed(self.half, decimals)}")
+
+
+def estimate(values: Sequence[float], items: Iterable[int]) -> Estimate:
+    """The mean of one value per seed, each measured on so many items."""
+    found, sizes = np.asarray(values, dtype=float), list(items)
+    return Estimate(float(found.mean()), half_width(found), len(found), min(sizes), max(sizes), tuple(found.tolist()))
+
+
+def half_width(values: Sequence[float] | np.ndarray) -> float | None:
+    """t(0.975, s - 1) * sd / sqrt(s), None for a single value."""
+    from scipy.special import stdtrit
+
+    found = np.asarray(values, dtype=float)
+    if len(found) < 2:
+        return None
+    return float(stdtrit(len(found) - 1, 0.975) * found.std(ddof=1) / np.sqrt(len(found)))
+
+
+def fixed(value: float, decimals: int) -> str:
+    """A number with fixed decimals and a proper minus sign; never -0."""
+    text = f"{value:,.{decimals}f}"
+    return text.lstrip("-") if float(text.replace(",", "")) == 0 else text.replace("-", "−")
+
+
+def plural(count: int, word: str) -> str:
+    """1 seed, 3 seeds."""
+    return f"{count:,} {word}" if count == 1 else f"{count:,} {word}s"
