@@ -27,7 +27,7 @@ LAYERS = (
     {"config"},
     {"build"},
     {"report"},
-    {"demo"},
+    {"demo", "diagnose"},
     {"cli"},
     {"__main__"},
 )

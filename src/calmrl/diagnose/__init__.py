@@ -2,5 +2,7 @@
 
 from calmrl.diagnose.examine import diagnose
 from calmrl.diagnose.result import Diagnosis
+from calmrl.diagnose.text import as_text
+from calmrl.diagnose.write import write
 
-__all__ = ["Diagnosis", "diagnose"]
+__all__ = ["Diagnosis", "as_text", "diagnose", "write"]

@@ -45,3 +45,35 @@ class Diagnosis:
         """Share of what is missing that filling in brings back: explained shares, weighted by missing blocks."""
         blocks = sum(count for _, count in self.recoverable.values())
         return sum(share * count for share, count in self.recoverable.values()) / blocks if blocks else 0.0
+
+    @property
+    def gain(self) -> float:
+        """Expected fall of the mean anchor shift over all rows: share of incomplete rows x (shift before - after)."""
+        return 0.0 if self.shift is None else self.incomplete * (self.shift.before - self.shift.after)
+
+    @property
+    def examined(self) -> list[Modality]:
+        """The modalities that were tested against each other."""
+        return [m for m in self.modalities if m.name in self.groups[0]]
+
+    def whole(self, name: str) -> Direction | None:
+        """How well a modality comes back from all others."""
+        every = len(self.groups[0]) - 1
+        return next((d for d in self.directions if d.target == name and len(d.sources) == every), None)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Everything as plain data, verdicts and sentences included."""
+        from calmrl.diagnose.verdict import by_modality, overall
+        from calmrl.diagnose.words import sentences
+
+        verdict = overall(self)
+        return {
+            "verdict": verdict.verdict,
+            "rests_on": {"value": verdict.number, "meaning": verdict.meaning},
+            "expected_gain": {"anchor_shift": self.gain, "explained_share": self.back},
+            "missing_blocks": self.missing,
+            "incomplete_rows": self.incomplete,
+            "words": sentences(self),
+            "modality_verdicts": [asdict(v) for v in by_modality(self)],
+            **asdict(self),
+        }
