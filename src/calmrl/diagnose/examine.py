@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
 from calmrl.data.features import FeatureSet
-from calmrl.data.patterns import patterns
+from calmrl.data.patterns import Pattern, patterns
 from calmrl.diagnose.models import FOLDS, deal, fit_folds, in_one_space
 from calmrl.diagnose.predictable import directions, recoverable
 from calmrl.diagnose.result import Diagnosis
@@ -51,7 +52,7 @@ def diagnose(
     if len(groups[0]) < 2:
         return Diagnosis(**found)
     rows = deal(*pick(z, seen, groups[0]), seed)
-    holes = _holes(features.present[:, groups[0]])
+    holes = _holes(found["patterns"], rows.names)
     tell("predicting each modality from the others")
     given = [rows.z] * FOLDS
     models = fit_folds(rows, given, "imputation", seed)
@@ -78,8 +79,9 @@ def diagnose(
     )
 
 
-def _holes(present: np.ndarray) -> list[tuple[np.ndarray, int]]:
-    """The patterns of incomplete rows and how many rows have each, the most frequent first."""
-    kinds, counts = np.unique(present, axis=0, return_counts=True)
-    order = np.argsort(-counts, kind="stable")
-    return [(kinds[i], int(counts[i])) for i in order if kinds[i].any() and not kinds[i].all()]
+def _holes(found: list[Pattern], names: tuple[str, ...]) -> list[tuple[np.ndarray, int]]:
+    """What incomplete rows have of these modalities, and how many rows have exactly that, the most frequent first."""
+    counts: Counter[tuple[bool, ...]] = Counter()
+    for pattern in found:
+        counts[tuple(name in pattern.modalities for name in names)] += pattern.rows
+    return [(np.array(has), rows) for has, rows in counts.most_common() if any(has) and not all(has)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,7 +11,7 @@ from calmrl.convention import blocks_of_rows, release
 from calmrl.data.features import FeatureSet
 from calmrl.errors import InputError
 
-CHUNK_BYTES = 1 << 25
+CHUNK_BYTES = 1 << 24
 SAMPLE_ROWS = 5000
 SAMPLE_BYTES = 1 << 28  # of the sample in double precision
 
@@ -39,33 +39,24 @@ def _describe(name: str, array: np.ndarray, present: np.ndarray) -> Modality:
     length = 0.0
     low = np.full(array.shape[1], np.inf)
     high = np.full(array.shape[1], -np.inf)
-    for start, block in _observed(array, present):
-        square = np.einsum("nd,nd->n", block, block)
-        if not np.isfinite(square).all():
-            row = start + int(np.flatnonzero(present[start:])[np.flatnonzero(~np.isfinite(square))[0]])
+    for start, stop in blocks_of_rows(len(array), array.dtype.itemsize * array.shape[1], CHUNK_BYTES):
+        block = np.asarray(array[start:stop])[present[start:stop]]
+        release(array)
+        if not len(block):
+            continue
+        low, high = np.minimum(low, block.min(axis=0)), np.maximum(high, block.max(axis=0))
+        if not np.isfinite([low, high]).all():
+            wrong = np.flatnonzero(~np.isfinite(block).all(axis=1))[0]
+            row = start + int(np.flatnonzero(present[start:stop])[wrong])
             raise InputError(f"{name} has a value in row {row} that is not finite; mark the row as missing or repair it")
+        square = np.einsum("nd,nd->n", block, block, dtype=np.float64)
         rows += len(block)
         zeros += int((square == 0).sum())
         length += float(np.sqrt(square).sum())
-        low, high = np.minimum(low, block.min(axis=0)), np.maximum(high, block.max(axis=0))
+    constant = int((low == high).sum())
     return Modality(
-        name,
-        array.shape[1],
-        rows,
-        1 - rows / max(1, len(array)),
-        zeros,
-        int((low == high).sum()),
-        length / max(1, rows),
+        name, array.shape[1], rows, 1 - rows / max(1, len(array)), zeros, constant, length / max(1, rows)
     )
-
-
-def _observed(array: np.ndarray, present: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
-    """(start, observed rows of the chunk that starts there), in double precision."""
-    for start, stop in blocks_of_rows(len(array), 8 * array.shape[1], CHUNK_BYTES):
-        block = np.asarray(array[start:stop])[present[start:stop]].astype(np.float64)
-        release(array)
-        if len(block):
-            yield start, block
 
 
 def sample(features: FeatureSet, seed: int) -> tuple[dict[str, np.ndarray], np.ndarray]:
@@ -90,8 +81,12 @@ def sample(features: FeatureSet, seed: int) -> tuple[dict[str, np.ndarray], np.n
 
 
 def _taken(array: np.ndarray, rows: np.ndarray, present: np.ndarray) -> np.ndarray:
-    values = np.where(present[:, None], array[rows], 0.0).astype(np.float64)
-    release(array)
+    """The rows (in ascending order), read stretch by stretch; 0 where missing."""
+    values = np.zeros((len(rows), array.shape[1]))
+    for start, stop in blocks_of_rows(len(array), array.dtype.itemsize * array.shape[1], CHUNK_BYTES):
+        here = slice(*np.searchsorted(rows, (start, stop)))
+        values[here] = np.where(present[here, None], array[rows[here]], 0.0)
+        release(array)
     return values
 
 
