@@ -62,8 +62,8 @@ def setting(seed: int) -> dict[str, Any]:
 
 def measure(made: World, n: int) -> dict[str, float]:
     """What filling in brings on the rows after the first n, by models fitted on the first n."""
-    z = {name: np.asarray(array, dtype=float) for name, array in made.z.items()}
-    truth = {name: np.asarray(array, dtype=float) for name, array in made.truth.z.items()}
+    z = {name: np.asarray(array, dtype=np.float32) for name, array in made.z.items()}
+    truth = {name: np.asarray(array, dtype=np.float32) for name, array in made.truth.z.items()}
     first = {name: array[:n] for name, array in z.items()}
     present, seen = made.present, made.present[:n]
     assert made.labels is not None

@@ -74,7 +74,7 @@ def fit_folds(rows: Rows, spaces: list[Arrays], criterion: str, seed: int) -> li
 
 def in_one_space(model: GaussianImputer | None, z: Arrays) -> Arrays:
     """Unit vectors of one width: as they are, or through the heads of a latent model (E[beta | this modality alone])."""
-    heads = None if model is None else model.as_heads().double()
+    heads = None if model is None else model.as_heads()
     with torch.no_grad():
         mapped = {
             name: torch.from_numpy(array) if heads is None else heads[name](torch.from_numpy(array))

@@ -75,9 +75,8 @@ def _asked(k: int) -> Iterator[tuple[int, list[int]]]:
 
 def share(truth: np.ndarray, guess: np.ndarray, middle: np.ndarray) -> float:
     """The explained share of these rows; `middle` is the mean to compare with."""
-    return 1 - float(np.square(truth - guess).sum()) / max(
-        float(np.square(truth - middle).sum()), np.finfo(float).tiny
-    )
+    total = float(np.square(truth - middle).sum(dtype=np.float64))
+    return 1 - float(np.square(truth - guess).sum(dtype=np.float64)) / max(total, np.finfo(float).tiny)
 
 
 def _ridge(train: Rows, test: Rows, m: int, sources: list[int], rng: np.random.Generator) -> np.ndarray:
@@ -90,7 +89,7 @@ def _ridge(train: Rows, test: Rows, m: int, sources: list[int], rng: np.random.G
         scale = max(float(train.z[name][has].std()), np.finfo(float).tiny)
         for rows, columns in ((train.part(fit), left), (test, right)):
             here = rows.present[:, [j]]
-            columns += [np.where(here, (rows.z[name] - middle) / scale, 0.0), here.astype(float)]
+            columns += [np.where(here, (rows.z[name] - middle) / scale, 0.0), here.astype(np.float32)]
     return ridge(np.hstack(left), train.z[train.names[m]][fit], np.hstack(right), rng)
 
 

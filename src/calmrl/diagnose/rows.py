@@ -13,7 +13,7 @@ from calmrl.errors import InputError
 
 CHUNK_BYTES = 1 << 24
 SAMPLE_ROWS = 5000
-SAMPLE_BYTES = 1 << 28  # of the sample in double precision
+SAMPLE_BYTES = 1 << 27  # of the sample, which is in single precision
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ def sample(features: FeatureSet, seed: int) -> tuple[dict[str, np.ndarray], np.n
     there are so many. Rows without any modality are left out.
     """
     widths = [array.shape[1] for array in features.z.values()]
-    wanted = min(SAMPLE_ROWS, max(100, SAMPLE_BYTES // (8 * sum(widths))))
+    wanted = min(SAMPLE_ROWS, max(100, SAMPLE_BYTES // (4 * sum(widths))))
     rng = np.random.default_rng(seed)
     held = features.present.sum(axis=1)
     several, single = np.flatnonzero(held > 1), np.flatnonzero(held == 1)
@@ -82,7 +82,7 @@ def sample(features: FeatureSet, seed: int) -> tuple[dict[str, np.ndarray], np.n
 
 def _taken(array: np.ndarray, rows: np.ndarray, present: np.ndarray) -> np.ndarray:
     """The rows (in ascending order), read stretch by stretch; 0 where missing."""
-    values = np.zeros((len(rows), array.shape[1]))
+    values = np.zeros((len(rows), array.shape[1]), dtype=np.float32)
     for start, stop in blocks_of_rows(len(array), array.dtype.itemsize * array.shape[1], CHUNK_BYTES):
         here = slice(*np.searchsorted(rows, (start, stop)))
         values[here] = np.where(present[here, None], array[rows[here]], 0.0)
