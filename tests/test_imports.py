@@ -29,7 +29,7 @@ LAYERS = (
     {"build", "trained"},
     {"training", "compare"},
     {"report"},
-    {"comparing", "evaluation"},
+    {"comparing", "evaluation", "diagnose"},
     {"cli"},
     {"__main__"},
 )
