@@ -40,6 +40,7 @@ class SourceSection(Section):
     """Where rows come from: a data set by name, or a feature directory or file. One of the two.
 
     `complete` uses only rows that have every modality, `exclude` leaves out rows whose column of that name is true.
+    `needs` says what belongs there and how to make it; people see it when it is not there.
     """
 
     dataset: str | None = None
@@ -50,6 +51,7 @@ class SourceSection(Section):
     exclude: str | None = None
     resplit: ResplitSection | None = None
     hide: HideSection | None = None
+    needs: str | None = None
 
     @model_validator(mode="after")
     def _one(self) -> SourceSection:
@@ -177,7 +179,7 @@ class StageSection(Section):
 
 
 class OptimiserSection(Section):
-    """AdamW with a linear schedule."""
+    """AdamW with a linear schedule. `freeze` lists names of parameters to keep, with wildcards: "heads.text.*"."""
 
     learning_rate: Positive = 1e-3
     encoder_learning_rate: Positive | None = None
@@ -187,6 +189,7 @@ class OptimiserSection(Section):
     clip: Positive | None = 1.0
     ema: Share | None = None
     accumulate: Count = 1
+    freeze: list[str] = Field(default_factory=list)
 
 
 class ValidationSection(Section):
@@ -210,6 +213,7 @@ class TrainConfig(Section):
 
     kind: Literal["train"]
     method: Literal["calmrl", "pmrl", "gram", "triangle", "vast", "contrastive"] = "calmrl"
+    root: str | None = None  # the folder that paths of features start from; not said: where the command runs
     sources: Annotated[dict[str, SourceSection], Field(min_length=1)]
     modalities: list[str] | None = None
     model: HeadsSection = HeadsSection(kind="heads")
