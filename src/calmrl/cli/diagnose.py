@@ -1,0 +1,43 @@
+"""`calmrl diagnose`: what is missing, what it costs, and whether filling it in will help."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from calmrl.cli.say import as_json, data, note, people
+
+EXAMPLE = """Example:
+  calmrl diagnose features
+  calmrl diagnose features.npz --out diagnosis"""
+
+
+def run(
+    features: Annotated[Path, typer.Argument(help="A feature directory, or a .npz, .safetensors or .parquet file.")],
+    out: Annotated[Path | None, typer.Option("--out", help="A directory to write, with report and numbers.")] = None,
+    seed: Annotated[int, typer.Option("--seed", help="Which rows are drawn, and their folds.")] = 0,
+    json: Annotated[bool, typer.Option("--json", help="Print the numbers as JSON.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace an earlier output of calmrl.")] = False,
+) -> None:
+    """Say before any training what is missing and whether filling it in will help."""
+    from calmrl.data.features import open_features
+    from calmrl.diagnose import as_text, diagnose, write
+    from calmrl.output import check_free, new_directory
+
+    if out is not None:
+        check_free(out, force=force)
+    with people().status("") as status:
+        found = diagnose(open_features(features), seed=seed, progress=status.update)
+    note(as_text(found))
+    if out is not None:
+        command = f"calmrl diagnose {shlex.quote(str(features))} --out {shlex.quote(str(out))} --seed {seed}"
+        with new_directory(out, force=force) as draft:
+            write(found, draft, command)
+        note(f"\nopen {out / 'report.html'} to see it; the numbers are in")
+        if not json:
+            data(str(out / "diagnosis.json"))
+    if json:
+        as_json(found.as_dict())
