@@ -15,8 +15,9 @@ from sklearn.exceptions import ConvergenceWarning
 from torch import nn
 
 from calmrl.alignment import CalibratedAlignment
+from calmrl.build_media import build_vast, media_names, open_media
 from calmrl.config.kinds import Section
-from calmrl.config.training import CalibrationSection, HideSection, SourceSection, TrainConfig
+from calmrl.config.training import CalibrationSection, HideSection, SourceSection, TrainConfig, VastModelSection
 from calmrl.data.features import FeatureSet, open_features
 from calmrl.data.missing import hide
 from calmrl.datasets import load_dataset
@@ -59,9 +60,9 @@ def build_objective(section: Section) -> nn.Module:
 class Data:
     """Training and validation rows of every source, and what a person should know about them."""
 
-    train: dict[str, Source]
-    validation: list[Source]
-    widths: dict[str, int]
+    train: dict[str, Any]
+    validation: list[Any]
+    widths: dict[str, int]  # of features; empty for raw media
     notes: list[str]
 
 
@@ -70,6 +71,9 @@ def open_data(config: TrainConfig) -> Data:
 
     Whatever is wrong with any of the sources is in one error.
     """
+    if config.model.kind == "vast":
+        media, held_out, notes = open_media(config)
+        return Data(dict(media), list(held_out), {}, notes)
     opened, problems = {}, []
     for name, section in config.sources.items():
         try:
@@ -84,13 +88,13 @@ def open_data(config: TrainConfig) -> Data:
     train, validation, notes = {}, [], []
     for name, section in config.sources.items():
         data = opened[name]
-        rows, held_out, said = split_rows(data, section, list(widths), config.validation.fraction, config.seed)
+        rows, kept, said = split_rows(data, section, list(widths), config.validation.fraction, config.seed)
         present = data.present
         if section.hide is not None:
             present = present.copy()
             present[rows] = _hidden(data, rows, section.hide, config.seed)
         train[name] = make_source(name, data, rows, present, widths, section.weight)
-        validation.append(make_source(name, data, held_out, data.present, widths))
+        validation.append(make_source(name, data, kept, data.present, widths))
         validation[-1].check()  # a bad row would otherwise stop the first epoch at its end
         notes += [f"source {name}: {text}" for text in said]
         unusable = train[name].unusable + validation[-1].unusable
@@ -99,7 +103,7 @@ def open_data(config: TrainConfig) -> Data:
     return Data(train, validation, widths, notes)
 
 
-def build_step(config: TrainConfig, data: Data, model: Heads | None = None) -> Step:
+def build_step(config: TrainConfig, data: Data, model: Any = None) -> Step:
     """Model, objective and matching head, with their starting weights drawn from the seed; `model` may be given."""
     sources = list(data.train.values())
     model = start_model(config, data) if model is None else model
@@ -108,11 +112,10 @@ def build_step(config: TrainConfig, data: Data, model: Heads | None = None) -> S
     objective = build_objective(config.chosen_objective)
     if METHODS[config.method].calibrated:
         objective = _calibrated(objective, config.calibration or CalibrationSection(), model, sources, config.seed)
-    matching = None
-    if config.matching is not None:
-        options = config.matching.model_dump(exclude={"weight"})
-        matching = InstanceMatching(list(data.widths), model.width, **options)
-    return Step(model, objective, matching, config.matching.weight if config.matching else 0.1)
+    if config.matching is None:
+        return Step(model, objective, getattr(model, "matching", None), config.matching_weight)
+    options = config.matching.model_dump(exclude={"weight"})
+    return Step(model, objective, InstanceMatching(list(data.widths), model.width, **options), config.matching.weight)
 
 
 def build_trainer(config: TrainConfig, data: Data, step: Step, out: Path | None, **more: Any) -> Trainer:
@@ -210,9 +213,11 @@ def _hidden(data: FeatureSet, rows: np.ndarray, section: HideSection, seed: int)
     return np.asarray(hide(data.present[rows], section.rate, generator, kind=section.kind, **options))
 
 
-def start_model(config: TrainConfig, data: Data) -> Heads:
+def start_model(config: TrainConfig, data: Data) -> Any:
     """The model before its first step."""
     torch.manual_seed(config.seed)
+    if isinstance(config.model, VastModelSection):
+        return build_vast(config.model, media_names(config), data.notes, config.root)
     section, sources = config.model, list(data.train.values())
     centres, maps = standardization(sources, section.standardize) if section.standardize else ({}, None)
     inner = None if maps is None else {name: matrix.shape[1] for name, matrix in maps.items()}

@@ -63,8 +63,9 @@ def train(
 def export(step: Step, config: TrainConfig, outcome: Outcome, folder: Path) -> None:
     """Write the model of a training step, with the latent model it was calibrated by."""
     info: dict[str, Any] = {"method": config.method, "steps": outcome.steps, "best": outcome.best}
+    matching = None if step.matching is getattr(step.model, "matching", None) else step.matching  # part of the model
     with new_directory(folder, force=True) as draft:
-        save(draft, Trained(step.model, fixed_calibration(step), step.matching, info))
+        save(draft, Trained(step.model, fixed_calibration(step), matching, info))
         dump(config, draft / "config.yaml")
 
 

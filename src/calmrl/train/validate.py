@@ -33,8 +33,9 @@ def encode_all(
     pace = 1 if most is None else max(1, -(-sum(map(len, sources)) // most))
     for source in sources:
         rows = np.arange(0, len(source), pace)
-        for start in range(0, len(rows), ROWS):
-            chosen = rows[start : start + ROWS]
+        step = getattr(source, "chunk", ROWS)
+        for start in range(0, len(rows), step):
+            chosen = rows[start : start + step]
             mine = np.array_split(chosen, size)[rank]
             present = torch.from_numpy(source.present[mine])
             inputs = {name: _to(values, device) for name, values in source.fetch(mine, source.present[mine], 0).items()}
