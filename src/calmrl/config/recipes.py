@@ -39,9 +39,9 @@ ABOUT = {
     "ideal": "the recipe of calmrl with nothing missing",
 }
 RATE = "optimiser.learning_rate"
-RATES = (1e-3, 3e-3)  # heads from random weights
+RATES = (3e-3, 1e-2)  # heads from random weights
 LATENT_RATES = (3e-4, 1e-3)  # heads that start from the latent model
-PRIORS = (100.0, 300.0)
+PRIORS = (300.0, 100.0)
 FEATURES = ("whiten", "scale")
 TEMPERATURE = {"pmrl": 0.5}  # of all others: 0.2
 COMPLETION: Changes = {"imputer": {"method": "gaussian", "latent_dim": 64, "prior": 300.0, "max_iter": 15}}
@@ -92,11 +92,13 @@ def recipe(name: str, steps: int, trials: int) -> list[Changes]:
         halves[0]["hide_one"] = True
         start = {"method": "calmrl", "objective": {"name": "pmrl", "temperature": 0.05}, "stages": halves}
         start |= {"calibration": {"imputer": {"method": "gaussian", "latent_dim": 64}}}
-        return _trials(start, RATE, RATES)[:trials]
+        return _trials(start, RATE, RATES, plain_first=True)[:trials]
     if base in OBJECTIVES:
         start = {"method": base, "objective": _objective(base)} | ({"stages": halves} if "staged" in parts else joint)
         start |= latent if "latent" in parts else {}
-        return _trials(start, RATE, LATENT_RATES if "latent" in parts else RATES)[:trials]
+        if "latent" in parts:
+            return _trials(start, RATE, LATENT_RATES)[:trials]
+        return _trials(start, RATE, RATES, plain_first=True)[:trials]
     start = joint | latent | {"method": "calmrl", "objective": _objective("contrastive"), RATE: LATENT_RATES[0]}
     imputer = base.partition(":")[2]
     completion = COMPLETION | ({"imputer": {"method": imputer}} if imputer else {})
@@ -110,9 +112,10 @@ def recipe(name: str, steps: int, trials: int) -> list[Changes]:
     ][:trials]
 
 
-def _trials(start: Changes, key: str, values: tuple[float, float]) -> list[Changes]:
-    """Both values of a key with both forms of the features."""
-    return [start | {key: value, "standardize": form} for form in FEATURES for value in values]
+def _trials(start: Changes, key: str, values: tuple[float, float], plain_first: bool = False) -> list[Changes]:
+    """Both values of a key with both forms of the features; what promises most comes first."""
+    forms = FEATURES[::-1] if plain_first else FEATURES
+    return [start | {key: value, "standardize": form} for form in forms for value in values]
 
 
 def _objective(name: str) -> Changes:
