@@ -4,7 +4,9 @@ A page is data (`blocks`), drawings are panels (`figures`), and `write_page` wri
 """
 
 from calmrl.report.blocks import Cell, Code, Figure, Number, Page, Picture, Section, Table, Text
+from calmrl.report.compose import build_page
 from calmrl.report.markdown import as_markdown
+from calmrl.report.results import Results, read_results
 from calmrl.report.web import as_html
 from calmrl.report.write import write_page
 
@@ -15,10 +17,13 @@ __all__ = [
     "Number",
     "Page",
     "Picture",
+    "Results",
     "Section",
     "Table",
     "Text",
     "as_html",
     "as_markdown",
+    "build_page",
+    "read_results",
     "write_page",
 ]

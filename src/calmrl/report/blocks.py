@@ -39,6 +39,14 @@ class Cell:
     picture: Picture | None = None
 
 
+@dataclass(frozen=True)
+class Heading:
+    """A heading of a column with a small line below it."""
+
+    text: str
+    note: str
+
+
 Line = Sequence[str | Cell | Number]
 
 
@@ -47,7 +55,7 @@ class Table:
     """Lines under headings; the first cell of a line names it. `apart` are lines below a rule that do not compete."""
 
     caption: str
-    head: Sequence[str]
+    head: Sequence[str | Heading]
     lines: Sequence[Line]
     apart: Sequence[Line] = ()
     sortable: bool = True

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from itertools import count
 
-from calmrl.report.blocks import Block, Cell, Code, Figure, Number, Page, Picture, Table
+from calmrl.report.blocks import Block, Cell, Code, Figure, Heading, Number, Page, Picture, Table
 from calmrl.report.svg import standalone
 
 FOLDER = "figures"
@@ -52,13 +52,14 @@ def _block(block: Block, tables: count[int], figures: count[int]) -> str:
 def _table(table: Table, number: int) -> str:
     lines = [*table.lines, *table.apart]
     numeric = [any(isinstance(line[j], Number) for line in lines) for j in range(len(table.head))]
+    head = [f"{h.text} ({h.note})" if isinstance(h, Heading) else h for h in table.head]
     rule = "|".join("---:" if is_number else "---" for is_number in numeric)
     body = ["| " + " | ".join(map(_cell, line)) + " |" for line in lines]
     return "\n".join(
         [
             f"**Table {number}.** {plain(table.caption)}",
             "",
-            f"| {' | '.join(map(plain, table.head))} |",
+            f"| {' | '.join(map(plain, head))} |",
             f"|{rule}|",
             *body,
         ]

@@ -5,6 +5,7 @@ The interval is Student's: mean ± t(0.975, s - 1) * sd / sqrt(s) over s seeds. 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -27,12 +28,20 @@ METRICS: dict[str, tuple[str, int, bool]] = {
     "anchor_shift_high": ("upper bound of the anchor shift", 3, False),
     "modality_gap": ("modality gap (distance of the centres)", 3, False),
     "uniformity": ("uniformity (lower: more spread out)", 3, False),
+    "seconds": ("seconds", 1, False),
 }
 
 
 def describe(metric: str) -> tuple[str, int, bool]:
     """Label with unit, decimals, more is better. A metric nobody described keeps its name."""
     return METRICS.get(metric, (metric, 3, True))
+
+
+def decimals(metric: str, values: Iterable[float]) -> int:
+    """So many that the largest of the values shows three digits, for metrics that are not percentages."""
+    least = describe(metric)[1]
+    largest = max((abs(value) for value in values), default=0.0)
+    return max(least, 2 - math.floor(math.log10(largest))) if least > 1 and largest > 0 else least
 
 
 @dataclass(frozen=True)
@@ -45,6 +54,14 @@ class Estimate:
     fewest: int
     most: int
     values: tuple[float, ...]
+
+    @property
+    def low(self) -> float | None:
+        return None if self.half is None else self.mean - self.half
+
+    @property
+    def high(self) -> float | None:
+        return None if self.half is None else self.mean + self.half
 
     @property
     def items(self) -> str:
@@ -76,6 +93,11 @@ def fixed(value: float, decimals: int) -> str:
     """A number with fixed decimals and a proper minus sign; never -0."""
     text = f"{value:,.{decimals}f}"
     return text.lstrip("-") if float(text.replace(",", "")) == 0 else text.replace("-", "−")
+
+
+def capital(text: str) -> str:
+    """With a capital first letter."""
+    return text[:1].upper() + text[1:]
 
 
 def plural(count: int, word: str) -> str:

@@ -5,8 +5,8 @@ for (const table of document.querySelectorAll("table.sortable")) {
   heads.forEach((head, column) => {
     const button = document.createElement("button");
     button.type = "button";
-    button.textContent = head.textContent;
-    head.replaceChildren(button);
+    button.append(...head.childNodes);
+    head.append(button);
     button.addEventListener("click", () => {
       const up = head.getAttribute("aria-sort") === "descending" || !head.classList.contains("num") && !head.hasAttribute("aria-sort");
       const key = row => {

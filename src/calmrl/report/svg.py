@@ -69,7 +69,8 @@ def styled(function: Callable[P, Panel]) -> Callable[P, Panel]:
     def run(*args: P.args, **kwargs: P.kwargs) -> Panel:
         import matplotlib as mpl
 
-        with mpl.rc_context({**mpl.rcParamsDefault, **SETTINGS}):
+        defaults: Any = {key: value for key, value in mpl.rcParamsDefault.items() if not key.startswith("backend")}
+        with mpl.rc_context(defaults | SETTINGS):
             return function(*args, **kwargs)
 
     return run
@@ -89,7 +90,7 @@ def finish(figure: Figure, name: str, alt: str, title: str = "") -> Panel:
     from matplotlib.backends.backend_svg import FigureCanvasSVG
 
     if title:
-        figure.suptitle(title, fontsize=8.5, fontweight="bold", x=0.01, ha="left")
+        figure.suptitle(clip(title, 56), fontsize=8.5, fontweight="bold", x=0.01, ha="left")
     text = io.StringIO()
     FigureCanvasSVG(figure).print_svg(text, metadata={"Date": None})
     return Panel(name, alt, clean(text.getvalue(), name, alt))
@@ -134,6 +135,11 @@ def points(axes: Axes, x: Any, y: Any, style: Look, **options: Any) -> None:
     edge = style.colour if style.fill == "none" or line_marker else INK
     axes.plot(x, y, marker=style.marker, color=style.colour, markerfacecolor=inside, markeredgecolor=edge,
               **{**given, **half, **options})  # fmt: skip
+
+
+def clip(text: str, letters: int) -> str:
+    """A name that fits a drawing; the tables have it in full."""
+    return text if len(text) <= letters else f"{text[: letters - 1]}…"
 
 
 def _root(svg: str) -> tuple[str, float, float, str]:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import base64
 import re
+from collections.abc import Sequence
 from html import escape
 from importlib.resources import files
 from itertools import count
 
-from calmrl.report.blocks import Block, Cell, Code, Figure, Line, Number, Page, Section, Table
+from calmrl.report.blocks import Block, Cell, Code, Figure, Heading, Line, Number, Page, Section, Table
 from calmrl.report.svg import inline
 
 HEAD = """<!doctype html>
@@ -66,9 +67,7 @@ class _Writer:
         if isinstance(block, Figure):
             return self.figure(block)
         if isinstance(block, Code):
-            label = escape(block.label)
-            code = f'<pre tabindex="0" role="region" aria-label="{label}"><code>{escape(block.text)}</code></pre>'
-            return f"<p>{label}</p>\n{code}"
+            return f"<p>{escape(block.label)}</p>\n<pre><code>{escape(block.text)}</code></pre>"
         return f"<p>{escape(block.text)}</p>"
 
     def figure(self, figure: Figure) -> str:
@@ -80,19 +79,24 @@ class _Writer:
         number = next(self.tables)
         numeric = [_numeric(table, j) for j in range(len(table.head))]
         head = "".join(
-            f'<th scope="col"{_class("num" if is_number else "")}>{escape(text)}</th>'
+            f'<th scope="col"{_class("num" if is_number else "")}>{_heading(text)}</th>'
             for text, is_number in zip(table.head, numeric, strict=True)
         )
         bodies = [_body(table.lines, "")] + ([_body(table.apart, "apart")] if table.apart else [])
         kind = "sortable" if table.sortable and len(table.lines) > 1 else ""
         caption = f'<p class="caption" id="table-{number}"><b>Table {number}.</b> {escape(table.caption)}</p>'
-        box = f'<div class="box" role="region" tabindex="0" aria-labelledby="table-{number}">'
+        box = f'<section class="box" tabindex="0" aria-labelledby="table-{number}">'
         inside = f"<table{_class(kind)}>\n<thead><tr>{head}</tr></thead>\n" + "\n".join(bodies) + "\n</table>"
-        return f"{caption}\n{box}\n{inside}\n</div>"
+        return f"{caption}\n{box}\n{inside}\n</section>"
 
 
-def _body(lines: list[Line] | tuple[Line, ...] | object, kind: str) -> str:
-    assert isinstance(lines, (list, tuple))
+def _heading(heading: str | Heading) -> str:
+    if isinstance(heading, str):
+        return escape(heading)
+    return f"{escape(heading.text)}<small>{escape(heading.note)}</small>"
+
+
+def _body(lines: Sequence[Line], kind: str) -> str:
     inside = "\n".join(
         "<tr>" + "".join(_cell(cell, "th" if j == 0 else "td") for j, cell in enumerate(line)) + "</tr>"
         for line in lines
@@ -109,7 +113,8 @@ def _cell(cell: str | Cell | Number, tag: str) -> str:
         note = f"<small>{escape(cell.note)}</small>" if cell.note else ""
         return f'<{tag}{scope} class="num" data-value="{cell.value!r}">{inside}{note}</{tag}>'
     cell = Cell(cell) if isinstance(cell, str) else cell
-    inside = f"<strong>{escape(cell.text)}</strong>" if cell.strong else escape(cell.text)
+    inside = escape(cell.text).replace("+", "+<wbr>")  # where a long name may break
+    inside = f"<strong>{inside}</strong>" if cell.strong else inside
     if cell.picture is not None:
         source = base64.b64encode(cell.picture.jpeg).decode()
         inside = f'<img src="data:image/jpeg;base64,{source}" alt="{escape(cell.picture.alt)}">{inside}'

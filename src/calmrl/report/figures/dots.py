@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 from calmrl.report.figures.legend import legend_below
 from calmrl.report.look import INK, SOFT, Look
-from calmrl.report.svg import Panel, draw, finish, points, styled
+from calmrl.report.svg import Panel, clip, draw, finish, points, styled
 
-ROW = 0.21  # inches per row
+ROW, DENSE = 0.21, 0.175  # inches per row
+ROOMY = 16  # rows; with more, marks are not moved apart and rows are closer
 
 
 @dataclass(frozen=True)
@@ -47,8 +48,9 @@ def dots(
     rows = list(dict.fromkeys(mark.row for mark in marks))
     labels = list(dict.fromkeys(mark.label for mark in marks if mark.label))
     spread = len(labels) > 1 and any(mark.low is not None for mark in marks)
+    spread = spread and len(rows) <= ROOMY
     step = 0.5 / max(len(labels) - 1, 1) if spread else 0.0
-    height = max(ROW, 0.1 * len(labels) if spread else 0)
+    height = max(ROW if len(rows) <= ROOMY else DENSE, 0.1 * len(labels) if spread else 0)
     figure, (axes,) = draw(0.75 + height * len(rows) + (0.1 if apart else 0))
     handles: dict[str, object] = {}
     for mark in marks:
@@ -59,7 +61,7 @@ def dots(
             for end in (mark.low, mark.high):
                 axes.plot([end, end], [y - 0.13, y + 0.13], color=mark.look.colour, linewidth=0.9, zorder=3)
         if mark.parts:
-            axes.plot(mark.parts, [y] * len(mark.parts), "|", color=INK, markersize=4, markeredgewidth=0.7, zorder=5)
+            axes.plot(mark.parts, [y] * len(mark.parts), "|", color=INK, markersize=5, markeredgewidth=0.7, zorder=3.5)
         points(axes, [mark.value], [y], mark.look)
         if mark.label and mark.label not in handles:
             handles[mark.label] = axes.lines[-1]
@@ -72,13 +74,13 @@ def dots(
         handles[line[1]] = axes.lines[-1]
     if apart:
         axes.axhline(len(rows) - apart - 0.5, color=SOFT, linewidth=0.8)
-    axes.set_yticks(range(len(rows)), rows)
+    axes.set_yticks(range(len(rows)), [clip(row, 28) for row in rows])
     for tick, row in zip(axes.get_yticklabels(), rows, strict=True):
         tick.set_fontweight("bold" if row in strong else "normal")
     axes.set_ylim(len(rows) - 0.4, -0.6)
     axes.grid(False, axis="y")
     axes.spines["left"].set_visible(False)
     axes.tick_params(axis="y", length=0)
-    axes.set_xlabel(x)
+    axes.set_xlabel(clip(x, 60))
     legend_below(figure, list(handles.values()), list(handles))
     return finish(figure, name, alt, title)

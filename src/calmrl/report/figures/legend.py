@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from calmrl.report.svg import clip
+
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
@@ -14,6 +16,7 @@ def legend_below(figure: Figure, handles: list[Any], labels: list[str]) -> None:
     """Put the legend under everything and make the figure higher by its rows."""
     if not labels:
         return
+    labels = [clip(label, 44) for label in labels]
     longest = max(map(len, labels))
     columns = max(1, min(3, len(labels), LETTERS // (longest + 6)))
     rows = -(-len(labels) // columns)

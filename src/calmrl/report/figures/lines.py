@@ -10,7 +10,7 @@ import numpy as np
 
 from calmrl.report.figures.legend import legend_below
 from calmrl.report.look import INK, Look
-from calmrl.report.svg import Panel, draw, finish, points, styled
+from calmrl.report.svg import Panel, clip, draw, finish, points, styled
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -57,8 +57,8 @@ def curves(
         ends = (min(min(curve.x) for curve in lines), max(max(curve.x) for curve in lines))
         handles += axes.plot(ends, ends, color=INK, linewidth=0.9, linestyle=(0, (4, 2)), zorder=1)
         labels.append(diagonal)
-    axes.set_xlabel(x)
-    axes.set_ylabel(y)
+    axes.set_xlabel(clip(x, 60))
+    axes.set_ylabel(clip(y, 44))
     legend_below(figure, handles, labels)
     return finish(figure, name, alt, title)
 
@@ -75,7 +75,7 @@ def small_curves(
         for curve in lines:
             handle = _curve(axes, curve, markers=False)
             handles.setdefault(curve.label, handle)
-        axes.set_title(heading, fontsize=7.5, loc="left")
+        axes.set_title(clip(heading, 28), fontsize=7.5, loc="left")
         axes.locator_params(nbins=4)
         axes.tick_params(labelsize=7)
     for axes in every[len(frames) :]:
@@ -83,8 +83,9 @@ def small_curves(
     if len(frames) % 2 and len(frames) > 1:
         every[len(frames) - 2].tick_params(labelbottom=True)  # nothing stands below it
     for axes in every[max(len(frames) - 2, 0) : len(frames)]:
-        axes.set_xlabel(x)
-    figure.supylabel(y, fontsize=8)
+        axes.set_xlabel(clip(x, 60))
+    for axes in every[::2]:
+        axes.set_ylabel(clip(y, 22), fontsize=7)
     legend_below(figure, list(handles.values()), list(handles))
     return finish(figure, name, alt, title)
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from calmrl.report.figures.legend import legend_below
 from calmrl.report.look import BLUE, FAINT, INK
-from calmrl.report.svg import Panel, draw, finish, styled
+from calmrl.report.svg import Panel, clip, draw, finish, styled
 
 MOST = 20  # patterns with a row of their own
 
@@ -25,7 +25,8 @@ def upset(
     ranked = sorted(counts, key=lambda item: (-item[1], -len(item[0]), [m not in item[0] for m in modalities]))
     shown, rest = (ranked, []) if len(ranked) <= MOST else (ranked[: MOST - 1], ranked[MOST - 1 :])
     k, height = len(modalities), len(shown) + bool(rest)
-    figure, (dots, bars) = draw(1.05 + 0.2 * height, 1, 2, sharey=True, width_ratios=[0.26 * k, 4 - 0.26 * k])
+    left = min(max(0.26 * k, 0.7), 2.6)  # inches for the dots
+    figure, (dots, bars) = draw(1.05 + 0.2 * height, 1, 2, sharey=True, width_ratios=[left, 4 - left])
     for i, (has, _) in enumerate(shown):
         there = [j for j, modality in enumerate(modalities) if modality in has]
         dots.plot(range(k), [i] * k, "o", color=FAINT, markersize=5.5, markerfacecolor="none", markeredgewidth=0.7)
@@ -42,7 +43,9 @@ def upset(
     bars.spines["left"].set_visible(False)
     bars.tick_params(axis="y", length=0, labelleft=False)
     bars.grid(False, axis="y")
-    dots.set_xticks(range(k), modalities, rotation=55, ha="left", rotation_mode="anchor")
+    dots.set_xticks(
+        range(k), [clip(modality, 16) for modality in modalities], rotation=55, ha="left", rotation_mode="anchor"
+    )
     dots.tick_params(length=0, labeltop=True, labelbottom=False, labelleft=False)
     dots.set_xlim(-0.6, k - 0.4)
     dots.set_ylim(height - 0.4, -0.6)

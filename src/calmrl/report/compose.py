@@ -1,0 +1,63 @@
+"""Results become a page: the answer, the main table, and a section for everything that was measured."""
+
+from __future__ import annotations
+
+from calmrl.report.blocks import Block, Page, Section
+from calmrl.report.numbers import describe
+from calmrl.report.results import Results, Row
+from calmrl.report.sections import comparison, completion, course, data, neighbours
+from calmrl.report.tables import matrix
+from calmrl.report.words import headline, verdict
+
+RETRIEVAL = ("R@1", "R@5", "R@10", "MedR")
+COMPLETION = ("nmse", "mse", "mse_random", "coverage", "anchor_shift", "anchor_shift_low", "anchor_shift_high")
+
+
+def build_page(results: Results, title: str = "") -> Page:
+    """The report. Only what there is data for is shown."""
+    parts = {
+        "Comparison": comparison.comparison(results),
+        "Retrieval": comparison.retrieval(results),
+        "Classification": comparison.classification(results),
+        "Missing rates": course.rates(results),
+        "Completed vectors": completion.imputation(results),
+        "Predicted uncertainty": completion.coverage(results),
+        "Anchor shift": completion.shift(results),
+        "Maps": course.maps(results),
+        "Nearest neighbours": neighbours.neighbours(results),
+        "Training": course.training(results),
+        "Other measurements": _other(results),
+        "Data and missing patterns": data.data(results),
+        "Methods": data.methods(results),
+        "Repeat it": data.repeat(results),
+    }
+    sections = [Section(name, blocks) for name, blocks in parts.items() if blocks]
+    return Page(title or _title(results), verdict(results), [comparison.main_table(results)], sections)
+
+
+def _other(results: Results) -> list[Block]:
+    """Whatever no other section shows, a table per setting and metric."""
+    blocks: list[Block] = []
+    first = headline(results.rows)
+    rows = [row for row in results.rows if not _shown(row) and (row.task, row.metric) != first]
+    for place in results.places(rows):
+        here = [row for row in rows if row.place == place]
+        for metric in dict.fromkeys(row.metric for row in here):
+            at = [row for row in here if row.metric == metric]
+            told = f"{results.place_name(place)}: {describe(metric)[0]}."
+            blocks.append(matrix(results, at, lambda row: row.task, told, bold=False))
+    return blocks
+
+
+def _shown(row: Row) -> bool:
+    if row.metric in RETRIEVAL:
+        return row.task == "average" or "->" in row.task or row.task.startswith("mixed-pool")
+    if row.metric in ("accuracy", "macro-F1"):
+        return row.task.startswith("classification")
+    return row.metric in COMPLETION
+
+
+def _title(results: Results) -> str:
+    datasets = list(dict.fromkeys(row.dataset for row in results.rows))
+    methods = len({row.method for row in results.rows})
+    return f"{methods} method{'s' if methods > 1 else ''} on {', '.join(datasets)} with missing modalities"

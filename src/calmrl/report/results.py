@@ -1,0 +1,293 @@
+"""results.json as it is read: rows that can be trusted, from one or several directories.
+
+    {"rows": [{"dataset", "setting", "method", "seed", "task", "metric", "value", "n"}, ...], "meta": {...}}
+
+`setting` may be absent; a row may carry `rate` (missing rate, 0 to 1) and `seconds`. Everything in `meta` may be absent.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, NonNegativeInt, ValidationError
+
+from calmrl.errors import InputError
+from calmrl.report.look import family, is_ours
+from calmrl.report.numbers import Estimate, estimate
+
+FILE = "results.json"
+
+
+class Row(BaseModel):
+    """One measurement: a value of a metric, on `n` items."""
+
+    model_config = ConfigDict(frozen=True)
+    dataset: str
+    setting: str = ""
+    method: str
+    seed: int
+    task: str
+    metric: str
+    value: FiniteFloat
+    n: NonNegativeInt
+    rate: float | None = Field(default=None, ge=0, le=1)
+    seconds: float | None = Field(default=None, ge=0)
+
+    @property
+    def place(self) -> tuple[str, str]:
+        """What the methods are compared on: dataset and setting."""
+        return self.dataset, self.setting
+
+
+class Method(BaseModel):
+    """What is known of a method. Without a word on it, the name decides."""
+
+    about: str = ""
+    ours: bool | None = None
+    ideal: bool | None = None
+
+
+class Dataset(BaseModel):
+    """What is known of a dataset."""
+
+    rows: NonNegativeInt
+    modalities: dict[str, int]
+    source: str = ""
+
+
+class Pattern(BaseModel):
+    """Rows that have exactly these modalities."""
+
+    has: list[str]
+    rows: NonNegativeInt
+
+
+class Step(BaseModel):
+    """A point of a training curve."""
+
+    setting: str = ""
+    method: str
+    seed: int
+    step: float
+    loss: float | None = None
+    val: float | None = None
+
+
+class Map(BaseModel):
+    """Points in the plane; four lists of the same length."""
+
+    x: list[FiniteFloat]
+    y: list[FiniteFloat]
+    modality: list[str]
+    item: list[int | str]
+
+
+class Found(BaseModel):
+    """An item found for a query; `picture` is a path from the directory of results.json."""
+
+    caption: str = ""
+    id: int | str = ""
+    own: bool = False
+    picture: str | None = None
+
+
+class Neighbours(BaseModel):
+    """A query, what was found for it, and at which rank its own item is."""
+
+    method: str
+    task: str
+    query: str
+    rank: int
+    found: list[Found]
+    picture: str | None = None
+
+
+class Meta(BaseModel):
+    """What is known about the rows."""
+
+    command: str = ""
+    config: dict[str, Any] = {}
+    version: str = ""
+    datasets: dict[str, Dataset] = {}
+    settings: dict[str, str] = {}
+    methods: dict[str, Method] = {}
+    patterns: dict[str, list[Pattern]] = {}
+    curves: list[Step] = []
+    maps: dict[str, Map] = {}
+    neighbours: list[Neighbours] = []
+    words: list[str] = []
+
+
+class _File(BaseModel):
+    rows: list[Row]
+    meta: Meta = Meta()
+
+
+@dataclass(frozen=True)
+class Source:
+    """One results.json: a name to tell it from others, where it is, and what it says about its rows."""
+
+    name: str
+    folder: Path
+    meta: Meta
+
+
+@dataclass(frozen=True)
+class Results:
+    """All rows, what is known of methods, settings and datasets, and the files they came from."""
+
+    rows: list[Row]
+    sources: list[Source]
+    methods: dict[str, Method]
+    settings: dict[str, str]
+    datasets: dict[str, Dataset]
+
+    def ours(self, method: str) -> bool:
+        """Whether the method is this project's."""
+        known = self.methods.get(method, Method()).ours
+        return is_ours(method) if known is None else known
+
+    def ideal(self, method: str) -> bool:
+        """Whether the method saw everything, so that it bounds the others and does not compete."""
+        known = self.methods.get(method, Method()).ideal
+        return family(method)[1] == "ideal" if known is None else known
+
+    def places(self, rows: Iterable[Row]) -> list[tuple[str, str]]:
+        """(dataset, setting), in the order of the rows."""
+        return list(dict.fromkeys(row.place for row in rows))
+
+    def place_name(self, place: tuple[str, str]) -> str:
+        """The shortest name that tells a place from the others."""
+        dataset, setting = place
+        if not setting:
+            return dataset
+        return setting if len({row.dataset for row in self.rows}) == 1 else f"{dataset}, {setting}"
+
+
+def group(rows: Iterable[Row], key: Callable[[Row], Hashable]) -> dict[Any, Estimate]:
+    """Key -> mean over seeds (a seed measured several times counts once, with its mean)."""
+    found: dict[Hashable, dict[int, list[Row]]] = {}
+    for row in rows:
+        found.setdefault(key(row), {}).setdefault(row.seed, []).append(row)
+    return {
+        name: estimate(
+            [sum(row.value for row in same) / len(same) for _, same in sorted(seeds.items())],
+            [row.n for same in seeds.values() for row in same],
+        )
+        for name, seeds in found.items()
+    }
+
+
+def read_results(folders: Sequence[str | Path]) -> Results:
+    """Read and merge results.json of every directory (or the file itself)."""
+    paths = [path / FILE if path.is_dir() else path for path in map(Path, folders)]
+    if not paths:
+        raise InputError(f"no directory given; name one or several that hold {FILE}")
+    files = [_read(path) for path in paths]
+    rows = _merge_rows(list(zip(paths, (file.rows for file in files), strict=True)))
+    if not rows:
+        raise InputError(f"{paths[0]} has no rows; there is nothing to report")
+    names = _names(paths)
+    sources = [Source(n, p.parent, file.meta) for n, p, file in zip(names, paths, files, strict=True)]
+    return Results(
+        rows,
+        sources,
+        _merge("method", [(path, file.meta.methods) for path, file in zip(paths, files, strict=True)]),
+        _merge("setting", [(path, file.meta.settings) for path, file in zip(paths, files, strict=True)]),
+        _merge("dataset", [(path, file.meta.datasets) for path, file in zip(paths, files, strict=True)]),
+    )
+
+
+def _read(path: Path) -> _File:
+    if not path.is_file():
+        raise InputError(f"{path} does not exist; give a directory that holds {FILE}")
+    try:
+        told = json.loads(path.read_text(encoding="utf-8"))
+    except (json.JSONDecodeError, UnicodeDecodeError) as wrong:
+        raise InputError(f"{path} is not JSON: {wrong}") from wrong
+    if not isinstance(told, dict) or "rows" not in told:
+        raise InputError(f'{path} should hold {{"rows": [...], "meta": {{...}}}}; got {_kind(told)}')
+    try:
+        file = _File.model_validate(told)
+    except ValidationError as wrong:
+        lines = [f"  {_where(e['loc'])}: {e['msg'].lower()}; got {_shown(e['input'])}" for e in wrong.errors()[:8]]
+        more = wrong.error_count() - len(lines)
+        lines += [f"  and {more} more"] if more else []
+        raise InputError("\n".join([f"{path}: {wrong.error_count()} mistakes", *lines])) from wrong
+    for method, points in file.meta.maps.items():
+        sizes = {name: len(getattr(points, name)) for name in ("x", "y", "modality", "item")}
+        if len(set(sizes.values())) > 1:
+            raise InputError(f"{path}: the map of {method} needs lists of the same length; got {sizes}")
+    return file
+
+
+def _merge_rows(files: Sequence[tuple[Path, Sequence[Row]]]) -> list[Row]:
+    """All rows once; the same measurement with two values is an error."""
+    seen: dict[Hashable, tuple[Path, Row]] = {}
+    for path, rows in files:
+        for row in rows:
+            key = (*row.place, row.method, row.seed, row.task, row.metric, row.rate)
+            before = seen.setdefault(key, (path, row))
+            if (before[1].value, before[1].n) != (row.value, row.n):
+                what = ", ".join(str(part) for part in key[:-1] if part != "")
+                raise InputError(
+                    f"two values for the same measurement ({what}): {before[1].value:g} (n={before[1].n}) in "
+                    f"{before[0]}, {row.value:g} (n={row.n}) in {path}; report them separately, or give the runs "
+                    "different names of method or setting"
+                )
+    return _name_rates([row for _, row in seen.values()])
+
+
+def _name_rates(rows: Sequence[Row]) -> list[Row]:
+    """A setting measured at several missing rates is several settings: the rate joins its name."""
+    rates: dict[tuple[str, str], set[float | None]] = {}
+    for row in rows:
+        rates.setdefault(row.place, set()).add(row.rate)
+    return [
+        row.model_copy(update={"setting": f"{row.setting} {row.rate:g}".strip()})
+        if row.rate is not None and len(rates[row.place]) > 1
+        else row
+        for row in rows
+    ]
+
+
+def _merge(what: str, parts: Sequence[tuple[Path, Mapping[str, Any]]]) -> dict[str, Any]:
+    merged: dict[str, Any] = {}
+    origin: dict[str, Path] = {}
+    for path, part in parts:
+        for name, known in part.items():
+            if name in merged and merged[name] != known:
+                raise InputError(
+                    f'{what} "{name}" is described differently in {origin[name]} ({merged[name]}) and {path} ({known}); '
+                    "report them separately, or give them different names"
+                )
+            merged[name] = known
+            origin.setdefault(name, path)
+    return merged
+
+
+def _names(paths: Sequence[Path]) -> list[str]:
+    """The directories' own names, with as many parents as tell them apart."""
+    folders = [path.resolve().parent.parts for path in paths]
+    for depth in range(1, max(map(len, folders)) + 1):
+        names = ["/".join(parts[-depth:]) for parts in folders]
+        if len(set(names)) == len(names):
+            return names
+    return [path.resolve().name for path in paths]  # several files of one directory
+
+
+def _where(location: tuple[int | str, ...]) -> str:
+    return ".".join(str(part) for part in location)
+
+
+def _kind(value: object) -> str:
+    return f"the keys {sorted(value)}" if isinstance(value, dict) else type(value).__name__
+
+
+def _shown(value: object) -> str:
+    text = json.dumps(value, default=str)
+    return text if len(text) <= 60 else f"{text[:57]}..."

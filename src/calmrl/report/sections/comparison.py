@@ -1,0 +1,160 @@
+"""Who is how good: methods per setting; missing, calibrated and ideal; every direction; classification."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from calmrl.report.blocks import Block, Figure, Table, Text
+from calmrl.report.figures import Mark, dots
+from calmrl.report.look import look
+from calmrl.report.numbers import Estimate, capital, describe
+from calmrl.report.results import Results, Row, group
+from calmrl.report.svg import Panel
+from calmrl.report.tables import matrix, ranked, readable
+from calmrl.report.words import headline, headline_rows, name_of
+
+MANY = 40  # rows of a panel
+
+
+def main_table(results: Results) -> Table:
+    """Method against setting, the headline metric."""
+    task, metric = headline(results.rows)
+    rows = headline_rows(results, rated=False)
+    names = {place: results.place_name(place) for place in results.places(rows)}
+    label, _, more = describe(metric)
+    told = f"{capital(readable(task))} {label}, {'higher' if more else 'lower'} is better."
+    return matrix(results, rows, lambda row: names[row.place], told, head=str)
+
+
+def comparison(results: Results) -> list[Block]:
+    """One panel per setting with every method and its interval."""
+    task, metric = headline(results.rows)
+    rows = headline_rows(results, rated=False)
+    panels = [
+        compare_panel(results, [row for row in rows if row.place == place], f"compare-{i}", readable(task))
+        for i, place in enumerate(results.places(rows), 1)
+    ]
+    more = describe(metric)[2]
+    caption = (
+        f"{capital(name_of(task, metric))} of every method, the best on top. Markers: mean over seeds; bars: 95 % interval of "
+        f"the mean; ticks: single seeds. Methods in bold are ours. Look whether the bars overlap, and how far the best "
+        f"is {'below' if more else 'above'} what is reached with nothing missing (under the line, where measured)."
+    )
+    return [Figure(caption, panels), *three_ways(results)]
+
+
+def compare_panel(results: Results, rows: Sequence[Row], name: str, task: str) -> Panel:
+    """Dots of all methods for rows of one setting, task and metric."""
+    metric, place = rows[0].metric, results.place_name(rows[0].place)
+    found: dict[str, Estimate] = group(rows, lambda row: row.method)
+    order = ranked(found, metric)
+    order = [*(m for m in order if not results.ideal(m)), *(m for m in order if results.ideal(m))]
+    label, decimals, _ = describe(metric)
+    marks = [_mark(method, found[method], method) for method in order]
+    told = "; ".join(f"{method} {found[method].text(decimals)}" for method in order[:3])
+    alt = f"Dot plot, {place}: {task} {label} of {len(order)} methods. First: {told}."
+    return dots(
+        name,
+        alt,
+        marks,
+        x=f"{task} {label}",
+        title=f"{place} (n = {found[order[0]].items})",
+        strong=[method for method in order if results.ours(method)],
+        apart=0 if all(map(results.ideal, order)) else sum(map(results.ideal, order)),
+    )
+
+
+def three_ways(results: Results) -> list[Block]:
+    """Per direction: the best method with holes, the best calibrated one, and nothing missing."""
+    task, metric = headline(results.rows)
+    panels: list[Panel] = []
+    rows = [row for row in results.rows if row.metric == metric and (row.task == task or "->" in row.task)]
+    for place in results.places(rows):
+        here = [row for row in rows if row.place == place]
+        order = ranked(group([row for row in here if row.task == task], lambda row: row.method), metric)
+        chosen = {
+            "missing": next((m for m in order if not results.ours(m) and not results.ideal(m)), None),
+            "calibrated": next((m for m in order if results.ours(m) and not results.ideal(m)), None),
+            "ideal": next((m for m in order if results.ideal(m)), None),
+        }
+        known = {kind: method for kind, method in chosen.items() if method is not None}
+        if len(known) == 3 and len({row.task for row in here}) > 1:
+            panels.append(_three(results, here, known, f"three-{len(panels) + 1}", metric))
+    if not panels:
+        return []
+    caption = (
+        f"What holes cost and what calibration wins back, {metric} per direction: the best method trained on what is "
+        "there (missing), the best of ours (calibrated), and the best with nothing missing (ideal); chosen by the "
+        "first line. The nearer calibrated is to ideal, the less is left to win. Bars: 95 % intervals over seeds."
+    )
+    return [Figure(caption, panels)]
+
+
+def _three(results: Results, rows: Sequence[Row], known: dict[str, str], name: str, metric: str) -> Panel:
+    tasks = sorted({row.task for row in rows}, key=lambda task: ("->" in task, task))[:MANY]
+    found = group(rows, lambda row: (row.method, row.task))
+    marks = [
+        _mark(method, found[method, task], readable(task), f"{kind}: {method}", parts=False)
+        for task in tasks
+        for kind, method in known.items()
+        if (method, task) in found
+    ]
+    place, (label, decimals, _) = results.place_name(rows[0].place), describe(metric)
+    told = ", ".join(
+        f"{kind} ({method}) {found[method, tasks[0]].text(decimals)}"
+        for kind, method in known.items()
+        if (method, tasks[0]) in found
+    )
+    alt = f"Dot plot, {place}: {label} per direction, missing, calibrated and ideal. {readable(tasks[0])}: {told}."
+    return dots(name, alt, marks, x=label, title=place, strong=[readable(tasks[0])], connect=True)
+
+
+def retrieval(results: Results) -> list[Block]:
+    """Tables: all averages, every direction, pools of incomplete items."""
+    blocks: list[Block] = []
+    every = ("R@1", "R@5", "R@10", "MedR")
+    for place in results.places(results.rows):
+        here, name = [row for row in results.rows if row.place == place], results.place_name(place)
+        average = [row for row in here if row.task == "average" and row.metric in every]
+        if len({row.metric for row in average}) > 1:
+            told = f"{name}: averages over all directions (R@k in percent, MedR is the median rank: lower is better)."
+            blocks.append(matrix(results, average, lambda row: row.metric, told, metric=str))
+        directions = [row for row in here if "->" in row.task and row.metric == "R@1"]
+        if directions:
+            blocks.append(matrix(results, directions, lambda row: row.task, f"{name}: R@1 (%) per direction."))
+        pools = [row for row in here if row.task.startswith("mixed-pool") and row.metric == "R@1"]
+        if pools:
+            told = f"{name}: R@1 (%) in one pool of incomplete items, by how items are represented."
+            blocks.append(matrix(results, pools, lambda row: row.task.removeprefix("mixed-pool "), told))
+    if any(row.metric in every[1:] and row.task != "average" for row in results.rows):
+        blocks.append(Text("R@5, R@10 and MedR of single directions and pools are in results.json."))
+    return blocks
+
+
+def classification(results: Results) -> list[Block]:
+    """Accuracy by kind of classifier, one panel per setting and kind, and a table."""
+    rows = [
+        row for row in results.rows if row.task.startswith("classification") and row.metric in ("accuracy", "macro-F1")
+    ]
+    panels, blocks = list[Panel](), list[Block]()
+    for place in results.places(rows):
+        here = [row for row in rows if row.place == place]
+        for task in dict.fromkeys(row.task for row in here if row.metric == "accuracy" and " without " not in row.task):
+            at = [row for row in here if (row.task, row.metric) == (task, "accuracy")]
+            panels.append(compare_panel(results, at, f"classify-{len(panels) + 1}", task))
+        told = f"{results.place_name(place)}: classification, accuracy and macro-F1 (%)."
+        blocks.append(matrix(results, here, _class_column, told, metric=lambda name: name.rpartition(", ")[2]))
+    if panels:
+        caption = (
+            "Accuracy of a classifier on the representations, best on top; bars: 95 % interval of the mean over seeds."
+        )
+        blocks.insert(0, Figure(caption, panels))
+    return blocks
+
+
+def _class_column(row: Row) -> str:
+    return f"{row.task.removeprefix('classification ')}, {row.metric}"
+
+
+def _mark(method: str, found: Estimate, row: str, label: str = "", parts: bool = True) -> Mark:
+    return Mark(row, found.mean, look(method), found.low, found.high, found.values if parts else (), label)

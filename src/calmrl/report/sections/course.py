@@ -1,0 +1,157 @@
+"""Over missing rates, over training, and in the plane."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import numpy as np
+
+from calmrl.report.blocks import Block, Figure
+from calmrl.report.figures import Cloud, Curve, curves, scatter, small_curves
+from calmrl.report.look import family, look
+from calmrl.report.numbers import capital, describe, half_width
+from calmrl.report.results import Results, Source, Step, group
+from calmrl.report.svg import Panel
+from calmrl.report.tables import matrix, ranked, readable
+from calmrl.report.words import headline, headline_rows, name_of
+
+TOGETHER = 6  # methods that one frame can show
+
+
+def rates(results: Results) -> list[Block]:
+    """The headline metric over the missing rate: in one frame, or, for many methods, one per family."""
+    task, metric = headline(results.rows)
+    rows = [row for row in headline_rows(results) if row.rate is not None]
+    panels: list[Panel] = []
+    blocks: list[Block] = []
+    label, shown, _ = describe(metric)
+    x, y = "missing rate (% of blocks)", f"{readable(task)} {label}"
+    for dataset, kind in dict.fromkeys((row.dataset, _kind(row.setting)) for row in rows):
+        here = [row for row in rows if (row.dataset, _kind(row.setting)) == (dataset, kind)]
+        found = group(here, lambda row: (row.method, row.rate))
+        if len({rate for _, rate in found}) < 2:
+            continue
+        lines = []
+        for method in ranked(group(here, lambda row: row.method), metric):
+            at = sorted((rate, estimate) for (name, rate), estimate in found.items() if name == method)
+            low, high = [e.mean - (e.half or 0) for _, e in at], [e.mean + (e.half or 0) for _, e in at]
+            lines.append(Curve(method, [100 * r for r, _ in at], [e.mean for _, e in at], look(method), low, high))
+        name = ", ".join(part for part in (dataset, kind) if part)
+        told = f"{lines[0].label} goes from {lines[0].y[0]:.{shown}f} to {lines[0].y[-1]:.{shown}f}"
+        alt = f"Curves, {name}: {name_of(task, metric)} of {len(lines)} methods over the missing rate. {told}."
+        number = f"rates-{len(panels) + 1}"
+        if len(lines) <= TOGETHER:
+            panels.append(curves(number, alt, lines, x=x, y=y, title=name))
+        else:
+            panels.append(small_curves(number, alt, _families(results, lines), x=x, y=y, title=name, same=True))
+        if headline_rows(results, rated=True):  # otherwise the main table has them
+            told = f"{name}: {readable(task)} {label} at every missing rate."
+            blocks.append(matrix(results, here, lambda row: f"{100 * (row.rate or 0):g} % missing", told, head=str))
+    if not panels:
+        return []
+    caption = (
+        f"{capital(name_of(task, metric))} as more is missing. Look at who falls slowest, and where lines cross. Bands: "
+        "95 % intervals over seeds. Where every family of methods has its own frame, the best of ours and what is "
+        "reached with nothing missing are drawn in each, for comparison."
+    )
+    return [Figure(caption, panels), *blocks]
+
+
+def _families(results: Results, lines: Sequence[Curve]) -> dict[str, list[Curve]]:
+    """Family -> its curves, the best of ours and the best ideal."""
+    guides = [next((c for c in lines if test(c.label)), None) for test in (results.ideal, results.ours)]
+    marks = [curve for curve in guides if curve is not None]
+    frames: dict[str, list[Curve]] = {}
+    for curve in lines:
+        if not results.ideal(curve.label):
+            frames.setdefault(family(curve.label)[0], []).append(curve)
+    return {name: [*(mark for mark in marks if mark not in own), *own] for name, own in frames.items()}
+
+
+def _kind(setting: str) -> str:
+    """mcar 0.5 -> mcar"""
+    return re.sub(r"[\s=:]*[\d.]+\s*%?$", "", setting)
+
+
+def training(results: Results) -> list[Block]:
+    """Loss and validation curves, one frame per family of methods; and the seconds."""
+    blocks: list[Block] = []
+    losses, checks = list[Panel](), list[Panel]()
+    for source in results.sources:
+        for setting in dict.fromkeys(step.setting for step in source.meta.curves):
+            steps = [step for step in source.meta.curves if step.setting == setting]
+            name = _titled(results, source, setting)
+            for field, found, word in (("loss", losses, "training loss"), ("val", checks, "validation score")):
+                frames = _frames(steps, field)
+                if frames:
+                    every = [curve for lines in frames.values() for curve in lines]
+                    alt = f"Curves, {name}: {word} over steps, {len(every)} methods in {len(frames)} frames. "
+                    alt += f"{every[0].label} goes from {every[0].y[0]:.3g} to {every[0].y[-1]:.3g}."
+                    panel = small_curves(
+                        f"{field}-{len(found) + 1}", alt, frames, x="step", y=word, title=name, same=field == "val"
+                    )
+                    found.append(panel)
+    if losses:
+        caption = (
+            "Training loss, mean over seeds; bands: 95 % intervals. Objectives have different scales, so every family "
+            "has its own axis: look at shapes (does it still fall, does it jump), not at heights."
+        )
+        blocks.append(Figure(caption, losses))
+    if checks:
+        caption = "The score on validation data, mean over seeds; bands: 95 % intervals. All frames share one axis."
+        blocks.append(Figure(caption, checks))
+    timed = [row.model_copy(update={"value": row.seconds}) for row in results.rows if row.seconds is not None]
+    if timed:
+        names = {place: results.place_name(place) for place in results.places(timed)}
+        caption = "Seconds per run, as far as recorded."
+        blocks.append(
+            matrix(
+                results, timed, lambda row: names[row.place], caption, metric=lambda _: "seconds", head=str, bold=False
+            )
+        )
+    return blocks
+
+
+def _frames(steps: Sequence[Step], field: str) -> dict[str, list[Curve]]:
+    """Family -> a curve per variant."""
+    found: dict[str, dict[float, list[float]]] = {}
+    for step in steps:
+        value = getattr(step, field)
+        if value is not None and np.isfinite(value):
+            found.setdefault(step.method, {}).setdefault(step.step, []).append(value)
+    frames: dict[str, list[Curve]] = {}
+    for method, points in found.items():
+        x = sorted(points)
+        y = [float(np.mean(points[at])) for at in x]
+        half = [half_width(points[at]) or 0.0 for at in x]
+        low, high = [a - b for a, b in zip(y, half, strict=True)], [a + b for a, b in zip(y, half, strict=True)]
+        frames.setdefault(family(method)[0], []).append(Curve(method, x, y, look(method), low, high))
+    return frames
+
+
+def maps(results: Results) -> list[Block]:
+    """Representations in the plane, one panel per method."""
+    panels: list[Panel] = []
+    for source in results.sources:
+        order = list(dict.fromkeys(kind for points in source.meta.maps.values() for kind in points.modality))
+        for method, points in source.meta.maps.items():
+            name, items = _titled(results, source, method), len(set(points.item))
+            alt = f"Map of {items} items, {name}: one point per item and modality ({', '.join(order)})."
+            cloud = Cloud(points.x, points.y, points.modality, points.item)
+            panels.append(
+                scatter(f"map-{len(panels) + 1}", alt, cloud, title=f"{name} ({items} items)", modalities=order)
+            )
+    if not panels:
+        return []
+    caption = (
+        "Representations of held-out items laid out in the plane so that neighbours stay neighbours; one point per "
+        "modality of an item. Where each modality forms its own island there is a gap between them; where they mix, "
+        "one can be found from the other. Only neighbourhoods mean something, not axes or long distances."
+    )
+    return [Figure(caption, panels)]
+
+
+def _titled(results: Results, source: Source, name: str) -> str:
+    """The name, with its directory when there are several."""
+    return ", ".join(part for part in (name, source.name if len(results.sources) > 1 else "") if part) or "all rows"

@@ -1,0 +1,80 @@
+"""What the numbers are about and how to get them again: datasets, settings, patterns, methods, command and config."""
+
+from __future__ import annotations
+
+import yaml
+
+from calmrl.report.blocks import Block, Cell, Code, Figure, Line, Number, Table, Text
+from calmrl.report.figures import upset
+from calmrl.report.results import Results
+from calmrl.report.svg import Panel
+
+
+def data(results: Results) -> list[Block]:
+    """Datasets and settings as tables, missing patterns as figures."""
+    blocks: list[Block] = []
+    if results.datasets:
+        lines: list[Line] = [
+            [
+                name,
+                Number(f"{known.rows:,}", known.rows),
+                ", ".join(f"{modality} ({width})" for modality, width in known.modalities.items()),
+                known.source,
+            ]
+            for name, known in results.datasets.items()
+        ]
+        blocks.append(Table("The data.", ["dataset", "rows", "modalities (width)", "source"], lines))
+    if results.settings:
+        lines = [[name, about] for name, about in results.settings.items()]
+        blocks.append(Table("The settings: what is missing.", ["setting", "what it is"], lines, sortable=False))
+    panels: list[Panel] = []
+    for source in results.sources:
+        for setting, found in source.meta.patterns.items():
+            order = list(dict.fromkeys(m for known in source.meta.datasets.values() for m in known.modalities))
+            order += sorted({m for pattern in found for m in pattern.has} - set(order))
+            order = [m for m in order if any(m in pattern.has for pattern in found)]
+            counts = [(pattern.has, pattern.rows) for pattern in found]
+            rows = sum(pattern.rows for pattern in found)
+            if not rows:
+                continue
+            where = f"{setting} ({source.name})" if len(results.sources) > 1 else setting
+            has, most = max(counts, key=lambda item: item[1])
+            alt = f"Missing patterns of {where}: {len(counts)} patterns in {rows:,} rows. "
+            alt += f"The most frequent has {', '.join(has) or 'nothing'}: {most:,} rows."
+            panels.append(upset(f"patterns-{len(panels) + 1}", alt, counts, order, title=f"{where}: {rows:,} rows"))
+    if panels:
+        caption = (
+            "Which modalities occur together. Every line is a pattern: filled dots are the modalities that are there, "
+            "the bar says how many training rows have exactly these. A line without open dots is complete."
+        )
+        blocks.append(Figure(caption, panels))
+    return blocks
+
+
+def methods(results: Results) -> list[Block]:
+    """What the methods are."""
+    known = {name: method for name, method in results.methods.items() if method.about}
+    kind = {(True, False): "ours", (False, True): "nothing missing", (True, True): "ours, nothing missing"}
+    lines: list[Line] = [
+        [Cell(name, results.ours(name)), method.about, kind.get((results.ours(name), results.ideal(name)), "")]
+        for name, method in known.items()
+    ]
+    return [Table("The methods.", ["method", "what it does", "kind"], lines, sortable=False)] if lines else []
+
+
+def repeat(results: Results) -> list[Block]:
+    """The exact command and config."""
+    blocks: list[Block] = []
+    for source in results.sources:
+        whose = f" of {source.name}" if len(results.sources) > 1 else ""
+        version = f" (calmrl {source.meta.version})" if source.meta.version else ""
+        if source.meta.command:
+            blocks.append(Code(f"Command{whose}{version}:", source.meta.command, "console"))
+        else:
+            blocks.append(Text(f"The command{whose} was not recorded{version}."))
+        if source.meta.config:
+            text = yaml.safe_dump(source.meta.config, sort_keys=False, allow_unicode=True, width=100).rstrip("\n")
+            blocks.append(Code(f"Config{whose}, every key spelled out:", text, "yaml"))
+        else:
+            blocks.append(Text(f"The config{whose} was not recorded."))
+    return blocks
