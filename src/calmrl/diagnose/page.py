@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from calmrl.diagnose.models import FOLDS
 from calmrl.diagnose.result import Diagnosis
-from calmrl.diagnose.verdict import LITTLE, by_modality, overall
+from calmrl.diagnose.verdict import LITTLE, by_modality, overall, percent
 from calmrl.diagnose.words import gain_words, remarks
 from calmrl.report import Code, Figure, Number, Page, Section, Table, Text
 from calmrl.report.blocks import Block
@@ -38,7 +38,7 @@ def _verdicts(found: Diagnosis) -> list[Block]:
     lines = []
     for v in verdicts:
         blocks = next(found.rows - m.rows for m in found.modalities if m.name == v.about)
-        share = "–" if v.verdict == "cannot tell" else Number(f"{max(0.0, 100 * v.number):.0f} %", v.number)
+        share = "–" if v.verdict == "cannot tell" else Number(percent(v.number), v.number)
         lines.append([v.about, v.verdict, share, Number(f"{blocks:,}", blocks)])
     caption = "Each modality that some rows lack: whether it can be filled in, and the share of its variance that comes back."
     return [Table(caption, ["modality", "verdict", "comes back", "rows without it"], lines)]

@@ -38,7 +38,7 @@ class Diagnosis:
     @property
     def incomplete(self) -> float:
         """Share of rows that lack something."""
-        return sum(p.share for p in self.patterns if len(p.modalities) < len(self.modalities))
+        return float(sum(p.share for p in self.patterns if len(p.modalities) < len(self.modalities)))
 
     @property
     def back(self) -> float:

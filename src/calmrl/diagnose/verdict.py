@@ -40,7 +40,7 @@ def overall(found: Diagnosis) -> Verdict:
         return Verdict("all", "likely to help", f"Filling in is likely to help: {much}.", found.back, meaning)
     if found.back >= LITTLE:
         return Verdict("all", "may help a little", f"Filling in may help a little: {much}.", found.back, meaning)
-    only = much if found.back < 0.005 else f"only {much}"
+    only = much if found.back < 0.0005 else f"only {much}"
     return Verdict("all", "unlikely to help", f"Filling in is unlikely to help: {only}.", found.back, meaning)
 
 
@@ -72,5 +72,6 @@ def _modality(found: Diagnosis, name: str, missing: float, blocks: int) -> Verdi
 
 
 def percent(share: float) -> str:
-    """A share in percent, whole numbers; below 0 is no better than the mean, which is 0."""
-    return f"{max(0.0, 100 * share):.0f} %"
+    """A share in percent, with a decimal below 10; below 0 is no better than the mean, which is 0."""
+    value = max(0.0, 100 * share)
+    return f"{value:.1f} %" if value < 9.95 else f"{value:.0f} %"
