@@ -143,7 +143,7 @@ def test_doctor(calmrl):
     assert code == 0
     assert told["system"]["calmrl"] == __version__
     assert told["packages"]["torch"]
-    assert set(told["extras"]) == {"media", "encoders", "search", "bench", "docs", "dev"}
+    assert set(told["extras"]) == {"media", "encoders", "lora", "search", "track", "bench", "docs", "dev"}
     code, out, _ = calmrl("doctor")
     assert code == 0
     extras = out.partition("\nextras\n")[2].splitlines()
@@ -224,3 +224,10 @@ def test_a_closed_pipe_is_quiet():
     line = f'"{sys.executable}" -m calmrl check impute | head -c 1; echo; exit ${{PIPESTATUS[0]}}'
     done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, check=False)
     assert "Traceback" not in done.stderr
+
+
+def test_encoders_are_listed_with_all_that_one_needs_to_know(calmrl):
+    listed = json.loads(calmrl("ls", "encoders", "--json")[1])["encoders"]
+    assert {"eva01-g14", "beats-iter3plus", "bert-base-uncased", "vast", "minilm", "yamnet"} <= set(listed)
+    for line in listed.values():
+        assert re.search(r", width \d+: .*; weights: .*\(.*\).*; needs (pip install|nothing)", line), line

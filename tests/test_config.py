@@ -58,8 +58,8 @@ def test_mistakes_in_overrides_and_in_the_file_are_shown_together(write):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("", "kind: missing; say what the config is for: one of impute, demo"),
-        ("kind: imput", "line 1, kind: should be one of impute, demo; got 'imput'; did you mean \"impute\"?"),
+        ("", "kind: missing; say what the config is for: one of impute, train, compare"),
+        ("kind: imput", "line 1, kind: should be one of impute, train, compare; got 'imput'; did you mean \"impute\"?"),
         ("- 1", "line 1: a config is a mapping of `key: value` lines"),
         ("kind: impute\nseed: [1", "line 2: not valid YAML"),
         ("kind: impute\nseed: 1\nseed: 2", "line 3, seed: given twice; first on line 2"),
@@ -82,14 +82,23 @@ def test_mistakes_in_overrides_and_in_the_file_are_shown_together(write):
             "kind: impute\nimputer: {method: gaussian, latent_dim: atuo}",
             "line 2, imputer.latent_dim: should be a valid integer or 'auto'; got 'atuo'; did you mean \"auto\"?",
         ),
-        ("kind: demo\nseeds: [0, a]\nimputers: {m: {method: mean}}\ndatasets: [digits]", "line 2, seeds.1: should be"),
         (
-            "kind: demo\nseeds: [0]\nimputers:\n  knn:\n    method: knn\n    neighbours: 3\ndatasets: [digits]",
-            'line 6, imputers.knn.neighbours: unknown key for method knn; did you mean "imputers.knn.n_neighbors"?',
+            "kind: train\nsources: {a: {dataset: digits}}\nbatch_size: many",
+            "line 3, batch_size: should be a valid integer",
         ),
         (
-            "kind: demo\nseeds: [0]\nimputers: {m: {method: mean}}\ndatasets: [digit]",
-            'line 4, datasets: unknown dataset "digit"; did you mean "digits"?',
+            "kind: train\nsources: {a: {dataset: digits}}\ncalibration:\n  imputer:\n    method: knn\n    neighbours: 3",
+            "line 6, calibration.imputer.neighbours: unknown key for method knn; did you mean "
+            '"calibration.imputer.n_neighbors"?',
+        ),
+        (
+            "kind: train\nsources: {a: {dataset: digits}}\nobjective: {name: pmrl, temprature: 1.0}",
+            'line 3, objective.temprature: unknown key; did you mean "objective.temperature"?',
+        ),
+        (
+            "kind: train\nsources: {a: {dataset: digits}}\nmethod: calmlr",
+            "line 3, method: should be 'calmrl', 'pmrl', 'gram', 'triangle', 'vast' or 'contrastive'; got 'calmlr'; did you "
+            'mean "calmrl"?',
         ),
     ],
 )
@@ -100,7 +109,7 @@ def test_error_text(write, text, said):
 
 def test_kind_must_fit_the_command():
     (problem,) = _problems("demo", kind="impute")
-    assert problem == "line 3, kind: this command needs a config of kind impute; got 'demo'"
+    assert problem == "line 3, kind: this command needs a config of kind impute; got 'compare'"
 
 
 def test_missing_files_and_names():
@@ -148,8 +157,8 @@ def test_an_override_replaces_a_whole_section():
 def test_overrides_reach_into_lists():
     assert load("demo", ["seeds.1=7"]).seeds[1] == 7
     assert _problems("demo", ["seeds.9=7"]) == ["override 1, seeds.9: seeds is a list with items 0 to 2; got '7'"]
-    assert _problems("demo", ["missing.rate.x=7"]) == [
-        "override 1, missing.rate.x: missing.rate is a single value and has no key 'x'; got '7'"
+    assert _problems("demo", ["source.dataset.x=7"]) == [
+        "override 1, source.dataset.x: source.dataset is a single value and has no key 'x'; got '7'"
     ]
 
 

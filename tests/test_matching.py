@@ -8,7 +8,7 @@ from torch.nn.functional import normalize
 
 from calmrl.errors import InputError
 from calmrl.losses import InstanceMatching
-from calmrl.losses.matching import _draw
+from calmrl.pairs import draw as draw_negatives
 
 NAMES = ("image", "text", "audio")
 
@@ -31,14 +31,14 @@ def draw(seed: int = 0) -> torch.Generator:
 def test_negatives_follow_the_softmax_and_are_never_the_own_row() -> None:
     scores = torch.tensor([[9.0, 1.0, 0.0, 2.0]]).repeat(20_000, 1)
     allowed = torch.tensor([True, True, False, True])
-    found = torch.stack([_draw(scores[i : i + 4], allowed, slice(0, 4), draw(i)) for i in range(0, 20_000, 4)])
+    found = torch.stack([draw_negatives(scores[i : i + 4], allowed, slice(0, 4), draw(i)) for i in range(0, 20_000, 4)])
     assert (found[..., 1] == 1).all()
     columns = found[..., 0]  # (5000, 4), own rows 0..3
     assert (columns != torch.arange(4)).all()
     assert (columns != 2).all()
     share = (columns[:, 0] == 3).float().mean()  # row 0 chooses between 1 and 3: softmax(1, 2)
     assert share == pytest.approx(torch.softmax(torch.tensor([1.0, 2.0]), 0)[1].item(), abs=0.03)
-    nobody = _draw(scores[:1], torch.tensor([True, False, False, False]), slice(0, 1), draw())
+    nobody = draw_negatives(scores[:1], torch.tensor([True, False, False, False]), slice(0, 1), draw())
     assert nobody[0, 1] == 0
 
 

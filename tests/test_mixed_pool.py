@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from calmrl import GaussianImputer
 from calmrl.errors import InputError
 from calmrl.evaluate import mixed_pool, retrieval
 from calmrl.imputers import MeanImputer, RidgeImputer
@@ -107,3 +108,19 @@ def test_errors(change, message):
     queries, z, _ = pool()
     with pytest.raises(InputError, match=message):
         mixed_pool(**{"queries": queries, "z": z, **change})
+
+
+def test_posterior_goes_through_embed_on_both_sides():
+    rng = np.random.default_rng(0)
+    _, z, present = pool(n=200)
+    text = np.nan_to_num(z["image"], nan=0.0) @ rng.normal(size=(8, 3)) + rng.normal(size=(200, 3))  # another width
+    imputer = GaussianImputer(latent_dim=4, tol=1e-3, random_state=0)
+    imputer.fit({**z, "text": text}, np.column_stack([present, np.ones(200, bool)]))
+    found = mixed_pool({"text": text}, z, present, scoring="posterior", completed=imputer)
+    expected = retrieval(imputer.embed({"text": text}), imputer.embed(z, present))
+    assert found == expected
+    assert found["R@10"] > 3 * 100 * 10 / 200
+    with pytest.raises(InputError, match="needs queries as a dict"):
+        mixed_pool(text, z, present, scoring="posterior", completed=imputer)
+    with pytest.raises(InputError, match="needs an imputer with embed"):
+        mixed_pool({"text": text}, z, present, scoring="posterior", completed=MeanImputer())

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from calmrl.alignment import CalibratedAlignment
     from calmrl.latent import GaussianImputer
+    from calmrl.trained import load
 
-__all__ = ["CalibratedAlignment", "GaussianImputer", "__version__"]
+__all__ = ["CalibratedAlignment", "GaussianImputer", "__version__", "load"]
 
-_HOME = {"CalibratedAlignment": "calmrl.alignment", "GaussianImputer": "calmrl.latent"}
+_HOME = {"CalibratedAlignment": "calmrl.alignment", "GaussianImputer": "calmrl.latent", "load": "calmrl.trained"}
 
 
 def __getattr__(name: str) -> Any:

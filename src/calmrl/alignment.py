@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -20,7 +21,7 @@ UPDATES = ("stepwise", "frozen", "gradient")
 
 
 class CalibratedAlignment(nn.Module):
-    """objective(observed + imputed modalities) [+ matching_weight * matching(observed)].
+    """weight * objective(observed + imputed) + (1 - weight) * objective(observed) [+ matching_weight * matching(observed)].
 
     `value = align(z, present)` takes a dict of (N, d) tensors and a bool mask like every loss. While training it first
     updates the latent model on the batch, then imputes what is missing, then applies the objective to complete rows.
@@ -38,6 +39,8 @@ class CalibratedAlignment(nn.Module):
                      `renormalize` an imputed vector is then mean / sqrt(E |z|^2) and its inner products are expected
                      ones. A modality the model knows nothing about fades out of the Gram matrix instead of pulling with
                      full weight. Not part of the published method
+    weight           how much completed rows count: 1 is the published method; with 0 the latent model only completes at
+                     test. An imputed vector is a function of the observed ones and adds no information
     momentum         how much of the running statistics each batch keeps, s <- momentum s + (1 - momentum) s_batch; None
                      leaves the imputer's own schedule
     matching         an `InstanceMatching` applied to the observed modalities only, with weight `matching_weight`
@@ -62,6 +65,7 @@ class CalibratedAlignment(nn.Module):
         impute_grad: bool = True,
         renormalize: bool = True,
         certainty: bool = False,
+        weight: float = 1.0,
         momentum: float | None = None,
         matching: InstanceMatching | None = None,
         matching_weight: float = 0.1,
@@ -80,6 +84,8 @@ class CalibratedAlignment(nn.Module):
             )
         if certainty and not hasattr(imputer, "impute"):
             raise InputError(f"certainty needs predictive standard deviations, which {type(imputer).__name__} has not")
+        if not 0 <= weight <= 1:
+            raise InputError(f"weight must lie between 0 and 1; got {weight}")
         if momentum is not None:
             if update != "stepwise" or not hasattr(imputer, "step_size"):
                 raise InputError('momentum needs update="stepwise" and an imputer that keeps running statistics')
@@ -92,9 +98,11 @@ class CalibratedAlignment(nn.Module):
         self.impute_grad = impute_grad
         self.renormalize = renormalize
         self.certainty = certainty
+        self.weight = weight
         self.matching = matching
         self.matching_weight = matching_weight
         self.last: dict[str, torch.Tensor] = {}
+        self.seconds = 0.0  # spent updating the latent model and imputing, all calls so far; without the backward pass
 
     def forward(
         self,
@@ -106,11 +114,18 @@ class CalibratedAlignment(nn.Module):
         """The loss of the batch. `generator` draws the negatives of the matching loss."""
         mask = check(z, present, values=present is None).present
         seen = {name: tensor.detach() for name, tensor in z.items()}
+        started = time.perf_counter()
         if self.training and self.update == "stepwise":
             with full_precision(mask):
                 self.imputer.partial_fit(seen, mask)
-        completed = self.complete(z, mask)
-        aligned = self.objective(completed, mask.new_ones(len(mask), len(completed)))
+        completed = self.complete(z, mask) if self.weight > 0 else None
+        self.seconds += time.perf_counter() - started
+        terms = []
+        if completed is not None:
+            terms.append(self.weight * self.objective(completed, mask.new_ones(len(mask), len(completed))))
+        if self.weight < 1:
+            terms.append((1 - self.weight) * self.objective(z, mask))
+        aligned = torch.stack(terms).sum()
         self.last = {"objective": aligned.detach(), "missing": (~mask).to(torch.float32).mean()}
         value = aligned
         if self.training and self.update == "gradient":

@@ -43,15 +43,28 @@ def completion_shift(
     `z_completed` holds any completion, for instance `imputer.transform(z, present)`.
     """
     parts = _parts(z_complete, present)
-    if tuple(z_completed) != tuple(z_complete):
-        raise InputError(
-            f"z_completed has the modalities {', '.join(z_completed)} but z_complete has {', '.join(z_complete)}; pass "
-            "the same ones in the same order"
-        )
-    filled = check(z_completed, torch.ones_like(parts.present).numpy(force=True))
-    after = spectrum(_stack(filled).to(parts.z)).u
+    after = spectrum(_filled(z_completed, z_complete, parts)).u
     before = (parts.whole.u - parts.seen.u).norm(dim=1)
     return like_input(before, parts.given), like_input((parts.whole.u - after).norm(dim=1), parts.given)
+
+
+def completion_bounds(
+    z_complete: Mapping[str, Array], z_completed: Mapping[str, Array], present: Array
+) -> tuple[Array, Array]:
+    """(low, high), each (N,), with low <= |u - u^completed| <= high. With hats for what belongs to the completed Z:
+
+    low  = sqrt(2 (1 - |Z^T u^completed| / sigma_1)),
+    high = sqrt(2) min(1, |Z - Z^|_2 / max(sigma_1 - sigma_2^, sigma_1^ - sigma_2))   if u . u^completed >= 0, else 2.
+    """
+    parts = _parts(z_complete, present)
+    completed = _filled(z_completed, z_complete, parts)
+    filled, error = spectrum(completed), spectrum(completed - parts.z).sigma[:, 0]
+    reach = (parts.z @ filled.u[:, :, None])[:, :, 0].norm(dim=1)
+    low = (2 * (1 - reach / parts.sigma_1 - parts.slack).clamp(min=0)).sqrt()
+    gap = torch.maximum(parts.sigma_1 - filled.sigma[:, 1], filled.sigma[:, 0] - parts.whole.sigma[:, 1])
+    high = 2**0.5 * torch.where(gap > error, error / gap, 1.0)
+    high = torch.where((parts.whole.u * filled.u).sum(1) >= 0, high, 2.0)
+    return like_input(low, parts.given), like_input(high, parts.given)
 
 
 def shift_bounds(z_complete: Mapping[str, Array], present: Array) -> tuple[Array, Array]:
@@ -61,8 +74,7 @@ def shift_bounds(z_complete: Mapping[str, Array], present: Array) -> tuple[Array
     high = sqrt(2) min(1, |Z^missing|_2 / (sigma_1 - sigma_2))   if u . u^Omega >= 0, else 2.
     """
     parts = _parts(z_complete, present)
-    slack = 16 * parts.z.shape[1] * torch.finfo(parts.z.dtype).eps  # rounding must not lift the lower bound
-    low = (2 * (1 - parts.reach / parts.sigma_1 - slack).clamp(min=0)).sqrt()
+    low = (2 * (1 - parts.reach / parts.sigma_1 - parts.slack).clamp(min=0)).sqrt()
     high = 2**0.5 * (parts.lost / parts.gap).clamp(max=1)
     high = torch.where((parts.whole.u * parts.seen.u).sum(1) >= 0, high, 2.0)
     high = torch.where(parts.lost > 0, high, 0.0)
@@ -139,6 +151,11 @@ class _Parts:
         return self.whole.sigma[:, 0] - self.whole.sigma[:, 1]
 
     @property
+    def slack(self) -> float:
+        """Rounding must not lift a lower bound."""
+        return 16 * self.z.shape[1] * torch.finfo(self.z.dtype).eps
+
+    @property
     def n_missing(self) -> torch.Tensor:
         return (~self.present).sum(1).to(self.z.dtype)
 
@@ -161,13 +178,27 @@ class _Parts:
 def _parts(z_complete: Mapping[str, Array], present: Array) -> _Parts:
     """The spectra of all modalities, of the observed and of the missing ones, in float64."""
     mask = check(z_complete, present, values=False).present
-    views = check(z_complete, torch.ones_like(mask).numpy(force=True))  # the hidden values are needed too
+    views = check(z_complete, _all(mask))  # the hidden values are needed too
     z = _stack(views).double()
     if z.shape[1] < 2:
         raise InputError("an anchor shift needs at least two modalities; z_complete has one")
     seen = spectrum(torch.where(mask[:, :, None], z, 0.0))
     lost = spectrum(torch.where(mask[:, :, None], 0.0, z)).sigma[:, 0]
     return _Parts(views.given(), mask, z, spectrum(z), seen, lost)
+
+
+def _filled(z_completed: Mapping[str, Array], z_complete: Mapping[str, Array], parts: _Parts) -> torch.Tensor:
+    """(N, k, d) the completed modalities."""
+    if tuple(z_completed) != tuple(z_complete):
+        raise InputError(
+            f"z_completed has the modalities {', '.join(z_completed)} but z_complete has {', '.join(z_complete)}; pass "
+            "the same ones in the same order"
+        )
+    return _stack(check(z_completed, _all(parts.present))).to(parts.z)
+
+
+def _all(present: torch.Tensor) -> Array:
+    return torch.ones_like(present).numpy(force=True)
 
 
 def _stack(views: Views) -> torch.Tensor:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from fractions import Fraction
-from itertools import permutations
+from itertools import combinations, permutations
 from statistics import median
+
+import numpy as np
 
 
 def by_scores(scores, query_ids, gallery_ids, ks):
@@ -34,3 +37,29 @@ def signed_square_cosines(queries, gallery):
 
 def inner_products(queries, gallery):
     return [[sum(int(x) * int(y) for x, y in zip(q, g, strict=True)) for g in gallery] for q in queries]
+
+
+def scored(queries, items, score):
+    """Rows of scores of unit queries with items, each a list of unit vectors; one query, one item at a time."""
+
+    def one(q, vectors):
+        if score == "cosine":
+            total = np.sum(vectors, axis=0)
+            return q @ total / np.linalg.norm(total)
+        if score == "anchor":
+            u = np.linalg.svd(np.stack(vectors, axis=1))[0][:, 0]
+            return q @ u if u @ np.sum(vectors, axis=0) >= 0 else -(q @ u)
+        if score == "volume":
+            m = np.stack([q, *vectors])
+            volume = math.sqrt(max(np.linalg.det(m @ m.T), 0.0))
+            return -(2 - volume) if len(vectors) == 1 and q @ vectors[0] < 0 else -volume
+        if len(vectors) == 1:
+            return q @ vectors[0]
+        areas = []
+        for x, y in combinations(vectors, 2):
+            a, b, c = (np.linalg.norm(side) for side in (q - x, q - y, x - y))
+            s = (a + b + c) / 2  # Heron
+            areas.append(math.sqrt(max(s * (s - a) * (s - b) * (s - c), 0.0)))
+        return -sum(areas) / len(areas)
+
+    return [[one(q, vectors) for vectors in items] for q in queries]

@@ -17,10 +17,10 @@ from calmrl.registry import lookup
 EXAMPLE = "Example:\n  calmrl ls\n  calmrl ls imputers\n  calmrl ls configs --json"
 
 REGISTRIES = {
-    "methods": ("calmrl.losses", "LOSSES"),
-    "imputers": ("calmrl.imputers", "IMPUTERS"),
-    "datasets": ("calmrl.datasets", "DATASETS"),
-    "encoders": ("calmrl.encoders", "ENCODERS"),
+    "methods": [("calmrl.train.methods", "METHODS")],
+    "imputers": [("calmrl.imputers", "IMPUTERS")],
+    "datasets": [("calmrl.datasets", "DATASETS")],
+    "encoders": [("calmrl.encoders", "ENCODERS"), ("calmrl.models.known", "TOWERS")],
 }
 SHELVES = (*REGISTRIES, "configs")
 
@@ -59,6 +59,9 @@ def entries(shelf: str) -> dict[str, str]:
         from calmrl.config import shipped
 
         return shipped()
-    module, registry = REGISTRIES[shelf]
-    known = getattr(import_module(module), registry)
+    known = {
+        name: e
+        for module, registry in REGISTRIES[shelf]
+        for name, e in getattr(import_module(module), registry).items()
+    }
     return {name: (inspect.getdoc(entry) or "").partition("\n")[0] for name, entry in sorted(known.items())}

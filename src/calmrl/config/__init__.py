@@ -4,17 +4,21 @@
 once. `dump` writes the resolved config. A kind of config is one pydantic model in `KINDS`.
 """
 
-from calmrl.config.kinds import KINDS, DemoConfig, ImputeConfig
+from calmrl.config.comparing import CompareConfig
+from calmrl.config.kinds import ImputeConfig
+from calmrl.config.known import KINDS
 from calmrl.config.load import dump, dumps, load
 from calmrl.config.problems import ConfigError, Problem
 from calmrl.config.shipped import shipped, shipped_text
+from calmrl.config.training import TrainConfig
 
 __all__ = [
     "KINDS",
+    "CompareConfig",
     "ConfigError",
-    "DemoConfig",
     "ImputeConfig",
     "Problem",
+    "TrainConfig",
     "dump",
     "dumps",
     "load",

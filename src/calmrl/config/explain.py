@@ -12,6 +12,8 @@ from calmrl.config.problems import Problem, dotted
 from calmrl.config.read import KeyPath, Source
 from calmrl.registry import closest
 
+TAGS = ("method", "name", "kind")  # keys that choose between sections
+
 
 def explain(error: ValidationError, model: type[BaseModel], source: Source) -> list[Problem]:
     """One problem per key; the branches of a union ("an integer" or "auto") are told in one sentence."""
@@ -29,12 +31,21 @@ def keys_of(annotation: Any, values: Any = None) -> Mapping[str, Any]:
         return keys_of(get_args(annotation)[0], values)
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return {name: field.annotation for name, field in annotation.model_fields.items()}
-    members = [m for m in get_args(annotation) if isinstance(m, type) and issubclass(m, BaseModel)]
+    members = _members(annotation)
     for member in members:
-        tag = member.model_fields.get("method")
-        if tag and isinstance(values, dict) and values.get("method") in get_args(tag.annotation):
-            return keys_of(member)
+        for tag in TAGS:
+            chooses = member.model_fields.get(tag)
+            if chooses and isinstance(values, dict) and values.get(tag) in get_args(chooses.annotation):
+                return keys_of(member)
     return {name: kind for member in members for name, kind in keys_of(member).items()}
+
+
+def _members(annotation: Any) -> list[type[BaseModel]]:
+    """The sections among the types of a union, however deep they are wrapped."""
+    if isinstance(annotation, type):
+        return [annotation] if issubclass(annotation, BaseModel) else []
+    inside = get_args(annotation)[:1] if get_origin(annotation) is Annotated else get_args(annotation)
+    return [] if get_origin(annotation) in (dict, list) else [m for part in inside for m in _members(part)]
 
 
 def _problem(path: KeyPath, family: str, details: list[Any], model: type[BaseModel], source: Source) -> Problem:

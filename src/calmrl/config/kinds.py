@@ -1,4 +1,4 @@
-"""The kinds of config. A kind is one pydantic model in `KINDS`; the field `kind` of a file chooses it.
+"""The sections configs are made of, and the config of `calmrl impute`.
 
 Models are strict (no text where a number belongs) and know every key they allow; an unknown key is an error.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field
 
 Auto = Literal["auto"]
 Count = Annotated[int, Field(ge=1)]
@@ -135,33 +135,3 @@ class ImputeConfig(Section):
     imputer: ImputerSection = GaussianSection(method="gaussian")
     seed: Seed = 0
     std: bool = False
-
-
-class MissingSection(Section):
-    """Which blocks (one modality of one row) are hidden."""
-
-    kind: Literal["mcar", "value", "one"] = "mcar"
-    rate: Annotated[float, Field(gt=0, lt=1)] = 0.4
-
-
-class DemoConfig(Section):
-    """What `calmrl demo` compares."""
-
-    kind: Literal["demo"]
-    datasets: Annotated[list[str], Field(min_length=1)]
-    missing: MissingSection = MissingSection()
-    seeds: Annotated[list[Seed], Field(min_length=1)]
-    imputers: Annotated[dict[str, ImputerSection], Field(min_length=1)]
-
-    @field_validator("datasets")
-    @classmethod
-    def _known(cls, names: list[str]) -> list[str]:
-        from calmrl.datasets import DATASETS
-        from calmrl.registry import lookup
-
-        for name in names:
-            lookup(DATASETS, name, "dataset")
-        return names
-
-
-KINDS: dict[str, type[Section]] = {"impute": ImputeConfig, "demo": DemoConfig}

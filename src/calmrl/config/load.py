@@ -10,7 +10,8 @@ import yaml
 from pydantic import ValidationError
 
 from calmrl.config.explain import explain
-from calmrl.config.kinds import KINDS, Section
+from calmrl.config.kinds import Section
+from calmrl.config.known import KINDS
 from calmrl.config.problems import ConfigError, Problem
 from calmrl.config.read import Source, apply_overrides, read_yaml
 from calmrl.config.shipped import shipped, shipped_text

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import torch
 
 from calmrl.data.images import open_image
 from calmrl.data.media import read_audio, read_frames
@@ -33,6 +34,7 @@ class Job:
     prepare: Callable[[Any], Any]
     frames: int
     rate: int
+    seed: int | None = None  # of the frames drawn from a video; None takes the middle ones
 
     def run(self) -> Any:
         """The prepared item: (frames, 3, H, W) for pictures and videos, samples for sound, texts as they are."""
@@ -43,7 +45,8 @@ class Job:
         check_file(self.source)
         if self.source.lower().endswith(VIDEO):
             image = need("PIL.Image", "media", "reading video frames")
-            pictures, _ = read_frames(self.source, self.frames)
+            generator = None if self.seed is None else torch.Generator().manual_seed(self.seed)
+            pictures, _ = read_frames(self.source, self.frames, generator)
             return np.stack([self.prepare(image.fromarray(picture)) for picture in pictures])
         return self.prepare(open_image(self.source))[None]
 

@@ -40,7 +40,9 @@ def _verdicts(found: Diagnosis) -> list[Block]:
         blocks = next(found.rows - m.rows for m in found.modalities if m.name == v.about)
         share = "–" if v.verdict == "cannot tell" else Number(percent(v.number), v.number)
         lines.append([v.about, v.verdict, share, Number(f"{blocks:,}", blocks)])
-    caption = "Each modality that some rows lack: whether it can be filled in, and the share of its variance that comes back."
+    caption = (
+        "Each modality that some rows lack: whether it can be filled in, and the share of its variance that comes back."
+    )
     return [Table(caption, ["modality", "verdict", "comes back", "rows without it"], lines)]
 
 
@@ -78,7 +80,9 @@ def _predicted(found: Diagnosis) -> list[Block]:
         spread = (100 * (d.explained - d.spread), 100 * (d.explained + d.spread))
         marks.append(Mark(d.target, 100 * d.explained, look("gaussian"), *spread, label="latent model"))
         marks.append(Mark(d.target, 100 * d.ridge, look("ridge"), label="ridge regression"))
-    alt = "; ".join(f"{d.target}: {100 * d.explained:.0f} % by the latent model, {100 * d.ridge:.0f} % by ridge" for d in whole)
+    alt = "; ".join(
+        f"{d.target}: {100 * d.explained:.0f} % by the latent model, {100 * d.ridge:.0f} % by ridge" for d in whole
+    )
     caption = (
         "How much of each modality can be predicted from all others, in hidden blocks: 100 % is perfect, 0 is as good as "
         f"the mean. Bars are one standard deviation over {FOLDS} folds. Left of {100 * LITTLE:.0f} % filling in is not worth it."

@@ -1,6 +1,6 @@
 """How much of a modality can be predicted from others, on rows that the models did not see.
 
-    explained share = 1 - sum |z - guess|^2 / sum |z - mean|^2        1 is perfect, 0 is as good as the mean
+explained share = 1 - sum |z - guess|^2 / sum |z - mean|^2        1 is perfect, 0 is as good as the mean
 """
 
 from __future__ import annotations

@@ -48,15 +48,15 @@ def _describe(name: str, array: np.ndarray, present: np.ndarray) -> Modality:
         if not np.isfinite([low, high]).all():
             wrong = np.flatnonzero(~np.isfinite(block).all(axis=1))[0]
             row = start + int(np.flatnonzero(present[start:stop])[wrong])
-            raise InputError(f"{name} has a value in row {row} that is not finite; mark the row as missing or repair it")
+            raise InputError(
+                f"{name} has a value in row {row} that is not finite; mark the row as missing or repair it"
+            )
         square = np.einsum("nd,nd->n", block, block, dtype=np.float64)
         rows += len(block)
         zeros += int((square == 0).sum())
         length += float(np.sqrt(square).sum())
     constant = int((low == high).sum())
-    return Modality(
-        name, array.shape[1], rows, 1 - rows / max(1, len(array)), zeros, constant, length / max(1, rows)
-    )
+    return Modality(name, array.shape[1], rows, 1 - rows / max(1, len(array)), zeros, constant, length / max(1, rows))
 
 
 def sample(features: FeatureSet, seed: int) -> tuple[dict[str, np.ndarray], np.ndarray]:
@@ -106,7 +106,9 @@ def linked(present: np.ndarray, least: int) -> list[list[int]]:
     return sorted(groups, key=len, reverse=True)
 
 
-def pick(z: Mapping[str, np.ndarray], present: np.ndarray, columns: list[int]) -> tuple[dict[str, np.ndarray], np.ndarray]:
+def pick(
+    z: Mapping[str, np.ndarray], present: np.ndarray, columns: list[int]
+) -> tuple[dict[str, np.ndarray], np.ndarray]:
     """These modalities, and the rows that have one of them."""
     rows = present[:, columns].any(axis=1)
     names = list(z)

@@ -64,7 +64,9 @@ def _singles(found: Diagnosis) -> str:
         lines = [["explained (%) by", *short[start : start + 5]]]
         for row, target in enumerate(names):
             cells = [singles.get((target, source)) for source in names[start : start + 5]]
-            lines.append([short[row], *("-" if d is None else f"{100 * d.explained:.0f} ± {100 * d.spread:.0f}" for d in cells)])
+            lines.append(
+                [short[row], *("-" if d is None else f"{100 * d.explained:.0f} ± {100 * d.spread:.0f}" for d in cells)]
+            )
         blocks.append(_table(lines))
     return "\n".join(blocks)
 
@@ -84,7 +86,9 @@ def _table(lines: Sequence[Sequence[str]]) -> str:
     """The first column to the left, numbers to the right."""
     widths = [max(len(line[j]) for line in lines) for j in range(len(lines[0]))]
     return "\n".join(
-        "  ".join(cell.ljust(w) if j == 0 else cell.rjust(w) for j, (cell, w) in enumerate(zip(line, widths, strict=True)))
+        "  ".join(
+            cell.ljust(w) if j == 0 else cell.rjust(w) for j, (cell, w) in enumerate(zip(line, widths, strict=True))
+        )
         for line in lines
     )
 

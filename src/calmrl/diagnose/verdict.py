@@ -26,7 +26,9 @@ def overall(found: Diagnosis) -> Verdict:
     """Whether filling in is expected to help."""
     rows = f"{found.rows:,} rows"
     if found.incomplete == 0:
-        said = f"Nothing is missing: all {rows} have all {len(found.modalities)} modalities; there is nothing to fill in."
+        said = (
+            f"Nothing is missing: all {rows} have all {len(found.modalities)} modalities; there is nothing to fill in."
+        )
         return Verdict("all", "nothing missing", said, 0.0, "share of rows that lack something")
     if not found.directions:
         if len(found.modalities) == 1:
@@ -59,7 +61,11 @@ def _modality(found: Diagnosis, name: str, missing: float, blocks: int) -> Verdi
     best = max(singles, key=lambda d: d.explained, default=None)
     whole = found.whole(name)
     tested = "" if whole is None else f", tested on {whole.n:,} hidden blocks"
-    source = "" if best is None or share < LITTLE else f"; the best single source is {best.sources[0]} ({percent(best.explained)})"
+    source = (
+        ""
+        if best is None or share < LITTLE
+        else f"; the best single source is {best.sources[0]} ({percent(best.explained)})"
+    )
     meaning = f"share of the variance of {name} that comes back from what rows without it have"
     if share >= LIKELY:
         said = f"{lacks} and can be filled in: {percent(share)} of its variance comes back{tested}{source}."

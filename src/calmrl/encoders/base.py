@@ -51,7 +51,10 @@ class EncoderSpec:
 
     @property
     def __doc__(self) -> str:  # type: ignore[override]
-        return f"{self.kind}, width {self.width}: {self.about} ({self.licence})"
+        return (
+            f"{self.kind}, width {self.width}: {self.about}; weights: {self.weights} ({self.licence}); "
+            f"needs {self.install}"
+        )
 
 
 def each(forward: Callable[[torch.Tensor], torch.Tensor], items: Sequence[np.ndarray], batched: bool) -> np.ndarray:

@@ -28,7 +28,8 @@ def retrieval(
     *,
     similarity: str = "cosine",
     scores: Array | Callable[[Any, Any], Array] | None = None,
-) -> dict[str, float]:
+    per_query: bool = False,
+) -> dict[str, Any]:
     """Rank the gallery for every query and say how soon its own items come.
 
     Returns a dict with, over the n queries,
@@ -50,6 +51,8 @@ def retrieval(
     scores: larger is nearer; instead of the similarity. Either an (N, M) array (queries and gallery are then left out),
         or a function called as `scores(queries[i:j], gallery)` that returns (j - i, M); queries and gallery may then
         be anything it takes. Scores tie where they are equal.
+    per_query: adds "hits", {"R@k": (n,) chance from 0 to 1 that a query finds an own item among the first k}, and
+        "ranks", (n,) the expected rank of its first own item; NumPy arrays, for paired tests.
 
     Example
     -------
@@ -71,11 +74,11 @@ def retrieval(
                 "scores is an array, which leaves queries and gallery nothing to say; pass one or the other"
             )
         ranks = _by_matrix(scores, query_ids, gallery_ids)
-    return {
-        **{f"R@{k}": 100 * float(ranks.hits(k).mean()) for k in ks},
-        "MedR": float(np.median(ranks.expected().numpy())),
-        "n": len(ranks.above),
-    }
+    hits = {f"R@{k}": ranks.hits(k).numpy() for k in ks}
+    expected = ranks.expected().numpy()
+    found = {name: 100 * float(each.mean()) for name, each in hits.items()}
+    found |= {"MedR": float(np.median(expected)), "n": len(expected)}
+    return found | {"hits": hits, "ranks": expected} if per_query else found
 
 
 def _by_vectors(queries: Any, gallery: Any, query_ids: Any, gallery_ids: Any, similarity: str) -> Ranks:

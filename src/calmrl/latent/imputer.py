@@ -174,6 +174,14 @@ class GaussianImputer(BlockColumns, TransformerMixin, BaseEstimator):
         self.n_iter_ += 1
         return self
 
+    @classmethod
+    def from_parameters(cls, params: Parameters) -> GaussianImputer:
+        """A fitted imputer with these parameters, for instance those of a `GaussianLatent` that was trained."""
+        imputer = cls(params.latent_dim, params.n_components)
+        settings = Settings(params.latent_dim, params.n_components)
+        imputer._learn(params.detached(), settings, None, [], torch_in=True)
+        return imputer
+
     def _learn(
         self,
         params: Parameters,

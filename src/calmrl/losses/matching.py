@@ -12,6 +12,7 @@ from calmrl.convention import check, full_precision
 from calmrl.distributed import all_sum, world
 from calmrl.errors import InputError
 from calmrl.losses.batch import Batch, joined
+from calmrl.pairs import draw, promote
 
 
 class InstanceMatching(nn.Module):
@@ -60,6 +61,8 @@ class InstanceMatching(nn.Module):
                 f"names must hold the anchor {anchor!r} and at least one other modality; got {list(names)}"
             )
         self.names, self.anchor, self.temperature = tuple(names), anchor, temperature
+        self.arguments = {"names": list(names), "width": width, "anchor": anchor, "hidden": hidden}
+        self.arguments |= {"layers": layers, "heads": heads, "temperature": temperature}
         self.project = nn.ModuleDict(
             {name: nn.Sequential(nn.Linear(width, hidden), nn.LayerNorm(hidden)) for name in names}
         )
@@ -142,9 +145,7 @@ class InstanceMatching(nn.Module):
                 {name: tensor[best] for name, tensor in gallery.items()},
                 views.present[best],
             )
-            order = (logits[:, 1] - logits[:, 0]).argsort(descending=True, stable=True)
-            lift = torch.arange(top, 0, -1, device=scores.device, dtype=scores.dtype)
-            reranked[q, best[order]] = scores[q].max() + lift
+            promote(reranked[q], best, logits[:, 1] - logits[:, 0])
         return reranked
 
     @torch.no_grad()
@@ -162,16 +163,4 @@ class InstanceMatching(nn.Module):
             mean = o.sum(1) / has.sum(1, keepdim=True).clamp(min=1)
             forward = t[batch.own] @ mean.T / self.temperature  # (own, N)
             backward = mean[batch.own] @ t.T / self.temperature
-            return _draw(forward, has.any(1), batch.own, generator), _draw(backward, has_anchor, batch.own, generator)
-
-
-def _draw(scores: torch.Tensor, allowed: torch.Tensor, own: slice, generator: torch.Generator | None) -> torch.Tensor:
-    """(n, 2): a column drawn from each row's softmax over the allowed columns but its own, and whether there is one."""
-    out = ~allowed[None, :].expand_as(scores).clone()
-    out[:, own].fill_diagonal_(True)
-    possible = ~out.all(1)
-    weights = scores.masked_fill(out, -torch.inf).softmax(1)
-    weights = torch.where(possible[:, None], weights, 1.0)
-    if not len(weights):
-        return scores.new_zeros(0, 2, dtype=torch.long)
-    return torch.stack([torch.multinomial(weights, 1, generator=generator)[:, 0], possible.long()], dim=1)
+            return draw(forward, has.any(1), batch.own, generator), draw(backward, has_anchor, batch.own, generator)

@@ -1,0 +1,41 @@
+"""`calmrl compare`: all methods on one's own data, under one budget."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from calmrl.cli.say import data, note
+
+EXAMPLE = """Example:
+  calmrl compare demo --methods calmrl,pmrl --seeds 3 --out runs/two
+  calmrl compare my.yaml --out runs/mine
+  calmrl compare my.yaml --out runs/mine workers=8"""
+
+
+def run(
+    config: Annotated[str, typer.Argument(help="A config file or a shipped config of kind compare.")],
+    out: Annotated[Path, typer.Option("--out", help="The directory to write; a run that was stopped goes on there.")],
+    overrides: Annotated[list[str] | None, typer.Argument(help="key=value, to change single keys.")] = None,
+    methods: Annotated[
+        str | None, typer.Option("--methods", help="Comma-separated; those of the config if not said.")
+    ] = None,
+    seeds: Annotated[int | None, typer.Option("--seeds", min=1, help="How many: 0, 1, ...")] = None,
+) -> None:
+    """Compare methods: same rows, same steps, same number of trials, chosen on validation rows."""
+    from calmrl.cli.comparing import compare_and_show
+    from calmrl.config import CompareConfig, load
+
+    changes = list(overrides or [])
+    if methods is not None:
+        changes.append(f"methods=[{methods}]")
+    if seeds is not None:
+        changes.append(f"seeds={list(range(seeds))}")
+    resolved = load(config, changes, kind="compare")
+    assert isinstance(resolved, CompareConfig)
+    said = " ".join(["calmrl compare", config, *changes, "--out", str(out)])
+    compare_and_show(resolved, out, said)
+    note("the numbers are in")
+    data(str(out / "results.json"))

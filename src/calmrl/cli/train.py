@@ -1,0 +1,65 @@
+"""`calmrl train`: encoders or heads, aligned with what is there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from calmrl.cli.say import data, error, note, people
+
+EXAMPLE = """Example:
+  calmrl train stamps --out runs/stamps
+  calmrl train my.yaml method=pmrl batch_size=128 --out runs/pmrl
+  calmrl train stamps --out runs/stamps --resume
+  accelerate launch -m calmrl train my.yaml --out runs/many"""
+
+
+def run(
+    config: Annotated[str, typer.Argument(help="A config file or a shipped config of kind train.")],
+    out: Annotated[Path, typer.Option("--out", help="The directory of the run.")],
+    overrides: Annotated[list[str] | None, typer.Argument(help="key=value, to change single keys.")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on from the newest checkpoint in --out.")] = False,
+) -> None:
+    """Train from features or media with missing modalities; resumable, on one CPU or many GPUs."""
+    from accelerate import PartialState
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    from calmrl.config import TrainConfig, load
+    from calmrl.train.stop import Interrupted
+    from calmrl.training import train
+
+    resolved = load(config, overrides or [], kind="train")
+    assert isinstance(resolved, TrainConfig)
+    main = PartialState().is_main_process
+    columns = (BarColumn(20), MofNCompleteColumn(), TimeRemainingColumn(), TextColumn("{task.description}"))
+    with Progress(*columns, console=people(), disable=not main) as bar:
+        task = bar.add_task("starting", total=None)
+        try:
+            outcome = train(
+                resolved,
+                out,
+                resume=resume,
+                progress=lambda done, total, text: bar.update(task, completed=done, total=total, description=text),
+                tell=bar.console.print,
+            )
+        except Interrupted as stopped:
+            bar.stop()
+            error(str(stopped))
+            raise typer.Exit(1) from None
+    if not main:
+        return
+    best = (
+        ""
+        if outcome.best is None
+        else f"; best {resolved.validation.metric} {outcome.best:.1f} at step {outcome.best_step}"
+    )
+    note(f"{outcome.steps} steps in {outcome.seconds:.1f} s{best}")
+    if outcome.latent_seconds:
+        share = 100 * outcome.latent_seconds / max(outcome.seconds, 1e-9)
+        note(
+            f"the latent model took {share:.0f} % of the step time (updating and imputing, without their backward pass)"
+        )
+    note(f'calmrl.load("{out}") embeds and imputes; the model is in')
+    data(str(out / "model"))

@@ -1,0 +1,1 @@
+"""Trainable models: modalities in, one unit vector per modality out."""

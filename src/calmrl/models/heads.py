@@ -1,0 +1,98 @@
+"""Projectors on frozen features: the model for people who have embeddings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.functional import normalize
+
+from calmrl.errors import InputError
+
+
+class Heads(nn.Module):
+    """One projector per modality into a common space, on features as they come.
+
+    z^m = normalize(head_m((x^m - centre_m) map_m)), computed for the rows that have m; the others are 0.
+
+    - `widths`: modality -> width of its features; `width`: of the common space.
+    - `hidden`: None is a linear head, a number an MLP Linear - GELU - LayerNorm - Linear with so many hidden units.
+    - `inner`: modality -> columns of map_m (d_m x inner_m); None leaves out the map. `standardize` sets centre and map,
+      which are not trained.
+
+    >>> heads = Heads({"image": 6, "text": 4}, width=3)
+    >>> x = {"image": torch.randn(5, 6), "text": torch.randn(5, 4)}
+    >>> heads(x, torch.ones(5, 2, dtype=torch.bool))["image"].shape
+    torch.Size([5, 3])
+    """
+
+    def __init__(
+        self,
+        widths: Mapping[str, int],
+        width: int = 512,
+        *,
+        hidden: int | None = None,
+        inner: Mapping[str, int] | None = None,
+    ) -> None:
+        super().__init__()
+        self.names, self.width, self.hidden = tuple(widths), width, hidden
+        self.widths, self.inner = dict(widths), None if inner is None else dict(inner)
+        self.heads = nn.ModuleDict({name: _head((inner or widths)[name], width, hidden) for name in widths})
+        for name, inside in widths.items():
+            self.register_buffer(f"centre_{name}", torch.zeros(inside))
+            if inner is not None:
+                self.register_buffer(f"map_{name}", torch.eye(inside, inner[name]))
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """What to call the class with to get one of the same shape."""
+        return {"widths": self.widths, "width": self.width, "hidden": self.hidden, "inner": self.inner}
+
+    def standardize(self, centre: Mapping[str, torch.Tensor], maps: Mapping[str, torch.Tensor]) -> None:
+        """Subtract `centre[name]` (d,) from the features and multiply them by `maps[name]` (d, inner) before the head."""
+        for name in self.names:
+            self.get_buffer(f"centre_{name}").copy_(centre[name])
+            self.get_buffer(f"map_{name}").copy_(maps[name])
+
+    def standardized(self, name: str, x: torch.Tensor) -> torch.Tensor:
+        """Features as the head of this modality sees them."""
+        centred = x - self.get_buffer(f"centre_{name}")
+        return centred if self.inner is None else centred @ self.get_buffer(f"map_{name}")
+
+    def start_from(self, layers: nn.ModuleDict) -> None:
+        """Take over linear layers, for instance `GaussianImputer.as_heads()` fitted on standardised features."""
+        if self.hidden is not None:
+            raise InputError("only linear heads can start from a latent model; leave out hidden")
+        layer: Any
+        for name, layer in layers.items():
+            head: Any = self.heads[name]
+            if layer.weight.shape != head.weight.shape:
+                raise InputError(
+                    f"the latent model has {len(layer.weight)} latents but the heads have width {self.width}; "
+                    "make them equal"
+                )
+            with torch.no_grad():
+                head.weight.copy_(layer.weight)
+                head.bias.copy_(layer.bias)
+
+    def forward(self, inputs: Mapping[str, torch.Tensor], present: torch.Tensor) -> dict[str, torch.Tensor]:
+        """Unit vectors (N, width) for every modality; 0 in rows that lack it."""
+        z = {}
+        for j, name in enumerate(self.names):
+            has = present[:, j]
+            projected = normalize(self.heads[name](self.standardized(name, inputs[name][has])), dim=1)
+            rows = projected.new_zeros(len(has), self.width)
+            z[name] = rows.index_put((has.nonzero()[:, 0],), projected)
+        return z
+
+    def encode(self, inputs: Mapping[str, torch.Tensor], present: torch.Tensor) -> tuple[dict[str, torch.Tensor], None]:
+        """(`forward`, the tokens a matching head could look at: none)."""
+        return self(inputs, present), None
+
+
+def _head(inside: int, width: int, hidden: int | None) -> nn.Module:
+    if hidden is None:
+        return nn.Linear(inside, width)
+    return nn.Sequential(nn.Linear(inside, hidden), nn.GELU(), nn.LayerNorm(hidden), nn.Linear(hidden, width))

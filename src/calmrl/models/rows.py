@@ -1,0 +1,37 @@
+"""Encoders run on the rows that are there; these put the results back among all rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.nn.functional import normalize
+
+from calmrl.errors import InputError
+
+
+def rows_with(present: torch.Tensor, column: int, name: str, given: int) -> torch.Tensor:
+    """The numbers of the rows that have a modality; there must be as many as inputs were given."""
+    rows = present[:, column].nonzero()[:, 0]
+    if len(rows) != given:
+        raise InputError(
+            f"inputs[{name!r}] holds {given} rows but present says that {len(rows)} rows have it; pass the rows that "
+            "are there, in order, and no others"
+        )
+    return rows
+
+
+def spread(values: torch.Tensor, rows: torch.Tensor, n: int) -> torch.Tensor:
+    """(n, ...) with `values` in the given rows and 0 elsewhere."""
+    return values.new_zeros(n, *values.shape[1:]).index_copy(0, rows, values)
+
+
+def unit(head: Callable[[torch.Tensor], torch.Tensor], pooled: torch.Tensor) -> torch.Tensor:
+    """Through the head, then to length 1, in full precision."""
+    return normalize(head(pooled).float(), dim=-1)
+
+
+def length(value: Any) -> int:
+    """Rows of a tensor, or of a dict of tensors."""
+    return len(value if isinstance(value, torch.Tensor) else next(iter(value.values())))

@@ -1,0 +1,53 @@
+"""What a training run is made of, where it stands, and what came out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One pass of training with its own data and schedule. Give `epochs` or `steps`."""
+
+    name: str
+    sources: Sequence[Any]
+    epochs: float | None = None
+    steps: int | None = None
+    composition: str = "mixed"
+    hide_one: bool = False
+    complete_only: bool = False
+    rate: float = 1.0  # multiplies the learning rates
+
+
+@dataclass
+class Position:
+    """Where a run is; all of it is in a checkpoint."""
+
+    stage: int = 0
+    step: int = 0  # updates in all stages together
+    stage_step: int = 0
+    best: float | None = None
+    best_step: int = 0
+    since_best: int = 0
+    seconds: float = 0.0
+    batches: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came out of a run. Times do not include validation and checkpoints."""
+
+    steps: int
+    best: float | None
+    best_step: int
+    seconds: float
+    latent_seconds: float
+    stopped_early: bool
+
+
+def due(step: int, every: int | None, epoch: int, last: bool) -> bool:
+    """Whether something that happens every so many steps (None: every epoch; 0: at the end) happens at this one."""
+    every = epoch if every is None else every
+    return last or (every > 0 and step % every == 0)

@@ -1,0 +1,77 @@
+"""A training run in its directory: `config.yaml`, `metrics.jsonl`, `checkpoints/`, `model/`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from calmrl.build import build_step, build_trainer, open_data
+from calmrl.config import TrainConfig, dump, load
+from calmrl.errors import InputError
+from calmrl.latent import GaussianImputer
+from calmrl.latent.gradient import GaussianLatent
+from calmrl.output import check_free, new_directory
+from calmrl.train.loop import Progress
+from calmrl.train.plan import Outcome
+from calmrl.train.step import Step
+from calmrl.trained import Trained, save
+
+
+def train(
+    config: TrainConfig,
+    out: Path,
+    *,
+    resume: bool = False,
+    progress: Progress | None = None,
+    tell: Callable[[str], None] = lambda text: None,
+) -> Outcome:
+    """Train as `config` says and write everything under `out`; with `resume` go on from its newest checkpoint.
+
+    Every process of a distributed run calls this; the first one writes. `tell` gets sentences for people.
+    """
+    from accelerate import PartialState
+
+    state = PartialState()
+    if not resume:
+        check_free(out)
+    elif (out / "config.yaml").is_file():
+        _same_config(config, out / "config.yaml")
+    data = open_data(config)
+    step = build_step(config, data)
+    trainer = build_trainer(config, data, step, out, progress=progress)
+    state.wait_for_everyone()
+    if state.is_main_process:
+        out.mkdir(parents=True, exist_ok=True)
+        if not (out / "config.yaml").is_file():
+            dump(config, out / "config.yaml")
+        for note in data.notes:
+            tell(note)
+    outcome = trainer.run(resume=resume)
+    trainer.take_best()
+    if state.is_main_process:
+        export(step, config, outcome, out / "model")
+    state.wait_for_everyone()
+    return outcome
+
+
+def export(step: Step, config: TrainConfig, outcome: Outcome, folder: Path) -> None:
+    """Write the model of a training step, with the latent model it was calibrated by."""
+    align = step.calibration
+    if align is not None and isinstance(align.imputer, GaussianLatent):
+        align.imputer = GaussianImputer.from_parameters(align.imputer.as_parameters())
+    info: dict[str, Any] = {"method": config.method, "steps": outcome.steps, "best": outcome.best}
+    with new_directory(folder, force=True) as draft:
+        save(draft, Trained(step.model, align, step.matching, info))
+        dump(config, draft / "config.yaml")
+
+
+def _same_config(config: TrainConfig, path: Path) -> None:
+    before = load(path, kind="train").model_dump(mode="json")
+    now = config.model_dump(mode="json")
+    differ = [key for key in now if now[key] != before[key]]
+    if differ:
+        raise InputError(
+            f"{path} differs from this config in {', '.join(differ)}; a resumed run needs the config it began with: "
+            f"calmrl train {path} --out {path.parent} --resume"
+        )
