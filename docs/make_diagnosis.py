@@ -95,7 +95,7 @@ def measure(made: World, n: int) -> dict[str, float]:
 def accuracy(z: dict[str, np.ndarray], present: np.ndarray, labels: np.ndarray, n: int) -> float:
     """Percent right on the rows after the first n; NaN blocks are put at the mean."""
     parts = []
-    for j, (name, array) in enumerate(z.items()):
+    for j, array in enumerate(z.values()):
         known = array[:n][present[:n, j]]
         parts.append(np.nan_to_num((array - known.mean(axis=0)) / known.std()))
     x = np.hstack(parts)

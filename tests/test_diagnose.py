@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from reference import diagnose as slow
 from sklearn.linear_model import Ridge
 
 from calmrl.cli import main
@@ -28,6 +27,7 @@ from calmrl.diagnose.shift import punch
 from calmrl.diagnose.space import meeting
 from calmrl.diagnose.verdict import percent
 from calmrl.errors import InputError
+from reference import diagnose as slow
 
 STRONG = {"n": 800, "noise": 0.3, "private": 0, "nonlinear": 0.0}
 NOTHING = {"n": 800, "shared": 1, "private": 200}

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 
 def explained(truth, guess, middle):
     error = total = 0.0

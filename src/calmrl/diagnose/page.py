@@ -9,7 +9,7 @@ from calmrl.diagnose.result import Diagnosis
 from calmrl.diagnose.verdict import LITTLE, by_modality, overall, percent
 from calmrl.diagnose.words import gain_words, remarks
 from calmrl.report import Code, Figure, Number, Page, Section, Table, Text
-from calmrl.report.blocks import Block
+from calmrl.report.blocks import Block, Line
 from calmrl.report.figures import Mark, dots, upset
 from calmrl.report.look import look
 
@@ -35,7 +35,7 @@ def _verdicts(found: Diagnosis) -> list[Block]:
     verdicts = by_modality(found)
     if not verdicts:
         return []
-    lines = []
+    lines: list[Line] = []
     for v in verdicts:
         blocks = next(found.rows - m.rows for m in found.modalities if m.name == v.about)
         share = "–" if v.verdict == "cannot tell" else Number(percent(v.number), v.number)
@@ -54,7 +54,7 @@ def _missing(found: Diagnosis) -> list[Block]:
         f"Which modalities rows have. All {found.rows:,} rows are counted; {100 * found.incomplete:.1f} % of them lack "
         f"something, {100 * found.missing:.1f} % of the blocks are missing."
     )
-    lines = [
+    lines: list[Line] = [
         [
             m.name,
             Number(f"{m.width:,}", m.width),
@@ -85,7 +85,8 @@ def _predicted(found: Diagnosis) -> list[Block]:
     )
     caption = (
         "How much of each modality can be predicted from all others, in hidden blocks: 100 % is perfect, 0 is as good as "
-        f"the mean. Bars are one standard deviation over {FOLDS} folds. Left of {100 * LITTLE:.0f} % filling in is not worth it."
+        f"the mean. Bars are one standard deviation over {FOLDS} folds. Left of {100 * LITTLE:.0f} % filling in is not "
+        "worth it."
     )
     panel = dots(
         "predicted",
@@ -94,7 +95,7 @@ def _predicted(found: Diagnosis) -> list[Block]:
         x="explained share of the variance (%)",
         line=(100 * LITTLE, f"{100 * LITTLE:.0f} %: worth filling in"),
     )
-    lines = [
+    lines: list[Line] = [
         [
             f"{d.target} ← {'all others' if len(d.sources) == every > 1 else ', '.join(d.sources)}",
             Number(f"{100 * d.explained:.1f} ± {100 * d.spread:.1f} %", d.explained),
@@ -113,8 +114,8 @@ def _anchors(found: Diagnosis) -> list[Block]:
     assert s is not None
     rows: Sequence[tuple[str, float, float | None, str]] = (
         ("with holes", s.before, s.before_spread, "contrastive"),
-        ("filled in with the mean", s.mean, None, "mean"),
-        ("filled in by the latent model", s.after, s.after_spread, "gaussian"),
+        ("mean filled in", s.mean, None, "mean"),
+        ("latent model", s.after, s.after_spread, "gaussian"),
     )
     marks = [
         Mark(name, value, look(kind), *(() if spread is None else (value - spread, value + spread)))
@@ -131,7 +132,7 @@ def _anchors(found: Diagnosis) -> list[Block]:
 
 def _space(found: Diagnosis) -> list[Block]:
     given = {(p.first, p.second): p for p in found.as_given}
-    lines = []
+    lines: list[Line] = []
     for p in found.latent:
         same = given.get((p.first, p.second))
         lines.append(
@@ -146,7 +147,8 @@ def _space(found: Diagnosis) -> list[Block]:
         )
     caption = (
         "Distance between the centres of two modalities (unit vectors, 0 to 2), and how often the pair of one row is more "
-        f"alike than a mixed pair (50 % is chance; ± over {FOLDS} folds): of the features as given, and in the latent model's space."
+        f"alike than a mixed pair (50 % is chance; ± over {FOLDS} folds): of the features as given, and in the latent "
+        "model's space."
     )
     head = ["pair", "gap", "own pair nearer", "gap, latent space", "own pair nearer, latent space", "rows with both"]
     return [Table(caption, head, lines)]

@@ -82,7 +82,8 @@ def share(truth: np.ndarray, guess: np.ndarray, middle: np.ndarray) -> float:
 def _ridge(train: Rows, test: Rows, m: int, sources: list[int], rng: np.random.Generator) -> np.ndarray:
     """One regression on all sources; a source that a row lacks is at its mean, and a column says so."""
     fit = train.present[:, m] & train.present[:, sources].any(axis=1)
-    left, right = [], []
+    left: list[np.ndarray] = []
+    right: list[np.ndarray] = []
     for j in sources:
         name, has = train.names[j], train.present[:, j]
         middle = train.z[name][has].mean(axis=0)

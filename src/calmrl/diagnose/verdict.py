@@ -38,6 +38,9 @@ def overall(found: Diagnosis) -> Verdict:
         return Verdict("all", "cannot tell", said, 0.0, "modalities that can be predicted from another")
     meaning = "share of the variance of the missing blocks that comes back in a test on hidden blocks"
     much = f"{percent(found.back)} of the variance of what is missing can be predicted from what is there"
+    lost = [f"{v.about} ({percent(v.number)})" for v in by_modality(found) if v.verdict == "cannot be filled in"]
+    if lost and found.back >= LITTLE:
+        much += f"; not so {', '.join(lost)}"
     if found.back >= LIKELY:
         return Verdict("all", "likely to help", f"Filling in is likely to help: {much}.", found.back, meaning)
     if found.back >= LITTLE:
