@@ -26,6 +26,7 @@ LAYERS = (
     {"complete", "search", "evaluate"},
     {"train"},
     {"config", "tables"},
+    {"build_media"},
     {"build", "trained"},
     {"training", "compare"},
     {"report"},

@@ -240,6 +240,7 @@ def test_nothing_measured_is_left_out(tmp_path):
     assert "−1.500" in text
 
 
+@pytest.mark.filterwarnings("error")  # a drawing whose names leave no room for it warns
 def test_names_cannot_break_out(tmp_path):
     rows = [_row(HOSTILE, 2.0), _row("gram"), _row(HOSTILE, 3.0, task=f"{HOSTILE}->b")]
     found = [{"caption": HOSTILE, "id": 1, "own": True, "picture": "../" + HOSTILE}]

@@ -15,11 +15,14 @@ from sklearn.exceptions import ConvergenceWarning
 from torch import nn
 
 from calmrl.alignment import CalibratedAlignment
+from calmrl.build_media import build_vast, media_names, open_media
 from calmrl.config.kinds import Section
-from calmrl.config.training import CalibrationSection, HideSection, SourceSection, TrainConfig
+from calmrl.config.training import CalibrationSection, HideSection, SourceSection, TrainConfig, VastModelSection
 from calmrl.data.features import FeatureSet, open_features
 from calmrl.data.missing import hide
 from calmrl.datasets import load_dataset
+from calmrl.distributed import own_rows
+from calmrl.errors import InputError
 from calmrl.imputers import IMPUTERS
 from calmrl.latent import GaussianImputer
 from calmrl.latent.gradient import GaussianLatent
@@ -28,6 +31,7 @@ from calmrl.models.heads import Heads
 from calmrl.registry import lookup
 from calmrl.train.loop import Trainer
 from calmrl.train.methods import METHODS
+from calmrl.train.optimise import freeze
 from calmrl.train.plan import Stage
 from calmrl.train.sources import Source, make_source, standardization, widths_of
 from calmrl.train.step import Step
@@ -56,27 +60,42 @@ def build_objective(section: Section) -> nn.Module:
 class Data:
     """Training and validation rows of every source, and what a person should know about them."""
 
-    train: dict[str, Source]
-    validation: list[Source]
-    widths: dict[str, int]
+    train: dict[str, Any]
+    validation: list[Any]
+    widths: dict[str, int]  # of features; empty for raw media
     notes: list[str]
 
 
 def open_data(config: TrainConfig) -> Data:
-    """Open the sources. Rows of split "train" train, those of "val" validate, others are not touched."""
-    opened = {name: open_features_of(section) for name, section in config.sources.items()}
+    """Open the sources. Rows of split "train" train, those of "val" validate, others are not touched.
+
+    Whatever is wrong with any of the sources is in one error.
+    """
+    if config.model.kind == "vast":
+        media, held_out, notes = open_media(config)
+        return Data(dict(media), list(held_out), {}, notes)
+    opened, problems = {}, []
+    for name, section in config.sources.items():
+        try:
+            opened[name] = open_features_of(section, config.root)
+            _ = opened[name].split  # reads the table of rows
+        except InputError as error:
+            problems.append(f"source {name}: {error}" + (f"\n    {section.needs.strip()}" if section.needs else ""))
+    if problems:
+        found = f"{len(problems)} of {len(config.sources)} sources cannot be opened"
+        raise InputError("\n  ".join([found, *problems]))
     widths = widths_of(opened, config.modalities)
     train, validation, notes = {}, [], []
-    for name, (section, data) in zip(
-        config.sources, zip(config.sources.values(), opened.values(), strict=True), strict=True
-    ):
-        rows, held_out, said = split_rows(data, section, list(widths), config.validation.fraction, config.seed)
+    for name, section in config.sources.items():
+        data = opened[name]
+        rows, kept, said = split_rows(data, section, list(widths), config.validation.fraction, config.seed)
         present = data.present
         if section.hide is not None:
             present = present.copy()
             present[rows] = _hidden(data, rows, section.hide, config.seed)
         train[name] = make_source(name, data, rows, present, widths, section.weight)
-        validation.append(make_source(name, data, held_out, data.present, widths))
+        validation.append(make_source(name, data, kept, data.present, widths))
+        validation[-1].check()  # a bad row would otherwise stop the first epoch at its end
         notes += [f"source {name}: {text}" for text in said]
         unusable = train[name].unusable + validation[-1].unusable
         if unusable:
@@ -84,19 +103,19 @@ def open_data(config: TrainConfig) -> Data:
     return Data(train, validation, widths, notes)
 
 
-def build_step(config: TrainConfig, data: Data, model: Heads | None = None) -> Step:
+def build_step(config: TrainConfig, data: Data, model: Any = None) -> Step:
     """Model, objective and matching head, with their starting weights drawn from the seed; `model` may be given."""
     sources = list(data.train.values())
     model = start_model(config, data) if model is None else model
+    freeze(model, config.optimiser.freeze)
     torch.manual_seed(config.seed)
     objective = build_objective(config.chosen_objective)
     if METHODS[config.method].calibrated:
         objective = _calibrated(objective, config.calibration or CalibrationSection(), model, sources, config.seed)
-    matching = None
-    if config.matching is not None:
-        options = config.matching.model_dump(exclude={"weight"})
-        matching = InstanceMatching(list(data.widths), model.width, **options)
-    return Step(model, objective, matching, config.matching.weight if config.matching else 0.1)
+    if config.matching is None:
+        return Step(model, objective, getattr(model, "matching", None), config.matching_weight)
+    options = config.matching.model_dump(exclude={"weight"})
+    return Step(model, objective, InstanceMatching(list(data.widths), model.width, **options), config.matching.weight)
 
 
 def build_trainer(config: TrainConfig, data: Data, step: Step, out: Path | None, **more: Any) -> Trainer:
@@ -114,7 +133,7 @@ def build_trainer(config: TrainConfig, data: Data, step: Step, out: Path | None,
         )
         for stage in config.stages
     ]
-    how = config.optimiser.model_dump()
+    how = config.optimiser.model_dump(exclude={"freeze"})
     return Trainer(
         step,
         stages,
@@ -138,11 +157,11 @@ def build_trainer(config: TrainConfig, data: Data, step: Step, out: Path | None,
     )
 
 
-def open_features_of(section: SourceSection) -> FeatureSet:
+def open_features_of(section: SourceSection, root: str | None = None) -> FeatureSet:
     """The feature set that a section names."""
     if section.dataset is not None:
         return load_dataset(section.dataset, **section.options)
-    return open_features(str(section.features), **section.options)
+    return open_features(Path(root or ".") / str(section.features), **section.options)
 
 
 def split_rows(
@@ -194,9 +213,11 @@ def _hidden(data: FeatureSet, rows: np.ndarray, section: HideSection, seed: int)
     return np.asarray(hide(data.present[rows], section.rate, generator, kind=section.kind, **options))
 
 
-def start_model(config: TrainConfig, data: Data) -> Heads:
+def start_model(config: TrainConfig, data: Data) -> Any:
     """The model before its first step."""
     torch.manual_seed(config.seed)
+    if isinstance(config.model, VastModelSection):
+        return build_vast(config.model, media_names(config), data.notes, config.root)
     section, sources = config.model, list(data.train.values())
     centres, maps = standardization(sources, section.standardize) if section.standardize else ({}, None)
     inner = None if maps is None else {name: matrix.shape[1] for name, matrix in maps.items()}
@@ -209,7 +230,7 @@ def start_model(config: TrainConfig, data: Data) -> Heads:
             warnings.simplefilter("ignore", ConvergenceWarning)  # few iterations are meant: more would overfit
             latent = GaussianImputer(
                 section.width, prior=section.latent_prior, max_iter=section.latent_iterations, random_state=config.seed
-            ).fit(x, present)
+            ).fit(*own_rows(x, present))
         heads.start_from(latent.as_heads())
     return heads
 
@@ -237,6 +258,7 @@ def _calibrated(
         z, present = encode_all(model, sources, most=INIT_ROWS)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)  # a start; the optimiser goes on from it
-            imputer = GaussianLatent(imputer.set_params(max_iter=10).fit(z, present).parameters_)
+            start = imputer.set_params(max_iter=10).fit(*own_rows(z, present))
+            imputer = GaussianLatent(start.parameters_)
     options = section.model_dump(include={"impute_grad", "renormalize", "certainty", "weight", "momentum"})
     return CalibratedAlignment(objective, imputer=imputer, update=update, **options)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -26,6 +26,20 @@ def all_sum(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
     dist.all_reduce(flat)
     parts = flat.split([t.numel() for t in tensors])
     return [part.reshape(t.shape) for part, t in zip(parts, tensors, strict=True)]
+
+
+def mean_over_processes(values: Mapping[str, float], device: torch.device) -> dict[str, float]:
+    """The mean of every value over the processes; without others, the values themselves."""
+    if world()[0] == 1:
+        return dict(values)
+    (total,) = all_sum([torch.tensor(list(values.values()), dtype=torch.float32, device=device)])
+    return dict(zip(values, (total / world()[0]).tolist(), strict=True))
+
+
+def own_rows(z: Mapping[str, torch.Tensor], present: torch.Tensor) -> tuple[dict[str, torch.Tensor], torch.Tensor]:
+    """This process's share of rows that all processes hold, for what adds up over the processes."""
+    size, rank = world()
+    return {name: rows[rank::size] for name, rows in z.items()}, present[rank::size]
 
 
 def gather_headers(header: Sequence[int], device: torch.device) -> list[list[int]]:

@@ -7,13 +7,18 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch.nn.functional import normalize
 
 from calmrl.build import open_features_of, parts_of
+from calmrl.build_media import open_test_media
 from calmrl.config import TrainConfig, load
 from calmrl.data.features import FeatureSet, open_features
 from calmrl.errors import InputError
 from calmrl.evaluate import model as measure
+from calmrl.evaluate import retrieval
 from calmrl.evaluate.classify import classification
+from calmrl.models.matching import cat_conditions
+from calmrl.train.validate import encode_all
 from calmrl.trained import Trained
 from calmrl.trained import load as load_model
 
@@ -29,16 +34,24 @@ def evaluate(folder: Path, data: Path | None = None) -> tuple[list[dict[str, Any
     model = load_model(folder)
     config = load(_config(folder), kind="train")
     assert isinstance(config, TrainConfig)
+    if config.model.kind == "vast":
+        if data is not None:
+            raise InputError("a model of raw media is evaluated on the test rows of its sources; leave out --data")
+        return evaluate_media(model, config)
     sets = {data.name: (open_features(data), None)} if data is not None else _sources(config, model)
     rows: list[dict[str, Any]] = []
-    meta: dict[str, Any] = {"config": config.model_dump(mode="json"), "datasets": {}, "methods": {}}
-    meta["methods"][config.method] = {"about": f"trained in {folder}", "ours": config.method == "calmrl"}
+    meta = _meta(config)
     for name, (features, split) in sets.items():
         known = {"dataset": name, "method": config.method, "seed": config.seed}
         rows += [known | one for one in evaluate_on(model, features, split)]
         widths = {key: array.shape[1] for key, array in features.z.items() if key in model.names}
         meta["datasets"][name] = {"rows": len(features), "modalities": widths, "source": features.source}
     return rows, meta
+
+
+def _meta(config: TrainConfig) -> dict[str, Any]:
+    method = {"about": f"trained for {len(config.stages)} stage(s)", "ours": config.method == "calmrl"}
+    return {"config": config.model_dump(mode="json"), "datasets": {}, "methods": {config.method: method}}
 
 
 def evaluate_on(model: Trained, data: FeatureSet, split: np.ndarray | None = None) -> list[dict[str, Any]]:
@@ -89,3 +102,66 @@ def _whole(data: FeatureSet) -> np.ndarray:
 def _config(folder: Path) -> Path:
     path = folder / "config.yaml"
     return path if path.is_file() else folder / "model" / "config.yaml"
+
+
+def evaluate_media(model: Trained, config: TrainConfig) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """(tidy rows, meta) of a model of raw media on the test rows of its sources."""
+    rows: list[dict[str, Any]] = []
+    meta = _meta(config)
+    for name, media in open_test_media(config).items():
+        z, present = encode_all(model.model, [media])
+        found, _ = measure.retrieval_rows(z, present)
+        if model.align is not None:
+            found += measure.calibration_rows(model.align, z, present, MEASURES)
+        if model.model.matching is not None:
+            found += captions_rows(model.model, media, z, present)
+        known = {"dataset": name, "method": config.method, "seed": config.seed}
+        rows += [known | one for one in found]
+        meta["datasets"][name] = {"rows": len(media), "modalities": dict.fromkeys(model.names, model.width)}
+    if not rows:
+        raise InputError(
+            'no source has rows of split "test"; give some of them that split, or add a source with part: test'
+        )
+    return rows, meta
+
+
+@torch.no_grad()
+def captions_rows(net: Any, media: Any, z: dict[str, torch.Tensor], present: torch.Tensor) -> list[dict[str, Any]]:
+    """Every caption against every item by its other modalities, both ways, before and after the matching encoder."""
+    text = net.names.index("text")
+    able = (present[:, [j for j in range(len(net.names)) if j != text]].any(1)).numpy()
+    conditions, tokens, owner = [], [], []
+    for wanted in np.array_split(np.arange(len(media)), -(-len(media) // media.chunk)):
+        mask = torch.from_numpy(media.present[wanted])
+        _, inner = net.encode(media.fetch(wanted, media.present[wanted], 0), mask)
+        conditions.append(net.matching.conditions(inner, mask))
+    for part, at in media.captions():
+        tokens.append(part)
+        owner += at.tolist()
+    kept = [i for i, row in enumerate(owner) if able[row]]
+    if len(kept) < 2:
+        return []
+    said = {key: torch.cat([part[key] for part in tokens])[kept] for key in tokens[0]}
+    nothing = media.fetch(np.zeros(0, dtype=int), np.zeros((0, len(net.names)), dtype=bool), 0)
+    only = torch.zeros(len(kept), len(net.names), dtype=torch.bool)
+    only[:, text] = True
+    queries = net(nothing | {"text": said}, only)["text"]
+    items = torch.stack([rows for name, rows in z.items() if name != "text"]).sum(0)[able]
+    scores = queries @ normalize(items, dim=1).T
+    features, there = cat_conditions(conditions)
+    chosen = torch.from_numpy(able)
+    ids, gallery = [owner[i] for i in kept], np.flatnonzero(able).tolist()
+    asked = sorted(set(ids))
+    found = []
+    for suffix, again in (("", False), (" re-ranked", True)):
+        for task, by_items in (("text->all", False), ("all->text", True)):
+            final = scores
+            if again:
+                final = net.matching.rerank(said, (features[chosen], there[chosen]), scores, by_items=by_items)
+            if by_items:
+                rows = [gallery.index(row) for row in asked]  # items that have a caption to be found
+                result = retrieval(scores=final.T[rows], query_ids=asked, gallery_ids=ids)
+            else:
+                result = retrieval(scores=final, query_ids=ids, gallery_ids=gallery)
+            found += [measure.row(f"{task}{suffix}", key, result[key], result["n"]) for key in measure.METRICS]
+    return found

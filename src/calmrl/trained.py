@@ -26,10 +26,11 @@ from calmrl.errors import InputError
 from calmrl.imputers import IMPUTERS
 from calmrl.losses.matching import InstanceMatching
 from calmrl.models.heads import Heads
+from calmrl.models.vast import VastModel
 from calmrl.registry import lookup
 
 FORMAT, VERSION = "calmrl.model", 1
-MODELS: dict[str, Any] = {"heads": Heads}
+MODELS: dict[str, Any] = {"heads": Heads, "vast": VastModel.from_sizes}
 ROWS = 4096
 
 
@@ -41,7 +42,8 @@ class Trained:
     - `embed(z, present)`: (N, width), one vector per row: the anchor of the completed vectors, or of the observed ones
       if the model was trained without a latent model.
 
-    `z` holds features as they went into training. NumPy in, NumPy out; torch in, torch out.
+    `z` holds features as they went into training. NumPy in, NumPy out; torch in, torch out. For a model of raw media it
+    holds tensors as `calmrl.data.media_rows.MediaRows.fetch` makes them, and `present` is needed.
     """
 
     def __init__(
@@ -87,6 +89,8 @@ class Trained:
     def _encode(
         self, z: Mapping[str, Array], present: Array | None
     ) -> tuple[dict[str, torch.Tensor], torch.Tensor, Any]:
+        if not hasattr(self.model, "widths"):
+            return self._encode_media(z, present)
         views = check(z, present, names=self.names, widths=tuple(self.model.widths[name] for name in self.names))
         parts = []
         for start in range(0, max(1, len(views)), ROWS):
@@ -101,14 +105,22 @@ class Trained:
             parts.append(self.model(inputs, mask))
         return {name: torch.cat([part[name] for part in parts]) for name in self.names}, views.present, views.given()
 
+    def _encode_media(
+        self, inputs: Mapping[str, Any], present: Array | None
+    ) -> tuple[dict[str, torch.Tensor], torch.Tensor, Any]:
+        if present is None:
+            raise InputError("a model of raw media needs present: its inputs hold only the rows that have a modality")
+        mask = to_tensor(present)
+        found = self.model(inputs, mask)
+        return found, mask, next(iter(found.values()))
+
 
 def save(folder: Path, trained: Trained) -> None:
     """Write a model into an existing empty folder."""
-    kinds = {value: key for key, value in MODELS.items()}
     info = dict(trained.info) | {
         "format": FORMAT,
         "version": VERSION,
-        "kind": kinds[type(trained.model)],
+        "kind": "vast" if isinstance(trained.model, VastModel) else "heads",
         "arguments": trained.model.arguments,
         "calibration": None,
         "matching": None,

@@ -6,15 +6,18 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from calmrl.alignment import CalibratedAlignment
 from calmrl.build import build_step, build_trainer, open_data
 from calmrl.config import TrainConfig, dump, load
 from calmrl.errors import InputError
 from calmrl.latent import GaussianImputer
 from calmrl.latent.gradient import GaussianLatent
 from calmrl.output import check_free, new_directory
+from calmrl.train.checkpoint import newest
 from calmrl.train.loop import Progress
 from calmrl.train.plan import Outcome
 from calmrl.train.step import Step
+from calmrl.train.track import flat
 from calmrl.trained import Trained, save
 
 
@@ -45,6 +48,8 @@ def train(
         out.mkdir(parents=True, exist_ok=True)
         if not (out / "config.yaml").is_file():
             dump(config, out / "config.yaml")
+        if resume and newest(out / "checkpoints") is None:
+            tell(f"{out} holds no checkpoint yet; starting from the beginning")
         for note in data.notes:
             tell(note)
     outcome = trainer.run(resume=resume)
@@ -57,21 +62,33 @@ def train(
 
 def export(step: Step, config: TrainConfig, outcome: Outcome, folder: Path) -> None:
     """Write the model of a training step, with the latent model it was calibrated by."""
-    align = step.calibration
-    if align is not None and isinstance(align.imputer, GaussianLatent):
-        align.imputer = GaussianImputer.from_parameters(align.imputer.as_parameters())
     info: dict[str, Any] = {"method": config.method, "steps": outcome.steps, "best": outcome.best}
+    matching = None if step.matching is getattr(step.model, "matching", None) else step.matching  # part of the model
     with new_directory(folder, force=True) as draft:
-        save(draft, Trained(step.model, align, step.matching, info))
+        save(draft, Trained(step.model, fixed_calibration(step), matching, info))
         dump(config, draft / "config.yaml")
 
 
+def fixed_calibration(step: Step) -> CalibratedAlignment | None:
+    """What completes rows after training: the same latent model, and nothing that learns."""
+    align = step.calibration
+    if align is None:
+        return None
+    imputer = align.imputer
+    if isinstance(imputer, GaussianLatent):
+        imputer = GaussianImputer.from_parameters(imputer.as_parameters())
+    return CalibratedAlignment(
+        align.objective, imputer=imputer, update="frozen", renormalize=align.renormalize, certainty=align.certainty
+    )
+
+
 def _same_config(config: TrainConfig, path: Path) -> None:
-    before = load(path, kind="train").model_dump(mode="json")
-    now = config.model_dump(mode="json")
-    differ = [key for key in now if now[key] != before[key]]
+    before = flat(load(path, kind="train").model_dump(mode="json"))
+    now = flat(config.model_dump(mode="json"))
+    differ = [key for key in {**before, **now} if now.get(key) != before.get(key)]
     if differ:
+        listed = ", ".join(f"{key} ({before.get(key)} there, {now.get(key)} here)" for key in differ)
         raise InputError(
-            f"{path} differs from this config in {', '.join(differ)}; a resumed run needs the config it began with: "
+            f"{path} differs from this config in {listed}; a resumed run needs the config it began with: "
             f"calmrl train {path} --out {path.parent} --resume"
         )

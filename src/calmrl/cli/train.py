@@ -42,7 +42,7 @@ def run(
                 out,
                 resume=resume,
                 progress=lambda done, total, text: bar.update(task, completed=done, total=total, description=text),
-                tell=bar.console.print,
+                tell=note,
             )
         except Interrupted as stopped:
             bar.stop()

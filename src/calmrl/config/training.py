@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from calmrl.config.kinds import Count, GaussianSection, ImputerSection, Positive, Section, Seed
+from calmrl.models.vast import VastModel
+from calmrl.registry import closest
 from calmrl.train.methods import METHODS
 
 Share = Annotated[float, Field(ge=0, lt=1)]
@@ -37,24 +40,34 @@ class ResplitSection(Section):
 
 
 class SourceSection(Section):
-    """Where rows come from: a data set by name, or a feature directory or file. One of the two.
+    """Where rows come from: a data set by name, a feature directory or file, or a table of media files. One of them.
 
+    `manifest` is a table of files, or with `layout` the annotation file of a public collection whose files lie in the
+    folders `media` (modality -> folder); `part` puts all its rows in one split.
     `complete` uses only rows that have every modality, `exclude` leaves out rows whose column of that name is true.
+    `needs` says what belongs there and how to make it; people see it when it is not there.
     """
 
     dataset: str | None = None
     features: str | None = None
+    manifest: str | None = None
+    layout: str | None = None
+    media: dict[str, str] = Field(default_factory=dict)
+    part: Literal["train", "val", "test"] | None = None
     options: dict[str, Any] = Field(default_factory=dict)
     weight: Positive = 1.0
     complete: bool = False
     exclude: str | None = None
     resplit: ResplitSection | None = None
     hide: HideSection | None = None
+    needs: str | None = None
 
     @model_validator(mode="after")
     def _one(self) -> SourceSection:
-        if (self.dataset is None) == (self.features is None):
-            raise ValueError("give either dataset (a name) or features (a path)")
+        if sum(given is not None for given in (self.dataset, self.features, self.manifest)) != 1:
+            raise ValueError("give one of dataset (a name), features (a path) and manifest (a path)")
+        if self.manifest is None and (self.layout or self.media or self.part):
+            raise ValueError("layout, media and part belong to a manifest")
         return self
 
 
@@ -157,6 +170,48 @@ class HeadsSection(Section):
     latent_iterations: Count = 10
 
 
+class WeightsSection(Section):
+    """Files that the encoders start from: one checkpoint of VAST, GRAM or PMRL, or one file per encoder."""
+
+    checkpoint: str | None = None
+    vision: str | None = None
+    audio: str | None = None
+    text: str | None = None
+
+    @model_validator(mode="after")
+    def _one_kind(self) -> WeightsSection:
+        if self.checkpoint is not None and (self.vision or self.audio or self.text):
+            raise ValueError("a checkpoint holds all encoders; leave out vision, audio and text")
+        return self
+
+
+class VastModelSection(Section):
+    """The model of the paper, from raw media. `sizes` are arguments of `VastModel.from_sizes`; its own are the paper's."""
+
+    kind: Literal["vast"]
+    width: Count = 512
+    frames: Count = 8
+    slices: Count = 1
+    image_size: Count = 224
+    matching: bool = True
+    tokenizer: str
+    tokens: dict[str, int] = Field(default_factory=dict)
+    sizes: dict[str, int | float] = Field(default_factory=dict)
+    weights: WeightsSection = WeightsSection()
+    gradient_checkpointing: bool = False
+    workers: Count = 2
+
+    @field_validator("sizes")
+    @classmethod
+    def _known(cls, sizes: dict[str, int | float]) -> dict[str, int | float]:
+        known = [*inspect.signature(VastModel.from_sizes).parameters]
+        for key in sizes:
+            if key not in known or key in cls.model_fields:
+                near = closest(key, known)
+                raise ValueError(f"no size is called {key}" + (f"; did you mean {near}?" if near else ""))
+        return sizes
+
+
 class StageSection(Section):
     """One pass of training: `epochs` or `steps` over some of the sources (all of them if not said)."""
 
@@ -177,7 +232,7 @@ class StageSection(Section):
 
 
 class OptimiserSection(Section):
-    """AdamW with a linear schedule."""
+    """AdamW with a linear schedule. `freeze` lists names of parameters to keep, with wildcards: "heads.text.*"."""
 
     learning_rate: Positive = 1e-3
     encoder_learning_rate: Positive | None = None
@@ -187,6 +242,7 @@ class OptimiserSection(Section):
     clip: Positive | None = 1.0
     ema: Share | None = None
     accumulate: Count = 1
+    freeze: list[str] = Field(default_factory=list)
 
 
 class ValidationSection(Section):
@@ -205,17 +261,22 @@ class CheckpointSection(Section):
     keep: Count = 2
 
 
+ModelSection = Annotated[HeadsSection | VastModelSection, Field(discriminator="kind")]
+
+
 class TrainConfig(Section):
     """How `calmrl train` trains. No stages: no step is made, so that with `model.init: latent` it is the closed form."""
 
     kind: Literal["train"]
     method: Literal["calmrl", "pmrl", "gram", "triangle", "vast", "contrastive"] = "calmrl"
+    root: str | None = None  # the folder that paths of features start from; not said: where the command runs
     sources: Annotated[dict[str, SourceSection], Field(min_length=1)]
     modalities: list[str] | None = None
-    model: HeadsSection = HeadsSection(kind="heads")
+    model: ModelSection = HeadsSection(kind="heads")
     objective: ObjectiveSection | None = None
     calibration: CalibrationSection | None = None
     matching: MatchingSection | None = None
+    matching_weight: Positive = 0.1  # of the matching head of a model that has its own
     stages: list[StageSection] = Field(default=[StageSection(epochs=30.0)])
     batch_size: Annotated[int, Field(ge=2)] = 64
     optimiser: OptimiserSection = OptimiserSection()
@@ -236,6 +297,13 @@ class TrainConfig(Section):
             )
         if self.calibration is not None and not method.calibrated:
             raise ValueError(f"method {self.method} does not calibrate; remove calibration, or set method=calmrl")
+        raw = self.model.kind == "vast"
+        for name, source in self.sources.items():
+            if raw != (source.manifest is not None):
+                what = "a manifest" if raw else "dataset or features"
+                raise ValueError(f"model.kind {self.model.kind} reads {what}, but source {name} is something else")
+        if raw and self.matching is not None:
+            raise ValueError("model.kind vast has a matching head of its own: model.matching and matching_weight")
         for stage in self.stages:
             for name in stage.sources or ():
                 if name not in self.sources:

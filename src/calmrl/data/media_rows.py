@@ -53,6 +53,8 @@ class MediaRows:
     - `weight` is how often a row comes per epoch when several sources are mixed.
     """
 
+    chunk = 32  # rows that are worth decoding at once
+
     def __init__(
         self,
         manifest: Manifest,

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from calmrl.convention import Array, Views, check
+from calmrl.distributed import all_sum, world
 from calmrl.latent.parameters import Parameters
 from calmrl.latent.patterns import Pack
 from calmrl.latent.posterior import Expectation, sum_of
@@ -52,12 +53,14 @@ class GaussianLatent(nn.Module):
         return check(z, present, names=self.names, widths=widths, values=present is None)
 
     def forward(self, z: Mapping[str, Array], present: Array | None = None) -> Tensor:
-        """Mean negative log-likelihood per row."""
+        """Mean negative log-likelihood per row; with several processes, its mean over them is that of all rows."""
         views = self._views(z, present)
         params = self.as_parameters()
         expect = Expectation(params, torch.float64)
         parts = [log_likelihood_of(expect, packed) for _, _, packed in packs_of(views, params, torch.float64)]
-        return -sum_of(parts) / len(views) if parts else sum_of(w.sum() * 0 for w in self.W)
+        (rows,) = all_sum([self.logits.new_tensor(float(len(views)))])
+        value = sum_of(parts) if parts else sum_of(w.sum() * 0 for w in self.W)
+        return -value * world()[0] / rows.clamp(min=1)
 
     def transform(self, z: Mapping[str, Array], present: Array | None = None) -> dict[str, Any]:
         """`z` with the missing modalities filled in; observed entries as they were."""

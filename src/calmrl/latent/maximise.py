@@ -67,10 +67,10 @@ def maximise(stats: Statistics, old: Parameters, prior: Prior, *, m_step: str, i
         )  # (K, L + 1, L + 1)
         target = torch.cat([zm, z1[..., None]], dim=2)  # (K, d, L + 1)
         if m_step == "joint":
-            solved = torch.linalg.solve(gram, target.mT).mT
+            solved = _solve(gram, target)
         else:
             mu = (z1 - (old.W[m] @ m1[..., None])[..., 0]) / count[:, None]
-            W = torch.linalg.solve(m2, (zm - mu[..., None] * m1[:, None]).mT).mT
+            W = _solve(m2, zm - mu[..., None] * m1[:, None])
             solved = torch.cat([W, mu[..., None]], dim=2)
         # expected squared residual + penalty, per feature, without touching the data again
         residual = z2 - 2 * (solved * target).sum(2) + ((solved @ gram) * solved).sum(2)  # (K, d)
@@ -82,6 +82,15 @@ def maximise(stats: Statistics, old: Parameters, prior: Prior, *, m_step: str, i
         noise_new.append((residual / (n + prior.noise)[:, None]).clamp(min=prior.floor[m]))
     weight = stats.rows + prior.weight
     return Parameters(old.names, W_new, mu_new, noise_new, (weight / weight.sum()).log())
+
+
+def _solve(gram: Tensor, target: Tensor) -> Tensor:
+    """target gram^-1 for a symmetric gram: by Cholesky, or by LU where rounding left it without one."""
+    chol, bad = torch.linalg.cholesky_ex(gram)
+    if bool(bad.any()):
+        return torch.linalg.solve(gram, target.mT).mT
+    half = torch.linalg.solve_triangular(chol.mT, target, upper=True, left=False)
+    return torch.linalg.solve_triangular(chol, half, upper=False, left=False)
 
 
 def latent_moments(stats: Statistics) -> tuple[Tensor, Tensor] | None:

@@ -64,8 +64,8 @@ def _sample_means(source: Source, base: Parameters) -> np.ndarray:
     expect = Expectation(base, source.dtype)
     parts = []
     for packed in source.packs():
-        for p, V, _ in expect.factored(packed.patterns):
-            parts.append(expect.means(packed.slices(p), V).double()[::step])
+        for rows in expect.means(packed).double().split(packed.sizes):
+            parts.append(rows[::step])
     mine = torch.cat(parts).cpu().numpy()
     if size == 1 or not source.shared:
         return mine

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -31,12 +32,22 @@ class Parameters:
     def widths(self) -> tuple[int, ...]:
         return tuple(w.shape[1] for w in self.W)
 
+    @cached_property
+    def weighted(self) -> list[Tensor]:
+        """Psi_m^-1 W^m, (K, d_m, L)."""
+        return [W / noise[..., None] for W, noise in zip(self.W, self.noise, strict=True)]
+
+    @cached_property
+    def information(self) -> list[Tensor]:
+        """W^mT Psi_m^-1 W^m, (K, L, L): what modality m adds to the precision of the latents."""
+        return [W.mT @ weighted for W, weighted in zip(self.W, self.weighted, strict=True)]
+
     def moved(self, shift: Sequence[Tensor]) -> Parameters:
         """The same model after adding `shift` to every z^m."""
         return replace(self, mu=[mu + s for mu, s in zip(self.mu, shift, strict=True)])
 
     def to(self, device: torch.device | str) -> Parameters:
-        return self._each(lambda t: t.to(device))
+        return self if self.W[0].device == torch.device(device) else self._each(lambda t: t.to(device))
 
     def detached(self) -> Parameters:
         """Plain values, free of any graph."""

@@ -19,9 +19,15 @@ class Pack:
     z: list[Tensor]  # (N_m, d_m): rows that have modality m, in sorted order
     offsets: list[list[int]]  # [m][p]: where pattern p starts in z[m]
     order: Tensor  # (N,) original index of each sorted row
+    places: list[Tensor]  # (N_m,): where the rows of z[m] are among the sorted rows
 
     def __len__(self) -> int:
         return len(self.order)
+
+    @property
+    def sizes(self) -> list[int]:
+        """Rows of each pattern."""
+        return [stop - start for start, stop in pairwise(self.bounds)]
 
     def slices(self, p: int) -> list[tuple[int, Tensor]]:
         """(modality, its rows) for every modality that pattern p has."""
@@ -52,13 +58,15 @@ def pack(z: Sequence[Tensor | None], present: Tensor, shift: Sequence[Tensor], d
     patterns, order, bounds = group(present)
     in_order = len(patterns) <= 1
     sizes = [stop - start for start, stop in pairwise(bounds)]
-    rows, offsets = [], []
+    rows, offsets, places = [], [], []
+    in_pattern = present[order]
     for m, values in enumerate(z):
         if values is None:
             values = shift[m].new_zeros((len(present), len(shift[m])), dtype=dtype)
-        keep = present[:, m]
+        place = in_pattern[:, m].nonzero()[:, 0]
+        places.append(place)
         if not in_order:
-            values = values[order[keep[order]]]
+            values = values[order[place]]
         elif len(patterns) and not bool(patterns[0, m]):
             values = values[:0]
         rows.append(values.to(dtype) - shift[m].to(dtype))
@@ -68,4 +76,4 @@ def pack(z: Sequence[Tensor | None], present: Tensor, shift: Sequence[Tensor], d
             starts.append(position)
             position += size * has
         offsets.append(starts)
-    return Pack(patterns, bounds, rows, offsets, order)
+    return Pack(patterns, bounds, rows, offsets, order, places)

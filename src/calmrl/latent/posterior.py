@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from calmrl.latent.parameters import Parameters
+from calmrl.latent.patterns import Pack
 
 FACTOR_BYTES = 1 << 26  # patterns are factorised in groups of about this size, so that many patterns cost no memory
 
@@ -36,12 +37,11 @@ class Expectation:
     def __init__(self, params: Parameters, dtype: torch.dtype) -> None:
         K, L = params.n_components, params.latent_dim
         self.params, self.dtype = params, dtype
-        self.scaled, self.information, self.offset = [], [], []
+        self.information = params.information  # (K, L, L) each
+        self.scaled, self.offset = [], []
         self.mean_scaled, self.precision, self.constant = [], [], []
-        for W, mu, noise in zip(params.W, params.mu, params.noise, strict=True):
-            weighted = W / noise[..., None]  # (K, d, L)
+        for weighted, mu, noise in zip(params.weighted, params.mu, params.noise, strict=True):
             self.scaled.append(weighted.permute(1, 0, 2).reshape(-1, K * L).to(dtype))  # (d, K L)
-            self.information.append(W.mT @ weighted)  # (K, L, L)
             self.offset.append((mu[:, None] @ weighted)[:, 0].to(dtype))  # (K, L)
             self.mean_scaled.append((mu / noise).T.to(dtype))  # (d, K)
             self.precision.append((1 / noise).T.to(dtype))  # (d, K)
@@ -57,13 +57,18 @@ class Expectation:
         return torch.cholesky_inverse(chol), logdet
 
     def factored(self, patterns: Tensor) -> Iterator[tuple[int, Tensor, Tensor]]:
-        """(p, V, log|V^-1|) for every pattern, factorised in groups of bounded size."""
+        """(p, V, log|V^-1|) for every pattern."""
+        for group, V, logdet in self.groups(patterns):
+            for j in range(len(V)):
+                yield group.start + j, V[j], logdet[j]
+
+    def groups(self, patterns: Tensor) -> Iterator[tuple[slice, Tensor, Tensor]]:
+        """(which patterns, their V, their log|V^-1|): all of them, factorised in groups of bounded size."""
         K, L = self.params.n_components, self.params.latent_dim
         step = max(1, FACTOR_BYTES // (8 * K * L * L))
         for start in range(0, len(patterns), step):
             V, logdet = self.factor(patterns[start : start + step])
-            for j in range(len(V)):
-                yield start + j, V[j], logdet[j]
+            yield slice(start, start + len(V)), V, logdet
 
     def rows(self, held: list[tuple[int, Tensor]], V: Tensor, logdet: Tensor) -> Posterior:
         """Posterior of rows that share one pattern; `held` lists (modality, its rows)."""
@@ -77,10 +82,17 @@ class Expectation:
         log_joint = self.params.log_weight - 0.5 * (constant + distance - quadratic)
         return Posterior(mean, V, log_joint, quadratic)
 
-    def means(self, held: list[tuple[int, Tensor]], V: Tensor) -> Tensor:
-        """Only the posterior means (n, L) of a single component: all that EM needs of the rows when K = 1."""
-        b = sum_of(z @ self.scaled[m] for m, z in held) - sum_of(self.offset[m][0] for m, _ in held)
-        return b @ V[0].to(self.dtype)
+    def evidence(self, packed: Pack) -> Tensor:
+        """b = sum_m W^mT Psi_m^-1 (z^m - mu^m), (N, L), of all rows of a pack, for a single component."""
+        b = packed.z[0].new_zeros((len(packed), self.params.latent_dim))
+        for m, z in enumerate(packed.z):
+            b = b.index_add(0, packed.places[m], z @ self.scaled[m] - self.offset[m][0])
+        return b
+
+    def means(self, packed: Pack) -> Tensor:
+        """The posterior means (N, L) of all rows of a pack, in its order, for a single component."""
+        parts = self.evidence(packed).split(packed.sizes)
+        return torch.cat([parts[p] @ V[0].to(self.dtype) for p, V, _ in self.factored(packed.patterns)])
 
 
 def sum_of(tensors: Iterable[Tensor]) -> Tensor:

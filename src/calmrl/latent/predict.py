@@ -88,18 +88,43 @@ def _complete(params: Parameters, views: Views, scale: list[float] | None) -> tu
     parts: list[list[Tensor]] = [[] for _ in params.names]
     spread: list[list[Tensor]] = [[] for _ in params.names]
     for start, stop, packed in packs_of(views, params):
-        filled = [packed.z[m].new_zeros((stop - start, width)) for m, width in enumerate(params.widths)]
-        std = [torch.zeros_like(block) for block in filled] if scale is not None else []
-        for rows, pattern, post in by_pattern(params, packed):
-            for m in (~pattern).nonzero()[:, 0].tolist():
-                filled[m] = filled[m].index_put((rows,), predictive_mean(params, m, post))
-                if scale is not None:
-                    std[m] = std[m].index_put((rows,), scale[m] * predictive_variance(params, m, post).sqrt())
+        std: list[Tensor] = []
+        if params.n_components == 1 and scale is None:
+            filled = predictive_means(params, packed)
+        else:
+            filled, std = _by_pattern_filled(params, packed, scale)
         for m, values in enumerate(views.rows(start, stop)):
             parts[m].append(keep_observed(values, views.present[start:stop, m], filled[m], views.given()))
         for m, block in enumerate(std):
             spread[m].append(block)
     return join(parts, views, params.widths), join(spread, views, params.widths) if scale is not None else {}
+
+
+def predictive_means(params: Parameters, packed: Pack) -> list[Tensor]:
+    """E[z^m | observed] (N, d_m) of every modality in the rows that lack it, for a single component; 0 elsewhere."""
+    dtype = packed.z[0].dtype
+    means = Expectation(params, dtype).means(packed) if len(packed) else packed.z[0].new_zeros((0, params.latent_dim))
+    filled = []
+    for m, (W, mu) in enumerate(zip(params.W, params.mu, strict=True)):
+        lacks = torch.ones(len(packed), dtype=torch.bool, device=means.device).index_fill(0, packed.places[m], False)
+        place = lacks.nonzero()[:, 0]
+        values = torch.addmm(mu[0].to(dtype), means[place], W[0].T.to(dtype))
+        filled.append(values.new_zeros((len(packed), len(mu[0]))).index_copy(0, packed.order[place], values))
+    return filled
+
+
+def _by_pattern_filled(
+    params: Parameters, packed: Pack, scale: list[float] | None
+) -> tuple[list[Tensor], list[Tensor]]:
+    """(predictive means, deviations) pattern by pattern; without `scale` there are no deviations."""
+    filled = [packed.z[m].new_zeros((len(packed), width)) for m, width in enumerate(params.widths)]
+    std = [torch.zeros_like(block) for block in filled] if scale is not None else []
+    for rows, pattern, post in by_pattern(params, packed):
+        for m in (~pattern).nonzero()[:, 0].tolist():
+            filled[m] = filled[m].index_put((rows,), predictive_mean(params, m, post))
+            if scale is not None:
+                std[m] = std[m].index_put((rows,), scale[m] * predictive_variance(params, m, post).sqrt())
+    return filled, std
 
 
 def keep_observed(values: Tensor | None, present: Tensor, filled: Tensor, given: Array) -> Tensor:

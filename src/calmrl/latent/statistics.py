@@ -107,37 +107,61 @@ def add_pack(stats: Statistics, packed: Pack, expect: Expectation, moments: bool
     With one component `z1`, `z2` and the part of the log-likelihood that follows from them do not depend on the
     parameters' posterior: with `moments=False` they are left to the caller, who knows their constant totals.
     """
-    params = expect.params
-    K, L = params.n_components, params.latent_dim
+    if expect.params.n_components == 1:
+        _add_single(stats, packed, expect)
+        if moments:
+            z1, z2 = [z.sum(0, dtype=torch.float64) for z in packed.z], [z.double().square().sum(0) for z in packed.z]
+            add_moments(stats, expect.params, z1, z2)
+    else:
+        _add_mixture(stats, packed, expect)
+
+
+def _add_single(stats: Statistics, packed: Pack, expect: Expectation) -> None:
+    """One component: everything that is linear in the rows is one product per modality, whatever the patterns are."""
+    k, L = len(packed.z), expect.params.latent_dim
+    b, parts = expect.evidence(packed), []
+    sizes = torch.tensor(packed.sizes, dtype=torch.float64, device=b.device)  # (P,)
+    held = packed.patterns.double() * sizes[:, None]  # (P, k) rows with the pattern and the modality
+    constant = packed.patterns.double() @ torch.stack([c[0] for c in expect.constant])  # (P,)
+    for group, V, logdet in expect.groups(packed.patterns):
+        mine = b[packed.bounds[group.start] : packed.bounds[group.stop]].split(packed.sizes[group])
+        parts += [rows @ v.to(expect.dtype) for rows, v in zip(mine, V[:, 0], strict=True)]
+        flat = V.reshape(len(V), L * L)
+        stats.m2[:, 0] += (held[group].T @ flat).reshape(k, L, L)
+        stats.all2[0] += (sizes[group] @ flat).reshape(L, L)
+        stats.log_likelihood -= 0.5 * (sizes[group] @ (constant[group] + logdet[:, 0]))
+    if not parts:
+        return
+    means = torch.cat(parts)  # (N, L)
+    stats.log_likelihood += 0.5 * (b * means).sum(dtype=torch.float64)
+    stats.n[:, 0] += held.sum(0)
+    stats.rows += float(len(packed))
+    stats.all1[0] += means.sum(0, dtype=torch.float64)
+    stats.all2[0] += (means.T @ means).double()
+    for m, z in enumerate(packed.z):
+        mine = means[packed.places[m]]  # (N_m, L)
+        stats.m1[m, 0] += mine.sum(0, dtype=torch.float64)
+        stats.m2[m, 0] += (mine.T @ mine).double()
+        stats.zm[m][0] += (z.T @ mine).double()
+
+
+def _add_mixture(stats: Statistics, packed: Pack, expect: Expectation) -> None:
+    """Several components: responsibilities and products pattern by pattern."""
+    K, L = expect.params.n_components, expect.params.latent_dim
     zm = [z.new_zeros((z.shape[1], K * L)) for z in packed.z]
     for p, V, logdet in expect.factored(packed.patterns):
         held = packed.slices(p)
-        size = packed.bounds[p + 1] - packed.bounds[p]
-        if K == 1:
-            means = expect.means(held, V)  # (n, L)
-            weighted = means
-            weight = torch.full((1,), float(size), dtype=torch.float64, device=V.device)
-            first = means.sum(0, dtype=torch.float64)[None]  # (1, L)
-            raw = (means.T @ means).double()[None]  # (1, L, L)
-            precision = expect.eye + sum(expect.information[m][0] for m, _ in held)
-            constant = sum(expect.constant[m] for m, _ in held) + logdet
-            stats.log_likelihood += (-0.5 * (size * constant - (raw[0] * precision).sum())).sum()
-        else:
-            post = expect.rows(held, V, logdet)
-            log_likelihood = torch.logsumexp(post.log_joint.double(), dim=1)
-            resp = (post.log_joint.double() - log_likelihood[:, None]).exp()  # (n, K)
-            weight = resp.sum(0)
-            resp = resp.to(expect.dtype)
-            product = resp[..., None] * post.mean  # (n, K, L)
-            weighted = product.reshape(size, K * L)
-            first = product.sum(0, dtype=torch.float64)
-            raw = (product.permute(1, 2, 0) @ post.mean.transpose(0, 1)).double()  # (K, L, L)
-            stats.log_likelihood += log_likelihood.sum()
-            for m, z in held:
-                stats.z1[m] += (resp.T @ z).double()
-                stats.z2[m] += (resp.T @ (z * z)).double()
+        post = expect.rows(held, V, logdet)
+        log_likelihood = torch.logsumexp(post.log_joint.double(), dim=1)
+        resp = (post.log_joint.double() - log_likelihood[:, None]).exp()  # (n, K)
+        weight = resp.sum(0)
+        resp = resp.to(expect.dtype)
+        product = resp[..., None] * post.mean  # (n, K, L)
+        first = product.sum(0, dtype=torch.float64)
+        raw = (product.permute(1, 2, 0) @ post.mean.transpose(0, 1)).double()  # (K, L, L)
         second = raw + weight[:, None, None] * V
         modalities = [m for m, _ in held]
+        stats.log_likelihood += log_likelihood.sum()
         stats.n[modalities] += weight
         stats.m1[modalities] += first
         stats.m2[modalities] += second
@@ -145,16 +169,11 @@ def add_pack(stats: Statistics, packed: Pack, expect: Expectation, moments: bool
         stats.all1 += first
         stats.all2 += second
         for m, z in held:
-            zm[m].addmm_(z.T, weighted)
+            stats.z1[m] += (resp.T @ z).double()
+            stats.z2[m] += (resp.T @ (z * z)).double()
+            zm[m].addmm_(z.T, product.reshape(-1, K * L))
     for m, total in enumerate(zm):
         stats.zm[m] += total.reshape(-1, K, L).permute(1, 0, 2).double()
-    if K == 1 and moments:
-        add_moments(
-            stats,
-            params,
-            [z.sum(0, dtype=torch.float64) for z in packed.z],
-            [z.double().square().sum(0) for z in packed.z],
-        )
 
 
 def add_moments(stats: Statistics, params: Parameters, z1: list[Tensor], z2: list[Tensor]) -> None:

@@ -79,8 +79,8 @@ def step(
     rate = (running.rows / size + 2) ** -DECAY if step_size == "decay" else float(step_size)
     running.average.combine(batch, keep=1 - rate, add=rate / size)
     running.rows += size
-    stats = Statistics.zeros(params)  # the average, in units of the rows seen, so that the prior keeps its meaning
-    stats.combine(running.average, keep=0.0, add=running.rows / float(running.average.rows.sum()))
+    stats = running.average
+    prior *= float(stats.rows.sum()) / running.rows  # in units of the average, so that it keeps its meaning
     variance = [_variance(stats, m) for m in range(len(params.names))]
     belief = single_prior(prior, variance, [FLOOR * v.mean() + 1e-14 for v in variance])
     params = maximise(stats, params, belief, m_step=m_step, isotropic=isotropic)

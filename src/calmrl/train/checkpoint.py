@@ -14,6 +14,7 @@ never the best. Loading executes nothing: safetensors, and `torch.load(weights_o
 from __future__ import annotations
 
 import os
+import pickle
 import re
 import shutil
 from collections.abc import Mapping
@@ -27,7 +28,6 @@ from safetensors.torch import load_file, save_file
 
 from calmrl.errors import InputError
 from calmrl.latent.storage import load_state, save_state
-from calmrl.output import new_file
 
 NAME = re.compile(r"step-(\d{8})")
 DRAFT = ".draft-"
@@ -45,34 +45,41 @@ class Checkpoint:
 
 def write(folder: Path, step: int, content: Checkpoint, *, best: bool, keep: int) -> Path:
     """Write a checkpoint, then remove all but the `keep` newest and the best one."""
-    folder.mkdir(parents=True, exist_ok=True)
-    for leftover in folder.glob(f"{DRAFT}*"):
-        shutil.rmtree(leftover)
     target = folder / f"step-{step:08d}"
     draft = folder / f"{DRAFT}{target.name}"
-    if target.exists():  # a run that was resumed and stopped before it made a step
-        return target
     try:
-        draft.mkdir()
-        save_file(_plain(content.weights), draft / "weights.safetensors")
-        if content.ema:
-            save_file(_plain(content.ema), draft / "ema.safetensors")
-        torch.save(content.training, draft / "training.pt")
-        if content.latent is not None:
-            save_state(content.latent, draft / "latent", overwrite=False)
-        _flush(draft)
-    except OSError as error:
-        shutil.rmtree(draft, ignore_errors=True)
+        folder.mkdir(parents=True, exist_ok=True)
+        for leftover in folder.glob(f"{DRAFT}*"):
+            _remove(leftover)
+        if not target.exists():  # it does after a run that was resumed and stopped before it made a step
+            draft.mkdir()
+            save_file(_plain(content.weights), draft / "weights.safetensors")
+            if content.ema:
+                save_file(_plain(content.ema), draft / "ema.safetensors")
+            torch.save(content.training, draft / "training.pt")
+            if content.latent is not None:
+                save_state(content.latent, draft / "latent", overwrite=False)
+            _flush(draft)
+            os.replace(draft, target)
+            _flush(folder, inside=False)
+        if best:
+            mark_best(folder, step)
+    except (OSError, SafetensorError, RuntimeError) as error:  # torch and safetensors have their own for a full disk
+        if draft.exists():
+            shutil.rmtree(draft, ignore_errors=True)
         raise InputError(
-            f"the checkpoint of step {step} could not be written to {folder} ({error}); earlier checkpoints are whole. "
-            "Make room, then go on with --resume"
+            f"the checkpoint of step {step} could not be written to {folder} ({' '.join(str(error).split())[:160]}); "
+            "earlier checkpoints are whole. Make room, then go on with --resume"
         ) from error
-    os.replace(draft, target)
-    if best:
-        with new_file(folder / "best", force=True) as text:
-            text.write_text(target.name + "\n", encoding="utf-8")
     _tidy(folder, keep)
     return target
+
+
+def mark_best(folder: Path, step: int) -> None:
+    """Note down which checkpoint is the best one."""
+    draft = folder / f"{DRAFT}best"
+    draft.write_text(f"step-{step:08d}\n", encoding="utf-8")
+    os.replace(draft, folder / "best")
 
 
 def newest(folder: Path) -> Path | None:
@@ -95,16 +102,16 @@ def step_of(path: Path) -> int:
 
 
 def read(path: Path) -> Checkpoint:
-    """The content of a checkpoint, on the CPU; damage is an error that names the file."""
+    """The content of a checkpoint, on the CPU; damage is an error that names it."""
     try:
         training = torch.load(path / "training.pt", map_location="cpu", weights_only=True)
         ema = load_file(path / "ema.safetensors") if (path / "ema.safetensors").exists() else {}
         weights = load_file(path / "weights.safetensors")
-    except (OSError, SafetensorError, RuntimeError, EOFError, ValueError, KeyError) as error:
+        latent = load_state(path / "latent") if (path / "latent").exists() else None
+    except (OSError, SafetensorError, RuntimeError, EOFError, ValueError, KeyError, pickle.UnpicklingError) as error:
         raise InputError(
-            f"{path} is damaged ({' '.join(str(error).split())[:120]}); remove it to go on from the one before"
+            f"{path} is damaged ({' '.join(str(error).split())[:160]}); remove it to go on from the one before"
         ) from error
-    latent = load_state(path / "latent") if (path / "latent").exists() else None
     return Checkpoint(weights, training, latent, ema)
 
 
@@ -120,13 +127,20 @@ def _tidy(folder: Path, keep: int) -> None:
             shutil.rmtree(gone)
 
 
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink()
+
+
 def _plain(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     return {name: tensor.detach().cpu().clone().contiguous() for name, tensor in tensors.items()}
 
 
-def _flush(folder: Path) -> None:
-    """Ask the system to put a folder and the files in it on disk."""
-    for path in [*folder.rglob("*"), folder]:
+def _flush(folder: Path, inside: bool = True) -> None:
+    """Ask the system to put a folder, and what is `inside`, on disk."""
+    for path in [*(folder.rglob("*") if inside else ()), folder]:
         handle = os.open(path, os.O_RDONLY)
         try:
             os.fsync(handle)

@@ -9,27 +9,26 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from sklearn.exceptions import ConvergenceWarning
 
-from calmrl.distributed import all_sum, world
-from calmrl.errors import InputError
+from calmrl.distributed import all_sum, mean_over_processes, own_rows, world
 from calmrl.latent import GaussianImputer
-from calmrl.train import checkpoint
+from calmrl.train import checkpoint, snapshot
 from calmrl.train.checkpoint import Checkpoint
+from calmrl.train.finite import NotFinite, must_be_finite
 from calmrl.train.mixture import Mixture
-from calmrl.train.optimise import MovingAverage, averaged, make_optimiser, schedule
+from calmrl.train.optimise import MovingAverage, make_optimiser, schedule
 from calmrl.train.plan import Outcome, Position, Stage, due
 from calmrl.train.records import Records
 from calmrl.train.sources import pattern_counts
 from calmrl.train.step import Step
 from calmrl.train.stop import Interrupted, StopFlag, listening
-from calmrl.train.validate import calibration_scores, encode_all, retrieval_scores
+from calmrl.train.track import close_trackers, open_trackers
+from calmrl.train.validate import calibration_scores, check_pairs, encode_all, retrieval_scores
 
 REFIT_ROWS = 20_000  # at most, for imputers that are fitted anew instead of updated
 Progress = Callable[[int, int, str], None]
@@ -87,15 +86,14 @@ class Trainer:
         self.checkpoint_every, self.keep, self.log_every, self.refit = checkpoint_every, keep, log_every, refit
         self.progress = progress or (lambda done, total, text: None)
         self.listen = listen or (lambda record: None)
+        check_pairs(self.validation)
         self.accelerator = Accelerator(
             mixed_precision=precision,
             log_with=list(trackers) or None,
             project_dir=out,
             kwargs_handlers=[DistributedDataParallelKwargs(find_unused_parameters=True)],
         )
-        if trackers:
-            self.accelerator.init_trackers("calmrl", config=dict(tracked or {}))
-        self.tracking = bool(trackers)
+        self.tracking = open_trackers(self.accelerator, trackers, tracked or {})
         optimiser = make_optimiser(
             step,
             learning_rate=learning_rate,
@@ -105,10 +103,11 @@ class Trainer:
         )
         self.module, self.optimiser = self.accelerator.prepare(step, optimiser)
         self.average = None if ema is None else MovingAverage(step, ema)
+        latent = {id(parameter) for parameter in step.latent_parameters()}
+        self.clipped = [[p for p in step.parameters() if (id(p) in latent) == own] for own in (False, True)]
         self.position = Position()
         self.held: Checkpoint | None = None  # the best so far, when nothing is written
         self.records: Records | None = None
-        self.latent_before = 0.0
 
     # ---- the loop
 
@@ -118,20 +117,23 @@ class Trainer:
         batches = self._restore(path) if path else None
         if self.out is not None and self.accelerator.is_main_process:
             self.records = Records(self.out / "metrics.jsonl", upto=self.position.step if resume else None)
-        early = False
+        at, early = self.position, False
         try:
             with listening() as flag:
-                while self.position.stage < len(self.stages):
+                while at.stage < len(self.stages):
                     early = self._stage(flag, batches or self._batches())
                     batches = None
-                    self.position.stage, self.position.stage_step = self.position.stage + 1, 0
+                    at.stage, at.stage_step = at.stage + 1, 0
+            self._record("end", best=at.best, best_step=at.best_step, stopped_early=early,
+                         seconds=at.seconds, latent_seconds=at.latent_seconds)  # fmt: skip
+        except NotFinite as wrong:
+            self._record("failed", what=wrong.what, rows=wrong.rows)
+            raise
         finally:
             if self.records is not None:
                 self.records.close()
-            if self.tracking:
-                self.accelerator.end_training()
-        at = self.position
-        return Outcome(at.step, at.best, at.best_step, at.seconds, self._latent_seconds(), early)
+            close_trackers(self.accelerator)
+        return Outcome(at.step, at.best, at.best_step, at.seconds, at.latent_seconds, early)
 
     def _stage(self, flag: StopFlag, batches: Mixture) -> bool:
         """One stage from where it stands; whether it was ended early."""
@@ -152,7 +154,7 @@ class Trainer:
             at.step, at.stage_step, at.batches = at.step + 1, at.stage_step + 1, batches.state_dict()
             last = at.stage_step == total
             if last or at.step % self.log_every == 0:
-                values |= self.step.last
+                values = mean_over_processes(values | self.step.last, self.accelerator.device)
                 self._record("train", stage=stage.name, epoch=batches.epoch, **values, waited_s=batches.waited)
             self.progress(at.stage_step, total, f"{stage.name}  loss {values['loss']:.3f}{self._said()}")
             better = due(at.stage_step, self.validate_every, epoch, last) and self._validate(stage)
@@ -168,7 +170,7 @@ class Trainer:
 
     def _update(self, stream: Iterator[dict[str, Any]], batches: Mixture, total: int, stage: Stage) -> dict[str, float]:
         """One update of the weights from `accumulate` batches; its loss, gradient norm, rate and speed."""
-        started, latent, rows, losses = time.perf_counter(), self._latent_seconds(), 0, []
+        started, latent, rows, losses = time.perf_counter(), self.step.latent_seconds, 0, []
         factor = stage.rate * schedule(self.position.stage_step, total, self.warmup_ratio)
         for group in self.optimiser.param_groups:
             group["lr"] = group["base"] * factor
@@ -178,25 +180,33 @@ class Trainer:
             whole = micro == self.accumulate - 1
             with nullcontext() if whole else self.accelerator.no_sync(self.module):
                 loss = self.module(*self._moved(batch), self._generator(micro))
-                self._must_be_finite(loss, "loss", batches, batch)
+                must_be_finite(loss, "loss", self.position.step + 1, batches, batch)
                 self.accelerator.backward(loss / self.accumulate)
             losses.append(loss.detach())
             rows += len(batch["index"])
-        norm = self.accelerator.clip_grad_norm_(self.step.parameters(), self.clip or float("inf"))
+        norm = self._clip()
         if self.accelerator.scaler is None:
-            self._must_be_finite(norm, "gradient", batches, batch)
+            must_be_finite(norm, "gradient", self.position.step + 1, batches, batch)
         self.optimiser.step()
         if self.average is not None:
-            self.average.update(self.step)
-        took = time.perf_counter() - started
+            self.average.update()
+        took, inside = time.perf_counter() - started, self.step.latent_seconds - latent
         self.position.seconds += took
+        self.position.latent_seconds += inside
         return {
             "loss": float(torch.stack(losses).mean()),
             "gradient_norm": float(norm),
             "learning_rate": self.optimiser.param_groups[0]["lr"],
             "rows_per_s": rows * world()[0] / took,
-            "latent_share": (self._latent_seconds() - latent) / took,
+            "latent_share": inside / took,
         }
+
+    def _clip(self) -> torch.Tensor:
+        """Clip the gradient, that of a latent model apart: neither sees the other's loss. The norm without the latter."""
+        norms = [
+            self.accelerator.clip_grad_norm_(part, self.clip or float("inf")) for part in self.clipped if len(part)
+        ]
+        return norms[0] if norms[0] is not None else torch.zeros(())
 
     # ---- parts of a step
 
@@ -223,23 +233,6 @@ class Trainer:
         seed = hash((self.seed, self.position.step, micro, world()[1])) % 2**63
         return torch.Generator(device=self.accelerator.device).manual_seed(seed)
 
-    def _must_be_finite(self, value: torch.Tensor, what: str, batches: Mixture, batch: Mapping[str, Any]) -> None:
-        (wrong,) = all_sum([(~torch.isfinite(value.detach())).to(torch.float32)])
-        if not wrong:
-            return
-        ids: list[list[str]] = [batches.describe(batch["index"])]
-        if world()[0] > 1:
-            ids = [[] for _ in range(world()[0])]
-            dist.all_gather_object(ids, batches.describe(batch["index"]))
-        listed = [name for part in ids for name in part]
-        self._record("failed", what=what, rows=listed)
-        more = "" if len(listed) <= 8 else f", ... ({len(listed)} rows; all of them are in metrics.jsonl)"
-        raise InputError(
-            f"the {what} of step {self.position.step + 1} is not finite. The rows of its batch: "
-            f"{', '.join(listed[:8])}{more}. Look at their values, or lower the learning rate; the last checkpoint is "
-            "whole"
-        )
-
     def _fit_imputer(self, stage: Stage) -> None:
         """Imputers that cannot follow batch by batch are fitted to the representations as they are now."""
         align = self.step.calibration
@@ -247,19 +240,14 @@ class Trainer:
             return
         z, present = encode_all(self.step.model, stage.sources, self.accelerator.device, most=REFIT_ROWS)
         if isinstance(align.imputer, GaussianImputer):  # it adds up over the processes; all others see every row
-            size, rank = world()
-            z, present = {name: rows[rank::size] for name, rows in z.items()}, present[rank::size]
+            z, present = own_rows(z, present)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)  # it is fitted again as the representations change
             align.imputer.fit(z, present)
 
     def _asked(self, flag: StopFlag) -> bool:
-        (asked,) = all_sum([torch.tensor(float(flag.raised))])
+        (asked,) = all_sum([torch.tensor(float(flag.raised), device=self.accelerator.device)])
         return bool(asked)
-
-    def _latent_seconds(self) -> float:
-        align = self.step.calibration
-        return self.latent_before + (align.seconds if align is not None else 0.0)
 
     # ---- validation, records, checkpoints
 
@@ -268,16 +256,12 @@ class Trainer:
         at = self.position
         if not self.validation:
             return False
-        with averaged(self.step, self.average):
+        with nullcontext() if self.average is None else self.average.applied():
             z, present = encode_all(self.step.model, self.validation, self.accelerator.device)
             scores = retrieval_scores(z, present)
             if self.step.calibration is not None:
                 scores |= calibration_scores(self.step.calibration, z, present)
         self._record("validation", stage=stage.name, rows=len(present), **scores)
-        if self.metric not in scores:
-            raise InputError(
-                "no two modalities meet in a validation row, so there is nothing to retrieve; set validation"
-            )
         better = at.best is None or scores[self.metric] > at.best
         if better:
             at.best, at.best_step, at.since_best = scores[self.metric], at.step, 0
@@ -300,67 +284,37 @@ class Trainer:
         """Write a checkpoint, or hold the best weights if nothing is written."""
         if self.out is None and not better:
             return
-        states = self._random_states()
+        random = snapshot.random_states()
         if not self.accelerator.is_main_process:
             return
-        align, at = self.step.calibration, self.position
-        content = Checkpoint(
-            {name: tensor.detach().clone() for name, tensor in self.step.tensors().items()},
-            {
-                "position": vars(at) | {},
-                "optimiser": self.optimiser.state_dict(),
-                "scaler": self.accelerator.scaler.state_dict() if self.accelerator.scaler is not None else None,
-                "random": states,
-                "latent_seconds": self._latent_seconds(),
-            },
-            align.get_extra_state() if align is not None else None,
-            {name: tensor.clone() for name, tensor in self.average.tensors.items()} if self.average else {},
-        )
+        content = snapshot.take(self.step, self.optimiser, self.accelerator.scaler, self.average, self.position, random)
         if self.out is None:
             self.held = content
         else:
-            checkpoint.write(self.out / "checkpoints", at.step, content, best=better, keep=self.keep)
+            checkpoint.write(self.out / "checkpoints", self.position.step, content, best=better, keep=self.keep)
 
-    def _random_states(self) -> list[torch.Tensor]:
-        """The state of torch's own generator in every process (dropout draws from it)."""
-        states = [torch.get_rng_state()]
-        if world()[0] > 1:
-            states = [torch.empty(0, dtype=torch.uint8)] * world()[0]
-            dist.all_gather_object(states, torch.get_rng_state())
-        return states
-
-    def _restore(self, path: Path) -> Mixture | None:
+    def _restore(self, path: Path) -> Mixture:
         content = checkpoint.read(path)
-        self.restore_weights(content)
-        if self.average is not None:
-            self.average.load(content.ema)
-        known = content.training
-        self.position = Position(**known["position"])
-        self.optimiser.load_state_dict(known["optimiser"])
-        if self.accelerator.scaler is not None and known["scaler"] is not None:
-            self.accelerator.scaler.load_state_dict(known["scaler"])
-        if len(known["random"]) == world()[0]:
-            torch.set_rng_state(known["random"][world()[1]])
-        self.latent_before = known["latent_seconds"]
+        self.position = snapshot.put_back(content, self.step, self.optimiser, self.accelerator.scaler, self.average)
+        if self.position.best_step == self.position.step and self.accelerator.is_main_process:
+            checkpoint.mark_best(path.parent, self.position.step)  # a kill may have come between the two
         batches = self._batches()
         batches.load_state_dict(self.position.batches)
         return batches
 
-    def restore_weights(self, content: Checkpoint) -> None:
-        """Put the weights and the latent model of a checkpoint into the step."""
-        self.step.load_tensors(content.weights)
-        if self.step.calibration is not None:
-            self.step.calibration.set_extra_state(content.latent)
-
     def take_best(self) -> None:
-        """Put the best weights by validation, else the last ones, into the step; averaged ones where there are some."""
+        """Put the best weights by validation, else the last ones, into the step; averaged ones where there are some.
+
+        An imputer that is fitted, not updated, is fitted to what these weights give.
+        """
+        self.accelerator.wait_for_everyone()  # the first process may still be writing
         content = self.held
         if self.out is not None:
             folder = self.out / "checkpoints"
             path = checkpoint.best(folder) or checkpoint.newest(folder)
             content = None if path is None else checkpoint.read(path)
         if content is not None:
-            self.restore_weights(replace(content, weights=content.ema or content.weights))
+            snapshot.put_weights(content.ema or content.weights, content, self.step)
         if self.stages:
             self._fit_imputer(self.stages[-1])  # a frozen imputer, to the representations as they came out
 

@@ -27,7 +27,8 @@ Batch = dict[str, Any]
 class Mixture:
     """Iterate over one epoch: dicts with `z`, `present` and `index`; the next loop is the next epoch.
 
-    - `composition`: "mixed" batches hold rows of all sources and patterns; those of "source" and "pattern" hold one.
+    - `composition`: "mixed" batches hold rows of all sources and patterns, "source" batches those of one source,
+      "pattern" batches those of one source that have the same modalities.
     - `hide_one`: every row with two or more modalities loses one, drawn anew each epoch.
     - `complete_only`: only rows that have every modality; `left_out` says how many others there are.
     - `batch_size` counts the rows of all processes together; batches of an epoch differ by at most one row.
@@ -69,7 +70,10 @@ class Mixture:
             )
         self.epoch = self.step = 0
         self.waited = 0.0
+        self.fixed = self._fixed()
         self.steps = len(self.plan(0))  # the same in every epoch, up to rounding of the weights
+        if self.steps == 0:
+            raise InputError("the weights of the sources are so small that an epoch has no rows; make them larger")
 
     def __len__(self) -> int:
         """Batches per epoch."""
@@ -98,15 +102,18 @@ class Mixture:
             joined = np.empty(len(turn), dtype=np.int64)
             for s, order in enumerate(orders):
                 joined[turn == s] = order
-            return _cut(joined, self.batch_size)
+            orders = [joined]
         if self.composition == "pattern":
             orders = [part for s, order in enumerate(orders) for part in self._by_pattern(s, order)]
         small = [len(order) for order in orders if 0 < len(order) < self.world]
         if small:
             raise InputError(
-                f'a {self.composition} has only {small[0]} rows, fewer than there are processes; take batches "mixed"'
+                f"batches {self.composition}: an epoch has one of only {small[0]} row(s), fewer than the {self.world} "
+                'processes; take batches "mixed", or larger weights'
             )
         batches = [batch for order in orders if len(order) for batch in _cut(order, self.batch_size)]
+        if self.composition == "mixed":  # already in random order, and neighbours on disk are close together
+            return batches
         return [batches[i] for i in rng.permutation(len(batches))]
 
     def describe(self, index: Any) -> list[str]:
@@ -120,12 +127,12 @@ class Mixture:
 
     def state_dict(self) -> dict[str, int]:
         """Where we are: the batches handed out so far do not come again."""
-        return {"epoch": self.epoch, "step": self.step} | self._fixed()
+        return {"epoch": self.epoch, "step": self.step} | self.fixed
 
     def load_state_dict(self, state: Mapping[str, int]) -> None:
         """Continue from `state`; the rows and all settings must be the same. The number of processes may differ."""
-        for key, value in self._fixed().items():
-            if state[key] != value:
+        for key, value in self.fixed.items():
+            if state.get(key) != value:
                 raise InputError(
                     f"the checkpoint was written with another {key}; resume with the data and settings it started with"
                 )

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from fnmatch import fnmatchcase
 
 import torch
 
+from calmrl.errors import InputError
 from calmrl.train.step import Step
 
 
@@ -18,24 +20,40 @@ def make_optimiser(
     betas: tuple[float, float] = (0.9, 0.98),
     weight_decay: float = 0.01,
 ) -> torch.optim.AdamW:
-    """AdamW. Vectors and scalars (biases, norms, temperatures) are not decayed; encoders may have a rate of their own.
+    """AdamW. Encoders may have a rate of their own. Vectors, scalars and the latent model are not decayed.
 
     A group keeps its rate under "base"; the schedule multiplies that.
     """
-    encoders: set[int] = set()
-    if hasattr(step.model, "encoder_parameters"):
-        encoders = {id(parameter) for parameter in step.model.encoder_parameters()}
+    encoders = {id(p) for p in step.model.encoder_parameters()} if hasattr(step.model, "encoder_parameters") else set()
+    if encoder_learning_rate is not None and not encoders:
+        raise InputError("encoder_learning_rate is set, but the model has no encoders, only heads; remove it")
+    latent = {id(p) for p in step.latent_parameters()}
     slow = learning_rate if encoder_learning_rate is None else encoder_learning_rate
     groups: dict[tuple[float, float], list[torch.nn.Parameter]] = {}
     for parameter in step.parameters():
         if parameter.requires_grad:
             rate = slow if id(parameter) in encoders else learning_rate
-            groups.setdefault((rate, weight_decay if parameter.ndim > 1 else 0.0), []).append(parameter)
+            decayed = parameter.ndim > 1 and id(parameter) not in latent
+            groups.setdefault((rate, weight_decay if decayed else 0.0), []).append(parameter)
+    if not groups:
+        raise InputError("every parameter is frozen, so there is nothing to train; freeze fewer")
     listed = [
         {"params": parameters, "lr": rate, "base": rate, "weight_decay": decay}
         for (rate, decay), parameters in groups.items()
     ]
     return torch.optim.AdamW(listed, betas=betas)
+
+
+def freeze(model: torch.nn.Module, patterns: Sequence[str]) -> None:
+    """Keep the parameters whose names match one of the patterns ("heads.text.*") as they are."""
+    named = dict(model.named_parameters())
+    for pattern in patterns:
+        found = [name for name in named if fnmatchcase(name, pattern)]
+        if not found:
+            shown = ", ".join(list(named)[:6]) + (", ..." if len(named) > 6 else "")
+            raise InputError(f'freeze: no parameter is named "{pattern}"; there are {shown}')
+        for name in found:
+            named[name].requires_grad_(False)
 
 
 def schedule(step: int, total: int, warmup_ratio: float) -> float:
@@ -49,11 +67,12 @@ class MovingAverage:
 
     def __init__(self, step: Step, decay: float) -> None:
         self.decay = decay
-        self.tensors = {name: tensor.detach().clone() for name, tensor in step.tensors().items()}
+        self.live = step.tensors()  # the step's own tensors, not copies
+        self.tensors = {name: tensor.clone() for name, tensor in self.live.items()}
 
     @torch.no_grad()
-    def update(self, step: Step) -> None:
-        for name, tensor in step.tensors().items():
+    def update(self) -> None:
+        for name, tensor in self.live.items():
             if tensor.is_floating_point():
                 self.tensors[name].lerp_(tensor, 1 - self.decay)
             else:
@@ -63,22 +82,18 @@ class MovingAverage:
         for name, tensor in tensors.items():
             self.tensors[name].copy_(tensor)
 
-
-@contextmanager
-def averaged(step: Step, average: MovingAverage | None) -> Iterator[None]:
-    """The step with averaged weights, for the time of the block; without an average, as it is."""
-    if average is None:
-        yield
-        return
-    own = {name: tensor.detach().clone() for name, tensor in step.tensors().items()}
-    _copy(step, average.tensors)
-    try:
-        yield
-    finally:
-        _copy(step, own)
+    @contextmanager
+    def applied(self) -> Iterator[None]:
+        """The step has the averaged weights for the time of the block."""
+        own = {name: tensor.clone() for name, tensor in self.live.items()}
+        _copy(self.live, self.tensors)
+        try:
+            yield
+        finally:
+            _copy(self.live, own)
 
 
 @torch.no_grad()
-def _copy(step: Step, tensors: Mapping[str, torch.Tensor]) -> None:
-    for name, tensor in step.tensors().items():
+def _copy(into: Mapping[str, torch.Tensor], tensors: Mapping[str, torch.Tensor]) -> None:
+    for name, tensor in into.items():
         tensor.copy_(tensors[name])

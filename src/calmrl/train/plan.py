@@ -32,6 +32,7 @@ class Position:
     best_step: int = 0
     since_best: int = 0
     seconds: float = 0.0
+    latent_seconds: float = 0.0
     batches: dict[str, int] = field(default_factory=dict)
 
 

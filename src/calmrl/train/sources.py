@@ -48,6 +48,12 @@ class Source:
             inputs[name] = torch.from_numpy(values)
         return inputs
 
+    def check(self) -> None:
+        """Read every row once, so that a bad one is found now."""
+        for start in range(0, len(self), 4096):
+            rows = np.arange(start, min(start + 4096, len(self)))
+            self.fetch(rows, self.present[rows], 0)
+
     @staticmethod
     def join(
         parts: Sequence[tuple[np.ndarray, dict[str, torch.Tensor]]], present: np.ndarray

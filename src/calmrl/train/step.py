@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from calmrl.alignment import CalibratedAlignment
+from calmrl.distributed import all_sum
 
 
 class Step(nn.Module):
@@ -34,8 +35,15 @@ class Step(nn.Module):
     def forward(
         self, inputs: Mapping[str, Any], present: torch.Tensor, generator: torch.Generator | None = None
     ) -> torch.Tensor:
-        """The loss of a batch; `generator` draws the negatives of the matching term."""
+        """The loss of a batch; `generator` draws the negatives of the matching term.
+
+        It is NaN, in every process, if any representation is not finite; the latent model does not see those.
+        """
         z, tokens = self.model.encode(inputs, present)
+        finite = torch.stack([torch.isfinite(rows.detach()).all() for rows in z.values()]).all()
+        (broken,) = all_sum([(~finite).to(torch.float32)])
+        if broken:
+            return torch.nan * torch.stack([rows.sum() for rows in z.values()]).sum()
         value = self.objective(z, present)
         self._matched = None
         if self.matching is not None:
@@ -56,6 +64,16 @@ class Step(nn.Module):
         if self._matched is not None:
             found["matching"] = self._matched
         return {name: float(value) for name, value in found.items()}
+
+    @property
+    def latent_seconds(self) -> float:
+        """Time spent updating the latent model and imputing so far."""
+        return 0.0 if self.calibration is None else self.calibration.seconds
+
+    def latent_parameters(self) -> list[nn.Parameter]:
+        """Those of a latent model that the optimiser fits; the objective's gradient does not reach them."""
+        align = self.calibration
+        return list(align.imputer.parameters()) if align is not None and isinstance(align.imputer, nn.Module) else []
 
     def tensors(self) -> dict[str, torch.Tensor]:
         """All parameters and buffers; the latent model of a `CalibratedAlignment`, which is neither, is not in it."""

@@ -12,6 +12,7 @@ import torch
 from calmrl.alignment import CalibratedAlignment
 from calmrl.anchors import completion_shift
 from calmrl.distributed import gather_rows, world
+from calmrl.errors import InputError
 from calmrl.evaluate import retrieval
 
 ROWS = 1024  # encoded at a time
@@ -32,7 +33,9 @@ def encode_all(
     pace = 1 if most is None else max(1, -(-sum(map(len, sources)) // most))
     for source in sources:
         rows = np.arange(0, len(source), pace)
-        for chosen in np.array_split(rows, -(-len(rows) // ROWS)):
+        step = getattr(source, "chunk", ROWS)
+        for start in range(0, len(rows), step):
+            chosen = rows[start : start + step]
             mine = np.array_split(chosen, size)[rank]
             present = torch.from_numpy(source.present[mine])
             inputs = {name: _to(values, device) for name, values in source.fetch(mine, source.present[mine], 0).items()}
@@ -43,6 +46,19 @@ def encode_all(
     model.train(was)
     stacked, present = torch.cat(found), torch.cat(masks)  # (N, k, d)
     return {name: stacked[:, j] for j, name in enumerate(model.names)}, present
+
+
+def check_pairs(sources: Sequence[Any]) -> None:
+    """An error if there are validation rows but nothing in them to retrieve: no two modalities meet in two rows."""
+    if not sources:
+        return
+    masks = [torch.from_numpy(np.asarray(source.present)).double() for source in sources]
+    together = torch.stack([mask.T @ mask for mask in masks]).sum(0)  # (k, k) rows that have both
+    if not (together.fill_diagonal_(0) > 1).any():
+        raise InputError(
+            f"no two modalities meet in two of the {sum(map(len, sources))} validation rows, so there is nothing to "
+            'retrieve; give more rows the split "val", or raise validation.fraction'
+        )
 
 
 def _to(values: Any, device: torch.device | str) -> Any:
@@ -63,8 +79,6 @@ def retrieval_scores(z: dict[str, torch.Tensor], present: torch.Tensor) -> dict[
         if both.sum() > 1:
             names = list(z)
             found.append(retrieval(z[names[a]][both], z[names[b]][both], per_query=True))
-    if not found:
-        return {"pairs": 0.0}
     scores = {key: float(np.mean([one[key] for one in found])) for key in ("R@1", "R@5", "R@10")}
     return {
         **scores,

@@ -1,0 +1,120 @@
+"""From files with the command line: train, resume, evaluate with matching and re-ranking."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+import torch
+import yaml
+
+import calmrl
+from calmrl.build import open_data
+from calmrl.config import load
+from calmrl.errors import InputError
+from make_media import click, make_video
+from tiny_encoders import save_tokenizer
+
+pytest.importorskip("av", reason="PyAV (calmrl[media]) is not installed")
+pytest.importorskip("transformers", reason="transformers is not installed")
+ITEMS = 32
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """32 small videos: some without sound, some without picture; two captions each; a paper-shaped config."""
+    folder = tmp_path_factory.mktemp("films")
+    save_tokenizer(folder / "tokenizer")
+    rows = []
+    for i in range(ITEMS):
+        path = make_video(folder / f"{i}.mp4", 6, 10, sound=click(0.1 + 0.01 * i, 0.6))
+        row = {"id": f"film{i}", "vision": path.name, "audio": path.name, "text": [f"film number {i}", f"the {i}th"]}
+        row |= {"audio": None} if i % 4 == 1 else {"vision": None} if i % 4 == 2 else {}
+        row["split"] = "train" if i < 16 else "val" if i < 24 else "test"
+        rows.append(row)
+    complete = [row for row in rows if row["audio"] and row["vision"]]
+    pairs = [row for row in rows if row not in complete]
+    for name, part in (("warm", complete), ("pairs", pairs)):
+        (folder / f"{name}.jsonl").write_text("\n".join(map(json.dumps, part)))
+    sizes = {"patch_size": 14, "vision_width": 24, "vision_layers": 2, "vision_heads": 4, "vision_mlp": 48}
+    sizes |= {"audio_embed": 16, "audio_width": 24, "audio_layers": 2, "audio_heads": 4, "audio_mlp": 48}
+    sizes |= {"audio_kernel": 6, "audio_groups": 4, "audio_buckets": 16, "audio_max_distance": 12}
+    sizes |= {"vocabulary": 64, "text_width": 24, "text_layers": 2, "text_heads": 4, "text_mlp": 48, "positions": 40}
+    config = {
+        "kind": "train",
+        "method": "calmrl",
+        "root": str(folder),
+        "sources": {"warm": {"manifest": "warm.jsonl"}, "pairs": {"manifest": "pairs.jsonl"}},
+        "modalities": ["vision", "audio", "text"],
+        "model": {"kind": "vast", "width": 16, "frames": 2, "image_size": 28, "tokenizer": "tokenizer",
+                  "tokens": {"text": 12}, "sizes": sizes},
+        "objective": {"name": "pmrl"},
+        "calibration": {"imputer": {"method": "gaussian", "latent_dim": 4}},
+        "stages": [
+            {"name": "warm-up", "sources": ["warm"], "epochs": 1.0, "hide_one": True},
+            {"name": "missing", "epochs": 2.0},
+        ],
+        "batch_size": 4,
+        "optimiser": {"learning_rate": 1e-3, "encoder_learning_rate": 1e-4},
+    }  # fmt: skip
+    (folder / "paper.yaml").write_text(yaml.safe_dump(config))
+    return folder
+
+
+def calmrl_command(*words):
+    run = subprocess.run([sys.executable, "-m", "calmrl", *map(str, words)], capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+    return run
+
+
+def test_from_files_to_ranked_again(folder, tmp_path):
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    calmrl_command("train", folder / "paper.yaml", "--out", whole)
+    steps = max(json.loads(line)["step"] for line in (whole / "metrics.jsonl").read_text().splitlines())
+    kill = tmp_path / "kill.py"
+    kill.write_text(
+        "import os, signal, sys\nfrom calmrl.train import loop\nfrom calmrl.cli import main\n"
+        "update = loop.Trainer._update\n"
+        "def stop(self, *a):\n"
+        f"    if self.position.step == {steps - 2}: os.kill(os.getpid(), signal.SIGKILL)\n"
+        "    return update(self, *a)\n"
+        "loop.Trainer._update = stop\nmain(sys.argv[1:])\n"
+    )
+    run = [sys.executable, str(kill), "train", str(folder / "paper.yaml"), "--out", str(parts)]
+    assert subprocess.run(run, capture_output=True).returncode == -9
+    calmrl_command("train", folder / "paper.yaml", "--out", parts, "--resume")
+    first, second = (calmrl.load(path) for path in (whole, parts))
+    for name, value in first.model.state_dict().items():
+        assert torch.equal(value, second.model.state_dict()[name]), name
+    calmrl_command("evaluate", whole)
+    rows = json.loads((whole / "results.json").read_text())["rows"]
+    tasks = {row["task"] for row in rows if row["metric"] == "R@1"}
+    assert {"text->vision", "text->all", "text->all re-ranked", "all->text", "all->text re-ranked"} <= tasks
+    captions = {row["dataset"]: row["n"] for row in rows if row["task"] == "text->all re-ranked"}
+    assert sum(captions.values()) == 2 * 8  # every caption of every test item counts
+
+
+def test_a_trained_model_of_media_embeds_and_imputes(folder, tmp_path):
+    out = tmp_path / "run"
+    calmrl_command("train", folder / "paper.yaml", "--out", out, "stages=[{name: one, steps: 2}]")
+    model = calmrl.load(out)
+    rows = open_data(load(folder / "paper.yaml")).train["pairs"]
+    present = rows.present[:5]
+    inputs = rows.fetch(torch.arange(5).numpy(), present, 0)
+    filled = model.transform(inputs, present)
+    assert all(torch.isfinite(values).all() for values in filled.values())
+    assert model.embed(inputs, present).shape == (5, 16)
+    with pytest.raises(InputError, match="needs present"):
+        model.embed(inputs)
+
+
+def test_all_that_is_missing_is_said_at_once(folder):
+    config = load(
+        folder / "paper.yaml",
+        ["sources.warm.manifest=nowhere.jsonl", "model.tokenizer=nothing", "model.weights.vision=eva.pt"],
+    )
+    with pytest.raises(InputError) as error:
+        open_data(config)
+    assert all(word in str(error.value) for word in ("nowhere.jsonl", "nothing", "eva.pt"))
