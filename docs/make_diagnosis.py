@@ -1,4 +1,4 @@
-"""Does the diagnosis predict what filling in brings? Draw docs/assets/diagnosis-gain.svg from 48 generated settings.
+"""Does the diagnosis predict what filling in brings? Draw docs/assets/diagnosis-*.svg from 48 generated settings.
 
 Each setting is a `world` with its own number of modalities, shared signal, private signal, noise, bend, kind and rate of
 missingness. `diagnose` sees rows with holes and nothing else. What filling in brings is then measured on 4,000 further
@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 from scipy.stats import spearmanr
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import RidgeClassifierCV
 
 from calmrl import GaussianImputer
@@ -27,6 +28,9 @@ from calmrl.anchors import anchor
 from calmrl.datasets.world import World, world
 from calmrl.diagnose import diagnose
 from calmrl.diagnose.models import in_one_space
+from calmrl.report.figures.legend import legend_below
+from calmrl.report.look import look
+from calmrl.report.svg import Panel, draw, finish, points, standalone, styled
 
 NAMES = ("image", "text", "audio", "depth")
 DESIGN, REPORT = range(24), range(100, 124)
@@ -91,7 +95,7 @@ def measure(made: World, n: int) -> dict[str, float]:
 def accuracy(z: dict[str, np.ndarray], present: np.ndarray, labels: np.ndarray, n: int) -> float:
     """Percent right on the rows after the first n; NaN blocks are put at the mean."""
     parts = []
-    for j, (name, array) in enumerate(z.items()):
+    for j, array in enumerate(z.values()):
         known = array[:n][present[:n, j]]
         parts.append(np.nan_to_num((array - known.mean(axis=0)) / known.std()))
     x = np.hstack(parts)
@@ -109,13 +113,65 @@ def run(seed: int) -> dict[str, Any]:
     assert found.shift is not None
     return {
         "setting": {"n": n, **options},
-        "diagnosis": {
-            "gain": found.gain,
-            "back": found.back,
-            "missing": found.missing,
-            "incomplete": found.incomplete,
-            "before": found.shift.before,
-            "after": found.shift.after,
-        },
+        "half": "design" if seed in DESIGN else "report",
+        "expected": {"accuracy": found.gain, "shift": found.anchor_gain},
+        "missing": found.missing,
+        "back": found.back,
         "measured": measure(made, n),
     }
+
+
+def correlation(rows: list[dict[str, Any]], half: str, what: str) -> tuple[float, int]:
+    """Spearman's rank correlation between expected and measured gain, and the number of settings."""
+    some = [row for row in rows if row["half"] == half]
+    found = spearmanr([row["expected"][what] for row in some], [row["measured"][what] for row in some])
+    return float(found.statistic), len(some)
+
+
+@styled
+def drawn(rows: list[dict[str, Any]], what: str, x: str, y: str, scale: float) -> Panel:
+    """Expected against measured gain, a mark per setting."""
+    figure, (axes,) = draw(3.0)
+    handles = []
+    for half, style in (("design", look("mean gain")), ("report", look("gaussian"))):
+        some = [row for row in rows if row["half"] == half]
+        value, n = correlation(rows, half, what)
+        points(
+            axes,
+            [scale * row["expected"][what] for row in some],
+            [row["measured"][what] for row in some],
+            style,
+            label=f"{half} half: rank correlation {value:.2f}, n = {n}",
+        )
+        handles.append(axes.lines[-1])
+    axes.set_xlabel(x)
+    axes.set_ylabel(y)
+    legend_below(figure, handles, [str(handle.get_label()) for handle in handles])
+    alt = "; ".join(f"{half}: {correlation(rows, half, what)[0]:.2f}" for half in ("design", "report"))
+    return finish(figure, f"diagnosis-{what}", f"Expected against measured gain, rank correlation {alt}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--out", type=Path, default=Path(__file__).parent / "assets", help="directory for the figures")
+    out = parser.parse_args().out
+    out.mkdir(parents=True, exist_ok=True)
+    warnings.simplefilter("ignore", ConvergenceWarning)
+    rows = []
+    for seed in (*DESIGN, *REPORT):
+        rows.append(run(seed))
+        print(f"setting {seed}: expected {rows[-1]['expected']}, measured {rows[-1]['measured']}", flush=True)
+    (out / "diagnosis-gain.json").write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
+    axes = {
+        "accuracy": ("expected gain (% of the variance of complete data)", "measured: accuracy gained (points)", 100.0),
+        "shift": ("expected fall of the anchor shift", "measured: fall of the anchor shift", 1.0),
+    }
+    for what, (x, y, scale) in axes.items():
+        (out / f"diagnosis-{what}.svg").write_text(standalone(drawn(rows, what, x, y, scale)), encoding="utf-8")
+        for half in ("design", "report"):
+            value, n = correlation(rows, half, what)
+            print(f"{what}, {half} half: Spearman {value:.3f}, n = {n}")
+
+
+if __name__ == "__main__":
+    main()

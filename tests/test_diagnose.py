@@ -21,10 +21,11 @@ from calmrl.datasets.world import world
 from calmrl.diagnose import as_text, diagnose
 from calmrl.diagnose.models import FOLDS, deal
 from calmrl.diagnose.predictable import share
-from calmrl.diagnose.ridge import _fits
+from calmrl.diagnose.ridge import _fits, ridge
 from calmrl.diagnose.rows import SAMPLE_ROWS, describe, linked, sample
 from calmrl.diagnose.shift import punch
 from calmrl.diagnose.space import meeting
+from calmrl.diagnose.verdict import percent
 from calmrl.errors import InputError
 from reference import diagnose as slow
 
@@ -67,7 +68,7 @@ def test_worlds_get_the_right_verdict(tmp_path, calmrl, options, verdict, low, h
     assert found["verdict"] == verdict
     assert low <= found["rests_on"]["value"] <= high
     assert f"Filling in is {verdict}" in err
-    assert f"{max(0, 100 * found['rests_on']['value']):.0f} %" in err
+    assert f"{percent(found['rests_on']['value'])} of the variance of what is missing" in err
     said = {v["about"]: v["verdict"] for v in found["modality_verdicts"]}
     if options is ONE_IS_NOISE:
         assert said == {"image": "can be filled in", "text": "can be filled in", "audio": "cannot be filled in"}
@@ -181,6 +182,13 @@ def test_ridge_is_ridge(n, d):
     x, y, new = rng.normal(size=(n, d)), rng.normal(size=(n, 3)), rng.normal(size=(7, d))
     strength = 0.1 * np.square(x - x.mean(axis=0)).sum() / n
     assert np.allclose(_fits(x, y, new, (0.1,))[0], Ridge(alpha=strength).fit(x, y).predict(new))
+
+
+def test_ridge_takes_repeated_and_constant_columns_in_single_precision():
+    x = np.random.default_rng(0).normal(size=(200, 3)).astype(np.float32)
+    wide = np.hstack([x, x, np.ones((200, 1), dtype=np.float32), 30 * x])
+    guess = ridge(wide[:150], 2 * x[:150], wide[150:], np.random.default_rng(1))
+    assert np.allclose(guess, 2 * x[150:], atol=0.01)
 
 
 @given(st.integers(2, 5), st.integers(0, 2**32 - 1))

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 from calmrl.diagnose.models import FOLDS
 from calmrl.diagnose.result import Diagnosis
-from calmrl.diagnose.verdict import LITTLE, by_modality, overall
+from calmrl.diagnose.verdict import LITTLE, by_modality, overall, percent
 from calmrl.diagnose.words import gain_words, remarks
-from calmrl.report import Cell, Code, Figure, Number, Page, Section, Table, Text
-from calmrl.report.blocks import Block
+from calmrl.report import Code, Figure, Number, Page, Section, Table, Text
+from calmrl.report.blocks import Block, Line
 from calmrl.report.figures import Mark, dots, upset
 from calmrl.report.look import look
 
@@ -35,10 +35,10 @@ def _verdicts(found: Diagnosis) -> list[Block]:
     verdicts = by_modality(found)
     if not verdicts:
         return []
-    lines = []
+    lines: list[Line] = []
     for v in verdicts:
         blocks = next(found.rows - m.rows for m in found.modalities if m.name == v.about)
-        share = "–" if v.verdict == "cannot tell" else Number(f"{max(0.0, 100 * v.number):.0f} %", v.number)
+        share = "–" if v.verdict == "cannot tell" else Number(percent(v.number), v.number)
         lines.append([v.about, v.verdict, share, Number(f"{blocks:,}", blocks)])
     caption = (
         "Each modality that some rows lack: whether it can be filled in, and the share of its variance that comes back."
@@ -54,7 +54,7 @@ def _missing(found: Diagnosis) -> list[Block]:
         f"Which modalities rows have. All {found.rows:,} rows are counted; {100 * found.incomplete:.1f} % of them lack "
         f"something, {100 * found.missing:.1f} % of the blocks are missing."
     )
-    lines: list[list[str | Cell | Number]] = [
+    lines: list[Line] = [
         [
             m.name,
             Number(f"{m.width:,}", m.width),
@@ -95,7 +95,7 @@ def _predicted(found: Diagnosis) -> list[Block]:
         x="explained share of the variance (%)",
         line=(100 * LITTLE, f"{100 * LITTLE:.0f} %: worth filling in"),
     )
-    lines: list[list[str | Cell | Number]] = [
+    lines: list[Line] = [
         [
             f"{d.target} ← {'all others' if len(d.sources) == every > 1 else ', '.join(d.sources)}",
             Number(f"{100 * d.explained:.1f} ± {100 * d.spread:.1f} %", d.explained),
@@ -114,8 +114,8 @@ def _anchors(found: Diagnosis) -> list[Block]:
     assert s is not None
     rows: Sequence[tuple[str, float, float | None, str]] = (
         ("with holes", s.before, s.before_spread, "contrastive"),
-        ("filled in with the mean", s.mean, None, "mean"),
-        ("filled in by the latent model", s.after, s.after_spread, "gaussian"),
+        ("mean filled in", s.mean, None, "mean"),
+        ("latent model", s.after, s.after_spread, "gaussian"),
     )
     marks = [
         Mark(name, value, look(kind), *(() if spread is None else (value - spread, value + spread)))
@@ -132,7 +132,7 @@ def _anchors(found: Diagnosis) -> list[Block]:
 
 def _space(found: Diagnosis) -> list[Block]:
     given = {(p.first, p.second): p for p in found.as_given}
-    lines = []
+    lines: list[Line] = []
     for p in found.latent:
         same = given.get((p.first, p.second))
         lines.append(

@@ -38,7 +38,7 @@ class Diagnosis:
     @property
     def incomplete(self) -> float:
         """Share of rows that lack something."""
-        return sum(p.share for p in self.patterns if len(p.modalities) < len(self.modalities))
+        return float(sum(p.share for p in self.patterns if len(p.modalities) < len(self.modalities)))
 
     @property
     def back(self) -> float:
@@ -48,6 +48,11 @@ class Diagnosis:
 
     @property
     def gain(self) -> float:
+        """Expected gain: share of blocks that are missing x explained share of these, or 0 if that is negative."""
+        return self.missing * max(0.0, self.back)
+
+    @property
+    def anchor_gain(self) -> float:
         """Expected fall of the mean anchor shift over all rows: share of incomplete rows x (shift before - after)."""
         return 0.0 if self.shift is None else self.incomplete * (self.shift.before - self.shift.after)
 
@@ -70,7 +75,7 @@ class Diagnosis:
         return {
             "verdict": verdict.verdict,
             "rests_on": {"value": verdict.number, "meaning": verdict.meaning},
-            "expected_gain": {"anchor_shift": self.gain, "explained_share": self.back},
+            "expected_gain": {"variance": self.gain, "anchor_shift": self.anchor_gain},
             "missing_blocks": self.missing,
             "incomplete_rows": self.incomplete,
             "words": sentences(self),

@@ -24,14 +24,14 @@ def ridge(x: np.ndarray, y: np.ndarray, new: np.ndarray, rng: np.random.Generato
 
 def _fits(x: np.ndarray, y: np.ndarray, new: np.ndarray, strengths: tuple[float, ...]) -> list[np.ndarray]:
     middle_x, middle_y = x.mean(axis=0), y.mean(axis=0)
-    x, y, new = x - middle_x, y - middle_y, new - middle_x
+    x, new = (x - middle_x).astype(np.float64), (new - middle_x).astype(np.float64)
+    target = (y - middle_y).astype(np.float64)
     dual = len(x) < x.shape[1]
-    gram = torch.from_numpy(x @ x.T if dual else x.T @ x).double()
-    unit = max(float(gram.trace()) / len(x), np.finfo(float).tiny)
-    side, target = (new @ x.T, y) if dual else (new, x.T @ y)
+    gram = x @ x.T if dual else x.T @ x
+    unit = max(float(gram.trace()) / len(x), 1e-12)
+    side, target = (new @ x.T, target) if dual else (new, x.T @ target)
     guesses = []
     for strength in strengths:
-        factor = torch.linalg.cholesky(gram + strength * unit * torch.eye(len(gram), dtype=gram.dtype))
-        weights = torch.cholesky_solve(torch.from_numpy(target).double(), factor).numpy()
-        guesses.append((side @ weights.astype(side.dtype)) + middle_y)
+        factor = torch.linalg.cholesky(torch.from_numpy(gram + strength * unit * np.eye(len(gram))))
+        guesses.append(side @ torch.cholesky_solve(torch.from_numpy(target), factor).numpy() + middle_y)
     return guesses

@@ -78,7 +78,7 @@ def _pairs(found: Diagnosis) -> str:
         same = given.get((p.first, p.second))
         own = f"{100 * p.meet:.0f} ± {100 * p.spread:.0f} %"
         gap = "undefined" if same is None else f"{same.gap:.2f}"
-        lines.append([f"{_short(p.first, 12)} - {_short(p.second, 12)}", gap, f"{p.gap:.2f}", own, f"{p.n:,}"])
+        lines.append([f"{_short(p.first, 11)} - {_short(p.second, 11)}", gap, f"{p.gap:.2f}", own, f"{p.n:,}"])
     return _table(lines) if found.latent else ""
 
 

@@ -38,11 +38,14 @@ def overall(found: Diagnosis) -> Verdict:
         return Verdict("all", "cannot tell", said, 0.0, "modalities that can be predicted from another")
     meaning = "share of the variance of the missing blocks that comes back in a test on hidden blocks"
     much = f"{percent(found.back)} of the variance of what is missing can be predicted from what is there"
+    lost = [f"{v.about} ({percent(v.number)})" for v in by_modality(found) if v.verdict == "cannot be filled in"]
+    if lost and found.back >= LITTLE:
+        much += f"; not so {', '.join(lost)}"
     if found.back >= LIKELY:
         return Verdict("all", "likely to help", f"Filling in is likely to help: {much}.", found.back, meaning)
     if found.back >= LITTLE:
         return Verdict("all", "may help a little", f"Filling in may help a little: {much}.", found.back, meaning)
-    only = much if found.back < 0.005 else f"only {much}"
+    only = much if found.back < 0.0005 else f"only {much}"
     return Verdict("all", "unlikely to help", f"Filling in is unlikely to help: {only}.", found.back, meaning)
 
 
@@ -78,5 +81,6 @@ def _modality(found: Diagnosis, name: str, missing: float, blocks: int) -> Verdi
 
 
 def percent(share: float) -> str:
-    """A share in percent, whole numbers; below 0 is no better than the mean, which is 0."""
-    return f"{max(0.0, 100 * share):.0f} %"
+    """A share in percent, with a decimal below 10; below 0 is no better than the mean, which is 0."""
+    value = max(0.0, 100 * share)
+    return f"{value:.1f} %" if value < 9.95 else f"{value:.0f} %"

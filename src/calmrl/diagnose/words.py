@@ -12,21 +12,23 @@ def sentences(found: Diagnosis) -> list[str]:
 
 
 def gain_words(found: Diagnosis) -> list[str]:
-    """What the holes do to the anchors of items, and what filling in is expected to change."""
+    """How much filling in is expected to bring: of the values, and of the anchors of items."""
+    said = []
+    if found.incomplete and found.directions:
+        said.append(
+            f"Expected gain: {100 * found.missing:.1f} % of the blocks are missing, and {percent(found.back)} of that comes "
+            f"back, which is {100 * found.gain:.1f} % of the variance of complete data."
+        )
     shift = found.shift
-    if shift is None:
-        return []
-    kind = "complete rows" if shift.complete else "rows with two modalities or more"
-    how = "with holes like those in the data" if found.incomplete else "that lose one modality"
-    change = f"{percent(shift.reduction)} less" if shift.reduction >= 0.005 else "no less"
-    said = (
-        f"Anchors of {shift.n:,} {kind} {how} move by {shift.before:.2f} on average, and by {shift.after:.2f} after "
-        f"filling in: {change}."
-    )
-    if not found.incomplete:
-        return [said]
-    return [said, f"Expected gain over all rows: the mean shift of anchors falls by {found.gain:.3f}, from "
-            f"{found.incomplete * shift.before:.3f}."]  # fmt: skip
+    if shift is not None:
+        kind = "complete rows" if shift.complete else "rows with two modalities or more"
+        how = "with holes like those in the data" if found.incomplete else "that lose one modality"
+        change = f"{percent(shift.reduction)} less" if shift.reduction >= 0.005 else "no less"
+        said.append(
+            f"Anchors of {shift.n:,} {kind} {how} move by {shift.before:.2f} on average, and by {shift.after:.2f} after "
+            f"filling in: {change}."
+        )
+    return said
 
 
 def remarks(found: Diagnosis) -> list[str]:
@@ -60,26 +62,31 @@ def remarks(found: Diagnosis) -> list[str]:
 
 
 def _partners(found: Diagnosis) -> list[str]:
-    """Modalities whose values do not come back but whose rows can be found."""
-    said = []
-    for m in found.modalities:
+    """Modalities whose values do not come back: can their rows be found all the same?"""
+    said, alone = [], []
+    for m in found.examined:
         pairs = [p for p in found.latent if m.name in (p.first, p.second)]
         whole = found.whole(m.name)
         if not pairs or whole is None or whole.explained >= LITTLE:
             continue
         best = max(pairs, key=lambda p: p.meet)
+        if best.meet < MEET:
+            alone.append((m.name, best))
+            continue
         other = best.second if best.first == m.name else best.first
-        meets = f"in {percent(best.meet)} of comparisons (50 % is chance)"
-        if best.meet >= MEET:
-            said.append(
-                f"{m.name} belongs together with {other} all the same: a row's own pair is more alike than a mixed one "
-                f"{meets}, so that searching one by the other can work where filling in does not."
-            )
-        else:
-            said.append(
-                f"{m.name} has nothing in common with the others: a row's own pair (at best with {other}) is more "
-                f"alike than a mixed one {meets}."
-            )
+        said.append(
+            f"{m.name} belongs together with {other} all the same: a row's own pair is more alike than a mixed one in "
+            f"{percent(best.meet)} of comparisons (50 % is chance), so that searching one by the other can work where "
+            "filling in does not."
+        )
+    if alone:
+        names, best = _listed(tuple(name for name, _ in alone)), max((pair for _, pair in alone), key=lambda p: p.meet)
+        who = f"{names} has" if len(alone) == 1 else f"{names} have"
+        whom = "one another" if len(alone) == len(found.examined) else "the others"
+        said.append(
+            f"{who} nothing in common with {whom}: a row's own pair is more alike than a mixed one in at best "
+            f"{percent(best.meet)} of comparisons ({best.first} and {best.second}; 50 % is chance)."
+        )
     return said
 
 
