@@ -120,6 +120,7 @@ class CalibrationSection(Section):
     impute_grad: bool = True
     renormalize: bool = True
     certainty: bool = False
+    m_every: Count = 8
     momentum: Share | None = None
 
 
