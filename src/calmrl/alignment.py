@@ -67,7 +67,7 @@ class CalibratedAlignment(nn.Module):
         impute_grad: bool = True,
         renormalize: bool = True,
         certainty: bool = False,
-        m_every: int = 8,
+        m_every: int = 16,
         momentum: float | None = None,
         matching: InstanceMatching | None = None,
         matching_weight: float = 0.1,

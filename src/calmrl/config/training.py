@@ -120,7 +120,7 @@ class CalibrationSection(Section):
     impute_grad: bool = True
     renormalize: bool = True
     certainty: bool = False
-    m_every: Count = 8
+    m_every: Count = 16
     momentum: Share | None = None
 
 

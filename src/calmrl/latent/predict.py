@@ -26,10 +26,9 @@ def working_dtype(views: Views) -> torch.dtype:
 def packs_of(views: Views, params: Parameters, dtype: torch.dtype | None = None) -> Iterator[tuple[int, int, Pack]]:
     """(start, stop, pack) over the rows of the input, in chunks of bounded size; differentiable in the values."""
     dtype = dtype or working_dtype(views)
-    shift = [torch.zeros(width, dtype=dtype, device=views.present.device) for width in params.widths]
     row_bytes = 8 * (sum(params.widths) + params.n_components * params.latent_dim * 4)
     for start, stop in blocks_of_rows(len(views), row_bytes, PREDICT_BYTES):
-        yield start, stop, pack(views.rows(start, stop), views.present[start:stop], shift, dtype)
+        yield start, stop, pack(views.rows(start, stop), views.present[start:stop], params.widths, dtype)
 
 
 def by_pattern(params: Parameters, packed: Pack) -> Iterator[tuple[Tensor, Tensor, Posterior]]:
@@ -107,7 +106,7 @@ def missing_means(expect: Expectation, packed: Pack, means: Tensor) -> list[tupl
     for m, (W, mu) in enumerate(zip(expect.loadings, expect.centre, strict=True)):
         lacks = torch.ones(len(packed), dtype=torch.bool, device=means.device).index_fill_(0, packed.places[m], False)
         place = lacks.nonzero()[:, 0]
-        found.append((packed.order[place], torch.addmm(mu[0], means[place], W[0].T)))
+        found.append((packed.order[place], torch.addmm(mu[0], means.index_select(0, place), W[0].T)))
     return found
 
 

@@ -131,7 +131,7 @@ def add_single(
     stats.all1[0] += means.sum(0, dtype=torch.float64)
     stats.all2[0] += means.T @ means
     for m, z in enumerate(packed.z):
-        mine = means[packed.places[m]]  # (N_m, L)
+        mine = means.index_select(0, packed.places[m])  # (N_m, L)
         stats.m1[m, 0] += mine.sum(0, dtype=torch.float64)
         stats.m2[m, 0] += mine.T @ mine
         if stats.zm[m].dtype == z.dtype:

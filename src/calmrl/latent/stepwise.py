@@ -86,8 +86,7 @@ def step(
 def packed_batch(views: Views) -> Pack:
     """The rows of a batch by pattern, in their own precision, as in a full fit; the running statistics are float64."""
     dtype = working_dtype(views)
-    zero = [torch.zeros(width, dtype=dtype, device=views.present.device) for width in views.widths]
-    return pack(views.rows(0, len(views)), views.present, zero, dtype)
+    return pack(views.rows(0, len(views)), views.present, views.widths, dtype)
 
 
 @torch.no_grad()
