@@ -13,10 +13,12 @@ from torch import nn
 
 from calmrl.convention import check, full_precision
 from calmrl.errors import InputError
+from calmrl.latent import GaussianImputer
 from calmrl.losses import LOSSES
 from calmrl.losses.matching import InstanceMatching
 from calmrl.registry import lookup
 
+EACH = 20  # batches of a new latent model after each of which its parameters are solved for
 UPDATES = ("stepwise", "frozen", "gradient")
 
 
@@ -41,6 +43,8 @@ class CalibratedAlignment(nn.Module):
                      full weight. Not part of the published method
     weight           how much completed rows count: 1 is the published method; with 0 the latent model only completes at
                      test. An imputed vector is a function of the observed ones and adds no information
+    m_every          "stepwise" solves for the parameters of the latent model after every so many batches (after each of
+                     the first 20); all batches enter the running statistics. 1 is the published order
     momentum         how much of the running statistics each batch keeps, s <- momentum s + (1 - momentum) s_batch; None
                      leaves the imputer's own schedule
     matching         an `InstanceMatching` applied to the observed modalities only, with weight `matching_weight`
@@ -66,6 +70,7 @@ class CalibratedAlignment(nn.Module):
         renormalize: bool = True,
         certainty: bool = False,
         weight: float = 1.0,
+        m_every: int = 16,
         momentum: float | None = None,
         matching: InstanceMatching | None = None,
         matching_weight: float = 0.1,
@@ -99,6 +104,7 @@ class CalibratedAlignment(nn.Module):
         self.renormalize = renormalize
         self.certainty = certainty
         self.weight = weight
+        self.m_every = m_every
         self.matching = matching
         self.matching_weight = matching_weight
         self.last: dict[str, torch.Tensor] = {}
@@ -115,10 +121,13 @@ class CalibratedAlignment(nn.Module):
         mask = check(z, present, values=present is None).present
         seen = {name: tensor.detach() for name, tensor in z.items()}
         started = time.perf_counter()
+        learn = False
         if self.training and self.update == "stepwise":
-            with full_precision(mask):
-                self.imputer.partial_fit(seen, mask)
-        completed = self.complete(z, mask) if self.weight > 0 else None
+            learn = self.weight > 0 and not self._solve_now(z)
+            if not learn:
+                with full_precision(mask):
+                    self.imputer.partial_fit(seen, mask)
+        completed = self.complete(z, mask, learn) if self.weight > 0 else None
         self.seconds += time.perf_counter() - started
         terms = []
         if completed is not None:
@@ -139,11 +148,27 @@ class CalibratedAlignment(nn.Module):
             value = value + self.matching_weight * matched
         return value
 
-    def complete(self, z: Mapping[str, torch.Tensor], present: torch.Tensor) -> dict[str, torch.Tensor]:
-        """Observed vectors as they are, imputed ones where they are missing, scaled as asked for."""
+    def _solve_now(self, z: Mapping[str, torch.Tensor]) -> bool:
+        """Whether this batch gets an M-step, or only enters the statistics while it is imputed."""
+        if self.certainty or not _is_single(self.imputer, z):
+            return True
+        done: int = self.imputer.n_iter_
+        return done < EACH or done % self.m_every == 0
+
+    def complete(
+        self, z: Mapping[str, torch.Tensor], present: torch.Tensor, learn: bool = False
+    ) -> dict[str, torch.Tensor]:
+        """Observed vectors as they are, imputed ones where they are missing, scaled as asked for.
+
+        `learn` lets the batch enter the running statistics of a Gaussian imputer on the way.
+        """
         given = dict(z) if self.impute_grad else {name: tensor.detach() for name, tensor in z.items()}
-        spread: dict[str, torch.Tensor] = {}
         with full_precision(present), _fixed(self.imputer):
+            if not self.certainty and _is_single(self.imputer, z):  # the usual case, without a detour over all rows
+                found = self.imputer.missing(given, present, learn)
+                scaled = {name: self._scaled(mean).to(z[name].dtype) for name, (_, mean) in found.items()}
+                return {name: z[name].index_copy(0, found[name][0], scaled[name]) for name in z}
+            spread: dict[str, torch.Tensor] = {}
             if self.certainty:
                 filled, spread = self.imputer.impute(given, present, return_std=True)
             else:
@@ -155,7 +180,7 @@ class CalibratedAlignment(nn.Module):
             completed[name] = torch.where(column[name], z[name], imputed) if name in z else imputed
         return completed
 
-    def _scaled(self, mean: torch.Tensor, std: torch.Tensor | None) -> torch.Tensor:
+    def _scaled(self, mean: torch.Tensor, std: torch.Tensor | None = None) -> torch.Tensor:
         if not self.renormalize and std is None:
             return mean
         square = (mean * mean).sum(1, keepdim=True).clamp(min=torch.finfo(mean.dtype).tiny)
@@ -178,6 +203,12 @@ class CalibratedAlignment(nn.Module):
     def set_extra_state(self, state: Any) -> None:
         if state is not None:
             self.imputer.set_state(state)
+
+
+def _is_single(imputer: Any, z: Mapping[str, torch.Tensor]) -> bool:
+    """Whether the imputer is a fitted Gaussian one with one component, for exactly these modalities."""
+    params = getattr(imputer, "parameters_", None) if isinstance(imputer, GaussianImputer) else None
+    return params is not None and params.n_components == 1 and set(params.names) == set(z)
 
 
 @contextmanager

@@ -260,5 +260,5 @@ def _calibrated(
             warnings.simplefilter("ignore", ConvergenceWarning)  # a start; the optimiser goes on from it
             start = imputer.set_params(max_iter=10).fit(*own_rows(z, present))
             imputer = GaussianLatent(start.parameters_)
-    options = section.model_dump(include={"impute_grad", "renormalize", "certainty", "weight", "momentum"})
+    options = section.model_dump(include={"impute_grad", "renormalize", "certainty", "weight", "m_every", "momentum"})
     return CalibratedAlignment(objective, imputer=imputer, update=update, **options)

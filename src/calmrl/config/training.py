@@ -145,6 +145,7 @@ class CalibrationSection(Section):
     renormalize: bool = True
     certainty: bool = False
     weight: Annotated[float, Field(ge=0, le=1)] = 1.0
+    m_every: Count = 16
     momentum: Share | None = None
 
 

@@ -83,7 +83,7 @@ class HeldOut:
         rows = self.hidden.any(1).nonzero()[:, 0]
         visible, hidden = (self.views.present & ~self.hidden)[rows], self.hidden[rows]
         z = [values[rows] for values in self.views.rows(0, len(self.views)) if values is not None]
-        packed = pack(z, visible, self.source.mean, self.source.dtype)
+        packed = pack(z, visible, self.source.widths, self.source.dtype, self.source.mean)
         for index, _, post in by_pattern(params, packed):
             for m in range(len(z)):
                 ask = hidden[index, m]

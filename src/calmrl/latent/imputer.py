@@ -22,7 +22,15 @@ from calmrl.latent.fitting import Settings, fit_settings, noise_floor, start_at_
 from calmrl.latent.gradient import fit_by_gradient
 from calmrl.latent.heldout import coverage
 from calmrl.latent.parameters import Parameters
-from calmrl.latent.predict import complete, complete_with_std, predictive_covariances, row_likelihoods, samples
+from calmrl.latent.posterior import Expectation
+from calmrl.latent.predict import (
+    complete,
+    complete_with_std,
+    missing_means,
+    predictive_covariances,
+    row_likelihoods,
+    samples,
+)
 from calmrl.latent.sources import open_source
 from calmrl.latent.state import learned_to_state, state_to_learned
 from calmrl.latent.storage import load_state, save_state
@@ -150,13 +158,13 @@ class GaussianImputer(BlockColumns, TransformerMixin, BaseEstimator):
 
     def partial_fit(self, z: Any, present: Array | None = None) -> GaussianImputer:
         """Stepwise EM on one batch; goes on from `fit` or from earlier batches. One component only."""
-        args = self.get_params(deep=False)
-        check_arguments(args)
         started = hasattr(self, "parameters_")
         z, present = self._as_dict(z, present, reset=not started)
         if started:
             views = self._views(z, present)
         else:
+            args = self.get_params(deep=False)
+            check_arguments(args)
             if self.n_components != 1 or "auto" in (self.latent_dim, self.noise):
                 raise InputError(
                     "partial_fit does not search: give latent_dim as a number, n_components=1 and a noise form, or "
@@ -211,6 +219,21 @@ class GaussianImputer(BlockColumns, TransformerMixin, BaseEstimator):
         Differentiable in torch inputs. Modalities of the model that `z` lacks altogether are added.
         """
         return self._columns(complete(*self._model(z, present)), z)
+
+    def missing(self, z: dict[str, Tensor], present: Tensor, learn: bool = False) -> dict[str, tuple[Tensor, Tensor]]:
+        """For every modality the rows that lack it and what is imputed there; differentiable. One component only.
+
+        With `learn` the batch also enters the running statistics of `partial_fit`; the parameters stay as they are.
+        """
+        params, views = self._model(z, present)
+        scoring.need_one_component(params, "missing")
+        packed = stepwise.packed_batch(views)
+        expect = Expectation.of(params, packed.z[0].dtype)
+        b, means = expect.means(packed)
+        if learn:
+            self._running = stepwise.absorb(packed, expect, b, means, self._running, self.step_size)
+            self.n_iter_ += 1
+        return dict(zip(params.names, missing_means(expect, packed, means), strict=True))
 
     def impute(self, z: Any, present: Array | None = None, return_std: bool = False) -> Any:
         """As `transform`; with `return_std` also the predictive standard deviation of every entry (0 where observed)."""

@@ -89,8 +89,7 @@ def _solve(gram: Tensor, target: Tensor) -> Tensor:
     chol, bad = torch.linalg.cholesky_ex(gram)
     if bool(bad.any()):
         return torch.linalg.solve(gram, target.mT).mT
-    half = torch.linalg.solve_triangular(chol.mT, target, upper=True, left=False)
-    return torch.linalg.solve_triangular(chol, half, upper=False, left=False)
+    return target @ torch.cholesky_inverse(chol)
 
 
 def latent_moments(stats: Statistics) -> tuple[Tensor, Tensor] | None:

@@ -64,7 +64,7 @@ def _sample_means(source: Source, base: Parameters) -> np.ndarray:
     expect = Expectation(base, source.dtype)
     parts = []
     for packed in source.packs():
-        for rows in expect.means(packed).double().split(packed.sizes):
+        for rows in expect.means(packed)[1].double().split(packed.sizes):
             parts.append(rows[::step])
     mine = torch.cat(parts).cpu().numpy()
     if size == 1 or not source.shared:

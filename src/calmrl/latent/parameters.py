@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -19,6 +20,7 @@ class Parameters:
     mu: list[Tensor]  # (K, d_m)
     noise: list[Tensor]  # (K, d_m) variances of eps
     log_weight: Tensor  # (K,) log of the mixing weights
+    kept: dict[Any, Any] = field(default_factory=dict, init=False, repr=False, compare=False)  # what follows from them
 
     @property
     def n_components(self) -> int:

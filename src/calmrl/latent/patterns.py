@@ -50,8 +50,10 @@ def group(present: Tensor) -> tuple[Tensor, Tensor, list[int]]:
     return patterns, order, bounds
 
 
-def pack(z: Sequence[Tensor | None], present: Tensor, shift: Sequence[Tensor], dtype: torch.dtype) -> Pack:
-    """Sort rows by pattern, keep what is observed, subtract `shift` and convert to the working dtype.
+def pack(
+    z: Sequence[Tensor | None], present: Tensor, widths: Sequence[int], dtype: torch.dtype, shift: Sequence[Tensor] = ()
+) -> Pack:
+    """Sort rows by pattern, keep what is observed, convert to the working dtype and subtract `shift`, if there is one.
 
     Differentiable in `z`; values in missing rows are never read. `None` stands for a modality that no row has.
     """
@@ -62,14 +64,15 @@ def pack(z: Sequence[Tensor | None], present: Tensor, shift: Sequence[Tensor], d
     in_pattern = present[order]
     for m, values in enumerate(z):
         if values is None:
-            values = shift[m].new_zeros((len(present), len(shift[m])), dtype=dtype)
+            values = torch.zeros((len(present), widths[m]), dtype=dtype, device=present.device)
         place = in_pattern[:, m].nonzero()[:, 0]
         places.append(place)
         if not in_order:
-            values = values[order[place]]
+            values = values.index_select(0, order[place])  # its derivative is cheaper than that of [...]
         elif len(patterns) and not bool(patterns[0, m]):
             values = values[:0]
-        rows.append(values.to(dtype) - shift[m].to(dtype))
+        values = values.to(dtype)
+        rows.append(values - shift[m].to(dtype) if shift else values)
         held = patterns[:, m].tolist()
         starts, position = [], 0
         for size, has in zip(sizes, held, strict=True):

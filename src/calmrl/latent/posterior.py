@@ -18,6 +18,7 @@ from torch import Tensor
 from calmrl.latent.parameters import Parameters
 from calmrl.latent.patterns import Pack
 
+KEPT = 64  # patterns
 FACTOR_BYTES = 1 << 26  # patterns are factorised in groups of about this size, so that many patterns cost no memory
 
 
@@ -32,7 +33,15 @@ class Posterior:
 
 
 class Expectation:
-    """Everything the E-step needs of the parameters, computed once, in the dtype of the data."""
+    """Everything the E-step needs of the parameters, in the dtype of the data; `Expectation.of` computes it once."""
+
+    @staticmethod
+    def of(params: Parameters, dtype: torch.dtype) -> Expectation:
+        """The one that these parameters keep."""
+        if dtype not in params.kept:
+            params.kept[dtype] = Expectation(params, dtype)
+        kept: Expectation = params.kept[dtype]
+        return kept
 
     def __init__(self, params: Parameters, dtype: torch.dtype) -> None:
         K, L = params.n_components, params.latent_dim
@@ -46,15 +55,35 @@ class Expectation:
             self.mean_scaled.append((mu / noise).T.to(dtype))  # (d, K)
             self.precision.append((1 / noise).T.to(dtype))  # (d, K)
             self.constant.append((mu**2 / noise + noise.log() + math.log(2 * math.pi)).sum(1))  # (K,)
+        self.loadings = [W.to(dtype) for W in params.W]  # (K, d, L)
+        self.centre = [mu.to(dtype) for mu in params.mu]  # (K, d)
+        self.factors: dict[tuple[bool, ...], tuple[Tensor, Tensor, Tensor]] = {}
         self.eye = torch.eye(L, dtype=torch.float64, device=params.W[0].device)
 
     def factor(self, patterns: Tensor) -> tuple[Tensor, Tensor]:
-        """V (P, K, L, L) and log|V^-1| (P, K) for each pattern."""
+        """V (P, K, L, L) and log|V^-1| (P, K) for each pattern.
+
+        A few patterns on the CPU are kept, each factorised on its own, so that what else is asked for does not
+        change a bit of the result.
+        """
+        if self._keeps(patterns):
+            found = [self._kept(pattern) for pattern in patterns.tolist()]
+            return torch.stack([V for V, _, _ in found]), torch.stack([logdet for _, logdet, _ in found])
         information = torch.stack(self.information)  # (k, K, L, L)
-        held = patterns.to(information.dtype)  # (P, k)
-        chol = torch.linalg.cholesky(self.eye + torch.tensordot(held, information, dims=1))
-        logdet = 2 * chol.diagonal(dim1=-2, dim2=-1).log().sum(-1)
-        return torch.cholesky_inverse(chol), logdet
+        present = patterns.to(information.dtype)  # (P, k)
+        return _inverse(self.eye + torch.tensordot(present, information, dims=1))
+
+    def _keeps(self, patterns: Tensor) -> bool:
+        return 0 < len(patterns) <= KEPT and patterns.device.type == "cpu" and not self.information[0].requires_grad
+
+    def _kept(self, pattern: list[bool]) -> tuple[Tensor, Tensor, Tensor]:
+        """V, log|V^-1|, and V in the dtype of the data."""
+        key = tuple(pattern)
+        if key not in self.factors:
+            held = [part for part, has in zip(self.information, pattern, strict=True) if has]
+            V, logdet = _inverse(sum_of([self.eye.expand_as(self.information[0]), *held]))
+            self.factors[key] = (V, logdet, V.to(self.dtype))
+        return self.factors[key]
 
     def factored(self, patterns: Tensor) -> Iterator[tuple[int, Tensor, Tensor]]:
         """(p, V, log|V^-1|) for every pattern."""
@@ -89,10 +118,21 @@ class Expectation:
             b = b.index_add(0, packed.places[m], z @ self.scaled[m] - self.offset[m][0])
         return b
 
-    def means(self, packed: Pack) -> Tensor:
-        """The posterior means (N, L) of all rows of a pack, in its order, for a single component."""
-        parts = self.evidence(packed).split(packed.sizes)
-        return torch.cat([parts[p] @ V[0].to(self.dtype) for p, V, _ in self.factored(packed.patterns)])
+    def means(self, packed: Pack) -> tuple[Tensor, Tensor]:
+        """(b, V b), (N, L) each: `evidence` and the posterior means of all rows of a pack, in its order."""
+        b = self.evidence(packed)
+        if self._keeps(packed.patterns):
+            maps = [self._kept(pattern)[2][0] for pattern in packed.patterns.tolist()]
+        else:
+            maps = [V[0].to(self.dtype) for _, V, _ in self.factored(packed.patterns)]
+        found = [rows @ V for rows, V in zip(b.split(packed.sizes), maps, strict=True)]
+        return b, torch.cat(found) if found else b
+
+
+def _inverse(precision: Tensor) -> tuple[Tensor, Tensor]:
+    """(V, log|V^-1|) of positive definite V^-1."""
+    chol = torch.linalg.cholesky(precision)
+    return torch.cholesky_inverse(chol), 2 * chol.diagonal(dim1=-2, dim2=-1).log().sum(-1)
 
 
 def sum_of(tensors: Iterable[Tensor]) -> Tensor:

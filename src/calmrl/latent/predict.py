@@ -26,10 +26,9 @@ def working_dtype(views: Views) -> torch.dtype:
 def packs_of(views: Views, params: Parameters, dtype: torch.dtype | None = None) -> Iterator[tuple[int, int, Pack]]:
     """(start, stop, pack) over the rows of the input, in chunks of bounded size; differentiable in the values."""
     dtype = dtype or working_dtype(views)
-    shift = [torch.zeros(width, dtype=dtype, device=views.present.device) for width in params.widths]
     row_bytes = 8 * (sum(params.widths) + params.n_components * params.latent_dim * 4)
     for start, stop in blocks_of_rows(len(views), row_bytes, PREDICT_BYTES):
-        yield start, stop, pack(views.rows(start, stop), views.present[start:stop], shift, dtype)
+        yield start, stop, pack(views.rows(start, stop), views.present[start:stop], params.widths, dtype)
 
 
 def by_pattern(params: Parameters, packed: Pack) -> Iterator[tuple[Tensor, Tensor, Posterior]]:
@@ -87,10 +86,11 @@ def _complete(params: Parameters, views: Views, scale: list[float] | None) -> tu
     """(completed, deviations); without `scale` there are no deviations."""
     parts: list[list[Tensor]] = [[] for _ in params.names]
     spread: list[list[Tensor]] = [[] for _ in params.names]
+    std: list[Tensor] = []
     for start, stop, packed in packs_of(views, params):
-        std: list[Tensor] = []
         if params.n_components == 1 and scale is None:
-            filled = predictive_means(params, packed)
+            expect = Expectation.of(params, packed.z[0].dtype)
+            filled = _at(missing_means(expect, packed, expect.means(packed)[1]), len(packed))
         else:
             filled, std = _by_pattern_filled(params, packed, scale)
         for m, values in enumerate(views.rows(start, stop)):
@@ -100,17 +100,19 @@ def _complete(params: Parameters, views: Views, scale: list[float] | None) -> tu
     return join(parts, views, params.widths), join(spread, views, params.widths) if scale is not None else {}
 
 
-def predictive_means(params: Parameters, packed: Pack) -> list[Tensor]:
-    """E[z^m | observed] (N, d_m) of every modality in the rows that lack it, for a single component; 0 elsewhere."""
-    dtype = packed.z[0].dtype
-    means = Expectation(params, dtype).means(packed) if len(packed) else packed.z[0].new_zeros((0, params.latent_dim))
-    filled = []
-    for m, (W, mu) in enumerate(zip(params.W, params.mu, strict=True)):
-        lacks = torch.ones(len(packed), dtype=torch.bool, device=means.device).index_fill(0, packed.places[m], False)
+def missing_means(expect: Expectation, packed: Pack, means: Tensor) -> list[tuple[Tensor, Tensor]]:
+    """For every modality the rows of the pack that lack it, and E[z^m | observed] there; for a single component."""
+    found = []
+    for m, (W, mu) in enumerate(zip(expect.loadings, expect.centre, strict=True)):
+        lacks = torch.ones(len(packed), dtype=torch.bool, device=means.device).index_fill_(0, packed.places[m], False)
         place = lacks.nonzero()[:, 0]
-        values = torch.addmm(mu[0].to(dtype), means[place], W[0].T.to(dtype))
-        filled.append(values.new_zeros((len(packed), len(mu[0]))).index_copy(0, packed.order[place], values))
-    return filled
+        found.append((packed.order[place], torch.addmm(mu[0], means.index_select(0, place), W[0].T)))
+    return found
+
+
+def _at(found: list[tuple[Tensor, Tensor]], n: int) -> list[Tensor]:
+    """Values put into their rows of n, zeros elsewhere."""
+    return [values.new_zeros((n, values.shape[1])).index_copy(0, rows, values) for rows, values in found]
 
 
 def _by_pattern_filled(

@@ -45,14 +45,16 @@ class Source:
         """All rows, centred, as packs. Data in memory are sorted by pattern once; others are packed chunk by chunk."""
         if not self.in_memory:
             for views in self.chunks():
-                yield pack(views.rows(0, len(views)), views.present, self.mean, self.dtype)
+                yield pack(views.rows(0, len(views)), views.present, self.widths, self.dtype, self.mean)
             return
         if self._kept is None:
             (views,) = self.chunks()
             _, order, _ = group(views.present)
             z = views.rows(0, len(views))
             self._kept = [
-                pack([None if v is None else v[rows] for v in z], views.present[rows], self.mean, self.dtype)
+                pack(
+                    [None if v is None else v[rows] for v in z], views.present[rows], self.widths, self.dtype, self.mean
+                )
                 for rows in order.split(PACK_ROWS)
             ]
         yield from self._kept

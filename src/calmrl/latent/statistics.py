@@ -29,17 +29,18 @@ class Statistics:
     log_likelihood: Tensor  # () sum of log p(z_i)
 
     @staticmethod
-    def zeros(params: Parameters) -> Statistics:
+    def zeros(params: Parameters, zm: torch.dtype = torch.float64) -> Statistics:
+        """Nothing summed up yet. A single batch may sum z_i m_i^T, the largest part, in its own dtype `zm`."""
         k, K, L = len(params.names), params.n_components, params.latent_dim
 
-        def new(*shape: int) -> Tensor:
-            return torch.zeros(shape, dtype=torch.float64, device=params.W[0].device)
+        def new(*shape: int, dtype: torch.dtype = torch.float64) -> Tensor:
+            return torch.zeros(shape, dtype=dtype, device=params.W[0].device)
 
         return Statistics(
             n=new(k, K),
             m1=new(k, K, L),
             m2=new(k, K, L, L),
-            zm=[new(K, d, L) for d in params.widths],
+            zm=[new(K, d, L, dtype=zm) for d in params.widths],
             z1=[new(K, d) for d in params.widths],
             z2=[new(K, d) for d in params.widths],
             rows=new(K),
@@ -72,20 +73,18 @@ class Statistics:
 
     def rebased(self, mean: Tensor, chol: Tensor) -> Statistics:
         """The statistics in latents chol^-1 (beta - mean), (K, L) and (K, L, L): what parameter expansion turns them into."""
+        eye = torch.eye(chol.shape[-1], dtype=chol.dtype, device=chol.device)
+        back = torch.linalg.solve_triangular(chol, eye.expand_as(chol), upper=False)  # chol^-1
 
         def first(m1: Tensor, n: Tensor) -> Tensor:
-            return torch.linalg.solve_triangular(chol, (m1 - n[..., None] * mean)[..., None], upper=False)[..., 0]
+            return (back @ (m1 - n[..., None] * mean)[..., None])[..., 0]
 
         def second(m2: Tensor, m1: Tensor, n: Tensor) -> Tensor:
             cross = m1[..., :, None] * mean[..., None, :]
             moved = m2 - cross - cross.mT + n[..., None, None] * mean[..., :, None] * mean[..., None, :]
-            half = torch.linalg.solve_triangular(chol, moved, upper=False)
-            return torch.linalg.solve_triangular(chol, half.mT, upper=False)
+            return back @ moved @ back.mT
 
-        zm = [
-            torch.linalg.solve_triangular(chol, (zm - z1[..., None] * mean[:, None]).mT, upper=False).mT
-            for zm, z1 in zip(self.zm, self.z1, strict=True)
-        ]
+        zm = [(zm - z1[..., None] * mean[:, None]) @ back.mT for zm, z1 in zip(self.zm, self.z1, strict=True)]
         return replace(
             self,
             zm=zm,
@@ -108,41 +107,43 @@ def add_pack(stats: Statistics, packed: Pack, expect: Expectation, moments: bool
     parameters' posterior: with `moments=False` they are left to the caller, who knows their constant totals.
     """
     if expect.params.n_components == 1:
-        _add_single(stats, packed, expect)
-        if moments:
-            z1, z2 = [z.sum(0, dtype=torch.float64) for z in packed.z], [z.double().square().sum(0) for z in packed.z]
-            add_moments(stats, expect.params, z1, z2)
+        add_single(stats, packed, expect, *expect.means(packed), moments)
     else:
         _add_mixture(stats, packed, expect)
 
 
-def _add_single(stats: Statistics, packed: Pack, expect: Expectation) -> None:
-    """One component: everything that is linear in the rows is one product per modality, whatever the patterns are."""
+def add_single(
+    stats: Statistics, packed: Pack, expect: Expectation, b: Tensor, means: Tensor, moments: bool = True
+) -> None:
+    """One component; `b` and `means` are what `expect.means` gives. One product per modality, whatever the patterns."""
     k, L = len(packed.z), expect.params.latent_dim
-    b, parts = expect.evidence(packed), []
     sizes = torch.tensor(packed.sizes, dtype=torch.float64, device=b.device)  # (P,)
     held = packed.patterns.double() * sizes[:, None]  # (P, k) rows with the pattern and the modality
     constant = packed.patterns.double() @ torch.stack([c[0] for c in expect.constant])  # (P,)
     for group, V, logdet in expect.groups(packed.patterns):
-        mine = b[packed.bounds[group.start] : packed.bounds[group.stop]].split(packed.sizes[group])
-        parts += [rows @ v.to(expect.dtype) for rows, v in zip(mine, V[:, 0], strict=True)]
         flat = V.reshape(len(V), L * L)
         stats.m2[:, 0] += (held[group].T @ flat).reshape(k, L, L)
         stats.all2[0] += (sizes[group] @ flat).reshape(L, L)
         stats.log_likelihood -= 0.5 * (sizes[group] @ (constant[group] + logdet[:, 0]))
-    if not parts:
-        return
-    means = torch.cat(parts)  # (N, L)
     stats.log_likelihood += 0.5 * (b * means).sum(dtype=torch.float64)
     stats.n[:, 0] += held.sum(0)
     stats.rows += float(len(packed))
     stats.all1[0] += means.sum(0, dtype=torch.float64)
-    stats.all2[0] += (means.T @ means).double()
+    stats.all2[0] += means.T @ means
     for m, z in enumerate(packed.z):
-        mine = means[packed.places[m]]  # (N_m, L)
+        mine = means.index_select(0, packed.places[m])  # (N_m, L)
         stats.m1[m, 0] += mine.sum(0, dtype=torch.float64)
-        stats.m2[m, 0] += (mine.T @ mine).double()
-        stats.zm[m][0] += (z.T @ mine).double()
+        stats.m2[m, 0] += mine.T @ mine
+        if stats.zm[m].dtype == z.dtype:
+            stats.zm[m][0].addmm_(z.T, mine)
+        else:
+            stats.zm[m][0] += z.T @ mine
+    if moments:
+        z1, z2 = (
+            [z.sum(0, dtype=torch.float64) for z in packed.z],
+            [z.square().sum(0, dtype=torch.float64) for z in packed.z],
+        )
+        add_moments(stats, expect.params, z1, z2)
 
 
 def _add_mixture(stats: Statistics, packed: Pack, expect: Expectation) -> None:

@@ -15,10 +15,11 @@ from torch import Tensor
 from calmrl.convention import Views
 from calmrl.latent.maximise import expand, latent_moments, maximise, single_prior
 from calmrl.latent.parameters import Parameters, random_parameters
-from calmrl.latent.patterns import pack
+from calmrl.latent.patterns import Pack, pack
 from calmrl.latent.posterior import Expectation
+from calmrl.latent.predict import working_dtype
 from calmrl.latent.sources import Source, source_of
-from calmrl.latent.statistics import Statistics, add_pack
+from calmrl.latent.statistics import Statistics, add_single
 
 DECAY = 0.6  # g_t = (t + 2)^-0.6
 FLOOR = 1e-6  # of the running variance: the smallest noise
@@ -66,19 +67,11 @@ def step(
     isotropic: bool,
 ) -> tuple[Parameters, Running]:
     """One batch: E-step with the current parameters, blend into the running statistics, M-step, expansion."""
-    zero = [torch.zeros(width, dtype=torch.float64, device=views.present.device) for width in views.widths]
-    rows = [None if v is None else v.detach() for v in views.rows(0, len(views))]
-    batch = Statistics.zeros(params)
-    add_pack(batch, pack(rows, views.present, zero, torch.float64), Expectation(params, torch.float64))
-    batch.over_processes()
-    size = float(batch.rows.sum())
-    if running is None:
-        running = Running(Statistics.zeros(params), 0.0)
-    if size == 0:
+    packed = packed_batch(views)
+    expect = Expectation.of(params, packed.z[0].dtype)
+    running = absorb(packed, expect, *expect.means(packed), running, step_size)
+    if running.rows == 0:
         return params, running
-    rate = (running.rows / size + 2) ** -DECAY if step_size == "decay" else float(step_size)
-    running.average.combine(batch, keep=1 - rate, add=rate / size)
-    running.rows += size
     stats = running.average
     prior *= float(stats.rows.sum()) / running.rows  # in units of the average, so that it keeps its meaning
     variance = [_variance(stats, m) for m in range(len(params.names))]
@@ -88,6 +81,30 @@ def step(
     if moments is not None:
         params, running.average = expand(params, *moments), running.average.rebased(*moments)
     return params, running
+
+
+def packed_batch(views: Views) -> Pack:
+    """The rows of a batch by pattern, in their own precision, as in a full fit; the running statistics are float64."""
+    dtype = working_dtype(views)
+    return pack(views.rows(0, len(views)), views.present, views.widths, dtype)
+
+
+@torch.no_grad()
+def absorb(
+    packed: Pack, expect: Expectation, b: Tensor, means: Tensor, running: Running | None, step_size: float | str
+) -> Running:
+    """Blend a batch, of all processes, into the running statistics; `b` and `means` are what `expect.means` gives."""
+    batch = Statistics.zeros(expect.params, zm=expect.dtype)
+    add_single(batch, packed, expect, b, means)
+    batch.over_processes()
+    size = float(batch.rows.sum())
+    if running is None:
+        running = Running(Statistics.zeros(expect.params), 0.0)
+    if size > 0:
+        rate = (running.rows / size + 2) ** -DECAY if step_size == "decay" else float(step_size)
+        running.average.combine(batch, keep=1 - rate, add=rate / size)
+        running.rows += size
+    return running
 
 
 def passes(
