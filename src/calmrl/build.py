@@ -123,7 +123,7 @@ def build_trainer(config: TrainConfig, data: Data, step: Step, out: Path | None,
     stages = [
         Stage(
             stage.name,
-            [data.train[name] for name in stage.sources or data.train],
+            [lookup(data.train, name, "source of training rows") for name in stage.sources or data.train],
             epochs=stage.epochs,
             steps=stage.steps,
             composition=stage.batches,

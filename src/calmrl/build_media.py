@@ -57,7 +57,8 @@ def open_media(config: TrainConfig) -> tuple[dict[str, MediaRows], list[MediaRow
         rows = np.flatnonzero(split == "train")
         if section.hide is not None:
             present[rows] = _hidden(present[rows], names, section.hide, config.seed)
-        train[name] = MediaRows(manifest, name=name, rows=rows, present=present, weight=section.weight, **options)
+        if len(rows):
+            train[name] = MediaRows(manifest, name=name, rows=rows, present=present, weight=section.weight, **options)
         held_out = np.flatnonzero(split == "val")
         if len(held_out):
             validation.append(MediaRows(manifest, name=name, rows=held_out, training=False, **options))
@@ -103,14 +104,16 @@ def _present(manifest: Manifest, names: tuple[str, ...]) -> np.ndarray:
 def read_media(section: SourceSection, names: tuple[str, ...], root: str | None) -> Manifest:
     """The manifest of a source; a modality it has no column for is missing in all its rows. Any problem is an error."""
     path = _at(str(section.manifest), root)
+    folders = {name: _at(folder, root) for name, folder in section.media.items()}
+    absent = [f"no file {path}"] * (not path.is_file())
+    absent += [f"no folder {folder}" for folder in folders.values() if not folder.is_dir()]
+    if absent:
+        raise InputError(", ".join(absent))
     problems = Problems()
     if section.layout is not None:
-        folders = {name: _at(folder, root) for name, folder in section.media.items()}
         wanted = [name for name in names if name in folders or KINDS[name] == "text"]
         rows = read_annotations(path, section.layout, folders, wanted)
     else:
-        if not path.is_file():
-            raise InputError(f"no manifest at {path}")
         rows = read_rows(path, problems)
     columns = {key for _, row in rows for key in row}
     rows = [(line, {**{name: None for name in names if name not in columns}, **row}) for line, row in rows]
