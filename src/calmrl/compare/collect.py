@@ -91,11 +91,20 @@ def _rate(config: CompareConfig, setting: str) -> dict[str, float]:
 
 
 def _tests(config: CompareConfig, results: dict[Job, Any], setting: str) -> dict[str, Any]:
-    """Each of our methods against the best other one: paired bootstrap over test items, p corrected by Holm."""
+    """Our methods against the best other one, and against the best that has nothing of a latent model.
+
+    Paired bootstrap over test items, p corrected by Holm.
+    """
     values = {method: [results[setting, method, seed] for seed in config.seeds] for method in methods_of(config)}
     same = len({tuple(result["items"]) for each in values.values() for result in each}) == 1
     hits = {method: _hits(each, same) for method, each in values.items()}
     others = {m: hit.mean() for m, hit in hits.items() if not is_ours(_base(m)) and not is_ideal(_base(m))}
+    plain = {method: mean for method, mean in others.items() if "+latent" not in method}
+    found = _against_best(hits, others)
+    return found | ({"plain": _against_best(hits, plain)} if plain else {})
+
+
+def _against_best(hits: dict[str, np.ndarray], others: dict[str, float]) -> dict[str, Any]:
     if not others:
         return {}
     best = max(others, key=lambda method: others[method])
@@ -134,25 +143,34 @@ def in_words(config: CompareConfig, rows: list[Row], meta: dict[str, Any]) -> li
         best = max(real, key=lambda method: real[method])
         interval = mean_interval(list(values[best].values()))
         spread = "" if interval.half is None else f" ± {interval.half:.1f}"
-        said.append(f"{setting}: {best} retrieves best, R@1 {real[best]:.1f}{spread} on average over all directions.")
-        said += _against(setting, meta["tests"].get(setting) or {}, real)
-        if ideal := [means[method] for method in means if is_ideal(method)]:
-            said.append(f"{setting}: with nothing missing it would be {ideal[0]:.1f}.")
-        said += _shift(rows, setting)
+        ideal = [f" With nothing missing it would be {means[method]:.1f}." for method in means if is_ideal(method)]
+        said.append(
+            f"{setting}: {best} has the best mean, R@1 {real[best]:.1f}{spread} over all directions.{''.join(ideal)}"
+        )
+        said += _told(setting, meta["tests"].get(setting) or {}, real) + _shift(rows, setting)
     return said
 
 
-def _against(setting: str, tests: dict[str, Any], real: dict[str, float]) -> list[str]:
+def _told(setting: str, tests: dict[str, Any], real: dict[str, float]) -> list[str]:
+    """calmrl against the methods without and with a latent model."""
+    plain = tests.get("plain") or {}
+    said = _against(setting, plain, real, "the best method without a latent model")
+    if tests.get("against") != plain.get("against"):
+        said += _against(setting, tests, real, "which starts from the latent model as well")
+    return said
+
+
+def _against(setting: str, tests: dict[str, Any], real: dict[str, float], what: str) -> list[str]:
     found = (tests.get("methods") or {}).get("calmrl")
     if found is None:
         return []
     gain, p = found["difference"], found["p"]
-    other = f"{tests['against']} ({real[tests['against']]:.1f}), the best other method"
+    other = f"{tests['against']} ({real[tests['against']]:.1f}), {what}"
     bounds = f"{gain:+.1f} points, 95 % interval {found['low']:+.1f} to {found['high']:+.1f}"
     if p is not None and p < SURE:
         word = "ahead of" if gain > 0 else "behind"
-        return [f"{setting}: calmrl is {word} {other}: {bounds}; this is not noise."]
-    return [f"{setting}: calmrl cannot be told from {other}: {bounds}. It does not help here beyond the noise."]
+        return [f"{setting}: calmrl is {word} {other}: {bounds}. This is not noise."]
+    return [f"{setting}: calmrl cannot be told from {other}: {bounds}. There it does not help."]
 
 
 def _shift(rows: list[Row], setting: str) -> list[str]:
@@ -161,7 +179,8 @@ def _shift(rows: list[Row], setting: str) -> list[str]:
     if not before or not after:
         return []
     b, a = (float(np.mean(list(v.values()))) for v in (before, after))
-    verdict = "smaller" if a < b else "not smaller"
+    smaller = sum(after[seed] < before[seed] for seed in before)
     return [
-        f"{setting}: with calmrl the anchor shift of incomplete test items is {verdict} after imputing: {b:.3f} -> {a:.3f}."
+        f"{setting}: imputing what test items lack moves their anchors from {b:.3f} to {a:.3f} away from those of the "
+        f"complete items (calmrl; nearer in {smaller} of {len(before)} seeds)."
     ]
