@@ -166,7 +166,7 @@ def _against(setting: str, tests: dict[str, Any], real: dict[str, float], what: 
         return []
     gain, p = found["difference"], found["p"]
     other = f"{tests['against']} ({real[tests['against']]:.1f}), {what}"
-    bounds = f"{gain:+.1f} points, 95 % interval {found['low']:+.1f} to {found['high']:+.1f}"
+    bounds = f"{round(gain, 1) + 0.0:+.1f} points, 95 % interval {found['low']:+.1f} to {found['high']:+.1f}"
     if p is not None and p < SURE:
         word = "ahead of" if gain > 0 else "behind"
         return [f"{setting}: calmrl is {word} {other}: {bounds}. This is not noise."]

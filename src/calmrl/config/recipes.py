@@ -101,8 +101,12 @@ def recipe(name: str, steps: int, trials: int) -> list[Changes]:
         return _trials(start, RATE, RATES, plain_first=True)[:trials]
     start = joint | latent | {"method": "calmrl", "objective": _objective("contrastive"), RATE: LATENT_RATES[0]}
     imputer = base.partition(":")[2]
-    completion = COMPLETION | ({"imputer": {"method": imputer}} if imputer else {})
-    if imputer:  # completed rows take part in every trial: they are what is compared
+    completion = COMPLETION
+    if (
+        imputer
+    ):  # completed rows take part in every trial: they are what is compared; fitted at the start and at the end
+        own = COMPLETION["imputer"] if imputer == "gaussian" else {"method": imputer}
+        completion = COMPLETION | {"imputer": own, "refit": 10_000}
         return _trials(start | {"calibration": completion | {"weight": 0.5}}, RATE, LATENT_RATES)[:trials]
     return [
         start | {"standardize": "whiten", "calibration": completion | {"weight": 0.0}},
