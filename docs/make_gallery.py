@@ -1,4 +1,4 @@
-"""Copy the figures of a demo run into docs/assets/gallery: `calmrl demo --out demo-out && python docs/make_gallery.py demo-out`."""
+"""Copy the figures of a demo run into docs/assets/gallery: `python docs/make_gallery.py demo-out` after `calmrl demo`."""
 
 from __future__ import annotations
 
