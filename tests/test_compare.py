@@ -75,6 +75,23 @@ def test_results_that_are_there_are_not_made_again(whole, tmp_path, monkeypatch)
     assert {job[2] for job in made} == {1}
 
 
+def test_workers_leave_with_a_parent_that_was_killed(tmp_path):
+    config = tiny(workers=2, seeds=list(range(40)))
+    file, out = tmp_path / "tiny.yaml", tmp_path / "out"
+    file.write_text(yaml.safe_dump(config.model_dump(mode="json")))
+    command = [sys.executable, "-m", "calmrl", "compare", str(file), "--out", str(out)]
+    parent = subprocess.Popen(command, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+    deadline = time.monotonic() + 120
+    while not list(out.glob("jobs/*.json")) and time.monotonic() < deadline and parent.poll() is None:
+        time.sleep(0.05)
+    parent.kill()
+    parent.wait()
+    time.sleep(3)
+    before = len(list(out.glob("jobs/*.json")))
+    time.sleep(3)
+    assert len(list(out.glob("jobs/*.json"))) == before < 320
+
+
 def test_killed_half_way_and_started_again_gives_the_same_table(whole, tmp_path):
     config, one = whole
     file, out = tmp_path / "tiny.yaml", tmp_path / "out"

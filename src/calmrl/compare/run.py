@@ -6,6 +6,7 @@ import hashlib
 import json
 import multiprocessing
 import os
+import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from pathlib import Path
@@ -59,7 +60,7 @@ def _each(config: CompareConfig, jobs: list[Job], folder: Path) -> Iterator[Job]
         for job in jobs:
             yield _work(config.model_dump_json(), job, str(folder))
         return
-    pool = ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn"))
+    pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), initializer=_leave_with_parent)
     try:
         running: set[Future[Job]] = {pool.submit(_work, config.model_dump_json(), job, str(folder)) for job in jobs}
         while running:
@@ -68,6 +69,13 @@ def _each(config: CompareConfig, jobs: list[Job], folder: Path) -> Iterator[Job]
                 yield future.result()
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _leave_with_parent() -> None:
+    """A worker whose parent was killed would otherwise work on, and then wait for ever."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        threading.Thread(target=lambda: (parent.join(), os._exit(1)), daemon=True).start()
 
 
 def _work(text: str, job: Job, folder: str) -> Job:
