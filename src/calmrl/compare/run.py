@@ -75,7 +75,12 @@ def _leave_with_parent() -> None:
     """A worker whose parent was killed would otherwise work on, and then wait for ever."""
     parent = multiprocessing.parent_process()
     if parent is not None:
-        threading.Thread(target=lambda: (parent.join(), os._exit(1)), daemon=True).start()
+        threading.Thread(target=_follow, args=(parent,), daemon=True).start()
+
+
+def _follow(parent: Any) -> None:
+    parent.join()
+    os._exit(1)
 
 
 def _work(text: str, job: Job, folder: str) -> Job:
