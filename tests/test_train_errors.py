@@ -10,11 +10,12 @@ import pytest
 import torch
 
 from calmrl.build import open_data
+from calmrl.cli import main
 from calmrl.errors import InputError
 from calmrl.train import checkpoint
 from calmrl.train.finite import NotFinite
 from calmrl.training import train
-from train_data import assert_same_run, calmrl, config, config_file, python, records
+from train_data import assert_same_run, config, config_file, python, records
 
 
 def test_all_problems_of_all_sources_in_one_error(tmp_path):
@@ -30,11 +31,13 @@ def test_all_problems_of_all_sources_in_one_error(tmp_path):
     assert f"source c: no features at {tmp_path / 'c'}" in said
 
 
-def test_on_the_command_line_it_is_exit_code_2(tmp_path):
+def test_on_the_command_line_it_is_exit_code_2(tmp_path, capsys):
     path = config_file(tmp_path)
     (tmp_path / "b" / "meta.parquet").write_bytes(b"nothing")
-    done = calmrl("train", path, "--out", tmp_path / "out", code=2)
-    assert f"source b: {tmp_path / 'b' / 'meta.parquet'} cannot be read" in done.stderr
+    with pytest.raises(SystemExit) as stop:
+        main(["train", str(path), "--out", str(tmp_path / "out")])
+    assert stop.value.code == 2
+    assert f"source b: {tmp_path / 'b' / 'meta.parquet'} cannot be read" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
 
 
@@ -125,6 +128,7 @@ def test_disk_full_while_writing_a_checkpoint(call, tmp_path, monkeypatch):
 FULL = """
 import json, pathlib, resource, sys
 from calmrl.config import load
+from calmrl.cli import main
 from calmrl.errors import InputError
 from calmrl.train import checkpoint
 from calmrl.training import train
@@ -148,7 +152,12 @@ print(json.dumps(said))
 
 def test_a_file_system_that_refuses_to_write_more(tmp_path):
     """The real thing, as far as a process can have it: files may not grow beyond a limit."""
-    changes = {"checkpoint": {"every": 2}, "model": {"kind": "heads", "width": 64}, "log_every": 1000}
+    changes = {
+        "checkpoint": {"every": 2},
+        "model": {"kind": "heads", "width": 64},
+        "log_every": 1000,
+        "stages": [{"steps": 5}],
+    }
     path = config_file(tmp_path, **changes)
     done = python(FULL, path, tmp_path / "out")
     assert done.returncode == 0, done.stderr

@@ -85,7 +85,7 @@ def test_resumed_equals_uninterrupted(case, tmp_path):
 KILL = """
 import json, os, pathlib, signal, sys
 import calmrl.train.checkpoint as checkpoint
-import sklearn.linear_model, accelerate
+import accelerate, sklearn.linear_model, torch._dynamo  # once for all children
 from calmrl.config import load
 from calmrl.training import train
 config, out = sys.argv[1], pathlib.Path(sys.argv[2])
