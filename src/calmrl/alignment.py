@@ -86,6 +86,8 @@ class CalibratedAlignment(nn.Module):
             )
         if certainty and not hasattr(imputer, "impute"):
             raise InputError(f"certainty needs predictive standard deviations, which {type(imputer).__name__} has not")
+        if m_every < 1:
+            raise InputError(f"m_every must be 1 or more batches; got {m_every}")
         if momentum is not None:
             if update != "stepwise" or not hasattr(imputer, "step_size"):
                 raise InputError('momentum needs update="stepwise" and an imputer that keeps running statistics')
