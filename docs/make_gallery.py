@@ -7,7 +7,17 @@ import shutil
 from pathlib import Path
 
 TARGET = Path(__file__).with_name("assets") / "gallery"
-FIGURES = ("compare-1", "compare-2", "three-1", "shift-1", "imputation-1", "coverage-1", "loss-1", "classify-1", "patterns-1")
+FIGURES = (
+    "compare-1",
+    "compare-2",
+    "three-1",
+    "shift-1",
+    "imputation-1",
+    "coverage-1",
+    "loss-1",
+    "classify-1",
+    "patterns-1",
+)
 
 
 def main() -> None:

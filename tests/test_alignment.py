@@ -271,3 +271,31 @@ def test_example_in_the_docstring_runs() -> None:
     failed, tried = doctest.testmod(calmrl.alignment)
     assert tried
     assert not failed
+
+
+def test_m_every_delays_the_m_step_and_not_the_statistics() -> None:
+    generator = torch.Generator().manual_seed(0)
+    batches = []
+    for _ in range(30):
+        present = torch.rand(16, 3, generator=generator) < 0.7
+        present[:, 0] |= ~present.any(1)
+        batches.append(({n: torch.randn(16, 6, generator=generator).double() for n in ("a", "b", "c")}, present))
+    align = CalibratedAlignment("pmrl", imputer=GaussianImputer(latent_dim=2), m_every=4)
+    plain = GaussianImputer(latent_dim=2)
+    for number, (z, present) in enumerate(batches):
+        before = getattr(align.imputer, "parameters_", None)
+        align(z, present)
+        if number < 20:  # an M-step after each
+            plain.partial_fit(z, present)
+            filled = plain.transform(z, present)
+            mine = align.complete(z, present)
+            for name in z:
+                expected = torch.nn.functional.normalize(filled[name], dim=1)
+                has = present[:, list(z).index(name), None]
+                torch.testing.assert_close(mine[name], torch.where(has, z[name], expected), rtol=1e-12, atol=1e-12)
+        else:
+            assert (align.imputer.parameters_ is before) == (number % 4 != 0)
+    assert align.imputer.n_iter_ == 30
+    assert align.imputer._running.rows == 30 * 16
+    with pytest.raises(InputError, match="m_every must be 1 or more"):
+        CalibratedAlignment("pmrl", imputer=plain, m_every=0)

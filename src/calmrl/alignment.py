@@ -91,6 +91,8 @@ class CalibratedAlignment(nn.Module):
             raise InputError(f"certainty needs predictive standard deviations, which {type(imputer).__name__} has not")
         if not 0 <= weight <= 1:
             raise InputError(f"weight must lie between 0 and 1; got {weight}")
+        if m_every < 1:
+            raise InputError(f"m_every must be 1 or more batches; got {m_every}")
         if momentum is not None:
             if update != "stepwise" or not hasattr(imputer, "step_size"):
                 raise InputError('momentum needs update="stepwise" and an imputer that keeps running statistics')

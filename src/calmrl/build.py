@@ -21,7 +21,7 @@ from calmrl.config.training import CalibrationSection, HideSection, SourceSectio
 from calmrl.data.features import FeatureSet, open_features
 from calmrl.data.missing import hide
 from calmrl.datasets import load_dataset
-from calmrl.distributed import own_rows
+from calmrl.distributed import own_rows, world
 from calmrl.errors import InputError
 from calmrl.imputers import IMPUTERS
 from calmrl.latent import GaussianImputer
@@ -252,8 +252,16 @@ def _calibrated(
 ) -> CalibratedAlignment:
     imputer = build_imputer(section.imputer, seed)
     update = section.update
+    gaussian, alone = isinstance(imputer, GaussianImputer), world()[0] == 1
     if update == "auto":
-        update = "stepwise" if hasattr(imputer, "partial_fit") else "frozen"
+        update = "stepwise" if gaussian or (alone and hasattr(imputer, "partial_fit")) else "frozen"
+    if update == "stepwise" and not gaussian and not alone:
+        raise InputError(
+            f"the imputer {section.imputer.method} learns from the rows of its own process only, so several processes "
+            "cannot update it stepwise; set calibration.update=frozen"
+        )
+    if update == "gradient" and not gaussian:
+        raise InputError(f"calibration.update=gradient needs the imputer gaussian; got {section.imputer.method}")
     if update == "gradient":
         z, present = encode_all(model, sources, most=INIT_ROWS)
         with warnings.catch_warnings():
