@@ -41,7 +41,7 @@ def test_on_the_command_line_it_is_exit_code_2(tmp_path, capsys):
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize(("row", "model"), [(70, {"standardize": True}), (5, {"standardize": False})])
+@pytest.mark.parametrize(("row", "model"), [(70, {"standardize": "scale"}), (5, {"standardize": None})])
 def test_nan_in_an_observed_row_is_found_before_training(row, model, tmp_path):
     cfg = config(tmp_path, model={"kind": "heads", "width": 8, **model})
     present = np.load(tmp_path / "a" / "present.npy")
@@ -55,7 +55,7 @@ def test_nan_in_an_observed_row_is_found_before_training(row, model, tmp_path):
 
 
 def test_a_row_that_goes_bad_during_training_stops_it_and_nothing_is_lost(tmp_path):
-    cfg = config(tmp_path, model={"kind": "heads", "width": 8, "standardize": False}, checkpoint={"every": 1})
+    cfg = config(tmp_path, model={"kind": "heads", "width": 8, "standardize": None}, checkpoint={"every": 1})
     train(cfg, tmp_path / "whole")
     values = np.load(tmp_path / "a" / "text.npy", mmap_mode="r+")
     good = values.copy()

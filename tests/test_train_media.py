@@ -20,6 +20,10 @@ from tiny_encoders import save_tokenizer
 pytest.importorskip("av", reason="PyAV (calmrl[media]) is not installed")
 pytest.importorskip("transformers", reason="transformers is not installed")
 ITEMS = 32
+SIZES = {"patch_size": 14, "vision_width": 24, "vision_layers": 2, "vision_heads": 4, "vision_mlp": 48}
+SIZES |= {"audio_embed": 16, "audio_width": 24, "audio_layers": 2, "audio_heads": 4, "audio_mlp": 48}
+SIZES |= {"audio_kernel": 6, "audio_groups": 4, "audio_buckets": 16, "audio_max_distance": 12}
+SIZES |= {"vocabulary": 64, "text_width": 24, "text_layers": 2, "text_heads": 4, "text_mlp": 48, "positions": 80}
 
 
 @pytest.fixture(scope="module")
@@ -38,10 +42,6 @@ def folder(tmp_path_factory):
     pairs = [row for row in rows if row not in complete]
     for name, part in (("warm", complete), ("pairs", pairs)):
         (folder / f"{name}.jsonl").write_text("\n".join(map(json.dumps, part)))
-    sizes = {"patch_size": 14, "vision_width": 24, "vision_layers": 2, "vision_heads": 4, "vision_mlp": 48}
-    sizes |= {"audio_embed": 16, "audio_width": 24, "audio_layers": 2, "audio_heads": 4, "audio_mlp": 48}
-    sizes |= {"audio_kernel": 6, "audio_groups": 4, "audio_buckets": 16, "audio_max_distance": 12}
-    sizes |= {"vocabulary": 64, "text_width": 24, "text_layers": 2, "text_heads": 4, "text_mlp": 48, "positions": 40}
     config = {
         "kind": "train",
         "method": "calmrl",
@@ -49,7 +49,7 @@ def folder(tmp_path_factory):
         "sources": {"warm": {"manifest": "warm.jsonl"}, "pairs": {"manifest": "pairs.jsonl"}},
         "modalities": ["vision", "audio", "text"],
         "model": {"kind": "vast", "width": 16, "frames": 2, "image_size": 28, "tokenizer": "tokenizer",
-                  "tokens": {"text": 12}, "sizes": sizes},
+                  "tokens": {"text": 12}, "sizes": SIZES},
         "objective": {"name": "pmrl"},
         "calibration": {"imputer": {"method": "gaussian", "latent_dim": 4}},
         "stages": [
@@ -118,3 +118,33 @@ def test_all_that_is_missing_is_said_at_once(folder):
     with pytest.raises(InputError) as error:
         open_data(config)
     assert all(word in str(error.value) for word in ("nowhere.jsonl", "nothing", "eva.pt"))
+
+
+def test_paper_vast_takes_a_step_in_every_stage_on_stand_ins(folder, tmp_path):
+    """The shipped config with tiny towers, and files laid out as it says."""
+    films = [folder / f"{i}.mp4" for i in (0, 3, 4, 7, 8, 11)]
+    media = ("vast150k/videos", "vast150k/audio", "msrvtt/videos", "audiocaps/audio")
+    for name in media:
+        (tmp_path / name).mkdir(parents=True)
+        for i, film in enumerate(films):
+            (tmp_path / name / f"v{i}{film.suffix}").symlink_to(film)
+    ids = range(len(films))
+    lists = {
+        "vast150k": [{"clip_id": f"v{i}", "vast_cap": f"film {i}", "subtitle": f"words {i}"} for i in ids],
+        "msrvtt_train": [{"video_id": f"v{i}", "desc": f"film {i}"} for i in ids],
+        "audiocaps_train": [{"video_id": f"v{i}", "caption": [f"sound {i}", f"noise {i}"]} for i in ids],
+    }
+    lists |= {f"{name}_test": lists[f"{name}_train"] for name in ("msrvtt", "audiocaps")}
+    (tmp_path / "annotations").mkdir()
+    for name, rows in lists.items():
+        (tmp_path / "annotations" / f"{name}.json").write_text(json.dumps(rows))
+    tiny = [f"model.sizes={json.dumps(SIZES)}", "model.image_size=28", "model.width=16", "model.frames=2"]
+    tiny += ["model.weights.checkpoint=null", f"model.tokenizer={folder / 'tokenizer'}", "batch_size=4", "precision=fp32"]
+    steps = [f"stages.{i}.{key}" for i in (0, 1) for key in ("epochs=null", "steps=1")]
+    out = tmp_path / "out"
+    calmrl_command("train", "paper-vast", f"root={tmp_path}", *tiny, *steps, "--out", out)
+    assert calmrl.load(out).names == ("vision", "audio", "text", "subtitle")
+    calmrl_command("evaluate", out)
+    rows = json.loads((out / "results.json").read_text())["rows"]
+    captions = {row["dataset"]: row["n"] for row in rows if row["task"] == "text->all re-ranked"}
+    assert captions == {"msrvtt-test": 6, "audiocaps-test": 12}

@@ -283,7 +283,7 @@ class TrainConfig(Section):
     optimiser: OptimiserSection = OptimiserSection()
     validation: ValidationSection = ValidationSection()
     checkpoint: CheckpointSection = CheckpointSection()
-    precision: Literal["no", "bf16", "fp16"] = "no"
+    precision: Literal["fp32", "bf16", "fp16"] = "fp32"
     log_every: Count = 10
     trackers: list[Literal["tensorboard", "wandb"]] = Field(default_factory=list)
     seed: Seed = 0

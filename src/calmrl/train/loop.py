@@ -63,7 +63,7 @@ class Trainer:
         warmup_ratio: float = 0.1,
         clip: float | None = 1.0,
         ema: float | None = None,
-        precision: str = "no",
+        precision: str = "fp32",
         metric: str = "MRR",
         validate_every: int | None = None,
         patience: int | None = None,
@@ -88,7 +88,7 @@ class Trainer:
         self.listen = listen or (lambda record: None)
         check_pairs(self.validation)
         self.accelerator = Accelerator(
-            mixed_precision=precision,
+            mixed_precision="no" if precision == "fp32" else precision,
             log_with=list(trackers) or None,
             project_dir=out,
             kwargs_handlers=[DistributedDataParallelKwargs(find_unused_parameters=True)],
