@@ -2,8 +2,8 @@
 
 The same data with 40 % of the blocks hidden (mask 1), 40 epochs without early stopping, batches of 128, 32 latents.
 `ratio` is theirs / ours. Their networks are, in turn, the perceptrons of multivae (without the sigmoid of the decoder,
-which cannot reach standardised values) and ours, so that the second ratio owes nothing to the size of the network. MVAE
-runs without its subsampling, as its documentation advises for incomplete data, and once with it.
+which cannot reach standardised values) and calmrl's, so that the second ratio owes nothing to the size of the network.
+MVAE runs without its subsampling, as its documentation advises for incomplete data, which is also the faster way.
 
 multivae is no extra of calmrl, because it asks for torchvision, of which it uses nothing here. Install it beside, with
     pip install --no-deps multivae==1.0.3 pythae==0.1.2 nltk regex
@@ -33,13 +33,7 @@ from calmrl.imputers import IMPUTERS
 from calmrl.imputers.neural import SkipMLP
 
 EPOCHS, BATCH, LATENTS, LEARNING_RATE = 40, 128, 32, 1e-3
-CASES = (  # ours, networks of theirs, subsampling, target
-    ("mvae", "multivae's", False, ">= 2"),
-    ("mvae", "ours", False, ">= 2"),
-    ("mvae", "multivae's", True, "none"),
-    ("mopoe", "multivae's", False, ">= 2"),
-    ("mopoe", "ours", False, ">= 2"),
-)
+DATASETS, METHODS, NETWORKS = ("digits", "synth"), ("mvae", "mopoe"), ("multivae's", "calmrl's")
 Arrays = dict[str, np.ndarray]
 
 
@@ -58,28 +52,30 @@ def run() -> list[dict[str, Any]]:
             }
         ]
     rows = []
-    for dataset in ("synth", "digits"):
+    for dataset in DATASETS:
         truth = complete(dataset)
         present = hide(np.ones((len(next(iter(truth.values()))), len(truth)), bool), 0.4, np.random.default_rng(1))
-        for name, networks, subsampling, target in CASES:
+        for name in METHODS:
             with_ours(name, truth, present, epochs=1)  # warm-up
-            with_multivae(name, networks, subsampling, truth, present, epochs=1)
             start = time.process_time()
             filled = with_ours(name, truth, present, EPOCHS)
-            between = time.process_time()
-            guess = with_multivae(name, networks, subsampling, truth, present, EPOCHS)
-            ours, theirs = between - start, time.process_time() - between
-            rows.append(
-                {
-                    "case": f"{dataset}: {name}, {networks} networks{', subsampling' if subsampling else ''}",
-                    "ours_s": ours,
-                    "theirs_s": theirs,
-                    "ratio": theirs / ours,
-                    "target": target,
-                    "note": f"{theirs:.1f} s / {ours:.1f} s; normalised error multivae "
-                    f"{normalised_error(guess, truth, ~present):.4f}, ours {normalised_error(filled, truth, ~present):.4f}",
-                }
-            )
+            ours, error = time.process_time() - start, normalised_error(filled, truth, ~present)
+            for networks in NETWORKS:
+                with_multivae(name, networks, truth, present, epochs=1)  # warm-up
+                start = time.process_time()
+                guess = with_multivae(name, networks, truth, present, EPOCHS)
+                theirs = time.process_time() - start
+                rows.append(
+                    {
+                        "case": f"{dataset}: {name}, {networks} networks",
+                        "ours_s": ours,
+                        "theirs_s": theirs,
+                        "ratio": theirs / ours,
+                        "target": ">= 2",
+                        "note": f"{theirs:.1f} s / {ours:.1f} s; normalised error multivae "
+                        f"{normalised_error(guess, truth, ~present):.4f}, ours {error:.4f}",
+                    }
+                )
     return rows
 
 
@@ -89,9 +85,7 @@ def with_ours(name: str, truth: Arrays, present: np.ndarray, epochs: int) -> Arr
     return imputer.fit(truth, present).transform(truth, present)
 
 
-def with_multivae(
-    method: str, networks: str, subsampling: bool, truth: Arrays, present: np.ndarray, epochs: int
-) -> Arrays:
+def with_multivae(method: str, networks: str, truth: Arrays, present: np.ndarray, epochs: int) -> Arrays:
     """Trains on standardised columns, zero where missing; hidden blocks are decoded from the mean given the others."""
     with torchvision_or_stub():
         from multivae.data.datasets.base import IncompleteDataset, MultimodalBaseDataset
@@ -112,7 +106,7 @@ def with_multivae(
         "input_dims": {name: tuple(block.shape[1:]) for name, block in z.items()},
     }
     model = (
-        MVAE(MVAEConfig(**sizes, use_subsampling=subsampling), encoders, decoders)
+        MVAE(MVAEConfig(**sizes, use_subsampling=False), encoders, decoders)
         if method == "mvae"
         else MoPoE(MoPoEConfig(**sizes), encoders, decoders)
     )
@@ -165,7 +159,7 @@ def their_networks(widths: dict[str, int], networks: str, method: str) -> tuple[
         def forward(self, latents: torch.Tensor) -> Any:
             return ModelOutput(reconstruction=self.inner(latents))
 
-    if networks == "ours":
+    if networks == "calmrl's":
         hidden = IMPUTERS[method]().hidden
         return {m: Encoder(w, hidden) for m, w in widths.items()}, {m: Decoder(w, hidden) for m, w in widths.items()}
     settings = {m: BaseAEConfig(input_dim=(w,), latent_dim=LATENTS) for m, w in widths.items()}
