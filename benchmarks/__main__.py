@@ -29,7 +29,8 @@ def main() -> None:
         print(name, flush=True)
         for row in importlib.import_module(f"benchmarks.{name}").run():
             rows.append({"benchmark": name, **row})
-            print(f"  {row['case']:<44} {row['ratio']:>8.3g} x  (target {row['target']})  {row['note']}", flush=True)
+            ratio = "none" if row["ratio"] is None else f"{row['ratio']:.3g}"
+            print(f"  {row['case']:<44} {ratio:>8} x  (target {row['target']})  {row['note']}", flush=True)
     options.out.mkdir(parents=True, exist_ok=True)
     meta = {"python": platform.python_version(), "platform": platform.platform()}
     (options.out / "results.json").write_text(json.dumps({"rows": rows, "meta": meta}, indent=2))

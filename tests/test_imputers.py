@@ -153,3 +153,38 @@ def test_loading_another_kind_is_refused(tmp_path):
     IMPUTERS["mean"]().fit(z, present).save(tmp_path / "mean")
     with pytest.raises(InputError, match="holds a 'MeanImputer' imputer"):
         IMPUTERS["knn"].load(tmp_path / "mean")
+
+
+def test_experts_skip_only_what_does_not_count() -> None:
+    """The product and the loss, which leave out absent blocks, against the formulas over all blocks."""
+    torch.manual_seed(0)
+    network = IMPUTERS["mopoe"](latent_dim=3, hidden=8)
+    network.widths_ = (4, 6, 2)
+    experts = network._network()
+    z = [torch.randn(9, width) for width in network.widths_]
+    present = torch.rand(9, 3) < 0.6
+    present[:, 0] |= ~present.any(1)
+    present[3:, 2] = False
+    encoded, decoded = experts.sets(present, torch.Generator().manual_seed(1))
+    mean, variance = experts.product(z, encoded)
+    total = 0.0
+    generator = torch.Generator().manual_seed(1)
+    experts.sets(present, generator)
+    noise = torch.randn(mean.shape, generator=generator)
+    for s in range(len(encoded)):
+        for i in range(9):
+            precision, weighted = torch.ones(3), torch.zeros(3)
+            for m in range(3):
+                if encoded[s, i, m]:
+                    a, v = experts.encoders[m](z[m][i]).chunk(2)
+                    precision, weighted = precision + (-v).exp(), weighted + a * (-v).exp()
+            torch.testing.assert_close(variance[s, i], 1 / precision)
+            torch.testing.assert_close(mean[s, i], weighted / precision)
+            kl = 0.5 * (mean[s, i] ** 2 + variance[s, i] - 1 - variance[s, i].log()).sum()
+            total = total + experts.beta * kl
+            latents = mean[s, i] + variance[s, i].sqrt() * noise[s, i]
+            for m in range(3):
+                if decoded[s, i, m]:
+                    total = total + 0.5 * ((experts.decoders[m](latents) - z[m][i]) ** 2).sum()
+    loss = experts.loss(z, present, torch.Generator().manual_seed(1))
+    torch.testing.assert_close(loss, total / (len(encoded) * 9))

@@ -39,12 +39,17 @@ class Experts(nn.Module):
 
     def product(self, z: list[Tensor], sets: Tensor) -> tuple[Tensor, Tensor]:
         """Mean and variance of the latents given the modalities in `sets`, (..., n, k) -> (..., n, L)."""
-        parts = [encode(block).chunk(2, dim=1) for encode, block in zip(self.encoders, z, strict=True)]
-        centre = torch.stack([a for a, _ in parts], dim=1)  # (n, k, L)
-        precision = torch.stack([v.clamp(-LOG_VARIANCE, LOG_VARIANCE).neg().exp() for _, v in parts], dim=1)
-        held = torch.where(sets[..., None], precision, 0.0)
-        variance = 1 / (1 + held.sum(-2))
-        return variance * (held * centre).sum(-2), variance
+        experts = []
+        for m, (encode, block) in enumerate(zip(self.encoders, z, strict=True)):
+            at = sets[..., m].reshape(-1, len(block)).any(0).nonzero()[:, 0]  # rows that need this expert
+            centre, log_variance = encode(block[at]).chunk(2, dim=1)
+            precision = log_variance.clamp(-LOG_VARIANCE, LOG_VARIANCE).neg().exp()
+            expert = torch.cat([precision, precision * centre], dim=1)
+            experts.append(expert.new_zeros(len(block), expert.shape[1]).index_copy(0, at, expert))
+        held = torch.where(sets[..., None], torch.stack(experts, dim=1), 0.0)  # (..., n, k, 2 L)
+        precision, weighted = held.sum(-2).chunk(2, dim=-1)
+        variance = 1 / (1 + precision)
+        return variance * weighted, variance
 
     def loss(self, z: list[Tensor], present: Tensor, generator: torch.Generator) -> Tensor:
         """Minus the ELBO, times beta, the mean over sets and rows; one draw of the latents for each."""
@@ -54,8 +59,8 @@ class Experts(nn.Module):
         latents = mean + variance.sqrt() * noise
         total = 0.5 * self.beta * (mean.square() + variance - 1 - variance.log()).sum()
         for m, (decode, block) in enumerate(zip(self.decoders, z, strict=True)):
-            square = (decode(latents) - block).square().sum(-1)
-            total = total + 0.5 * torch.where(decoded[..., m], square, 0.0).sum()
+            at = decoded[..., m]
+            total = total + 0.5 * (decode(latents[at]) - block.expand(*at.shape, -1)[at]).square().sum()
         return total / (len(encoded) * len(present))
 
     def predict(self, z: list[Tensor], present: Tensor, spread: bool) -> tuple[list[Tensor], list[Tensor]]:
