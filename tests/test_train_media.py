@@ -139,7 +139,12 @@ def test_paper_vast_takes_a_step_in_every_stage_on_stand_ins(folder, tmp_path):
     for name, rows in lists.items():
         (tmp_path / "annotations" / f"{name}.json").write_text(json.dumps(rows))
     tiny = [f"model.sizes={json.dumps(SIZES)}", "model.image_size=28", "model.width=16", "model.frames=2"]
-    tiny += ["model.weights.checkpoint=null", f"model.tokenizer={folder / 'tokenizer'}", "batch_size=4", "precision=fp32"]
+    tiny += [
+        "model.weights.checkpoint=null",
+        f"model.tokenizer={folder / 'tokenizer'}",
+        "batch_size=4",
+        "precision=fp32",
+    ]
     steps = [f"stages.{i}.{key}" for i in (0, 1) for key in ("epochs=null", "steps=1")]
     out = tmp_path / "out"
     calmrl_command("train", "paper-vast", f"root={tmp_path}", *tiny, *steps, "--out", out)
