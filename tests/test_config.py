@@ -6,12 +6,12 @@ import inspect
 
 import pytest
 import yaml
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from calmrl.config import KINDS, ConfigError, ImputeConfig, dump, dumps, load, shipped, shipped_text
 from calmrl.config.kinds import GaussianSection, KNNSection
-from calmrl.config.read import read_yaml
+from calmrl.config.read import read_yaml, write_yaml
 from calmrl.errors import InputError
 
 
@@ -199,8 +199,9 @@ json = st.recursive(
 
 @settings(deadline=None)
 @given(st.dictionaries(st.text("abc_", min_size=1, max_size=4), json))
+@example({"a": "1e1", "b": ["-2.5E-3", "1.e+5"], "c": 10.0})
 def test_reading_yaml_gives_what_was_written(values):
-    source = read_yaml(yaml.safe_dump(values, sort_keys=False))
+    source = read_yaml(write_yaml(values))
     assert source.values == values
     assert source.problems == []
 

@@ -6,14 +6,13 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-import yaml
 from pydantic import ValidationError
 
 from calmrl.config.explain import explain
 from calmrl.config.kinds import Section
 from calmrl.config.known import KINDS
 from calmrl.config.problems import ConfigError, Problem
-from calmrl.config.read import Source, apply_overrides, read_yaml
+from calmrl.config.read import Source, apply_overrides, read_yaml, write_yaml
 from calmrl.config.shipped import shipped, shipped_text
 from calmrl.errors import InputError
 from calmrl.output import WRITTEN_BY, new_file
@@ -47,7 +46,7 @@ def load(name: str | Path | None, overrides: Sequence[str] = (), *, kind: str | 
 
 def dumps(config: Section) -> str:
     """The resolved config, every key spelled out, as YAML that `load` reads back to an equal config."""
-    return yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
+    return write_yaml(config.model_dump(mode="json"))
 
 
 def dump(config: Section, path: str | Path, *, force: bool = False) -> None:
@@ -64,7 +63,7 @@ def _defaults(kind: str | None) -> str:
     methods = {
         name: {"method": field.default.method} for name, field in fields.items() if hasattr(field.default, "method")
     }
-    return yaml.safe_dump({"kind": kind, **methods})
+    return write_yaml({"kind": kind, **methods})
 
 
 def _text(name: str | Path) -> str:

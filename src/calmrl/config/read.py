@@ -22,9 +22,21 @@ _Loader.yaml_implicit_resolvers = {
     first: [(tag, rule) for tag, rule in rules if not tag.endswith("timestamp")]
     for first, rules in yaml.SafeLoader.yaml_implicit_resolvers.items()
 }
-_Loader.add_implicit_resolver(
-    "tag:yaml.org,2002:float", re.compile(r"[-+]?\d+(\.\d*)?[eE][-+]?\d+$"), list("-+0123456789")
-)
+
+
+class _Dumper(yaml.SafeDumper):
+    """SafeDumper that quotes every text which `_Loader` would read as a number."""
+
+
+for _kind in (_Loader, _Dumper):
+    _kind.add_implicit_resolver(
+        "tag:yaml.org,2002:float", re.compile(r"[-+]?\d+(\.\d*)?[eE][-+]?\d+$"), list("-+0123456789")
+    )
+
+
+def write_yaml(values: Any) -> str:
+    """Plain values as YAML that `read_yaml` reads back to the same values."""
+    return yaml.dump(values, Dumper=_Dumper, sort_keys=False, allow_unicode=True)
 
 
 @dataclass
