@@ -8,6 +8,7 @@ Decoder m has the likelihood N(f_m(latents), beta I), so that minus the ELBO of 
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
 import torch
@@ -19,7 +20,7 @@ LOG_VARIANCE = 8.0  # experts' log variances stay within plus and minus this
 DRAWS = 8
 
 
-class Experts(nn.Module):
+class Experts(nn.Module, ABC):
     """Encoders, their product, decoders; which sets are encoded and decoded in training is up to `sets`."""
 
     noise: Tensor
@@ -33,9 +34,9 @@ class Experts(nn.Module):
         half = torch.randn(DRAWS // 2, 1, latent_dim, generator=generator)
         self.register_buffer("noise", torch.cat([half, -half]), persistent=False)  # the same draws for every row
 
+    @abstractmethod
     def sets(self, present: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
         """(encoded, decoded), each (S, n, k) bool: the sets of modalities of each row that one step trains on."""
-        raise NotImplementedError
 
     def product(self, z: list[Tensor], sets: Tensor) -> tuple[Tensor, Tensor]:
         """Mean and variance of the latents given the modalities in `sets`, (..., n, k) -> (..., n, L)."""
