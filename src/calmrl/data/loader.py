@@ -8,9 +8,8 @@ putting together batches happen in threads, ahead of the training step.
 from __future__ import annotations
 
 import mmap
-import time
 import zlib
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Generator, Mapping
 from contextlib import closing
 from typing import Any
 
@@ -19,13 +18,14 @@ import torch
 
 from calmrl.convention import check
 from calmrl.data.background import ahead
+from calmrl.data.epochs import Epochs
 from calmrl.errors import InputError
 
 Batch = dict[str, Any]  # "z": name -> (n, d) tensor, "present": (n, k) bool tensor, "index": (n,) row numbers
 Pool = tuple[dict[str, np.ndarray], np.ndarray, np.ndarray]  # z, present, index
 
 
-class Batches:
+class Batches(Epochs):
     """Iterate over one epoch: dicts with `z`, `present` and `index`; the next loop is the next epoch.
 
     - Every row comes exactly once per epoch and in one process only. All processes make the same number of steps; the
@@ -78,35 +78,6 @@ class Batches:
             )
         self.dropped = len(self.rows) - self.steps * batch_size * world if drop_last else 0
         self.drop_last = drop_last
-        self.epoch = self.step = 0
-        self.waited = 0.0
-
-    def __len__(self) -> int:
-        """Steps per epoch."""
-        return self.steps
-
-    def __iter__(self) -> Iterator[Batch]:
-        """The rest of the current epoch."""
-        self.waited = 0.0
-        with closing(ahead(self._batches(self.epoch, self.step), self.prefetch)) as batches:
-            while self.step < self.steps:
-                start = time.perf_counter()
-                batch = next(batches)
-                self.waited += time.perf_counter() - start
-                self.step += 1
-                yield batch
-            self.epoch, self.step = self.epoch + 1, 0
-
-    def state_dict(self) -> dict[str, int]:
-        """Where we are: the batches handed out so far do not come again."""
-        return {"epoch": self.epoch, "step": self.step} | self._fixed()
-
-    def load_state_dict(self, state: Mapping[str, int]) -> None:
-        """Continue from `state`; the rows, the batch size and the number of processes must be the same."""
-        for key, value in self._fixed().items():
-            if state[key] != value:
-                raise InputError(f"the saved position has {key} {state[key]} but this loader has {value}; use the same")
-        self.epoch, self.step = int(state["epoch"]), int(state["step"])
 
     def _fixed(self) -> dict[str, int]:
         """All that the order of the rows depends on."""
@@ -174,6 +145,8 @@ class Batches:
         Rows are copied out of a pool before the next is asked for: one pool is in use here, one waits and one is being
         read, hence three buffers.
         """
+        if step >= self.steps:
+            return
         n = len(self.rows)
         mine = ((self.rank + 1) * n) // self.world - (self.rank * n) // self.world
         with closing(ahead(self._pools(epoch, step * self.batch_size), 1)) as pools:

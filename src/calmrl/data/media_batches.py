@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import time
 import zlib
-from collections.abc import Generator, Iterator, Mapping
-from contextlib import closing
+from collections.abc import Generator
 from typing import Any
 
 import numpy as np
 import torch
 
-from calmrl.data.background import ahead
+from calmrl.data.epochs import Epochs
 from calmrl.data.media_rows import MediaRows
 from calmrl.errors import InputError
 
 
-class MediaBatches:
+class MediaBatches(Epochs):
     """Iterate over one epoch: dicts with `z`, `present` and `index`; the next loop is the next epoch.
 
     `z` holds, for each modality, the rows of the batch that have it; `index` numbers rows of the manifest. As with
@@ -48,35 +46,6 @@ class MediaBatches:
         if self.steps == 0:
             raise InputError(f"{len(rows)} rows are too few for {world} process(es) with batch_size {batch_size}")
         self.dropped = len(rows) - self.steps * batch_size * world if drop_last else 0
-        self.epoch = self.step = 0
-        self.waited = 0.0
-
-    def __len__(self) -> int:
-        """Steps per epoch."""
-        return self.steps
-
-    def __iter__(self) -> Iterator[dict[str, Any]]:
-        """The rest of the current epoch."""
-        self.waited = 0.0
-        with closing(ahead(self._batches(self.epoch, self.step), self.prefetch)) as batches:
-            while self.step < self.steps:
-                start = time.perf_counter()
-                batch = next(batches)
-                self.waited += time.perf_counter() - start
-                self.step += 1
-                yield batch
-            self.epoch, self.step = self.epoch + 1, 0
-
-    def state_dict(self) -> dict[str, int]:
-        """Where we are: the batches handed out so far do not come again."""
-        return {"epoch": self.epoch, "step": self.step} | self._fixed()
-
-    def load_state_dict(self, state: Mapping[str, int]) -> None:
-        """Continue from `state`; the rows, the batch size and the number of processes must be the same."""
-        for key, value in self._fixed().items():
-            if state[key] != value:
-                raise InputError(f"the saved position has {key} {state[key]} but this loader has {value}; use the same")
-        self.epoch, self.step = int(state["epoch"]), int(state["step"])
 
     def _fixed(self) -> dict[str, int]:
         """All that the batches depend on."""

@@ -7,16 +7,14 @@ then the rows of `POOL` blocks among themselves.
 
 from __future__ import annotations
 
-import time
 import zlib
-from collections.abc import Generator, Iterator, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Generator, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 
-from calmrl.data.background import ahead
+from calmrl.data.epochs import Epochs
 from calmrl.errors import InputError
 
 BLOCK, POOL = 256, 64
@@ -24,7 +22,7 @@ COMPOSITIONS = ("mixed", "source", "pattern")
 Batch = dict[str, Any]
 
 
-class Mixture:
+class Mixture(Epochs):
     """Iterate over one epoch: dicts with `z`, `present` and `index`; the next loop is the next epoch.
 
     - `composition`: "mixed" batches hold rows of all sources and patterns, "source" batches those of one source,
@@ -68,30 +66,10 @@ class Mixture:
                 f"only {sum(map(len, self.usable))} {'complete ' if complete_only else ''}training rows; "
                 f"{world} process(es) need at least {2 * world}"
             )
-        self.epoch = self.step = 0
-        self.waited = 0.0
-        self.fixed = self._fixed()
+        self.fixed = self._what_matters()
         self.steps = len(self.plan(0))  # the same in every epoch, up to rounding of the weights
         if self.steps == 0:
             raise InputError("the weights of the sources are so small that an epoch has no rows; make them larger")
-
-    def __len__(self) -> int:
-        """Batches per epoch."""
-        return self.steps
-
-    def __iter__(self) -> Iterator[Batch]:
-        """The rest of the current epoch."""
-        self.waited = 0.0
-        with closing(ahead(self._batches(self.epoch, self.step), self.prefetch)) as batches:
-            while True:
-                start = time.perf_counter()
-                batch = next(batches, None)
-                self.waited += time.perf_counter() - start
-                if batch is None:
-                    break
-                self.step += 1
-                yield batch
-        self.epoch, self.step = self.epoch + 1, 0
 
     def plan(self, epoch: int) -> list[np.ndarray]:
         """The rows of every batch of an epoch, all processes together, numbered over all sources one after another."""
@@ -125,20 +103,14 @@ class Mixture:
             for s, i in zip(home, index, strict=True)
         ]
 
-    def state_dict(self) -> dict[str, int]:
-        """Where we are: the batches handed out so far do not come again."""
-        return {"epoch": self.epoch, "step": self.step} | self.fixed
-
-    def load_state_dict(self, state: Mapping[str, int]) -> None:
-        """Continue from `state`; the rows and all settings must be the same. The number of processes may differ."""
-        for key, value in self.fixed.items():
-            if state.get(key) != value:
-                raise InputError(
-                    f"the checkpoint was written with another {key}; resume with the data and settings it started with"
-                )
-        self.epoch, self.step = int(state["epoch"]), int(state["step"])
-
     def _fixed(self) -> dict[str, int]:
+        return self.fixed
+
+    def _differs(self, key: str, saved: Any, own: int) -> str:
+        return f"the checkpoint was written with another {key}; resume with the data and settings it started with"
+
+    def _what_matters(self) -> dict[str, int]:
+        """The rows and all settings; not the number of processes."""
         digest = 0
         for source in self.sources:
             digest = zlib.crc32(np.ascontiguousarray(source.present).tobytes(), digest)
