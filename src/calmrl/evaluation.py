@@ -86,7 +86,7 @@ def evaluate_on(model: Trained, data: FeatureSet, split: np.ndarray | None = Non
 def _sources(config: TrainConfig, model: Trained) -> dict[str, tuple[FeatureSet, np.ndarray | None]]:
     found: dict[str, tuple[FeatureSet, np.ndarray | None]] = {}
     for name, section in config.sources.items():
-        features = open_features_of(section)
+        features = open_features_of(section, config.root)
         split, _ = parts_of(features, section, list(model.names), config.seed)
         if (split == "test").any():
             found[name] = (features, split)
