@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -82,3 +83,13 @@ def _mux_sound(av, container, stream, samples: np.ndarray, delay: float, rate: i
         frame.sample_rate, frame.pts, frame.time_base = rate, start + round(delay * rate), Fraction(1, rate)
         container.mux(stream.encode(frame))
     container.mux(stream.encode())
+
+
+def make_films(folder: Path, count: int, spacing: float) -> list[dict[str, Any]]:
+    """Rows of a manifest: small films with two captions each; every fourth is mute, every fourth has no picture."""
+    rows = []
+    for i in range(count):
+        path = make_video(folder / f"{i}.mp4", 6, 10, sound=click(0.1 + spacing * i, 0.6))
+        row = {"id": f"film{i}", "vision": path.name, "audio": path.name, "text": [f"film number {i}", f"the {i}th"]}
+        rows.append(row | ({"audio": None} if i % 4 == 1 else {"vision": None} if i % 4 == 2 else {}))
+    return rows

@@ -12,23 +12,10 @@ import pytest
 import yaml
 
 from calmrl import __version__
-from calmrl.cli import COMMANDS, doctor, main
+from calmrl.cli import COMMANDS, doctor
 from calmrl.cli.ls import REGISTRIES, SHELVES, entries
 
 BAD = "kind: impute\nimputer:\n  method: gaussian\n  latent_dims: 3\n  noise: isotopic\nsed: 3\n"
-
-
-@pytest.fixture
-def calmrl(capsys, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "80")
-
-    def run(*arguments):
-        with pytest.raises(SystemExit) as stop:
-            main([str(argument) for argument in arguments])
-        out, err = capsys.readouterr()
-        return stop.value.code or 0, out, err
-
-    return run
 
 
 def _names():

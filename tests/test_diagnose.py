@@ -12,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.linear_model import Ridge
 
-from calmrl.cli import main
 from calmrl.data.features import FeatureSet
 from calmrl.data.missing import hide
 from calmrl.data.writer import write_features
@@ -32,19 +31,6 @@ from reference import diagnose as slow
 STRONG = {"n": 800, "noise": 0.3, "private": 0, "nonlinear": 0.0}
 NOTHING = {"n": 800, "shared": 1, "private": 200}
 ONE_IS_NOISE = {"n": 800, "noise": (0.3, 0.3, 20.0)}
-
-
-@pytest.fixture
-def calmrl(capsys, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "80")
-
-    def run(*arguments):
-        with pytest.raises(SystemExit) as stop:
-            main([str(argument) for argument in arguments])
-        out, err = capsys.readouterr()
-        return stop.value.code or 0, out, err
-
-    return run
 
 
 # ---- verdicts

@@ -18,7 +18,7 @@ from calmrl.train.loop import Trainer
 from calmrl.train.mixture import Mixture
 from calmrl.train.plan import Stage
 from calmrl.train.step import Step
-from make_media import click, make_video
+from make_media import make_films
 from tiny_encoders import save_tokenizer
 from tiny_models import VAST
 
@@ -32,13 +32,7 @@ ITEMS = 12
 def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("films")
     save_tokenizer(folder / "tokenizer")
-    rows = []
-    for i in range(ITEMS):
-        path = make_video(folder / f"{i}.mp4", 6, 10, sound=click(0.1 + 0.03 * i, 0.6))
-        row = {"id": f"film{i}", "vision": path.name, "audio": path.name, "text": [f"film number {i}", f"the {i}th"]}
-        row |= {"audio": None} if i % 4 == 1 else {"vision": None} if i % 4 == 2 else {}
-        rows.append(json.dumps(row))
-    (folder / "items.jsonl").write_text("\n".join(rows))
+    (folder / "items.jsonl").write_text("\n".join(map(json.dumps, make_films(folder, ITEMS, 0.03))))
     return folder
 
 

@@ -14,7 +14,7 @@ import calmrl
 from calmrl.build import open_data
 from calmrl.config import load
 from calmrl.errors import InputError
-from make_media import click, make_video
+from make_media import make_films
 from tiny_encoders import save_tokenizer
 
 pytest.importorskip("av", reason="PyAV (calmrl[media]) is not installed")
@@ -31,13 +31,8 @@ def folder(tmp_path_factory):
     """32 small videos: some without sound, some without picture; two captions each; a paper-shaped config."""
     folder = tmp_path_factory.mktemp("films")
     save_tokenizer(folder / "tokenizer")
-    rows = []
-    for i in range(ITEMS):
-        path = make_video(folder / f"{i}.mp4", 6, 10, sound=click(0.1 + 0.01 * i, 0.6))
-        row = {"id": f"film{i}", "vision": path.name, "audio": path.name, "text": [f"film number {i}", f"the {i}th"]}
-        row |= {"audio": None} if i % 4 == 1 else {"vision": None} if i % 4 == 2 else {}
-        row["split"] = "train" if i < 16 else "val" if i < 24 else "test"
-        rows.append(row)
+    split = ["train"] * 16 + ["val"] * 8 + ["test"] * 8
+    rows = [row | {"split": part} for row, part in zip(make_films(folder, ITEMS, 0.01), split, strict=True)]
     complete = [row for row in rows if row["audio"] and row["vision"]]
     pairs = [row for row in rows if row not in complete]
     for name, part in (("warm", complete), ("pairs", pairs)):

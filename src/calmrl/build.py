@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +64,7 @@ class Data:
     validation: list[Any]
     widths: dict[str, int]  # of features; empty for raw media
     notes: list[str]
+    opened: dict[str, FeatureSet] = field(default_factory=dict)  # the feature sets that the rows come from
 
 
 def open_data(config: TrainConfig) -> Data:
@@ -100,7 +101,7 @@ def open_data(config: TrainConfig) -> Data:
         unusable = train[name].unusable + validation[-1].unusable
         if unusable:
             notes.append(f"source {name}: {unusable} rows have none of {', '.join(widths)} and are left out")
-    return Data(train, validation, widths, notes)
+    return Data(train, validation, widths, notes, opened)
 
 
 def build_step(config: TrainConfig, data: Data, model: Any = None) -> Step:

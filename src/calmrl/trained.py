@@ -17,7 +17,6 @@ from typing import Any
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
-from torch import nn
 
 from calmrl.alignment import CalibratedAlignment
 from calmrl.anchors import anchor
@@ -28,6 +27,7 @@ from calmrl.losses.matching import InstanceMatching
 from calmrl.models.heads import Heads
 from calmrl.models.vast import VastModel
 from calmrl.registry import lookup
+from calmrl.train.checkpoint import plain
 
 FORMAT, VERSION = "calmrl.model", 1
 MODELS: dict[str, Any] = {"heads": Heads, "vast": VastModel.from_sizes}
@@ -125,7 +125,7 @@ def save(folder: Path, trained: Trained) -> None:
         "calibration": None,
         "matching": None,
     }
-    save_file(_plain(trained.model), folder / "weights.safetensors")
+    save_file(plain(trained.model.state_dict()), folder / "weights.safetensors")
     align = trained.align
     if align is not None:
         imputer = align.imputer
@@ -137,7 +137,7 @@ def save(folder: Path, trained: Trained) -> None:
         imputer.save(folder / "imputer")
     if trained.matching is not None:
         info["matching"] = trained.matching.arguments
-        save_file(_plain(trained.matching), folder / "matching.safetensors")
+        save_file(plain(trained.matching.state_dict()), folder / "matching.safetensors")
     (folder / "model.json").write_text(json.dumps(info, indent=2) + "\n", encoding="utf-8")
 
 
@@ -171,7 +171,3 @@ def load(path: str | Path) -> Trained:
         imputer = lookup(IMPUTERS, how.pop("imputer"), "imputer").load(folder / "imputer")
         align = CalibratedAlignment(imputer=imputer, update="frozen", **how)
     return Trained(model, align, matching, info)
-
-
-def _plain(module: nn.Module) -> dict[str, torch.Tensor]:
-    return {name: tensor.detach().cpu().clone().contiguous() for name, tensor in module.state_dict().items()}

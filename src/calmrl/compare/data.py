@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import torch
 
-from calmrl.build import Data, open_data, open_features_of, parts_of
+from calmrl.build import Data, open_data, parts_of
 from calmrl.config import CompareConfig
 from calmrl.config.training import TrainConfig
 from calmrl.data.features import FeatureSet
@@ -27,7 +26,6 @@ class Rows:
     data: Data
     test: Source
     features: FeatureSet
-    split: np.ndarray
 
 
 def training_config(config: CompareConfig, setting: str, seed: int, changes: Mapping[str, Any]) -> TrainConfig:
@@ -60,7 +58,7 @@ def open_rows(config: CompareConfig, setting: str, seed: int, standardize: str =
     """Split and hide as the config says (nothing is hidden for setting ""), and standardise on the training rows."""
     plain = training_config(config, setting, seed, {})
     data = open_data(plain)
-    features = open_features_of(config.source)
+    features = data.opened[NAME]
     split, _ = parts_of(features, config.source, list(data.widths), seed)
     test = make_source("test", features, np.flatnonzero(split == "test"), features.present, data.widths)
     if not len(test):
@@ -69,8 +67,8 @@ def open_rows(config: CompareConfig, setting: str, seed: int, standardize: str =
     centres, maps = standardization(train, standardize)
     widths = {name: matrix.shape[1] for name, matrix in maps.items()}
     mapped = [_mapped(source, centres, maps, widths) for source in (*train, *validation, test)]
-    done = Data({NAME: mapped[0]}, mapped[1:-1], widths, data.notes)
-    return Rows(done, mapped[-1], features, split)
+    done = replace(data, train={NAME: mapped[0]}, validation=mapped[1:-1], widths=widths)
+    return Rows(done, mapped[-1], features)
 
 
 def _mapped(source: Source, centres: Mapping[str, Any], maps: Mapping[str, Any], widths: dict[str, int]) -> Source:
@@ -79,20 +77,3 @@ def _mapped(source: Source, centres: Mapping[str, Any], maps: Mapping[str, Any],
     x = source.fetch(rows, source.present, 0)
     z = {name: ((x[name] - centres[name]) @ maps[name]).numpy() for name in source.names}
     return replace(source, z=z, rows=rows, widths=widths)
-
-
-def all_inputs(source: Source) -> tuple[dict[str, torch.Tensor], torch.Tensor]:
-    """(features, present) of every row of a source."""
-    rows = np.arange(len(source))
-    return source.fetch(rows, source.present, 0), torch.from_numpy(source.present)
-
-
-def patterns(sources: Sequence[Source]) -> list[dict[str, Any]]:
-    """How many training rows have which modalities, the most frequent first."""
-    present = np.concatenate([source.present for source in sources])
-    found, counts = np.unique(present, axis=0, return_counts=True)
-    listed = [
-        {"has": [name for name, seen in zip(sources[0].names, row, strict=True) if seen], "rows": int(count)}
-        for row, count in zip(found, counts, strict=True)
-    ]
-    return sorted(listed, key=lambda entry: -int(entry["rows"]))

@@ -7,14 +7,17 @@ import time
 from functools import lru_cache
 from typing import Any
 
+import torch
+
 from calmrl.build import build_step, build_trainer, start_model
-from calmrl.compare.data import Rows, open_rows, patterns, training_config
+from calmrl.compare.data import Rows, open_rows, training_config
 from calmrl.config import CompareConfig
 from calmrl.config.recipes import is_ideal, recipe
 from calmrl.config.training import TrainConfig
 from calmrl.evaluate import model as measure
 from calmrl.evaluate.classify import classification
 from calmrl.models.heads import Heads
+from calmrl.train.sources import pattern_counts
 from calmrl.train.validate import encode_all, retrieval_scores
 
 Job = tuple[str, str, int]  # setting, method, seed
@@ -45,14 +48,17 @@ def run_job(config: CompareConfig, job: Job) -> dict[str, Any]:
             best = (score, (step, curve, len(tried) - 1, rows))
     assert best is not None
     step, curve, number, rows = best[1]
-    found = _measure(config, step, rows, seed)
+    z, present = encode_all(step.model, [rows.test])
+    found = _measure(config, step, rows, seed, z, present)
     first = (setting, seed) == (next(iter(config.settings)), config.seeds[0])
     return found | {
         "chosen": number,
         "trials": tried,
         "curve": curve,
-        "patterns": patterns(list(rows.data.train.values())),
-        "examples": _examples(config, step, rows) if first and "examples" in config.measures else None,
+        "patterns": [
+            {"has": kind["has"], "rows": kind["rows"]} for kind in pattern_counts(list(rows.data.train.values()))
+        ],
+        "examples": _examples(rows, z, present) if first and "examples" in config.measures else None,
         "seconds": time.perf_counter() - started,
     }
 
@@ -72,8 +78,9 @@ def _train(text: str, trained: TrainConfig, rows: Rows, hidden: str, form: str) 
     return step.eval(), kept
 
 
-def _measure(config: CompareConfig, step: Any, rows: Rows, seed: int) -> dict[str, Any]:
-    z, present = encode_all(step.model, [rows.test])
+def _measure(
+    config: CompareConfig, step: Any, rows: Rows, seed: int, z: measure.Vectors, present: torch.Tensor
+) -> dict[str, Any]:
     found, hits = measure.retrieval_rows(z, present)
     if step.calibration is not None:
         found += measure.calibration_rows(step.calibration, z, present, config.measures)
@@ -97,8 +104,7 @@ def _classification(model: Any, rows: Rows) -> list[dict[str, Any]]:
     return classification(z, present, known, [part for part, source in parts.items() for _ in range(len(source))])
 
 
-def _examples(config: CompareConfig, step: Any, rows: Rows) -> dict[str, Any]:
-    z, present = encode_all(step.model, [rows.test])
+def _examples(rows: Rows, z: measure.Vectors, present: torch.Tensor) -> dict[str, Any]:
     complete = present.all(1)
     z = {name: values[complete] for name, values in z.items()}
     found: dict[str, Any] = {"map": measure.picture(z), "neighbours": []}

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from calmrl.evaluate.statistics import mean_interval
+
 # metric -> (what the axis says, decimals, whether more is better)
 METRICS: dict[str, tuple[str, int, bool]] = {
     "R@1": ("R@1 (%)", 1, True),
@@ -81,12 +83,7 @@ def estimate(values: Sequence[float], items: Iterable[int]) -> Estimate:
 
 def half_width(values: Sequence[float] | np.ndarray) -> float | None:
     """t(0.975, s - 1) * sd / sqrt(s), None for a single value."""
-    from scipy.special import stdtrit
-
-    found = np.asarray(values, dtype=float)
-    if len(found) < 2:
-        return None
-    return float(stdtrit(len(found) - 1, 0.975) * found.std(ddof=1) / np.sqrt(len(found)))
+    return mean_interval(values).half
 
 
 def fixed(value: float, decimals: int) -> str:

@@ -53,9 +53,9 @@ def write(folder: Path, step: int, content: Checkpoint, *, best: bool, keep: int
             _remove(leftover)
         if not target.exists():  # it does after a run that was resumed and stopped before it made a step
             draft.mkdir()
-            save_file(_plain(content.weights), draft / "weights.safetensors")
+            save_file(plain(content.weights), draft / "weights.safetensors")
             if content.ema:
-                save_file(_plain(content.ema), draft / "ema.safetensors")
+                save_file(plain(content.ema), draft / "ema.safetensors")
             torch.save(content.training, draft / "training.pt")
             if content.latent is not None:
                 save_state(content.latent, draft / "latent", overwrite=False)
@@ -134,7 +134,8 @@ def _remove(path: Path) -> None:
         path.unlink()
 
 
-def _plain(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+def plain(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Copies that safetensors can write: on the CPU, contiguous, sharing no memory."""
     return {name: tensor.detach().cpu().clone().contiguous() for name, tensor in tensors.items()}
 
 

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from calmrl.data.features import FeatureSet
+from calmrl.data.patterns import patterns
 from calmrl.errors import InputError
 
 
@@ -118,13 +119,11 @@ def widths_of(sources: Mapping[str, FeatureSet], modalities: Sequence[str] | Non
 
 def pattern_counts(sources: Sequence[Any]) -> list[dict[str, Any]]:
     """How many rows of each source have which modalities."""
-    counted = []
-    for source in sources:
-        patterns, counts = np.unique(source.present, axis=0, return_counts=True)
-        for pattern, count in zip(patterns, counts, strict=True):
-            has = [name for name, seen in zip(source.names, pattern, strict=True) if seen]
-            counted.append({"source": source.name, "has": has, "rows": int(count), "weight": source.weight})
-    return counted
+    return [
+        {"source": source.name, "has": list(kind.modalities), "rows": kind.rows, "weight": source.weight}
+        for source in sources
+        for kind in patterns(source.present, source.names)
+    ]
 
 
 POWERS = {"scale": 0.0, "whiten": 0.25}
