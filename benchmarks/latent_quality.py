@@ -19,7 +19,7 @@ import torch
 
 from benchmarks.latent_speed import normalised_error
 from calmrl import GaussianImputer
-from calmrl.data.missing import hide
+from calmrl.data.hiding import hide
 from calmrl.datasets import load_dataset
 
 MASKS = (1, 2, 3)

@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from calmrl.data.features import FeatureSet
-from calmrl.data.loader import Batches
-from calmrl.data.writer import FeatureWriter
+from calmrl.data.features.feature_set import FeatureSet
+from calmrl.data.features.writer import FeatureWriter
+from calmrl.data.loaders.feature_batches import Batches
 
 ROWS, WIDTH, BATCH = 1_000_000, 512, 1024
 NAMES = ("image", "text", "speech", "sound")

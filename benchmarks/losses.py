@@ -15,9 +15,9 @@ from functools import partial
 import torch
 import torch.nn.functional as F
 
+from calmrl._support.spectrum import spectrum
 from calmrl.losses import ContrastiveLoss, GramLoss, PMRLLoss, TriangleLoss
 from calmrl.losses.batch import joined
-from calmrl.spectral import spectrum
 
 WIDTH = 512
 NAMES = ("text", "image", "audio", "subtitle")

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from threadpoolctl import threadpool_limits
 
-from calmrl.evaluate import retrieval
+from calmrl.metrics import retrieval
 
 ITEMS, WIDTH = 100_000, 512
 SORTED = 640  # queries that NumPy ranks; its time per query does not depend on their number

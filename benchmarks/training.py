@@ -18,8 +18,8 @@ from calmrl import GaussianImputer
 from calmrl.alignment import CalibratedAlignment
 from calmrl.losses import PMRLLoss
 from calmrl.models.heads import Heads
-from calmrl.train.optimise import make_optimiser
-from calmrl.train.step import Step
+from calmrl.training.optimise import make_optimiser
+from calmrl.training.step import Step
 
 ROWS, WIDTH, LATENTS, MISSING = 64, 512, 64, 0.3
 NAMES = ("vision", "audio", "text", "subtitle")

@@ -29,7 +29,7 @@ import torch
 
 from benchmarks.latent_quality import complete
 from benchmarks.latent_speed import normalised_error
-from calmrl.data.missing import hide
+from calmrl.data.hiding import hide
 from calmrl.imputers import IMPUTERS
 from calmrl.imputers.neural import SkipMLP
 

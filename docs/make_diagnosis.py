@@ -26,11 +26,11 @@ from sklearn.linear_model import RidgeClassifierCV
 from calmrl import GaussianImputer
 from calmrl.anchors import anchor
 from calmrl.datasets.world import World, world
-from calmrl.diagnose import diagnose
-from calmrl.diagnose.models import in_one_space
 from calmrl.report.figures.legend import legend_below
 from calmrl.report.look import look
 from calmrl.report.svg import Panel, draw, finish, points, standalone, styled
+from calmrl.workflows.diagnose import diagnose
+from calmrl.workflows.diagnose.models import in_one_space
 
 NAMES = ("image", "text", "audio", "depth")
 DESIGN, REPORT = range(24), range(100, 124)

@@ -18,7 +18,7 @@ from matplotlib.figure import Figure
 
 from calmrl import GaussianImputer
 from calmrl.anchors import anchor
-from calmrl.data.missing import hide
+from calmrl.data.hiding import hide
 from calmrl.datasets import load_dataset
 
 HERE = Path(__file__).parent

@@ -20,11 +20,11 @@ from pathlib import Path
 
 import numpy as np
 
-from calmrl.data.features import FeatureSet
-from calmrl.data.media import read_audio
+from calmrl.data.features.feature_set import FeatureSet
+from calmrl.data.media.streams import read_audio
 from calmrl.datasets.splits import split_by_group
 from calmrl.datasets.stamps import BUNDLE, MODALITIES
-from calmrl.extract import extract
+from calmrl.workflows.extract import extract
 
 PACKAGE, VERSION = "tuxpaint-stamps-default", "2022.06.04-1"
 ENCODERS = {

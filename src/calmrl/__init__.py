@@ -7,12 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from calmrl.alignment import CalibratedAlignment
-    from calmrl.latent import GaussianImputer
-    from calmrl.trained import load
+    from calmrl.imputers.gaussian import GaussianImputer
+    from calmrl.models.saved import load
 
 __all__ = ["CalibratedAlignment", "GaussianImputer", "__version__", "load"]
 
-_HOME = {"CalibratedAlignment": "calmrl.alignment", "GaussianImputer": "calmrl.latent", "load": "calmrl.trained"}
+_HOME = {
+    "CalibratedAlignment": "calmrl.alignment",
+    "GaussianImputer": "calmrl.imputers.gaussian",
+    "load": "calmrl.models.saved",
+}
 
 
 def __getattr__(name: str) -> Any:

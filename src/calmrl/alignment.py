@@ -11,12 +11,12 @@ import torch
 from sklearn.exceptions import NotFittedError
 from torch import nn
 
+from calmrl._support.registry import lookup
 from calmrl.convention import check, full_precision
 from calmrl.errors import InputError
-from calmrl.latent import GaussianImputer
+from calmrl.imputers.gaussian import GaussianImputer
 from calmrl.losses import LOSSES
 from calmrl.losses.matching import InstanceMatching
-from calmrl.registry import lookup
 
 EACH = 20  # batches of a new latent model after each of which its parameters are solved for
 UPDATES = ("stepwise", "frozen", "gradient")
@@ -81,7 +81,7 @@ class CalibratedAlignment(nn.Module):
         if update == "gradient" and not isinstance(imputer, nn.Module):
             raise InputError(
                 f'update="gradient" needs a module whose call gives a negative log-likelihood, for instance '
-                f"calmrl.latent.GaussianLatent; got {type(imputer).__name__}"
+                f"calmrl.imputers.gaussian.GaussianLatent; got {type(imputer).__name__}"
             )
         if update == "stepwise" and not hasattr(imputer, "partial_fit"):
             raise InputError(

@@ -16,9 +16,9 @@ from dataclasses import dataclass
 
 import torch
 
+from calmrl._support.spectrum import Spectrum, spectrum
 from calmrl.convention import Array, Views, check, like_input, to_tensor
 from calmrl.errors import InputError
-from calmrl.spectral import Spectrum, spectrum
 
 
 def anchor(z: Mapping[str, Array], present: Array | None = None) -> Array:

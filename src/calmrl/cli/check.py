@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from calmrl.cli.say import as_json, data, note
+from calmrl.cli.speaking import as_json, data, note
 
 EXAMPLE = "Example:\n  calmrl check my.yaml\n  calmrl check impute imputer.latent_dim=16 --json"
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from calmrl.cli.say import data, note
+from calmrl.cli.speaking import data, note
 
 EXAMPLE = """Example:
   calmrl compare demo --methods calmrl,pmrl --seeds 3 --out runs/two
@@ -25,7 +25,7 @@ def run(
     seeds: Annotated[int | None, typer.Option("--seeds", min=1, help="How many: 0, 1, ...")] = None,
 ) -> None:
     """Compare methods: same rows, same steps, same number of trials, chosen on validation rows."""
-    from calmrl.cli.comparing import compare_and_show
+    from calmrl.cli.show_comparison import compare_and_show
     from calmrl.config import CompareConfig, load
 
     changes = list(overrides or [])

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from calmrl.cli.say import note
+from calmrl.cli.speaking import note
 
 EXAMPLE = "Example:\n  calmrl cp impute my.yaml\n  calmrl check my.yaml imputer.latent_dim=16"
 
@@ -18,8 +18,8 @@ def run(
     force: Annotated[bool, typer.Option("--force", help="Replace the file if it exists.")] = False,
 ) -> None:
     """Copy a shipped config to a file, to change it."""
+    from calmrl._support.output import new_file
     from calmrl.config import shipped_text
-    from calmrl.output import new_file
 
     text = shipped_text(name)
     with new_file(file, force=force) as draft:

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from calmrl.cli.say import data, note
+from calmrl.cli.speaking import data, note
 
 EXAMPLE = """Example:
   calmrl demo --out demo-out
@@ -22,9 +22,9 @@ def run(
     force: Annotated[bool, typer.Option("--force", help="Begin anew: remove an earlier output of calmrl.")] = False,
 ) -> None:
     """Train every method on bundled real data with missing modalities, and compare."""
-    from calmrl.cli.comparing import compare_and_show
+    from calmrl._support.output import check_free
+    from calmrl.cli.show_comparison import compare_and_show
     from calmrl.config import CompareConfig, load
-    from calmrl.output import check_free
 
     resolved = load(config, overrides or [], kind="compare")
     assert isinstance(resolved, CompareConfig)

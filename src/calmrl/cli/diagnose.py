@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from calmrl.cli.say import as_json, data, note, people
+from calmrl.cli.speaking import as_json, data, note, people
 
 EXAMPLE = """Example:
   calmrl diagnose features
@@ -23,9 +23,9 @@ def run(
     force: Annotated[bool, typer.Option("--force", help="Replace an earlier output of calmrl.")] = False,
 ) -> None:
     """Say before any training what is missing and whether filling it in will help."""
-    from calmrl.data.features import open_features
-    from calmrl.diagnose import as_text, diagnose, write
-    from calmrl.output import check_free, new_directory
+    from calmrl._support.output import check_free, new_directory
+    from calmrl.data.features.feature_set import open_features
+    from calmrl.workflows.diagnose import as_text, diagnose, write
 
     if out is not None:
         check_free(out, force=force)

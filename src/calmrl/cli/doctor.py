@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from calmrl.cli.say import as_json, data
+from calmrl.cli.speaking import as_json, data
 
 EXAMPLE = "Example:\n  calmrl doctor\n  calmrl doctor --json"
 

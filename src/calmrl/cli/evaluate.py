@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from calmrl.cli.say import data, note, people
+from calmrl.cli.speaking import data, note, people
 
 EXAMPLE = """Example:
   calmrl evaluate runs/stamps
@@ -27,8 +27,8 @@ def run(
     from rich import box
     from rich.table import Table
 
-    from calmrl.evaluation import evaluate
-    from calmrl.output import new_file
+    from calmrl._support.output import new_file
+    from calmrl.workflows.evaluate import evaluate
 
     out = folder / "results.json" if out is None else out
     rows, meta = evaluate(folder, features)

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from calmrl.cli.say import note
+from calmrl.cli.speaking import note
 from calmrl.errors import InputError
 
 EXAMPLE = """Example:
@@ -45,8 +45,8 @@ def run(
 
     Run the same line again to continue where it stopped.
     """
-    from calmrl.data.annotations import read_annotations
-    from calmrl.extract import extract
+    from calmrl.data.media.annotations import read_annotations
+    from calmrl.workflows.extract import extract
 
     encoders = _pairs(encoder, "--encoder", "image=efficientnet_lite0")
     folders = {name: Path(folder) for name, folder in _pairs(media or [], "--media", "vision=videos").items()}

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from calmrl.cli.say import note, people
+from calmrl.cli.speaking import note, people
 
 EXAMPLE = """Example:
   calmrl impute features --out completed --std
@@ -26,11 +26,11 @@ def run(
     """Complete features: fill in the modalities that rows lack, and mark what was filled in."""
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 
-    from calmrl.build import build_imputer
-    from calmrl.complete import complete
+    from calmrl._support.output import check_free, new_directory
     from calmrl.config import ImputeConfig, dump, load
-    from calmrl.data.features import open_features
-    from calmrl.output import check_free, new_directory
+    from calmrl.data.features.feature_set import open_features
+    from calmrl.workflows.build import build_imputer
+    from calmrl.workflows.impute import complete
 
     resolved = load(config, [*(overrides or []), *(["std=true"] if std else [])], kind="impute")
     assert isinstance(resolved, ImputeConfig)

@@ -11,16 +11,16 @@ from typing import Annotated
 
 import typer
 
-from calmrl.cli.say import as_json, data
-from calmrl.registry import lookup
+from calmrl._support.registry import lookup
+from calmrl.cli.speaking import as_json, data
 
 EXAMPLE = "Example:\n  calmrl ls\n  calmrl ls imputers\n  calmrl ls configs --json"
 
 REGISTRIES = {
-    "methods": [("calmrl.train.methods", "METHODS")],
+    "methods": [("calmrl.training.methods", "METHODS")],
     "imputers": [("calmrl.imputers", "IMPUTERS")],
     "datasets": [("calmrl.datasets", "DATASETS")],
-    "encoders": [("calmrl.encoders", "ENCODERS"), ("calmrl.models.known", "TOWERS")],
+    "encoders": [("calmrl.encoders", "ENCODERS"), ("calmrl.models.vast.towers", "TOWERS")],
 }
 SHELVES = (*REGISTRIES, "configs")
 

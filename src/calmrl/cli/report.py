@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from calmrl.cli.say import data, note
+from calmrl.cli.speaking import data, note
 
 EXAMPLE = """Example:
   calmrl report demo-out --force

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from calmrl.cli.say import data, error, note, people
+from calmrl.cli.speaking import data, error, note, people
 
 EXAMPLE = """Example:
   calmrl train stamps --out runs/stamps
@@ -27,8 +27,8 @@ def run(
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     from calmrl.config import TrainConfig, load
-    from calmrl.train.stop import Interrupted
-    from calmrl.training import train
+    from calmrl.training.stop import Interrupted
+    from calmrl.workflows.train import train
 
     resolved = load(config, overrides or [], kind="train")
     assert isinstance(resolved, TrainConfig)

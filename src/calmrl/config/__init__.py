@@ -4,13 +4,13 @@
 once. `dump` writes the resolved config. A kind of config is one pydantic model in `KINDS`.
 """
 
-from calmrl.config.comparing import CompareConfig
-from calmrl.config.kinds import ImputeConfig
-from calmrl.config.known import KINDS
-from calmrl.config.load import dump, dumps, load
-from calmrl.config.problems import ConfigError, Problem
-from calmrl.config.shipped import shipped, shipped_text
-from calmrl.config.training import TrainConfig
+from calmrl.config.config_error import ConfigError, Problem
+from calmrl.config.loading import dump, dumps, load
+from calmrl.config.schema.compare import CompareConfig
+from calmrl.config.schema.kinds import KINDS
+from calmrl.config.schema.sections import ImputeConfig
+from calmrl.config.schema.train import TrainConfig
+from calmrl.config.shipped_files import shipped, shipped_text
 
 __all__ = [
     "KINDS",

@@ -8,9 +8,9 @@ from typing import Annotated, Any, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
-from calmrl.config.problems import Problem, dotted
-from calmrl.config.read import KeyPath, Source
-from calmrl.registry import closest
+from calmrl._support.registry import closest
+from calmrl.config.config_error import Problem, dotted
+from calmrl.config.yaml_text import KeyPath, Source
 
 TAGS = ("method", "name", "kind")  # keys that choose between sections
 

@@ -6,13 +6,13 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-from calmrl.data.features import FeatureSet
+from calmrl._support.registry import lookup
+from calmrl.data.features.feature_set import FeatureSet
 from calmrl.datasets.digits import digits
 from calmrl.datasets.mfeat import mfeat
 from calmrl.datasets.stamps import stamps
 from calmrl.datasets.world import synth, world
 from calmrl.errors import InputError
-from calmrl.registry import lookup
 
 __all__ = ["DATASETS", "load_dataset"]
 

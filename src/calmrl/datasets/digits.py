@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from calmrl.data.features import FeatureSet
-from calmrl.data.meta import meta_table
+from calmrl.data.features.feature_set import FeatureSet
+from calmrl.data.features.row_table import meta_table
 from calmrl.datasets.splits import split_by_group
 
 

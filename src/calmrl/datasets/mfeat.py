@@ -11,8 +11,8 @@ from typing import TextIO
 
 import numpy as np
 
-from calmrl.data.features import FeatureSet
-from calmrl.data.meta import meta_table
+from calmrl.data.features.feature_set import FeatureSet
+from calmrl.data.features.row_table import meta_table
 from calmrl.datasets.digits import standardize
 from calmrl.datasets.splits import split_by_group
 from calmrl.errors import InputError

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import numpy as np
 
-from calmrl.data.features import FeatureSet
-from calmrl.data.meta import meta_table
-from calmrl.registry import lookup
+from calmrl._support.registry import lookup
+from calmrl.data.features.feature_set import FeatureSet
+from calmrl.data.features.row_table import meta_table
 
 BUNDLE = Path(__file__).with_name("stamps.npz")
 MODALITIES = ("image", "text", "speech", "sound")

@@ -16,9 +16,9 @@ from typing import Any
 
 import numpy as np
 
-from calmrl.data.features import FeatureSet
-from calmrl.data.meta import meta_table
-from calmrl.data.missing import hide
+from calmrl.data.features.feature_set import FeatureSet
+from calmrl.data.features.row_table import meta_table
+from calmrl.data.hiding import hide
 from calmrl.datasets.splits import split_by_group
 from calmrl.errors import InputError
 
@@ -104,7 +104,7 @@ def world(
 ) -> World:
     """Draw a world. `widths` is modality -> d (default image 64, text 48, audio 32); `noise` one sigma or one each.
 
-    `kind`, `rate` and `groups` say what is missing (see `calmrl.data.missing.hide`; rate 0: nothing). Labels are the
+    `kind`, `rate` and `groups` say what is missing (see `calmrl.data.hiding.hide`; rate 0: nothing). Labels are the
     largest of `classes` random projections of the shared latents.
     """
     sizes = {"image": 64, "text": 48, "audio": 32} if widths is None else dict(widths)

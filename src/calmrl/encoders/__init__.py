@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from calmrl._support.registry import lookup
 from calmrl.encoders import audio, image, text
 from calmrl.encoders.base import Encoder, EncoderSpec
-from calmrl.registry import lookup
 
 __all__ = ["ENCODERS", "Encoder", "EncoderSpec", "load_encoder"]
 

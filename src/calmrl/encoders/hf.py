@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from calmrl.data.images import IMAGENET_MEAN, IMAGENET_STD, ImageTransform
+from calmrl.data.media.images import IMAGENET_MEAN, IMAGENET_STD, ImageTransform
 from calmrl.encoders.base import KINDS, Encoder, each, same
 from calmrl.errors import InputError, need
 

@@ -7,7 +7,7 @@ from functools import partial
 import torch
 from torch import nn
 
-from calmrl.data.images import IMAGENET_MEAN, IMAGENET_STD, ImageTransform
+from calmrl.data.media.images import IMAGENET_MEAN, IMAGENET_STD, ImageTransform
 from calmrl.encoders.base import Encoder, EncoderSpec, each
 from calmrl.encoders.weights import packaged
 from calmrl.errors import need

@@ -2,13 +2,13 @@
 
 from typing import Any
 
+from calmrl.imputers.gaussian import GaussianImputer
 from calmrl.imputers.gfa import GFAImputer
 from calmrl.imputers.knowledge_bridger import KnowledgeBridgerImputer
 from calmrl.imputers.mopoe import MoPoEImputer
 from calmrl.imputers.mvae import MVAEImputer
 from calmrl.imputers.simple import KNNImputer, MeanImputer, RidgeImputer
 from calmrl.imputers.smil import SMILImputer
-from calmrl.latent import GaussianImputer
 
 IMPUTERS: dict[str, Any] = {
     "gaussian": GaussianImputer,

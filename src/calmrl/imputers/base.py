@@ -11,10 +11,10 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
+from calmrl._support.tensor_files import load_state, save_state
 from calmrl.convention import Array, Views, check
 from calmrl.errors import InputError
-from calmrl.latent.predict import join, keep_observed
-from calmrl.latent.storage import load_state, save_state
+from calmrl.imputers.gaussian.predict import join, keep_observed
 
 
 class BlockImputer(TransformerMixin, BaseEstimator, ABC):

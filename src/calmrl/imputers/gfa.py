@@ -11,8 +11,8 @@ from torch import Tensor
 from calmrl.convention import Array, Views, blocks_of_rows, check
 from calmrl.errors import InputError
 from calmrl.imputers.base import BlockImputer
-from calmrl.latent.choices import seed_of
-from calmrl.latent.patterns import group
+from calmrl.imputers.gaussian.choices import seed_of
+from calmrl.imputers.gaussian.pattern_groups import group
 
 FILL_BYTES = 1 << 27
 PARTS = ("mean", "W", "covariance", "precision", "relevance")

@@ -11,10 +11,10 @@ import torch
 from torch import Tensor, nn
 
 from calmrl.convention import Array, Views, blocks_of_rows, check
-from calmrl.data.missing import hide
+from calmrl.data.hiding import hide
 from calmrl.errors import InputError
 from calmrl.imputers.base import BlockImputer
-from calmrl.latent.choices import seed_of
+from calmrl.imputers.gaussian.choices import seed_of
 
 HELD_OUT = 0.1  # share of the observed blocks that early stopping looks at
 FILL_BYTES = 1 << 27

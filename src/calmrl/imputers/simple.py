@@ -10,7 +10,7 @@ from torch import Tensor
 
 from calmrl.convention import Array, Views, check
 from calmrl.imputers.base import BlockImputer
-from calmrl.latent.patterns import group
+from calmrl.imputers.gaussian.pattern_groups import group
 
 ALPHAS = tuple(10.0**power for power in range(-1, 6))
 DISTANCE_BYTES = 1 << 26

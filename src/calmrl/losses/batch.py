@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import torch
 import torch.distributed as dist
 
+from calmrl._support.distributed import gather_headers, gather_rows, world
 from calmrl.convention import check, maybe_any
-from calmrl.distributed import gather_headers, gather_rows, world
 from calmrl.errors import InputError
 
 

@@ -8,11 +8,11 @@ import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
 
+from calmrl._support.distributed import all_sum, world
+from calmrl._support.negatives import draw, promote
 from calmrl.convention import check, full_precision
-from calmrl.distributed import all_sum, world
 from calmrl.errors import InputError
 from calmrl.losses.batch import Batch, joined
-from calmrl.pairs import draw, promote
 
 
 class InstanceMatching(nn.Module):

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 import torch
 from torch import nn
 
+from calmrl._support.spectrum import spectrum
 from calmrl.convention import full_precision
 from calmrl.losses.batch import joined
 from calmrl.losses.softmax import masked_mean, row_terms
 from calmrl.losses.temperature import positive
-from calmrl.spectral import spectrum
 
 
 class PMRLLoss(nn.Module):

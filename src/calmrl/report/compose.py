@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from calmrl.report.blocks import Block, Page, Section
+from calmrl.report.estimates_table import matrix
 from calmrl.report.numbers import describe
 from calmrl.report.results import Results, Row
 from calmrl.report.sections import comparison, completion, course, data, neighbours
-from calmrl.report.tables import matrix
 from calmrl.report.words import headline, verdict
 
 RETRIEVAL = ("R@1", "R@5", "R@10", "MedR")

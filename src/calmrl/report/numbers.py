@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from calmrl.evaluate.statistics import mean_interval
+from calmrl.metrics.significance import mean_interval
 
 # metric -> (what the axis says, decimals, whether more is better)
 METRICS: dict[str, tuple[str, int, bool]] = {

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from calmrl.report.estimates_table import ranked
 from calmrl.report.numbers import Estimate, describe, fixed, half_width, plural
 from calmrl.report.results import Results, Row, group
-from calmrl.report.tables import ranked
 
 PREFERRED = ("R@1", "accuracy", "nmse", "mse", "anchor_shift")
 SAID = 3  # settings with sentences of their own

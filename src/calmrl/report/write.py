@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from calmrl._support.output import new_file
 from calmrl.errors import InputError
-from calmrl.output import new_file
 from calmrl.report.blocks import Page
 from calmrl.report.markdown import FOLDER, as_markdown, drawings
 from calmrl.report.web import as_html

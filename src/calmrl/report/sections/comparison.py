@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from calmrl.report.blocks import Block, Figure, Table, Text
+from calmrl.report.estimates_table import matrix, ranked, readable
 from calmrl.report.figures import Mark, dots
 from calmrl.report.look import look
 from calmrl.report.numbers import Estimate, capital, describe
 from calmrl.report.results import Results, Row, group
 from calmrl.report.svg import Panel
-from calmrl.report.tables import matrix, ranked, readable
 from calmrl.report.words import headline, headline_rows, name_of
 
 MANY = 40  # rows of a panel

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from calmrl.report.blocks import Block, Figure
+from calmrl.report.estimates_table import matrix, ranked, readable
 from calmrl.report.figures import Curve, Mark, curves, dots
 from calmrl.report.look import BLUE, GREY, INK, Look, look
 from calmrl.report.numbers import describe
 from calmrl.report.results import Results, Row, group
 from calmrl.report.svg import Panel
-from calmrl.report.tables import matrix, ranked, readable
 
 FEW = 4  # methods in one panel
 MANY = 40  # directions in one panel

@@ -8,12 +8,12 @@ from collections.abc import Sequence
 import numpy as np
 
 from calmrl.report.blocks import Block, Figure
+from calmrl.report.estimates_table import matrix, ranked, readable
 from calmrl.report.figures import Cloud, Curve, curves, scatter, small_curves
 from calmrl.report.look import family, look
 from calmrl.report.numbers import capital, describe, half_width
 from calmrl.report.results import Results, Source, Step, group
 from calmrl.report.svg import Panel
-from calmrl.report.tables import matrix, ranked, readable
 from calmrl.report.words import headline, headline_rows, name_of
 
 TOGETHER = 6  # methods that one frame can show

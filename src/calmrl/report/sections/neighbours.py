@@ -7,8 +7,8 @@ from itertools import count
 from pathlib import Path
 
 from calmrl.report.blocks import Block, Cell, Line, Number, Picture, Table
+from calmrl.report.estimates_table import readable
 from calmrl.report.results import Found, Neighbours, Results
-from calmrl.report.tables import readable
 
 QUERIES = 8  # per method and direction
 FOUND = 5  # per query

@@ -1,0 +1,97 @@
+"""Text -> checked config, and back."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from calmrl._support.output import WRITTEN_BY, new_file
+from calmrl._support.registry import closest
+from calmrl.config.config_error import ConfigError, Problem
+from calmrl.config.explain import explain
+from calmrl.config.schema.kinds import KINDS
+from calmrl.config.schema.sections import Section
+from calmrl.config.shipped_files import shipped, shipped_text
+from calmrl.config.yaml_text import Source, apply_overrides, read_yaml, write_yaml
+from calmrl.errors import InputError
+
+
+def load(name: str | Path | None, overrides: Sequence[str] = (), *, kind: str | None = None) -> Section:
+    """Read a config file or a shipped config, apply `key=value` overrides, check it.
+
+    A name ending in .yaml or .yml, or with a path separator, is a file; any other name is a shipped config; None starts
+    from the defaults of `kind`. `kind` is what the caller can use. Raises `ConfigError` with every mistake.
+    """
+    source = read_yaml(_text(name) if name is not None else _defaults(kind))
+    name = "defaults" if name is None else name
+    if any(not problem.key for problem in source.problems):  # not YAML, or not a mapping: nothing to look into
+        raise ConfigError(str(name), source.problems)
+    apply_overrides(source, overrides)
+    problems = source.problems
+    problem = _kind_problem(source, kind)
+    if problem:
+        raise ConfigError(str(name), [problem, *problems])
+    model = KINDS[source.values["kind"]]
+    try:
+        config = model.model_validate(source.values)
+    except ValidationError as error:
+        problems = [*problems, *explain(error, model, source)]
+    if problems:
+        raise ConfigError(str(name), sorted(problems, key=_reading_order))
+    return config
+
+
+def dumps(config: Section) -> str:
+    """The resolved config, every key spelled out, as YAML that `load` reads back to an equal config."""
+    return write_yaml(config.model_dump(mode="json"))
+
+
+def dump(config: Section, path: str | Path, *, force: bool = False) -> None:
+    """Write the resolved config; the file appears whole or not at all."""
+    from calmrl import __version__
+
+    with new_file(path, force=force) as draft:
+        draft.write_text(f"{WRITTEN_BY} {__version__}\n{dumps(config)}", encoding="utf-8")
+
+
+def _defaults(kind: str | None) -> str:
+    """The kind and the method of every section; all else is left to the defaults of the models."""
+    fields = KINDS[kind].model_fields if kind else {}
+    methods = {
+        name: {"method": field.default.method} for name, field in fields.items() if hasattr(field.default, "method")
+    }
+    return write_yaml({"kind": kind, **methods})
+
+
+def _text(name: str | Path) -> str:
+    path = Path(name)
+    if path.suffix not in (".yaml", ".yml") and len(path.parts) == 1:
+        return shipped_text(str(name))
+    try:
+        return path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        near = closest(path.stem, shipped())
+        hint = f'; a shipped config is named without an ending, for instance "{near}"' if near else ""
+        raise InputError(f"{path} does not exist{hint}") from None
+    except (IsADirectoryError, PermissionError, UnicodeDecodeError) as error:
+        raise InputError(f"{path} cannot be read as a config: {error}") from None
+
+
+def _kind_problem(source: Source, wanted: str | None) -> Problem | None:
+    got, where = source.values.get("kind"), source.where.get(("kind",), "")
+    known = ", ".join(KINDS)
+    if got is None:
+        return Problem("kind", where, f"missing; say what the config is for: one of {known}")
+    if got not in KINDS:
+        return Problem("kind", where, f"should be one of {known}", got=got, closest=closest(str(got), KINDS))
+    if wanted is not None and got != wanted:
+        return Problem("kind", where, f"this command needs a config of kind {wanted}", got=got)
+    return None
+
+
+def _reading_order(problem: Problem) -> tuple[bool, int]:
+    number = re.search(r"\d+", problem.where)
+    return problem.where.startswith("override"), int(number.group()) if number else 0

@@ -1,0 +1,1 @@
+"""The keys that a config may have: one pydantic model per command."""

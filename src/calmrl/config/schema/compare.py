@@ -1,0 +1,52 @@
+"""The config of `calmrl compare` and `calmrl demo`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from calmrl.config.schema.sections import Count, Section, Seed
+from calmrl.config.schema.train import HideSection, SourceSection
+
+Measure = Literal["imputation", "shift", "geometry", "pool", "classification", "examples"]
+MEASURES: list[Measure] = ["imputation", "shift", "geometry", "pool", "classification", "examples"]
+
+
+class CompareConfig(Section):
+    """What is compared, on which data, under which budget.
+
+    `settings` names ways to hide blocks of the training rows. Every method of every setting and seed gets `steps`
+    updates of `batch_size` rows for each of its trials, the same number of trials as every other one; validation rows
+    choose between them. `sweep` adds rows: key of the training config -> values, for every method.
+    """
+
+    kind: Literal["compare"]
+    source: SourceSection
+    modalities: list[str] | None = None
+    settings: Annotated[dict[str, HideSection], Field(min_length=1)]
+    methods: Annotated[list[str], Field(min_length=1)]
+    seeds: list[Seed] = Field(default=[0, 1, 2], min_length=1)
+    steps: Count = 120
+    batch_size: Annotated[int, Field(ge=2)] = 128
+    width: Count = 128
+    trials: Annotated[int, Field(ge=1, le=4)] = 4
+    metric: Literal["MRR", "recall", "R@1", "R@5", "R@10"] = "MRR"
+    measures: list[Measure] = Field(default=MEASURES)
+    sweep: dict[str, list[Any]] = Field(default_factory=dict)
+    workers: Annotated[int, Field(ge=0)] = 0
+
+    @field_validator("methods")
+    @classmethod
+    def _known(cls, names: list[str]) -> list[str]:
+        from calmrl.training.recipes import check_method
+
+        for name in names:
+            check_method(name)
+        return names
+
+    @model_validator(mode="after")
+    def _plain_source(self) -> CompareConfig:
+        if self.source.hide is not None:
+            raise ValueError("settings say what is hidden; leave out source.hide")
+        return self

@@ -1,0 +1,13 @@
+"""The kinds of config: one pydantic model each; the field `kind` of a file chooses it."""
+
+from __future__ import annotations
+
+from calmrl.config.schema.compare import CompareConfig
+from calmrl.config.schema.sections import ImputeConfig, Section
+from calmrl.config.schema.train import TrainConfig
+
+KINDS: dict[str, type[Section]] = {
+    "impute": ImputeConfig,
+    "train": TrainConfig,
+    "compare": CompareConfig,
+}

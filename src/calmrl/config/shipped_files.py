@@ -1,0 +1,28 @@
+"""The configs that come with the package."""
+
+from __future__ import annotations
+
+from importlib.resources import files
+
+from calmrl._support.registry import lookup
+
+
+def shipped() -> dict[str, str]:
+    """Name -> what it is for: the first comment line after the launch command of each shipped file."""
+    names = sorted(entry.name.removesuffix(".yaml") for entry in _folder().iterdir() if entry.name.endswith(".yaml"))
+    return {name: _about(_folder().joinpath(f"{name}.yaml").read_text(encoding="utf-8")) for name in names}
+
+
+def shipped_text(name: str) -> str:
+    """The text of a shipped config."""
+    lookup(shipped(), name, "config")
+    return _folder().joinpath(f"{name}.yaml").read_text(encoding="utf-8")
+
+
+def _folder():  # type: ignore[no-untyped-def]  # importlib's Traversable moved between Python versions
+    return files("calmrl.config") / "shipped"
+
+
+def _about(text: str) -> str:
+    comments = [line.removeprefix("#").strip() for line in text.splitlines() if line.startswith("#")]
+    return comments[1]

@@ -1,0 +1,144 @@
+"""YAML and `key=value` text -> plain values, remembering for every key where it was written."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import yaml
+
+from calmrl.config.config_error import Problem, dotted
+
+KeyPath = tuple[str | int, ...]
+
+
+class _Loader(yaml.SafeLoader):
+    """SafeLoader that reads 1e-6 as a number, as YAML 1.2 does, and leaves dates as text."""
+
+
+_Loader.yaml_implicit_resolvers = {
+    first: [(tag, rule) for tag, rule in rules if not tag.endswith("timestamp")]
+    for first, rules in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+
+
+class _Dumper(yaml.SafeDumper):
+    """SafeDumper that quotes every text which `_Loader` would read as a number."""
+
+
+for _kind in (_Loader, _Dumper):
+    _kind.add_implicit_resolver(
+        "tag:yaml.org,2002:float", re.compile(r"[-+]?\d+(\.\d*)?[eE][-+]?\d+$"), list("-+0123456789")
+    )
+
+
+def write_yaml(values: Any) -> str:
+    """Plain values as YAML that `read_yaml` reads back to the same values."""
+    return yaml.dump(values, Dumper=_Dumper, sort_keys=False, allow_unicode=True)
+
+
+@dataclass
+class Source:
+    """Plain values, where each of them was written ("line 3", or "override 2"), and what could not be read."""
+
+    values: dict[str, Any] = field(default_factory=dict)
+    where: dict[KeyPath, str] = field(default_factory=dict)
+    problems: list[Problem] = field(default_factory=list)
+
+
+def read_yaml(text: str) -> Source:
+    """The mapping in `text`. Syntax errors and keys given twice become problems."""
+    source = Source()
+    try:
+        root = yaml.compose(text, Loader=_Loader)
+        if root is None:
+            return source
+        if not isinstance(root, yaml.MappingNode):
+            source.problems.append(Problem("", _line(root), "a config is a mapping of `key: value` lines"))
+            return source
+        source.values = _value(root, (), source)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark
+        where = f"line {mark.line + 1}" if mark else ""
+        source.problems.append(Problem("", where, f"not valid YAML: {error.problem or error.context}"))
+    return source
+
+
+def apply_overrides(source: Source, overrides: Sequence[str]) -> None:
+    """Set dotted keys in `source`: `imputer.latent_dim=16`, `seeds=[0, 1]`, `imputers.0.method=mean`."""
+    for number, text in enumerate(overrides, start=1):
+        where = f"override {number}"
+        key, equals, raw = text.partition("=")
+        path: KeyPath = tuple(int(part) if part.isdigit() else part for part in key.strip().split("."))
+        if not equals or "" in path:
+            message = "an override is key=value, for instance imputer.latent_dim=16"
+            source.problems.append(Problem(key.strip(), where, message, got=text))
+            continue
+        read = read_yaml(f"value: {raw}") if raw.strip() else Source({"value": None})
+        if read.problems or set(read.values) != {"value"}:
+            source.problems.append(Problem(key.strip(), where, "the value is not valid YAML", got=raw))
+            continue
+        problem = _set(source.values, path, read.values["value"])
+        if problem:
+            source.problems.append(Problem(key.strip(), where, problem, got=raw))
+            continue
+        for known in [known for known in source.where if known[: len(path)] == path]:
+            del source.where[known]
+        for depth in range(1, len(path)):
+            source.where.setdefault(path[:depth], where)
+        source.where[path] = where
+
+
+def _value(node: yaml.Node, path: KeyPath, source: Source) -> Any:
+    if isinstance(node, yaml.MappingNode):
+        mapping: dict[str, Any] = {}
+        for key_node, value_node in node.value:
+            key = str(getattr(key_node, "value", key_node))
+            here = (*path, key)
+            if key in mapping:
+                message = f"given twice; first on {source.where[here]}"
+                source.problems.append(Problem(dotted(here), _line(key_node), message))
+            source.where[here] = _line(key_node)
+            mapping[key] = _value(value_node, here, source)
+        return mapping
+    if isinstance(node, yaml.SequenceNode):
+        items = []
+        for i, item in enumerate(node.value):
+            at = (*path, i)
+            source.where[at] = _line(item)
+            items.append(_value(item, at, source))
+        return items
+    return _scalars(node)
+
+
+def _scalars(node: yaml.Node) -> Any:
+    loader = _Loader("")
+    try:
+        return loader.construct_object(node, deep=True)
+    finally:
+        loader.dispose()
+
+
+def _line(node: yaml.Node) -> str:
+    return f"line {node.start_mark.line + 1}"
+
+
+def _set(values: dict[str, Any], path: KeyPath, value: Any) -> str | None:
+    """Set values[path]; returns what is wrong with the path, if anything."""
+    here: Any = values
+    for depth, part in enumerate(path):
+        last = depth == len(path) - 1
+        if isinstance(here, dict):
+            here[str(part)] = value if last else here.get(str(part), {})
+            here = here[str(part)]
+        elif isinstance(here, list):
+            if not isinstance(part, int) or part >= len(here):
+                return f"{dotted(path[:depth])} is a list with items 0 to {len(here) - 1}"
+            if last:
+                here[part] = value
+            here = here[part]
+        else:
+            return f"{dotted(path[:depth])} is a single value and has no key {part!r}"
+    return None

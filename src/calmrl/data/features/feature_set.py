@@ -1,0 +1,291 @@
+"""Features on disk: a directory with one memory-mappable `<modality>.npy` per modality.
+
+| file | holds |
+|---|---|
+| `<modality>.npy` | (N, d) floats; a missing row is NaN |
+| `present.npy` | (N, k) bool: what was observed, one column per modality |
+| `meta.parquet` | id, split, labels, text and any other columns |
+| `imputed.npy`, `<modality>.std.npy` | only after completing: which blocks were filled, and their standard deviations |
+| `features.json` | format version, order of the modalities, widths, dtype, checksums, and how the features were made |
+
+`features.json` may be absent in a directory made by hand: then the modalities are in alphabetical order.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from calmrl.convention import check, check_names
+from calmrl.data.features.files import checksum
+from calmrl.data.features.row_table import check_ids, column_values, meta_table
+from calmrl.errors import InputError
+
+FORMAT = "calmrl-features"
+VERSION = 1
+RESERVED = ("present", "imputed")  # names of files that are not modalities
+
+
+class FeatureSet:
+    """Aligned features: `z` (name -> (N, d) array), `present` (N, k), and what is known about each row.
+
+    `ids`, `split`, `labels` and `text` have one entry per row and are read when first asked for; all but `ids` are
+    None where unknown. `imputed` (N, k) and `std` (name -> (N, d)) are None unless the features were completed.
+    """
+
+    def __init__(
+        self,
+        z: dict[str, np.ndarray],
+        present: np.ndarray | None = None,
+        meta: pa.Table | Callable[[], pa.Table] | None = None,
+        *,
+        imputed: np.ndarray | None = None,
+        std: dict[str, np.ndarray] | None = None,
+        name: str = "",
+        source: str = "",
+        info: dict[str, Any] | None = None,
+        path: Path | None = None,
+    ) -> None:
+        views = check(z, present, values=present is None, empty_rows=True)
+        self.z = z
+        self.present: np.ndarray = views.present.numpy() if present is None else present
+        self.imputed = imputed
+        self.std = std
+        self.name = name
+        self.source = source
+        self.info = info or {}
+        self.path = path
+        self._meta = meta
+
+    def __len__(self) -> int:
+        return len(self.present)
+
+    def __repr__(self) -> str:
+        parts = ", ".join(
+            f"{name} {array.shape[1]} ({count} of {len(self)})"
+            for (name, array), count in zip(self.z.items(), self.present.sum(axis=0), strict=True)
+        )
+        return f"FeatureSet({self.name or self.path or 'in memory'}: {len(self)} rows; {parts})"
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(self.z)
+
+    @cached_property
+    def meta(self) -> pa.Table:
+        """The table behind `ids`, `split`, `labels`, `text` and `column`."""
+        table = self._meta() if callable(self._meta) else self._meta
+        if table is None:
+            return meta_table(len(self))
+        if table.num_rows != len(self):
+            raise InputError(
+                f"{self.path or 'meta'}: the table of rows (meta.parquet) has {table.num_rows} rows but the features "
+                f"have {len(self)}; both must describe the same rows"
+            )
+        if "id" not in table.column_names:
+            return table.append_column("id", pa.array([str(row) for row in range(len(self))]))
+        check_ids([str(value) for value in table["id"].to_pylist()])
+        return table
+
+    def column(self, name: str) -> np.ndarray:
+        """One column of `meta`, by name."""
+        if name not in self.meta.column_names:
+            raise InputError(f'no column "{name}"; there are {", ".join(self.meta.column_names)}')
+        return column_values(self.meta, name)
+
+    @cached_property
+    def ids(self) -> np.ndarray:
+        return np.array([str(value) for value in self.column("id")], dtype=object)
+
+    @cached_property
+    def split(self) -> np.ndarray | None:
+        return self._optional("split")
+
+    @cached_property
+    def labels(self) -> np.ndarray | None:
+        return self._optional("labels")
+
+    @cached_property
+    def text(self) -> np.ndarray | None:
+        return self._optional("text")
+
+    def select(self, rows: str | np.ndarray) -> FeatureSet:
+        """These rows, in memory: a split by name ("train"), a bool mask, or row numbers."""
+        if isinstance(rows, str):
+            if self.split is None:
+                raise InputError(f'rows of split "{rows}" were asked for, but these features have no split column')
+            found = self.split == rows
+            if not found.any():
+                known = ", ".join(sorted({str(value) for value in self.split}))
+                raise InputError(f'no row has split "{rows}"; there are {known}')
+            rows = found
+        index = np.asarray(rows)
+        if index.dtype == bool:
+            if index.shape != (len(self),):
+                raise InputError(f"rows is a mask of shape {index.shape} but there are {len(self)} rows")
+            index = np.flatnonzero(index)
+        return FeatureSet(
+            {name: np.asarray(array[index]) for name, array in self.z.items()},
+            np.asarray(self.present[index]),
+            self.meta.take(pa.array(index)),
+            imputed=None if self.imputed is None else np.asarray(self.imputed[index]),
+            std=None if self.std is None else {name: np.asarray(array[index]) for name, array in self.std.items()},
+            name=self.name,
+            source=self.source,
+            info=self.info,
+        )
+
+    def verify(self) -> None:
+        """Read every file again and compare it with its checksum; raise InputError naming all that differ."""
+        if self.path is None or not (self.path / "features.json").is_file():
+            raise InputError("only a feature directory with a features.json has checksums to verify")
+        files = _read_json(self.path)["files"]
+        bad = [name for name, known in files.items() if checksum(self.path / name) != known["sha256"]]
+        if bad:
+            raise InputError(
+                f"{self.path}: {', '.join(bad)} changed after writing (checksum differs); copy or write it again"
+            )
+        _ = self.ids  # the table of rows fits and its ids are distinct
+
+    def _optional(self, name: str) -> np.ndarray | None:
+        return self.column(name) if name in self.meta.column_names else None
+
+
+def open_features(path: str | Path, modalities: Sequence[str] | None = None) -> FeatureSet:
+    """Open a feature directory (memory-mapped), or read a `.npz`, `.safetensors` or `.parquet` file.
+
+    `modalities` picks some of the modalities, in that order.
+    """
+    path = Path(path)
+    if not path.exists():
+        part = part_of(path)
+        hint = (
+            f"; {part.name} beside it is unfinished: run the same command again to finish it" if part.exists() else ""
+        )
+        raise InputError(f"no features at {path}{hint}")
+    if path.is_dir():
+        return _open_directory(path, modalities)
+    from calmrl.data.features.single_file import read_file
+
+    return read_file(path, modalities)
+
+
+def part_of(path: Path) -> Path:
+    """Where a feature directory is built up before it gets its name."""
+    return path.with_name(path.name + ".part")
+
+
+def pick(names: Sequence[str], wanted: Sequence[str] | None, where: Path) -> list[int]:
+    """The columns of the wanted modalities."""
+    if wanted is None:
+        return list(range(len(names)))
+    for name in wanted:
+        if name not in names:
+            raise InputError(f'{where} has no modality "{name}"; it has {", ".join(names)}')
+    return [list(names).index(name) for name in wanted]
+
+
+def _open_directory(path: Path, modalities: Sequence[str] | None) -> FeatureSet:
+    header = _read_json(path) if (path / "features.json").exists() else None
+    names = _names_by_file(path) if header is None else list(header["modalities"])
+    columns = pick(names, modalities, path)
+    chosen = [names[j] for j in columns]
+    rows = None if header is None else header["rows"]
+    z = {name: _open_npy(path, f"{name}.npy", rows, header) for name in chosen}
+    present = imputed = None
+    if header is not None or (path / "present.npy").exists():
+        present = _open_npy(path, "present.npy", rows, header)
+        if present.ndim != 2 or present.shape[1] != len(names):
+            raise InputError(
+                f"{path / 'present.npy'} has shape {present.shape} but there are {len(names)} modalities "
+                f"({', '.join(names)}); it needs one column for each, in that order"
+            )
+        present = np.ascontiguousarray(present[:, columns])
+    if (path / "imputed.npy").exists():
+        imputed = np.ascontiguousarray(_open_npy(path, "imputed.npy", rows, header)[:, columns])
+    std = {name: _open_npy(path, f"{name}.std.npy", rows, header) for name in chosen if _has_std(path, name)}
+    table = path / "meta.parquet"
+    return FeatureSet(
+        z,
+        present,
+        (lambda: read_table(table)) if header is not None or table.exists() else None,
+        imputed=imputed,
+        std=std or None,
+        name=path.name,
+        source=str(path),
+        info=None if header is None else header["info"],
+        path=path,
+    )
+
+
+def read_table(path: Path) -> pa.Table:
+    """A Parquet file as a table, or an error that names it."""
+    try:
+        return pq.read_table(path)
+    except FileNotFoundError as error:
+        raise InputError(f"{path} is missing; the directory is incomplete, copy or write it again") from error
+    except (pa.ArrowException, OSError) as error:
+        raise InputError(f"{path} cannot be read as Parquet ({error}); copy or write it again") from error
+
+
+def _has_std(path: Path, name: str) -> bool:
+    return (path / f"{name}.std.npy").exists()
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        header = json.loads((path / "features.json").read_text(encoding="utf-8"))
+    except (ValueError, OSError) as error:
+        raise InputError(f"{path / 'features.json'} cannot be read ({error}); copy or write it again") from error
+    if not isinstance(header, dict) or header.get("format") != FORMAT:
+        raise InputError(f"{path} is not a feature directory: its features.json does not say format {FORMAT!r}")
+    lacks = [key for key in ("version", "rows", "modalities", "info") if key not in header]
+    if lacks:
+        raise InputError(f"{path / 'features.json'} lacks {', '.join(lacks)}; copy or write it again")
+    if header["version"] > VERSION:
+        raise InputError(
+            f"{path} has feature format {header['version']}, this calmrl reads up to {VERSION}; upgrade calmrl"
+        )
+    if "files" not in header:
+        raise InputError(f"{path} is unfinished; run the command that writes it again, it continues where it stopped")
+    return header
+
+
+def _names_by_file(path: Path) -> list[str]:
+    """The modalities of a directory made by hand."""
+    names = sorted(file.stem for file in path.glob("*.npy") if not file.stem.endswith(".std"))
+    names = [name for name in names if name not in RESERVED]
+    if not names:
+        raise InputError(
+            f"{path} is not a feature directory: it holds neither features.json nor any <modality>.npy; make one with "
+            "calmrl extract or calmrl.data.features.writer.write_features"
+        )
+    check_names(names)
+    return names
+
+
+def _open_npy(path: Path, name: str, rows: int | None, header: dict[str, Any] | None) -> np.ndarray:
+    file = path / name
+    if not file.exists():
+        raise InputError(f"{file} is missing; the directory is incomplete, copy or write it again")
+    size, known = file.stat().st_size, (header or {"files": {}})["files"].get(name)
+    if known is not None and size != known["bytes"]:
+        raise InputError(
+            f"{file} has {size} bytes but {known['bytes']} were written: it was cut off or changed; copy it again"
+        )
+    try:
+        array = np.load(file, mmap_mode=None if rows == 0 else "r", allow_pickle=False)
+    except (ValueError, EOFError, OSError) as error:
+        raise InputError(
+            f"{file} ({size} bytes) cannot be opened as .npy ({error}); it was cut off or is another format"
+        ) from error
+    if rows is not None and len(array) != rows:
+        raise InputError(f"{file} has {len(array)} rows but features.json says {rows}; copy or write it again")
+    return array

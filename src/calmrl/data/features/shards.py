@@ -1,0 +1,126 @@
+"""Features in tar shards (the layout of WebDataset), for collections that are streamed rather than opened.
+
+A sample is a run of files with the same key: `<key>.<modality>.npy` for each modality it has, and `<key>.json` with id,
+split, labels and text. A missing modality is a file that is not there.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import tarfile
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from calmrl._support.output import new_file
+from calmrl.data.features.feature_set import FeatureSet
+from calmrl.errors import InputError
+
+Sample = dict[str, bytes]  # what follows the key -> content
+
+
+class Shards:
+    """Iterate over `(z, present)` chunks of at most `rows` rows; every loop reads the shards anew, in order.
+
+    `widths` names the modalities that are wanted and how wide they are. With several processes, shard i belongs to
+    process i % world.
+    """
+
+    def __init__(
+        self, paths: Sequence[str | Path], widths: Mapping[str, int], rows: int = 4096, rank: int = 0, world: int = 1
+    ) -> None:
+        if not 0 <= rank < world <= len(paths):
+            raise InputError(f"rank {rank} of {world} processes and {len(paths)} shards: each process needs a shard")
+        self.paths = [Path(path) for path in paths][rank::world]
+        self.widths = dict(widths)
+        self.rows = rows
+
+    def __iter__(self) -> Iterator[tuple[dict[str, np.ndarray], np.ndarray]]:
+        chunk: list[dict[str, np.ndarray]] = []
+        for path in self.paths:
+            for key, sample in _samples(path):
+                chunk.append(self._vectors(path, key, sample))
+                if len(chunk) == self.rows:
+                    yield self._stack(chunk)
+                    chunk = []
+        if chunk:
+            yield self._stack(chunk)
+
+    def _vectors(self, path: Path, key: str, sample: Sample) -> dict[str, np.ndarray]:
+        found = {}
+        for name, width in self.widths.items():
+            if f"{name}.npy" in sample:
+                try:
+                    vector = np.load(io.BytesIO(sample[f"{name}.npy"]), allow_pickle=False)
+                except (ValueError, EOFError) as error:
+                    raise InputError(f"{path}: {key}.{name}.npy cannot be read as .npy ({error})") from error
+                if vector.shape != (width,) or vector.dtype.kind != "f":
+                    raise InputError(
+                        f"{path}: {key}.{name}.npy holds {vector.dtype} {vector.shape}; expected {width} floats"
+                    )
+                found[name] = vector
+        return found
+
+    def _stack(self, chunk: list[dict[str, np.ndarray]]) -> tuple[dict[str, np.ndarray], np.ndarray]:
+        present = np.array([[name in sample for name in self.widths] for sample in chunk])
+        z = {}
+        for name, width in self.widths.items():
+            nothing = np.full(width, np.nan, dtype=np.float32)
+            z[name] = np.stack([sample.get(name, nothing) for sample in chunk]).astype(np.float32, copy=False)
+        return z, present
+
+
+def write_shards(features: FeatureSet, folder: str | Path, rows: int = 10_000) -> list[Path]:
+    """Write features as `<folder>/000000.tar`, ... with `rows` samples each, and return the paths."""
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    paths = []
+    for first in range(0, len(features), rows):
+        path = Path(folder) / f"{first // rows:06d}.tar"
+        with new_file(path) as draft, tarfile.open(draft, "w") as tar:
+            for row in range(first, min(len(features), first + rows)):
+                for j, (name, array) in enumerate(features.z.items()):
+                    if features.present[row, j]:
+                        content = io.BytesIO()
+                        np.save(content, np.asarray(array[row]))
+                        _add(tar, f"{row:09d}.{name}.npy", content.getvalue())
+                about = features.meta.slice(row, 1).to_pylist()[0]
+                _add(tar, f"{row:09d}.json", json.dumps(about, ensure_ascii=False).encode())
+        paths.append(path)
+    return paths
+
+
+def _add(tar: tarfile.TarFile, name: str, content: bytes) -> None:
+    member = tarfile.TarInfo(name)
+    member.size = len(content)
+    tar.addfile(member, io.BytesIO(content))
+
+
+def _samples(path: Path) -> Iterator[tuple[str, Sample]]:
+    """(key, files) of one shard; the key is what stands before the first dot of the file name."""
+    key, sample = "", Sample()
+    try:
+        with tarfile.open(path, "r|*") as tar:
+            for member in tar:
+                if not member.isfile():
+                    continue
+                folder, _, name = member.name.rpartition("/")
+                stem, _, rest = name.partition(".")
+                if sample and f"{folder}/{stem}" != key:
+                    yield key.lstrip("/"), sample
+                    sample = Sample()
+                key = f"{folder}/{stem}"
+                if rest in sample:
+                    raise InputError(f"{path} holds {member.name} twice in a row; keys must differ")
+                file = tar.extractfile(member)
+                assert file is not None  # it is a regular file
+                sample[rest] = file.read()
+    except FileNotFoundError as error:
+        raise InputError(f"no shard at {path}") from error
+    except (tarfile.TarError, EOFError, OSError) as error:
+        raise InputError(
+            f"{path} cannot be read as a tar file ({error}); it was cut off or is another format"
+        ) from error
+    if sample:
+        yield key.lstrip("/"), sample

@@ -1,0 +1,295 @@
+"""Write a feature directory piece by piece; a killed run continues and ends with the same bytes.
+
+Everything is built in `<path>.part` and renamed at the end, so that `<path>` is either absent or complete. A file in
+there says of every (modality, row): not yet written, missing, observed, or imputed. It is updated after the values have
+reached the disk.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import shutil
+import uuid
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, BinaryIO
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from calmrl.convention import Array, blocks_of_rows, check, check_names, to_tensor
+from calmrl.data.features.feature_set import FORMAT, RESERVED, VERSION, FeatureSet, open_features, part_of
+from calmrl.data.features.files import checksum, empty_npy, save_json, write_rows
+from calmrl.data.features.row_table import meta_table
+from calmrl.errors import InputError
+
+STATE = "rows.state.npy"  # no modality can have this name, for the dot
+TODO, MISSING, OBSERVED, IMPUTED = range(4)
+
+
+class FeatureWriter:
+    """Fill the rows of a feature directory in any order; every (row, modality) must be filled once before `finish`.
+
+    `widths` is modality -> d. `info` (JSON) says how the features are made; it ends up in features.json. A writer that
+    is opened again with the same arguments continues: `todo(modality)` are the rows that are left. Different arguments
+    are an error. With `std=True` standard deviations are written as well.
+    """
+
+    def __init__(
+        self,
+        path: str | Path,
+        widths: Mapping[str, int],
+        ids: Iterable[Any],
+        *,
+        dtype: str = "float32",
+        split: Iterable[Any] | None = None,
+        labels: Iterable[Any] | None = None,
+        text: Iterable[Any] | None = None,
+        columns: Mapping[str, Iterable[Any]] | None = None,
+        std: bool = False,
+        info: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.path = Path(path)
+        self.part = part_of(self.path)
+        self.widths = {name: int(width) for name, width in widths.items()}
+        self.dtype = np.dtype(dtype)
+        self.std = std
+        self._files: dict[str, BinaryIO] = {}
+        self._offset: dict[str, int] = {}
+        check_names(list(self.widths))
+        for name in self.widths:
+            if name.casefold() in RESERVED:
+                raise InputError(
+                    f'a modality cannot be called "{name}", which names a file of the directory; rename it'
+                )
+        if self.dtype not in (np.float16, np.float32, np.float64):
+            raise InputError(f"features are written as float16, float32 or float64; got dtype {self.dtype}")
+        if self.path.exists() and not (self.path.is_dir() and not any(self.path.iterdir())):
+            raise InputError(f"{self.path} exists; remove it or choose another place")
+        names = list(ids)
+        self.n = len(names)
+        table = meta_table(self.n, ids=names, split=split, labels=labels, text=text, columns=columns)
+        self._head = {
+            "format": FORMAT,
+            "version": VERSION,
+            "rows": self.n,
+            "dtype": self.dtype.name,
+            "modalities": self.widths,
+            "std": std,
+            "info": json.loads(json.dumps(dict(info or {}))),
+        }
+        if not self.part.exists():
+            self._begin(table)
+        self.state = self._continue(table)
+
+    def __enter__(self) -> FeatureWriter:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def todo(self, modality: str) -> np.ndarray:
+        """The rows of this modality that are not written yet."""
+        return np.flatnonzero(self.state[self._column(modality)] == TODO)
+
+    def fill(
+        self,
+        rows: np.ndarray | slice,
+        z: Mapping[str, Array],
+        present: Array | None = None,
+        *,
+        imputed: Array | None = None,
+        std: Mapping[str, Array] | None = None,
+    ) -> None:
+        """Write some rows of one or several modalities; `present` and `imputed` have one column per entry of `z`.
+
+        `present` is what was observed (None: rows that are not NaN); `imputed` marks blocks that were filled in.
+        What is neither becomes NaN. `std` holds standard deviations of the same shape as `z`.
+        """
+        index = np.arange(self.n)[rows]
+        columns = [self._column(name) for name in z]
+        if set(std or {}) != (set(z) if self.std else set()):
+            raise InputError("pass std for each modality of z" if self.std else "open the writer with std=True for std")
+        views = check(z, present, values=present is None, empty_rows=True)
+        if len(index) != len(views):
+            raise InputError(f"{len(index)} rows were named but z has {len(views)} rows")
+        if len(np.unique(index)) != len(index):
+            raise InputError("a row was named twice in one call; name every row once")
+        state = np.where(views.present.cpu().numpy(), OBSERVED, MISSING).astype(np.uint8)
+        if imputed is not None:
+            state[check(z, imputed, values=False, empty_rows=True).present.cpu().numpy() & (state == MISSING)] = IMPUTED
+        for j, name in enumerate(z):
+            kept = state[:, j] != MISSING
+            self._write_rows(f"{name}.npy", index, self._values(name, z[name], kept, index))
+            if std is not None:
+                self._write_rows(f"{name}.std.npy", index, self._values(name, std[name], kept, index))
+        for file in self._files.values():
+            os.fsync(file.fileno())
+        for j, column in enumerate(columns):
+            self._write_rows(STATE, index + column * self.n, state[:, j : j + 1])
+            self.state[column, index] = state[:, j]
+
+    def finish(self) -> FeatureSet:
+        """Write masks and checksums, give the directory its name, and open it."""
+        for name in self.widths:
+            left = self.todo(name)
+            if len(left):
+                raise InputError(
+                    f"{len(left)} of {self.n} rows of {name} are not written yet (first: row {left[0]}); fill them, "
+                    "with present=False for items that lack the modality"
+                )
+        self.close()
+        np.save(self.part / "present.npy", np.ascontiguousarray((self.state == OBSERVED).T))
+        if (self.state == IMPUTED).any():
+            np.save(self.part / "imputed.npy", np.ascontiguousarray((self.state == IMPUTED).T))
+        files = {}
+        for file in sorted(self.part.iterdir()):
+            if file.suffix in (".npy", ".parquet") and file.name != STATE:
+                files[file.name] = {"bytes": file.stat().st_size, "sha256": checksum(file)}
+        save_json(self.part / "features.json", self._head | {"files": files})
+        (self.part / STATE).unlink(missing_ok=True)
+        os.replace(self.part, self.path)
+        return open_features(self.path)
+
+    def close(self) -> None:
+        """Close the files; what was filled stays, and a new writer continues."""
+        for file in self._files.values():
+            file.close()
+        self._files.clear()
+
+    def discard(self) -> None:
+        """Close the files and delete what was filled."""
+        self.close()
+        shutil.rmtree(self.part)
+
+    def _begin(self, table: pa.Table) -> None:
+        """Lay out the unfinished directory; it gets its name only when everything in it is there."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        size = self.n * sum(self.widths.values()) * self.dtype.itemsize * (2 if self.std else 1)
+        free = shutil.disk_usage(self.path.parent).free
+        if size > free:
+            said = f"the features need {size / 1e9:.2f} GB but {free / 1e9:.2f} GB are free"
+            raise OSError(errno.ENOSPC, said, str(self.path))
+        fresh = self.part.with_name(f"{self.part.name}.{uuid.uuid4().hex[:8]}")
+        fresh.mkdir()
+        try:
+            for file, width in self._value_files().items():
+                empty_npy(fresh / file, (self.n, width), self.dtype)
+            np.save(fresh / STATE, np.full((len(self.widths), self.n), TODO, dtype=np.uint8))
+            pq.write_table(table, fresh / "meta.parquet")
+            save_json(fresh / "features.json", self._head)
+            os.replace(fresh, self.part)
+        except OSError:
+            shutil.rmtree(fresh, ignore_errors=True)
+            raise
+
+    def _continue(self, table: pa.Table) -> np.ndarray:
+        """The state of the unfinished directory, after checking that it was begun with the same arguments."""
+        begun = json.loads((self.part / "features.json").read_text(encoding="utf-8"))
+        begun.pop("files", None)
+        differs = [key for key in self._head if begun.get(key) != self._head[key]]
+        if not differs and not pq.read_table(self.part / "meta.parquet").equals(table):
+            differs = ["ids, split, labels, text or columns"]
+        if differs or list(begun["modalities"]) != list(self.widths):
+            raise InputError(
+                f"{self.part} was begun with other arguments ({', '.join(differs) or 'order of the modalities'} "
+                "differ); delete it to start over, or write to another place"
+            )
+        if (self.part / STATE).exists():
+            return np.load(self.part / STATE, allow_pickle=False)  # (k, N) uint8
+        state = np.where(np.load(self.part / "present.npy").T, OBSERVED, MISSING)  # stopped just before the renaming
+        if (self.part / "imputed.npy").exists():
+            state[np.load(self.part / "imputed.npy").T] = IMPUTED
+        return state.astype(np.uint8)
+
+    def _value_files(self) -> dict[str, int]:
+        """File name -> width, of all arrays of features."""
+        files = {f"{name}.npy": width for name, width in self.widths.items()}
+        return files | ({f"{name}.std.npy": width for name, width in self.widths.items()} if self.std else {})
+
+    def _column(self, modality: str) -> int:
+        if modality not in self.widths:
+            raise InputError(f'this directory has no modality "{modality}"; it has {", ".join(self.widths)}')
+        return list(self.widths).index(modality)
+
+    def _values(self, name: str, array: Array, kept: np.ndarray, index: np.ndarray) -> np.ndarray:
+        """The array as it is stored: NaN where nothing is kept, checked to be finite elsewhere."""
+        if array.shape[1] != self.widths[name]:
+            raise InputError(f"{name} has width {array.shape[1]} but this directory was begun with {self.widths[name]}")
+        values = to_tensor(array).detach().cpu().numpy()
+        with np.errstate(over="ignore", invalid="ignore"):
+            values = np.where(kept[:, None], values, np.nan).astype(self.dtype)
+        bad = np.flatnonzero(kept & ~np.isfinite(values).all(axis=1))
+        if len(bad):
+            raise InputError(
+                f"{name} has a value in row {index[bad[0]]} that is not finite or does not fit in {self.dtype}; repair "
+                "it, or write with a wider dtype"
+            )
+        return values
+
+    def _write_rows(self, name: str, index: np.ndarray, values: np.ndarray) -> None:
+        if name not in self._files:
+            self._files[name] = open(self.part / name, "r+b", buffering=0)  # noqa: SIM115 (closed in close)
+            self._offset[name] = np.load(self.part / name, mmap_mode="r").offset
+        write_rows(self._files[name], self._offset[name], index, values)
+
+
+def write_features(
+    path: str | Path,
+    z: Mapping[str, Array],
+    present: Array | None = None,
+    *,
+    ids: Iterable[Any] | None = None,
+    split: Iterable[Any] | None = None,
+    labels: Iterable[Any] | None = None,
+    text: Iterable[Any] | None = None,
+    columns: Mapping[str, Iterable[Any]] | None = None,
+    imputed: Array | None = None,
+    std: Mapping[str, Array] | None = None,
+    dtype: str | None = None,
+    info: Mapping[str, Any] | None = None,
+) -> FeatureSet:
+    """Write arrays (memory-mapped ones too) as a feature directory, in blocks; `dtype=None` keeps theirs.
+
+    After completing features, `present` is what was observed, the arrays are complete, `imputed` marks the blocks that
+    were filled in, and `std` optionally holds their standard deviations.
+    """
+    views = check(z, present, values=present is None, empty_rows=True)
+    kept = views.present.cpu().numpy()
+    if dtype is None:
+        dtype = np.result_type(*(to_tensor(array[:0]).cpu().numpy().dtype for array in z.values())).name
+    widths = {name: array.shape[1] for name, array in z.items()}
+    names = [str(row) for row in range(len(kept))] if ids is None else list(ids)
+    if len(names) != len(kept):
+        raise InputError(f"there are {len(names)} ids but z has {len(kept)} rows; pass one id per row")
+    with FeatureWriter(
+        path,
+        widths,
+        names,
+        dtype=dtype,
+        split=split,
+        labels=labels,
+        text=text,
+        columns=columns,
+        std=std is not None,
+        info=info,
+    ) as writer:
+        try:
+            for start, stop in blocks_of_rows(writer.n, sum(widths.values()) * 4):
+                writer.fill(
+                    slice(start, stop),
+                    {name: array[start:stop] for name, array in z.items()},
+                    kept[start:stop],
+                    imputed=None if imputed is None else imputed[start:stop],
+                    std=None if std is None else {name: array[start:stop] for name, array in std.items()},
+                )
+        except InputError:  # these values can never be written; an interrupted run, in contrast, can be continued
+            writer.discard()
+            raise
+        return writer.finish()

@@ -1,0 +1,1 @@
+"""Batches for training: rows of features or media, mixed from several sources."""

@@ -1,0 +1,199 @@
+"""Items of a manifest as tensors for training: frames, filter banks and token ids of the modalities that are there.
+
+| kind | tensor of the n rows that have it | drawn in training |
+|---|---|---|
+| image | (n, frames, 3, size, size), CLIP's mean and deviation | one frame of each of `frames` equal segments |
+| audio | (n, slices, 1024, 64) filter banks as for BEATs | one slice of each of `slices` equal segments |
+| text | dict of input_ids and attention_mask (n, tokens) | one of the item's texts |
+
+At test it is the middle frame and slice, and the first text; `captions` gives all texts. A picture stands for all frames,
+and a short sound repeats its slices. What is drawn depends on seed, epoch, row and modality, on nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+
+from calmrl.data.media.decode import Job, decoded
+from calmrl.data.media.fbank import BEATS_BINS, BEATS_FRAMES, beats_fbank
+from calmrl.data.media.images import ImageTransform
+from calmrl.data.media.manifest import Item, Manifest
+from calmrl.data.media.streams import RATE, segment_frames
+from calmrl.data.media.unreadable import Unreadable
+from calmrl.errors import InputError, need
+
+Inputs = dict[str, Any]
+TEXT_TOKENS = {"subtitle": 70}  # of every other text 40
+
+
+def load_tokenizer(name: str) -> Any:
+    """A tokenizer of transformers by local path or name."""
+    transformers = need("transformers", "encoders", "reading texts as tokens")
+    try:
+        return transformers.AutoTokenizer.from_pretrained(name)
+    except (OSError, ValueError) as error:
+        raise InputError(f'the tokenizer "{name}" cannot be loaded: {str(error).splitlines()[0]}') from error
+
+
+class MediaRows:
+    """Rows of a manifest; `fetch` decodes some of them, and only the modalities asked for.
+
+    - `tokenizer` is one of transformers, or the name or folder of one; only needed with texts.
+    - `tokens` says how many tokens a text is cut or filled to, by modality: 70 for subtitle, else 40.
+    - `training=False` takes the middle instead of drawing.
+    - `present` (N, k) hides modalities that are there; rows left with none are not used, `unusable` counts them.
+    - `workers` threads decode at the same time.
+    - `weight` is how often a row comes per epoch when several sources are mixed.
+    """
+
+    chunk = 32  # rows that are worth decoding at once
+
+    def __init__(
+        self,
+        manifest: Manifest,
+        *,
+        tokenizer: Any = None,
+        name: str = "media",
+        frames: int = 8,
+        size: int = 224,
+        slices: int = 1,
+        tokens: Mapping[str, int] | None = None,
+        training: bool = True,
+        seed: int = 0,
+        present: np.ndarray | None = None,
+        rows: np.ndarray | None = None,
+        workers: int = 1,
+        weight: float = 1.0,
+    ) -> None:
+        if min(frames, size, slices, workers) < 1:
+            raise InputError("frames, size, slices and workers must be at least 1")
+        self.name, self.weight, self.names, self.kinds = name, weight, tuple(manifest.kinds), dict(manifest.kinds)
+        self.frames, self.slices, self.training, self.seed, self.workers = frames, slices, training, seed, workers
+        self.transform = ImageTransform(size)
+        texts = [modality for modality, kind in self.kinds.items() if kind == "text"]
+        self.tokens = {modality: (tokens or {}).get(modality, TEXT_TOKENS.get(modality, 40)) for modality in texts}
+        unknown = [modality for modality in tokens or {} if modality not in texts]
+        if unknown:
+            raise InputError(f"tokens names {unknown[0]!r}, which is no text; there are {', '.join(texts) or 'none'}")
+        if texts and tokenizer is None:
+            raise InputError(f"{', '.join(texts)} need a tokenizer; pass the folder or the name of one")
+        self.tokenizer = load_tokenizer(tokenizer) if isinstance(tokenizer, str) else tokenizer
+        chosen = np.arange(len(manifest.items)) if rows is None else np.asarray(rows)
+        found = np.array([[modality in item.cells for modality in self.names] for item in manifest.items], dtype=bool)
+        found = found.reshape(len(manifest.items), len(self.names))
+        if present is not None:
+            if present.shape != found.shape:
+                raise InputError(f"present has shape {present.shape}; the manifest has {found.shape}")
+            found &= present
+        usable = found[chosen].any(axis=1)
+        self.unusable = int((~usable).sum())
+        self.rows = chosen[usable]  # numbers of my rows in the manifest
+        self.present = found[self.rows]
+        self.items: list[Item] = [manifest.items[row] for row in self.rows]
+        self.ids = np.array([item.id for item in self.items], dtype=object)
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def fetch(self, wanted: np.ndarray, present: np.ndarray, epoch: int) -> Inputs:
+        """The tensors of these rows, for each modality those where `present` (n, k) is True, in order."""
+        inputs: Inputs = {}
+        media = [name for name, kind in self.kinds.items() if kind != "text"]
+        jobs = {name: self._jobs(name, wanted[present[:, self.names.index(name)]], epoch) for name in media}
+        pool = ThreadPoolExecutor(self.workers) if self.workers > 1 else nullcontext()
+        with pool as executor:
+            results = iter(decoded([job for part in jobs.values() for job in part], executor))
+            for name, part in jobs.items():
+                inputs[name] = self._stack(name, [self._good(next(results), job) for job in part])
+        for name in self.tokens:
+            rows = wanted[present[:, self.names.index(name)]]
+            inputs[name] = self.tokenize(name, [self._text(name, int(row), epoch) for row in rows])
+        return {name: inputs[name] for name in self.names}
+
+    @staticmethod
+    def join(parts: Sequence[tuple[np.ndarray, Inputs]], present: np.ndarray) -> Inputs:
+        """(places in the batch, what `fetch` gave for them) of several sources -> the rows of the batch in order."""
+        if len(parts) == 1:
+            return parts[0][1]
+        whole: Inputs = {}
+        for j, name in enumerate(parts[0][1]):
+            places = np.concatenate([at[present[at, j]] for at, _ in parts])
+            order = torch.from_numpy(np.argsort(places))
+            values = [inputs[name] for _, inputs in parts]
+            if isinstance(values[0], dict):
+                whole[name] = {key: torch.cat([value[key] for value in values])[order] for key in values[0]}
+            else:
+                whole[name] = torch.cat(values)[order]
+        return whole
+
+    def captions(
+        self, name: str = "text", batch_size: int = 64
+    ) -> Iterator[tuple[dict[str, torch.Tensor], np.ndarray]]:
+        """Every text of every row, in order: tokens, and the row that each belongs to."""
+        column = self.names.index(name)
+        every = [
+            (row, text) for row, item in enumerate(self.items) if self.present[row, column] for text in item.cells[name]
+        ]
+        for start in range(0, len(every), batch_size):
+            part = every[start : start + batch_size]
+            yield self.tokenize(name, [text for _, text in part]), np.array([row for row, _ in part])
+
+    def tokenize(self, name: str, texts: list[str]) -> dict[str, torch.Tensor]:
+        """Token ids and mask, cut or filled to the number of tokens of this modality."""
+        length = self.tokens[name]
+        if not texts:
+            nothing = torch.zeros(0, length, dtype=torch.long)
+            return {"input_ids": nothing, "attention_mask": nothing}
+        found = self.tokenizer(texts, padding="max_length", truncation=True, max_length=length, return_tensors="pt")
+        return {key: found[key] for key in ("input_ids", "attention_mask")}
+
+    def _jobs(self, name: str, rows: np.ndarray, epoch: int) -> list[Job]:
+        kind = self.kinds[name]
+        jobs = []
+        for row in rows:
+            seed = self._draw_seed(name, int(row), epoch)
+            prepare = partial(_slices, self.slices, seed) if kind == "audio" else self.transform
+            jobs.append(Job(self.items[row].cells[name], kind, prepare, self.frames, RATE, seed))
+        return jobs
+
+    def _draw_seed(self, name: str, row: int, epoch: int) -> int | None:
+        """For one drawing: of this modality, of this row of the manifest, in this epoch."""
+        if not self.training:
+            return None
+        entropy = [self.seed, epoch, int(self.rows[row]), self.names.index(name)]
+        return int(np.random.SeedSequence(entropy).generate_state(1)[0])
+
+    def _text(self, name: str, row: int, epoch: int) -> str:
+        texts, seed = self.items[row].cells[name], self._draw_seed(name, row, epoch)
+        return texts[0 if seed is None else seed % len(texts)]
+
+    def _good(self, result: Any, job: Job) -> np.ndarray:
+        if isinstance(result, Unreadable):
+            raise InputError(
+                f"{self.name}: {result}; a file that was checked must stay readable: repair it, or check the manifest "
+                "again and count it as missing"
+            )
+        if job.kind == "image" and len(result) == 1:
+            return np.repeat(result, self.frames, axis=0)  # a picture
+        return result
+
+    def _stack(self, name: str, parts: list[np.ndarray]) -> torch.Tensor:
+        if parts:
+            return torch.from_numpy(np.stack(parts))
+        if self.kinds[name] == "audio":
+            return torch.zeros(0, self.slices, BEATS_FRAMES, BEATS_BINS)
+        return torch.zeros(0, self.frames, 3, self.transform.size, self.transform.size)
+
+
+def _slices(count: int, seed: int | None, samples: np.ndarray) -> np.ndarray:
+    """One slice of the filter banks from each of `count` equal segments, (count, 1024, 64)."""
+    every = beats_fbank(torch.from_numpy(samples))
+    generator = None if seed is None else torch.Generator().manual_seed(seed)
+    return every[segment_frames(len(every), count, generator)].numpy()

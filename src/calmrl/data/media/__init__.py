@@ -1,0 +1,1 @@
+"""Raw files: manifests, annotation layouts of public collections, and decoding."""

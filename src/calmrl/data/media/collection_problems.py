@@ -1,0 +1,71 @@
+"""What is wrong with a collection, collected instead of raised: a line per kind for people, a file with all of it."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterable, Iterator
+from dataclasses import astuple, dataclass, fields
+from pathlib import Path
+
+from calmrl._support.output import new_file
+
+CONSEQUENCE = {"cell": "this modality counts as missing", "row": "the row is left out", "table": "ignored"}
+EXAMPLES = 3
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One problem. `scope` says what it spoils: one modality of a row (cell), the row, or something in the table."""
+
+    kind: str
+    scope: str
+    line: int  # of the manifest; 0 where there is none
+    id: str
+    column: str
+    detail: str
+
+
+class Problems:
+    """All problems of a collection, in the order in which they were found."""
+
+    def __init__(self, found: Iterable[Problem] = ()) -> None:
+        self.found = list(found)
+
+    def __len__(self) -> int:
+        return len(self.found)
+
+    def __iter__(self) -> Iterator[Problem]:
+        return iter(self.found)
+
+    def add(self, kind: str, scope: str, *, line: int = 0, id: str = "", column: str = "", detail: str = "") -> None:
+        self.found.append(Problem(kind, scope, line, id, column, detail))
+
+    def lines(self, allowed: bool) -> list[str]:
+        """One line per kind, with the first examples; `allowed` says what follows from it."""
+        kinds: dict[tuple[str, str], list[Problem]] = {}
+        for problem in self.found:
+            kinds.setdefault((problem.scope, problem.kind), []).append(problem)
+        said = []
+        for (scope, kind), group in sorted(kinds.items(), key=lambda pair: -len(pair[1])):
+            shown = "; ".join(_example(problem) for problem in group[:EXAMPLES])
+            more = f"; and {len(group) - EXAMPLES} more" if len(group) > EXAMPLES else ""
+            then = f" -> {CONSEQUENCE[scope]}" if allowed else ""
+            said.append(f"{len(group)} x {kind}{then}: {shown}{more}")
+        return said
+
+    def write(self, path: Path) -> None:
+        """All of them, as CSV."""
+        with new_file(path, force=True) as draft, open(draft, "w", newline="", encoding="utf-8") as stream:
+            writer = csv.writer(stream)
+            writer.writerow([field.name for field in fields(Problem)])
+            writer.writerows([_printable(value) for value in astuple(problem)] for problem in self.found)
+
+
+def _example(problem: Problem) -> str:
+    where = [f"line {problem.line}" if problem.line else "", f"id {problem.id}" if problem.id else "", problem.column]
+    return _printable(" ".join(part for part in (", ".join(p for p in where if p), problem.detail) if part))
+
+
+def _printable(value: object) -> str:
+    """Without line breaks, and with bytes that are not UTF-8 as \\xNN."""
+    return " ".join(str(value).encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace").split())

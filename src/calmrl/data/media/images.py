@@ -1,0 +1,109 @@
+"""Images through Pillow, and the resize - crop - normalise transform of CLIP and its relatives, without torchvision."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from calmrl.data.media.unreadable import Unreadable, check_file
+from calmrl.errors import need
+
+CLIP_MEAN = (0.48145466, 0.4578275, 0.40821073)
+CLIP_STD = (0.26862954, 0.26130258, 0.27577711)
+IMAGENET_MEAN = (0.485, 0.456, 0.406)
+IMAGENET_STD = (0.229, 0.224, 0.225)
+MAX_PIXELS = 89_478_485  # above this an image is refused before it is decoded (Pillow's own limit for a warning)
+MARGIN = 0.08  # white border of an image that was cut out along its alpha channel, as a share of its longer side
+CANVAS = 512
+FAINT = 8  # alpha (of 255) up to which a pixel counts as not there when cutting
+
+
+def open_image(path: str | Path, *, crop_alpha: bool = True) -> Any:
+    """A file as an RGB image of Pillow, upright, with transparency on white.
+
+    With `crop_alpha`, an image with transparent parts is cut to what can be seen and put in the middle of a white
+    square with a margin; otherwise, and without transparency, the image keeps its size.
+    """
+    check_file(str(path))
+    image_module = need("PIL.Image", "media", "reading images")
+    ops = need("PIL.ImageOps", "media", "reading images")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", image_module.DecompressionBombWarning)
+            with image_module.open(path) as file:
+                _check_size(file.size, str(path))
+                image = ops.exif_transpose(file)
+                image.load()
+    except (image_module.DecompressionBombError, image_module.DecompressionBombWarning) as error:
+        raise Unreadable("huge image", f"{path}: {error}") from error
+    except image_module.UnidentifiedImageError as error:
+        raise Unreadable("not decodable as image", str(path)) from error
+    except (OSError, SyntaxError, ValueError, EOFError) as error:
+        if isinstance(error, Unreadable):
+            raise
+        raise Unreadable("damaged image", f"{path}: {error}") from error
+    if not image.has_transparency_data:
+        return _to_rgb(image)
+    return on_white(image.convert("RGBA"), crop=crop_alpha)
+
+
+def on_white(image: Any, *, crop: bool) -> Any:
+    """An RGBA image on white; with `crop`, only what can be seen, in the middle of a square of at most 512 pixels."""
+    image_module = need("PIL.Image", "media", "reading images")
+    if image.getchannel("A").getextrema()[0] == 255:  # an alpha channel, but nothing is transparent
+        return image.convert("RGB")
+    box = image.getchannel("A").point([0] * (FAINT + 1) + [255] * (255 - FAINT)).getbbox() if crop else None
+    if box is not None:
+        image = image.crop(box)
+    flat = image_module.new("RGBA", image.size, "white")
+    flat.alpha_composite(image)
+    flat = flat.convert("RGB")
+    if not crop:
+        return flat
+    longer = max(flat.size)
+    side = longer + 2 * int(MARGIN * longer)
+    square = image_module.new("RGB", (side, side), "white")
+    square.paste(flat, ((side - flat.width) // 2, (side - flat.height) // 2))
+    return square.resize((CANVAS, CANVAS), image_module.Resampling.LANCZOS)
+
+
+@dataclass(frozen=True)
+class ImageTransform:
+    """Resize the shorter side to `resize`, cut out the middle `size` x `size`, x -> (x / 255 - mean) / std."""
+
+    size: int = 224
+    resize: int | tuple[int, int] | None = None  # None: `size`; (height, width): exactly that, whatever the shape
+    resample: int = 3  # of Pillow: 2 bilinear, 3 bicubic
+    mean: tuple[float, ...] = CLIP_MEAN
+    std: tuple[float, ...] = CLIP_STD
+
+    def __call__(self, image: Any) -> np.ndarray:
+        """An RGB image of Pillow as float32 (3, size, size)."""
+        if isinstance(self.resize, tuple):
+            image = image.resize(self.resize[::-1], self.resample)
+        else:
+            short, shorter = self.resize or self.size, min(image.size)
+            image = image.resize((short * image.width // shorter, short * image.height // shorter), self.resample)
+        left, top = (image.width - self.size) // 2, (image.height - self.size) // 2
+        image = image.crop((left, top, left + self.size, top + self.size))
+        pixels = np.asarray(image, dtype=np.float32).transpose(2, 0, 1) / 255  # (3, size, size)
+        mean = np.asarray(self.mean, np.float32)[:, None, None]
+        return (pixels - mean) / np.asarray(self.std, np.float32)[:, None, None]
+
+
+def _to_rgb(image: Any) -> Any:
+    if image.mode.startswith("I") or image.mode == "F":  # more than 8 bits: Pillow would clip instead of scaling
+        values = np.asarray(image, dtype=np.float64)
+        low, high = (0.0, 65535.0) if image.mode != "F" and values.max(initial=0) > 255 else (0.0, 255.0)
+        image_module = need("PIL.Image", "media", "reading images")
+        image = image_module.fromarray(np.clip((values - low) / (high - low) * 255, 0, 255).astype(np.uint8))
+    return image.convert("RGB")
+
+
+def _check_size(size: tuple[int, int], path: str) -> None:
+    if size[0] * size[1] > MAX_PIXELS:
+        raise Unreadable("huge image", f"{path} has {size[0]} x {size[1]} pixels; at most {MAX_PIXELS} are decoded")

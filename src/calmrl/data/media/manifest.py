@@ -1,0 +1,243 @@
+"""A manifest: one row per item, one column per modality with a path or a text; an empty cell is a missing modality.
+
+Columns besides the modalities: `id`, `split` (train, val or test), `labels`, `text` (captions, also when they are no
+modality), and `meta.NAME` for anything to be kept as NAME. Several captions are a list (in CSV: a JSON list), or rows
+of a second table with the columns `id` and `text`. Nothing is skipped in silence: what cannot be used is a problem.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from calmrl._support.registry import closest
+from calmrl.data.media.collection_problems import Problems
+from calmrl.data.media.table_files import Row, is_text, read_rows
+from calmrl.errors import InputError
+
+SPLITS = ("train", "val", "test")
+KNOWN = ("id", "split", "labels", "text")
+META = "meta."
+
+
+@dataclass
+class Item:
+    """One row: for each modality that it has a path, or its texts; and what else is known."""
+
+    line: int
+    id: str
+    cells: dict[str, Any] = field(default_factory=dict)  # modality -> path (str) or list of texts
+    known: dict[str, Any] = field(default_factory=dict)  # split, labels, text, meta.NAME
+
+
+@dataclass
+class Manifest:
+    """The items that can be used, the kinds of their modalities, and a digest of all of it."""
+
+    items: list[Item]
+    kinds: dict[str, str]  # modality -> "image", "audio" or "text"
+
+    def column(self, name: str) -> list[Any] | None:
+        """What is known under this name for every item; None if nothing is."""
+        values = [item.known.get(name) for item in self.items]
+        return values if any(value is not None for value in values) else None
+
+    def extra(self) -> dict[str, list[Any]]:
+        """The columns `meta.NAME`, by NAME."""
+        names = dict.fromkeys(name for item in self.items for name in item.known if name.startswith(META))
+        return {name.removeprefix(META): [item.known.get(name) for item in self.items] for name in names}
+
+    def digest(self) -> str:
+        """Changes when a row, a path, a text or the size of a file changes; not when the folder is moved."""
+        whole = hashlib.sha256(json.dumps(self.kinds).encode())
+        for item in self.items:
+            cells = [
+                (name, cell if isinstance(cell, list) else [Path(cell).name, _stat(cell)[0]])
+                for name, cell in item.cells.items()
+            ]
+            whole.update(json.dumps([item.id, cells, item.known], default=str).encode())
+        return whole.hexdigest()
+
+    def times(self) -> str:
+        """Changes when a file is written again, even with the same size."""
+        cells = (cell for item in self.items for cell in item.cells.values() if not isinstance(cell, list))
+        return hashlib.sha256(json.dumps([_stat(cell)[1] for cell in cells]).encode()).hexdigest()
+
+
+def read_manifest(
+    path: str | Path,
+    kinds: Mapping[str, str],
+    problems: Problems,
+    *,
+    root: str | Path | None = None,
+    captions: str | Path | None = None,
+    ignore: Collection[str] = (),
+) -> Manifest:
+    """Read a table of files. `kinds` is modality -> image, audio or text, `root` what paths are relative to.
+
+    Columns in `ignore` are not used. Problems are added to `problems`; what they spoil is not in the manifest.
+    """
+    path = Path(path)
+    rows = read_rows(path, problems)
+    if captions is not None:
+        rows = _join_captions(rows, read_rows(Path(captions), problems), problems)
+    return build(rows, kinds, problems, root=path.parent if root is None else Path(root), ignore=ignore)
+
+
+def build(
+    rows: Iterable[Row],
+    kinds: Mapping[str, str],
+    problems: Problems,
+    *,
+    root: Path,
+    ignore: Collection[str] = (),
+) -> Manifest:
+    """The manifest of rows, however they were read."""
+    rows = list(rows)
+    if not rows:
+        if problems:
+            return Manifest([], dict(kinds))
+        raise InputError("the manifest has no rows")
+    columns = dict.fromkeys(name for _, row in rows for name in row)
+    _check_columns(columns, kinds, problems, ignore)
+    items: list[Item] = []
+    seen: dict[str, int] = {}
+    for number, (line, row) in enumerate(rows):
+        item = Item(line, str(row["id"]).strip() if row.get("id") is not None else "")
+        if "id" not in columns:
+            item.id = str(number)
+        if _bad_row(item, row, seen, problems):
+            continue
+        for name in columns:
+            if name in kinds:
+                _read_cell(item, name, kinds[name], row.get(name), root, problems)
+            elif name not in ignore and (name in ("labels", "text") or name.startswith(META)):
+                _read_known(item, name, row.get(name), problems)
+        if "text" in kinds and "text" in item.cells:
+            item.known["text"] = item.cells["text"]
+        seen[item.id] = line
+        items.append(item)
+    return Manifest(items, dict(kinds))
+
+
+def drop_empty(manifest: Manifest, problems: Problems) -> None:
+    """Take out items that have no modality at all, each as a problem of its own."""
+    for item in manifest.items:
+        if not item.cells:
+            problems.add("no modality at all", "row", line=item.line, id=item.id)
+    manifest.items = [item for item in manifest.items if item.cells]
+
+
+def _check_columns(
+    columns: Collection[str], kinds: Mapping[str, str], problems: Problems, ignore: Collection[str]
+) -> None:
+    for name in kinds:
+        if name not in columns:
+            near = closest(name, columns)
+            hint = f' (did you mean "{near}"?)' if near else ""
+            raise InputError(f'the manifest has no column "{name}"{hint}; it has {", ".join(map(str, columns))}')
+    for name in ignore:
+        if name not in columns or name in kinds:
+            reason = "has an encoder" if name in kinds else f"is no column; there are {', '.join(map(str, columns))}"
+            raise InputError(f'"{name}" cannot be ignored: it {reason}')
+    for name in columns:
+        if name not in kinds and name not in KNOWN and name not in ignore and not str(name).startswith(META):
+            advice = f"give it an encoder, call it {META}{name}, or ignore it (--ignore {name})"
+            problems.add("unknown column", "table", column=str(name), detail=advice)
+
+
+def _bad_row(item: Item, row: dict[str, Any], seen: dict[str, int], problems: Problems) -> bool:
+    """Whether the row has no usable id or split."""
+    where: dict[str, Any] = {"line": item.line, "id": item.id}
+    split = row.get("split")
+    split = split.strip() if isinstance(split, str) else split
+    if not item.id:
+        problems.add("empty id", "row", **where)
+    elif not is_text(item.id):
+        problems.add("id is not UTF-8", "row", **where)
+    elif item.id in seen:
+        problems.add("duplicate id", "row", detail=f"first in line {seen[item.id]}", **where)
+    elif split not in (None, "", *SPLITS):
+        problems.add("unknown split", "row", column="split", detail=f"{split!r} is not {', '.join(SPLITS)}", **where)
+    else:
+        item.known["split"] = split or None
+        return False
+    return True
+
+
+def _read_cell(item: Item, name: str, kind: str, value: Any, root: Path, problems: Problems) -> None:
+    where: dict[str, Any] = {"line": item.line, "id": item.id, "column": name}
+    if kind == "text":
+        texts, wrong = as_texts(value)
+        for detail in wrong:
+            problems.add("not a text", "cell", detail=detail, **where)
+        if texts and not wrong:
+            item.cells[name] = texts
+    elif value is not None and value != "":
+        if isinstance(value, str):
+            item.cells[name] = str(root / value)
+        else:
+            problems.add("not a path", "cell", detail=f"{value!r:.60}", **where)
+
+
+def _read_known(item: Item, name: str, value: Any, problems: Problems) -> None:
+    where: dict[str, Any] = {"line": item.line, "id": item.id, "column": name}
+    if name == "text":
+        texts, wrong = as_texts(value)
+        item.known[name] = texts or None
+    else:
+        parts = value if isinstance(value, list) else [value]
+        wrong = [f"{part!r:.60} is not UTF-8" for part in parts if isinstance(part, str) and not is_text(part)]
+        item.known[name] = None if wrong or value == "" else value
+    for detail in wrong:
+        problems.add("not a text", "table", detail=detail, **where)
+
+
+def as_texts(value: Any) -> tuple[list[str], list[str]]:
+    """A cell as its texts, without blank ones, and what is wrong with it. A string that is a JSON list is one."""
+    if value is None:
+        return [], []
+    if isinstance(value, str) and value.lstrip().startswith("["):
+        try:
+            parsed = json.loads(value)
+        except ValueError:
+            parsed = value  # a text that happens to begin with a bracket
+        value = parsed if isinstance(parsed, list) and all(isinstance(part, str) for part in parsed) else value
+    parts = value if isinstance(value, list) else [value]
+    wrong = [f"{part!r:.60} is a {type(part).__name__}" for part in parts if not isinstance(part, str)]
+    wrong += [f"{part!r:.60} is not UTF-8" for part in parts if isinstance(part, str) and not is_text(part)]
+    return [part.strip() for part in parts if isinstance(part, str) and is_text(part) and part.strip()], wrong
+
+
+def _join_captions(rows: list[Row], captions: list[Row], problems: Problems) -> list[Row]:
+    """Add the texts of a second table to the rows with the same id."""
+    if captions and not {"id", "text"} <= set(captions[0][1]):
+        raise InputError(f"the table of captions needs the columns id and text; it has {', '.join(captions[0][1])}")
+    known = {str(row.get("id")): row for _, row in reversed(rows)}
+    texts: dict[str, list[Any]] = {}
+    for line, row in captions:
+        name = str(row.get("id"))
+        if name not in known:
+            problems.add("caption without item", "table", line=line, id=name, column="text", detail="no such id")
+            continue
+        more = row.get("text")
+        texts.setdefault(name, []).extend(more if isinstance(more, list) else [more])
+    joined = []
+    for line, row in rows:
+        own, wrong = as_texts(row.get("text"))
+        added = texts.get(str(row.get("id")), []) if known.get(str(row.get("id"))) is row else []
+        joined.append((line, row | {"text": row.get("text") if wrong else own + added}))
+    return joined
+
+
+def _stat(path: str) -> tuple[int, int]:
+    """Size in bytes and time of the last change in nanoseconds; -1 without such a file."""
+    try:
+        found = Path(path).stat()
+    except (OSError, ValueError):
+        return -1, -1
+    return found.st_size, found.st_mtime_ns

@@ -1,0 +1,163 @@
+"""Video frames and sound through PyAV, on one clock: second 0 is the start of the file, for frames and for samples.
+
+Frames come from n equal segments of the video: of segment i, frames [i L / n, (i + 1) L / n), a random one in training
+and the middle one at test. Sound is mono at 16 kHz; sample t x 16000 is what is heard when the frame of second t shows.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from calmrl.data.media.unreadable import Unreadable, check_file
+from calmrl.errors import InputError, need
+
+RATE = 16_000
+BACK = 60  # seconds
+
+
+def segment_frames(total: int, n: int, generator: torch.Generator | None = None) -> list[int]:
+    """One frame number from each of n equal segments of `total` frames: the middle one, or a random one of a generator.
+
+    With fewer frames than segments, frames repeat.
+    """
+    if n < 1 or total < 1:
+        raise InputError(f"at least one frame and one segment are needed; got {total} frames, {n} segments")
+    chosen = []
+    for i in range(n):
+        first = i * total // n
+        last = max(first + 1, (i + 1) * total // n) - 1
+        if generator is None:
+            chosen.append((first + last) // 2)
+        else:
+            chosen.append(int(torch.randint(first, last + 1, (), generator=generator)))
+    return chosen
+
+
+def read_frames(
+    path: str | Path, n: int, generator: torch.Generator | None = None
+) -> tuple[list[np.ndarray], list[float]]:
+    """Frames of a video (RGB uint8, height x width x 3) from n equal segments, and the second at which each shows.
+
+    All packets are listed first (without decoding), so that frames are counted exactly and a file that was cut off is
+    an error; then each frame is decoded from the key frame before it.
+    """
+    with _open(path, "video") as (container, stream):
+        shown, keys = _packet_times(container, stream, str(path))
+        targets = [shown[i] for i in segment_frames(len(shown), n, generator)]
+        frames = _decode_at(container, stream, sorted(set(targets)), keys, str(path))
+        start = _start(container)
+        return [frames[pts] for pts in targets], [float(pts * stream.time_base) - start for pts in targets]
+
+
+def read_audio(path: str | Path, rate: int = RATE) -> np.ndarray:
+    """The sound of an audio or video file as mono float32 samples at `rate`.
+
+    A track that starts later than the file is preceded by silence, so that the samples stay in step with the frames.
+    """
+    av = need("av", "media", "reading sound")
+    with _open(path, "audio") as (container, stream):
+        resampler = av.AudioResampler(format="fltp", layout="mono", rate=rate)
+        parts: list[np.ndarray] = []
+        packets = 0
+        for packet in container.demux(stream):
+            packets += packet.size > 0
+            for frame in packet.decode():
+                parts += [piece.to_ndarray()[0] for piece in resampler.resample(frame)]
+        _check_complete(container, stream, packets, str(path))
+        if parts:
+            parts += [piece.to_ndarray()[0] for piece in resampler.resample(None)]
+        begins = float((stream.start_time or 0) * stream.time_base) - _start(container)
+    samples = np.concatenate([np.zeros(0, np.float32), *parts])
+    if not len(samples):
+        raise Unreadable("no sound in the audio track", str(path))
+    if not np.isfinite(samples).all():
+        raise Unreadable("sound with values that are not finite", str(path))
+    late = round(begins * rate)
+    return np.pad(samples, (late, 0)) if late > 0 else samples[-late:]
+
+
+@contextmanager
+def _open(path: str | Path, kind: str) -> Iterator[tuple[Any, Any]]:
+    """The container and its first stream of a kind; whatever FFmpeg refuses becomes Unreadable."""
+    av = need("av", "media", f"reading {kind}")
+    check_file(str(path))
+    try:
+        with av.open(str(path), metadata_errors="replace") as container:
+            stream = next(iter(getattr(container.streams, kind)), None)
+            if stream is None:
+                raise Unreadable(f"no {kind} stream", str(path))
+            yield container, stream
+    except (av.FFmpegError, ValueError, OverflowError) as error:
+        if isinstance(error, InputError):
+            raise
+        raise Unreadable(f"not decodable as {kind}", f"{path}: {error}") from error
+
+
+def _start(container: Any) -> float:
+    """The second of the file's own clock at which it starts."""
+    return 0.0 if container.start_time is None else container.start_time / 1_000_000
+
+
+def _packet_times(container: Any, stream: Any, path: str) -> tuple[list[int], list[int]]:
+    """The times (pts) of all frames that show, and of the key frames; both sorted."""
+    times, keys, packets = [], [], 0
+    for packet in container.demux(stream):
+        if packet.size == 0:
+            continue
+        packets += 1
+        pts = packet.pts if packet.pts is not None else packet.dts
+        if pts is None:
+            raise Unreadable("video without time stamps", path)
+        if not packet.is_discard:
+            times.append(pts)
+        if packet.is_keyframe:
+            keys.append(pts)
+    _check_complete(container, stream, packets, path)
+    if not times:
+        raise Unreadable("video without frames", path)
+    return sorted(times), sorted(keys)
+
+
+def _check_complete(container: Any, stream: Any, packets: int, path: str) -> None:
+    """mp4 and mov say how many packets there are: fewer means that the file was cut off."""
+    if "mp4" in container.format.name and packets < stream.frames:
+        raise Unreadable("cut off", f"{path} has {packets} of {stream.frames} packets")
+
+
+def _decode_at(container: Any, stream: Any, targets: list[int], keys: list[int], path: str) -> dict[int, np.ndarray]:
+    """The frames at these times (sorted). Seeks only where a key frame lies between here and there."""
+    frames: dict[int, np.ndarray] = {}
+    decoder: Iterator[Any] | None = None
+    at: float = -math.inf  # time of the last frame decoded
+    for target in targets:
+        before = bisect_right(keys, target)
+        key = keys[before - 1] if before else target
+        frame = None
+        if decoder is not None and key <= at:
+            frame = _next_at(decoder, target)
+        else:
+            for start in (key, target - BACK / stream.time_base):  # MPEG streams land too late: seek further back
+                container.seek(int(start), stream=stream, backward=True)
+                decoder = container.decode(stream)
+                frame = _next_at(decoder, target)
+                if frame is not None and frame.pts == target:
+                    break
+        if frame is None or frame.pts != target:
+            what = "cut off" if frame is None else "damaged video"
+            raise Unreadable(what, f"{path}: the frame at {float(target * stream.time_base):.3f} s cannot be decoded")
+        at = frame.pts
+        frames[target] = np.rot90(frame.to_ndarray(format="rgb24"), round(frame.rotation / 90)).copy()
+    return frames
+
+
+def _next_at(decoder: Iterator[Any], target: int) -> Any:
+    """The next frame at or after a time; None at the end."""
+    return next((frame for frame in decoder if frame.pts is not None and frame.pts >= target), None)

@@ -1,0 +1,132 @@
+"""What a `GaussianImputer` was asked for: its arguments checked, and what was left to "auto" chosen."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from typing import Any
+
+import numpy as np
+import torch
+from sklearn.utils import check_random_state
+
+from calmrl._support.registry import closest
+from calmrl.errors import InputError
+from calmrl.imputers.gaussian.fitting import Settings
+from calmrl.imputers.gaussian.row_sources import Source
+from calmrl.imputers.gaussian.size_search import CRITERIA, Trial, choose, sample_rows, table
+
+NOISE = ("isotropic", "diagonal", "auto")
+M_STEPS = ("joint", "sequential")
+SOLVERS = ("em", "stepwise", "gradient")
+MIXTURE_PRIOR = 100.0  # rows, for the shared part of a mixture and for shrinkage, where nothing is searched
+
+
+def check_arguments(args: dict[str, Any]) -> None:
+    """Every argument of the constructor, with one error that names the first wrong one."""
+    for name in ("latent_dim", "n_components"):
+        _whole(name, args[name], auto=True)
+    for name in ("max_iter", "batch_size"):
+        _whole(name, args[name], auto=False)
+    for name, known in (("noise", NOISE), ("m_step", M_STEPS), ("solver", SOLVERS), ("criterion", tuple(CRITERIA))):
+        if args[name] not in known:
+            near = closest(str(args[name]), known)
+            hint = f"; did you mean {near!r}?" if near else ""
+            raise InputError(f"{name} must be one of {', '.join(map(repr, known))}; got {args[name]!r}{hint}")
+    for name in ("prior", "shrinkage"):
+        value = args[name]
+        if value != "auto" and (isinstance(value, str) or not 0 <= value < float("inf")):
+            raise InputError(f"{name} is a number of rows >= 0, or 'auto'; got {value!r}")
+    step = args["step_size"]
+    if step != "decay" and (isinstance(step, str) or not 0 < step <= 1):
+        raise InputError(f"step_size must be 'decay' or a number in (0, 1]; got {step!r}")
+    if not args["tol"] >= 0:
+        raise InputError(f"tol must be >= 0; got {args['tol']!r}")
+    if args["criterion"] == "retrieval" and args["n_components"] != 1:
+        raise InputError(
+            f"criterion='retrieval' needs one shared space, n_components=1; got n_components={args['n_components']!r}"
+        )
+    if args["solver"] != "em" and args["n_components"] != 1:
+        raise InputError(
+            f"solver={args['solver']!r} fits one component; use solver='em' for n_components={args['n_components']!r}"
+        )
+
+
+def _whole(name: str, value: Any, auto: bool) -> None:
+    if auto and value == "auto":
+        return
+    if isinstance(value, (bool, str)) or int(value) != value or value < 1:
+        raise InputError(f"{name} must be a whole number >= 1{', or auto' if auto else ''}; got {value!r}")
+
+
+def check_links(source: Source) -> None:
+    """Say what the data cannot tell: modalities never seen, seen in few rows, or never together with the others."""
+    seen = [m for m in range(len(source.names)) if source.count[m] > 0]
+    for m, name in enumerate(source.names):
+        if source.count[m] == 0:
+            warnings.warn(
+                f"modality {name!r} is observed in no row: nothing can be learned about it, it will be imputed by zeros",
+                UserWarning,
+                stacklevel=3,
+            )
+        elif source.count[m] < 10 and source.rows >= 10:
+            warnings.warn(
+                f"modality {name!r} is observed in {int(source.count[m])} of {source.rows} rows only: "
+                "do not trust what is imputed for it",
+                UserWarning,
+                stacklevel=3,
+            )
+    linked, fresh = {seen[0]}, [seen[0]]
+    while fresh:
+        row = source.together[fresh.pop()]
+        found = [m for m in seen if row[m] > 0 and m not in linked]
+        linked.update(found)
+        fresh.extend(found)
+    apart = [source.names[m] for m in seen if m not in linked]
+    if apart:
+        raise InputError(
+            f"no row links {', '.join(apart)} with {', '.join(source.names[m] for m in sorted(linked))}, not even through a "
+            "third modality, so nothing can be learned between them; add rows that have both, or fit them separately"
+        )
+
+
+def seed_of(random_state: Any) -> int:
+    """A whole number from what scikit-learn calls a random state; None draws one."""
+    if isinstance(random_state, (int, np.integer)):
+        return int(random_state)
+    return int(check_random_state(random_state).randint(2**31 - 1))
+
+
+def fixed_prior(args: dict[str, Any]) -> float:
+    """The prior on W where nothing is searched: none for one component, moderate for the shared part of a mixture."""
+    if args["prior"] != "auto":
+        return float(args["prior"])
+    return 0.0 if args["n_components"] == 1 else MIXTURE_PRIOR
+
+
+def decide(args: dict[str, Any], source: Source, seed: int) -> tuple[Settings, list[Trial], list[float]]:
+    """(settings, trials, std scale): as given, or searched on held-out blocks where something is "auto"."""
+    if "auto" not in (args["latent_dim"], args["n_components"], args["noise"]):
+        mixture = args["n_components"] != 1
+        shrinkage = MIXTURE_PRIOR if args["shrinkage"] == "auto" else float(args["shrinkage"])
+        settings = Settings(
+            latent_dim=int(args["latent_dim"]),
+            n_components=int(args["n_components"]),
+            noise=args["noise"],
+            prior=fixed_prior(args),
+            component_prior=shrinkage if mixture else 0.0,
+        )
+        return settings, [], [1.0] * len(source.names)
+    names = ("latent_dim", "n_components", "noise", "prior", "shrinkage", "criterion", "max_iter")
+    z, present = sample_rows(source, seed)
+
+    def tell(trial: Trial) -> None:
+        if args["verbose"]:
+            s = trial.settings
+            print(f"tried {s.latent_dim} latents, {s.n_components} components: {trial.error:.4f}", file=sys.stderr)
+
+    with torch.no_grad():
+        settings, trials, scale = choose(z, present, seed=seed, tell=tell, **{name: args[name] for name in names})
+    if args["verbose"]:
+        print(table(trials), file=sys.stderr)
+    return settings, trials, scale

@@ -1,0 +1,132 @@
+"""Held-out blocks: hide observed modalities, and measure how well a model brings them back."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.functional import normalize
+
+from calmrl.convention import Array, Views, to_tensor
+from calmrl.data.hiding import hide
+from calmrl.errors import InputError
+from calmrl.imputers.gaussian.parameters import Parameters
+from calmrl.imputers.gaussian.pattern_groups import pack
+from calmrl.imputers.gaussian.predict import by_pattern, predictive_mean, predictive_variance
+from calmrl.imputers.gaussian.row_sources import Source, open_source
+from calmrl.imputers.gaussian.scoring import posterior_means
+
+HELD_OUT = 0.1  # share of the observed blocks that is hidden
+
+
+@dataclass
+class HeldOut:
+    """Rows with some observed blocks hidden, and the means to measure how well these come back."""
+
+    source: Source  # what may be seen
+    views: Views
+    hidden: Tensor  # (N, k) bool: blocks to be guessed
+    total: list[Tensor]  # () mean squared deviation from the column mean, per modality
+
+    @torch.no_grad()
+    def error(self, params: Parameters) -> float:
+        """Normalised squared error of the hidden blocks (1.0 = the column mean), modalities weighted by entries."""
+        wrong = entries = 0.0
+        for m, error, _ in self._errors(params, spread=False):
+            wrong += float(error.square().sum(dtype=torch.float64) / self.total[m])
+            entries += error.numel()
+        return wrong / entries
+
+    @torch.no_grad()
+    def miss(self, params: Parameters) -> float:
+        """1 - mean reciprocal rank with which hidden blocks find their row among the rows that lost the same modality.
+
+        Both sides by cosine of posterior means: the row from what is visible, the block alone. 0 is perfect.
+        """
+        missed = queries = 0.0
+        for m in range(len(params.names)):
+            rows = self.hidden[:, m].nonzero()[:, 0]
+            if len(rows) < 2:
+                continue
+            taken = self.views.take(rows)
+            alone = torch.zeros_like(taken.present)
+            alone[:, m] = True
+            sides = [taken.present & ~self.hidden[rows], alone]
+            left, right = (
+                normalize(posterior_means(params, replace(taken, present=side), self.source.mean), dim=1)
+                for side in sides
+            )
+            scores = left @ right.T
+            own = scores.diagonal()[:, None]
+            rank = 1 + (scores > own).sum(1).double() + 0.5 * ((scores == own).sum(1) - 1)
+            missed += float((1 - 1 / rank).sum())
+            queries += len(rows)
+        return missed / queries if queries else 1.0
+
+    @torch.no_grad()
+    def std_scale(self, params: Parameters, level: float = 0.9) -> list[float]:
+        """Per modality, the factor on the predicted deviation with which `level` intervals cover `level` of the blocks."""
+        ratios: list[list[Tensor]] = [[] for _ in params.names]
+        for m, error, variance in self._errors(params, spread=True):
+            ratios[m].append((error.abs() / variance.sqrt()).reshape(-1).double())
+        return [
+            float(np.quantile(torch.cat(r).cpu().numpy(), level)) / normal_reach(level) if r else 1.0 for r in ratios
+        ]
+
+    def _errors(self, params: Parameters, spread: bool) -> Iterator[tuple[int, Tensor, Tensor]]:
+        """(modality, errors of hidden blocks, their predicted variance if `spread`) pattern by pattern."""
+        rows = self.hidden.any(1).nonzero()[:, 0]
+        visible, hidden = (self.views.present & ~self.hidden)[rows], self.hidden[rows]
+        z = [values[rows] for values in self.views.rows(0, len(self.views)) if values is not None]
+        packed = pack(z, visible, self.source.widths, self.source.dtype, self.source.mean)
+        for index, _, post in by_pattern(params, packed):
+            for m in range(len(z)):
+                ask = hidden[index, m]
+                if not bool(ask.any()):
+                    continue
+                part = replace(post, mean=post.mean[ask], log_joint=post.log_joint[ask])
+                truth = z[m][index[ask]].to(packed.z[m].dtype) - self.source.mean[m].to(packed.z[m].dtype)
+                error = predictive_mean(params, m, part) - truth
+                yield m, error, predictive_variance(params, m, part) if spread else error
+
+
+def hold_out(z: dict[str, Any], present: Tensor, seed: int) -> HeldOut:
+    """Hide about a tenth of the observed blocks; every row keeps one."""
+    observed = int(present.sum())
+    spare = observed - len(present)
+    if spare == 0:
+        raise InputError(
+            "'auto' hides observed modalities to measure how well they come back, but no row has two of them; "
+            "give latent_dim, n_components and noise as values"
+        )
+    hidden = present & ~hide(present, min(HELD_OUT, spare / observed), np.random.default_rng(seed))
+    source = open_source(z, present & ~hidden, shared=False)
+    views = Views(z, present, source.widths)
+    total = [v.mean().clamp(min=torch.finfo(torch.float64).tiny) for v in source.variance]
+    return HeldOut(source, views, hidden, total)
+
+
+def coverage(
+    views: Views, hidden: Tensor, guess: dict[str, Array], std: dict[str, Array], level: float
+) -> dict[str, float]:
+    """Share of the true values in hidden blocks that lie in their central `level` interval, per modality and in "all"."""
+    inside = {}
+    for j, (name, array) in enumerate(views.arrays.items()):
+        rows = hidden[:, j]
+        if bool(rows.any()):
+            error = (to_tensor(array)[rows] - to_tensor(guess[name])[rows]).abs()
+            inside[name] = (error <= normal_reach(level) * to_tensor(std[name])[rows]).double()
+    if not inside:
+        raise InputError("nothing is hidden: hidden must mark blocks that are present")
+    shares = {name: float(hits.mean()) for name, hits in inside.items()}
+    return {"all": float(torch.cat([hits.reshape(-1) for hits in inside.values()]).mean()), **shares}
+
+
+def normal_reach(level: float) -> float:
+    """How many deviations on either side hold `level` of a normal distribution."""
+    return math.sqrt(2) * float(torch.erfinv(torch.tensor(level, dtype=torch.float64)))

@@ -1,0 +1,144 @@
+"""The E-step: posterior of the latents given whatever modalities a row has, one factorisation per pattern.
+
+For component c and pattern Omega
+    V = (I + sum_{m in Omega} W^mT Psi_m^-1 W^m)^-1,    m_i = V sum_{m in Omega} W^mT Psi_m^-1 (z_i^m - mu^m),
+and by Woodbury and the matrix determinant lemma
+    log p(z_i) = -1/2 [ sum_m (d_m log 2 pi + log|Psi_m| + |z_i^m - mu^m|^2_{Psi_m^-1}) + log|V^-1| - m_i^T V^-1 m_i ].
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from calmrl.imputers.gaussian.parameters import Parameters
+from calmrl.imputers.gaussian.pattern_groups import Pack
+
+KEPT = 64  # patterns
+FACTOR_BYTES = 1 << 26  # patterns are factorised in groups of about this size, so that many patterns cost no memory
+
+
+@dataclass(frozen=True)
+class Posterior:
+    """Posterior of rows that share one pattern."""
+
+    mean: Tensor  # (n, K, L)
+    covariance: Tensor  # (K, L, L)
+    log_joint: Tensor  # (n, K) log of weight_c * p(z_i | c)
+    quadratic: Tensor  # (n, K) m_i^T V^-1 m_i
+
+
+class Expectation:
+    """Everything the E-step needs of the parameters, in the dtype of the data; `Expectation.of` computes it once."""
+
+    @staticmethod
+    def of(params: Parameters, dtype: torch.dtype) -> Expectation:
+        """The one that these parameters keep."""
+        if dtype not in params.kept:
+            params.kept[dtype] = Expectation(params, dtype)
+        kept: Expectation = params.kept[dtype]
+        return kept
+
+    def __init__(self, params: Parameters, dtype: torch.dtype) -> None:
+        K, L = params.n_components, params.latent_dim
+        self.params, self.dtype = params, dtype
+        self.information = params.information  # (K, L, L) each
+        self.scaled, self.offset = [], []
+        self.mean_scaled, self.precision, self.constant = [], [], []
+        for weighted, mu, noise in zip(params.weighted, params.mu, params.noise, strict=True):
+            self.scaled.append(weighted.permute(1, 0, 2).reshape(-1, K * L).to(dtype))  # (d, K L)
+            self.offset.append((mu[:, None] @ weighted)[:, 0].to(dtype))  # (K, L)
+            self.mean_scaled.append((mu / noise).T.to(dtype))  # (d, K)
+            self.precision.append((1 / noise).T.to(dtype))  # (d, K)
+            self.constant.append((mu**2 / noise + noise.log() + math.log(2 * math.pi)).sum(1))  # (K,)
+        self.loadings = [W.to(dtype) for W in params.W]  # (K, d, L)
+        self.centre = [mu.to(dtype) for mu in params.mu]  # (K, d)
+        self.factors: dict[tuple[bool, ...], tuple[Tensor, Tensor, Tensor]] = {}
+        self.eye = torch.eye(L, dtype=torch.float64, device=params.W[0].device)
+
+    def factor(self, patterns: Tensor) -> tuple[Tensor, Tensor]:
+        """V (P, K, L, L) and log|V^-1| (P, K) for each pattern.
+
+        A few patterns on the CPU are kept, each factorised on its own, so that what else is asked for does not
+        change a bit of the result.
+        """
+        if self._keeps(patterns):
+            found = [self._kept(pattern) for pattern in patterns.tolist()]
+            return torch.stack([V for V, _, _ in found]), torch.stack([logdet for _, logdet, _ in found])
+        information = torch.stack(self.information)  # (k, K, L, L)
+        present = patterns.to(information.dtype)  # (P, k)
+        return _inverse(self.eye + torch.tensordot(present, information, dims=1))
+
+    def _keeps(self, patterns: Tensor) -> bool:
+        return 0 < len(patterns) <= KEPT and patterns.device.type == "cpu" and not self.information[0].requires_grad
+
+    def _kept(self, pattern: list[bool]) -> tuple[Tensor, Tensor, Tensor]:
+        """V, log|V^-1|, and V in the dtype of the data."""
+        key = tuple(pattern)
+        if key not in self.factors:
+            held = [part for part, has in zip(self.information, pattern, strict=True) if has]
+            V, logdet = _inverse(sum_of([self.eye.expand_as(self.information[0]), *held]))
+            self.factors[key] = (V, logdet, V.to(self.dtype))
+        return self.factors[key]
+
+    def factored(self, patterns: Tensor) -> Iterator[tuple[int, Tensor, Tensor]]:
+        """(p, V, log|V^-1|) for every pattern."""
+        for group, V, logdet in self.groups(patterns):
+            for j in range(len(V)):
+                yield group.start + j, V[j], logdet[j]
+
+    def groups(self, patterns: Tensor) -> Iterator[tuple[slice, Tensor, Tensor]]:
+        """(which patterns, their V, their log|V^-1|): all of them, factorised in groups of bounded size."""
+        K, L = self.params.n_components, self.params.latent_dim
+        step = max(1, FACTOR_BYTES // (8 * K * L * L))
+        for start in range(0, len(patterns), step):
+            V, logdet = self.factor(patterns[start : start + step])
+            yield slice(start, start + len(V)), V, logdet
+
+    def rows(self, held: list[tuple[int, Tensor]], V: Tensor, logdet: Tensor) -> Posterior:
+        """Posterior of rows that share one pattern; `held` lists (modality, its rows)."""
+        K, L = self.params.n_components, self.params.latent_dim
+        flat = sum_of(z @ self.scaled[m] for m, z in held)  # (n, K L)
+        b = flat.reshape(-1, K, L) - sum_of(self.offset[m] for m, _ in held)
+        mean = (b.transpose(0, 1) @ V.to(self.dtype)).transpose(0, 1)  # (n, K, L)
+        quadratic = (b * mean).sum(-1)
+        distance = sum_of((z * z) @ self.precision[m] - 2 * (z @ self.mean_scaled[m]) for m, z in held)
+        constant = sum_of(self.constant[m] for m, _ in held) + logdet
+        log_joint = self.params.log_weight - 0.5 * (constant + distance - quadratic)
+        return Posterior(mean, V, log_joint, quadratic)
+
+    def evidence(self, packed: Pack) -> Tensor:
+        """b = sum_m W^mT Psi_m^-1 (z^m - mu^m), (N, L), of all rows of a pack, for a single component."""
+        b = packed.z[0].new_zeros((len(packed), self.params.latent_dim))
+        for m, z in enumerate(packed.z):
+            b = b.index_add(0, packed.places[m], z @ self.scaled[m] - self.offset[m][0])
+        return b
+
+    def means(self, packed: Pack) -> tuple[Tensor, Tensor]:
+        """(b, V b), (N, L) each: `evidence` and the posterior means of all rows of a pack, in its order."""
+        b = self.evidence(packed)
+        if self._keeps(packed.patterns):
+            maps = [self._kept(pattern)[2][0] for pattern in packed.patterns.tolist()]
+        else:
+            maps = [V[0].to(self.dtype) for _, V, _ in self.factored(packed.patterns)]
+        found = [rows @ V for rows, V in zip(b.split(packed.sizes), maps, strict=True)]
+        return b, torch.cat(found) if found else b
+
+
+def _inverse(precision: Tensor) -> tuple[Tensor, Tensor]:
+    """(V, log|V^-1|) of positive definite V^-1."""
+    chol = torch.linalg.cholesky(precision)
+    return torch.cholesky_inverse(chol), 2 * chol.diagonal(dim1=-2, dim2=-1).log().sum(-1)
+
+
+def sum_of(tensors: Iterable[Tensor]) -> Tensor:
+    """Sum of a non-empty iterable of tensors."""
+    total = None
+    for tensor in tensors:
+        total = tensor if total is None else total + tensor
+    assert total is not None, "a row without any modality reached the model"
+    return total

@@ -1,0 +1,204 @@
+"""From the posterior of the latents back to representations: means, deviations, covariances and draws."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from calmrl.convention import Array, Views, blocks_of_rows, like_input, to_tensor
+from calmrl.errors import InputError
+from calmrl.imputers.gaussian.parameters import Parameters
+from calmrl.imputers.gaussian.pattern_groups import Pack, pack
+from calmrl.imputers.gaussian.posterior import Expectation, Posterior
+
+PREDICT_BYTES = 1 << 27
+
+
+def working_dtype(views: Views) -> torch.dtype:
+    """float64 if any modality is, else float32."""
+    wide = any(str(a.dtype).endswith("float64") for a in views.arrays.values() if a is not None)
+    return torch.float64 if wide else torch.float32
+
+
+def packs_of(views: Views, params: Parameters, dtype: torch.dtype | None = None) -> Iterator[tuple[int, int, Pack]]:
+    """(start, stop, pack) over the rows of the input, in chunks of bounded size; differentiable in the values."""
+    dtype = dtype or working_dtype(views)
+    row_bytes = 8 * (sum(params.widths) + params.n_components * params.latent_dim * 4)
+    for start, stop in blocks_of_rows(len(views), row_bytes, PREDICT_BYTES):
+        yield start, stop, pack(views.rows(start, stop), views.present[start:stop], params.widths, dtype)
+
+
+def by_pattern(params: Parameters, packed: Pack) -> Iterator[tuple[Tensor, Tensor, Posterior]]:
+    """(rows of the pack, pattern, their posterior) for each pattern."""
+    expect = Expectation(params, packed.z[0].dtype)
+    for p, V, logdet in expect.factored(packed.patterns):
+        rows = packed.order[packed.bounds[p] : packed.bounds[p + 1]]
+        yield rows, packed.patterns[p], expect.rows(packed.slices(p), V, logdet)
+
+
+def predict(params: Parameters, m: int, post: Posterior) -> tuple[Tensor, Tensor]:
+    """Predictive mean of modality m per component (n, K, d), and the responsibilities (n, K)."""
+    dtype = post.mean.dtype
+    mean = (post.mean.transpose(0, 1) @ params.W[m].mT.to(dtype)).transpose(0, 1) + params.mu[m].to(dtype)
+    return mean, torch.softmax(post.log_joint, dim=1).to(dtype)
+
+
+def predictive_mean(params: Parameters, m: int, post: Posterior) -> Tensor:
+    """E[z^m | observed] = sum_c r_c (W_c m_c + mu_c), (n, d)."""
+    mean, resp = predict(params, m, post)
+    return mean[:, 0] if params.n_components == 1 else (resp[..., None] * mean).sum(1)
+
+
+def predictive_variance(params: Parameters, m: int, post: Posterior) -> Tensor:
+    """Var[z^m | observed] per entry, (n, d): within each component W V W^T + Psi, and between components."""
+    mean, resp = predict(params, m, post)
+    within = ((params.W[m] @ post.covariance) * params.W[m]).sum(2) + params.noise[m]  # (K, d)
+    centre = (resp[..., None] * mean).sum(1, keepdim=True)
+    return resp @ within.to(mean.dtype) + (resp[..., None] * (mean - centre) ** 2).sum(1)
+
+
+def predictive_covariance(params: Parameters, m: int, post: Posterior) -> Tensor:
+    """Cov[z^m | observed], (n, d, d)."""
+    mean, resp = predict(params, m, post)
+    W = params.W[m]
+    within = W @ post.covariance @ W.mT + torch.diag_embed(params.noise[m])  # (K, d, d)
+    gap = mean - (resp[..., None] * mean).sum(1, keepdim=True)
+    between = torch.einsum("nk,nkd,nke->nde", resp, gap, gap)
+    return torch.tensordot(resp, within.to(mean.dtype), dims=1) + between
+
+
+def complete(params: Parameters, views: Views) -> dict[str, Array]:
+    """The input with every missing modality replaced by its predictive mean; observed entries as they were."""
+    return _complete(params, views, None)[0]
+
+
+def complete_with_std(
+    params: Parameters, views: Views, scale: list[float]
+) -> tuple[dict[str, Array], dict[str, Array]]:
+    """As `complete`, and the predictive standard deviation per entry, times `scale` per modality: 0 where observed."""
+    return _complete(params, views, scale)
+
+
+def _complete(params: Parameters, views: Views, scale: list[float] | None) -> tuple[dict[str, Array], dict[str, Array]]:
+    """(completed, deviations); without `scale` there are no deviations."""
+    parts: list[list[Tensor]] = [[] for _ in params.names]
+    spread: list[list[Tensor]] = [[] for _ in params.names]
+    std: list[Tensor] = []
+    for start, stop, packed in packs_of(views, params):
+        if params.n_components == 1 and scale is None:
+            expect = Expectation.of(params, packed.z[0].dtype)
+            filled = _at(missing_means(expect, packed, expect.means(packed)[1]), len(packed))
+        else:
+            filled, std = _by_pattern_filled(params, packed, scale)
+        for m, values in enumerate(views.rows(start, stop)):
+            parts[m].append(keep_observed(values, views.present[start:stop, m], filled[m], views.given()))
+        for m, block in enumerate(std):
+            spread[m].append(block)
+    return join(parts, views, params.widths), join(spread, views, params.widths) if scale is not None else {}
+
+
+def missing_means(expect: Expectation, packed: Pack, means: Tensor) -> list[tuple[Tensor, Tensor]]:
+    """For every modality the rows of the pack that lack it, and E[z^m | observed] there; for a single component."""
+    found = []
+    for m, (W, mu) in enumerate(zip(expect.loadings, expect.centre, strict=True)):
+        lacks = torch.ones(len(packed), dtype=torch.bool, device=means.device).index_fill_(0, packed.places[m], False)
+        place = lacks.nonzero()[:, 0]
+        found.append((packed.order[place], torch.addmm(mu[0], means.index_select(0, place), W[0].T)))
+    return found
+
+
+def _at(found: list[tuple[Tensor, Tensor]], n: int) -> list[Tensor]:
+    """Values put into their rows of n, zeros elsewhere."""
+    return [values.new_zeros((n, values.shape[1])).index_copy(0, rows, values) for rows, values in found]
+
+
+def _by_pattern_filled(
+    params: Parameters, packed: Pack, scale: list[float] | None
+) -> tuple[list[Tensor], list[Tensor]]:
+    """(predictive means, deviations) pattern by pattern; without `scale` there are no deviations."""
+    filled = [packed.z[m].new_zeros((len(packed), width)) for m, width in enumerate(params.widths)]
+    std = [torch.zeros_like(block) for block in filled] if scale is not None else []
+    for rows, pattern, post in by_pattern(params, packed):
+        for m in (~pattern).nonzero()[:, 0].tolist():
+            filled[m] = filled[m].index_put((rows,), predictive_mean(params, m, post))
+            if scale is not None:
+                std[m] = std[m].index_put((rows,), scale[m] * predictive_variance(params, m, post).sqrt())
+    return filled, std
+
+
+def keep_observed(values: Tensor | None, present: Tensor, filled: Tensor, given: Array) -> Tensor:
+    """Observed rows as they came, bit for bit; the others from `filled`. In the dtype of the input."""
+    if values is None:
+        return filled.to(to_tensor(given[:0]).dtype)
+    return torch.where(present[:, None], values, filled.to(values.dtype))
+
+
+def join(parts: list[list[Tensor]], views: Views, widths: tuple[int, ...]) -> dict[str, Array]:
+    """Chunks put together, as the kind of array that came in."""
+    given = views.given()
+    joined = {}
+    for name, part, width in zip(views.names, parts, widths, strict=True):
+        like = views.arrays[name] if views.arrays[name] is not None else given
+        whole = torch.cat(part) if part else views.present.new_zeros((0, width), dtype=torch.float32)
+        joined[name] = like_input(whole, like)
+    return joined
+
+
+def row_likelihoods(params: Parameters, views: Views) -> Tensor:
+    """log p(observed part of row i), (N,) float64."""
+    out = torch.zeros(len(views), dtype=torch.float64, device=views.present.device)
+    for start, _, packed in packs_of(views, params, torch.float64):
+        for rows, _, post in by_pattern(params, packed):
+            out[start + rows] = torch.logsumexp(post.log_joint, dim=1)
+    return out
+
+
+def predictive_covariances(params: Parameters, views: Views, m: int) -> Tensor:
+    """Cov[z^m | the other modalities that each row has], (N, d, d) float64."""
+    present = views.present.clone()
+    present[:, m] = False
+    if not bool(present.any(1).all()):
+        raise InputError(
+            f"some rows have only {params.names[m]!r}; its covariance given the others needs another modality"
+        )
+    out = []
+    for start, stop, packed in packs_of(replace(views, present=present), params, torch.float64):
+        block = packed.z[0].new_zeros((stop - start, params.widths[m], params.widths[m]))
+        for rows, _, post in by_pattern(params, packed):
+            block[rows] = predictive_covariance(params, m, post)
+        out.append(block)
+    return torch.cat(out)
+
+
+def samples(params: Parameters, views: Views, generator: torch.Generator) -> dict[str, Array]:
+    """The input with every missing modality drawn from its predictive distribution, jointly per row."""
+    parts: list[list[Tensor]] = [[] for _ in params.names]
+    for start, stop, packed in packs_of(views, params):
+        filled = [packed.z[m].new_zeros((stop - start, width)) for m, width in enumerate(params.widths)]
+        for rows, pattern, post in by_pattern(params, packed):
+            for m, drawn in draw(params, (~pattern).nonzero()[:, 0].tolist(), post, generator).items():
+                filled[m][rows] = drawn
+        for m, values in enumerate(views.rows(start, stop)):
+            parts[m].append(keep_observed(values, views.present[start:stop, m], filled[m], views.given()))
+    return join(parts, views, params.widths)
+
+
+def draw(params: Parameters, m_missing: list[int], post: Posterior, generator: torch.Generator) -> dict[int, Tensor]:
+    """One joint draw of the missing modalities from their predictive distribution: {modality: (n, d)}."""
+    n, _, L = post.mean.shape
+    dtype, device = post.mean.dtype, post.mean.device
+    # drawn on the CPU, so that a seed means the same on every device
+    choice = torch.multinomial(torch.softmax(post.log_joint, 1).cpu(), 1, generator=generator)[:, 0].to(device)
+    standard = torch.randn(n, L, generator=generator, dtype=torch.float64).to(device)
+    chol = torch.linalg.cholesky(post.covariance)  # (K, L, L)
+    beta = post.mean[torch.arange(n, device=device), choice].double()
+    beta = beta + (chol[choice] @ standard[..., None])[..., 0]
+    drawn = {}
+    for m in m_missing:
+        W, mu, noise = params.W[m][choice], params.mu[m][choice], params.noise[m][choice]
+        eps = torch.randn(mu.shape, generator=generator, dtype=torch.float64).to(device)
+        drawn[m] = ((W @ beta[..., None])[..., 0] + mu + noise.sqrt() * eps).to(dtype)
+    return drawn

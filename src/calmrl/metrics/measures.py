@@ -1,0 +1,236 @@
+"""What lies behind retrieval: errors of imputation, calibration, anchor shift, and the geometry of the modalities.
+
+Every function returns tidy rows, a list of {"task", "metric", "value", "n"}; who calls adds dataset, method and seed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+import torch
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import GroupKFold, cross_val_predict
+from torch import Tensor
+from torch.nn.functional import normalize
+
+from calmrl.anchors import completion_bounds, completion_shift, shift_bounds
+from calmrl.convention import Array, Views, blocks_of_rows, check, to_tensor
+from calmrl.errors import InputError
+from calmrl.imputers.gaussian.held_out import coverage as share_inside
+
+Row = dict[str, Any]
+LEVELS = (50, 80, 90, 95)
+RATES = tuple(round(0.1 * step, 1) for step in range(10))
+
+
+def row(task: str, metric: str, value: float | Tensor, n: int) -> Row:
+    """One tidy row."""
+    return {"task": task, "metric": metric, "value": float(value), "n": int(n)}
+
+
+@torch.no_grad()
+def imputation_error(
+    imputer: Any,
+    z: Mapping[str, Array],
+    present: Array | None = None,
+    directions: Sequence[tuple[Sequence[str], str]] | None = None,
+) -> list[Row]:
+    """Error of a fitted imputer on rows it has not seen, per direction (sources -> target).
+
+    Over the n rows that have the sources and the target z (width d), the imputer sees the sources alone and gives zhat:
+
+        mse        = mean |zhat_i - z_i|^2 / d,
+        nmse       = sum |zhat_i - z_i|^2 / sum |mean z - z_i|^2: 0 is perfect, 1 as good as the best constant (no such
+                     row where all z_i are the same),
+        mse_random = mean over i != j of |z_j - z_i|^2 / d: a random other item in place of zhat_i, without drawing.
+
+    Tasks are "text->image" and "image,text->speech". Without `directions`: every single source and, from three
+    modalities on, all the others together. A direction that fewer than two rows can measure has no row in the result
+    when it comes by default, and is an error when it was asked for.
+    """
+    views = check(z, present)
+    rows = []
+    for sources, target in _directions(views.names, directions):
+        columns = [views.names.index(name) for name in (*sources, target)]
+        able = views.present[:, columns].all(1).nonzero()[:, 0]
+        task = f"{','.join(sources)}->{target}"
+        n = len(able)
+        if n < 2:
+            if directions is None:
+                continue
+            raise InputError(f"{task}: {n} rows have all of these modalities; at least two are needed to measure it")
+        part = views.take(able)
+        filled = to_tensor(imputer.transform({name: part.arrays[name] for name in sources})[target]).double()
+        truth = to_tensor(part.arrays[target]).double()
+        d = truth.shape[1]
+        error, spread = (filled - truth).square().sum(), (truth - truth.mean(0)).square().sum()
+        rows += [row(task, "mse", error / (n * d), n), row(task, "mse_random", 2 * spread / ((n - 1) * d), n)]
+        if spread > 0:
+            rows.append(row(task, "nmse", error / spread, n))
+    return rows
+
+
+def _directions(
+    names: Sequence[str], wanted: Sequence[tuple[Sequence[str], str]] | None
+) -> Iterable[tuple[tuple[str, ...], str]]:
+    if wanted is None:
+        for target in names:
+            others = tuple(name for name in names if name != target)
+            yield from (((source,), target) for source in others)
+            if len(others) > 1:
+                yield others, target
+        return
+    for sources, target in wanted:
+        sources = (sources,) if isinstance(sources, str) else tuple(sources)
+        unknown = [name for name in (*sources, target) if name not in names]
+        if unknown or not sources or target in sources:
+            raise InputError(
+                f"direction {sources} -> {target!r} cannot be measured; sources and target must be different "
+                f"modalities among {', '.join(names)}"
+            )
+        yield sources, target
+
+
+def coverage(
+    imputer: Any, z: Mapping[str, Array], present: Array | None, hidden: Array, levels: Sequence[float] = LEVELS
+) -> list[Row]:
+    """Percent of the hidden entries inside their predicted interval mean ± q std, q the normal quantile of the level.
+
+    `z` has the true values of the `hidden` blocks, a bool (N, k); the imputer, any with `impute(..., return_std=True)`,
+    sees what is present and not hidden. Task is the level in percent. Above it: too wide. Below: too sure.
+    """
+    views = check(z, present)
+    if tuple(hidden.shape) != tuple(views.present.shape):
+        raise InputError(f"hidden has shape {tuple(hidden.shape)}; pass {tuple(views.present.shape)}, as present")
+    hide = to_tensor(hidden).to(views.present.device) & views.present
+    left = views.present & ~hide
+    as_given = left if isinstance(views.given(), Tensor) else left.numpy()
+    filled, std = imputer.impute(views.arrays, as_given, return_std=True)
+    n = int(hide.sum(0).cpu() @ torch.tensor(views.widths))
+    return [
+        row(f"{level:g}", "coverage", 100 * share_inside(views, hide, filled, std, level / 100)["all"], n)
+        for level in levels
+    ]
+
+
+@torch.no_grad()
+def anchor_shift_rows(
+    z_complete: Mapping[str, Array], present: Array, completed: Any, *, renormalize: bool = True
+) -> list[Row]:
+    """Mean anchor shift before ("observed") and after ("calibrated") completing, each with the means of its bounds.
+
+    `z_complete` are held-out items with everything, `present` says what to leave of them, `completed` is a fitted imputer
+    or the dict that its `transform` returned. With `renormalize` all vectors are brought to length 1 first, imputed ones
+    too, as `CalibratedAlignment` does by default; without, all stay as they are, and an imputed vector counts the less
+    the shorter it is, that is, the less the imputer knows. Rows in which something is missing count; the bounds of
+    `calmrl.anchors` hold row by row, and so for the means. Shifts lie between 0 and 2.
+    """
+    mask = check(z_complete, present, values=False).present
+    able = (~mask).any(1).nonzero()[:, 0]
+    if not len(able):
+        raise InputError("present is True everywhere: nothing is missing, so no anchor moves; hide something first")
+    if not isinstance(completed, Mapping):
+        completed = completed.transform(z_complete, present)
+    left = mask[able].numpy(force=True)
+    whole, filled = (
+        {name: to_tensor(side[name])[able].double() for name in z_complete} for side in (z_complete, completed)
+    )
+    if renormalize:
+        whole, filled = ({name: normalize(x, dim=1) for name, x in side.items()} for side in (whole, filled))
+    shifts = completion_shift(whole, filled, left)
+    bounds = (shift_bounds(whole, left), completion_bounds(whole, filled, left))
+    rows = []
+    for task, shift, (low, high) in zip(("observed", "calibrated"), shifts, bounds, strict=True):
+        for suffix, values in (("", shift), ("_low", low), ("_high", high)):
+            rows.append(row(task, f"anchor_shift{suffix}", values.mean(), len(able)))
+    return rows
+
+
+@torch.no_grad()
+def modality_gap(z: Mapping[str, Array], present: Array | None = None, *, separability: bool = False) -> list[Row]:
+    """Distance between the centroids of two modalities' unit vectors, from 0 to 2, over the rows that have both.
+
+    Task "image|text", one per pair that some row has. With `separability` also `modality_separability`: percent of
+    vectors whose modality a logistic regression names rightly, on items that it did not see (5 folds; both vectors of an
+    item are in the same fold). 50 is chance; the gap can be small and the modalities still separable.
+    """
+    rows = []
+    for task, x, y in _pairs(check(z, present)):
+        rows.append(row(task, "modality_gap", (x.mean(0) - y.mean(0)).norm(), len(x)))
+        if separability:
+            rows.append(row(task, "modality_separability", _separability(x, y), len(x)))
+    return rows
+
+
+@torch.no_grad()
+def alignment(z: Mapping[str, Array], present: Array | None = None) -> list[Row]:
+    """mean |x_i - y_i|^2 of unit vectors of the same item (Wang and Isola), 0 to 4, per pair, over rows that have both."""
+    return [row(task, "alignment", (x - y).square().sum(1).mean(), len(x)) for task, x, y in _pairs(check(z, present))]
+
+
+@torch.no_grad()
+def uniformity(z: Mapping[str, Array], present: Array | None = None) -> list[Row]:
+    """log mean over i != j of exp(-2 |x_i - x_j|^2), unit vectors (Wang and Isola): lower is more evenly spread.
+
+    0 means that all vectors are the same; the least possible is near -4 in many dimensions. Task is the modality; one
+    that fewer than two rows have has no row.
+    """
+    views = check(z, present)
+    rows = []
+    for j, (name, array) in enumerate(views.arrays.items()):
+        x = _unit(array, views.present[:, j])
+        n = len(x)
+        if n < 2:
+            continue
+        total = x.new_zeros(())
+        for start, stop in blocks_of_rows(n, 8 * n):
+            near = (4 * (x[start:stop] @ x.T) - 4).exp_()  # -2 |x - y|^2 = 4 x . y - 4
+            near[torch.arange(stop - start), torch.arange(start, stop)] = 0
+            total += near.sum()
+        rows.append(row(name, "uniformity", (total / (n * (n - 1))).log(), n))
+    return rows
+
+
+def robustness(
+    measure: Callable[[float, int], Iterable[Row]], rates: Sequence[float] = RATES, seeds: Sequence[int] = (0,)
+) -> list[Row]:
+    """The rows of `measure(rate, seed)` for every missing rate and seed, with "rate" and "seed" added.
+
+    `measure` hides that share of the modalities (`calmrl.data.hiding.hide`), trains or completes, and measures.
+    """
+    bad = [rate for rate in rates if not 0 <= rate < 1]
+    if bad:
+        raise InputError(f"missing rates lie between 0 and 1 (1 excluded: something must be left); got {bad[0]}")
+    return [
+        one | {"rate": float(rate), "seed": seed} for rate in rates for seed in seeds for one in measure(rate, seed)
+    ]
+
+
+def _unit(array: Array, rows: Tensor) -> Tensor:
+    return normalize(to_tensor(array)[rows].detach().double(), dim=1)
+
+
+def _pairs(views: Views) -> Iterable[tuple[str, Tensor, Tensor]]:
+    """("image|text", unit vectors of one, of the other) over the rows that have both, for each pair with such rows."""
+    for (i, a), (j, b) in combinations(enumerate(views.names), 2):
+        if views.widths[i] != views.widths[j]:
+            raise InputError(
+                f"{a} has width {views.widths[i]} and {b} {views.widths[j]}; this compares vectors of one space. Project "
+                "them first"
+            )
+        both = views.present[:, i] & views.present[:, j]
+        if bool(both.any()):
+            yield f"{a}|{b}", _unit(views.arrays[a], both), _unit(views.arrays[b], both)
+
+
+def _separability(x: Tensor, y: Tensor) -> float:
+    n = len(x)
+    if n < 5:
+        raise InputError(f"separability is measured in 5 folds of items; {n} rows have both modalities")
+    vectors = torch.cat([x, y]).numpy(force=True)
+    side, item = np.repeat([0, 1], n), np.tile(np.arange(n), 2)
+    guess = cross_val_predict(LogisticRegression(C=100.0, max_iter=1000), vectors, side, groups=item, cv=GroupKFold(5))
+    return 100 * float((guess == side).mean())

@@ -1,0 +1,165 @@
+"""Retrieval: do queries find their own items first?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from calmrl.convention import Array, to_tensor
+from calmrl.errors import InputError
+from calmrl.metrics.own_items import own_items
+from calmrl.metrics.products import ranks_of_products, scaled
+from calmrl.metrics.ranks import BLOCK_BYTES, Ranks, ranks_of_scores
+
+FUNCTION_ROWS = 256  # queries per call of a score function
+
+
+@torch.no_grad()
+def retrieval(
+    queries: Any = None,
+    gallery: Any = None,
+    query_ids: Any = None,
+    gallery_ids: Any = None,
+    ks: Sequence[int] = (1, 5, 10),
+    *,
+    similarity: str = "cosine",
+    scores: Array | Callable[[Any, Any], Array] | None = None,
+    per_query: bool = False,
+) -> dict[str, Any]:
+    """Rank the gallery for every query and say how soon its own items come.
+
+    Returns a dict with, over the n queries,
+
+        "R@k"  = percent (0 to 100) of queries with an own item among the first k,
+        "MedR" = median of the rank of the first own item, from 1,
+        "n"    = number of queries. All count: a query without an own item in the gallery is an error.
+
+    Ties favour nobody: where other items score the same as the best own one, R@k counts the probability of a hit and
+    MedR takes the expected rank, all orders of the tied items being equally likely.
+
+    Parameters
+    ----------
+    queries, gallery: (N, d) and (M, d), NumPy arrays (memory-mapped ones too) or torch tensors.
+    query_ids, gallery_ids: own items of a query are all gallery items with its id; ids may repeat on both sides (several
+        captions per picture). Without ids, row i belongs to row i.
+    ks: the k of R@k.
+    similarity: "cosine", or "dot" for inner products of vectors as they are.
+    scores: larger is nearer; instead of the similarity. Either an (N, M) array (queries and gallery are then left out),
+        or a function called as `scores(queries[i:j], gallery)` that returns (j - i, M); queries and gallery may then
+        be anything it takes. Scores tie where they are equal.
+    per_query: adds "hits", {"R@k": (n,) chance from 0 to 1 that a query finds an own item among the first k}, and
+        "ranks", (n,) the expected rank of its first own item; NumPy arrays, for paired tests.
+
+    Example
+    -------
+    >>> import numpy as np
+    >>> texts, images = np.array([[1.0, 0.0], [0.9, 0.1], [0.0, 1.0]]), np.eye(2)
+    >>> retrieval(texts, images, ["cat", "cat", "dog"], ["cat", "dog"], ks=(1,))
+    {'R@1': 100.0, 'MedR': 1.0, 'n': 3}
+    """
+    _check_ks(ks)
+    if similarity not in ("cosine", "dot"):
+        raise InputError(f"similarity must be 'cosine' or 'dot'; got {similarity!r}. Other scores go in scores=")
+    if scores is None:
+        ranks = _by_vectors(queries, gallery, query_ids, gallery_ids, similarity)
+    elif callable(scores):
+        ranks = _by_function(scores, queries, gallery, query_ids, gallery_ids)
+    else:
+        if queries is not None or gallery is not None:
+            raise InputError(
+                "scores is an array, which leaves queries and gallery nothing to say; pass one or the other"
+            )
+        ranks = _by_matrix(scores, query_ids, gallery_ids)
+    hits = {f"R@{k}": ranks.hits(k).numpy() for k in ks}
+    expected = ranks.expected().numpy()
+    found = {name: 100 * float(each.mean()) for name, each in hits.items()}
+    found |= {"MedR": float(np.median(expected)), "n": len(expected)}
+    return found | {"hits": hits, "ranks": expected} if per_query else found
+
+
+def _by_vectors(queries: Any, gallery: Any, query_ids: Any, gallery_ids: Any, similarity: str) -> Ranks:
+    for name, array in (("queries", queries), ("gallery", gallery)):
+        check_vectors(array, name)
+    if queries.shape[1] != gallery.shape[1]:
+        raise InputError(
+            f"queries have width {queries.shape[1]} but the gallery has {gallery.shape[1]}; bring both into one space"
+        )
+    devices = [array.device if isinstance(array, Tensor) else torch.device("cpu") for array in (queries, gallery)]
+    if devices[0] != devices[1]:
+        raise InputError(f"queries are on {devices[0]} but the gallery is on {devices[1]}; move them to one device")
+    own = own_items(query_ids, gallery_ids, len(queries), len(gallery))
+    by_cosine = similarity == "cosine"
+    return ranks_of_products(
+        scaled(queries, "queries", each=True, zero=not by_cosine),
+        scaled(gallery, "gallery", each=by_cosine, zero=not by_cosine),
+        own,
+    )
+
+
+def _by_matrix(scores: Any, query_ids: Any, gallery_ids: Any) -> Ranks:
+    check_vectors(scores, "scores")
+    own = own_items(query_ids, gallery_ids, *scores.shape)
+
+    def block(start: int, stop: int) -> Tensor:
+        return _checked(scores[start:stop], start)
+
+    return ranks_of_scores(block, len(scores), own, max(1, BLOCK_BYTES // (8 * scores.shape[1])))
+
+
+def _by_function(function: Callable[[Any, Any], Array], queries: Any, gallery: Any, q_ids: Any, g_ids: Any) -> Ranks:
+    if not hasattr(queries, "__len__") or not hasattr(queries, "__getitem__") or isinstance(queries, dict):
+        raise InputError(
+            f"with a score function, queries must have a length and be sliceable; got {type(queries).__name__}"
+        )
+    n = len(queries)
+    if n == 0:
+        raise InputError("queries is empty; there is nothing to rank")
+    first = function(queries[:FUNCTION_ROWS], gallery)
+    check_vectors(first, "what scores(queries[0:...], gallery) returned")
+    shape = tuple(first.shape)
+    own = own_items(q_ids, g_ids, n, shape[1])
+
+    def block(start: int, stop: int) -> Tensor:
+        found = function(queries[start:stop], gallery) if start else first
+        if tuple(found.shape) != (stop - start, shape[1]):
+            raise InputError(
+                f"scores(queries[{start}:{stop}], gallery) returned shape {tuple(found.shape)}; expected "
+                f"{(stop - start, shape[1])}, a row per query and a column per gallery item"
+            )
+        return _checked(found, start)
+
+    return ranks_of_scores(block, n, own, FUNCTION_ROWS)
+
+
+def _checked(part: Array, start: int) -> Tensor:
+    block = to_tensor(part).detach()
+    bad = torch.isnan(block).any(1).nonzero()[:, 0]
+    if len(bad):
+        raise InputError(f"scores has NaN in the row of query {start + int(bad[0])}; a NaN cannot be ranked")
+    return block if block.dtype in (torch.float32, torch.float64) else block.double()
+
+
+def check_vectors(array: Any, name: str) -> None:
+    """A non-empty matrix of real numbers."""
+    if not isinstance(array, (np.ndarray, Tensor)):
+        raise InputError(f"{name} must be a NumPy array or a torch tensor; got {type(array).__name__}")
+    if array.ndim != 2:
+        raise InputError(f"{name} must have two dimensions; got shape {tuple(array.shape)}")
+    if 0 in array.shape:
+        raise InputError(f"{name} is empty, shape {tuple(array.shape)}; there is nothing to rank")
+    if not (array.dtype.kind in "fiu" if isinstance(array, np.ndarray) else _is_real(array.dtype)):
+        raise InputError(f"{name} has dtype {array.dtype}; it must hold real numbers")
+
+
+def _is_real(dtype: torch.dtype) -> bool:
+    return dtype != torch.bool and not dtype.is_complex
+
+
+def _check_ks(ks: Any) -> None:
+    listed = list(ks) if isinstance(ks, (list, tuple)) else None
+    if not listed or any(isinstance(k, bool) or not isinstance(k, (int, np.integer)) or k < 1 for k in listed):
+        raise InputError(f"ks must be a list of whole numbers from 1 on, such as (1, 5, 10); got {ks!r}")

@@ -1,0 +1,173 @@
+"""A trained model on disk, and back: `calmrl.load(path)`.
+
+model/  model.json            what it is: kind, sizes, modalities, how it completes
+        weights.safetensors   the model
+        matching.safetensors  its matching head, if it has one
+        imputer/              the latent model, if it was trained with one
+        config.yaml           the config of the training
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+
+from calmrl._support.registry import lookup
+from calmrl._support.tensor_files import plain
+from calmrl.alignment import CalibratedAlignment
+from calmrl.anchors import anchor
+from calmrl.convention import Array, check, like_input, to_tensor
+from calmrl.errors import InputError
+from calmrl.imputers import IMPUTERS
+from calmrl.losses.matching import InstanceMatching
+from calmrl.models.heads import Heads
+from calmrl.models.vast.model import VastModel
+
+FORMAT, VERSION = "calmrl.model", 1
+MODELS: dict[str, Any] = {"heads": Heads, "vast": VastModel.from_sizes}
+ROWS = 4096
+
+
+class Trained:
+    """A trained model: any subset of modalities in, vectors in one space out.
+
+    - `encode(z, present)`: a dict of unit vectors (N, width), one entry per modality; NaN where it was not observed.
+    - `transform(z, present)`: the same with every missing vector imputed by the latent model.
+    - `embed(z, present)`: (N, width), one vector per row: the anchor of the completed vectors, or of the observed ones
+      if the model was trained without a latent model.
+
+    `z` holds features as they went into training. NumPy in, NumPy out; torch in, torch out. For a model of raw media it
+    holds tensors as `calmrl.data.loaders.media_rows.MediaRows.fetch` makes them, and `present` is needed.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        align: CalibratedAlignment | None = None,
+        matching: Any = None,
+        info: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.model = model.eval()
+        self.align = None if align is None else align.eval()
+        self.matching = None if matching is None else matching.eval()
+        self.info = dict(info or {})
+        self.names: tuple[str, ...] = tuple(model.names)
+        self.width: int = model.width
+
+    @torch.no_grad()
+    def encode(self, z: Mapping[str, Array], present: Array | None = None) -> dict[str, Array]:
+        """Unit vectors of what was observed; NaN elsewhere."""
+        found, mask, given = self._encode(z, present)
+        empty = {name: torch.where(mask[:, j, None], found[name], torch.nan) for j, name in enumerate(found)}
+        return {name: like_input(rows, given) for name, rows in empty.items()}
+
+    @torch.no_grad()
+    def transform(self, z: Mapping[str, Array], present: Array | None = None) -> dict[str, Array]:
+        """Unit vectors of all modalities, the missing ones imputed."""
+        if self.align is None:
+            raise InputError(
+                f"this model was trained with {self.info.get('method', 'a method')}, without a latent model, so it "
+                "cannot impute; fit a calmrl.GaussianImputer on encode(...), or train with method=calmrl"
+            )
+        found, mask, given = self._encode(z, present)
+        return {name: like_input(rows, given) for name, rows in self.align.complete(found, mask).items()}
+
+    @torch.no_grad()
+    def embed(self, z: Mapping[str, Array], present: Array | None = None) -> Array:
+        """One unit vector per row."""
+        found, mask, given = self._encode(z, present)
+        if self.align is not None:
+            found, mask = self.align.complete(found, mask), torch.ones_like(mask)
+        return like_input(anchor(found, mask), given)
+
+    def _encode(
+        self, z: Mapping[str, Array], present: Array | None
+    ) -> tuple[dict[str, torch.Tensor], torch.Tensor, Any]:
+        if not hasattr(self.model, "widths"):
+            return self._encode_media(z, present)
+        views = check(z, present, names=self.names, widths=tuple(self.model.widths[name] for name in self.names))
+        parts = []
+        for start in range(0, max(1, len(views)), ROWS):
+            rows = views.rows(start, min(start + ROWS, len(views)))
+            mask = views.present[start : start + ROWS]
+            inputs = {
+                name: torch.zeros(len(mask), self.model.widths[name])
+                if values is None
+                else torch.where(mask[:, j, None], to_tensor(values).float(), 0.0)
+                for j, (name, values) in enumerate(zip(self.names, rows, strict=True))
+            }
+            parts.append(self.model(inputs, mask))
+        return {name: torch.cat([part[name] for part in parts]) for name in self.names}, views.present, views.given()
+
+    def _encode_media(
+        self, inputs: Mapping[str, Any], present: Array | None
+    ) -> tuple[dict[str, torch.Tensor], torch.Tensor, Any]:
+        if present is None:
+            raise InputError("a model of raw media needs present: its inputs hold only the rows that have a modality")
+        mask = to_tensor(present)
+        found = self.model(inputs, mask)
+        return found, mask, next(iter(found.values()))
+
+
+def save(folder: Path, trained: Trained) -> None:
+    """Write a model into an existing empty folder."""
+    info = dict(trained.info) | {
+        "format": FORMAT,
+        "version": VERSION,
+        "kind": "vast" if isinstance(trained.model, VastModel) else "heads",
+        "arguments": trained.model.arguments,
+        "calibration": None,
+        "matching": None,
+    }
+    save_file(plain(trained.model.state_dict()), folder / "weights.safetensors")
+    align = trained.align
+    if align is not None:
+        imputer = align.imputer
+        info["calibration"] = {
+            "imputer": next(name for name, kind in IMPUTERS.items() if kind is type(imputer)),
+            "renormalize": align.renormalize,
+            "certainty": align.certainty,
+        }
+        imputer.save(folder / "imputer")
+    if trained.matching is not None:
+        info["matching"] = trained.matching.arguments
+        save_file(plain(trained.matching.state_dict()), folder / "matching.safetensors")
+    (folder / "model.json").write_text(json.dumps(info, indent=2) + "\n", encoding="utf-8")
+
+
+def load(path: str | Path) -> Trained:
+    """The model that `calmrl train` wrote: its output directory, or the `model` directory in it."""
+    folder = Path(path)
+    folder = folder if (folder / "model.json").is_file() else folder / "model"
+    if not (folder / "model.json").is_file():
+        raise InputError(f"{path} holds no trained model (model/model.json); name the --out of a finished calmrl train")
+    try:
+        info = json.loads((folder / "model.json").read_text(encoding="utf-8"))
+        if info.get("format") != FORMAT or info["version"] > VERSION:
+            raise InputError(
+                f"{folder} has format {info.get('format')} {info.get('version')}; this is {FORMAT} {VERSION}"
+            )
+        model = lookup(MODELS, info["kind"], "kind of model")(**info["arguments"])
+        model.load_state_dict(load_file(folder / "weights.safetensors"))
+        matching = None
+        if info["matching"] is not None:
+            matching = InstanceMatching(**info["matching"])
+            matching.load_state_dict(load_file(folder / "matching.safetensors"))
+    except (OSError, ValueError, KeyError, TypeError, RuntimeError, SafetensorError) as error:
+        if isinstance(error, InputError):
+            raise
+        raise InputError(
+            f"{folder} is damaged ({' '.join(str(error).split())[:160]}); export or copy it again"
+        ) from error
+    align = None
+    if info["calibration"] is not None:
+        how = dict(info["calibration"])
+        imputer = lookup(IMPUTERS, how.pop("imputer"), "imputer").load(folder / "imputer")
+        align = CalibratedAlignment(imputer=imputer, update="frozen", **how)
+    return Trained(model, align, matching, info)

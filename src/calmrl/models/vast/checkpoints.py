@@ -1,0 +1,273 @@
+"""Public checkpoints into these models: every key is accounted for, and nothing but tensors is unpickled.
+
+| file | function |
+|---|---|
+| `EVA01_CLIP_g_14_psz14_s11B.pt` | `load_eva` |
+| `BEATs_iter3_plus_AS2M.pt` | `load_beats` |
+| bert-base-uncased (`model.safetensors` or `pytorch_model.bin`) | `load_bert` |
+| `model_step_*.pt` of VAST, GRAM, PMRL | `load_vast` |
+
+A key that the model needs and the file lacks, a key of the file that nobody knows, and another shape are errors that name
+the key. Known parts that this model has no use for are listed in the report that each function returns.
+"""
+
+from __future__ import annotations
+
+import pickle
+import zipfile
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from calmrl.errors import InputError
+from calmrl.models.vast.beats import Beats
+from calmrl.models.vast.eva import EvaVit, resize_positions
+from calmrl.models.vast.matching import frame_embedding
+from calmrl.models.vast.model import VastModel
+
+State = dict[str, torch.Tensor]
+SHOWN = 5
+
+
+@dataclass
+class Report:
+    """What became of a checkpoint: keys of the file that were used and that were not, and what stayed as it was."""
+
+    file: str
+    used: list[str] = field(default_factory=list)
+    unused: list[str] = field(default_factory=list)
+    unfilled: list[str] = field(default_factory=list)  # parameters of the model that keep their random values
+    changed: list[str] = field(default_factory=list)  # in words: what was interpolated
+
+    def lines(self) -> list[str]:
+        said = [f"{self.file}: {len(self.used)} tensors used"]
+        said += self.changed
+        if self.unused:
+            said.append(f"{len(self.unused)} not used: {_grouped(self.unused)}")
+        if self.unfilled:
+            said.append(
+                f"{len(self.unfilled)} parameters are not in the file and stay random: {_grouped(self.unfilled)}"
+            )
+        return said
+
+
+def read_checkpoint(path: str | Path) -> dict[str, Any]:
+    """The content of a .safetensors, .pt, .pth or .bin file; from pickle only tensors, numbers, texts, lists, dicts."""
+    path = Path(path)
+    if not path.is_file():
+        raise InputError(f"no checkpoint at {path}")
+    if path.suffix == ".safetensors":
+        from safetensors import SafetensorError
+        from safetensors.torch import load_file
+
+        try:
+            return load_file(path)
+        except SafetensorError as error:
+            raise InputError(f"{path} is not a safetensors file that can be read: {error}") from error
+    try:
+        content = torch.load(path, map_location="cpu", weights_only=True)
+    except (pickle.UnpicklingError, RuntimeError, EOFError, zipfile.BadZipFile) as error:
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise InputError(
+            f"{path} cannot be read as tensors alone ({reason}); files that run code when opened are refused: save its "
+            "state dict as safetensors where you trust it"
+        ) from error
+    if not isinstance(content, Mapping):
+        raise InputError(f"{path} holds a {type(content).__name__}; a dict of tensors is needed")
+    return dict(content)
+
+
+def load_eva(model: EvaVit, path: str | Path) -> Report:
+    """The vision part of an EVA01-CLIP checkpoint, or a file with the vision part alone."""
+    state = _tensors(_unwrapped(read_checkpoint(path)), path)
+    prefix = "visual." if any(name.startswith("visual.") for name in state) else ""
+    keys = {name: name.removeprefix(prefix) for name in state if name.startswith(prefix)}
+    unused = [name for name in state if name not in keys]  # the text tower
+    if model.head is None:
+        unused += [name for name in keys if keys[name].startswith("head.")]
+    return _fill(model, state, {name: own for name, own in keys.items() if name not in unused}, unused, path)
+
+
+def load_beats(path: str | Path) -> tuple[Beats, Report]:
+    """The model that the file's cfg describes, with its weights."""
+    content = read_checkpoint(path)
+    if not isinstance(content.get("cfg"), Mapping) or not isinstance(content.get("model"), Mapping):
+        raise InputError(f"{path} has no dicts cfg and model; it is not a checkpoint of BEATs")
+    model = Beats.from_cfg(content["cfg"])
+    return model, fill_beats(model, content["model"], path)
+
+
+def fill_beats(model: Beats, weights: Mapping[str, Any], path: str | Path) -> Report:
+    """Weights under the official names into a model that is there."""
+    state = _tensors(weights, path)
+    return _fill(model, state, {name: name for name in state}, [], path)
+
+
+def load_bert(bert: Any, path: str | Path) -> Report:
+    """The weights of bert-base-uncased or its like: a file, or the folder with it. Cross-attention stays random."""
+    path = Path(path)
+    if path.is_dir():
+        names = ("model.safetensors", "pytorch_model.bin")
+        found = next((path / name for name in names if (path / name).is_file()), None)
+        if found is None:
+            raise InputError(f"{path} has neither {names[0]} nor {names[1]}")
+        path = found
+    state = _tensors(read_checkpoint(path), path)
+    old = {".gamma": ".weight", ".beta": ".bias"}  # LayerNorm in the oldest files
+    keys = {}
+    for name in state:
+        own = name.removeprefix("bert.")
+        for before, after in old.items():
+            own = own.removesuffix(before) + after if own.endswith(before) else own
+        keys[name] = own
+    unused = [name for name, own in keys.items() if own.startswith(("cls.", "pooler.")) or _is_buffer(own)]
+    unfilled = [name for name in bert.state_dict() if ".crossattention." in name and name not in keys.values()]
+    return _fill(bert, state, {k: own for k, own in keys.items() if k not in unused}, unused, path, unfilled)
+
+
+VAST_KEYS = (  # theirs -> ours, by prefix; "" is known but has no use here
+    ("vision_encoder.visual.head.", ""),
+    ("vision_encoder.visual.", "vision."),
+    ("vision_encoder.text.", ""),
+    ("vision_encoder.logit_scale", ""),
+    ("audio_encoder.", "audio."),
+    ("multimodal_encoder.bert.", "bert."),
+    ("multimodal_encoder.cls.", ""),  # masked language model
+    ("contra_head_v.linear.", "heads.vision."),
+    ("contra_head_a.linear.", "heads.audio."),
+    ("contra_head_t.linear.", "heads.text."),
+    ("contra_head_s.linear.", "heads.subtitle."),
+    ("contra_head_d.", ""),  # depth
+    ("contra_head_va.", ""),  # fused heads
+    ("contra_head_vs.", ""),
+    ("contra_head_vas.", ""),
+    ("contra_temp", ""),
+    ("itm_head.", "matching.head."),
+    ("hidden_trans_vision_multimodal.", "matching.project.vision."),
+    ("hidden_trans_audio_multimodal.", "matching.project.audio."),
+    ("hidden_trans_subtitle_multimodal.", "matching.project.subtitle."),
+    ("vision_frame_embedding", "matching.frame.vision"),
+    ("audio_frame_embedding", "matching.frame.audio"),
+    ("vision_type_embeddings", "matching.kind.vision"),
+    ("audio_type_embeddings", "matching.kind.audio"),
+    ("subtitle_type_embeddings", "matching.kind.subtitle"),
+)
+OLD_NAMES = (("video", "vision"), ("evaclip_model.", "vision_encoder."), ("clip_model.", "vision_encoder."))
+
+
+def load_vast(model: VastModel, path: str | Path) -> Report:
+    """A published `model_step_*.pt` of VAST, GRAM or PMRL; parts for modalities this model lacks are not used."""
+    state = _tensors(_unwrapped(read_checkpoint(path)), path)
+    own_names = list(model.state_dict())
+    crossed = any(".crossattention." in name for name in own_names)
+    keys, unused = {}, []
+    for name in state:
+        part, own = _vast_key(name, path)
+        here = bool(part) and any(wanted.startswith(part) for wanted in own_names)
+        if not here or _is_buffer(own) or (".crossattention." in own and not crossed):
+            unused.append(name)
+        else:
+            keys[name] = own
+    return _fill(model, state, keys, unused, path)
+
+
+def _vast_key(name: str, path: str | Path) -> tuple[str, str]:
+    """The part of our model that a key of VAST belongs to ("" for none), and our name for it."""
+    today = name.removeprefix("module.")
+    for before, after in OLD_NAMES:
+        today = today.replace(before, after)
+    for theirs, ours in VAST_KEYS:
+        if today.startswith(theirs):
+            return ours, ours + today.removeprefix(theirs)
+    raise InputError(f'{path} has the key "{name}", which is not one of VAST, GRAM or PMRL')
+
+
+def _is_buffer(name: str) -> bool:
+    """Numbers 0, 1, 2, ... that older versions of transformers saved."""
+    return name.endswith(("embeddings.position_ids", "embeddings.token_type_ids"))
+
+
+def _unwrapped(content: dict[str, Any]) -> dict[str, Any]:
+    """The state dict inside a training checkpoint, or the dict itself."""
+    for key in ("state_dict", "model", "module"):
+        if isinstance(content.get(key), Mapping):
+            return dict(content[key])
+    return content
+
+
+def _tensors(content: Mapping[str, Any], path: str | Path) -> State:
+    other = [name for name, value in content.items() if not isinstance(value, torch.Tensor)]
+    if other:
+        raise InputError(f'{path}: "{other[0]}" is not a tensor; this is not a state dict')
+    return dict(content)
+
+
+def _fill(
+    model: nn.Module,
+    state: State,
+    keys: Mapping[str, str],
+    unused: Iterable[str],
+    path: str | Path,
+    unfilled: Iterable[str] = (),
+) -> Report:
+    """Copy state[theirs] to the parameter keys[theirs] for all of them; raise unless that fills the model exactly."""
+    report = Report(str(path), used=list(keys), unused=list(unused), unfilled=list(unfilled))
+    given = {own: state[theirs] for theirs, own in keys.items()}
+    theirs_of = {own: theirs for theirs, own in keys.items()}
+    wanted = model.state_dict()
+    for own in [own for own in given if own in wanted]:
+        given[own] = _fitted(own, given[own], wanted[own], report)
+        if given[own].shape != wanted[own].shape:
+            raise InputError(
+                f'"{theirs_of[own]}" of {path} has shape {tuple(given[own].shape)} but the model needs '
+                f"{tuple(wanted[own].shape)}; build the model with the sizes of the checkpoint"
+            )
+    repeated = {own for own in given if own not in wanted and _is_shared_bias(own)}
+    extra = [theirs_of[own] for own in given if own not in wanted and own not in repeated]
+    missing = [own for own in wanted if own not in given and own not in report.unfilled]
+    if extra or missing:
+        said = [f"lacks {_some(missing)}"] if missing else []
+        said += [f"has {_some(extra)}, which the model does not know"] if extra else []
+        raise InputError(f"{path} does not fit the model: it {' and '.join(said)}")
+    kept = {own: wanted[own] for own in report.unfilled}
+    try:
+        model.load_state_dict({own: value.to(torch.float32) for own, value in given.items()} | kept)
+    except RuntimeError as error:  # a repeated bias that is not a copy
+        raise InputError(f"{path} does not fit the model: {str(error).splitlines()[-1].strip()}") from error
+    return report
+
+
+def _fitted(own: str, value: torch.Tensor, wanted: torch.Tensor, report: Report) -> torch.Tensor:
+    """Positions of pictures and embeddings of frames are interpolated to the sizes of the model, and said so."""
+    if value.shape == wanted.shape or value.ndim != 3 or value.shape[-1] != wanted.shape[-1]:
+        return value
+    if own.endswith("pos_embed"):
+        side = round((wanted.shape[1] - 1) ** 0.5)
+        report.changed.append(f"{own}: {value.shape[1] - 1} positions interpolated to {wanted.shape[1] - 1}")
+        return resize_positions(value, (side, side))
+    if own.startswith("matching.frame."):
+        report.changed.append(f"{own}: {value.shape[1]} frames, nearest ones taken for {wanted.shape[1]}")
+        return frame_embedding(value, wanted.shape[1])
+    return value
+
+
+def _is_shared_bias(name: str) -> bool:
+    return name.endswith(".self_attn.relative_attention_bias.weight")
+
+
+def _some(names: list[str]) -> str:
+    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    return ", ".join(f'"{name}"' for name in names[:SHOWN]) + more
+
+
+def _grouped(names: list[str]) -> str:
+    """vision_encoder.text.* (148), contra_temp"""
+    counts: dict[str, int] = {}
+    for name in names:
+        group = ".".join(name.split(".")[:2]) if name.count(".") > 1 else name.split(".")[0]
+        counts[group] = counts.get(group, 0) + 1
+    return ", ".join(f"{group}.* ({count})" if count > 1 else group for group, count in counts.items())

@@ -1,0 +1,224 @@
+"""The matching encoder of VAST: does this text belong to what is seen and heard?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.functional import cross_entropy, interpolate, pad
+
+from calmrl._support.distributed import all_sum, gather_headers, gather_rows, world
+from calmrl._support.negatives import draw, promote
+from calmrl.convention import full_precision
+from calmrl.errors import InputError
+from calmrl.models.rows import spread
+from calmrl.models.vast.bert import bert_tokens
+
+Conditions = tuple[torch.Tensor, torch.Tensor]  # tokens (N, S, hidden), and which of them are there (N, S)
+
+
+class MatchHead(nn.Module):
+    """Linear - GELU - LayerNorm - Linear(2)."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.linear1, self.linear2 = nn.Linear(width, width), nn.Linear(width, 2)
+        self.layernorm = nn.LayerNorm(width, 1e-12)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.linear2(self.layernorm(nn.functional.gelu(self.linear1(x))))
+
+
+class VastMatching(nn.Module):
+    """Cross-entropy of "matched or not" for each row's own text and two hard negatives.
+
+    The text goes through the model's BERT with cross-attention to the tokens of all other modalities that the row has:
+    Linear + LayerNorm to BERT's width, plus an embedding of the frame (vision, audio) and of the modality. A head on the
+    first token decides. Negatives: the text with the others of a row drawn from softmax_j(sim_ij / temperature), and the
+    others with the text of a row drawn from the other direction; the own row is never drawn. sim_ij is the mean cosine
+    of text i with the others of row j.
+
+    | input | meaning |
+    |---|---|
+    | z, present | what the model gave, and which rows have what |
+    | tokens | the second part of what `encode` gave |
+    | generator | of the draws; None uses torch's global one |
+
+    Several processes draw among the rows of all of them; no gradient goes to the tokens of another process. As in the
+    public model, padding of a subtitle counts as tokens.
+    """
+
+    bert: Any
+
+    def __init__(
+        self,
+        bert: Any,
+        widths: Mapping[str, int],
+        names: Iterable[str],
+        *,
+        frames: int,
+        slices: int,
+        temperature: float,
+    ) -> None:
+        super().__init__()
+        self.__dict__["bert"] = bert  # not a part of this module: it belongs to the model and is saved there, once
+        self.names, self.temperature = tuple(names), temperature
+        if "text" not in self.names or len(self.names) < 2:
+            raise InputError(f"matching needs text and at least one other modality; got {', '.join(self.names)}")
+        hidden = bert.config.hidden_size
+        self.project = nn.ModuleDict(
+            {name: nn.Sequential(nn.Linear(d, hidden), nn.LayerNorm(hidden, 1e-12)) for name, d in widths.items()}
+        )
+        self.kind = nn.ParameterDict({name: torch.randn(1, 1, hidden) * 0.02 for name in widths})
+        counts = {"vision": frames, "audio": slices}
+        self.frame = nn.ParameterDict(
+            {name: torch.randn(1, counts[name], hidden) * 0.02 for name in widths if name in counts}
+        )
+        self.head = MatchHead(hidden)
+
+    def forward(
+        self,
+        z: Mapping[str, torch.Tensor],
+        present: torch.Tensor,
+        *,
+        tokens: Mapping[str, Any],
+        generator: torch.Generator | None = None,
+    ) -> torch.Tensor:
+        column = self.names.index("text")
+        conditions, text = self.conditions(tokens, present), tokens["text"]
+        with torch.no_grad(), full_precision(present):
+            has_text, has = present[:, column], torch.cat([present[:, :column], present[:, column + 1 :]], dim=1)
+            total = sum(z[name].float() for name in self.names if name != "text")  # missing ones are 0
+            known = torch.cat([z["text"].float(), total / has.sum(1, keepdim=True).clamp(min=1)], dim=1)
+            marks = torch.stack([has_text, has.any(1)], dim=1)
+        own, known, marks, text, conditions = _of_all(known, marks, text, conditions)
+        with torch.no_grad(), full_precision(present):
+            t, mean = known.chunk(2, dim=1)
+            wrong = draw(t[own] @ mean.T / self.temperature, marks[:, 1], own, generator)
+            lone = draw(mean[own] @ t.T / self.temperature, marks[:, 0], own, generator)
+        mine = torch.arange(own.start, own.stop, device=present.device)
+        valid = marks[own].all(1)
+        texts = torch.cat([mine, mine, lone[:, 0]])
+        sets = torch.cat([mine, wrong[:, 0], mine])
+        use = torch.cat([valid, valid & (wrong[:, 1] > 0), valid & (lone[:, 1] > 0)])
+        target = (torch.arange(len(texts), device=texts.device) < len(mine)).long()
+        (number,) = all_sum([use.sum()])
+        if not use.any():
+            return known.new_zeros(())
+        logits = self.logits(text, conditions, texts[use], sets[use])
+        terms = cross_entropy(logits.float(), target[use], reduction="sum")
+        return terms * world()[0] / number.clamp(min=1)
+
+    def conditions(self, tokens: Mapping[str, Any], present: torch.Tensor) -> Conditions:
+        """The tokens of the other modalities of every row, one after the other, and which are there."""
+        parts, there = [], []
+        for column, name in enumerate(self.names):
+            if name == "text":
+                continue
+            x = self.project[name](tokens[name])  # (n, frames, T, hidden) or (n, T, hidden)
+            if name in self.frame:
+                x = (x + frame_embedding(self.frame[name], x.shape[1])[:, :, None]).flatten(1, 2)
+            x = x + self.kind[name]
+            parts.append(spread(x, present[:, column].nonzero()[:, 0], len(present)))
+            there.append(present[:, column, None].expand(-1, x.shape[1]))
+        return torch.cat(parts, dim=1), torch.cat(there, dim=1)
+
+    def logits(
+        self, text: Mapping[str, torch.Tensor], conditions: Conditions, i: torch.Tensor, j: torch.Tensor
+    ) -> torch.Tensor:
+        """(M, 2) scores of "does not match" and "matches" for the texts `i` with the sets `j` of other modalities."""
+        chosen = {key: value[i] for key, value in text.items()}
+        return self.head(bert_tokens(self.bert, chosen, conditions[0][j], conditions[1][j].long())[:, 0])
+
+    @torch.no_grad()
+    def rerank(
+        self,
+        text: Mapping[str, torch.Tensor],
+        conditions: Conditions,
+        scores: torch.Tensor,
+        top: int = 50,
+        *,
+        by_items: bool = False,
+        batch_size: int = 64,
+    ) -> torch.Tensor:
+        """Scores (texts, items) in which the `top` best of every query come first, in the order of the matching head.
+
+        A query is a text that looks for items, or with `by_items` an item that looks for texts: then a column of the
+        scores is put in a new order. All others keep their score.
+        """
+        q, g = len(text["input_ids"]), len(conditions[0])
+        if scores.shape != (q, g):
+            raise InputError(f"scores has shape {tuple(scores.shape)}; pass ({q}, {g}): one row per text")
+        result = scores.T.clone() if by_items else scores.clone()
+        top = min(top, result.shape[1])
+        if top == 0:
+            return scores.clone()
+        best = result.topk(top, dim=1).indices  # (queries, top)
+        queries = torch.arange(len(best), device=best.device)[:, None].expand_as(best).flatten()
+        i, j = (best.flatten(), queries) if by_items else (queries, best.flatten())
+        device = self.head.linear1.weight.device
+        match = torch.cat(
+            [
+                self._match(text, conditions, i[start : start + batch_size], j[start : start + batch_size], device)
+                for start in range(0, len(i), batch_size)
+            ]
+        ).view_as(best)
+        for row, found, score in zip(result, best, match.to(scores.device), strict=True):
+            promote(row, found, score)
+        return result.T if by_items else result
+
+    def _match(
+        self,
+        text: Mapping[str, torch.Tensor],
+        conditions: Conditions,
+        i: torch.Tensor,
+        j: torch.Tensor,
+        device: torch.device,
+    ) -> torch.Tensor:
+        """How much a text matches a set: the difference of the two scores. Texts and sets may lie in main memory."""
+        i, j = i.to(conditions[0].device), j.to(conditions[0].device)
+        near = {key: value[i.to(value.device)].to(device) for key, value in text.items()}
+        sets = conditions[0][j].to(device), conditions[1][j].to(device)
+        every = torch.arange(len(i), device=device)
+        logits = self.logits(near, sets, every, every)
+        return (logits[:, 1] - logits[:, 0]).float()
+
+
+def frame_embedding(embedding: torch.Tensor, frames: int) -> torch.Tensor:
+    """(1, frames, width): as it is, or for another number of frames the nearest ones."""
+    if embedding.shape[1] == frames:
+        return embedding
+    return interpolate(embedding.float().transpose(1, 2), frames, mode="nearest").transpose(1, 2).to(embedding.dtype)
+
+
+def cat_conditions(parts: Sequence[Conditions]) -> Conditions:
+    """The conditions of several batches as one; where one batch has fewer tokens, the rest is not there."""
+    longest = max(there.shape[1] for _, there in parts)
+    tokens = [pad(x, (0, 0, 0, longest - x.shape[1])) for x, _ in parts]
+    there = [pad(mask, (0, longest - mask.shape[1])) for _, mask in parts]
+    return torch.cat(tokens), torch.cat(there)
+
+
+def _of_all(
+    known: torch.Tensor, marks: torch.Tensor, text: Mapping[str, torch.Tensor], conditions: Conditions
+) -> tuple[slice, torch.Tensor, torch.Tensor, Mapping[str, torch.Tensor], Conditions]:
+    """(which rows are mine, and the same four of the rows of all processes in the order of the ranks).
+
+    Only my own conditions keep their gradient: processes whose rows lack different modalities have different graphs, and
+    a message in the backward pass would have to come at the same place in all of them.
+    """
+    size, rank = world()
+    if size == 1:
+        return slice(0, len(known)), known, marks, text, conditions
+    headers = gather_headers([len(known), conditions[0].shape[1]], known.device)
+    counts, longest = [count for count, _ in headers], max(tokens for _, tokens in headers)
+    own = slice(sum(counts[:rank]), sum(counts[: rank + 1]))
+    mine = pad(conditions[0], (0, 0, 0, longest - conditions[0].shape[1]))
+    there = pad(conditions[1], (0, longest - conditions[1].shape[1]))
+    with torch.no_grad():
+        known, every = gather_rows(known, counts), gather_rows(mine.detach(), counts)
+        marks, there = (gather_rows(mask.to(torch.uint8), counts).bool() for mask in (marks, there))
+        text = {key: gather_rows(value, counts) for key, value in text.items()}
+    return own, known, marks, text, (torch.cat([every[: own.start], mine, every[own.stop :]]), there)

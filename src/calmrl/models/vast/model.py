@@ -1,0 +1,239 @@
+"""The model of the paper: vision, audio, text and subtitle towers, one linear head each, and a matching encoder."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import nn
+
+from calmrl.errors import InputError
+from calmrl.models.rows import length, rows_with, spread, unit
+from calmrl.models.vast import bert as berts
+from calmrl.models.vast.beats import Beats
+from calmrl.models.vast.eva import EvaVit, freeze_first
+from calmrl.models.vast.matching import VastMatching
+
+NAMES = ("vision", "audio", "text", "subtitle")
+TEXTS = ("text", "subtitle")
+
+
+class VastModel(nn.Module):
+    """Raw media -> unit vectors in one space, and the tokens that the matching encoder looks at.
+
+    | modality | input (rows that have it only) | pooling before the bias-free linear head |
+    |---|---|---|
+    | vision | (n, frames, 3, H, W) | summary token of each frame, mean over frames |
+    | audio | (n, slices, 1024, 64) filter banks | mean over tokens, mean over slices |
+    | text, subtitle | dict of input_ids and attention_mask, (n, L) | first token; both go through one BERT |
+
+    `forward(inputs, present)` gives {name: (N, width)} with zeros for what is missing; `encode` also gives the tokens.
+    `present` is (N, k) bool with a column per name. An encoder never sees a row that lacks its modality. `matching` is
+    a VastMatching, or None.
+    """
+
+    matching: VastMatching | None
+    arguments: dict[str, Any]  # of `from_sizes`, to build one of the same shape
+
+    def __init__(
+        self,
+        bert: Any = None,
+        vision: EvaVit | None = None,
+        audio: Beats | None = None,
+        *,
+        names: Sequence[str] = NAMES,
+        width: int = 512,
+        frames: int = 8,
+        slices: int = 1,
+        matching: bool = True,
+        temperature: float = 0.07,
+    ) -> None:
+        super().__init__()
+        unknown = [name for name in names if name not in NAMES]
+        if unknown or len(set(names)) != len(names) or not names:
+            raise InputError(f"names must be some of {', '.join(NAMES)}, each once; got {', '.join(names) or 'none'}")
+        for kinds, tower in ((("vision",), vision), (("audio",), audio), (TEXTS, bert)):
+            wanted = any(name in names for name in kinds)
+            if wanted != (tower is not None):
+                what = "pass its tower" if wanted else "leave its tower out"
+                raise InputError(f"{' or '.join(kinds)} is {'' if wanted else 'not '}among the names: {what}")
+        self.names, self.width = tuple(names), width
+        self.vision, self.audio, self.bert = vision, audio, bert
+        towers: dict[str, Any] = {"vision": vision, "audio": audio}
+        widths = {name: bert.config.hidden_size if name in TEXTS else towers[name].width for name in self.names}
+        self.heads = nn.ModuleDict({name: nn.Linear(d, width, bias=False) for name, d in widths.items()})
+        others = {name: d for name, d in widths.items() if name != "text"}
+        if matching and "text" not in names:
+            raise InputError("matching needs text; pass matching=False")
+        self.matching = (
+            VastMatching(bert, others, self.names, frames=frames, slices=slices, temperature=temperature)
+            if matching
+            else None
+        )
+
+    @classmethod
+    def from_sizes(
+        cls,
+        *,
+        names: Sequence[str] = NAMES,
+        width: int = 512,
+        frames: int = 8,
+        slices: int = 1,
+        matching: bool = True,
+        temperature: float = 0.07,
+        image_size: int = 224,
+        patch_size: int = 14,
+        vision_width: int = 1408,
+        vision_layers: int = 40,
+        vision_heads: int = 16,
+        vision_mlp: int = 6144,
+        vision_drop_path: float = 0.0,
+        audio_embed: int = 512,
+        audio_width: int = 768,
+        audio_layers: int = 12,
+        audio_heads: int = 12,
+        audio_mlp: int = 3072,
+        audio_kernel: int = 128,
+        audio_groups: int = 16,
+        audio_buckets: int = 320,
+        audio_max_distance: int = 800,
+        audio_layer_drop: float = 0.0,
+        audio_gradient_decay: float = 1.0,
+        vocabulary: int = 30_522,
+        text_width: int = 768,
+        text_layers: int = 12,
+        text_heads: int = 12,
+        text_mlp: int = 3072,
+        positions: int = 512,
+        dropout: float = 0.1,
+    ) -> VastModel:
+        """The model with random weights; the defaults are the sizes of the published checkpoints."""
+        arguments = {key: value for key, value in locals().items() if key not in ("cls", "__class__")}
+        vision = (
+            EvaVit(
+                image_size=image_size,
+                patch_size=patch_size,
+                width=vision_width,
+                layers=vision_layers,
+                heads=vision_heads,
+                mlp_width=vision_mlp,
+                output_width=None,
+                drop_path=vision_drop_path,
+            )
+            if "vision" in names
+            else None
+        )
+        audio = (
+            Beats(
+                embed_width=audio_embed,
+                width=audio_width,
+                layers=audio_layers,
+                heads=audio_heads,
+                mlp_width=audio_mlp,
+                kernel=audio_kernel,
+                groups=audio_groups,
+                buckets=audio_buckets,
+                max_distance=audio_max_distance,
+                layer_drop=audio_layer_drop,
+                gradient_decay=audio_gradient_decay,
+            )
+            if "audio" in names
+            else None
+        )
+        bert = (
+            berts.build_bert(
+                vocabulary=vocabulary,
+                width=text_width,
+                layers=text_layers,
+                heads=text_heads,
+                mlp_width=text_mlp,
+                positions=positions,
+                dropout=dropout,
+                cross_attention=matching,
+            )
+            if any(name in TEXTS for name in names)
+            else None
+        )
+        model = cls(
+            bert,
+            vision,
+            audio,
+            names=names,
+            width=width,
+            frames=frames,
+            slices=slices,
+            matching=matching,
+            temperature=temperature,
+        )
+        model.arguments = arguments | {"names": list(names)}
+        return model
+
+    def encoder_parameters(self) -> Iterator[nn.Parameter]:
+        """Those of the towers, which were trained before; the heads and the matching head are the rest."""
+        for tower in (self.vision, self.audio, self.bert):
+            if tower is not None:
+                yield from tower.parameters()
+
+    def forward(self, inputs: Mapping[str, Any], present: torch.Tensor) -> dict[str, torch.Tensor]:
+        return self.encode(inputs, present)[0]
+
+    def encode(
+        self, inputs: Mapping[str, Any], present: torch.Tensor
+    ) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
+        """Unit vectors, and the tokens for `matching`: hidden states of the rows that are there; for text the ids of
+        all rows, 0 where there is none."""
+        if present.ndim != 2 or present.shape[1] != len(self.names):
+            raise InputError(
+                f"present has shape {tuple(present.shape)}; pass one column for each of {', '.join(self.names)}"
+            )
+        z: dict[str, torch.Tensor] = {}
+        tokens: dict[str, Any] = {}
+        for column, name in enumerate(self.names):
+            if name not in inputs:
+                raise InputError(f"inputs has no {name!r}; pass it with 0 rows if no row has it")
+            rows = rows_with(present, column, name, length(inputs[name]))
+            if len(rows):
+                tokens[name], pooled = self._tower(name, inputs[name])
+                z[name] = spread(unit(self.heads[name], pooled), rows, len(present))
+            else:
+                tokens[name] = self._no_tokens(name)
+                z[name] = tokens[name].new_zeros(len(present), self.width)
+            if name == "text":
+                tokens[name] = {key: spread(value, rows, len(present)) for key, value in inputs[name].items()}
+        return z, tokens
+
+    def freeze(self, *, vision: int = 0, audio: int = 0, text: int = 0) -> None:
+        """Stop training the first blocks of each tower, and what comes before them."""
+        if self.vision is not None:
+            self.vision.freeze(vision)
+        if self.audio is not None:
+            self.audio.freeze(audio)
+        if self.bert is not None:
+            freeze_first(berts.layers_of(self.bert), text, [self.bert.embeddings])
+
+    def set_checkpointing(self, on: bool = True) -> None:
+        """Save memory: compute blocks again in the backward pass instead of keeping their values."""
+        for tower in (self.vision, self.audio):
+            if tower is not None:
+                tower.checkpointing = on
+        if self.bert is not None:
+            berts.set_checkpointing(self.bert, on)
+
+    def _tower(self, name: str, value: Any) -> tuple[torch.Tensor, torch.Tensor]:
+        """Tokens and the pooled vector of the rows that have a modality."""
+        if name in TEXTS:
+            states = berts.bert_tokens(self.bert, berts.check_text(name, value))
+            return states, states[:, 0]
+        if value.ndim != (5 if name == "vision" else 4):
+            wanted = "(rows, frames, 3, H, W)" if name == "vision" else "(rows, slices, frames, bins)"
+            raise InputError(f"inputs[{name!r}] must have shape {wanted}; got {tuple(value.shape)}")
+        tower = self.vision if name == "vision" else self.audio
+        assert tower is not None
+        states = tower(value.flatten(0, 1)).unflatten(0, value.shape[:2])  # (n, frames, T, d)
+        return states, (states[:, :, 0] if name == "vision" else states.mean(2)).mean(1)
+
+    def _no_tokens(self, name: str) -> torch.Tensor:
+        """Tokens of no row, with the right number of dimensions."""
+        weight = self.heads.get_parameter(f"{name}.weight")
+        return weight.new_zeros((0, 1, weight.shape[1]) if name == "subtitle" else (0, 1, 1, weight.shape[1]))

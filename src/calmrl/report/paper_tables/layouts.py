@@ -1,0 +1,216 @@
+"""Which columns the paper's tables have. Every builder works on whatever part of the rows there is."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from calmrl.report.paper_tables.table import Column, Key, Line, Row, Table, build, key_of
+
+RECALLS = ("R@1", "R@5", "R@10")
+RERANKED = " re-ranked"
+SWEPT = re.compile(r"(\S+) ([^\s=]+)=(.*)")  # method, parameter, value
+Meta = Mapping[str, Any] | None
+
+
+def retrieval_table(rows: Sequence[Row], meta: Meta = None, *, metrics: Sequence[str] = ("R@1",)) -> Table:
+    """Directions across, by dataset, and their average: tables 1, 3 (one block per setting), 5 (R@5) and 6 (R@10)."""
+    some = _directed(rows, metrics)
+    columns = [
+        Column(key[0], key[1].replace("->", "→"), metric, (key,)) for key in _by_dataset(some) for metric in metrics
+    ]
+    return build(f"Retrieval, {', '.join(metrics)}", some, columns + _averages(some, metrics), meta)
+
+
+def classification_table(rows: Sequence[Row], meta: Meta = None, *, metrics: Sequence[str] = ("accuracy",)) -> Table:
+    """Ways to classify across, by dataset, and the average of those with nothing taken away: table 2."""
+    some = _plain(rows, metrics, lambda task: task.startswith("classification "))
+    columns = [
+        Column(key[0], key[1].removeprefix("classification "), metric, (key,))
+        for key in _by_dataset(some)
+        for metric in metrics
+    ]
+    whole = [row for row in some if " without " not in row["task"]]
+    return build(f"Classification, {', '.join(metrics)} (%)", some, columns + _averages(whole, metrics), meta)
+
+
+def average_table(rows: Sequence[Row], meta: Meta = None, *, metric: str = "R@1") -> Table:
+    """One column per dataset, the average over its directions, and the average of all: the short form of table 1."""
+    some = _directed(rows, (metric,))
+    keys = _by_dataset(some)
+    columns = [
+        Column(dataset, "", metric, tuple(key for key in keys if key[0] == dataset))
+        for dataset in dict.fromkeys(key[0] for key in keys)
+    ]
+    everything = _averages(some, (metric,)) if len(columns) > 1 else []
+    return build(f"Retrieval, {metric}, average over directions", some, columns + everything, meta)
+
+
+def generative_table(rows: Sequence[Row], *, metric: str = "R@1") -> Table:
+    """As `average_table`, of `calmrl` and of `calmrl:mvae` and the like, which differ in the imputer alone: table 7."""
+    some = [row for row in rows if re.match(r"calmrl(:|$)", row["method"])]
+    some = [{**row, "method": row["method"].removeprefix("calmrl:")} for row in some]
+    table = average_table(some, {"methods": {"calmrl": {"ours": True}}}, metric=metric)
+    return replace(table, title=f"Imputers inside calmrl, {metric}, average over directions")
+
+
+def ablation_table(rows: Sequence[Row], meta: Meta = None, *, metric: str = "R@1") -> Table:
+    """Objectives down, ways to start and train across (what follows the first "+" of a method), average metric."""
+    some = []
+    for row in _directed(rows, (metric,)):
+        base, _, variant = row["method"].partition("+")
+        some.append({**row, "method": base, "parameter": "variant", "at": variant})
+    columns = [
+        Column(
+            "", f"+ {variant}" if variant else "alone", metric, tuple(k for k in _by_dataset(some) if k[3] == variant)
+        )
+        for variant in dict.fromkeys(key[3] for key in _by_dataset(some))
+    ]
+    known = {**(meta or {}), "tests": {}}  # those are about whole names of methods
+    return build(f"Objectives and how they are started and trained, average {metric}", some, columns, known)
+
+
+def sweep_tables(rows: Sequence[Row], meta: Meta = None, *, metric: str = "R@1") -> dict[str, Table]:
+    """parameter -> its values across, average metric over directions: table 8. Best and second along the line.
+
+    Rows of a sweep have a method such as "calmrl objective.temperature=0.1".
+    """
+    swept = []
+    for row in rows:
+        found = SWEPT.fullmatch(row["method"])
+        if found and row["metric"] == metric and _is_direction(row["task"]):
+            method, parameter, at = found.groups()
+            swept.append({**row, "method": method, "parameter": parameter, "at": at})
+    tables = {}
+    for parameter in dict.fromkeys(row["parameter"] for row in swept):
+        some = [row for row in swept if row["parameter"] == parameter]
+        columns = [
+            Column(parameter, at, metric, tuple(keys))
+            for at, keys in sorted(_by_value(some).items(), key=lambda item: _order(item[0]))
+        ]
+        title = f"Average {metric} over values of {parameter}"
+        tables[parameter] = build(title, some, columns, meta, rank_lines=True)
+    return tables
+
+
+def measure_table(rows: Sequence[Row], metrics: Sequence[str], title: str, meta: Meta = None) -> Table:
+    """Every task that has one of the metrics across: imputation errors, coverage, anchor shift, gap and uniformity."""
+    some = _plain(rows, metrics, lambda task: True)
+    there = {(row["metric"], key_of(row)) for row in some}
+    columns = [
+        Column(key[0], key[1].replace("->", "→"), metric, (key,))
+        for key in _by_dataset(some)
+        for metric in metrics
+        if (metric, key) in there
+    ]
+    return build(title, some, columns, meta)
+
+
+def dataset_table(meta: Meta) -> Table:
+    """Datasets down; modalities with their widths, rows and source across: table 4."""
+    known = (meta or {}).get("datasets", {})
+    names = list(dict.fromkeys(name for one in known.values() for name in one.get("modalities", {})))
+    columns = [Column("modalities", name, "", ()) for name in names] + [
+        Column("", c, "", ()) for c in ("rows", "source")
+    ]
+    lines = []
+    for dataset, one in known.items():
+        widths = [one.get("modalities", {}).get(name) for name in names]
+        cells = [*widths, one.get("rows"), one.get("source")]
+        lines.append(Line(dataset, "baseline", tuple(None if cell is None else str(cell) for cell in cells)))
+    notes = ("Numbers under modalities are widths.",) if names else ()
+    return Table("Datasets", tuple(columns), (("", tuple(lines)),) if lines else (), notes)
+
+
+def all_tables(results: Mapping[str, Any]) -> dict[str, Table]:
+    """name -> table, for every table that `results` ({"rows", "meta"}) has something for."""
+    rows, meta = results["rows"], results.get("meta") or {}
+    made = {
+        **{
+            f"retrieval-{metric.replace('@', '')}": retrieval_table(rows, meta, metrics=(metric,)) for metric in RECALLS
+        },
+        "retrieval-MedR": retrieval_table(rows, meta, metrics=("MedR",)),
+        "retrieval-re-ranked": measure_table(_reranked(rows), RECALLS, "Retrieval before and after re-ranking", meta),
+        "retrieval-average": average_table(rows, meta),
+        "generative": generative_table(rows),
+        "ablation": ablation_table(rows, meta),
+        "classification": classification_table(rows, meta),
+        "classification-F1": classification_table(rows, meta, metrics=("macro-F1",)),
+        "mixed-pool": measure_table(
+            [r for r in rows if r["task"].startswith("mixed-pool")], RECALLS, "Mixed pool", meta
+        ),
+        "imputation": measure_table(rows, ("nmse", "mse", "mse_random"), "Imputation error", meta),
+        "anchor-shift": measure_table(
+            rows, ("anchor_shift", "anchor_shift_low", "anchor_shift_high"), "Anchor shift and its bounds", meta
+        ),
+        "coverage": measure_table(
+            rows, ("coverage",), "Percent of hidden entries inside intervals of that level", meta
+        ),
+        "geometry": measure_table(
+            rows,
+            ("modality_gap", "modality_separability", "alignment", "uniformity"),
+            "Modalities in the shared space",
+            meta,
+        ),
+        **{f"sweep-{_file_name(name)}": table for name, table in sweep_tables(rows, meta).items()},
+        "datasets": dataset_table(meta),
+    }
+    if len(made["ablation"].columns) < 2:
+        del made["ablation"]  # no method comes in variants
+    if not any(":" in row["method"] for row in rows):
+        del made["generative"]  # no other imputer was tried
+    return {name: table for name, table in made.items() if table.columns and table.blocks}
+
+
+def _is_direction(task: str) -> bool:
+    """text->image: one source and one target, not all the others together."""
+    return bool(re.fullmatch(r"[^,>]+->[^,> ]+", task)) and not task.endswith("->all")
+
+
+def _directed(rows: Sequence[Row], metrics: Sequence[str]) -> list[Row]:
+    """Rows of single directions; where there are none, those of their average."""
+    return _plain(rows, metrics, _is_direction) or _plain(rows, metrics, lambda task: task == "average")
+
+
+def _plain(rows: Sequence[Row], metrics: Sequence[str], wanted: Callable[[str], bool]) -> list[Row]:
+    """Rows outside sweeps with these metrics and tasks."""
+    return [r for r in rows if r["metric"] in metrics and not SWEPT.fullmatch(r["method"]) and wanted(r["task"])]
+
+
+def _reranked(rows: Sequence[Row]) -> list[Row]:
+    """Rows of tasks that were re-ranked, before and after."""
+    both = {row["task"] for row in rows if row["task"].endswith(RERANKED)}
+    return [row for row in rows if row["task"].removesuffix(RERANKED) + RERANKED in both]
+
+
+def _by_dataset(rows: Sequence[Row]) -> list[Key]:
+    """The keys, those of a dataset side by side, else in order of appearance."""
+    keys = list(dict.fromkeys(key_of(row) for row in rows))
+    datasets = list(dict.fromkeys(key[0] for key in keys))
+    return sorted(keys, key=lambda key: datasets.index(key[0]))
+
+
+def _averages(rows: Sequence[Row], metrics: Sequence[str]) -> list[Column]:
+    keys = tuple(_by_dataset(rows))
+    return [Column("", "Avg.", metric, keys) for metric in metrics] if len(keys) > 1 else []
+
+
+def _by_value(rows: Sequence[Row]) -> dict[Any, list[Key]]:
+    values: dict[Any, list[Key]] = {}
+    for key in _by_dataset(rows):
+        values.setdefault(key[3], []).append(key)
+    return values
+
+
+def _order(value: str) -> tuple[bool, float, str]:
+    """Numbers first, by size; then words."""
+    try:
+        return (False, float(value), value)
+    except ValueError:
+        return (True, 0.0, value)
+
+
+def _file_name(name: str) -> str:
+    return re.sub(r"[^\w.-]+", "_", name)

@@ -1,0 +1,192 @@
+"""A table as Markdown, LaTeX (booktabs) and CSV."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections.abc import Callable, Mapping
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from calmrl._support.output import new_file
+from calmrl.report.paper_tables.layouts import all_tables
+from calmrl.report.paper_tables.table import Cell, Column, Line, Table
+
+EMPTY = "-"
+_LATEX = {
+    **{sign: f"\\{sign}" for sign in "&%$#_{}"},
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "→": r"$\rightarrow$",
+    "±": r"$\pm$",
+    "–": "--",
+    "†": r"$\dagger$",
+    "<": "$<$",
+    ">": "$>$",
+    "|": "$|$",
+    "τ": r"$\tau$",
+    "α": r"$\alpha$",
+    "′": "$'$",
+}
+
+
+def decimals(metric: str) -> int:
+    """Percentages and ranks get one decimal, errors and distances three."""
+    percent = metric.startswith("R@") or metric in ("MedR", "accuracy", "macro-F1", "coverage", "modality_separability")
+    return 1 if percent else 3
+
+
+def number(cell: Cell, metric: str) -> str:
+    """26.4 ± 1.2"""
+    places = decimals(metric)
+    mean, half, _ = cell.interval
+    return f"{mean:.{places}f}" + ("" if half is None else f" ± {half:.{places}f}")
+
+
+def to_markdown(table: Table) -> str:
+    """A pipe table; the best bold, the second underlined, `ideal` in italics at the end."""
+    heads = ["<br>".join(_head(column)).replace("|", r"\|") for column in table.columns]
+    lines = [f"**{table.title}**", "", _piped(["method", *heads]), _piped(["---"] * (1 + len(heads)))]
+    for title, some in table.blocks:
+        if title:
+            lines.append(_piped([f"*{title}*", *[""] * len(heads)]))
+        for line in some:
+            name = (
+                f"*{line.method}*"
+                if line.kind == "ideal"
+                else f"**{line.method}**"
+                if line.kind == "ours"
+                else line.method
+            )
+            lines.append(_piped([name, *_cells(line, table, _markdown_cell)]))
+    return "\n".join([*lines, "", " ".join(table.notes).replace("*", r"\*")]).rstrip() + "\n"
+
+
+def to_latex(table: Table, label: str = "") -> str:
+    """A table environment that needs booktabs alone; rules set apart baselines, ours, `ideal` and the settings."""
+    width = 1 + len(table.columns)
+    levels = [level for level in zip(*(_head(column, False) for column in table.columns), strict=True) if any(level)]
+    body = [r"\toprule"]
+    for depth, level in enumerate(levels):
+        spans = (
+            [(name, len(list(same))) for name, same in groupby(level)] if depth == 0 else [(name, 1) for name in level]
+        )
+        body.append(" & ".join(["", *(_spanned(latex(name), n) for name, n in spans)]) + r" \\")
+        if depth == 0 and any(n > 1 for _, n in spans):
+            body.append(_rules(spans))
+    for title, some in table.blocks:
+        body.append(r"\midrule")
+        if title:
+            body += [rf"\multicolumn{{{width}}}{{l}}{{\emph{{{latex(title)}}}}} \\", r"\midrule"]
+        for j, (kind, lines) in enumerate(groupby(some, key=lambda line: line.kind)):
+            body += [r"\midrule"] if j else []
+            for line in lines:
+                name = rf"\textbf{{{latex(line.method)}}}" if kind == "ours" else latex(line.method)
+                body.append(" & ".join([name, *_cells(line, table, _latex_cell)]) + r" \\")
+    body.append(r"\bottomrule")
+    caption = latex(" ".join([f"{table.title}.", *table.notes]))
+    return "\n".join(
+        [
+            r"\begin{table}",
+            r"\centering",
+            rf"\caption{{{caption}}}",
+            *([rf"\label{{{label}}}"] if label else []),
+            rf"\begin{{tabular}}{{l{'c' * len(table.columns)}}}",
+            *body,
+            r"\end{tabular}",
+            r"\end{table}",
+            "",
+        ]
+    )
+
+
+def to_csv(table: Table) -> str:
+    """The same cells for machines: per column the mean, half of the 95 % interval, n and p; empty where there is none."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    names = [" ".join(filter(None, (c.group, c.name.replace("→", "->"), c.metric))) for c in table.columns]
+    text = any(isinstance(cell, str) for _, some in table.blocks for line in some for cell in line.cells)
+    parts = [""] if text else ["", " ci95", " n", " seeds", " p"]
+    writer.writerow(["setting", "method", *(name + part for name in names for part in parts)])
+    for title, some in table.blocks:
+        for line in some:
+            values: list[Any] = []
+            for cell in line.cells:
+                if isinstance(cell, Cell):
+                    mean, half, seeds = cell.interval
+                    values += [
+                        repr(mean),
+                        "" if half is None else repr(half),
+                        cell.n.replace("–", "-"),
+                        seeds,
+                        "" if cell.p is None else repr(cell.p),
+                    ]
+                else:
+                    values += [cell or "", *[""] * (len(parts) - 1)]
+            writer.writerow([title, line.method, *values])
+    return out.getvalue()
+
+
+def write_tables(results: Mapping[str, Any], directory: str | Path) -> list[Path]:
+    """Write every table that `results` has something for as NAME.md, NAME.tex and NAME.csv, replacing older ones."""
+    written = []
+    for name, table in all_tables(results).items():
+        forms = {"md": to_markdown(table), "tex": to_latex(table, f"tab:{name}"), "csv": to_csv(table)}
+        for ending, text in forms.items():
+            target = Path(directory) / f"{name}.{ending}"
+            with new_file(target, force=True) as draft:
+                draft.write_text(text, encoding="utf-8")
+            written.append(target)
+    return written
+
+
+def latex(text: str) -> str:
+    """Text that LaTeX prints as it is."""
+    return re.sub("|".join(map(re.escape, _LATEX)), lambda found: _LATEX[found[0]], text)
+
+
+def _head(column: Column, tight: bool = True) -> list[str]:
+    """Dataset, task, metric and number of items; with `tight` only what is not empty."""
+    parts = [column.group, column.name, column.metric, f"n = {column.n}" if column.n else ""]
+    return [part for part in parts if part] if tight else parts
+
+
+def _cells(line: Line, table: Table, form: Callable[[Cell, str], str]) -> list[str]:
+    escape = latex if form is _latex_cell else str
+    return [
+        form(cell, column.metric) if isinstance(cell, Cell) else EMPTY if cell is None else escape(cell)
+        for cell, column in zip(line.cells, table.columns, strict=True)
+    ]
+
+
+def _markdown_cell(cell: Cell, metric: str) -> str:
+    text = number(cell, metric)
+    text = {1: f"**{text}**", 2: f"<u>{text}</u>"}.get(cell.rank, text)
+    return text + cell.mark.replace("*", r"\*")
+
+
+def _latex_cell(cell: Cell, metric: str) -> str:
+    text = latex(number(cell, metric))
+    text = {1: rf"\textbf{{{text}}}", 2: rf"\underline{{{text}}}"}.get(cell.rank, text)
+    return text + {"*": "$^{*}$", "†": r"$^{\dagger}$"}.get(cell.mark, "")
+
+
+def _piped(cells: list[str]) -> str:
+    return "| " + " | ".join(cells) + " |"
+
+
+def _spanned(name: str, n: int) -> str:
+    return rf"\multicolumn{{{n}}}{{c}}{{{name}}}" if n > 1 else name
+
+
+def _rules(spans: list[tuple[str, int]]) -> str:
+    """A short rule under every spanning name."""
+    rules, start = [], 2
+    for name, n in spans:
+        if name and n > 1:
+            rules.append(rf"\cmidrule(lr){{{start}-{start + n - 1}}}")
+        start += n
+    return " ".join(rules)

@@ -1,0 +1,143 @@
+"""Checkpoints: directories that appear whole or not at all.
+
+    checkpoints/
+      step-00000400/    weights.safetensors   parameters and buffers of the training step
+                        ema.safetensors       their moving average, if one is kept
+                        training.pt           optimiser, position in the data, random states (tensors and plain values)
+                        latent/               the latent model with its running statistics
+      best              the name of the best one
+
+A checkpoint is written under another name, flushed to disk and renamed. Older ones are removed only after that, and
+never the best. Loading executes nothing: safetensors, and `torch.load(weights_only=True)`.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import re
+import shutil
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+
+from calmrl._support.tensor_files import load_state, plain, save_state
+from calmrl.errors import InputError
+
+NAME = re.compile(r"step-(\d{8})")
+DRAFT = ".draft-"
+
+
+@dataclass
+class Checkpoint:
+    """All that a training run needs to go on as if it had not stopped."""
+
+    weights: dict[str, torch.Tensor]
+    training: dict[str, Any]
+    latent: dict[str, Any] | None = None  # {"meta", "tensors"} of the imputer
+    ema: dict[str, torch.Tensor] = field(default_factory=dict)
+
+
+def write(folder: Path, step: int, content: Checkpoint, *, best: bool, keep: int) -> Path:
+    """Write a checkpoint, then remove all but the `keep` newest and the best one."""
+    target = folder / f"step-{step:08d}"
+    draft = folder / f"{DRAFT}{target.name}"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for leftover in folder.glob(f"{DRAFT}*"):
+            _remove(leftover)
+        if not target.exists():  # it does after a run that was resumed and stopped before it made a step
+            draft.mkdir()
+            save_file(plain(content.weights), draft / "weights.safetensors")
+            if content.ema:
+                save_file(plain(content.ema), draft / "ema.safetensors")
+            torch.save(content.training, draft / "training.pt")
+            if content.latent is not None:
+                save_state(content.latent, draft / "latent", overwrite=False)
+            _flush(draft)
+            os.replace(draft, target)
+            _flush(folder, inside=False)
+        if best:
+            mark_best(folder, step)
+    except (OSError, SafetensorError, RuntimeError) as error:  # torch and safetensors have their own for a full disk
+        if draft.exists():
+            shutil.rmtree(draft, ignore_errors=True)
+        raise InputError(
+            f"the checkpoint of step {step} could not be written to {folder} ({' '.join(str(error).split())[:160]}); "
+            "earlier checkpoints are whole. Make room, then go on with --resume"
+        ) from error
+    _tidy(folder, keep)
+    return target
+
+
+def mark_best(folder: Path, step: int) -> None:
+    """Note down which checkpoint is the best one."""
+    draft = folder / f"{DRAFT}best"
+    draft.write_text(f"step-{step:08d}\n", encoding="utf-8")
+    os.replace(draft, folder / "best")
+
+
+def newest(folder: Path) -> Path | None:
+    """The last whole checkpoint."""
+    found = _all(folder)
+    return found[-1] if found else None
+
+
+def best(folder: Path) -> Path | None:
+    """The best whole checkpoint, by the score at its validation."""
+    if not (folder / "best").is_file():
+        return None
+    path = folder / (folder / "best").read_text(encoding="utf-8").strip()
+    return path if path in _all(folder) else None
+
+
+def step_of(path: Path) -> int:
+    """step-00000400 -> 400"""
+    return int(path.name.removeprefix("step-"))
+
+
+def read(path: Path) -> Checkpoint:
+    """The content of a checkpoint, on the CPU; damage is an error that names it."""
+    try:
+        training = torch.load(path / "training.pt", map_location="cpu", weights_only=True)
+        ema = load_file(path / "ema.safetensors") if (path / "ema.safetensors").exists() else {}
+        weights = load_file(path / "weights.safetensors")
+        latent = load_state(path / "latent") if (path / "latent").exists() else None
+    except (OSError, SafetensorError, RuntimeError, EOFError, ValueError, KeyError, pickle.UnpicklingError) as error:
+        raise InputError(
+            f"{path} is damaged ({' '.join(str(error).split())[:160]}); remove it to go on from the one before"
+        ) from error
+    return Checkpoint(weights, training, latent, ema)
+
+
+def _all(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.glob("step-*") if NAME.fullmatch(path.name) and path.is_dir())
+
+
+def _tidy(folder: Path, keep: int) -> None:
+    for old in _all(folder)[:-keep]:
+        if old != best(folder):
+            gone = folder / f"{DRAFT}{old.name}"
+            os.replace(old, gone)  # a kill in the middle of removing leaves a draft, not half a checkpoint
+            shutil.rmtree(gone)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink()
+
+
+def _flush(folder: Path, inside: bool = True) -> None:
+    """Ask the system to put a folder, and what is `inside`, on disk."""
+    for path in [*(folder.rglob("*") if inside else ()), folder]:
+        handle = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)

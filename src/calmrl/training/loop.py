@@ -1,0 +1,324 @@
+"""Algorithm 1 as one loop: encode what is observed, update the latent model, impute, align, step.
+
+It runs in one process or under `accelerate launch` in many; what differs between them is accelerate's business.
+"""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import torch
+from sklearn.exceptions import ConvergenceWarning
+
+from calmrl._support.distributed import all_sum, mean_over_processes, own_rows, world
+from calmrl.data.loaders.feature_rows import pattern_counts
+from calmrl.data.loaders.mixed_batches import Mixture
+from calmrl.imputers.gaussian import GaussianImputer
+from calmrl.training import checkpoint, snapshot
+from calmrl.training.checkpoint import Checkpoint
+from calmrl.training.finite import NotFinite, must_be_finite
+from calmrl.training.optimise import MovingAverage, make_optimiser, schedule
+from calmrl.training.plan import Outcome, Position, Stage, due
+from calmrl.training.records import Records
+from calmrl.training.step import Step
+from calmrl.training.stop import Interrupted, StopFlag, listening
+from calmrl.training.track import close_trackers, open_trackers
+from calmrl.training.validate import calibration_scores, check_pairs, encode_all, retrieval_scores
+
+REFIT_ROWS = 20_000  # at most, for imputers that are fitted anew instead of updated
+Progress = Callable[[int, int, str], None]
+
+
+class Trainer:
+    """Trains a `Step` through its stages; `run()` does it, `out` gets `metrics.jsonl` and `checkpoints/`.
+
+    - `batch_size` counts the rows of all processes in one forward pass; `accumulate` of those make one update.
+    - `metric` ("MRR", "R@1", "R@5", "R@10" or "recall", their mean) on the rows in `validation` picks the best checkpoint;
+      `patience` validations without a better one end the stage.
+    - `validate_every` and `checkpoint_every` count updates; None is once per epoch; 0 is only at the end of a stage.
+    - `refit` is for a frozen imputer: it is fitted to the representations before every so many epochs.
+    - `out=None` keeps everything in memory: no records, and the best weights are held instead of written.
+    - `progress(done, total, text)` hears of every step, `listen(record)` of every record.
+    """
+
+    def __init__(
+        self,
+        step: Step,
+        stages: Sequence[Stage],
+        *,
+        out: Path | None = None,
+        validation: Sequence[Any] = (),
+        seed: int = 0,
+        batch_size: int = 64,
+        accumulate: int = 1,
+        learning_rate: float = 1e-3,
+        encoder_learning_rate: float | None = None,
+        betas: tuple[float, float] = (0.9, 0.98),
+        weight_decay: float = 0.01,
+        warmup_ratio: float = 0.1,
+        clip: float | None = 1.0,
+        ema: float | None = None,
+        precision: str = "fp32",
+        metric: str = "MRR",
+        validate_every: int | None = None,
+        patience: int | None = None,
+        checkpoint_every: int | None = None,
+        keep: int = 2,
+        log_every: int = 10,
+        refit: int = 1,
+        trackers: Sequence[str] = (),
+        tracked: Mapping[str, Any] | None = None,
+        progress: Progress | None = None,
+        listen: Callable[[dict[str, Any]], None] | None = None,
+    ) -> None:
+        from accelerate import Accelerator
+        from accelerate.utils import DistributedDataParallelKwargs
+
+        self.step, self.stages, self.out, self.validation = step, list(stages), out, list(validation)
+        self.seed, self.batch_size, self.accumulate = seed, batch_size, accumulate
+        self.warmup_ratio, self.clip, self.metric = warmup_ratio, clip, metric
+        self.validate_every, self.patience = validate_every, patience
+        self.checkpoint_every, self.keep, self.log_every, self.refit = checkpoint_every, keep, log_every, refit
+        self.progress = progress or (lambda done, total, text: None)
+        self.listen = listen or (lambda record: None)
+        check_pairs(self.validation)
+        self.accelerator = Accelerator(
+            mixed_precision="no" if precision == "fp32" else precision,
+            log_with=list(trackers) or None,
+            project_dir=out,
+            kwargs_handlers=[DistributedDataParallelKwargs(find_unused_parameters=True)],
+        )
+        self.tracking = open_trackers(self.accelerator, trackers, tracked or {})
+        optimiser = make_optimiser(
+            step,
+            learning_rate=learning_rate,
+            encoder_learning_rate=encoder_learning_rate,
+            betas=betas,
+            weight_decay=weight_decay,
+        )
+        self.module, self.optimiser = self.accelerator.prepare(step, optimiser)
+        self.average = None if ema is None else MovingAverage(step, ema)
+        latent = {id(parameter) for parameter in step.latent_parameters()}
+        self.clipped = [[p for p in step.parameters() if (id(p) in latent) == own] for own in (False, True)]
+        self.position = Position()
+        self.held: Checkpoint | None = None  # the best so far, when nothing is written
+        self.records: Records | None = None
+
+    # ---- the loop
+
+    def run(self, resume: bool = False) -> Outcome:
+        """Train to the end. With `resume` go on from the newest checkpoint in `out`."""
+        path = checkpoint.newest(self.out / "checkpoints") if resume and self.out is not None else None
+        batches = self._restore(path) if path else None
+        if self.out is not None and self.accelerator.is_main_process:
+            self.records = Records(self.out / "metrics.jsonl", upto=self.position.step if resume else None)
+        at, early = self.position, False
+        try:
+            with listening() as flag:
+                while at.stage < len(self.stages):
+                    early = self._stage(flag, batches or self._batches())
+                    batches = None
+                    at.stage, at.stage_step = at.stage + 1, 0
+            self._record("end", best=at.best, best_step=at.best_step, stopped_early=early,
+                         seconds=at.seconds, latent_seconds=at.latent_seconds)  # fmt: skip
+        except NotFinite as wrong:
+            self._record("failed", what=wrong.what, rows=wrong.rows)
+            raise
+        finally:
+            if self.records is not None:
+                self.records.close()
+            close_trackers(self.accelerator)
+        return Outcome(at.step, at.best, at.best_step, at.seconds, at.latent_seconds, early)
+
+    def _stage(self, flag: StopFlag, batches: Mixture) -> bool:
+        """One stage from where it stands; whether it was ended early."""
+        stage, at = self.stages[self.position.stage], self.position
+        epoch = -(-len(batches) // self.accumulate)
+        total = stage.steps if stage.steps is not None else max(1, round((stage.epochs or 1) * epoch))
+        if at.stage_step == 0:
+            self._record("start", stage=stage.name, updates=total, per_epoch=epoch, left_out=batches.left_out,
+                         patterns=pattern_counts(stage.sources))  # fmt: skip
+            self.optimiser.state.clear()
+            at.since_best = 0
+        stream = _endless(batches)
+        self.step.train()
+        while at.stage_step < total and not self._tired():
+            if at.stage_step % (epoch * self.refit) == 0:
+                self._fit_imputer(stage)
+            values = self._update(stream, batches, total, stage)
+            at.step, at.stage_step, at.batches = at.step + 1, at.stage_step + 1, batches.state_dict()
+            last = at.stage_step == total
+            if last or at.step % self.log_every == 0:
+                values = mean_over_processes(values | self.step.last, self.accelerator.device)
+                self._record("train", stage=stage.name, epoch=batches.epoch, **values, waited_s=batches.waited)
+            self.progress(at.stage_step, total, f"{stage.name}  loss {values['loss']:.3f}{self._said()}")
+            better = due(at.stage_step, self.validate_every, epoch, last) and self._validate(stage)
+            stop = self._asked(flag)
+            if better or stop or self._tired() or due(at.stage_step, self.checkpoint_every, epoch, last):
+                self._save(better)
+            if stop:
+                raise Interrupted(f"stopped after step {at.step}; go on with --resume")
+        return at.stage_step < total
+
+    def _tired(self) -> bool:
+        return self.patience is not None and self.position.since_best >= self.patience
+
+    def _update(self, stream: Iterator[dict[str, Any]], batches: Mixture, total: int, stage: Stage) -> dict[str, float]:
+        """One update of the weights from `accumulate` batches; its loss, gradient norm, rate and speed."""
+        started, latent, rows, losses = time.perf_counter(), self.step.latent_seconds, 0, []
+        factor = stage.rate * schedule(self.position.stage_step, total, self.warmup_ratio)
+        for group in self.optimiser.param_groups:
+            group["lr"] = group["base"] * factor
+        self.optimiser.zero_grad()
+        for micro in range(self.accumulate):
+            batch = next(stream)
+            whole = micro == self.accumulate - 1
+            with nullcontext() if whole else self.accelerator.no_sync(self.module):
+                loss = self.module(*self._moved(batch), self._generator(micro))
+                must_be_finite(loss, "loss", self.position.step + 1, batches, batch)
+                self.accelerator.backward(loss / self.accumulate)
+            losses.append(loss.detach())
+            rows += len(batch["index"])
+        norm = self._clip()
+        if self.accelerator.scaler is None:
+            must_be_finite(norm, "gradient", self.position.step + 1, batches, batch)
+        self.optimiser.step()
+        if self.average is not None:
+            self.average.update()
+        took, inside = time.perf_counter() - started, self.step.latent_seconds - latent
+        self.position.seconds += took
+        self.position.latent_seconds += inside
+        return {
+            "loss": float(torch.stack(losses).mean()),
+            "gradient_norm": float(norm),
+            "learning_rate": self.optimiser.param_groups[0]["lr"],
+            "rows_per_s": rows * world()[0] / took,
+            "latent_share": inside / took,
+        }
+
+    def _clip(self) -> torch.Tensor:
+        """Clip the gradient, that of a latent model apart: neither sees the other's loss. The norm without the latter."""
+        norms = [
+            self.accelerator.clip_grad_norm_(part, self.clip or float("inf")) for part in self.clipped if len(part)
+        ]
+        return norms[0] if norms[0] is not None else torch.zeros(())
+
+    # ---- parts of a step
+
+    def _batches(self) -> Mixture:
+        stage, (size, rank) = self.stages[self.position.stage], world()
+        return Mixture(
+            stage.sources,
+            self.batch_size,
+            seed=self.seed + 1000 * self.position.stage,
+            composition=stage.composition,
+            hide_one=stage.hide_one,
+            complete_only=stage.complete_only,
+            rank=rank,
+            world=size,
+        )
+
+    def _moved(self, batch: Mapping[str, Any]) -> tuple[Any, torch.Tensor]:
+        from accelerate.utils import send_to_device
+
+        return send_to_device(batch["z"], self.accelerator.device), batch["present"].to(self.accelerator.device)
+
+    def _generator(self, micro: int) -> torch.Generator:
+        """Draws that depend on nothing but the seed, the step and the process."""
+        seed = hash((self.seed, self.position.step, micro, world()[1])) % 2**63
+        return torch.Generator(device=self.accelerator.device).manual_seed(seed)
+
+    def _fit_imputer(self, stage: Stage) -> None:
+        """Imputers that cannot follow batch by batch are fitted to the representations as they are now."""
+        align = self.step.calibration
+        if align is None or align.update != "frozen":
+            return
+        z, present = encode_all(self.step.model, stage.sources, self.accelerator.device, most=REFIT_ROWS)
+        if isinstance(align.imputer, GaussianImputer):  # it adds up over the processes; all others see every row
+            z, present = own_rows(z, present)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)  # it is fitted again as the representations change
+            align.imputer.fit(z, present)
+
+    def _asked(self, flag: StopFlag) -> bool:
+        (asked,) = all_sum([torch.tensor(float(flag.raised), device=self.accelerator.device)])
+        return bool(asked)
+
+    # ---- validation, records, checkpoints
+
+    def _validate(self, stage: Stage) -> bool:
+        """Measure on validation rows, if there are any; whether it is the best so far."""
+        at = self.position
+        if not self.validation:
+            return False
+        with nullcontext() if self.average is None else self.average.applied():
+            z, present = encode_all(self.step.model, self.validation, self.accelerator.device)
+            scores = retrieval_scores(z, present)
+            if self.step.calibration is not None:
+                scores |= calibration_scores(self.step.calibration, z, present)
+        self._record("validation", stage=stage.name, rows=len(present), **scores)
+        better = at.best is None or scores[self.metric] > at.best
+        if better:
+            at.best, at.best_step, at.since_best = scores[self.metric], at.step, 0
+        else:
+            at.since_best += 1
+        return better
+
+    def _record(self, kind: str, **values: Any) -> None:
+        if self.records is not None:
+            self.records.write(kind, self.position.step, **values)
+        self.listen({"kind": kind, "step": self.position.step, **values})
+        if self.tracking and kind in ("train", "validation"):
+            numbers = {f"{kind}/{name}": v for name, v in values.items() if isinstance(v, (int, float))}
+            self.accelerator.log(numbers, step=self.position.step)
+
+    def _said(self) -> str:
+        return "" if self.position.best is None else f"  best {self.metric} {self.position.best:.1f}"
+
+    def _save(self, better: bool) -> None:
+        """Write a checkpoint, or hold the best weights if nothing is written."""
+        if self.out is None and not better:
+            return
+        random = snapshot.random_states()
+        if not self.accelerator.is_main_process:
+            return
+        content = snapshot.take(self.step, self.optimiser, self.accelerator.scaler, self.average, self.position, random)
+        if self.out is None:
+            self.held = content
+        else:
+            checkpoint.write(self.out / "checkpoints", self.position.step, content, best=better, keep=self.keep)
+
+    def _restore(self, path: Path) -> Mixture:
+        content = checkpoint.read(path)
+        self.position = snapshot.put_back(content, self.step, self.optimiser, self.accelerator.scaler, self.average)
+        if self.position.best_step == self.position.step and self.accelerator.is_main_process:
+            checkpoint.mark_best(path.parent, self.position.step)  # a kill may have come between the two
+        batches = self._batches()
+        batches.load_state_dict(self.position.batches)
+        return batches
+
+    def take_best(self) -> None:
+        """Put the best weights by validation, else the last ones, into the step; averaged ones where there are some.
+
+        An imputer that is fitted, not updated, is fitted to what these weights give.
+        """
+        self.accelerator.wait_for_everyone()  # the first process may still be writing
+        content = self.held
+        if self.out is not None:
+            folder = self.out / "checkpoints"
+            path = checkpoint.best(folder) or checkpoint.newest(folder)
+            content = None if path is None else checkpoint.read(path)
+        if content is not None:
+            snapshot.put_weights(content.ema or content.weights, content, self.step)
+        if self.stages:
+            self._fit_imputer(self.stages[-1])  # a frozen imputer, to the representations as they came out
+
+
+def _endless(batches: Mixture) -> Iterator[dict[str, Any]]:
+    while True:
+        yield from batches

@@ -1,0 +1,59 @@
+"""metrics.jsonl: one JSON object per line, `kind` "start" (of a stage), "train", "validation", "failed" or "end"."""
+
+from __future__ import annotations
+
+import json
+import math
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from calmrl._support.output import new_file
+from calmrl.errors import InputError
+
+
+class Records:
+    """Appends to `metrics.jsonl`; a line is on its way to the disk when `write` returns.
+
+    With `upto`, what came after the checkpoint of that step is removed first: a resumed run writes it again.
+    """
+
+    def __init__(self, path: Path, *, upto: int | None = None) -> None:
+        self.path = path
+        if upto is not None and path.exists():
+            kept = [line for line in _whole_lines(path) if _before(json.loads(line), upto)]
+            with new_file(path, force=True) as draft:
+                draft.write_text("".join(kept), encoding="utf-8")
+        self.file = path.open("a", encoding="utf-8")
+
+    def write(self, kind: str, step: int, **values: Any) -> None:
+        line = json.dumps({"kind": kind, "step": step, **{k: _number(v) for k, v in values.items()}})
+        try:
+            self.file.write(line + "\n")
+            self.file.flush()
+        except OSError as error:
+            raise InputError(f"{self.path} cannot be written ({error}); make room, then go on with --resume") from error
+
+    def close(self) -> None:
+        with suppress(OSError):  # what was not written has been reported by `write`
+            self.file.close()
+
+
+def read_records(path: Path, kind: str | None = None) -> list[dict[str, Any]]:
+    """The records of a run, or those of one kind. A last line that was cut off by a kill is left out."""
+    records = [json.loads(line) for line in _whole_lines(path)]
+    return [record for record in records if kind is None or record["kind"] == kind]
+
+
+def _whole_lines(path: Path) -> list[str]:
+    return [line for line in path.read_text(encoding="utf-8").splitlines(keepends=True) if line.endswith("\n")]
+
+
+def _before(record: dict[str, Any], step: int) -> bool:
+    """Whether a record was there when the checkpoint of this step was written."""
+    return record["step"] < step or (record["step"] == step and record["kind"] in ("train", "validation"))
+
+
+def _number(value: Any) -> Any:
+    """Not-a-number and infinity are no JSON; they become null."""
+    return None if isinstance(value, float) and not math.isfinite(value) else value

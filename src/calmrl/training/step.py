@@ -1,0 +1,87 @@
+"""One training step as one module, so that distributed training sees every parameter that learns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import nn
+
+from calmrl._support.distributed import all_sum
+from calmrl.alignment import CalibratedAlignment
+
+
+class Step(nn.Module):
+    """loss = objective(model(inputs)) + matching_weight * matching(observed representations).
+
+    `objective` is a loss or a `CalibratedAlignment`; `matching` may be None. After each call `last` holds detached
+    scalars: every term, and what the objective reports about itself.
+    """
+
+    def __init__(
+        self, model: nn.Module, objective: nn.Module, matching: nn.Module | None = None, matching_weight: float = 0.1
+    ) -> None:
+        super().__init__()
+        self.model: Any = model
+        self.objective: Any = objective
+        self.matching, self.matching_weight = matching, matching_weight
+        self._matched: torch.Tensor | None = None
+
+    @property
+    def calibration(self) -> CalibratedAlignment | None:
+        return self.objective if isinstance(self.objective, CalibratedAlignment) else None
+
+    def forward(
+        self, inputs: Mapping[str, Any], present: torch.Tensor, generator: torch.Generator | None = None
+    ) -> torch.Tensor:
+        """The loss of a batch; `generator` draws the negatives of the matching term.
+
+        It is NaN, in every process, if any representation is not finite; the latent model does not see those.
+        """
+        z, tokens = self.model.encode(inputs, present)
+        finite = torch.stack([torch.isfinite(rows.detach()).all() for rows in z.values()]).all()
+        (broken,) = all_sum([(~finite).to(torch.float32)])
+        if broken:
+            return torch.nan * torch.stack([rows.sum() for rows in z.values()]).sum()
+        value = self.objective(z, present)
+        self._matched = None
+        if self.matching is not None:
+            more = {} if tokens is None else {"tokens": tokens}
+            matched = self.matching(z, present, generator=generator, **more)
+            self._matched = matched.detach()
+            value = value + self.matching_weight * matched
+        return value
+
+    @property
+    def last(self) -> dict[str, float]:
+        """The terms of the last call and what the objective says of itself (temperature, saturation, ...)."""
+        inner = self.calibration
+        loss: Any = self.objective if inner is None else inner.objective
+        found = dict(loss.last)
+        if inner is not None:
+            found |= {name: inner.last[name] for name in inner.last if name != "objective"}
+        if self._matched is not None:
+            found["matching"] = self._matched
+        return {name: float(value) for name, value in found.items()}
+
+    @property
+    def latent_seconds(self) -> float:
+        """Time spent updating the latent model and imputing so far."""
+        return 0.0 if self.calibration is None else self.calibration.seconds
+
+    def latent_parameters(self) -> list[nn.Parameter]:
+        """Those of a latent model that the optimiser fits; the objective's gradient does not reach them."""
+        align = self.calibration
+        return list(align.imputer.parameters()) if align is not None and isinstance(align.imputer, nn.Module) else []
+
+    def tensors(self) -> dict[str, torch.Tensor]:
+        """All parameters and buffers; the latent model of a `CalibratedAlignment`, which is neither, is not in it."""
+        return {name: value for name, value in self.state_dict().items() if isinstance(value, torch.Tensor)}
+
+    def load_tensors(self, tensors: Mapping[str, torch.Tensor]) -> None:
+        """The inverse of `tensors`: every name must be there, and no other."""
+        extra = {name: value for name, value in self.state_dict().items() if not isinstance(value, torch.Tensor)}
+        for name in extra:
+            extra[name] = None
+        self.load_state_dict({**tensors, **extra})

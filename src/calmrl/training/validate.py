@@ -1,0 +1,130 @@
+"""How good the representations are on validation rows, while training."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import permutations
+from typing import Any
+
+import numpy as np
+import torch
+
+from calmrl._support.distributed import gather_rows, world
+from calmrl.alignment import CalibratedAlignment
+from calmrl.anchors import completion_shift
+from calmrl.errors import InputError
+from calmrl.metrics import retrieval
+
+ROWS = 1024  # encoded at a time
+
+
+@torch.no_grad()
+def encode_all(
+    model: Any, sources: Sequence[Any], device: torch.device | str = "cpu", most: int | None = None
+) -> tuple[dict[str, torch.Tensor], torch.Tensor]:
+    """(z, present) of all rows of the sources, in order, on the CPU; the processes share the work.
+
+    If there are more than `most`, every second, third, ... row.
+    """
+    size, rank = world()
+    was = model.training
+    model.eval()
+    found, masks = [], []
+    pace = 1 if most is None else max(1, -(-sum(map(len, sources)) // most))
+    for source in sources:
+        rows = np.arange(0, len(source), pace)
+        step = getattr(source, "chunk", ROWS)
+        for start in range(0, len(rows), step):
+            chosen = rows[start : start + step]
+            mine = np.array_split(chosen, size)[rank]
+            present = torch.from_numpy(source.present[mine])
+            inputs = {name: _to(values, device) for name, values in source.fetch(mine, source.present[mine], 0).items()}
+            z = torch.stack(list(model(inputs, present.to(device)).values()), dim=1)
+            counts = [len(part) for part in np.array_split(chosen, size)]
+            found.append(gather_rows(z, counts).cpu())
+            masks.append(torch.from_numpy(source.present[chosen]))
+    model.train(was)
+    stacked, present = torch.cat(found), torch.cat(masks)  # (N, k, d)
+    return {name: stacked[:, j] for j, name in enumerate(model.names)}, present
+
+
+def check_pairs(sources: Sequence[Any]) -> None:
+    """An error if there are validation rows but nothing in them to retrieve: no two modalities meet in two rows."""
+    if not sources:
+        return
+    masks = [torch.from_numpy(np.asarray(source.present)).double() for source in sources]
+    together = torch.stack([mask.T @ mask for mask in masks]).sum(0)  # (k, k) rows that have both
+    if not (together.fill_diagonal_(0) > 1).any():
+        raise InputError(
+            f"no two modalities meet in two of the {sum(map(len, sources))} validation rows, so there is nothing to "
+            'retrieve; give more rows the split "val", or raise validation.fraction'
+        )
+
+
+def _to(values: Any, device: torch.device | str) -> Any:
+    if isinstance(values, dict):
+        return {name: _to(value, device) for name, value in values.items()}
+    return values.to(device)
+
+
+def retrieval_scores(z: dict[str, torch.Tensor], present: torch.Tensor) -> dict[str, float]:
+    """R@1, R@5, R@10 in percent, averaged over the directions between modalities that some rows have in common.
+
+    "MRR" is 100 times the mean of 1 / rank and "recall" the mean of the three R@k, both smoother scores to choose by;
+    "pairs" counts queries over all directions.
+    """
+    found = []
+    for a, b in permutations(range(len(z)), 2):
+        both = present[:, a] & present[:, b]
+        if both.sum() > 1:
+            names = list(z)
+            found.append(retrieval(z[names[a]][both], z[names[b]][both], per_query=True))
+    scores = {key: float(np.mean([one[key] for one in found])) for key in ("R@1", "R@5", "R@10")}
+    return {
+        **scores,
+        "recall": float(np.mean(list(scores.values()))),
+        "MRR": float(np.mean([100 * (1 / one["ranks"]).mean() for one in found])),
+        "pairs": float(sum(one["n"] for one in found)),
+    }
+
+
+@torch.no_grad()
+def calibration_scores(
+    align: CalibratedAlignment, z: dict[str, torch.Tensor], present: torch.Tensor
+) -> dict[str, float]:
+    """What the latent model does on held-out blocks: every row with several modalities has one of them hidden in turn.
+
+    "imputation_nmse": squared error over that of the mean; "shift_observed" and "shift_calibrated": how far the anchor
+    of a complete row moves when one modality is missing, and when it is imputed; "latent_log_likelihood": per row.
+    """
+    scores: dict[str, float] = {}
+    was = align.training
+    align.eval()
+    if hasattr(align.imputer, "score"):
+        scores["latent_log_likelihood"] = float(align.imputer.score(z, present))
+    error = spread = 0.0
+    before, after = [], []
+    for j, name in enumerate(z):
+        rows = present[:, j] & (present.sum(1) > 1)
+        if rows.sum() < 2:
+            continue
+        truth = {key: value[rows] for key, value in z.items()}
+        left = present[rows].clone()
+        left[:, j] = False
+        filled = align.complete(truth, left)
+        error += float(((filled[name] - truth[name]) ** 2).sum())
+        spread += float(((truth[name] - truth[name].mean(0)) ** 2).sum())
+        complete = present[rows].all(1)
+        if complete.any() and len(z) > 2:
+            whole = {key: value[complete] for key, value in truth.items()}
+            guess = {key: value[complete] for key, value in filled.items()}
+            shifts = completion_shift(whole, guess, left[complete])
+            before.append(shifts[0])
+            after.append(shifts[1])
+    align.train(was)
+    if spread > 0:
+        scores["imputation_nmse"] = error / spread
+    if before:
+        scores["shift_observed"] = float(torch.cat(before).mean())
+        scores["shift_calibrated"] = float(torch.cat(after).mean())
+    return scores

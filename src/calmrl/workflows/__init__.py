@@ -1,0 +1,1 @@
+"""One function per command of `calmrl`, from a config or plain arguments to a directory and a result."""

@@ -1,0 +1,273 @@
+"""From a checked config to the objects it names. Config stops here: what is built takes plain arguments."""
+
+from __future__ import annotations
+
+import inspect
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from sklearn.exceptions import ConvergenceWarning
+from torch import nn
+
+from calmrl._support.distributed import own_rows, world
+from calmrl._support.registry import lookup
+from calmrl.alignment import CalibratedAlignment
+from calmrl.config.schema.sections import Section
+from calmrl.config.schema.train import CalibrationSection, HideSection, SourceSection, TrainConfig, VastModelSection
+from calmrl.data.features.feature_set import FeatureSet, open_features
+from calmrl.data.hiding import hide
+from calmrl.data.loaders.feature_rows import Source, make_source, standardization, widths_of
+from calmrl.datasets import load_dataset
+from calmrl.errors import InputError
+from calmrl.imputers import IMPUTERS
+from calmrl.imputers.gaussian import GaussianImputer
+from calmrl.imputers.gaussian.gradient import GaussianLatent
+from calmrl.losses import LOSSES, InstanceMatching
+from calmrl.models.heads import Heads
+from calmrl.training.loop import Trainer
+from calmrl.training.methods import METHODS
+from calmrl.training.optimise import freeze
+from calmrl.training.plan import Stage
+from calmrl.training.step import Step
+from calmrl.training.validate import encode_all
+from calmrl.workflows.build_media import build_vast, media_names, open_media
+
+INIT_ROWS = 50_000  # at most, to fit the latent model that heads start from
+
+
+def build_imputer(section: Section, seed: int) -> Any:
+    """The imputer of a section; `seed` becomes its random_state if it has one."""
+    arguments = section.model_dump()
+    imputer = lookup(IMPUTERS, arguments.pop("method"), "imputer")
+    if "random_state" in inspect.signature(imputer).parameters:
+        arguments["random_state"] = seed
+    return imputer(**arguments)
+
+
+def build_objective(section: Section) -> nn.Module:
+    """The loss of an objective section; "vast" is contrastive with an anchor."""
+    arguments = section.model_dump()
+    name = arguments.pop("name")
+    return LOSSES["contrastive" if name == "vast" else name](**arguments)
+
+
+@dataclass
+class Data:
+    """Training and validation rows of every source, and what a person should know about them."""
+
+    train: dict[str, Any]
+    validation: list[Any]
+    widths: dict[str, int]  # of features; empty for raw media
+    notes: list[str]
+    opened: dict[str, FeatureSet] = field(default_factory=dict)  # the feature sets that the rows come from
+
+
+def open_data(config: TrainConfig) -> Data:
+    """Open the sources. Rows of split "train" train, those of "val" validate, others are not touched.
+
+    Whatever is wrong with any of the sources is in one error.
+    """
+    if config.model.kind == "vast":
+        media, held_out, notes = open_media(config)
+        return Data(dict(media), list(held_out), {}, notes)
+    opened, problems = {}, []
+    for name, section in config.sources.items():
+        try:
+            opened[name] = open_features_of(section, config.root)
+            _ = opened[name].split  # reads the table of rows
+        except InputError as error:
+            problems.append(f"source {name}: {error}" + (f"\n    {section.needs.strip()}" if section.needs else ""))
+    if problems:
+        found = f"{len(problems)} of {len(config.sources)} sources cannot be opened"
+        raise InputError("\n  ".join([found, *problems]))
+    widths = widths_of(opened, config.modalities)
+    train, validation, notes = {}, [], []
+    for name, section in config.sources.items():
+        data = opened[name]
+        rows, kept, said = split_rows(data, section, list(widths), config.validation.fraction, config.seed)
+        present = data.present
+        if section.hide is not None:
+            present = present.copy()
+            present[rows] = _hidden(data, rows, section.hide, config.seed)
+        train[name] = make_source(name, data, rows, present, widths, section.weight)
+        validation.append(make_source(name, data, kept, data.present, widths))
+        validation[-1].check()  # a bad row would otherwise stop the first epoch at its end
+        notes += [f"source {name}: {text}" for text in said]
+        unusable = train[name].unusable + validation[-1].unusable
+        if unusable:
+            notes.append(f"source {name}: {unusable} rows have none of {', '.join(widths)} and are left out")
+    return Data(train, validation, widths, notes, opened)
+
+
+def build_step(config: TrainConfig, data: Data, model: Any = None) -> Step:
+    """Model, objective and matching head, with their starting weights drawn from the seed; `model` may be given."""
+    sources = list(data.train.values())
+    model = start_model(config, data) if model is None else model
+    freeze(model, config.optimiser.freeze)
+    torch.manual_seed(config.seed)
+    objective = build_objective(config.chosen_objective)
+    if METHODS[config.method].calibrated:
+        objective = _calibrated(objective, config.calibration or CalibrationSection(), model, sources, config.seed)
+    if config.matching is None:
+        return Step(model, objective, getattr(model, "matching", None), config.matching_weight)
+    options = config.matching.model_dump(exclude={"weight"})
+    return Step(model, objective, InstanceMatching(list(data.widths), model.width, **options), config.matching.weight)
+
+
+def build_trainer(config: TrainConfig, data: Data, step: Step, out: Path | None, **more: Any) -> Trainer:
+    """The trainer of a config; `more` goes to it as it is."""
+    stages = [
+        Stage(
+            stage.name,
+            [lookup(data.train, name, "source of training rows") for name in stage.sources or data.train],
+            epochs=stage.epochs,
+            steps=stage.steps,
+            composition=stage.batches,
+            hide_one=stage.hide_one,
+            complete_only=stage.complete_only,
+            rate=stage.rate,
+        )
+        for stage in config.stages
+    ]
+    how = config.optimiser.model_dump(exclude={"freeze"})
+    return Trainer(
+        step,
+        stages,
+        out=out,
+        validation=data.validation,
+        seed=config.seed,
+        batch_size=config.batch_size,
+        betas=tuple(how.pop("betas")),
+        **how,
+        precision=config.precision,
+        metric=config.validation.metric,
+        validate_every=config.validation.every,
+        patience=config.validation.patience,
+        checkpoint_every=config.checkpoint.every,
+        keep=config.checkpoint.keep,
+        log_every=config.log_every,
+        refit=config.calibration.refit if config.calibration else 1,
+        trackers=config.trackers,
+        tracked=config.model_dump(mode="json"),
+        **more,
+    )
+
+
+def open_features_of(section: SourceSection, root: str | None = None) -> FeatureSet:
+    """The feature set that a section names."""
+    if section.dataset is not None:
+        return load_dataset(section.dataset, **section.options)
+    return open_features(Path(root or ".") / str(section.features), **section.options)
+
+
+def split_rows(
+    data: FeatureSet, section: SourceSection, modalities: Sequence[str], fraction: float, seed: int
+) -> tuple[np.ndarray, np.ndarray, list[str]]:
+    """(training rows, validation rows, notes); without validation rows some training rows are held out."""
+    split, notes = parts_of(data, section, modalities, seed)
+    rows, held_out = np.flatnonzero(split == "train"), np.flatnonzero(split == "val")
+    if len(held_out) or not len(rows):
+        return rows, held_out, notes
+    count = max(1, round(fraction * len(rows)))
+    chosen = np.zeros(len(rows), dtype=bool)
+    chosen[np.random.default_rng(seed).choice(len(rows), count, replace=False)] = True
+    return rows[~chosen], rows[chosen], [*notes, f'no row has split "val", so {count} training rows are held out']
+
+
+def parts_of(
+    data: FeatureSet, section: SourceSection, modalities: Sequence[str], seed: int
+) -> tuple[np.ndarray, list[str]]:
+    """("train", "val", "test" or "" per row, notes): the split column, or a new split; "" where a row is left out."""
+    split = np.full(len(data), "train", dtype=object) if data.split is None else data.split.copy()
+    use = np.ones(len(data), dtype=bool)
+    if section.complete:
+        use &= data.present[:, [data.names.index(name) for name in modalities if name in data.names]].all(axis=1)
+    if section.exclude is not None:
+        use &= ~data.column(section.exclude).astype(bool)
+    if section.resplit is not None:
+        groups = data.column(section.resplit.by)
+        order = np.random.default_rng(seed if section.resplit.seed is None else section.resplit.seed).permutation(
+            np.unique(groups[use].astype(str))
+        )
+        cuts = np.round(len(order) * np.cumsum([section.resplit.test, section.resplit.val])).astype(int)
+        for name, part in zip(("test", "val", "train"), np.split(order, cuts), strict=True):
+            split[np.isin(groups.astype(str), part)] = name
+    split[~use] = ""
+    left_out = int((~use).sum())
+    return split, [f"{left_out} rows are left out (complete={section.complete}, exclude={section.exclude})"] * bool(
+        left_out
+    )
+
+
+def _hidden(data: FeatureSet, rows: np.ndarray, section: HideSection, seed: int) -> np.ndarray:
+    options: dict[str, Any] = {}
+    if section.kind == "value":
+        options["values"] = {name: array[rows] for name, array in data.z.items()}
+    if section.groups is not None:
+        options["groups"] = [[data.names.index(name) for name in group] for group in section.groups]
+    generator = np.random.default_rng(seed if section.seed is None else section.seed)
+    return np.asarray(hide(data.present[rows], section.rate, generator, kind=section.kind, **options))
+
+
+def start_model(config: TrainConfig, data: Data) -> Any:
+    """The model before its first step."""
+    torch.manual_seed(config.seed)
+    if isinstance(config.model, VastModelSection):
+        return build_vast(config.model, media_names(config), data.notes, config.root)
+    section, sources = config.model, list(data.train.values())
+    centres, maps = standardization(sources, section.standardize) if section.standardize else ({}, None)
+    inner = None if maps is None else {name: matrix.shape[1] for name, matrix in maps.items()}
+    heads = Heads(data.widths, section.width, hidden=section.hidden, inner=inner)
+    if maps is not None:
+        heads.standardize(centres, maps)
+    if section.init == "latent":
+        x, present = _standardized(heads, sources)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)  # few iterations are meant: more would overfit
+            latent = GaussianImputer(
+                section.width, prior=section.latent_prior, max_iter=section.latent_iterations, random_state=config.seed
+            ).fit(*own_rows(x, present))
+        heads.start_from(latent.as_heads())
+    return heads
+
+
+def _standardized(heads: Heads, sources: Sequence[Source]) -> tuple[dict[str, torch.Tensor], torch.Tensor]:
+    """Features of the training rows as the heads see them."""
+    pace = max(1, -(-sum(map(len, sources)) // INIT_ROWS))
+    parts, masks = [], []
+    for source in sources:
+        chosen = np.arange(0, len(source), pace)
+        values = source.fetch(chosen, source.present[chosen], 0)
+        parts.append({name: heads.standardized(name, x) for name, x in values.items()})
+        masks.append(torch.from_numpy(source.present[chosen]))
+    return {name: torch.cat([part[name] for part in parts]) for name in heads.names}, torch.cat(masks)
+
+
+def _calibrated(
+    objective: nn.Module, section: CalibrationSection, model: Heads, sources: Sequence[Source], seed: int
+) -> CalibratedAlignment:
+    imputer = build_imputer(section.imputer, seed)
+    update = section.update
+    gaussian, alone = isinstance(imputer, GaussianImputer), world()[0] == 1
+    if update == "auto":
+        update = "stepwise" if gaussian or (alone and hasattr(imputer, "partial_fit")) else "frozen"
+    if update == "stepwise" and not gaussian and not alone:
+        raise InputError(
+            f"the imputer {section.imputer.method} learns from the rows of its own process only, so several processes "
+            "cannot update it stepwise; set calibration.update=frozen"
+        )
+    if update == "gradient" and not gaussian:
+        raise InputError(f"calibration.update=gradient needs the imputer gaussian; got {section.imputer.method}")
+    if update == "gradient":
+        z, present = encode_all(model, sources, most=INIT_ROWS)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)  # a start; the optimiser goes on from it
+            start = imputer.set_params(max_iter=10).fit(*own_rows(z, present))
+            imputer = GaussianLatent(start.parameters_)
+    options = section.model_dump(include={"impute_grad", "renormalize", "certainty", "weight", "m_every", "momentum"})
+    return CalibratedAlignment(objective, imputer=imputer, update=update, **options)

@@ -1,0 +1,169 @@
+"""Sources of raw media and the model of the paper, from a checked config."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from calmrl.config.schema.train import HideSection, SourceSection, TrainConfig, VastModelSection
+from calmrl.data.hiding import hide
+from calmrl.data.loaders.media_rows import MediaRows, load_tokenizer
+from calmrl.data.media.annotations import read_annotations
+from calmrl.data.media.collection_problems import Problems
+from calmrl.data.media.manifest import Manifest, build, drop_empty
+from calmrl.data.media.table_files import read_rows
+from calmrl.errors import InputError
+from calmrl.models.vast.checkpoints import load_vast
+from calmrl.models.vast.model import NAMES, VastModel
+from calmrl.models.vast.start import load_towers
+
+KINDS = {"vision": "image", "audio": "audio", "text": "text", "subtitle": "text"}
+
+
+def media_names(config: TrainConfig) -> tuple[str, ...]:
+    """The modalities of the training, in the order of the model."""
+    wanted = config.modalities or list(NAMES)
+    unknown = [name for name in wanted if name not in NAMES]
+    if unknown:
+        raise InputError(f'the model of raw media has no modality "{unknown[0]}"; it has {", ".join(NAMES)}')
+    return tuple(name for name in NAMES if name in wanted)
+
+
+def open_media(config: TrainConfig) -> tuple[dict[str, MediaRows], list[MediaRows], list[str]]:
+    """(training rows by source, validation rows, notes). All that is missing on disk is in one error."""
+    model = config.model
+    assert isinstance(model, VastModelSection)
+    names, problems = media_names(config), []
+    manifests: dict[str, Manifest] = {}
+    for name, section in config.sources.items():
+        try:
+            manifests[name] = read_media(section, names, config.root)
+        except InputError as error:
+            problems.append(f"source {name}: {error}" + (f"\n    {section.needs.strip()}" if section.needs else ""))
+    for what, path in model.weights.model_dump().items():
+        if path is not None and not _at(path, config.root).exists():
+            problems.append(f"model.weights.{what}: no file {_at(path, config.root)}")
+    if not _at(model.tokenizer, config.root).exists():
+        problems.append(f"model.tokenizer: no folder {_at(model.tokenizer, config.root)}")
+    if problems:
+        raise InputError("\n  ".join(["something is missing", *problems]))
+    train, validation, notes = {}, [], []
+    options = _options(config)
+    for name, manifest in manifests.items():
+        section = config.sources[name]
+        split, present = _splits(manifest), _present(manifest, names)
+        rows = np.flatnonzero(split == "train")
+        if section.hide is not None:
+            present[rows] = _hidden(present[rows], names, section.hide, config.seed)
+        if len(rows):
+            train[name] = MediaRows(manifest, name=name, rows=rows, present=present, weight=section.weight, **options)
+        held_out = np.flatnonzero(split == "val")
+        if len(held_out):
+            validation.append(MediaRows(manifest, name=name, rows=held_out, training=False, **options))
+    if not validation:
+        notes.append('no row has split "val": the last checkpoint is kept, not the best')
+    return train, validation, notes
+
+
+def open_test_media(config: TrainConfig) -> dict[str, MediaRows]:
+    """The test rows of every source that has some."""
+    names, found = media_names(config), {}
+    for name, section in config.sources.items():
+        manifest = read_media(section, names, config.root)
+        rows = np.flatnonzero(_splits(manifest) == "test")
+        if len(rows):
+            found[name] = MediaRows(manifest, name=name, rows=rows, training=False, **_options(config))
+    return found
+
+
+def _options(config: TrainConfig) -> dict[str, Any]:
+    """What all sources of a model have in common."""
+    model = config.model
+    assert isinstance(model, VastModelSection)
+    return {
+        "tokenizer": load_tokenizer(str(_at(model.tokenizer, config.root))),
+        "frames": model.frames,
+        "size": model.image_size,
+        "slices": model.slices,
+        "tokens": model.tokens,
+        "seed": config.seed,
+        "workers": model.workers,
+    }
+
+
+def _splits(manifest: Manifest) -> np.ndarray:
+    return np.array([item.known.get("split") or "train" for item in manifest.items], dtype=object)
+
+
+def _present(manifest: Manifest, names: tuple[str, ...]) -> np.ndarray:
+    return np.array([[name in item.cells for name in names] for item in manifest.items], dtype=bool)
+
+
+def read_media(section: SourceSection, names: tuple[str, ...], root: str | None) -> Manifest:
+    """The manifest of a source; a modality it has no column for is missing in all its rows. Any problem is an error."""
+    path = _at(str(section.manifest), root)
+    folders = {name: _at(folder, root) for name, folder in section.media.items()}
+    absent = [f"no file {path}"] * (not path.is_file())
+    absent += [f"no folder {folder}" for folder in folders.values() if not folder.is_dir()]
+    if absent:
+        raise InputError(", ".join(absent))
+    problems = Problems()
+    if section.layout is not None:
+        wanted = [name for name in names if name in folders or KINDS[name] == "text"]
+        rows = read_annotations(path, section.layout, folders, wanted)
+    else:
+        rows = read_rows(path, problems)
+    columns = {key for _, row in rows for key in row}
+    rows = [(line, {**{name: None for name in names if name not in columns}, **row}) for line, row in rows]
+    if section.part is not None:
+        rows = [(line, row | {"split": section.part}) for line, row in rows]
+    ignored = [name for name in KINDS if name in columns and name not in names]
+    manifest = build(rows, {name: KINDS[name] for name in names}, problems, root=path.parent, ignore=ignored)
+    drop_empty(manifest, problems)
+    for item in manifest.items:
+        for name, cell in item.cells.items():
+            if isinstance(cell, str) and not Path(cell).is_file():
+                problems.add("file not found", "cell", line=item.line, id=item.id, column=name, detail=cell)
+    if problems:
+        raise InputError("\n    ".join([f"{path} has {len(problems)} problems", *problems.lines(allowed=False)]))
+    return manifest
+
+
+def build_vast(
+    section: VastModelSection, names: tuple[str, ...], notes: list[str], root: str | None = None
+) -> VastModel:
+    """The model with random weights, or those of the files that the section names; notes say what was not used."""
+    model = VastModel.from_sizes(
+        names=names,
+        width=section.width,
+        frames=section.frames,
+        slices=section.slices,
+        image_size=section.image_size,
+        matching=section.matching,
+        **section.sizes,  # type: ignore[arg-type]  # their names are checked, their types are numbers
+    )
+    files = section.weights
+    if files.checkpoint is not None:
+        reports = [load_vast(model, _at(files.checkpoint, root))]
+    else:
+        towers = {name: _at(path, root) for name, path in files.model_dump(exclude={"checkpoint"}).items() if path}
+        reports = load_towers(model, **towers)
+    notes += [line for report in reports for line in report.lines()]
+    if not reports:
+        notes.append("no weights are named: the encoders start from random ones")
+    model.set_checkpointing(section.gradient_checkpointing)
+    return model
+
+
+def _hidden(present: np.ndarray, names: tuple[str, ...], section: HideSection, seed: int) -> np.ndarray:
+    if section.kind == "value":
+        raise InputError('hide.kind "value" needs features; for raw media take mcar, one or source')
+    groups = {} if section.groups is None else {"groups": [[names.index(name) for name in g] for g in section.groups]}
+    generator = np.random.default_rng(seed if section.seed is None else section.seed)
+    return np.asarray(hide(present, section.rate, generator, kind=section.kind, **groups))
+
+
+def _at(path: str, root: str | None) -> Path:
+    return Path(root or ".") / path

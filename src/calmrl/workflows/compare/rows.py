@@ -1,0 +1,79 @@
+"""The rows of a comparison: split, holes, and features standardised once for all methods."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from calmrl.config import CompareConfig
+from calmrl.config.schema.train import TrainConfig
+from calmrl.data.features.feature_set import FeatureSet
+from calmrl.data.loaders.feature_rows import Source, make_source, standardization
+from calmrl.errors import InputError
+from calmrl.training.methods import METHODS
+from calmrl.workflows.build import Data, open_data, parts_of
+
+NAME = "data"  # of the one source
+
+
+@dataclass
+class Rows:
+    """Training and validation rows for the trainer, and test rows for the measures, all standardised alike."""
+
+    data: Data
+    test: Source
+    features: FeatureSet
+
+
+def training_config(config: CompareConfig, setting: str, seed: int, changes: Mapping[str, Any]) -> TrainConfig:
+    """The config of one trial: what all methods share, changed by the method. "ideal" hides nothing."""
+    values: dict[str, Any] = {
+        "kind": "train",
+        "sources": {NAME: config.source.model_dump(mode="json")},
+        "modalities": config.modalities,
+        "model": {"kind": "heads", "width": config.width, "standardize": None},
+        "batch_size": config.batch_size,
+        "validation": {"metric": config.metric, "every": max(1, config.steps // 6)},
+        "checkpoint": {"every": 0},
+        "log_every": max(1, config.steps // 20),
+        "seed": seed,
+    }
+    if setting:
+        values["sources"][NAME]["hide"] = config.settings[setting].model_dump(mode="json")
+    for key, value in changes.items():
+        here = values
+        *path, last = key.split(".")
+        for part in path:
+            here = here.setdefault(part, {})
+        here[last] = value
+    if "name" not in (values.get("objective") or {"name": ""}):  # a swept key of the method's own objective
+        values["objective"]["name"] = METHODS[values["method"]].objective
+    return TrainConfig.model_validate(values)
+
+
+def open_rows(config: CompareConfig, setting: str, seed: int, standardize: str = "scale") -> Rows:
+    """Split and hide as the config says (nothing is hidden for setting ""), and standardise on the training rows."""
+    plain = training_config(config, setting, seed, {})
+    data = open_data(plain)
+    features = data.opened[NAME]
+    split, _ = parts_of(features, config.source, list(data.widths), seed)
+    test = make_source("test", features, np.flatnonzero(split == "test"), features.present, data.widths)
+    if not len(test):
+        raise InputError('no row has split "test"; add one to the data, or set source.resplit')
+    train, validation = list(data.train.values()), data.validation
+    centres, maps = standardization(train, standardize)
+    widths = {name: matrix.shape[1] for name, matrix in maps.items()}
+    mapped = [_mapped(source, centres, maps, widths) for source in (*train, *validation, test)]
+    done = replace(data, train={NAME: mapped[0]}, validation=mapped[1:-1], widths=widths)
+    return Rows(done, mapped[-1], features)
+
+
+def _mapped(source: Source, centres: Mapping[str, Any], maps: Mapping[str, Any], widths: dict[str, int]) -> Source:
+    """The same rows with features (x - centre) map, in memory."""
+    rows = np.arange(len(source))
+    x = source.fetch(rows, source.present, 0)
+    z = {name: ((x[name] - centres[name]) @ maps[name]).numpy() for name in source.names}
+    return replace(source, z=z, rows=rows, widths=widths)

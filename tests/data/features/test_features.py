@@ -1,0 +1,535 @@
+"""Feature directories: what is written is what is read, whatever happens in between."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from safetensors.torch import save_file
+
+from calmrl.data.features.feature_set import files as files_module
+from calmrl.data.features.feature_set import open_features, part_of
+from calmrl.data.features.writer import STATE, FeatureWriter, write_features
+from calmrl.errors import InputError
+
+N = 11
+WIDTHS = {"image": 5, "text": 3}
+
+
+def example(n: int = N, dtype: str = "float32") -> tuple[dict[str, np.ndarray], np.ndarray]:
+    rng = np.random.default_rng(0)
+    z = {name: rng.normal(size=(n, width)).astype(dtype) for name, width in WIDTHS.items()}
+    present = np.ones((n, 2), dtype=bool)
+    present[::3, 0] = False
+    present[1::3, 1] = False
+    return z, present
+
+
+def files(path: Path) -> dict[str, bytes]:
+    return {file.name: file.read_bytes() for file in sorted(path.iterdir())}
+
+
+def same(read: dict[str, np.ndarray], z: dict[str, np.ndarray], present: np.ndarray) -> bool:
+    assert list(read) == list(z)
+    return all(
+        np.array_equal(read[name][present[:, j]], z[name][present[:, j]]) and np.isnan(read[name][~present[:, j]]).all()
+        for j, name in enumerate(z)
+    )
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_round_trip(tmp_path: Path, dtype: str) -> None:
+    z, present = example(dtype=dtype)
+    text = [["a cat", "une chatte"] if i else None for i in range(N)]
+    written = write_features(
+        tmp_path / "f",
+        z,
+        present,
+        ids=[f"item {i}" for i in range(N)],
+        split=["train"] * 8 + ["val", "test", None],
+        labels=np.arange(N) % 3,
+        text=text,
+        columns={"folder": ["x"] * N},
+        info={"encoder": {"image": "m"}},
+    )
+    for features in (written, open_features(tmp_path / "f"), open_features(str(tmp_path / "f"))):
+        assert isinstance(features.z["image"], np.memmap)
+        assert features.z["image"].dtype == dtype
+        assert same(features.z, z, present)
+        assert np.array_equal(features.present, present)
+        assert features.ids[3] == "item 3"
+        assert features.split is not None
+        assert features.split.tolist()[-3:] == ["val", "test", None]
+        assert features.labels is not None
+        assert features.labels.tolist() == [i % 3 for i in range(N)]
+        assert features.text is not None
+        assert features.text.tolist() == text
+        assert features.column("folder")[0] == "x"
+        assert features.info == {"encoder": {"image": "m"}}
+        assert features.imputed is None
+        assert features.std is None
+        features.verify()
+    plain = np.load(tmp_path / "f" / "image.npy", mmap_mode="r")  # the files are ordinary .npy
+    assert np.array_equal(np.isnan(plain).all(axis=1), ~present[:, 0])
+
+
+def test_defaults_nan_rows_and_torch(tmp_path: Path) -> None:
+    z, present = example()
+    holes = {name: torch.from_numpy(np.where(present[:, [j]], z[name], np.nan)) for j, name in enumerate(z)}
+    features = write_features(tmp_path / "f", holes)
+    assert np.array_equal(features.present, present)
+    assert features.ids.tolist() == [str(i) for i in range(N)]
+    assert features.split is None
+    assert features.labels is None
+    assert features.text is None
+    with pytest.raises(InputError, match="no column"):
+        features.column("folder")
+
+
+def test_select(tmp_path: Path) -> None:
+    z, present = example()
+    features = write_features(tmp_path / "f", z, present, split=["train", "test"] * 5 + ["train"], labels=range(N))
+    test = features.select("test")
+    assert test.ids.tolist() == ["1", "3", "5", "7", "9"]
+    assert np.array_equal(test.present, present[1::2])
+    few = features.select(np.array([4, 2]))
+    assert few.labels is not None
+    assert few.labels.tolist() == [4, 2]
+    assert np.array_equal(features.select(present[:, 0]).present, present[present[:, 0]])
+    with pytest.raises(InputError, match=r"mask of shape \(3,\) but there are 11 rows"):
+        features.select(np.ones(3, dtype=bool))
+    with pytest.raises(InputError, match='no row has split "dev"; there are test, train'):
+        features.select("dev")
+    with pytest.raises(InputError, match="no split column"):
+        write_features(tmp_path / "g", z, present).select("train")
+
+
+def test_chosen_modalities(tmp_path: Path) -> None:
+    z, present = example()
+    write_features(tmp_path / "f", z, present)
+    features = open_features(tmp_path / "f", ["text"])
+    assert features.names == ("text",)
+    assert np.array_equal(features.present, present[:, 1:])
+    with pytest.raises(InputError, match='no modality "sound"; it has image, text'):
+        open_features(tmp_path / "f", ["sound"])
+
+
+def test_completed_features(tmp_path: Path) -> None:
+    z, present = example()
+    std = {name: np.abs(array) for name, array in z.items()}
+    imputed = ~present
+    imputed[0, 0] = False  # row 0 lacks the image and nobody filled it
+    write_features(tmp_path / "f", z, present, imputed=imputed, std=std)
+    features = open_features(tmp_path / "f")
+    features.verify()
+    assert np.array_equal(features.present, present)
+    assert features.imputed is not None
+    assert np.array_equal(features.imputed, imputed)
+    assert np.isnan(features.z["image"][0]).all()
+    assert np.array_equal(features.z["image"][1:], z["image"][1:])
+    assert features.std is not None
+    assert np.array_equal(features.std["text"], std["text"])
+    some = features.select(np.array([3, 4]))
+    assert some.imputed is not None
+    assert some.std is not None
+    assert np.array_equal(some.imputed, imputed[[3, 4]])
+
+
+@settings(deadline=None, max_examples=15)
+@given(st.data())
+def test_any_order_and_any_interruption_give_the_same_bytes(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    base = tmp_path_factory.mktemp("order")
+    z, present = example()
+    write_features(base / "once", z, present)
+    order = data.draw(st.permutations([(name, row) for name in WIDTHS for row in range(N)]))
+    stops = data.draw(st.sets(st.integers(0, len(order))))
+    ids = [str(i) for i in range(N)]
+    open_writer = FeatureWriter(base / "pieces", WIDTHS, ids)
+    for step, (name, row) in enumerate(order):
+        if step in stops:
+            open_writer.close()
+            open_writer = FeatureWriter(base / "pieces", WIDTHS, ids)
+            left = {(name, int(row)) for name in WIDTHS for row in open_writer.todo(name)}
+            assert left == set(order[step:])
+        j = list(WIDTHS).index(name)
+        open_writer.fill(np.array([row]), {name: z[name][[row]]}, present[[row], j : j + 1])
+    assert not (base / "pieces").exists()
+    open_writer.finish()
+    assert files(base / "once") == files(base / "pieces")
+    assert not part_of(base / "pieces").exists()
+
+
+SLOW = """
+import sys, time
+sys.path[:0] = sys.argv[3:]
+from test_features import FeatureWriter, WIDTHS, example
+z, present = example(200)
+with FeatureWriter(sys.argv[1], WIDTHS, range(200)) as writer:
+    while len(left := writer.todo("text")[:5]):
+        writer.fill(left, {name: z[name][left] for name in z}, present[left])
+        print(left[0], flush=True)
+        time.sleep(float(sys.argv[2]))
+    writer.finish()
+"""
+
+
+def test_killed_process_continues(tmp_path: Path) -> None:
+    z, present = example(200)
+    write_features(tmp_path / "once", z, present)
+    target = tmp_path / "killed"
+    here = Path(__file__).parent
+    run = [sys.executable, "-c", SLOW, str(target)]
+    paths = [str(here), str(here.parents[2] / "src")]
+    with subprocess.Popen([*run, "0.05", *paths], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        for _ in range(4):
+            process.stdout.readline()
+        process.send_signal(signal.SIGKILL)
+    assert not target.exists()
+    second = subprocess.run([*run, "0", *paths], check=True, capture_output=True, text=True)
+    assert int(second.stdout.split()[0]) >= 20  # four pieces of five rows were done
+    assert files(tmp_path / "once") == files(target)
+
+
+def test_stopped_just_before_the_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    z, present = example()
+    imputed = ~present
+    write_features(tmp_path / "once", z, present, imputed=imputed)
+
+    def stop(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    writer = FeatureWriter(tmp_path / "f", WIDTHS, [str(i) for i in range(N)])
+    writer.fill(slice(None), z, present, imputed=imputed)
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "unlink", stop)
+        with pytest.raises(KeyboardInterrupt):
+            writer.finish()
+    (part_of(tmp_path / "f") / STATE).unlink()
+    again = FeatureWriter(tmp_path / "f", WIDTHS, [str(i) for i in range(N)])
+    assert len(again.todo("image")) == 0
+    again.finish()
+    assert files(tmp_path / "once") == files(tmp_path / "f")
+
+
+def test_continuing_with_other_arguments(tmp_path: Path) -> None:
+    FeatureWriter(tmp_path / "f", WIDTHS, range(N), info={"encoder": "a"}).close()
+    with pytest.raises(InputError, match=r"begun with other arguments \(info"):
+        FeatureWriter(tmp_path / "f", WIDTHS, range(N), info={"encoder": "b"})
+    with pytest.raises(InputError, match="ids, split, labels"):
+        FeatureWriter(tmp_path / "f", WIDTHS, range(1, N + 1), info={"encoder": "a"})
+    with pytest.raises(InputError, match="order of the modalities"):
+        FeatureWriter(tmp_path / "f", {"text": 3, "image": 5}, range(N), info={"encoder": "a"})
+    with pytest.raises(InputError, match="run the same command again"):
+        open_features(tmp_path / "f")
+
+
+def test_disk_full_leaves_nothing_under_the_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    z, present = example()
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(files_module, "write_all", full)
+        with pytest.raises(OSError, match="No space left"):
+            write_features(tmp_path / "f", z, present)
+    assert not (tmp_path / "f").exists()
+    write_features(tmp_path / "f", z, present).verify()  # with room again it goes on
+    with monkeypatch.context() as patch:
+        patch.setattr(pq, "write_table", full)
+        with pytest.raises(OSError, match="No space left"):
+            write_features(tmp_path / "g", z, present)
+    assert [path.name for path in tmp_path.iterdir()] == ["f"]
+    with pytest.raises(OSError, match="the features need 4000"):
+        FeatureWriter(tmp_path / "g", {"image": 10**12}, ["a"])
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_a_really_full_device(tmp_path: Path) -> None:
+    z, present = example()
+    writer = FeatureWriter(tmp_path / "f", WIDTHS, range(N))
+    writer._offset["image.npy"] = 128
+    writer._files["image.npy"] = open("/dev/full", "r+b", buffering=0)  # noqa: SIM115
+    with pytest.raises(OSError, match="No space left"):
+        writer.fill(slice(None), z, present)
+    assert len(writer.todo("image")) == N
+
+
+def test_writer_refuses(tmp_path: Path) -> None:
+    z, present = example()
+    with pytest.raises(InputError, match="1 ids occur more than once \\('a'\\)"):
+        write_features(tmp_path / "f", z, present, ids=["a"] * 2 + list("bcdefghij"))
+    with pytest.raises(InputError, match="row 1 has an empty id"):
+        write_features(tmp_path / "f", z, present, ids=["a", "", *"bcdefghij"])
+    with pytest.raises(InputError, match="there are 2 ids but z has 11 rows"):
+        write_features(tmp_path / "f", z, present, ids=["a", "b"])
+    with pytest.raises(InputError, match='column "split" has 1 entries but there are 11 rows'):
+        write_features(tmp_path / "g", z, present, split=["train"])
+    with pytest.raises(InputError, match="argument of its own"):
+        write_features(tmp_path / "g", z, present, columns={"split": ["train"] * N})
+    with pytest.raises(InputError, match="mixes kinds"):
+        write_features(tmp_path / "g", z, present, labels=[1, "a"] + [None] * 9)
+    with pytest.raises(InputError, match='cannot be called "present"'):
+        write_features(tmp_path / "g", {"present": z["image"]})
+    with pytest.raises(InputError, match="float16, float32 or float64"):
+        write_features(tmp_path / "g", z, dtype="int8")
+    bad = {name: array.copy() for name, array in z.items()}
+    bad["text"][0, 1] = 1e6
+    with pytest.raises(InputError, match="text has a value in row 0 that is not finite or does not fit in float16"):
+        write_features(tmp_path / "g", bad, present, dtype="float16")
+    assert list(tmp_path.iterdir()) == []  # what cannot be written leaves nothing behind
+    writer = FeatureWriter(tmp_path / "h", WIDTHS, range(N))
+    with pytest.raises(InputError, match="named twice"):
+        writer.fill(np.array([0, 0]), {"text": z["text"][:2]})
+    with pytest.raises(InputError, match="1 rows were named but z has 2"):
+        writer.fill(np.array([0]), {"text": z["text"][:2]})
+    with pytest.raises(InputError, match='no modality "sound"'):
+        writer.fill(np.array([0]), {"sound": z["text"][:1]})
+    with pytest.raises(InputError, match="begun with 3"):
+        writer.fill(np.array([0]), {"text": z["image"][:1]})
+    with pytest.raises(InputError, match="std=True"):
+        writer.fill(np.array([0]), {"text": z["text"][:1]}, std={"text": z["text"][:1]})
+    writer.fill(slice(None), {"image": z["image"]})
+    with pytest.raises(InputError, match="11 of 11 rows of text are not written yet"):
+        writer.finish()
+    write_features(tmp_path / "f2", z, present)
+    with pytest.raises(InputError, match="exists; remove it"):
+        write_features(tmp_path / "f2", z, present)
+    (tmp_path / "empty").mkdir()
+    assert len(write_features(tmp_path / "empty", z, present)) == N
+
+
+def broken(path: Path, what: str) -> None:
+    head = json.loads((path / "features.json").read_text())
+    if what == "missing":
+        (path / "text.npy").unlink()
+    elif what == "truncated":
+        os.truncate(path / "text.npy", 140)
+    elif what == "newer":
+        (path / "features.json").write_text(json.dumps(head | {"version": 2}))
+    elif what == "foreign":
+        (path / "features.json").write_text('{"type": "FeatureCollection"}')
+    elif what == "lacks":
+        (path / "features.json").write_text('{"format": "calmrl-features", "version": 1}')
+    elif what == "unfinished":
+        (path / "features.json").write_text(json.dumps({key: head[key] for key in head if key != "files"}))
+    elif what == "not json":
+        (path / "features.json").write_text("{")
+    elif what == "rows":
+        np.save(path / "text.npy", np.zeros((4, 3), dtype="float32"))
+    elif what == "rows, same size":
+        np.save(path / "text.npy", np.zeros((3, 11), dtype="float32"))
+    elif what == "columns":
+        np.save(path / "present.npy", np.zeros((N, 3), dtype=bool))
+        head["files"].pop("present.npy")
+        (path / "features.json").write_text(json.dumps(head))
+    elif what == "no table":
+        (path / "meta.parquet").unlink()
+    elif what == "bad table":
+        (path / "meta.parquet").write_bytes(b"PAR1")
+    elif what == "short table":
+        pq.write_table(pa.table({"id": ["a"]}), path / "meta.parquet")
+    elif what == "twice":
+        pq.write_table(pa.table({"id": ["a"] * N}), path / "meta.parquet")
+
+
+@pytest.mark.parametrize(
+    ("what", "said"),
+    [
+        ("missing", "text.npy is missing; the directory is incomplete"),
+        ("truncated", "text.npy has 140 bytes but 260 were written"),
+        ("newer", "has feature format 2, this calmrl reads up to 1; upgrade"),
+        ("foreign", "is not a feature directory"),
+        ("lacks", "features.json lacks rows, modalities, info"),
+        ("unfinished", "is unfinished; run the command that writes it again"),
+        ("not json", "features.json cannot be read"),
+        ("rows", "text.npy has 176 bytes but 260 were written"),
+        ("rows, same size", "text.npy has 3 rows but features.json says 11"),
+        ("columns", r"present.npy has shape \(11, 3\) but there are 2 modalities \(image, text\)"),
+        ("no table", "meta.parquet is missing"),
+        ("bad table", "meta.parquet cannot be read as Parquet"),
+        ("short table", "has 1 rows but the features have 11"),
+        ("twice", "1 ids occur more than once"),
+    ],
+)
+def test_damaged_directory(tmp_path: Path, what: str, said: str) -> None:
+    z, present = example()
+    write_features(tmp_path / "f", z, present)
+    broken(tmp_path / "f", what)
+    with pytest.raises(InputError, match=said):
+        _ = open_features(tmp_path / "f").ids
+
+
+def test_verify_finds_one_changed_bit(tmp_path: Path) -> None:
+    z, present = example()
+    features = write_features(tmp_path / "f", z, present)
+    raw = bytearray((tmp_path / "f" / "text.npy").read_bytes())
+    raw[-1] ^= 1
+    (tmp_path / "f" / "text.npy").write_bytes(raw)
+    with pytest.raises(InputError, match=r"text.npy changed after writing"):
+        features.verify()
+
+
+def test_not_features(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no features at"):
+        open_features(tmp_path / "nowhere")
+    with pytest.raises(InputError, match=r"neither features.json nor any"):
+        open_features(tmp_path)
+    (tmp_path / "x.csv").write_text("a,b")
+    with pytest.raises(InputError, match=r"suffix '.csv'"):
+        open_features(tmp_path / "x.csv")
+    (tmp_path / "x.npz").write_bytes(b"PK")
+    with pytest.raises(InputError, match=r"cannot be read as .npz"):
+        open_features(tmp_path / "x.npz")
+    (tmp_path / "x.safetensors").write_bytes(b"12345678")
+    with pytest.raises(InputError, match=r"cannot be read as \.safetensors"):
+        open_features(tmp_path / "x.safetensors")
+
+
+def test_directory_made_by_hand(tmp_path: Path) -> None:
+    z, present = example()
+    np.save(tmp_path / "text.npy", np.where(present[:, [1]], z["text"], np.nan))
+    np.save(tmp_path / "image.npy", np.where(present[:, [0]], z["image"], np.nan))
+    features = open_features(tmp_path)
+    assert features.names == ("image", "text")
+    assert np.array_equal(features.present, present)
+    assert features.ids[10] == "10"
+    np.save(tmp_path / "present.npy", present)
+    pq.write_table(pa.table({"split": ["train"] * N}), tmp_path / "meta.parquet")
+    features = open_features(tmp_path)
+    assert np.array_equal(features.present, present)
+    assert features.split is not None
+    assert features.ids[10] == "10"
+    with pytest.raises(InputError, match="checksums"):
+        features.verify()
+    os.truncate(tmp_path / "text.npy", 140)
+    with pytest.raises(InputError, match=r"text.npy \(140 bytes\) cannot be opened as .npy"):
+        open_features(tmp_path)
+
+
+def test_npz(tmp_path: Path) -> None:
+    z, present = example()
+    np.savez(tmp_path / "a.npz", text=z["text"], image=z["image"], present=present[:, ::-1], split=["train"] * N)
+    features = open_features(tmp_path / "a.npz")
+    assert features.names == ("text", "image")
+    assert np.array_equal(features.present, present[:, ::-1])
+    assert features.split is not None
+    assert features.split[0] == "train"
+    one = open_features(tmp_path / "a.npz", ["image"])
+    assert np.array_equal(one.present, present[:, :1])
+    np.savez(tmp_path / "b.npz", image=np.where(present[:, [0]], z["image"], np.nan), mask=present)
+    with pytest.raises(InputError, match='"mask" has shape'):
+        open_features(tmp_path / "b.npz")
+    assert np.array_equal(open_features(tmp_path / "b.npz", ["image"]).present, present[:, :1])
+    np.savez(tmp_path / "c.npz", present=present, image=z["image"])
+    with pytest.raises(InputError, match="there are 1 modalities"):
+        open_features(tmp_path / "c.npz")
+    np.savez(tmp_path / "d.npz", mask=present)
+    with pytest.raises(InputError, match="no array of shape"):
+        open_features(tmp_path / "d.npz")
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+def test_safetensors(tmp_path: Path, dtype: torch.dtype) -> None:
+    z, present = example()
+    tensors = {name: torch.from_numpy(array).to(dtype) for name, array in z.items()}
+    labels = torch.arange(N)
+    notes = {"modalities": '["text", "image"]', "ids": json.dumps([f"r{i}" for i in range(N)]), "format": "pt"}
+    save_file(
+        tensors | {"present": torch.from_numpy(present[:, ::-1].copy()), "labels": labels},
+        tmp_path / "a.safetensors",
+        metadata=notes,
+    )
+    features = open_features(tmp_path / "a.safetensors")
+    assert features.names == ("text", "image")
+    assert np.array_equal(features.present, present[:, ::-1])
+    assert features.ids[2] == "r2"
+    assert features.labels is not None
+    assert features.labels.tolist() == list(range(N))
+    assert np.array_equal(features.z["text"], tensors["text"].to(torch.float32).numpy())
+
+
+@pytest.mark.parametrize("kind", ["list", "large_list", "fixed"])
+def test_parquet_list_columns(tmp_path: Path, kind: str) -> None:
+    z, present = example()
+
+    def vectors(name: str, j: int) -> pa.Array:
+        of = {
+            "list": pa.list_(pa.float32()),
+            "large_list": pa.large_list(pa.float32()),
+            "fixed": pa.list_(pa.float32(), WIDTHS[name]),
+        }[kind]
+        return pa.array([row.tolist() if here else None for row, here in zip(z[name], present[:, j], strict=True)], of)
+
+    table = pa.table(
+        {
+            "image": vectors("image", 0),
+            "id": [f"r{i}" for i in range(N)],
+            "text": [["two", "captions"]] * N,
+            "words": vectors("text", 1),
+        }
+    )
+    pq.write_table(table, tmp_path / "a.parquet", row_group_size=4)
+    features = open_features(tmp_path / "a.parquet")
+    assert features.names == ("image", "words")
+    assert np.array_equal(features.present, present)
+    assert same(features.z, {"image": z["image"], "words": z["text"]}, present)
+    assert features.ids[1] == "r1"
+    assert features.text is not None
+    assert features.text[0] == ["two", "captions"]
+    assert open_features(tmp_path / "a.parquet", ["words"]).names == ("words",)
+
+
+@pytest.mark.parametrize(
+    ("column", "said"),
+    [
+        (pa.array([[1.0, 2.0], [1.0]]), "have 1 to 2 entries"),
+        (pa.array([[1.0, None], [1.0, 2.0]]), "null entries"),
+        (pa.array([None, None], pa.list_(pa.float32())), "null throughout"),
+        (pa.array([1.0, 2.0]), "no column of lists of floats"),
+    ],
+)
+def test_parquet_refuses(tmp_path: Path, column: pa.Array, said: str) -> None:
+    pq.write_table(pa.table({"image": column}), tmp_path / "a.parquet")
+    with pytest.raises(InputError, match=said):
+        open_features(tmp_path / "a.parquet")
+
+
+def test_rows_without_any_modality_are_kept(tmp_path: Path) -> None:
+    z, present = example()
+    present[2] = False
+    features = write_features(tmp_path / "f", z, present)
+    assert len(features) == N
+    assert not features.present[2].any()
+
+
+@pytest.mark.parametrize(
+    "values",
+    [[None] * N, [[]] * N, [["a"], None] + [[]] * 9, [True] * N, [1.5, None] * 5 + [2.0], np.arange(N, dtype="u1")],
+)
+def test_columns_of_many_kinds_survive_continuing(tmp_path: Path, values: list[object]) -> None:
+    FeatureWriter(tmp_path / "f", WIDTHS, range(N), columns={"c": values}).close()
+    writer = FeatureWriter(tmp_path / "f", WIDTHS, range(N), columns={"c": values})
+    z, present = example()
+    writer.fill(slice(None), z, present)
+    assert writer.finish().column("c").tolist() == list(values)
+
+
+def test_no_rows(tmp_path: Path) -> None:
+    empty = {name: np.zeros((0, width), dtype="float32") for name, width in WIDTHS.items()}
+    assert len(write_features(tmp_path / "f", empty, np.zeros((0, 2), dtype=bool))) == 0

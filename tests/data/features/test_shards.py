@@ -1,0 +1,102 @@
+"""Features through tar shards: the same rows, in order, in chunks of any size and any number of processes."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import tarfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from calmrl.data.features.feature_set import FeatureSet
+from calmrl.data.features.row_table import meta_table
+from calmrl.data.features.shards import Shards, write_shards
+from calmrl.data.hiding import hide
+from calmrl.errors import InputError
+
+WIDTHS = {"image": 5, "text": 3}
+
+
+def features(n: int = 25) -> FeatureSet:
+    rng = np.random.default_rng(0)
+    z = {name: rng.normal(size=(n, width)).astype(np.float16) for name, width in WIDTHS.items()}
+    present = hide(np.ones((n, 2), dtype=bool), 0.3, rng)
+    return FeatureSet(z, present, meta_table(n, ids=[f"é{i}" for i in range(n)], text=["un café"] * n))
+
+
+def tar(path: Path, *files: tuple[str, bytes]) -> Path:
+    with tarfile.open(path, "w") as archive:
+        for name, content in files:
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            archive.addfile(member, io.BytesIO(content))
+    return path
+
+
+def npy(values: list[float]) -> bytes:
+    content = io.BytesIO()
+    np.save(content, np.array(values, dtype=np.float32))
+    return content.getvalue()
+
+
+@pytest.mark.parametrize("rows", [1, 7, 25, 100])
+def test_round_trip(tmp_path: Path, rows: int) -> None:
+    given = features()
+    paths = write_shards(given, tmp_path / "shards", rows=10)
+    assert [path.name for path in paths] == ["000000.tar", "000001.tar", "000002.tar"]
+    shards = Shards(paths, WIDTHS, rows=rows)
+    for _ in range(2):  # an iterable, not an iterator: fitting passes over it again and again
+        chunks = list(shards)
+        assert [len(present) for _, present in chunks][:-1] == [rows] * (len(chunks) - 1)
+        assert np.array_equal(np.concatenate([present for _, present in chunks]), given.present)
+        for j, name in enumerate(WIDTHS):
+            got = np.concatenate([z[name] for z, _ in chunks])
+            expected = np.where(given.present[:, [j]], given.z[name].astype(np.float32), np.nan)
+            assert np.array_equal(got, expected, equal_nan=True)
+
+
+def test_rows_are_described(tmp_path: Path) -> None:
+    (path,) = write_shards(features(), tmp_path)
+    with tarfile.open(path) as archive:
+        file = archive.extractfile("000000003.json")
+        assert file is not None
+        assert json.loads(file.read()) == {"id": "é3", "text": "un café"}
+
+
+def test_processes_share_the_shards(tmp_path: Path) -> None:
+    given = features()
+    paths = write_shards(given, tmp_path, rows=5)
+    total = sum(len(present) for rank in range(3) for _, present in Shards(paths, WIDTHS, rank=rank, world=3))
+    assert total == 25
+    with pytest.raises(InputError, match="rank 0 of 6 processes and 5 shards"):
+        Shards(paths, WIDTHS, world=6)
+
+
+def test_one_modality_of_a_foreign_shard(tmp_path: Path) -> None:
+    path = tar(tmp_path / "a.tar", ("x/1.image.npy", npy([1, 2])), ("x/1.jpg", b"..."), ("y/1.image.npy", npy([3, 4])))
+    ((z, present),) = Shards([path], {"image": 2})
+    assert z["image"].tolist() == [[1, 2], [3, 4]]  # the folder is a part of the key
+    assert present.all()
+
+
+def test_refuses(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no shard at"):
+        list(Shards([tmp_path / "no.tar"], WIDTHS))
+    (path,) = write_shards(features(), tmp_path / "s")
+    with pytest.raises(InputError, match=r"exists; choose another name"):
+        write_shards(features(), tmp_path / "s")
+    os.truncate(path, 20_000)
+    with pytest.raises(InputError, match="cannot be read as a tar file"):
+        list(Shards([path], WIDTHS))
+    wide = tar(tmp_path / "w.tar", ("1.image.npy", npy([1, 2])))
+    with pytest.raises(InputError, match=r"1\.image\.npy holds float32 \(2,\); expected 5 floats"):
+        list(Shards([wide], WIDTHS))
+    bad = tar(tmp_path / "b.tar", ("1.image.npy", b"garbage"))
+    with pytest.raises(InputError, match=r"cannot be read as \.npy"):
+        list(Shards([bad], WIDTHS))
+    twice = tar(tmp_path / "t.tar", ("1.image.npy", npy([1])), ("1.image.npy", npy([1])))
+    with pytest.raises(InputError, match=r"holds 1\.image\.npy twice"):
+        list(Shards([twice], {"image": 1}))

@@ -1,0 +1,177 @@
+"""Hiding modalities and reporting patterns."""
+
+from __future__ import annotations
+
+import xml.etree.ElementTree as ET
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from calmrl.data.hiding import KINDS, hide
+from calmrl.data.patterns import pattern_table, patterns, plot_patterns
+from calmrl.errors import InputError
+from reference.missing import mcar
+
+
+def options(kind: str, n: int, k: int, seed: int = 0) -> dict[str, Any]:
+    rng = np.random.default_rng(seed)
+    if kind == "source":
+        return {"groups": [[j, (j + 1) % k] for j in range(k)]}
+    if kind == "value":
+        return {"values": {f"m{j}": rng.normal(size=(n, 3)) for j in range(k)}}
+    return {}
+
+
+@settings(deadline=None, max_examples=150)
+@given(
+    kind=st.sampled_from(sorted(KINDS)),
+    n=st.integers(1, 40),
+    k=st.integers(1, 5),
+    share=st.floats(0, 1),
+    seed=st.integers(0, 2**32 - 1),
+)
+def test_subset_and_something_left(kind: str, n: int, k: int, share: float, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    present = rng.random((n, k)) < 0.7
+    before = present.copy()
+    had = present.any(axis=1)
+    many = present.sum(axis=1) > 1
+    most = {"mcar": 1 - had.sum() / max(1, present.sum()), "one": many.mean(), "source": 1.0}
+    rate = share * float(most.get(kind, most["mcar"]))
+    left = hide(present, rate, rng, kind, **options(kind, n, k, seed))
+    assert np.array_equal(present, before)
+    assert not (left & ~present).any()
+    assert np.array_equal(left.any(axis=1), had)
+    gone = int(present.sum() - left.sum())
+    if kind in ("mcar", "value"):
+        assert gone == round(rate * present.sum())
+    if kind == "one":
+        assert gone == round(rate * n)
+        assert (present.sum(axis=1) - left.sum(axis=1)).max() <= 1
+
+
+@pytest.mark.parametrize(("n", "k", "rate"), [(200, 4, 0.4), (51, 6, 0.7), (1000, 2, 0.5), (7, 3, 0.0)])
+def test_mcar_is_the_procedure_by_hand(n: int, k: int, rate: float) -> None:
+    ours = hide(np.ones((n, k), dtype=bool), rate, np.random.default_rng(1))
+    assert np.array_equal(ours, mcar(n, k, rate, np.random.default_rng(1)))
+
+
+def test_mcar_is_uniform() -> None:
+    left = hide(np.ones((20_000, 4), dtype=bool), 0.4, np.random.default_rng(0))
+    assert np.abs(left.mean(axis=0) - 0.6).max() < 0.01
+
+
+def test_source_keeps_what_its_source_records() -> None:
+    present = np.ones((3000, 3), dtype=bool)  # video, audio, text
+    left = hide(present, 0.6, np.random.default_rng(0), "source", groups=[(0, 2), (1, 2)])
+    counts = {p.modalities: p.rows for p in patterns(left, ["video", "audio", "text"])}
+    assert set(counts) == {("video", "audio", "text"), ("video", "text"), ("audio", "text")}
+    assert counts["video", "audio", "text"] == 1200
+    assert abs(counts["video", "text"] - 900) < 100
+    lonely = np.array([[True, False, False]] * 50)  # an item without audio and text can only come from the first source
+    assert np.array_equal(hide(lonely, 1.0, np.random.default_rng(0), "source", groups=[(0, 2), (1, 2)]), lonely)
+    assert np.array_equal(hide(lonely, 1.0, np.random.default_rng(0), "source", groups=[(1, 2)]), lonely)
+
+
+def test_one_column() -> None:
+    present = np.ones((100, 3), dtype=bool)
+    left = hide(present, 0.5, np.random.default_rng(0), "one", column=1)
+    assert (~left).sum(axis=0).tolist() == [0, 50, 0]
+    spread = (~hide(present, 1.0, np.random.default_rng(0), "one")).sum(axis=0)
+    assert spread.sum() == 100
+    assert spread.min() > 15
+
+
+def test_value_dependent_hides_large_values() -> None:
+    rng = np.random.default_rng(0)
+    scores = rng.normal(size=(5000, 3))
+    left = hide(np.ones((5000, 3), dtype=bool), 0.3, rng, "value", values=scores)
+    assert scores[~left].mean() > scores[left].mean() + 1
+    flat = hide(np.ones((5000, 3), dtype=bool), 0.3, rng, "value", values=scores, strength=0.0)
+    assert abs(scores[~flat].mean() - scores[flat].mean()) < 0.1
+    z = {name: torch.from_numpy(rng.normal(size=(5000, 4))) for name in "abc"}
+    means = [
+        abs(float(array[~torch.from_numpy(left[:, j])].mean(0).abs().max()))
+        for left in [hide(np.ones((5000, 3), dtype=bool), 0.3, np.random.default_rng(3), "value", values=z)]
+        for j, array in enumerate(z.values())
+    ]
+    assert max(means) > 0.3  # under MCAR the largest of these is about 0.05
+
+
+def test_torch_in_torch_out() -> None:
+    present = torch.ones(10, 2, dtype=torch.bool)
+    left = hide(present, 0.3, np.random.default_rng(0))
+    assert isinstance(left, torch.Tensor)
+    assert int((~left).sum()) == 6
+    assert bool(present.all())
+
+
+def test_same_generator_same_mask() -> None:
+    present = np.ones((50, 3), dtype=bool)
+    for kind in KINDS:
+        a, b = (hide(present, 0.3, np.random.default_rng(5), kind, **options(kind, 50, 3)) for _ in range(2))
+        assert np.array_equal(a, b)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"rate": 0.8}, "24 of 30 blocks should be hidden but every row keeps one; use a rate of at most 0.667"),
+        ({"rate": 2}, "between 0 and 1"),
+        ({"kind": "mcra"}, 'unknown kind of missingness "mcra"; did you mean "mcar"'),
+        ({"groups": [(0,)]}, 'has no option "groups"; it has none'),
+        ({"kind": "source"}, "needs groups="),
+        ({"kind": "source", "groups": [(0, 3)]}, r"columns \(0 to 2\)"),
+        ({"kind": "value"}, "needs values="),
+        ({"kind": "value", "values": np.zeros((3, 3))}, r"values have shape \(3, 3\)"),
+        ({"kind": "one", "column": 3}, "column must be one of 0 to 2"),
+        ({"present": np.ones((10, 3))}, "bool array of shape"),
+        ({"generator": 0}, "numpy Generator"),
+        ({"kind": "one", "present": np.eye(3, dtype=bool)}, "only 0 can and keep another"),
+    ],
+)
+def test_refuses(arguments: dict[str, Any], said: str) -> None:
+    given = {"present": np.ones((10, 3), dtype=bool), "rate": 0.5, "generator": np.random.default_rng(0)} | arguments
+    with pytest.raises(InputError, match=said):
+        hide(**given)
+
+
+def test_patterns() -> None:
+    present = np.array([[1, 1], [1, 0], [1, 1], [0, 0], [0, 1]], dtype=bool)
+    found = patterns(present, ["image", "text"])
+    assert [(p.modalities, p.rows) for p in found] == [
+        (("image", "text"), 2),
+        (("image",), 1),
+        (("text",), 1),
+        ((), 1),
+    ]
+    assert found[0].share == 0.4
+    assert pattern_table(present, ["image", "text"]).splitlines() == [
+        "image  text       rows   share",
+        "  yes   yes          2   40.0%",
+        "  yes     -          1   20.0%",
+        "    -   yes          1   20.0%",
+        "    -     -          1   20.0%",
+        "    3     3          5     all",
+    ]
+    with pytest.raises(InputError, match=r"2 names|3 names"):
+        patterns(present, ["image", "text", "sound"])
+
+
+def test_plot(tmp_path: Path) -> None:
+    present = hide(np.ones((400, 5), dtype=bool), 0.4, np.random.default_rng(0))
+    names = ["image", "text", "sound", "speech", "depth"]
+    figure = plot_patterns(present, names, tmp_path / "patterns.svg", limit=6)
+    bars, dots, sizes = figure.axes
+    found = patterns(present, names)
+    assert [bar.get_height() for bar in bars.patches] == [p.rows for p in found[:6]]
+    assert [bar.get_width() for bar in sizes.patches] == present.sum(axis=0).tolist()
+    assert [label.get_text() for label in dots.get_yticklabels()] == names
+    assert f"{sum(p.rows for p in found[6:])} rows in {len(found) - 6} rarer" in figure.get_suptitle()
+    assert ET.parse(tmp_path / "patterns.svg").getroot().tag.endswith("svg")
+    plot_patterns(np.ones((3, 1), dtype=bool), ["text"], tmp_path / "one.png")

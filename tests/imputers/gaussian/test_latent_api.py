@@ -1,0 +1,356 @@
+"""What users rely on: inputs of every kind, bit-identical outputs, gradients, streaming, saving, errors."""
+
+import json
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from sklearn.exceptions import NotFittedError
+
+from calmrl import GaussianImputer
+from calmrl.errors import InputError
+from calmrl.imputers.gaussian import GaussianLatent
+from latent_data import from_model, random_present, with_nan
+
+
+@pytest.fixture(scope="module")
+def data():
+    return from_model(n=200)
+
+
+@pytest.fixture(scope="module")
+def model(data):
+    return GaussianImputer(2).fit(*data)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_numpy_in_numpy_out_and_observed_entries_untouched(data, dtype):
+    z, present = data
+    z = {name: a.astype(dtype) for name, a in with_nan(z, present).items()}
+    filled, std = GaussianImputer(2).fit(z).impute(z, return_std=True)
+    for j, name in enumerate(z):
+        assert isinstance(filled[name], np.ndarray)
+        assert filled[name].dtype == dtype
+        assert np.isfinite(filled[name]).all()
+        assert filled[name][present[:, j]].tobytes() == z[name][present[:, j]].tobytes()
+        assert (std[name][~present[:, j]] > 0).all()
+        assert (std[name][present[:, j]] == 0).all()
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.float64])
+def test_torch_in_torch_out(data, dtype):
+    z, present = data
+    z = {name: torch.tensor(a).to(dtype) for name, a in z.items()}
+    imp = GaussianImputer(2).fit(z, torch.tensor(present))
+    filled = imp.transform(z, torch.tensor(present))
+    assert all(isinstance(t, torch.Tensor) and t.dtype == dtype for t in filled.values())
+    assert isinstance(imp.W_["m0"], torch.Tensor)
+    assert isinstance(imp.embed(z, torch.tensor(present)), torch.Tensor)
+
+
+def test_values_in_missing_rows_are_never_read(data, model):
+    z, present = data
+    poisoned = {n: np.where(present[:, [j]], a, [np.nan, np.inf][j % 2]) for j, (n, a) in enumerate(z.items())}
+    again = GaussianImputer(2).fit(poisoned, present)
+    for name in z:
+        np.testing.assert_array_equal(again.W_[name], model.W_[name])
+        np.testing.assert_array_equal(again.transform(poisoned, present)[name], model.transform(z, present)[name])
+
+
+def test_new_rows_with_modalities_left_out(data, model):
+    z, _ = data
+    only = {"m1": z["m1"][:5]}
+    filled = model.transform(only)
+    assert list(filled) == ["m0", "m1", "m2"]
+    whole = {name: np.full((5, a.shape[1]), np.nan) for name, a in z.items()} | only
+    for name, values in model.transform({n: whole[n] for n in z}).items():
+        np.testing.assert_array_equal(filled[name], values)
+    assert model.transform({"m1": z["m1"][:0]})["m0"].shape == (0, 6)
+
+
+def test_gradient_flows_through_the_imputation(model):
+    z = {f"m{j}": torch.randn(4, d, dtype=torch.float64, requires_grad=True) for j, d in enumerate((6, 5, 4))}
+    present = torch.tensor([[1, 1, 0], [1, 0, 0], [0, 1, 1], [1, 1, 1]]).bool()
+
+    def run(*arrays):
+        return tuple(model.transform(dict(zip(z, arrays, strict=True)), present).values())
+
+    assert torch.autograd.gradcheck(run, tuple(z.values()))
+    out = run(*z.values())
+    sum(t.sum() for t in out).backward()
+    assert (z["m2"].grad[0] == 0).all()  # a missing value has no influence
+
+
+def test_gradient_module_agrees_with_the_imputer(data, model):
+    z, present = data
+    latent = GaussianLatent(model.parameters_)
+    assert float(latent(z, present).detach()) == pytest.approx(-model.score(z, present), rel=1e-12)
+    loss = latent(z, present)
+    loss.backward()
+    assert all(p.grad is not None and torch.isfinite(p.grad).all() for p in latent.parameters())
+    for name, values in latent.transform(z, present).items():
+        np.testing.assert_allclose(values, model.transform(z, present)[name], atol=1e-10)
+
+
+def test_chunks_and_memory_maps_give_the_same_model(data, model, tmp_path, monkeypatch):
+    z, present = data
+    chunks = [({n: a[i : i + 37] for n, a in z.items()}, present[i : i + 37]) for i in range(0, 200, 37)]
+    np.testing.assert_allclose(GaussianImputer(2).fit(chunks).W_["m0"], model.W_["m0"], atol=1e-9)
+    monkeypatch.setattr("calmrl.imputers.gaussian.row_sources.CHUNK_BYTES", 5000)
+    mapped = {}
+    for name, array in with_nan(z, present).items():
+        np.save(tmp_path / f"{name}.npy", array)
+        mapped[name] = np.load(tmp_path / f"{name}.npy", mmap_mode="r")
+    np.testing.assert_allclose(GaussianImputer(2).fit(mapped).W_["m0"], model.W_["m0"], atol=1e-9)
+    filled = model.transform(mapped)
+    np.testing.assert_allclose(filled["m1"], model.transform(z, present)["m1"], atol=1e-12)
+
+
+def test_chunks_may_lack_a_modality_altogether(data):
+    z, present = data
+    full = [({n: a[:100] for n, a in z.items()}, present[:100])]
+    rest = ({"m0": z["m0"][100:], "m2": z["m2"][100:]}, np.ones((100, 2), bool))
+    imp = GaussianImputer(2).fit([*full, rest])
+    joined = present.copy()
+    joined[100:] = [True, False, True]
+    np.testing.assert_allclose(imp.W_["m1"], GaussianImputer(2).fit(z, joined).W_["m1"], atol=1e-9)
+
+
+def test_partial_fit_goes_on_from_fit_and_survives_absent_modalities(data):
+    z, present = data
+    imp = GaussianImputer(2).fit(z, present)
+    before, noise = imp.score(z, present), imp.sigma2_["m2"]
+    only = np.zeros((50, 3), bool)
+    only[:, 0] = True
+    for _ in range(20):
+        imp.partial_fit({n: a[:50] for n, a in z.items()}, only)
+    assert np.isfinite(imp.score(z, present))
+    np.testing.assert_allclose(imp.sigma2_["m2"], noise, rtol=0.01)  # what was never in these batches keeps its noise
+    for start in range(0, 200, 50):
+        imp.partial_fit({n: a[start : start + 50] for n, a in z.items()}, present[start : start + 50])
+    assert imp.score(z, present) > before - 3
+
+
+def test_partial_fit_from_nothing_learns(data):
+    z, present = from_model(n=2000)
+    imp = GaussianImputer(2)
+    for start in range(0, 2000, 64):
+        imp.partial_fit({n: a[start : start + 64] for n, a in z.items()}, present[start : start + 64])
+    best = GaussianImputer(2).fit(z, present).score(z, present)
+    assert imp.score(z, present) > best - 0.3
+
+
+def test_constant_step_follows_data_that_move(data):
+    old, present = from_model(seed=0, n=640)
+    new, _ = from_model(seed=9, n=640)
+    decay, constant = GaussianImputer(2), GaussianImputer(2, step_size=0.2)
+    for z in (old, old, old, new, new):
+        for start in range(0, 640, 64):
+            batch = {n: a[start : start + 64] for n, a in z.items()}
+            decay.partial_fit(batch, present[start : start + 64])
+            constant.partial_fit(batch, present[start : start + 64])
+    assert constant.score(new, present) > decay.score(new, present)
+
+
+def test_embed_heads_and_scoring(data, model):
+    z, _ = data
+    heads = model.as_heads()
+    for name, array in z.items():
+        got = heads[name](torch.tensor(array, dtype=torch.float32)).detach().numpy()
+        np.testing.assert_allclose(got, model.embed({name: array}), atol=1e-4)
+    right = np.arange(len(z["m0"]))
+    for rule in ("cosine", "likelihood_ratio"):
+        scores = model.similarity({"m0": z["m0"]}, {"m1": z["m1"]}, rule)
+        assert scores.shape == (200, 200)
+        assert np.median((scores > scores[right, right][:, None]).sum(1)) < 20
+    with pytest.raises(InputError, match="anchors need modalities of one width"):
+        model.similarity(z, z, "anchor")
+    with pytest.raises(InputError, match='did you mean "cosine"'):
+        model.similarity(z, z, "cosin")
+
+
+def test_sampling_has_the_predictive_moments(model, data):
+    z, _ = data
+    one = {"m0": np.repeat(z["m0"][:1], 20_000, axis=0)}
+    drawn = model.sample(one, random_state=1)
+    mean, std = model.impute({"m0": z["m0"][:1]}, return_std=True)
+    np.testing.assert_allclose(drawn["m2"].mean(0), mean["m2"][0], atol=0.05)
+    np.testing.assert_allclose(drawn["m2"].std(0), std["m2"][0], rtol=0.05)
+    seen = {"m0": one["m0"][:1], "m1": mean["m1"], "m2": mean["m2"]}
+    cov = model.predictive_covariance(seen, "m2", np.array([[1, 0, 1]], bool))
+    np.testing.assert_allclose(np.cov(drawn["m2"].T), cov[0], atol=0.15)
+    np.testing.assert_array_equal(drawn["m0"], one["m0"])
+    np.testing.assert_array_equal(drawn["m2"], model.sample(one, random_state=1)["m2"])
+
+
+def test_mixture_serves_and_says_what_it_cannot(data):
+    z, present = data
+    imp = GaussianImputer(2, n_components=3).fit(z, present)
+    assert imp.W_["m0"].shape == (3, 6, 2)
+    assert np.isfinite(imp.sample(z, present)["m1"]).all()
+    for call in (imp.embed, imp.posterior, imp.partial_fit):
+        with pytest.raises(InputError, match=r"components|mixture"):
+            call(z, present)
+    with pytest.raises(InputError, match="n_components=1"):
+        imp.as_heads()
+
+
+@pytest.mark.parametrize("K", [1, 2])
+def test_save_and_load(data, tmp_path, K):
+    z, present = data
+    imp = GaussianImputer(2, n_components=K, random_state=3).fit(z, present)
+    imp.save(tmp_path / "model")
+    back = GaussianImputer.load(tmp_path / "model")
+    assert back.get_params() == imp.get_params()
+    for name, values in imp.transform(z, present).items():
+        np.testing.assert_array_equal(back.transform(z, present)[name], values)
+    if K == 1:  # the running statistics come along
+        np.testing.assert_array_equal(back.partial_fit(z, present).W_["m0"], imp.partial_fit(z, present).W_["m0"])
+    with pytest.raises(InputError, match="exists already"):
+        imp.save(tmp_path / "model")
+    imp.save(tmp_path / "model", overwrite=True)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["model"]
+
+
+def test_damaged_foreign_and_newer_files(model, tmp_path):
+    path = tmp_path / "model"
+
+    def damaged(change, match):
+        model.save(path, overwrite=path.exists())
+        change()
+        with pytest.raises(InputError, match=match):
+            GaussianImputer.load(path)
+
+    meta, weights = path / "imputer.json", path / "imputer.safetensors"
+
+    def edit(**values):
+        meta.write_text(json.dumps(json.loads(meta.read_text()) | values))
+
+    with pytest.raises(InputError, match="is not a folder"):
+        GaussianImputer.load(path)
+    damaged(lambda: weights.write_bytes(weights.read_bytes()[:-100]), "damaged or cut short")
+    damaged(lambda: weights.write_bytes(b"hello"), "damaged or cut short")
+    damaged(lambda: meta.write_text("{"), "is damaged")
+    damaged(lambda: edit(format="something else"), "not a saved imputer")
+    damaged(lambda: edit(version=99), "update calmrl")
+    damaged(lambda: edit(names=["m0", "m1", "other"]), "lacks W.other")
+    damaged(lambda: edit(**{"class": "KNNImputer"}), "not a Gaussian one")
+    damaged(lambda: weights.unlink(), "has no imputer.safetensors")
+    (tmp_path / "notes").mkdir()
+    with pytest.raises(InputError, match="will not be replaced"):
+        model.save(tmp_path / "notes", overwrite=True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "match"),
+    [
+        ({"latent_dim": 0}, "latent_dim must be a whole number"),
+        ({"latent_dim": "all"}, "latent_dim must be a whole number"),
+        ({"n_components": 1.5}, "n_components must be a whole number"),
+        ({"noise": "isotrop"}, "did you mean 'isotropic'"),
+        ({"m_step": "both"}, "m_step must be one of"),
+        ({"solver": "adam"}, "solver must be one of"),
+        ({"prior": -1}, "prior is a number of rows"),
+        ({"step_size": 2.0}, "step_size must be"),
+        ({"tol": float("nan")}, "tol must be"),
+        ({"max_iter": 0}, "max_iter must be"),
+        ({"solver": "gradient", "n_components": 2}, "fits one component"),
+    ],
+)
+def test_wrong_arguments(data, arguments, match):
+    with pytest.raises(InputError, match=match):
+        GaussianImputer(**{"latent_dim": 2, **arguments}).fit(*data)
+
+
+def test_wrong_data(data, model):
+    z, present = data
+    with pytest.raises(NotFittedError):
+        GaussianImputer().transform(z)
+    with pytest.raises(InputError, match="does not know"):
+        model.transform({"sound": z["m0"]})
+    with pytest.raises(InputError, match="width 5 but the model was fitted with 6"):
+        model.transform({"m0": z["m1"]})
+    with pytest.raises(InputError, match="at least 1 needed"):
+        GaussianImputer(2).fit({n: a[:0] for n, a in z.items()})
+    with pytest.raises(InputError, match="can be read only once"):
+        GaussianImputer(2).fit((z, present) for _ in range(2))
+    with pytest.raises(InputError, match="is empty"):
+        GaussianImputer(2).fit(iter_again([]))
+    with pytest.raises(InputError, match="must be a pair"):
+        GaussianImputer(2).fit(iter_again([z]))
+    with pytest.raises(InputError, match="present goes with a dict"):
+        GaussianImputer(2).fit([(z, present)], present)
+    apart = np.zeros((200, 3), bool)
+    apart[:100, :2] = True
+    apart[100:, 2] = True
+    with pytest.raises(InputError, match="no row links m2 with m0, m1"):
+        GaussianImputer(2).fit(z, apart)
+
+
+class iter_again:
+    def __init__(self, chunks):
+        self.chunks = chunks
+
+    def __iter__(self):
+        return iter(self.chunks)
+
+
+@pytest.mark.parametrize("noise", ["isotropic", "diagonal"])
+@pytest.mark.parametrize("solver", ["em", "stepwise", "gradient"])
+@pytest.mark.filterwarnings("ignore")
+def test_odd_data_never_give_nan(noise, solver):
+    rng = np.random.default_rng(0)
+    plain = {"a": rng.normal(size=(12, 3)), "b": rng.normal(size=(12, 2))}
+    present = random_present(rng, 12, 2)
+    constant = {"a": plain["a"].copy(), "b": np.full((12, 2), 7.0)}
+    constant["a"][:, 1] = 3.0
+    never = present.copy()
+    never[:, 1] = False
+    never[:, 0] = True
+    few = never.copy()
+    few[0, 1] = True
+    cases = {
+        "constant columns": (2, constant, present),
+        "fewer rows than latents": (30, plain, present),
+        "one row": (2, {n: a[:1] for n, a in plain.items()}, np.ones((1, 2), bool)),
+        "one pattern": (2, plain, np.ones((12, 2), bool)),
+        "never seen": (2, plain, never),
+        "seen once": (2, plain, few),
+        "identical rows": (2, {n: np.repeat(a[:1], 12, 0) for n, a in plain.items()}, present),
+        "large offset": (2, {n: a + 1e6 for n, a in plain.items()}, present),
+        "tiny scale": (2, {n: a * 1e-8 for n, a in plain.items()}, present),
+    }
+    for name, (latents, z, p) in cases.items():
+        imp = GaussianImputer(latents, noise=noise, solver=solver, max_iter=30).fit(z, p)
+        filled, std = imp.impute(z, p, return_std=True)
+        for values in (*filled.values(), *std.values()):
+            assert np.isfinite(values).all(), name
+
+
+def test_few_or_no_rows_are_said():
+    z, present = from_model(n=50)
+    present[:, 2] = False
+    present[:, 0] = True
+    with pytest.warns(UserWarning, match="'m2' is observed in no row"):
+        imp = GaussianImputer(2).fit(z, present)
+    assert (imp.transform(z, present)["m2"] == 0).all()
+    present[:4, 2] = True
+    with pytest.warns(UserWarning, match="in 4 of 50 rows only"):
+        GaussianImputer(2).fit(z, present)
+
+
+def test_same_seed_same_model_seed_zero_included(data):
+    z, present = data
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        a, b, c = (GaussianImputer(2, max_iter=2, random_state=s).fit(z, present).W_["m0"] for s in (0, 0, 1))
+    np.testing.assert_array_equal(a, b)
+    assert not np.array_equal(a, c)
+
+
+def test_non_contiguous_input(data, model):
+    z, present = data
+    flipped = {n: np.asfortranarray(a)[::-1] for n, a in z.items()}
+    got = GaussianImputer(2).fit(flipped, present[::-1].copy())
+    np.testing.assert_allclose(got.score(flipped, present[::-1].copy()), model.score(z, present), rtol=1e-9)

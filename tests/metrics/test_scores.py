@@ -1,0 +1,139 @@
+"""Named scores against slow twins and by hand, re-ranking, and hits per query."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.nn.functional import normalize
+
+from calmrl.errors import InputError
+from calmrl.losses import InstanceMatching
+from calmrl.metrics import retrieval, scored_retrieval
+from calmrl.metrics.scores import SCORES
+from reference import retrieval as slow
+
+NAMES = ("image", "speech", "sound")
+
+
+def unit(x):
+    return x / np.linalg.norm(x, axis=-1, keepdims=True)
+
+
+def gallery(seed, n=14, k=3, number=2, d=5):
+    """Queries, a dict with NaN where missing, present; every item has `number` of k modalities."""
+    rng = np.random.default_rng(seed)
+    present = np.argsort(rng.random((n, k)), axis=1) < number
+    shared = rng.normal(size=(n, d))
+    z = {m: shared + rng.normal(size=(n, d)) for m in NAMES[:k]}
+    return (
+        shared + rng.normal(size=(n, d)),
+        {m: np.where(present[:, [j]], v, np.nan) for j, (m, v) in enumerate(z.items())},
+        present,
+    )
+
+
+def twin(queries, z, present, score):
+    items = [[unit(v[i]) for j, v in enumerate(z.values()) if present[i, j]] for i in range(len(present))]
+    return np.array(slow.scored(unit(queries), items, score))
+
+
+@pytest.mark.parametrize("score", list(SCORES))
+@settings(deadline=None, max_examples=25)
+@given(seed=st.integers(0, 10**6), k=st.integers(1, 3), data=st.data())
+def test_equals_the_twin(score, seed, k, data):
+    queries, z, present = gallery(seed, k=k, number=data.draw(st.integers(1, k)))
+    if score == "anchor":  # two vectors with a negative cosine have an anchor without a side: leave that out
+        z = {m: np.abs(v) for m, v in z.items()}
+    found = scored_retrieval(queries, z, present, score=score, per_query=True)
+    expected = retrieval(scores=np.round(twin(queries, z, present, score), 9), per_query=True)
+    np.testing.assert_allclose(found.pop("ranks"), expected.pop("ranks"))
+    assert found.pop("hits").keys() == expected.pop("hits").keys()
+    assert found == pytest.approx(expected)
+
+
+def test_scores_by_hand():
+    items = torch.eye(3)[None, [0, 1]].double()  # one item: the unit vectors x and y
+    seen = torch.ones(1, 2, dtype=torch.bool)
+    asked = torch.tensor([[0.0, 0.0, 1.0], [1.0, 0.0, 0.0]]).double()
+    found = {name: SCORES[name](items, seen)(asked)[:, 0].tolist() for name in SCORES}
+    assert found["volume"] == pytest.approx([-1, 0])
+    assert found["area"] == pytest.approx([-(3**0.5) / 2, 0])  # equilateral with side sqrt 2; no triangle
+    assert found["cosine"] == pytest.approx([0, 0.5**0.5])
+
+
+@pytest.mark.parametrize("score", list(SCORES))
+def test_small_blocks_change_nothing_and_copies_tie(score, monkeypatch):
+    queries, z, present = gallery(0, n=40)
+    z = {m: np.concatenate([v, v]) for m, v in z.items()}
+    arguments = (queries, z, np.concatenate([present, present]), np.arange(40), np.arange(80))
+    whole = scored_retrieval(*arguments, score=score)
+    monkeypatch.setattr(
+        "calmrl.metrics.scores.blocks_of_rows", lambda n, _: zip(range(n), range(1, n + 1), strict=True)
+    )
+    assert scored_retrieval(*arguments, score=score) == whole
+    assert scored_retrieval(np.concatenate([queries, queries]), *arguments[1:3], score=score)["R@1"] <= 50
+
+
+class Exact:
+    """A matching head that knows the answer."""
+
+    def __init__(self, top):
+        self.top, self.calls = top, 0
+
+    def rerank(self, queries, gallery, present, scores, top):
+        assert top == self.top
+        assert present.shape == (scores.shape[1], len(gallery))
+        out = scores.clone()
+        for q in range(len(queries)):
+            own = self.calls + q
+            if own in scores[q].topk(top).indices:
+                out[q, own] = scores[q].max() + 1
+        self.calls += len(queries)
+        return out
+
+
+def test_reranking_sorts_the_top_again():
+    queries, z, present = gallery(3, n=300, d=3)
+    before = scored_retrieval(queries, z, present, ks=(1, 7))
+    after = scored_retrieval(queries, z, present, ks=(1, 7), matching=Exact(7), top=7)
+    assert after["R@1"] == after["R@7"] == before["R@7"] > before["R@1"]
+
+
+def test_reranking_with_the_matching_head_equals_its_own_scores():
+    queries, z, present = gallery(4, n=20, d=8)
+    torch.manual_seed(0)
+    head = InstanceMatching(["text", *NAMES], 8, hidden=16, layers=1, heads=2)
+    queries, z = torch.tensor(queries).float(), {m: torch.tensor(np.nan_to_num(v)).float() for m, v in z.items()}
+    present = torch.tensor(present)
+    first = SCORES["cosine"](
+        normalize(torch.where(present[:, :, None], torch.stack(list(z.values()), 1), 0.0).double(), dim=2),
+        present,
+    )
+    scores = head.rerank(queries, z, present, first(normalize(queries.double(), dim=1)), 5)
+    assert scored_retrieval(queries, z, present, matching=head, top=5) == retrieval(scores=scores)
+
+
+def test_hits_per_query_make_the_recall():
+    rng = np.random.default_rng(0)
+    found = retrieval(rng.normal(size=(50, 4)), rng.normal(size=(50, 4)), ks=(1, 20), per_query=True)
+    assert found["R@20"] == pytest.approx(100 * found["hits"]["R@20"].mean())
+    assert np.median(found["ranks"]) == found["MedR"]
+    np.testing.assert_array_equal(found["hits"]["R@20"], found["ranks"] <= 20)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"score": "volum"}, 'unknown score "volum"; did you mean "volume"'),
+        ({"queries": np.ones((14, 3))}, "queries have width 3 but the items have 5"),
+        ({"queries": np.zeros((14, 5))}, "zero or NaN vectors"),
+        ({"score": "area", "present": np.arange(14)[:, None] * [1, 0, 0] < [5, 1, 1]}, "3 and|2 and"),
+    ],
+)
+def test_errors(change, message):
+    queries, z, present = gallery(0, number=3)
+    with pytest.raises(InputError, match=message):
+        scored_retrieval(**{"queries": queries, "z": z, "present": present, **change})

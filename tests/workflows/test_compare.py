@@ -1,0 +1,213 @@
+"""Comparisons: the same for any number of workers, they go on after a kill, and every method has the same budget."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+
+from calmrl.config import CompareConfig, load
+from calmrl.errors import InputError
+from calmrl.imputers import IMPUTERS
+from calmrl.training.recipes import ABOUT, OBJECTIVES, check_method, recipe
+from calmrl.workflows.compare.collect import collect, describe, in_words
+from calmrl.workflows.compare.job import run_job
+from calmrl.workflows.compare.jobs import jobs_of, methods_of, run_all
+from calmrl.workflows.compare.rows import open_rows, training_config
+
+TINY = {
+    "kind": "compare",
+    "source": {
+        "dataset": "world",
+        "options": {"n": 240, "widths": {"m0": 8, "m1": 6, "m2": 5}, "rate": 0.0, "seed": 1},
+        "resplit": {},
+    },
+    "settings": {
+        "pairs": {"kind": "source", "rate": 0.6, "groups": [["m0", "m1"], ["m1", "m2"]]},
+        "random": {"kind": "mcar", "rate": 0.3},
+    },
+    "methods": ["pmrl", "closed-form", "calmrl", "ideal"],
+    "seeds": [0, 1],
+    "steps": 6,
+    "batch_size": 32,
+    "width": 4,
+    "trials": 1,
+    "workers": 1,
+}
+
+
+def tiny(**changes) -> CompareConfig:
+    return CompareConfig.model_validate(TINY | changes)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """(config, results) of one run with one worker."""
+    config = tiny()
+    return config, run_all(config, tmp_path_factory.mktemp("jobs"))
+
+
+def numbers(results):
+    """Everything but the time it took."""
+    return {job: {key: value for key, value in found.items() if key != "seconds"} for job, found in results.items()}
+
+
+def test_two_workers_give_what_one_gives(whole, tmp_path):
+    config, one = whole
+    two = run_all(config.model_copy(update={"workers": 2}), tmp_path)
+    assert numbers(two) == numbers(one)
+
+
+def test_results_that_are_there_are_not_made_again(whole, tmp_path, monkeypatch):
+    config, one = whole
+    half = config.model_copy(update={"seeds": [0]})
+    run_all(half, tmp_path)
+    made = []
+    monkeypatch.setattr(
+        "calmrl.workflows.compare.jobs.run_job", lambda config, job: made.append(job) or run_job(config, job)
+    )
+    assert numbers(run_all(config, tmp_path)) == numbers(one)
+    assert {job[2] for job in made} == {1}
+
+
+def test_workers_leave_with_a_parent_that_was_killed(tmp_path):
+    config = tiny(workers=2, seeds=list(range(40)))
+    file, out = tmp_path / "tiny.yaml", tmp_path / "out"
+    file.write_text(yaml.safe_dump(config.model_dump(mode="json")))
+    command = [sys.executable, "-m", "calmrl", "compare", str(file), "--out", str(out)]
+    parent = subprocess.Popen(command, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+    deadline = time.monotonic() + 120
+    while not list(out.glob("jobs/*.json")) and time.monotonic() < deadline and parent.poll() is None:
+        time.sleep(0.05)
+    parent.kill()
+    parent.wait()
+    time.sleep(3)
+    before = len(list(out.glob("jobs/*.json")))
+    time.sleep(3)
+    assert len(list(out.glob("jobs/*.json"))) == before < 320
+
+
+def test_killed_half_way_and_started_again_gives_the_same_table(whole, tmp_path):
+    config, one = whole
+    file, out = tmp_path / "tiny.yaml", tmp_path / "out"
+    file.write_text(yaml.safe_dump(config.model_dump(mode="json")))
+    command = [sys.executable, "-m", "calmrl", "compare", str(file), "--out", str(out)]
+    first = subprocess.Popen(command, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+    deadline = time.monotonic() + 120
+    while len(list(out.glob("jobs/*.json"))) < 3 and time.monotonic() < deadline and first.poll() is None:
+        time.sleep(0.05)
+    first.send_signal(signal.SIGKILL)
+    first.wait()
+    assert not (out / "results.json").exists()
+    subprocess.run(command, check=True, capture_output=True)
+    found = json.loads((out / "results.json").read_text())
+    expected, _ = collect(config, one, "world", {})
+    assert found["rows"] == expected
+    assert (out / "report.html").is_file()
+    assert list((out / "tables").glob("*.tex"))
+
+
+@pytest.mark.parametrize(
+    "name", [*ABOUT, *(f"{o}+latent+staged" for o in OBJECTIVES), *(f"calmrl:{i}" for i in IMPUTERS)]
+)
+def test_every_method_gets_the_same_budget(name):
+    check_method(name)
+    trials = recipe(name, steps=100, trials=4)
+    assert len(trials) == 4
+    for changes in trials:
+        steps = [stage["steps"] for stage in changes["stages"]]
+        assert sum(steps) == (0 if name == "closed-form" else 100)
+        assert training_config(tiny(), "pairs", 0, {k: v for k, v in changes.items() if k != "standardize"})
+    assert len({json.dumps(changes, sort_keys=True) for changes in trials}) == 4
+
+
+@pytest.mark.parametrize("name", ["calmlr", "pmrl+late", "closed-form+latent", "calmrl:knnn"])
+def test_unknown_methods_are_named(name):
+    with pytest.raises(InputError):
+        check_method(name)
+
+
+def test_rows_of_a_setting():
+    rows = open_rows(tiny(), "pairs", 0)
+    train = rows.data.train["data"]
+    has = {tuple(row) for row in train.present.tolist()}
+    assert has == {(True, True, True), (True, True, False), (False, True, True)}
+    assert open_rows(tiny(), "", 0).data.train["data"].present.all()
+    parts = [set(train.ids), set(rows.data.validation[0].ids), set(rows.test.ids)]
+    assert len(set.union(*parts)) == sum(map(len, parts)) == 240
+    values = train.fetch(np.arange(len(train)), train.present, 0)
+    for j, name in enumerate(train.names):
+        seen = values[name].numpy()[train.present[:, j]]
+        assert np.abs(seen.mean(axis=0)).max() < 1e-5
+        assert (seen**2).mean() == pytest.approx(1, abs=1e-4)
+
+
+def test_test_rows_do_not_choose(whole, monkeypatch):
+    """The chosen trial is the one with the best validation score."""
+    config = tiny(trials=4, methods=["pmrl"], seeds=[0])
+    found = run_job(config, ("pairs", "pmrl", 0))
+    scores = [trial["MRR"] for trial in found["trials"]]
+    assert len(scores) == 4
+    assert found["chosen"] == int(np.argmax(scores))
+
+
+def test_tidy_rows_tests_and_words(whole):
+    config, results = whole
+    rows, meta = collect(config, results, "world", {"rows": 240})
+    keys = {"dataset", "setting", "method", "seed", "task", "metric", "value", "n"}
+    assert all(keys <= set(row) for row in rows)
+    assert {row["rate"] for row in rows if row["setting"] == "random"} == {0.3}
+    tasks = {row["task"] for row in rows if row["metric"] == "R@1"}
+    assert {"m0->m1", "m2->m0", "average", "mixed-pool raw", "mixed-pool imputed"} <= tasks
+    assert {"observed", "calibrated"} <= {row["task"] for row in rows if row["metric"] == "anchor_shift"}
+    assert {"50", "95"} <= {row["task"] for row in rows if row["metric"] == "coverage"}
+    assert meta["tests"]["pairs"]["against"] == "pmrl"
+    assert set(meta["tests"]["pairs"]["methods"]) == {"closed-form", "calmrl"}
+    assert meta["methods"]["ideal"]["ideal"]
+    assert not meta["methods"]["pmrl"]["ours"]
+    assert any("best" in sentence for sentence in in_words(config, rows, meta))
+    json.dumps(meta)
+
+
+def test_sweeps_are_rows_of_their_own():
+    config = tiny(
+        sweep={"objective.temperature": [0.1, 0.5]},
+        methods=["pmrl"],
+        seeds=[0],
+        settings={"pairs": TINY["settings"]["pairs"]},
+    )
+    assert methods_of(config) == ["pmrl", "pmrl objective.temperature=0.1", "pmrl objective.temperature=0.5"]
+    assert len(jobs_of(config)) == 3
+    found = run_job(config, ("pairs", "pmrl objective.temperature=0.1", 0))
+    assert found["trials"][0]["changes"]["objective.temperature"] == 0.1
+
+
+def test_settings_in_words():
+    assert describe(tiny(), "pairs").startswith("60 % of the training rows keep only m0-m1 or m1-m2")
+    assert describe(tiny(), "random") == "30 % blocks hidden at random"
+
+
+def test_the_demo_is_a_comparison():
+    config = load("demo", kind="compare")
+    assert isinstance(config, CompareConfig)
+    assert {"contrastive", "vast", "gram", "triangle", "pmrl", "closed-form", "calmrl-paper", "calmrl", "ideal"} <= set(
+        config.methods
+    )
+    assert {f"{name}+latent" for name in OBJECTIVES} <= set(config.methods)
+    assert len(config.seeds) == 3
+
+
+def test_another_directory_is_refused(tmp_path):
+    (tmp_path / "mine.txt").write_text("keep")
+    run = [sys.executable, "-m", "calmrl", "compare", "demo", "--out", str(tmp_path)]
+    done = subprocess.run(run, capture_output=True, text=True)
+    assert done.returncode == 2
+    assert "holds something else" in done.stderr
+    assert Path(tmp_path / "mine.txt").read_text() == "keep"

@@ -1,0 +1,142 @@
+"""Completing features on disk: observed bytes stay, imputed blocks are marked, memory does not grow with the rows."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from calmrl.cli import main
+from calmrl.config import load
+from calmrl.data.features.feature_set import open_features
+from calmrl.data.features.writer import write_features
+from calmrl.errors import InputError
+from calmrl.workflows import impute as module
+from calmrl.workflows.impute import complete
+
+
+class Marker:
+    """Fills every missing value with 7 and remembers how many rows it saw at once."""
+
+    def fit(self, z, present=None):
+        self.blocks = []
+        return self
+
+    def impute(self, z, present=None, *, return_std=False):
+        self.blocks.append(len(present))
+        filled = {name: np.where(present[:, [j]], a, a.dtype.type(7)) for j, (name, a) in enumerate(z.items())}
+        std = {name: np.where(present[:, [j]], 0, 2).repeat(a.shape[1], 1) for j, (name, a) in enumerate(z.items())}
+        return (filled, {name: a.astype(np.float32) for name, a in std.items()}) if return_std else filled
+
+
+@pytest.fixture
+def features(tmp_path):
+    rng = np.random.default_rng(0)
+    latent = rng.normal(size=(50, 3))
+    z = {name: (latent @ rng.normal(size=(3, d))).astype("float32") for name, d in {"image": 5, "text": 4}.items()}
+    present = rng.random((50, 2)) < 0.6
+    present[~present.any(axis=1), 0] = True
+    return write_features(
+        tmp_path / "features",
+        z,
+        present,
+        ids=[f"item {i}" for i in range(50)],
+        split=["train"] * 40 + ["test"] * 10,
+        text=["a caption"] * 50,
+        columns={"folder": ["f"] * 50},
+    )
+
+
+def _check_completed(given, done):
+    assert np.array_equal(done.present, given.present)
+    assert np.array_equal(done.imputed, ~given.present)
+    for j, name in enumerate(given.z):
+        here = given.present[:, j]
+        assert done.z[name].dtype == given.z[name].dtype
+        assert done.z[name][here].tobytes() == given.z[name][here].tobytes()
+        assert np.isfinite(done.z[name]).all()
+    assert done.meta.equals(given.meta.select(done.meta.column_names))
+    assert set(done.meta.column_names) == set(given.meta.column_names)
+
+
+@pytest.mark.parametrize("std", [False, True])
+def test_complete(features, tmp_path, monkeypatch, std):
+    monkeypatch.setattr(module, "BLOCK_BYTES", 7 * 9 * 4)
+    imputer, told = Marker(), []
+    done = complete(features, imputer, tmp_path / "done", std=std, progress=lambda *at: told.append(at))
+    _check_completed(features, done)
+    assert imputer.blocks == [7] * 7 + [1]
+    assert told[-1] == (50, 50)
+    for j, name in enumerate(features.z):
+        assert (done.z[name][~features.present[:, j]] == 7).all()
+    assert (done.std is not None) == std
+    if std:
+        assert (done.std["text"][~features.present[:, 1]] == 2).all()
+        assert (done.std["text"][features.present[:, 1]] == 0).all()
+
+
+def test_rows_without_anything_are_refused(tmp_path):
+    empty = write_features(tmp_path / "f", {"a": np.full((3, 2), np.nan)}, np.zeros((3, 1), dtype=bool))
+    with pytest.raises(InputError, match="3 of 3 rows have no modality at all"):
+        complete(empty, Marker(), tmp_path / "done")
+    assert not (tmp_path / "done").exists()
+
+
+def _run(*arguments):
+    with pytest.raises(SystemExit) as stop:
+        main([str(argument) for argument in arguments])
+    return stop.value.code or 0
+
+
+@pytest.mark.parametrize("method", ["gaussian", "mean", "knn", "ridge"])
+def test_impute_from_the_command_line(features, tmp_path, capsys, method):
+    small = ["imputer.latent_dim=2"] if method == "gaussian" else []
+    out = tmp_path / "done"
+    code = _run("impute", features.path, "--out", out, "--std", f"imputer.method={method}", "seed=3", *small)
+    printed = capsys.readouterr()
+    assert (code, printed.out) == (0, ""), printed.err
+    assert f"filled {int((~features.present).sum())} of 100 blocks of 50 rows; wrote {out}" in printed.err
+    done = open_features(out)
+    done.verify()
+    _check_completed(features, done)
+    for j, name in enumerate(features.z):
+        assert (np.asarray(done.std[name])[features.present[:, j]] == 0).all()
+        assert (np.asarray(done.std[name])[~features.present[:, j]] > 0).all()
+    config = load(out / "config.yaml")
+    assert (config.imputer.method, config.seed, config.std) == (method, 3, True)
+    assert json.loads((out / "features.json").read_text())["info"]["config"]["seed"] == 3
+
+
+def test_impute_is_the_same_twice(features, tmp_path):
+    for name in ("a", "b"):
+        assert _run("impute", features.path, "--out", tmp_path / name, "imputer.method=gaussian") == 0
+    for file in ("image.npy", "text.npy", "imputed.npy"):
+        assert (tmp_path / "a" / file).read_bytes() == (tmp_path / "b" / file).read_bytes()
+
+
+def test_impute_refuses_to_overwrite(features, tmp_path, capsys):
+    out = tmp_path / "done"
+    mean = ["imputer.method=mean"]
+    assert _run("impute", features.path, "--out", features.path, *mean) == 2
+    assert _run("impute", features.path, "--out", features.path, "--force", *mean) == 2
+    assert "was not written by calmrl" in capsys.readouterr().err
+    assert _run("impute", features.path, "--out", out, *mean) == 0
+    assert _run("impute", features.path, "--out", out, *mean) == 2
+    assert _run("impute", features.path, "--out", out, "--force", "--std", *mean) == 0
+    assert (out / "text.std.npy").exists()
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["done", "features"]
+
+
+def test_impute_reads_npz(tmp_path):
+    image, text = np.ones((6, 3)), np.ones((6, 2))
+    text[2] = np.nan
+    np.savez(tmp_path / "features.npz", image=image, text=text)
+    assert _run("impute", tmp_path / "features.npz", "--out", tmp_path / "done", "imputer.method=mean") == 0
+    assert open_features(tmp_path / "done").imputed.sum() == 1
+
+
+def test_impute_of_nothing(tmp_path, capsys):
+    assert _run("impute", tmp_path / "nowhere", "--out", tmp_path / "done") == 2
+    assert "no features at" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []

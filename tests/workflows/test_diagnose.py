@@ -1,0 +1,279 @@
+"""The diagnosis: right verdicts with their numbers, honest tests on unseen rows, bounded memory, readable text."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.linear_model import Ridge
+
+from calmrl.data.features.feature_set import FeatureSet
+from calmrl.data.features.writer import write_features
+from calmrl.data.hiding import hide
+from calmrl.datasets import load_dataset
+from calmrl.datasets.world import world
+from calmrl.errors import InputError
+from calmrl.workflows.diagnose import as_text, diagnose
+from calmrl.workflows.diagnose.models import FOLDS, deal
+from calmrl.workflows.diagnose.predictable import share
+from calmrl.workflows.diagnose.ridge import _fits, ridge
+from calmrl.workflows.diagnose.row_sample import SAMPLE_ROWS, describe, linked, sample
+from calmrl.workflows.diagnose.shift import punch
+from calmrl.workflows.diagnose.space import meeting
+from calmrl.workflows.diagnose.verdict import percent
+from reference import diagnose as slow
+
+STRONG = {"n": 800, "noise": 0.3, "private": 0, "nonlinear": 0.0}
+NOTHING = {"n": 800, "shared": 1, "private": 200}
+ONE_IS_NOISE = {"n": 800, "noise": (0.3, 0.3, 20.0)}
+
+
+# ---- verdicts
+
+
+@pytest.mark.parametrize(
+    ("options", "verdict", "low", "high"),
+    [
+        (STRONG, "likely to help", 0.8, 0.95),
+        (NOTHING, "unlikely to help", -0.02, 0.01),
+        (ONE_IS_NOISE, "likely to help", 0.2, 0.4),
+    ],
+    ids=["strong shared signal", "no shared signal", "one modality is noise"],
+)
+def test_worlds_get_the_right_verdict(tmp_path, calmrl, options, verdict, low, high):
+    made = world(**options)
+    write_features(tmp_path / "features", made.z, made.present)
+    code, out, err = calmrl("diagnose", tmp_path / "features", "--out", tmp_path / "out")
+    assert (code, out.strip()) == (0, str(tmp_path / "out" / "diagnosis.json"))
+    found = json.loads((tmp_path / "out" / "diagnosis.json").read_text())
+    assert found["verdict"] == verdict
+    assert low <= found["rests_on"]["value"] <= high
+    assert f"Filling in is {verdict}" in err
+    assert f"{percent(found['rests_on']['value'])} of the variance of what is missing" in err
+    said = {v["about"]: v["verdict"] for v in found["modality_verdicts"]}
+    if options is ONE_IS_NOISE:
+        assert said == {"image": "can be filled in", "text": "can be filled in", "audio": "cannot be filled in"}
+        assert "audio has nothing in common with the others" in err
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert found["words"][0].split(":")[0] in page
+
+
+def test_digits_can_be_filled_in():
+    data = load_dataset("digits")
+    found = diagnose(data.z, hide(data.present, 0.4, np.random.default_rng(0))).as_dict()
+    assert found["verdict"] == "likely to help"
+    assert 0.2 < found["rests_on"]["value"] < 0.35
+    assert {v["verdict"] for v in found["modality_verdicts"]} == {"can be filled in"}
+
+
+def test_stamps_cannot_but_partners_meet():
+    """What is missing in stamps is nearly always the sound, and the other modalities hardly tell it."""
+    found = diagnose(load_dataset("stamps"))
+    said = found.as_dict()
+    assert said["verdict"] == "unlikely to help"
+    assert 0.03 < said["rests_on"]["value"] < 0.1
+    assert found.shift is not None
+    assert abs(found.shift.reduction) < 0.1
+    meet = {(p.first, p.second): p.meet for p in found.latent}
+    assert meet["image", "text"] > 0.85
+    assert any(sentence.startswith("sound belongs together with") for sentence in said["words"])
+
+
+def test_nothing_missing_is_said(tmp_path, calmrl):
+    made = world(n=300, rate=0.0, widths={"image": 8, "text": 6})
+    write_features(tmp_path / "features", made.z, made.present)
+    code, _, err = calmrl("diagnose", tmp_path / "features")
+    assert code == 0
+    assert "Nothing is missing: all 300 rows have all 2 modalities" in " ".join(err.split())
+    assert "cannot be filled in" not in err
+
+
+def test_modalities_that_never_meet_cannot_be_told():
+    rng = np.random.default_rng(0)
+    z = {name: rng.normal(size=(200, 4)) for name in ("image", "text")}
+    present = np.arange(200)[:, None] % 2 == np.arange(2)
+    found = diagnose(z, present)
+    assert found.as_dict()["verdict"] == "cannot tell"
+    assert "no two modalities occur together" in as_text(found)
+
+
+def test_a_modality_that_is_apart_is_left_out_and_named():
+    made = world(n=400, widths={"image": 8, "text": 8, "audio": 8}, rate=0.0)
+    present = np.ones((400, 3), dtype=bool)
+    present[:200, 2], present[200:, :2] = False, False
+    found = diagnose(made.truth.z, present)
+    assert found.groups == [("image", "text"), ("audio",)]
+    assert {d.target for d in found.directions} == {"image", "text"}
+    assert "Too few rows have audio together with image and text" in " ".join(as_text(found).split())
+
+
+def test_one_modality_alone():
+    found = diagnose({"image": np.random.default_rng(0).normal(size=(50, 3))})
+    assert found.as_dict()["verdict"] == "nothing missing"
+
+
+# ---- numbers
+
+
+def test_what_comes_back_is_what_the_truth_allows():
+    made = world(n=1500, widths={"image": 24, "text": 24, "audio": 16}, shared=6, private=0, nonlinear=0.0, noise=0.8)
+    best = 1 - made.truth.error(made.present)
+    found = diagnose(made)
+    assert best - 0.04 < found.back < best + 0.02
+
+
+def test_missing_values_are_never_read():
+    made = world(n=300, widths={"image": 6, "text": 5})
+    other = {name: np.where(made.present[:, [j]], made.z[name], 1e6) for j, name in enumerate(made.z)}
+    first, second = diagnose(made.z, made.present), diagnose(other, made.present)
+    assert first.as_dict() == second.as_dict()
+
+
+def test_the_same_seed_gives_the_same_and_another_seed_other_folds():
+    made = world(n=300, widths={"image": 6, "text": 5})
+    assert diagnose(made, seed=0).as_dict() == diagnose(made, seed=0).as_dict()
+    assert diagnose(made, seed=0).directions != diagnose(made, seed=1).directions
+
+
+def test_one_space_is_recognised():
+    rng = np.random.default_rng(0)
+    shared = rng.normal(size=(400, 8))
+    z = {name: shared + 0.3 * rng.normal(size=shared.shape) + shift for name, shift in (("image", 0.0), ("text", 1.0))}
+    found = diagnose(z, hide(np.ones((400, 2), dtype=bool), 0.2, rng))
+    assert found.shared_space
+    assert found.as_given[0].gap > 0.5
+    rotated = {"image": z["image"], "text": z["text"] @ np.linalg.qr(rng.normal(size=(8, 8)))[0]}
+    apart = diagnose(rotated, hide(np.ones((400, 2), dtype=bool), 0.2, rng))
+    assert apart.as_given[0].meet < found.as_given[0].meet
+
+
+@given(st.integers(2, 12), st.integers(1, 4), st.integers(0, 2**32 - 1))
+@settings(deadline=None, max_examples=30)
+def test_shares_and_meetings_are_the_obvious_ones(n, d, seed):
+    rng = np.random.default_rng(seed)
+    a, b = rng.integers(-2, 3, size=(2, n, d)).astype(float)
+    if np.square(a).sum():
+        assert share(a, b, np.zeros(d)) == pytest.approx(slow.explained(a, b, np.zeros(d)))
+    assert meeting(a * n, b * n) == pytest.approx(slow.meeting(a * n, b * n), abs=0.5 / n)
+
+
+@pytest.mark.parametrize(("n", "d"), [(30, 5), (12, 20)])
+def test_ridge_is_ridge(n, d):
+    rng = np.random.default_rng(0)
+    x, y, new = rng.normal(size=(n, d)), rng.normal(size=(n, 3)), rng.normal(size=(7, d))
+    strength = 0.1 * np.square(x - x.mean(axis=0)).sum() / n
+    assert np.allclose(_fits(x, y, new, (0.1,))[0], Ridge(alpha=strength).fit(x, y).predict(new))
+
+
+def test_ridge_takes_repeated_and_constant_columns_in_single_precision():
+    x = np.random.default_rng(0).normal(size=(200, 3)).astype(np.float32)
+    wide = np.hstack([x, x, np.ones((200, 1), dtype=np.float32), 30 * x])
+    guess = ridge(wide[:150], 2 * x[:150], wide[150:], np.random.default_rng(1))
+    assert np.allclose(guess, 2 * x[150:], atol=0.01)
+
+
+@given(st.integers(2, 5), st.integers(0, 2**32 - 1))
+@settings(deadline=None, max_examples=30)
+def test_punched_rows_lose_something_and_keep_something(k, seed):
+    rng = np.random.default_rng(seed)
+    has = hide(np.ones((40, k), dtype=bool), 0.2, rng)
+    has = has[has.sum(axis=1) > 1]
+    holes = [(pattern, int(rng.integers(1, 9))) for pattern in rng.random((3, k)) < 0.5]
+    left = punch(has, holes, rng)
+    assert not (left & ~has).any()
+    assert left.any(axis=1).all()
+    assert (left != has).any(axis=1).all()
+
+
+@given(st.integers(1, 5), st.integers(1, 6), st.integers(0, 2**32 - 1))
+@settings(deadline=None, max_examples=40)
+def test_linked_groups_are_the_obvious_ones(k, least, seed):
+    present = np.random.default_rng(seed).random((20, k)) < 0.4
+    found = linked(present, least)
+    assert {frozenset(group) for group in found} == slow.groups(present, least)
+    assert [len(group) for group in found] == sorted(map(len, found), reverse=True)
+
+
+def test_every_pattern_is_in_every_fold():
+    present = hide(np.ones((100, 3), dtype=bool), 0.3, np.random.default_rng(0))
+    rows = deal({"a": np.zeros((100, 1))}, present, 0)
+    for pattern in np.unique(present, axis=0):
+        counts = np.bincount(rows.fold[(present == pattern).all(axis=1)], minlength=FOLDS)
+        assert counts.max() - counts.min() <= 1
+
+
+# ---- rows
+
+
+def test_counts_are_over_all_rows_and_the_sample_says_its_size():
+    n = SAMPLE_ROWS + 3000
+    rng = np.random.default_rng(0)
+    present = np.ones((n, 2), dtype=bool)
+    present[: n - 400, 1] = False
+    present[-1] = False
+    features = FeatureSet({"image": rng.normal(size=(n, 3)), "text": rng.normal(size=(n, 2))}, present)
+    z, seen = sample(features, 0)
+    assert len(seen) == SAMPLE_ROWS
+    assert seen.all(axis=1).sum() == 399
+    assert not z["text"][~seen[:, 1]].any()
+    found = diagnose(features)
+    assert [m.rows for m in found.modalities] == [n - 1, 399]
+    text = " ".join(as_text(found).split())
+    assert f"Tested on {SAMPLE_ROWS:,} of {n:,} rows" in text
+    assert "1 rows have no modality at all" in text
+
+
+def test_zeros_and_constant_columns_are_named():
+    rng = np.random.default_rng(0)
+    z = {"image": rng.normal(size=(120, 3)), "text": rng.normal(size=(120, 2))}
+    z["image"][:7] = 0.0
+    z["text"][:, 1] = 4.0
+    assert [(m.zeros, m.constant) for m in describe(FeatureSet(z))] == [(7, 0), (0, 1)]
+    text = " ".join(as_text(diagnose(z)).split())
+    assert "image is zero throughout in 7 rows" in text
+    assert "1 of the 2 columns of text never vary" in text
+
+
+def test_a_value_that_is_not_finite_is_an_error():
+    z = {"image": np.ones((40, 3)), "text": np.ones((40, 2))}
+    z["text"][31, 1] = np.inf
+    with pytest.raises(InputError, match="text has a value in row 31 that is not finite"):
+        diagnose(z, np.ones((40, 2), dtype=bool))
+
+
+def test_text_fits_80_columns_with_long_names_and_many_modalities():
+    widths = {f"a rather long name of a modality, number {number}": 4 for number in range(6)}
+    text = as_text(diagnose(world(n=150, widths=widths, shared=2, rate=0.1)))
+    assert max(map(len, text.splitlines())) <= 80
+
+
+MEMORY = """
+import resource, sys, torch, calmrl.cli, matplotlib.figure, sklearn.linear_model
+import calmrl.workflows.diagnose.row_sample
+from calmrl.data.features.feature_set import open_features
+from calmrl.workflows.diagnose import diagnose
+calmrl.workflows.diagnose.row_sample.SAMPLE_ROWS = 500  # what is fitted is not the question here
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+found = diagnose(open_features(sys.argv[1]))
+print(found.rows, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="ru_maxrss is in kilobytes on Linux")
+def test_memory_stays_that_of_chunks(tmp_path):
+    n, width = 400_000, 64  # 205 MB of files
+    rng = np.random.default_rng(0)
+    np.save(tmp_path / "present.npy", hide(np.ones((n, 2), dtype=bool), 0.2, rng))
+    for name in ("image", "text"):
+        array = np.lib.format.open_memmap(tmp_path / f"{name}.npy", mode="w+", dtype=np.float32, shape=(n, width))
+        for start in range(0, n, 50_000):
+            array[start : start + 50_000] = rng.standard_normal((50_000, width), dtype=np.float32)
+    run = subprocess.run([sys.executable, "-c", MEMORY, str(tmp_path)], capture_output=True, text=True, check=True)
+    rows, megabytes = run.stdout.split()
+    assert int(rows) == n
+    assert float(megabytes) < 100

@@ -1,0 +1,54 @@
+"""`calmrl evaluate`: a trained model on the test rows of its data, wherever they lie."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from calmrl.cli import main
+from calmrl.config.schema.train import TrainConfig
+from calmrl.data.features.writer import write_features
+from calmrl.workflows.train import train
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch):
+    """A run on features that are named relative to `root`, and evaluated from another folder."""
+    rng = np.random.default_rng(0)
+    shared = rng.normal(size=(90, 3))
+    z = {name: (shared @ rng.normal(size=(3, 6))).astype(np.float32) for name in ("image", "text", "audio")}
+    split = ["train"] * 60 + ["val"] * 10 + ["test"] * 20
+    write_features(tmp_path / "data" / "mine", z, split=split, labels=["a", "b", "c"] * 30)
+    config = {
+        "kind": "train",
+        "root": str(tmp_path / "data"),
+        "sources": {"mine": {"features": "mine"}},
+        "model": {"kind": "heads", "width": 4},
+        "calibration": {"imputer": {"method": "gaussian", "latent_dim": 2}},
+        "matching": {"hidden": 8, "layers": 1, "heads": 2},
+        "stages": [{"steps": 3}],
+        "batch_size": 16,
+    }
+    train(TrainConfig.model_validate(config), tmp_path / "run")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_evaluates_on_the_test_rows_of_its_sources(run):
+    with pytest.raises(SystemExit) as stop:
+        main(["evaluate", "run"])
+    assert not stop.value.code
+    rows = json.loads((run / "run" / "results.json").read_text())["rows"]
+    assert {row["dataset"] for row in rows} == {"mine"}
+    assert {row["n"] for row in rows if row["task"] == "text->image" and row["metric"] == "R@1"} == {20}
+    tasks = {row["task"] for row in rows}
+    assert {"text->all re-ranked", "observed", "calibrated", "90", "classification linear without image"} <= tasks
+
+
+def test_evaluates_on_other_features(run):
+    with pytest.raises(SystemExit) as stop:
+        main(["evaluate", "run", "--data", "data/mine", "--out", "other.json"])
+    assert not stop.value.code
+    assert json.loads((run / "other.json").read_text())["rows"]

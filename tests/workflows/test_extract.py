@@ -1,0 +1,354 @@
+"""From a table of files to a feature directory: the same result however it is run, and nothing lost in silence."""
+
+from __future__ import annotations
+
+import csv
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from calmrl.cli import main
+from calmrl.data.features.feature_set import open_features
+from calmrl.data.features.writer import STATE
+from calmrl.data.media.manifest import SPLITS
+from calmrl.encoders import load_encoder
+from calmrl.errors import InputError
+from calmrl.workflows.extract import extract
+from make_media import click, make_sound, make_video
+from tiny_encoders import TINY, tiny  # noqa: F401
+
+ROOT = Path(__file__).resolve().parents[2]
+pytest.importorskip("av", reason="PyAV (calmrl[media]) is not installed")
+Image = pytest.importorskip("PIL.Image", reason="Pillow (calmrl[media]) is not installed")
+pytestmark = pytest.mark.usefixtures("tiny")
+ENCODERS = {"image": "tiny_image", "text": "tiny_text", "audio": "tiny_audio"}
+
+
+def picture(path: Path, seed: int) -> str:
+    pixels = np.random.default_rng(seed).integers(0, 256, (24 + seed % 5, 32, 3), dtype=np.uint8)
+    Image.fromarray(pixels).save(path)
+    return path.name
+
+
+def collection(folder: Path, n: int = 12) -> Path:
+    """n items, every third without an image, every fourth without sound; one image is a video."""
+    rows = []
+    for i in range(n):
+        image = "" if i % 3 == 2 else picture(folder / f"{i}.png", i)
+        sound = make_sound(folder / f"{i}.wav", click(0.1, 0.3 + 0.01 * i)).name if i % 4 != 3 else ""
+        rows.append([f"item{i}", SPLITS[i % 3], f"class{i % 2}", image, f"text number {i}", sound, i * 10])
+    rows[0][3] = make_video(folder / "v.mp4", 20).name
+    with open(folder / "m.csv", "w", newline="", encoding="utf-8") as stream:
+        csv.writer(stream).writerows([["id", "split", "labels", "image", "text", "audio", "meta.place"], *rows])
+    return folder / "m.csv"
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {file.name: file.read_bytes() for file in sorted(folder.iterdir())}
+
+
+def test_features_are_those_of_the_encoder(tmp_path) -> None:
+    features = extract(collection(tmp_path), ENCODERS, tmp_path / "f", dtype="float32")
+    assert features.present.sum(axis=0).tolist() == [8, 12, 9]
+    assert features.split.tolist() == list(SPLITS) * 4
+    assert features.labels.tolist() == ["class0", "class1"] * 6
+    assert features.text[5] == ["text number 5"]
+    assert features.column("place").tolist() == [str(10 * i) for i in range(12)]
+    assert features.info["encoders"] == ENCODERS
+    encoder = load_encoder("tiny_image")
+    expected = encoder.encode([encoder.prepare(Image.open(tmp_path / "1.png").convert("RGB"))[None]])[0]
+    np.testing.assert_array_equal(features.z["image"][1], expected)
+    np.testing.assert_array_equal(features.z["text"][1], load_encoder("tiny_text").encode(["text number 1"])[0])
+    assert np.isnan(features.z["image"][2]).all()
+    features.verify()
+
+
+def test_same_bytes_for_any_batch_size_and_number_of_workers(tmp_path) -> None:
+    manifest = collection(tmp_path)
+    extract(manifest, ENCODERS, tmp_path / "one", batch_size=1)
+    for batch_size, workers in ((5, 0), (64, 2)):
+        out = tmp_path / f"b{batch_size}"
+        extract(manifest, ENCODERS, out, batch_size=batch_size, workers=workers)
+        assert contents(out) == contents(tmp_path / "one")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs SIGKILL")
+def test_killed_and_started_again_gives_the_same_bytes(tmp_path) -> None:
+    manifest = collection(tmp_path, 60)
+    encoders = ENCODERS | {"image": "slow_image"}
+    command = [sys.executable, str(ROOT / "tests" / "support" / "tiny_encoders.py"), "extract", str(manifest)]
+    for name, encoder in encoders.items():
+        command += ["--encoder", f"{name}={encoder}"]
+    command += ["--workers", "0", "--batch-size", "2", "--out", str(tmp_path / "killed")]
+    paths = [str(ROOT / "tests" / "support"), str(ROOT / "src"), os.environ.get("PYTHONPATH", "")]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(paths)}
+    state = tmp_path / "killed.part" / STATE
+    seen = set()
+    for _ in range(2):
+        process = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE)
+        before = int((np.load(state) != 0).sum()) if state.exists() else 0
+        while process.poll() is None:
+            if state.exists() and int((np.load(state) != 0).sum()) > before + 4:
+                process.send_signal(signal.SIGKILL)
+                break
+            time.sleep(0.02)
+        process.communicate()
+        assert process.returncode == -signal.SIGKILL
+        assert not (tmp_path / "killed").exists()
+        seen.add(int((np.load(state) != 0).sum()))
+    assert len(seen) == 2  # each run went on from where the one before had stopped
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    extract(manifest, encoders, tmp_path / "whole")
+    assert contents(tmp_path / "killed") == contents(tmp_path / "whole")
+    assert "60 items" in done.stderr
+    assert not list(tmp_path.glob("killed.*"))
+
+
+def test_files_written_again_are_noticed_when_going_on(tmp_path) -> None:
+    manifest, file = collection(tmp_path), tmp_path / "1.png"
+    extract(manifest, ENCODERS, tmp_path / "whole")
+
+    def stop(what: str, done: int, total: int) -> None:
+        if what == "encode text" and done:
+            raise KeyboardInterrupt
+
+    for again in (False, True):
+        with pytest.raises(KeyboardInterrupt):
+            extract(manifest, ENCODERS, tmp_path / "f", progress=stop)
+        if again:
+            before = file.stat()
+            os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns + 1_000_000_000))  # same name, same size
+            with pytest.raises(InputError, match=r"written again after .*f\.part was begun"):
+                extract(manifest, ENCODERS, tmp_path / "f")
+            with pytest.raises(InputError, match=r"times and frames changed after .*f\.part was begun"):
+                extract(manifest, ENCODERS, tmp_path / "f", frames=3)
+            shutil.rmtree(tmp_path / "f.part")
+        extract(manifest, ENCODERS, tmp_path / "f")
+        assert contents(tmp_path / "f") == contents(tmp_path / "whole")
+        shutil.rmtree(tmp_path / "f")
+
+
+def test_done_already_is_not_done_again(tmp_path) -> None:
+    manifest = collection(tmp_path)
+    extract(manifest, ENCODERS, tmp_path / "f")
+    said: list[str] = []
+    calls: list[str] = []
+    extract(manifest, ENCODERS, tmp_path / "f", say=said.append, progress=lambda what, *_: calls.append(what))
+    assert any("nothing to do" in line for line in said)
+    assert not any(what.startswith("encode") for what in calls)
+    with pytest.raises(InputError, match="frames differ"):
+        extract(manifest, ENCODERS, tmp_path / "f", frames=3)
+    with pytest.raises(InputError, match="encoders"):
+        extract(manifest, ENCODERS | {"image": "slow_image"}, tmp_path / "f")
+
+
+def test_several_captions_are_all_encoded(tmp_path) -> None:
+    manifest = collection(tmp_path, 4)
+    (tmp_path / "c.csv").write_text("id,text\nitem1,one\nitem1,two\n")
+    features = extract(manifest, ENCODERS, tmp_path / "f", captions=tmp_path / "c.csv", dtype="float32")
+    captions = open_features(tmp_path / "f.captions")
+    assert captions.column("item").tolist() == ["item0", "item1", "item1", "item1", "item2", "item3"]
+    assert captions.text.tolist()[1:4] == ["text number 1", "one", "two"]
+    np.testing.assert_allclose(features.z["text"][1], captions.z["text"][1:4].mean(axis=0), atol=1e-6)
+    np.testing.assert_array_equal(features.z["text"][0], captions.z["text"][0])
+    assert features.text[1] == ["text number 1", "one", "two"]
+
+
+def test_wrong_use_is_named(tmp_path, capsys) -> None:
+    manifest = collection(tmp_path, 2)
+    out = str(tmp_path / "f")
+    for arguments, said in (
+        (["--encoder", "image"], "MODALITY=VALUE"),
+        (["--encoder", "image=tiny_imag"], 'did you mean "tiny_image"'),
+        (["--encoder", "image=tiny_image", "--encoder", "image=tiny_image"], "twice"),
+        (["--encoder", "image=tiny_image", "--media", "a=b"], "--layout"),
+        (["--encoder", "picture=tiny_image"], 'no column "picture"'),
+        (["--encoder", "image=tiny_image"], "unknown column"),  # audio has no encoder
+    ):
+        with pytest.raises(SystemExit) as stop:
+            main(["extract", str(manifest), *arguments, "--out", out, "--workers", "0"])
+        assert stop.value.code == 2
+        assert said in capsys.readouterr().err
+    with pytest.raises(SystemExit) as stop:
+        main(
+            [
+                "extract",
+                str(manifest),
+                "--encoder",
+                "image=tiny_image",
+                "--ignore",
+                "audio",
+                "--out",
+                out,
+                "--workers=0",
+            ]
+        )
+    assert stop.value.code in (0, None)
+
+
+def test_a_manifest_without_any_usable_row(tmp_path) -> None:
+    (tmp_path / "m.jsonl").write_text("not json\n[1]\n")
+    with pytest.raises(InputError, match=r"problems found: 2, all of them in .*f\.problems\.csv"):
+        extract(tmp_path / "m.jsonl", {"image": "tiny_image"}, tmp_path / "f")
+    with pytest.raises(InputError, match="no item is left"):
+        extract(tmp_path / "m.jsonl", {"image": "tiny_image"}, tmp_path / "f", allow_missing=True)
+    picture(tmp_path / "a.png", 0)
+    (tmp_path / "m.jsonl").write_text('{"id": 1, "image": "a.png"}\n')
+    assert len(extract(tmp_path / "m.jsonl", {"image": "tiny_image"}, tmp_path / "f")) == 1
+    assert not (tmp_path / "f.problems.csv").exists()  # the report of a collection that was repaired
+
+
+def test_captions_left_from_another_run_are_not_mistaken_for_these(tmp_path) -> None:
+    manifest = collection(tmp_path, 3)
+    (tmp_path / "c.csv").write_text("id,text\nitem1,one\n")
+    (tmp_path / "f.captions").mkdir()
+    (tmp_path / "f.captions/other.txt").write_text("x")
+    with pytest.raises(InputError, match=r"f\.captions exists"):
+        extract(manifest, ENCODERS, tmp_path / "f", captions=tmp_path / "c.csv")
+
+
+def test_annotation_layout_through_the_command(tmp_path) -> None:
+    import json
+
+    (tmp_path / "v").mkdir()
+    for i in range(3):
+        make_video(tmp_path / f"v/clip{i}.mp4", 12 + i, sound=click(0.2, 1.0))
+    entries = [{"video_id": f"clip{i}", "desc": [f"a {i}", f"b {i}"]} for i in range(3)]
+    (tmp_path / "a.json").write_text(json.dumps(entries))
+    arguments = ["extract", str(tmp_path / "a.json"), "--layout", "vatex", "--workers", "0", "--frames", "4"]
+    arguments += ["--media", f"vision={tmp_path / 'v'}", "--media", f"audio={tmp_path / 'v'}"]
+    for name, encoder in {"vision": "tiny_image", "audio": "tiny_audio", "text": "tiny_text"}.items():
+        arguments += ["--encoder", f"{name}={encoder}"]
+    with pytest.raises(SystemExit) as stop:
+        main([*arguments, "--out", str(tmp_path / "f")])
+    assert stop.value.code in (0, None)
+    assert open_features(tmp_path / "f").present.all()
+    assert len(open_features(tmp_path / "f.captions")) == 6
+
+
+def damaged(folder: Path) -> tuple[Path, Path, set[tuple[str, str]], set[str]]:
+    """A collection with more than 20 kinds of damage; which (id, modality) it spoils, and which ids."""
+    good = [picture(folder / "good.png", 1), make_sound(folder / "good.wav", click(0.1, 0.4)).name]
+    video = make_video(folder / "video.mp4", 30)
+    fast = make_video(folder / "fast.mp4", 30, sound=click(0.1, 3.0), options={"movflags": "faststart"}).read_bytes()
+    (folder / "cut.mp4").write_bytes(fast[: len(fast) // 2])
+    (folder / "headless.mp4").write_bytes(video.read_bytes()[:1500])
+    (folder / "zero.png").write_bytes(b"")
+    (folder / "text.png").write_text("a text with the name of an image")
+    (folder / "silent.mp3").write_bytes(video.read_bytes())
+    (folder / "sound.mp4").write_bytes((folder / "good.wav").read_bytes())
+    whole = (folder / "good.png").read_bytes()
+    (folder / "cut.png").write_bytes(whole[: len(whole) // 2])
+    broken = bytearray(whole)
+    broken[60:70] = bytes(10)
+    (folder / "broken.png").write_bytes(bytes(broken))
+    Image.new("1", (30_000, 4_000)).save(folder / "huge.png")
+    (folder / "folder.png").mkdir()
+    (folder / "dangling.png").symlink_to(folder / "nowhere.png")
+    (folder / "header.wav").write_bytes((folder / "good.wav").read_bytes()[:78])
+    (folder / "noise.wav").write_bytes(bytes(range(256)) * 8)
+    make_sound(folder / "nan.wav", np.full(4000, np.nan, np.float32), codec="pcm_f32le")
+    image, audio = (
+        {  # id -> a bad image; id -> a bad sound
+            "not found": "nowhere.png",
+            "zero bytes": "zero.png",
+            "wrong extension": "text.png",
+            "cut image": "cut.png",
+            "broken image": "broken.png",
+            "huge": "huge.png",
+            "folder": "folder.png",
+            "dangling link": "dangling.png",
+            "cut video": "cut.mp4",
+            "headless video": "headless.mp4",
+            "no video stream": "sound.mp4",
+            "nul": "a\0b.png",
+        },
+        {
+            "no audio stream": "silent.mp3",
+            "header only": "header.wav",
+            "not audio": "noise.wav",
+            "not finite": "nan.wav",
+            "no such sound": "nowhere.wav",
+        },
+    )
+    lines = [b"id,split,labels,image,text,audio,notes"]
+    lines += [f"{name},train,x,{file},words,{good[1]},".encode() for name, file in image.items()]
+    lines += [f"{name},train,x,{good[0]},words,{file},".encode() for name, file in audio.items()]
+    fine = f"{good[0]},words,{good[1]},".encode()
+    lines += [b"not utf-8,test,x," + fine.replace(b"words", b"caf\xe9")]
+    lines += [b"whole,test,x," + fine, b"whole,test,x," + fine]  # duplicate id
+    lines += [b"odd split,tset,x," + fine, b",test,x," + fine, b"nothing,test,x,,,,", b"long,test,x," + fine + b",,"]
+    lines += [b"all bad,test,x,nowhere.png,,nowhere.wav,", b"bad id \xff,test,x," + fine, b"short,test"]
+    (folder / "m.csv").write_bytes(b"\n".join(lines) + b"\n")
+    (folder / "c.csv").write_text("id,text\nwhole,more words\nnobody,a caption without item\n")
+    spoiled = {(name, "image") for name in image} | {(name, "audio") for name in audio} | {("not utf-8", "text")}
+    kept = set(image) | set(audio) | {"not utf-8", "whole"}
+    return folder / "m.csv", folder / "c.csv", spoiled, kept
+
+
+def test_twenty_kinds_of_damage(tmp_path, capsys) -> None:
+    manifest, captions, spoiled, kept = damaged(tmp_path)
+    arguments = ["extract", str(manifest), "--captions", str(captions), "--out", str(tmp_path / "f"), "--workers", "0"]
+    for name, encoder in ENCODERS.items():
+        arguments += ["--encoder", f"{name}={encoder}"]
+    with pytest.raises(SystemExit) as stop:
+        main(arguments)
+    assert stop.value.code == 2
+    said = capsys.readouterr().err
+    assert not (tmp_path / "f").exists()
+    assert not (tmp_path / "f.part").exists()
+    assert "Traceback" not in said
+    with open(tmp_path / "f.problems.csv", encoding="utf-8") as stream:
+        listed = list(csv.DictReader(stream))
+    kinds = {row["kind"] for row in listed}
+    assert kinds == {
+        "bad path",
+        "caption without item",
+        "cut off",
+        "damaged image",
+        "directory instead of a file",
+        "duplicate id",
+        "empty file",
+        "empty id",
+        "file not found",
+        "huge image",
+        "id is not UTF-8",
+        "no audio stream",
+        "no modality at all",
+        "no sound in the audio track",
+        "no video stream",
+        "not a text",
+        "not decodable as audio",
+        "not decodable as image",
+        "not decodable as video",
+        "sound with values that are not finite",
+        "unknown column",
+        "unknown split",
+        "wrong number of fields",
+    }
+    for kind in kinds:  # one line for each
+        assert sum(line.partition(" x ")[2].startswith(f"{kind}: ") for line in said.splitlines()) == 1
+    assert {
+        (row["id"], row["column"]) for row in listed if row["scope"] == "cell" and row["id"] != "all bad"
+    } == spoiled
+
+    with pytest.raises(SystemExit) as stop:
+        main([*arguments, "--allow-missing"])
+    assert stop.value.code in (0, None)
+    features = open_features(tmp_path / "f")
+    assert set(features.ids) == kept
+    missing = {(features.ids[i], features.names[j]) for i, j in np.argwhere(~features.present)}
+    assert missing == spoiled
+    assert "-> this modality counts as missing" in capsys.readouterr().err
+    features.verify()
+
+
+def test_the_real_names_are_not_shadowed() -> None:
+    assert not set(TINY) & {"minilm", "yamnet"}
