@@ -59,7 +59,7 @@ def entries(shelf: str) -> dict[str, str]:
         from calmrl.config.shipped_files import shipped
 
         return shipped()
-    abouts = {}
+    abouts: dict[str, str] = {}
     for address in REGISTRIES[shelf]:
         module, _, attribute = address.partition(":")
         registry: Registry[object] = getattr(import_module(module), attribute)
