@@ -21,7 +21,7 @@ from calmrl.config.schema.sections import Section
 from calmrl.config.schema.train import CalibrationSection, HideSection, SourceSection, TrainConfig, VastModelSection
 from calmrl.data.features.feature_set import FeatureSet, open_features
 from calmrl.data.hiding import hide
-from calmrl.data.loaders.feature_rows import Source, make_source, standardization, widths_of
+from calmrl.data.loaders.feature_rows import FeatureRows, standardization, widths_of
 from calmrl.datasets import load_dataset
 from calmrl.errors import InputError
 from calmrl.imputers import IMPUTERS
@@ -94,8 +94,8 @@ def open_data(config: TrainConfig) -> Data:
         if section.hide is not None:
             present = present.copy()
             present[rows] = _hidden(data, rows, section.hide, config.seed)
-        train[name] = make_source(name, data, rows, present, widths, section.weight)
-        validation.append(make_source(name, data, kept, data.present, widths))
+        train[name] = FeatureRows.of(data, rows, present, widths, name=name, weight=section.weight)
+        validation.append(FeatureRows.of(data, kept, widths=widths, name=name))
         validation[-1].check()  # a bad row would otherwise stop the first epoch at its end
         notes += [f"source {name}: {text}" for text in said]
         unusable = train[name].unusable + validation[-1].unusable
@@ -236,7 +236,7 @@ def start_model(config: TrainConfig, data: Data) -> Any:
     return heads
 
 
-def _standardized(heads: Heads, sources: Sequence[Source]) -> tuple[dict[str, torch.Tensor], torch.Tensor]:
+def _standardized(heads: Heads, sources: Sequence[FeatureRows]) -> tuple[dict[str, torch.Tensor], torch.Tensor]:
     """Features of the training rows as the heads see them."""
     pace = max(1, -(-sum(map(len, sources)) // INIT_ROWS))
     parts, masks = [], []
@@ -249,7 +249,7 @@ def _standardized(heads: Heads, sources: Sequence[Source]) -> tuple[dict[str, to
 
 
 def _calibrated(
-    objective: nn.Module, section: CalibrationSection, model: Heads, sources: Sequence[Source], seed: int
+    objective: nn.Module, section: CalibrationSection, model: Heads, sources: Sequence[FeatureRows], seed: int
 ) -> CalibratedAlignment:
     imputer = build_imputer(section.imputer, seed)
     update = section.update

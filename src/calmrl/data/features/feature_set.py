@@ -118,19 +118,7 @@ class FeatureSet:
 
     def select(self, rows: str | np.ndarray) -> FeatureSet:
         """These rows, in memory: a split by name ("train"), a bool mask, or row numbers."""
-        if isinstance(rows, str):
-            if self.split is None:
-                raise InputError(f'rows of split "{rows}" were asked for, but these features have no split column')
-            found = self.split == rows
-            if not found.any():
-                known = ", ".join(sorted({str(value) for value in self.split}))
-                raise InputError(f'no row has split "{rows}"; there are {known}')
-            rows = found
-        index = np.asarray(rows)
-        if index.dtype == bool:
-            if index.shape != (len(self),):
-                raise InputError(f"rows is a mask of shape {index.shape} but there are {len(self)} rows")
-            index = np.flatnonzero(index)
+        index = self.row_numbers(rows)
         return FeatureSet(
             {name: np.asarray(array[index]) for name, array in self.z.items()},
             np.asarray(self.present[index]),
@@ -141,6 +129,24 @@ class FeatureSet:
             source=self.source,
             info=self.info,
         )
+
+    def row_numbers(self, rows: str | np.ndarray) -> np.ndarray:
+        """The numbers of rows given as a split by name, a bool mask, or row numbers."""
+        if isinstance(rows, str):
+            if self.split is None:
+                raise InputError(f'rows of split "{rows}" were asked for, but these features have no split column')
+            if rows not in self.split:
+                splits = ", ".join(sorted({str(value) for value in self.split}))
+                raise InputError(f'no row has split "{rows}"; there are {splits}')
+            rows = self.split == rows
+        index = np.asarray(rows)
+        if index.dtype == bool:
+            if index.shape != (len(self),):
+                raise InputError(f"rows is a mask of shape {index.shape} but there are {len(self)} rows")
+            return np.flatnonzero(index)
+        if len(index) and not -len(self) <= index.min() <= index.max() < len(self):
+            raise InputError(f"rows must lie between 0 and {len(self) - 1}; got {index.min()} to {index.max()}")
+        return index
 
     def verify(self) -> None:
         """Read every file again and compare it with its checksum; raise InputError naming all that differ."""
