@@ -125,8 +125,9 @@ class Batches:
             np.flatnonzero(source.present.all(axis=1)) if complete_only else np.arange(len(source))
             for source in self.sources
         ]
+        self.present = np.concatenate([source.present for source in self.sources])
         total = sum(map(len, self.eligible))
-        self.left_out = sum(map(len, self.sources)) - total
+        self.left_out = len(self.present) - total
         self.offsets = np.cumsum([0, *map(len, self.sources)])
         if total < 2 * world:
             raise InputError(
@@ -180,7 +181,7 @@ class Batches:
                 joined[turn == s] = order
             orders = [joined]
         if self.composition == "pattern":
-            orders = [part for s, order in enumerate(orders) for part in self._by_pattern(s, order)]
+            orders = [part for order in orders for part in self._by_pattern(order)]
         small = [len(order) for order in orders if 0 < len(order) < self.world]
         if small:
             raise InputError(
@@ -229,9 +230,8 @@ class Batches:
             parts.append(order[low:high])
         return np.concatenate(parts) if parts else rows[:0]
 
-    def _by_pattern(self, s: int, order: np.ndarray) -> list[np.ndarray]:
-        present = self.sources[s].present[order - self.offsets[s]]
-        patterns, number = np.unique(present, axis=0, return_inverse=True)
+    def _by_pattern(self, order: np.ndarray) -> list[np.ndarray]:
+        patterns, number = np.unique(self.present[order], axis=0, return_inverse=True)
         return [order[number.reshape(-1) == p] for p in range(len(patterns))]
 
     def _batches(self, epoch: int, step: int) -> Generator[dict[str, Any], None, None]:
@@ -242,7 +242,7 @@ class Batches:
     def _batch(self, rows: np.ndarray, epoch: int, number: int) -> dict[str, Any]:
         owner = np.searchsorted(self.offsets, rows, side="right") - 1
         local = rows - self.offsets[owner]
-        present = np.stack([self.sources[s].present[i] for s, i in zip(owner, local, strict=True)])
+        present = self.present[rows]
         if self.hide_one:
             present = _without_one(present, np.random.default_rng([self.seed, 2, epoch, number]))
         mine = slice(self.rank, None, self.world)

@@ -99,9 +99,9 @@ class FeatureRows:
             values = np.zeros((len(wanted), self.widths[name]), dtype=np.float32)
             has = np.flatnonzero(present[:, j])
             if len(has):
-                values[has] = self.z[name][self.rows[wanted[has]]]
+                values[has] = observed = np.asarray(self.z[name][self.rows[wanted[has]]], dtype=np.float32)
                 release(self.z[name])  # mapped pages would count as memory of the process
-                bad = has[~np.isfinite(values[has]).all(axis=1)]
+                bad = has[~np.isfinite(observed).all(axis=1)]
                 if len(bad):
                     raise InputError(
                         f"source {self.name}: {name} of row {self.ids[wanted[bad[0]]]!r} is marked present but holds "
