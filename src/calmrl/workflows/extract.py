@@ -19,7 +19,7 @@ import numpy as np
 from calmrl._support.output import new_file
 from calmrl.data.features.feature_set import FeatureSet, open_features, part_of
 from calmrl.data.features.writer import FeatureWriter
-from calmrl.data.media.collection_problems import Problem, Problems
+from calmrl.data.media.collection_problems import MediaProblem, Problems
 from calmrl.data.media.decode import Job, decoded, worker_pool
 from calmrl.data.media.manifest import Item, Manifest, build, drop_empty, read_manifest
 from calmrl.data.media.table_files import Row
@@ -157,7 +157,7 @@ def _check(
         bad = list(_try_all(read, run))
         with new_file(memory, force=True) as draft:
             draft.write_text(json.dumps(key | {"problems": [asdict(problem) for problem in bad]}), encoding="utf-8")
-    problems.found += bad
+    problems.entries += bad
     spoiled = {(problem.id, problem.column) for problem in bad}
     for item in read.items:
         item.cells = {name: cell for name, cell in item.cells.items() if (item.id, name) not in spoiled}
@@ -165,7 +165,7 @@ def _check(
     return Found(read, problems)
 
 
-def _remembered(memory: Path, key: dict[str, Any], part: Path) -> list[Problem] | None:
+def _remembered(memory: Path, key: dict[str, Any], part: Path) -> list[MediaProblem] | None:
     """The result of an earlier check of the same collection. Features begun after the check of another are refused."""
     if not memory.is_file():
         return None
@@ -177,10 +177,10 @@ def _remembered(memory: Path, key: dict[str, Any], part: Path) -> list[Problem] 
             f"{what} after {part} was begun, so it may hold features of something else; delete it to start over, or "
             "choose another --out"
         )
-    return None if differs else [Problem(**problem) for problem in saved["problems"]]
+    return None if differs else [MediaProblem(**problem) for problem in saved["problems"]]
 
 
-def _try_all(manifest: Manifest, run: _Run) -> Iterator[Problem]:
+def _try_all(manifest: Manifest, run: _Run) -> Iterator[MediaProblem]:
     """Decode every file; yield a problem for each that cannot be."""
     for name, kind in manifest.kinds.items():
         if kind == "text":
@@ -191,7 +191,7 @@ def _try_all(manifest: Manifest, run: _Run) -> Iterator[Problem]:
         for done, (item, result) in enumerate(zip(items, decoded(jobs, run.pool, keep=False), strict=True), start=1):
             run.progress(f"check {name}", done, len(items))
             if isinstance(result, Unreadable):
-                yield Problem(result.kind, "cell", item.line, item.id, name, result.detail)
+                yield MediaProblem(result.kind, "cell", item.line, item.id, name, result.detail)
 
 
 def _reuse(out: Path, info: dict[str, Any], tell: Callable[[str], None]) -> FeatureSet:
@@ -281,7 +281,7 @@ def _encode_captions(
         {name: encoder.width},
         [f"{items[row].id}#{number - begins[row]}" for number, (row, _) in enumerate(texts)],
         dtype=dtype,
-        split=[items[row].known.get("split") for row, _ in texts],
+        split=[items[row].columns.get("split") for row, _ in texts],
         text=[text for _, text in texts],
         columns={"item": [items[row].id for row, _ in texts]},
         info=info,

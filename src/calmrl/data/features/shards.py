@@ -49,7 +49,7 @@ class Shards:
             yield self._stack(chunk)
 
     def _vectors(self, path: Path, key: str, sample: Sample) -> dict[str, np.ndarray]:
-        found = {}
+        vectors = {}
         for name, width in self.widths.items():
             if f"{name}.npy" in sample:
                 try:
@@ -60,8 +60,8 @@ class Shards:
                     raise InputError(
                         f"{path}: {key}.{name}.npy holds {vector.dtype} {vector.shape}; expected {width} floats"
                     )
-                found[name] = vector
-        return found
+                vectors[name] = vector
+        return vectors
 
     def _stack(self, chunk: list[dict[str, np.ndarray]]) -> tuple[dict[str, np.ndarray], np.ndarray]:
         present = np.array([[name in sample for name in self.widths] for sample in chunk])
