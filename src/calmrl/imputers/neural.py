@@ -216,7 +216,7 @@ class NeuralImputer(BlockImputer):
             left.append(torch.maximum(square - explained, 0.05 * square))
         return left
 
-    # ---- completing
+    # ---- imputing
 
     def _to(self, device: torch.device) -> None:
         """The learned tensors follow the input."""
@@ -227,17 +227,17 @@ class NeuralImputer(BlockImputer):
 
     def _fill(self, views: Views, spread: bool) -> tuple[list[Tensor], list[Tensor]]:
         self._to(views.present.device)
-        filled: list[list[Tensor]] = [[block.new_zeros((0, len(block)))] for block in self.mean_]
+        imputed: list[list[Tensor]] = [[block.new_zeros((0, len(block)))] for block in self.mean_]
         std: list[list[Tensor]] = [[block.new_zeros((0, len(block)))] for block in self.mean_]
         for start, stop in blocks_of_rows(len(views), 64 * sum(self.widths_), FILL_BYTES):
             z, present = self._scaled(views, start, stop), views.present[start:stop]
             means, variances = self.network_.predict(z, present, spread)
             for m, mean in enumerate(means):
-                filled[m].append(mean.double() * self._scale(m) + self.mean_[m])
+                imputed[m].append(mean.double() * self._scale(m) + self.mean_[m])
                 if spread:
                     variance = variances[m].double() + self.noise_[m]
                     std[m].append(variance.sqrt() * self._scale(m))
-        return [torch.cat(part) for part in filled], [torch.cat(part) for part in std]
+        return [torch.cat(part) for part in imputed], [torch.cat(part) for part in std]
 
     # ---- state
 

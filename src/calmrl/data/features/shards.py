@@ -24,8 +24,15 @@ Sample = dict[str, bytes]  # what follows the key -> content
 class Shards:
     """Iterate over `(z, present)` chunks of at most `rows` rows; every loop reads the shards anew, in order.
 
-    `widths` names the modalities that are wanted and how wide they are. With several processes, shard i belongs to
-    process i % world.
+    Parameters
+    ----------
+    paths : sequence of str or Path
+    widths : mapping of str to int
+        Modality wanted -> d.
+    rows : int
+        Rows per chunk.
+    rank, world : int
+        With several processes, shard i belongs to process i % world.
     """
 
     def __init__(
