@@ -35,7 +35,7 @@ class Registry(MutableMapping[str, T]):
         if isinstance(entry, str):
             module, _, attribute = entry.partition(":")
             entry = self._entries[name] = getattr(import_module(module), attribute)
-        return entry  # type: ignore[return-value]
+        return entry
 
     def __setitem__(self, name: str, entry: T | str) -> None:
         self._entries[name] = entry

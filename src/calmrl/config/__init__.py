@@ -7,8 +7,8 @@ once. `dump` writes the resolved config. A kind of config is one pydantic model 
 from calmrl.config.config_error import ConfigError, Problem
 from calmrl.config.loading import dump, dumps, load
 from calmrl.config.schema.compare import CompareConfig
+from calmrl.config.schema.impute import ImputeConfig
 from calmrl.config.schema.kinds import KINDS
-from calmrl.config.schema.sections import ImputeConfig
 from calmrl.config.schema.train import TrainConfig
 from calmrl.config.shipped_files import shipped, shipped_text
 

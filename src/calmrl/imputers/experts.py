@@ -14,6 +14,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
+from calmrl._support.arguments import Count, Positive
 from calmrl.imputers.neural import NeuralImputer, SkipMLP
 
 LOG_VARIANCE = 8.0  # experts' log variances stay within plus and minus this
@@ -92,13 +93,13 @@ class VAEImputer(NeuralImputer):
 
     def __init__(
         self,
-        latent_dim: int = 32,
-        hidden: int = 512,
-        beta: float = 0.5,
-        epochs: int = 40,
-        batch_size: int = 128,
-        learning_rate: float = 2e-3,
-        patience: int = 10,
+        latent_dim: Count = 32,
+        hidden: Count = 512,
+        beta: Positive = 0.5,
+        epochs: Count = 40,
+        batch_size: Count = 128,
+        learning_rate: Positive = 2e-3,
+        patience: Count = 10,
         random_state: int | None = 0,
     ) -> None:
         super().__init__(latent_dim, hidden, epochs, batch_size, learning_rate, patience, random_state)

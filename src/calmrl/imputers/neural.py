@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from calmrl._support.arguments import Count, Positive
 from calmrl._support.moments import add_rows
 from calmrl.convention import Array, Views, blocks_of_rows, check
 from calmrl.data.hiding import hide
@@ -61,12 +62,12 @@ class NeuralImputer(BlockImputer):
 
     def __init__(
         self,
-        latent_dim: int = 32,
-        hidden: int = 256,
-        epochs: int = 40,
-        batch_size: int = 128,
-        learning_rate: float = 2e-3,
-        patience: int = 10,
+        latent_dim: Count = 32,
+        hidden: Count = 256,
+        epochs: Count = 40,
+        batch_size: Count = 128,
+        learning_rate: Positive = 2e-3,
+        patience: Count = 10,
         random_state: int | None = 0,
     ) -> None:
         self.latent_dim = latent_dim

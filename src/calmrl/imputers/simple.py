@@ -8,6 +8,7 @@ import torch
 from sklearn.linear_model import RidgeCV
 from torch import Tensor
 
+from calmrl._support.arguments import Count
 from calmrl.convention import Array, Views, check
 from calmrl.imputers.base import BlockImputer
 from calmrl.imputers.gaussian.pattern_groups import group
@@ -82,7 +83,7 @@ class KNNImputer(MemoryImputer):
         Number of rows that are averaged.
     """
 
-    def __init__(self, n_neighbors: int = 10) -> None:
+    def __init__(self, n_neighbors: Count = 10) -> None:
         self.n_neighbors = n_neighbors
 
     def _predict(self, seen: dict[int, Tensor], m: int) -> tuple[Tensor, Tensor]:
@@ -120,7 +121,7 @@ class RidgeImputer(MemoryImputer):
         Least number of rows that a regression is fitted on.
     """
 
-    def __init__(self, min_rows: int = 10) -> None:
+    def __init__(self, min_rows: Count = 10) -> None:
         self.min_rows = min_rows
 
     def _predict(self, seen: dict[int, Tensor], m: int) -> tuple[Tensor, Tensor]:
