@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-KINDS = ("image", "text", "audio")
+MEDIA = ("image", "text", "audio")
 
 
 def same(item: Any) -> Any:
@@ -35,26 +35,6 @@ class Encoder:
     prepare: Callable[[Any], Any]
     encode: Callable[[list[Any]], np.ndarray]
     rate: int = 16_000
-
-
-@dataclass(frozen=True)
-class EncoderSpec:
-    """An entry of the registry: what it is and where its weights come from; `load` makes the encoder."""
-
-    kind: str
-    width: int
-    about: str
-    weights: str
-    licence: str
-    install: str
-    load: Callable[[], Encoder]
-
-    @property
-    def __doc__(self) -> str:  # type: ignore[override]
-        return (
-            f"{self.kind}, width {self.width}: {self.about}; weights: {self.weights} ({self.licence}); "
-            f"needs {self.install}"
-        )
 
 
 def each(forward: Callable[[torch.Tensor], torch.Tensor], items: Sequence[np.ndarray], batched: bool) -> np.ndarray:

@@ -1,10 +1,5 @@
 """Alignment objectives: `loss(z, present)` gives a scalar, for any pattern of missing modalities."""
 
-from calmrl.losses.contrastive import ContrastiveLoss, VastLoss
-from calmrl.losses.gram import GramLoss
-from calmrl.losses.matching import InstanceMatching
-from calmrl.losses.pmrl import PMRLLoss
-from calmrl.losses.registry import LOSSES
-from calmrl.losses.triangle import TriangleLoss
+import lazy_loader
 
-__all__ = ["LOSSES", "ContrastiveLoss", "GramLoss", "InstanceMatching", "PMRLLoss", "TriangleLoss", "VastLoss"]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

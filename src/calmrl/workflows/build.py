@@ -23,10 +23,10 @@ from calmrl.data.hiding import hide
 from calmrl.data.loaders.feature_rows import FeatureRows, widths_of
 from calmrl.datasets import load_dataset
 from calmrl.errors import InputError
-from calmrl.imputers.gaussian import GaussianImputer
 from calmrl.imputers.gaussian.gradient import GaussianLatent
+from calmrl.imputers.gaussian.imputer import GaussianImputer
 from calmrl.imputers.registry import make_imputer
-from calmrl.losses import InstanceMatching
+from calmrl.losses.matching import InstanceMatching
 from calmrl.losses.registry import LOSSES
 from calmrl.models.heads.build import INIT_ROWS
 from calmrl.models.heads.model import Heads
@@ -38,12 +38,6 @@ from calmrl.training.plan import Stage
 from calmrl.training.step import Step
 from calmrl.training.validate import encode_all
 from calmrl.workflows.build_media import media_names, open_media
-
-
-def build_imputer(section: Section, seed: int) -> Any:
-    """The imputer of a section; `seed` becomes its random_state if it has one."""
-    arguments = section.model_dump()
-    return make_imputer(arguments.pop("method"), seed, **arguments)
 
 
 def build_objective(section: Section) -> nn.Module:
@@ -220,7 +214,7 @@ def start_model(config: TrainConfig, data: Data) -> Any:
 def _calibrated(
     objective: nn.Module, section: CalibrationSection, model: Heads, sources: Sequence[FeatureRows], seed: int
 ) -> CalibratedAlignment:
-    imputer = build_imputer(section.imputer, seed)
+    imputer = make_imputer(seed=seed, **section.imputer.model_dump())
     update = section.update
     gaussian, alone = isinstance(imputer, GaussianImputer), world()[0] == 1
     if update == "auto":
