@@ -19,7 +19,7 @@ DARK, LIGHT, BAR = "#222222", "#d9d9d9", "#0072b2"  # the blue of Okabe and Ito'
 
 
 @dataclass(frozen=True)
-class Pattern:
+class PatternCount:
     """The rows that have exactly these modalities."""
 
     modalities: tuple[str, ...]
@@ -27,16 +27,23 @@ class Pattern:
     share: float
 
 
-def patterns(present: Array, names: Sequence[str]) -> list[Pattern]:
-    """The patterns that occur, most frequent first (then more modalities first, then in the order of `names`)."""
+def patterns(present: Array, names: Sequence[str]) -> list[PatternCount]:
+    """The patterns that occur, most frequent first (then more modalities first, then in the order of `names`).
+
+    Examples
+    --------
+    >>> [count] = patterns(np.array([[True, False]]), ["image", "text"])
+    >>> count.modalities, count.rows
+    (('image',), 1)
+    """
     mask = to_tensor(present).cpu().numpy()
     if mask.ndim != 2 or mask.shape[1] != len(names):
         raise InputError(f"present has shape {mask.shape} but there are {len(names)} names ({', '.join(names)})")
-    kinds, counts = np.unique(mask, axis=0, return_counts=True)
-    order = sorted(range(len(kinds)), key=lambda i: (-counts[i], -kinds[i].sum(), tuple(~kinds[i])))
+    unique, counts = np.unique(mask, axis=0, return_counts=True)
+    order = sorted(range(len(unique)), key=lambda i: (-counts[i], -unique[i].sum(), tuple(~unique[i])))
     return [
-        Pattern(
-            tuple(name for name, here in zip(names, kinds[i], strict=True) if here),
+        PatternCount(
+            tuple(name for name, here in zip(names, unique[i], strict=True) if here),
             int(counts[i]),
             counts[i] / len(mask),
         )
@@ -46,13 +53,13 @@ def patterns(present: Array, names: Sequence[str]) -> list[Pattern]:
 
 def pattern_table(present: Array, names: Sequence[str]) -> str:
     """The patterns as text: one line each, a last line with the rows per modality."""
-    found = patterns(present, names)
+    counts = patterns(present, names)
     mask = to_tensor(present).cpu().numpy()
     totals = [str(int(total)) for total in mask.sum(axis=0)]
     widths = [max(len(name), len(total)) for name, total in zip(names, totals, strict=True)]
     head = "  ".join(f"{name:>{width}}" for name, width in zip(names, widths, strict=True))
     lines = [f"{head}  {'rows':>9}  {'share':>6}"]
-    for pattern in found:
+    for pattern in counts:
         marks = ("yes" if name in pattern.modalities else "-" for name in names)
         cells = "  ".join(f"{mark:>{width}}" for mark, width in zip(marks, widths, strict=True))
         lines.append(f"{cells}  {pattern.rows:>9}  {100 * pattern.share:>5.1f}%")
@@ -69,9 +76,9 @@ def plot_patterns(present: Array, names: Sequence[str], path: str | Path | None 
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    found = patterns(present, names)
+    counts = patterns(present, names)
     mask = to_tensor(present).cpu().numpy()
-    shown, rest = found[:limit], found[limit:]
+    shown, rest = counts[:limit], counts[limit:]
     k = len(names)
     figure = Figure(figsize=(2.9 + 0.42 * max(len(shown), 4), 2.3 + 0.34 * k), layout="constrained")
     FigureCanvasAgg(figure)
@@ -109,7 +116,7 @@ def plot_patterns(present: Array, names: Sequence[str], path: str | Path | None 
     bars.tick_params(labelsize=8)
     sizes.tick_params(labelleft=False)
     others = f"; {sum(p.rows for p in rest):,} rows in {len(rest)} rarer patterns are not drawn" if rest else ""
-    figure.suptitle(f"{len(mask):,} rows, {len(found)} pattern{'s' if len(found) != 1 else ''}{others}", fontsize=9)
+    figure.suptitle(f"{len(mask):,} rows, {len(counts)} pattern{'s' if len(counts) != 1 else ''}{others}", fontsize=9)
     if path is not None:
         figure.savefig(path, metadata={"Date": None} if str(path).endswith(".svg") else None, dpi=150)
     return figure
