@@ -1,10 +1,11 @@
-"""One cell of a comparison: a method in a setting with a seed. All its trials, the choice, and the measures."""
+"""One job of a comparison: a method in a setting with a seed. All its trials, the choice, and the measures."""
 
 from __future__ import annotations
 
 import copy
 import time
-from functools import lru_cache
+from dataclasses import dataclass
+from functools import lru_cache, partial
 from typing import Any
 
 import torch
@@ -12,22 +13,34 @@ import torch
 from calmrl.config import CompareConfig
 from calmrl.config.schema.train import TrainConfig
 from calmrl.data.loaders.feature_rows import pattern_counts
-from calmrl.metrics import model_rows as measure
-from calmrl.metrics.classify import classification
+from calmrl.metrics.measures import Measurement
+from calmrl.metrics.model_rows import LabelledRows, Vectors, measure_rows, neighbours, picture
 from calmrl.models.heads import Heads
 from calmrl.training.recipes import is_ideal, recipe
 from calmrl.training.validate import encode_all, retrieval_scores
 from calmrl.workflows.build import build_step, build_trainer, start_model
-from calmrl.workflows.compare.rows import Rows, open_rows, training_config
+from calmrl.workflows.compare.rows import ComparedRows, open_rows, training_config
 
 Job = tuple[str, str, int]  # setting, method, seed
 
 
-def run_job(config: CompareConfig, job: Job) -> dict[str, Any]:
-    """{"rows": tidy rows, "hits", "chosen": changes of the best trial, "trials", "curve", "patterns", ...}.
+@dataclass(frozen=True)
+class JobResult:
+    """What one job found, as its file in `jobs/` has it."""
 
-    The trial with the best validation score is measured on the test rows; no test row is looked at before.
-    """
+    rows: list[Measurement]
+    hits: dict[str, list[float]]  # direction -> hit at 1 of each query
+    items: list[str]  # the test items
+    chosen: int  # number of the trial with the best validation score
+    trials: list[dict[str, Any]]  # changes to the training config, and the validation score
+    curve: list[dict[str, float]]
+    patterns: list[dict[str, Any]]  # modalities that training rows have, and how many rows
+    examples: dict[str, Any] | None
+    seconds: float
+
+
+def run_job(config: CompareConfig, job: Job) -> JobResult:
+    """Train every trial, choose by validation score, and measure the chosen one; no test row is looked at before."""
     setting, method, seed = job
     started = time.perf_counter()
     hidden = "" if is_ideal(method) else setting
@@ -35,79 +48,76 @@ def run_job(config: CompareConfig, job: Job) -> dict[str, Any]:
     base, _, swept = method.partition(" ")
     more = _swept(config, swept)
     best: tuple[float, Any] | None = None
-    tried = []
+    trials: list[dict[str, Any]] = []
     for changes in recipe(base, config.steps, config.trials):
         form = changes["standardize"]
         rows = _rows(text, hidden, seed, form)
         trained = training_config(config, hidden, seed, {k: v for k, v in changes.items() if k != "standardize"} | more)
         step, curve = _train(text, trained, rows, hidden, form)
-        z, present = encode_all(step.model, rows.data.validation)
-        score = retrieval_scores(z, present)[config.metric]
-        tried.append({"changes": changes | more, config.metric: score})
+        score = retrieval_scores(*encode_all(step.model, rows.data.validation))[config.metric]
+        trials.append({"changes": changes | more, config.metric: score})
         if best is None or score > best[0]:
-            best = (score, (step, curve, len(tried) - 1, rows))
+            best = (score, (step, curve, len(trials) - 1, rows))
     assert best is not None
-    step, curve, number, rows = best[1]
+    step, curve, chosen, rows = best[1]
     z, present = encode_all(step.model, [rows.test])
-    found = _measure(config, step, rows, seed, z, present)
+    hits: dict[str, list[float]] = {}
+    measured = measure_rows(
+        ["retrieval", *config.measures],
+        z=z,
+        present=present,
+        align=step.calibration,
+        seed=seed,
+        labelled=partial(_labelled, step.model, rows),
+        hits=hits,
+    )
     first = (setting, seed) == (next(iter(config.settings)), config.seeds[0])
-    return found | {
-        "chosen": number,
-        "trials": tried,
-        "curve": curve,
-        "patterns": [
-            {"has": kind["has"], "rows": kind["rows"]} for kind in pattern_counts(list(rows.data.train.values()))
-        ],
-        "examples": _examples(rows, z, present) if first and "examples" in config.measures else None,
-        "seconds": time.perf_counter() - started,
-    }
+    counts = pattern_counts(list(rows.data.train.values()))
+    return JobResult(
+        rows=measured,
+        hits=hits,
+        items=[str(name) for name in rows.test.ids],
+        chosen=chosen,
+        trials=trials,
+        curve=curve,
+        patterns=[{"has": pattern["has"], "rows": pattern["rows"]} for pattern in counts],
+        examples=_examples(rows, z, present) if first and "examples" in config.measures else None,
+        seconds=time.perf_counter() - started,
+    )
 
 
-def _train(text: str, trained: TrainConfig, rows: Rows, hidden: str, form: str) -> tuple[Any, list[dict[str, Any]]]:
+def _train(text: str, trained: TrainConfig, rows: ComparedRows, hidden: str, form: str) -> tuple[Any, list[Any]]:
     model = copy.deepcopy(_start(text, hidden, trained.seed, form, trained.model.model_dump_json()))
     step = build_step(trained, rows.data, model)
-    curve: list[dict[str, Any]] = []
-    trainer = build_trainer(trained, rows.data, step, None, listen=curve.append)
+    records: list[dict[str, Any]] = []
+    trainer = build_trainer(trained, rows.data, step, None, listen=records.append)
     trainer.run()
     trainer.take_best()
-    kept: list[dict[str, Any]] = [
+    curve = [
         {key: record[key] for key in ("step", "loss", "MRR") if key in record}
-        for record in curve
+        for record in records
         if record["kind"] in ("train", "validation")
     ]
-    return step.eval(), kept
+    return step.eval(), curve
 
 
-def _measure(
-    config: CompareConfig, step: Any, rows: Rows, seed: int, z: measure.Vectors, present: torch.Tensor
-) -> dict[str, Any]:
-    found, hits = measure.retrieval_rows(z, present)
-    if step.calibration is not None:
-        found += measure.calibration_rows(step.calibration, z, present, config.measures)
-    if "geometry" in config.measures:
-        found += measure.geometry_rows(z, present)
-    if "pool" in config.measures:
-        found += measure.pool_rows(step.calibration, z, present, seed)
-    if "classification" in config.measures:
-        found += _classification(step.model, rows)
-    return {"rows": found, "hits": hits, "items": [str(name) for name in rows.test.ids]}
-
-
-def _classification(model: Any, rows: Rows) -> list[dict[str, Any]]:
-    """Linear probe and nearest neighbours on the mean of what a row has, if the data have labels."""
+def _labelled(model: Any, rows: ComparedRows) -> LabelledRows | None:
+    """The rows of all parts with their labels, if the data have any."""
     labels = rows.features.labels
     if labels is None:
-        return []
+        return None
     parts = {"train": next(iter(rows.data.train.values())), "val": rows.data.validation[0], "test": rows.test}
-    z, present = encode_all(model, list(parts.values()))
-    known = [str(labels[row]) for source in parts.values() for row in source.home]
-    return classification(z, present, known, [part for part, source in parts.items() for _ in range(len(source))])
+    return LabelledRows(
+        *encode_all(model, list(parts.values())),
+        labels=[str(labels[row]) for source in parts.values() for row in source.home],
+        split=[part for part, source in parts.items() for _ in range(len(source))],
+    )
 
 
-def _examples(rows: Rows, z: measure.Vectors, present: torch.Tensor) -> dict[str, Any]:
+def _examples(rows: ComparedRows, z: Vectors, present: torch.Tensor) -> dict[str, Any]:
     complete = present.all(1)
     z = {name: values[complete] for name, values in z.items()}
-    found: dict[str, Any] = {"map": measure.picture(z), "neighbours": []}
+    examples: dict[str, Any] = {"map": picture(z), "neighbours": []}
     if rows.features.text is not None and complete.any():
         shown = complete.nonzero()[:, 0].tolist()
         ids = [str(rows.test.ids[i]) for i in shown]
@@ -115,8 +125,8 @@ def _examples(rows: Rows, z: measure.Vectors, present: torch.Tensor) -> dict[str
         names = list(z)
         asks = "text" if "text" in names else names[0]
         gives = next(name for name in names if name != asks)
-        found["neighbours"] = measure.neighbours(z, captions, ids, asks, gives)
-    return found
+        examples["neighbours"] = neighbours(z, captions, ids, asks, gives)
+    return examples
 
 
 def _caption(text: Any, name: str) -> str:
@@ -126,7 +136,7 @@ def _caption(text: Any, name: str) -> str:
 
 
 @lru_cache(maxsize=4)
-def _rows(text: str, hidden: str, seed: int, form: str) -> Rows:
+def _rows(text: str, hidden: str, seed: int, form: str) -> ComparedRows:
     """The rows of a setting and seed; several methods use them one after the other."""
     return open_rows(CompareConfig.model_validate_json(text), hidden, seed, form)
 
@@ -144,5 +154,5 @@ def _swept(config: CompareConfig, swept: str) -> dict[str, Any]:
     """ "objective.temperature=0.1" -> {"objective.temperature": 0.1}, with the value as the config has it."""
     if not swept:
         return {}
-    key, _, said = swept.partition("=")
-    return {key: next(value for value in config.sweep[key] if str(value) == said)}
+    key, _, text = swept.partition("=")
+    return {key: next(value for value in config.sweep[key] if str(value) == text)}

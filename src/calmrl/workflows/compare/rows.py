@@ -20,7 +20,7 @@ NAME = "data"  # of the one source
 
 
 @dataclass
-class Rows:
+class ComparedRows:
     """Training and validation rows for the trainer, and test rows for the measures, all standardised alike."""
 
     data: Data
@@ -54,7 +54,7 @@ def training_config(config: CompareConfig, setting: str, seed: int, changes: Map
     return TrainConfig.model_validate(values)
 
 
-def open_rows(config: CompareConfig, setting: str, seed: int, standardize: str = "scale") -> Rows:
+def open_rows(config: CompareConfig, setting: str, seed: int, standardize: str = "scale") -> ComparedRows:
     """Split and hide as the config says (nothing is hidden for setting ""), and standardise on the training rows."""
     plain = training_config(config, setting, seed, {})
     data = open_data(plain)
@@ -68,7 +68,7 @@ def open_rows(config: CompareConfig, setting: str, seed: int, standardize: str =
     widths = {name: matrix.shape[1] for name, matrix in maps.items()}
     mapped = [_mapped(source, centres, maps, widths) for source in (*train, *validation, test)]
     done = replace(data, train={NAME: mapped[0]}, validation=mapped[1:-1], widths=widths)
-    return Rows(done, mapped[-1], features)
+    return ComparedRows(done, mapped[-1], features)
 
 
 def _mapped(source: Source, centres: Mapping[str, Any], maps: Mapping[str, Any], widths: dict[str, int]) -> Source:
