@@ -20,7 +20,7 @@ from calmrl.report import (
     Figure,
     Number,
     Page,
-    Section,
+    PageSection,
     Table,
     Text,
     as_html,
@@ -303,7 +303,7 @@ def test_the_same_results_give_the_same_bytes(demo, tmp_path):
 def test_blocks_by_hand():
     panel = dots("one", "What it shows", [Mark("a", 1.0, look("gram"), 0.5, 1.5)], x="value (unit)")
     table = Table("Words", ["a", "b"], [["x", Cell("y", True)], ["z", Number("1.0 ± 0.1", 1.0, True)]])
-    page = Page("T", ["Yes."], [table], [Section("S", [Figure("See.", [panel]), Text("t"), Code("run", "`x`")])])
+    page = Page("T", ["Yes."], [table], [PageSection("S", [Figure("See.", [panel]), Text("t"), Code("run", "`x`")])])
     assert '<td class="num" data-value="1.0"><strong>1.0 <span class="pm">± 0.1</span></strong></td>' in as_html(page)
     assert "value (unit)" in panel.svg
     assert "| z | **1.0 ± 0.1** |" in as_markdown(page)

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from calmrl import tables
 from calmrl.errors import InputError
 from calmrl.metrics.significance import mean_interval
-from calmrl.report.paper_tables.table import Cell
+from calmrl.report import paper_tables as tables
+from calmrl.report.paper_tables.table import PaperCell
 
 DIRECTIONS = ("text->image", "image->text")
 # method -> values of three seeds; gram is the best baseline
@@ -314,7 +314,7 @@ def test_any_subset_of_rows_gives_right_cells(data):
                 if not shared:
                     assert cell is None
                 else:
-                    assert isinstance(cell, Cell)
+                    assert isinstance(cell, PaperCell)
                     values = [sum(part[s] for part in seeds) / len(seeds) for s in shared]
                     assert cell.interval == pytest.approx(mean_interval(values))
     n_lines = sum(len(some) for _, some in table.blocks)

@@ -17,10 +17,10 @@ from calmrl.config import CompareConfig, load
 from calmrl.errors import InputError
 from calmrl.imputers import IMPUTERS
 from calmrl.training.recipes import ABOUT, OBJECTIVES, check_method, recipe
-from calmrl.workflows.compare.collect import collect, describe, in_words
-from calmrl.workflows.compare.job import run_job
-from calmrl.workflows.compare.jobs import jobs_of, methods_of, run_all
-from calmrl.workflows.compare.rows import open_rows, training_config
+from calmrl.workflows._compare.collect import collect, describe, in_words
+from calmrl.workflows._compare.job import run_job
+from calmrl.workflows._compare.jobs import jobs_of, methods_of, run_all
+from calmrl.workflows._compare.rows import open_rows, training_config
 
 TINY = {
     "kind": "compare",
@@ -71,7 +71,7 @@ def test_results_that_are_there_are_not_made_again(whole, tmp_path, monkeypatch)
     run_all(half, tmp_path)
     made = []
     monkeypatch.setattr(
-        "calmrl.workflows.compare.jobs.run_job", lambda config, job: made.append(job) or run_job(config, job)
+        "calmrl.workflows._compare.jobs.run_job", lambda config, job: made.append(job) or run_job(config, job)
     )
     assert numbers(run_all(config, tmp_path)) == numbers(one)
     assert {job[2] for job in made} == {1}

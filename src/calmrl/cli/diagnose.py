@@ -25,7 +25,7 @@ def run(
     """Say before any training what is missing and whether filling it in will help."""
     from calmrl._support.output import check_free, new_directory
     from calmrl.data.features.feature_set import open_features
-    from calmrl.workflows.diagnose import as_text, diagnose, write
+    from calmrl.workflows._diagnose import as_text, diagnose, write
 
     if out is not None:
         check_free(out, force=force)

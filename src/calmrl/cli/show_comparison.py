@@ -14,8 +14,8 @@ def compare_and_show(config: CompareConfig, out: Path, command: str) -> None:
     """Run what is not there yet, write results.json, tables and the report, and print the table and the words."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    from calmrl.workflows.compare.directory import finish, prepare
-    from calmrl.workflows.compare.jobs import run_all
+    from calmrl.workflows._compare.directory import finish, prepare
+    from calmrl.workflows._compare.jobs import run_all
 
     prepare(config, out)
     columns = (BarColumn(20), MofNCompleteColumn(), TimeRemainingColumn(), TextColumn("{task.description}"))
@@ -39,7 +39,7 @@ def _table(rows: list[dict[str, Any]], meta: dict[str, Any], setting: str) -> An
     from rich.table import Table
 
     from calmrl.metrics.significance import mean_interval
-    from calmrl.workflows.compare.collect import average
+    from calmrl.workflows._compare.collect import average
 
     values = average(rows, setting)
     n = next(

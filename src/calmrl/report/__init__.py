@@ -3,7 +3,7 @@
 A page is data (`blocks`), drawings are panels (`figures`), and `write_page` writes both down.
 """
 
-from calmrl.report.blocks import Cell, Code, Figure, Number, Page, Picture, Section, Table, Text
+from calmrl.report.blocks import Cell, Code, Figure, Number, Page, PageSection, Picture, Table, Text
 from calmrl.report.compose import build_page
 from calmrl.report.markdown import as_markdown
 from calmrl.report.results import Results, read_results
@@ -16,9 +16,9 @@ __all__ = [
     "Figure",
     "Number",
     "Page",
+    "PageSection",
     "Picture",
     "Results",
-    "Section",
     "Table",
     "Text",
     "as_html",

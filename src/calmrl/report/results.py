@@ -22,7 +22,7 @@ from calmrl.report.numbers import Estimate, estimate
 FILE = "results.json"
 
 
-class Row(BaseModel):
+class ResultRow(BaseModel):
     """One measurement: a value of a metric, on `n` items."""
 
     model_config = ConfigDict(frozen=True)
@@ -43,7 +43,7 @@ class Row(BaseModel):
         return self.dataset, self.setting
 
 
-class Method(BaseModel):
+class MethodInfo(BaseModel):
     """What is known of a method. Without a word on it, the name decides."""
 
     about: str = ""
@@ -51,7 +51,7 @@ class Method(BaseModel):
     ideal: bool | None = None
 
 
-class Dataset(BaseModel):
+class DatasetInfo(BaseModel):
     """What is known of a dataset."""
 
     rows: NonNegativeInt
@@ -59,14 +59,14 @@ class Dataset(BaseModel):
     source: str = ""
 
 
-class Pattern(BaseModel):
+class PatternCount(BaseModel):
     """Rows that have exactly these modalities."""
 
     has: list[str]
     rows: NonNegativeInt
 
 
-class Step(BaseModel):
+class CurvePoint(BaseModel):
     """A point of a training curve."""
 
     setting: str = ""
@@ -77,7 +77,7 @@ class Step(BaseModel):
     val: float | None = None
 
 
-class Map(BaseModel):
+class PointMap(BaseModel):
     """Points in the plane; four lists of the same length."""
 
     x: list[FiniteFloat]
@@ -86,7 +86,7 @@ class Map(BaseModel):
     item: list[int | str]
 
 
-class Found(BaseModel):
+class FoundItem(BaseModel):
     """An item found for a query; `picture` is a path from the directory of results.json."""
 
     caption: str = ""
@@ -102,7 +102,7 @@ class Neighbours(BaseModel):
     task: str
     query: str
     rank: int
-    found: list[Found]
+    found: list[FoundItem]
     picture: str | None = None
 
 
@@ -112,23 +112,23 @@ class Meta(BaseModel):
     command: str = ""
     config: dict[str, Any] = {}
     version: str = ""
-    datasets: dict[str, Dataset] = {}
+    datasets: dict[str, DatasetInfo] = {}
     settings: dict[str, str] = {}
-    methods: dict[str, Method] = {}
-    patterns: dict[str, list[Pattern]] = {}
-    curves: list[Step] = []
-    maps: dict[str, Map] = {}
+    methods: dict[str, MethodInfo] = {}
+    patterns: dict[str, list[PatternCount]] = {}
+    curves: list[CurvePoint] = []
+    maps: dict[str, PointMap] = {}
     neighbours: list[Neighbours] = []
     words: list[str] = []
 
 
-class _File(BaseModel):
-    rows: list[Row]
+class Content(BaseModel):
+    rows: list[ResultRow]
     meta: Meta = Meta()
 
 
 @dataclass(frozen=True)
-class Source:
+class ResultsFile:
     """One results.json: a name to tell it from others, where it is, and what it says about its rows."""
 
     name: str
@@ -140,23 +140,23 @@ class Source:
 class Results:
     """All rows, what is known of methods, settings and datasets, and the files they came from."""
 
-    rows: list[Row]
-    sources: list[Source]
-    methods: dict[str, Method]
+    rows: list[ResultRow]
+    sources: list[ResultsFile]
+    methods: dict[str, MethodInfo]
     settings: dict[str, str]
-    datasets: dict[str, Dataset]
+    datasets: dict[str, DatasetInfo]
 
     def ours(self, method: str) -> bool:
         """Whether the method is this project's."""
-        known = self.methods.get(method, Method()).ours
+        known = self.methods.get(method, MethodInfo()).ours
         return is_ours(method) if known is None else known
 
     def ideal(self, method: str) -> bool:
         """Whether the method saw everything, so that it bounds the others and does not compete."""
-        known = self.methods.get(method, Method()).ideal
+        known = self.methods.get(method, MethodInfo()).ideal
         return family(method)[1] == "ideal" if known is None else known
 
-    def places(self, rows: Iterable[Row]) -> list[tuple[str, str]]:
+    def places(self, rows: Iterable[ResultRow]) -> list[tuple[str, str]]:
         """(dataset, setting), in the order of the rows."""
         return list(dict.fromkeys(row.place for row in rows))
 
@@ -168,9 +168,9 @@ class Results:
         return setting if len({row.dataset for row in self.rows}) == 1 else f"{dataset}, {setting}"
 
 
-def group(rows: Iterable[Row], key: Callable[[Row], Hashable]) -> dict[Any, Estimate]:
+def group(rows: Iterable[ResultRow], key: Callable[[ResultRow], Hashable]) -> dict[Any, Estimate]:
     """Key -> mean over seeds (a seed measured several times counts once, with its mean)."""
-    found: dict[Hashable, dict[int, list[Row]]] = {}
+    found: dict[Hashable, dict[int, list[ResultRow]]] = {}
     for row in rows:
         found.setdefault(key(row), {}).setdefault(row.seed, []).append(row)
     return {
@@ -192,7 +192,7 @@ def read_results(folders: Sequence[str | Path]) -> Results:
     if not rows:
         raise InputError(f"{paths[0]} has no rows; there is nothing to report")
     names = _names(paths)
-    sources = [Source(n, p.parent, file.meta) for n, p, file in zip(names, paths, files, strict=True)]
+    sources = [ResultsFile(n, p.parent, file.meta) for n, p, file in zip(names, paths, files, strict=True)]
     return Results(
         rows,
         sources,
@@ -202,7 +202,7 @@ def read_results(folders: Sequence[str | Path]) -> Results:
     )
 
 
-def _read(path: Path) -> _File:
+def _read(path: Path) -> Content:
     if not path.is_file():
         raise InputError(f"{path} does not exist; give a directory that holds {FILE}")
     try:
@@ -212,7 +212,7 @@ def _read(path: Path) -> _File:
     if not isinstance(told, dict) or "rows" not in told:
         raise InputError(f'{path} should hold {{"rows": [...], "meta": {{...}}}}; got {_kind(told)}')
     try:
-        file = _File.model_validate(told)
+        file = Content.model_validate(told)
     except ValidationError as wrong:
         lines = [f"  {_where(e['loc'])}: {e['msg'].lower()}; got {_shown(e['input'])}" for e in wrong.errors()[:8]]
         more = wrong.error_count() - len(lines)
@@ -225,9 +225,9 @@ def _read(path: Path) -> _File:
     return file
 
 
-def _merge_rows(files: Sequence[tuple[Path, Sequence[Row]]]) -> list[Row]:
+def _merge_rows(files: Sequence[tuple[Path, Sequence[ResultRow]]]) -> list[ResultRow]:
     """All rows once; the same measurement with two values is an error."""
-    seen: dict[Hashable, tuple[Path, Row]] = {}
+    seen: dict[Hashable, tuple[Path, ResultRow]] = {}
     for path, rows in files:
         for row in rows:
             key = (*row.place, row.method, row.seed, row.task, row.metric, row.rate)
@@ -242,7 +242,7 @@ def _merge_rows(files: Sequence[tuple[Path, Sequence[Row]]]) -> list[Row]:
     return _name_rates([row for _, row in seen.values()])
 
 
-def _name_rates(rows: Sequence[Row]) -> list[Row]:
+def _name_rates(rows: Sequence[ResultRow]) -> list[ResultRow]:
     """A setting measured at several missing rates is several settings: the rate joins its name."""
     rates: dict[tuple[str, str], set[float | None]] = {}
     for row in rows:

@@ -9,7 +9,7 @@ from html import escape
 from importlib.resources import files
 from itertools import count
 
-from calmrl.report.blocks import Block, Cell, Code, Figure, Heading, Line, Number, Page, Section, Table
+from calmrl.report.blocks import Block, Cell, Code, Figure, Heading, Line, Number, Page, PageSection, Table
 from calmrl.report.svg import inline
 
 HEAD = """<!doctype html>
@@ -129,5 +129,5 @@ def _class(name: str) -> str:
     return f' class="{name}"' if name else ""
 
 
-def _id(section: Section) -> str:
+def _id(section: PageSection) -> str:
     return "s-" + re.sub(r"[^a-z0-9]+", "-", section.title.lower()).strip("-")

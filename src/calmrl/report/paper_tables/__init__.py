@@ -11,11 +11,11 @@ from calmrl.report.paper_tables.layouts import (
     retrieval_table,
     sweep_tables,
 )
-from calmrl.report.paper_tables.table import Table
+from calmrl.report.paper_tables.table import PaperTable
 from calmrl.report.paper_tables.table_files import to_csv, to_latex, to_markdown, write_tables
 
 __all__ = [
-    "Table",
+    "PaperTable",
     "ablation_table",
     "all_tables",
     "average_table",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from calmrl.workflows.diagnose.result import Diagnosis
+from calmrl.workflows._diagnose.result import Diagnosis
 
 LIKELY, LITTLE = 0.2, 0.1  # explained share of what is missing, from which filling in is likely to help, or a little
 MEET = 0.6  # partners that meet so often can be told from strangers

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
 from calmrl.config import CompareConfig
-from calmrl.config.schema.train import TrainConfig
+from calmrl.config.schema.train import SourceSection, TrainConfig
 from calmrl.data.features.feature_set import FeatureSet
 from calmrl.data.loaders.feature_rows import Source, make_source, standardization
 from calmrl.errors import InputError
 from calmrl.training.methods import METHODS
-from calmrl.workflows.build import Data, open_data, parts_of
+from calmrl.workflows.build import Data, open_data, open_features_of, parts_of
 
 NAME = "data"  # of the one source
 
@@ -54,11 +55,17 @@ def training_config(config: CompareConfig, setting: str, seed: int, changes: Map
     return TrainConfig.model_validate(values)
 
 
+@lru_cache(maxsize=2)
+def features_of(section: str) -> FeatureSet:
+    """The features of a comparison, opened once; `section` is its source as JSON."""
+    return open_features_of(SourceSection.model_validate_json(section))
+
+
 def open_rows(config: CompareConfig, setting: str, seed: int, standardize: str = "scale") -> ComparedRows:
     """Split and hide as the config says (nothing is hidden for setting ""), and standardise on the training rows."""
     plain = training_config(config, setting, seed, {})
-    data = open_data(plain)
-    features = data.opened[NAME]
+    features = features_of(config.source.model_dump_json())
+    data = open_data(plain, {NAME: features})
     split, _ = parts_of(features, config.source, list(data.widths), seed)
     test = make_source("test", features, np.flatnonzero(split == "test"), features.present, data.widths)
     if not len(test):

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from calmrl.imputers.gaussian import GaussianImputer
-from calmrl.workflows.diagnose.models import FOLDS, Arrays, Rows
-from calmrl.workflows.diagnose.ridge import ridge
+from calmrl.workflows._diagnose.models import FOLDS, Arrays, FoldedRows
+from calmrl.workflows._diagnose.ridge import ridge
 
 LEAST_ROWS = 10  # tested rows per fold, below which no number is given
 
@@ -33,7 +33,7 @@ class Direction:
         return 1 - self.explained
 
 
-def directions(rows: Rows, models: list[GaussianImputer], seed: int) -> list[Direction]:
+def directions(rows: FoldedRows, models: list[GaussianImputer], seed: int) -> list[Direction]:
     """Every modality from all others, then from each single one; None of those that too few rows have together."""
     found = []
     for m, sources in _asked(len(rows.names)):
@@ -79,7 +79,7 @@ def share(truth: np.ndarray, guess: np.ndarray, middle: np.ndarray) -> float:
     return 1 - float(np.square(truth - guess).sum(dtype=np.float64)) / max(total, np.finfo(float).tiny)
 
 
-def _ridge(train: Rows, test: Rows, m: int, sources: list[int], rng: np.random.Generator) -> np.ndarray:
+def _ridge(train: FoldedRows, test: FoldedRows, m: int, sources: list[int], rng: np.random.Generator) -> np.ndarray:
     """One regression on all sources; a source that a row lacks is at its mean, and a column says so."""
     fit = train.present[:, m] & train.present[:, sources].any(axis=1)
     left: list[np.ndarray] = []
@@ -95,7 +95,7 @@ def _ridge(train: Rows, test: Rows, m: int, sources: list[int], rng: np.random.G
 
 
 def recoverable(
-    rows: Rows, models: list[GaussianImputer], holes: list[tuple[np.ndarray, int]], known: list[Direction]
+    rows: FoldedRows, models: list[GaussianImputer], holes: list[tuple[np.ndarray, int]], known: list[Direction]
 ) -> dict[str, tuple[float, int]]:
     """Modality -> (explained share of its missing blocks, their number), for the holes as they are.
 
@@ -116,7 +116,7 @@ def recoverable(
     return {name: (total / count, int(count)) for name, (total, count) in sums.items() if count}
 
 
-def _in_pattern(rows: Rows, models: list[GaussianImputer], pattern: np.ndarray, m: int) -> float | None:
+def _in_pattern(rows: FoldedRows, models: list[GaussianImputer], pattern: np.ndarray, m: int) -> float | None:
     have = rows.present[:, pattern].all(axis=1) & rows.present[:, m]
     shares = []
     for fold in range(FOLDS):

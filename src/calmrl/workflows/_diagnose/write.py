@@ -7,8 +7,8 @@ from pathlib import Path
 
 from calmrl._support.output import WRITTEN_BY
 from calmrl.report import write_page
-from calmrl.workflows.diagnose.page import as_page
-from calmrl.workflows.diagnose.result import Diagnosis
+from calmrl.workflows._diagnose.page import as_page
+from calmrl.workflows._diagnose.result import Diagnosis
 
 
 def write(found: Diagnosis, folder: str | Path, command: str) -> None:

@@ -4,24 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from calmrl.report import Code, Figure, Number, Page, Section, Table, Text
+from calmrl.report import Code, Figure, Number, Page, PageSection, Table, Text
 from calmrl.report.blocks import Block, Line
 from calmrl.report.figures import Mark, dots, upset
 from calmrl.report.look import look
-from calmrl.workflows.diagnose.models import FOLDS
-from calmrl.workflows.diagnose.result import Diagnosis
-from calmrl.workflows.diagnose.verdict import LITTLE, by_modality, overall, percent
-from calmrl.workflows.diagnose.words import gain_words, remarks
+from calmrl.workflows._diagnose.models import FOLDS
+from calmrl.workflows._diagnose.result import Diagnosis
+from calmrl.workflows._diagnose.verdict import LITTLE, by_modality, overall, percent
+from calmrl.workflows._diagnose.words import gain_words, remarks
 
 
 def as_page(found: Diagnosis, command: str) -> Page:
     """The page that `calmrl diagnose` writes."""
     sections = [
-        Section("What is missing", _missing(found)),
-        *([Section("What can be predicted", _predicted(found))] if found.directions else []),
-        *([Section("Anchors", _anchors(found))] if found.shift is not None else []),
-        *([Section("One space", _space(found))] if found.latent else []),
-        Section("How this was measured", [Text(_method(found)), Code("Repeat it", command, "bash")]),
+        PageSection("What is missing", _missing(found)),
+        *([PageSection("What can be predicted", _predicted(found))] if found.directions else []),
+        *([PageSection("Anchors", _anchors(found))] if found.shift is not None else []),
+        *([PageSection("One space", _space(found))] if found.latent else []),
+        PageSection("How this was measured", [Text(_method(found)), Code("Repeat it", command, "bash")]),
     ]
     return Page(
         f"Diagnosis of {found.name or 'features'}",

@@ -18,8 +18,8 @@ from calmrl.metrics.model_rows import LabelledRows, Vectors, measure_rows, neigh
 from calmrl.models.heads import Heads
 from calmrl.training.recipes import is_ideal, recipe
 from calmrl.training.validate import encode_all, retrieval_scores
+from calmrl.workflows._compare.rows import ComparedRows, open_rows, training_config
 from calmrl.workflows.build import build_step, build_trainer, start_model
-from calmrl.workflows.compare.rows import ComparedRows, open_rows, training_config
 
 Job = tuple[str, str, int]  # setting, method, seed
 

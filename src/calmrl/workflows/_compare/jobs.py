@@ -18,7 +18,7 @@ from threadpoolctl import threadpool_limits
 from calmrl._support.output import new_file
 from calmrl.config import CompareConfig
 from calmrl.training.recipes import is_ideal
-from calmrl.workflows.compare.job import Job, JobResult, run_job
+from calmrl.workflows._compare.job import Job, JobResult, run_job
 
 Progress = Callable[[int, int, str], None]
 

@@ -7,7 +7,7 @@ from itertools import combinations
 
 import numpy as np
 
-from calmrl.workflows.diagnose.models import FOLDS, Arrays, Rows
+from calmrl.workflows._diagnose.models import FOLDS, Arrays, FoldedRows
 
 LEAST_ROWS = 10
 MOST_ROWS = 1000  # rows per fold of which all pairs are compared
@@ -26,7 +26,7 @@ class Pair:
     n: int  # rows that have both
 
 
-def pairs(rows: Rows, spaces: list[Arrays]) -> list[Pair]:
+def pairs(rows: FoldedRows, spaces: list[Arrays]) -> list[Pair]:
     """All pairs that enough rows have together; `spaces` holds the unit vectors of all rows, per fold."""
     found = []
     for (i, first), (j, second) in combinations(enumerate(rows.names), 2):
