@@ -18,13 +18,14 @@ from calmrl.data.hiding import hide
 from calmrl.datasets import load_dataset
 from calmrl.datasets.world import world
 from calmrl.errors import InputError
-from calmrl.workflows._diagnose import as_text, diagnose
+from calmrl.workflows import diagnose
 from calmrl.workflows._diagnose.models import FOLDS, deal
 from calmrl.workflows._diagnose.predictable import share
 from calmrl.workflows._diagnose.ridge import _fits, ridge
 from calmrl.workflows._diagnose.row_sample import SAMPLE_ROWS, describe, linked, sample
 from calmrl.workflows._diagnose.shift import punch
 from calmrl.workflows._diagnose.space import meeting
+from calmrl.workflows._diagnose.text import as_text
 from calmrl.workflows._diagnose.verdict import percent
 from reference import diagnose as slow
 
@@ -256,7 +257,7 @@ MEMORY = """
 import resource, sys, torch, calmrl.cli, matplotlib.figure, sklearn.linear_model
 import calmrl.workflows._diagnose.row_sample
 from calmrl.data.features.feature_set import open_features
-from calmrl.workflows._diagnose import diagnose
+from calmrl.workflows import diagnose
 calmrl.workflows._diagnose.row_sample.SAMPLE_ROWS = 500  # what is fitted is not the question here
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 found = diagnose(open_features(sys.argv[1]))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import combinations
-from typing import Any, NotRequired, TypedDict
+from typing import Any, TypedDict
 
 import numpy as np
 import torch
@@ -34,14 +34,14 @@ class Measurement(TypedDict):
     n: int
 
 
-class TidyRow(Measurement):
-    """A measurement and what it was made on, as results.json has it."""
+class TidyRow(Measurement, total=False):
+    """A measurement and what it was made on, as results.json has it; `setting` and `rate` may be absent."""
 
     dataset: str
-    setting: NotRequired[str]
+    setting: str
     method: str
     seed: int
-    rate: NotRequired[float]
+    rate: float
 
 
 def row(task: str, metric: str, value: float | Tensor, n: int) -> Measurement:

@@ -6,7 +6,7 @@ A page is data (`blocks`), drawings are panels (`figures`), and `write_page` wri
 from calmrl.report.blocks import Cell, Code, Figure, Number, Page, PageSection, Picture, Table, Text
 from calmrl.report.compose import build_page
 from calmrl.report.markdown import as_markdown
-from calmrl.report.results import Results, read_results
+from calmrl.report.results import Results, read_results, results_of
 from calmrl.report.web import as_html
 from calmrl.report.write import write_page
 
@@ -25,5 +25,6 @@ __all__ = [
     "as_markdown",
     "build_page",
     "read_results",
+    "results_of",
     "write_page",
 ]

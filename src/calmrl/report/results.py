@@ -148,13 +148,13 @@ class Results:
 
     def ours(self, method: str) -> bool:
         """Whether the method is this project's."""
-        known = self.methods.get(method, MethodInfo()).ours
-        return is_ours(method) if known is None else known
+        flag = self.methods.get(method, MethodInfo()).ours
+        return is_ours(method) if flag is None else flag
 
     def ideal(self, method: str) -> bool:
         """Whether the method saw everything, so that it bounds the others and does not compete."""
-        known = self.methods.get(method, MethodInfo()).ideal
-        return family(method)[1] == "ideal" if known is None else known
+        flag = self.methods.get(method, MethodInfo()).ideal
+        return family(method)[1] == "ideal" if flag is None else flag
 
     def places(self, rows: Iterable[ResultRow]) -> list[tuple[str, str]]:
         """(dataset, setting), in the order of the rows."""
@@ -170,49 +170,56 @@ class Results:
 
 def group(rows: Iterable[ResultRow], key: Callable[[ResultRow], Hashable]) -> dict[Any, Estimate]:
     """Key -> mean over seeds (a seed measured several times counts once, with its mean)."""
-    found: dict[Hashable, dict[int, list[ResultRow]]] = {}
+    grouped: dict[Hashable, dict[int, list[ResultRow]]] = {}
     for row in rows:
-        found.setdefault(key(row), {}).setdefault(row.seed, []).append(row)
+        grouped.setdefault(key(row), {}).setdefault(row.seed, []).append(row)
     return {
         name: estimate(
             [sum(row.value for row in same) / len(same) for _, same in sorted(seeds.items())],
             [row.n for same in seeds.values() for row in same],
         )
-        for name, seeds in found.items()
+        for name, seeds in grouped.items()
     }
 
 
 def read_results(folders: Sequence[str | Path]) -> Results:
     """Read and merge results.json of every directory (or the file itself)."""
     paths = [path / FILE if path.is_dir() else path for path in map(Path, folders)]
-    if not paths:
+    return results_of({path: _read(path) for path in paths})
+
+
+def results_of(contents: Mapping[Path, Any]) -> Results:
+    """Check and merge the contents of results.json files, by path."""
+    if not contents:
         raise InputError(f"no directory given; name one or several that hold {FILE}")
-    files = [_read(path) for path in paths]
-    rows = _merge_rows(list(zip(paths, (file.rows for file in files), strict=True)))
+    files = {path: _checked(path, content) for path, content in contents.items()}
+    rows = _merge_rows([(path, file.rows) for path, file in files.items()])
     if not rows:
-        raise InputError(f"{paths[0]} has no rows; there is nothing to report")
-    names = _names(paths)
-    sources = [ResultsFile(n, p.parent, file.meta) for n, p, file in zip(names, paths, files, strict=True)]
+        raise InputError(f"{next(iter(files))} has no rows; there is nothing to report")
+    names = _names(list(files))
     return Results(
         rows,
-        sources,
-        _merge("method", [(path, file.meta.methods) for path, file in zip(paths, files, strict=True)]),
-        _merge("setting", [(path, file.meta.settings) for path, file in zip(paths, files, strict=True)]),
-        _merge("dataset", [(path, file.meta.datasets) for path, file in zip(paths, files, strict=True)]),
+        [ResultsFile(name, path.parent, file.meta) for name, (path, file) in zip(names, files.items(), strict=True)],
+        _merge("method", {path: file.meta.methods for path, file in files.items()}),
+        _merge("setting", {path: file.meta.settings for path, file in files.items()}),
+        _merge("dataset", {path: file.meta.datasets for path, file in files.items()}),
     )
 
 
-def _read(path: Path) -> Content:
+def _read(path: Path) -> Any:
     if not path.is_file():
         raise InputError(f"{path} does not exist; give a directory that holds {FILE}")
     try:
-        told = json.loads(path.read_text(encoding="utf-8"))
+        return json.loads(path.read_text(encoding="utf-8"))
     except (json.JSONDecodeError, UnicodeDecodeError) as wrong:
         raise InputError(f"{path} is not JSON: {wrong}") from wrong
-    if not isinstance(told, dict) or "rows" not in told:
-        raise InputError(f'{path} should hold {{"rows": [...], "meta": {{...}}}}; got {_kind(told)}')
+
+
+def _checked(path: Path, content: Any) -> Content:
+    if not isinstance(content, dict) or "rows" not in content:
+        raise InputError(f'{path} should hold {{"rows": [...], "meta": {{...}}}}; got {_type_name(content)}')
     try:
-        file = Content.model_validate(told)
+        file = Content.model_validate(content)
     except ValidationError as wrong:
         lines = [f"  {_where(e['loc'])}: {e['msg'].lower()}; got {_shown(e['input'])}" for e in wrong.errors()[:8]]
         more = wrong.error_count() - len(lines)
@@ -255,17 +262,16 @@ def _name_rates(rows: Sequence[ResultRow]) -> list[ResultRow]:
     ]
 
 
-def _merge(what: str, parts: Sequence[tuple[Path, Mapping[str, Any]]]) -> dict[str, Any]:
+def _merge(what: str, parts: Mapping[Path, Mapping[str, Any]]) -> dict[str, Any]:
     merged: dict[str, Any] = {}
     origin: dict[str, Path] = {}
-    for path, part in parts:
-        for name, known in part.items():
-            if name in merged and merged[name] != known:
+    for path, part in parts.items():
+        for name, info in part.items():
+            if merged.setdefault(name, info) != info:
                 raise InputError(
-                    f'{what} "{name}" is described differently in {origin[name]} ({merged[name]}) and {path} ({known}); '
+                    f'{what} "{name}" is described differently in {origin[name]} ({merged[name]}) and {path} ({info}); '
                     "report them separately, or give them different names"
                 )
-            merged[name] = known
             origin.setdefault(name, path)
     return merged
 
@@ -284,7 +290,7 @@ def _where(location: tuple[int | str, ...]) -> str:
     return ".".join(str(part) for part in location)
 
 
-def _kind(value: object) -> str:
+def _type_name(value: object) -> str:
     return f"the keys {sorted(value)}" if isinstance(value, dict) else type(value).__name__
 
 

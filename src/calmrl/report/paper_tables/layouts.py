@@ -143,8 +143,12 @@ def all_tables(results: Mapping[str, Any]) -> dict[str, PaperTable]:
         "retrieval-average": average_table(rows, meta),
         "generative": generative_table(rows),
         "ablation": ablation_table(rows, meta),
-        "classification": classification_table(rows, meta),
-        "classification-F1": classification_table(rows, meta, metrics=("macro-F1",)),
+        **{
+            "classification" if name == "accuracy" else f"classification-{_file_name(name.removeprefix('macro-'))}": (
+                classification_table(rows, meta, metrics=(name,))
+            )
+            for name in names_of("classification")
+        },
         "mixed-pool": measure_table(pools, recalls, "Mixed pool", meta),
         "coverage": measure_table(
             rows, ("coverage",), "Percent of hidden entries inside intervals of that level", meta
@@ -157,7 +161,7 @@ def all_tables(results: Mapping[str, Any]) -> dict[str, PaperTable]:
                 meta,
             )
             for group in measures()
-            if group not in ("pool", "classification")
+            if group != "classification"
         },
         **{f"sweep-{_file_name(name)}": table for name, table in sweep_tables(rows, meta).items()},
         "datasets": dataset_table(meta),

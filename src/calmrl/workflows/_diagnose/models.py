@@ -39,9 +39,9 @@ def deal(z: Arrays, present: np.ndarray, seed: int) -> FoldedRows:
     """Rows with a fold each, the same number of rows of every pattern in every fold (to within one)."""
     rng = np.random.default_rng(seed)
     shuffled = rng.permutation(len(present))
-    kinds = np.unique(present[shuffled], axis=0, return_inverse=True)[1].reshape(-1)
+    pattern = np.unique(present[shuffled], axis=0, return_inverse=True)[1].reshape(-1)
     fold = np.empty(len(present), dtype=int)
-    fold[shuffled[np.argsort(kinds, kind="stable")]] = np.arange(len(present)) % FOLDS
+    fold[shuffled[np.argsort(pattern, kind="stable")]] = np.arange(len(present)) % FOLDS
     return FoldedRows(z, present, fold)
 
 

@@ -1,4 +1,4 @@
-"""What a diagnosis found."""
+"""What a diagnosis holds."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Diagnosis:
 
     @property
     def back(self) -> float:
-        """Share of what is missing that filling in brings back: explained shares, weighted by missing blocks."""
+        """Explained share of what is missing: explained shares, weighted by missing blocks."""
         blocks = sum(count for _, count in self.recoverable.values())
         return sum(share * count for share, count in self.recoverable.values()) / blocks if blocks else 0.0
 
@@ -62,7 +62,7 @@ class Diagnosis:
         return [m for m in self.modalities if m.name in self.groups[0]]
 
     def whole(self, name: str) -> Direction | None:
-        """How well a modality comes back from all others."""
+        """How well a modality is predicted from all others."""
         every = len(self.groups[0]) - 1
         return next((d for d in self.directions if d.target == name and len(d.sources) == every), None)
 

@@ -28,7 +28,7 @@ class Pair:
 
 def pairs(rows: FoldedRows, spaces: list[Arrays]) -> list[Pair]:
     """All pairs that enough rows have together; `spaces` holds the unit vectors of all rows, per fold."""
-    found = []
+    measured = []
     for (i, first), (j, second) in combinations(enumerate(rows.names), 2):
         both = rows.present[:, i] & rows.present[:, j]
         gaps, meets = [], []
@@ -46,7 +46,7 @@ def pairs(rows: FoldedRows, spaces: list[Arrays]) -> list[Pair]:
             )
             meets.append(meeting(unit[first][here], unit[second][here]))
         if len(meets) == FOLDS:
-            found.append(
+            measured.append(
                 Pair(
                     first,
                     second,
@@ -56,7 +56,7 @@ def pairs(rows: FoldedRows, spaces: list[Arrays]) -> list[Pair]:
                     int(both.sum()),
                 )
             )
-    return found
+    return measured
 
 
 def meeting(first: np.ndarray, second: np.ndarray) -> float:

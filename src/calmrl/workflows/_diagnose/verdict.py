@@ -6,14 +6,14 @@ from dataclasses import dataclass
 
 from calmrl.workflows._diagnose.result import Diagnosis
 
-LIKELY, LITTLE = 0.2, 0.1  # explained share of what is missing, from which filling in is likely to help, or a little
-MEET = 0.6  # partners that meet so often can be told from strangers
+LIKELY, LITTLE = 0.2, 0.1  # explained share of what is missing from which imputing is likely to help, or a little
+MEET = 0.6  # own pairs that are nearer so often are distinguishable from mixed ones
 RIDGE = 0.05  # ridge regression is worth a word when it explains so much more
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What is said `about` "all" or a modality: a fixed phrase, a sentence, and the number with its meaning."""
+    """What is sentence `about` "all" or a modality: a fixed phrase, a sentence, and the number with its meaning."""
 
     about: str
     verdict: str
@@ -22,62 +22,65 @@ class Verdict:
     meaning: str
 
 
-def overall(found: Diagnosis) -> Verdict:
-    """Whether filling in is expected to help."""
-    rows = f"{found.rows:,} rows"
-    if found.incomplete == 0:
-        said = (
-            f"Nothing is missing: all {rows} have all {len(found.modalities)} modalities; there is nothing to fill in."
-        )
-        return Verdict("all", "nothing missing", said, 0.0, "share of rows that lack something")
-    if not found.directions:
-        if len(found.modalities) == 1:
-            said = "There is one modality only, so that there is nothing to predict it from."
+def overall(diagnosis: Diagnosis) -> Verdict:
+    """Whether imputing is expected to help."""
+    rows = f"{diagnosis.rows:,} rows"
+    if diagnosis.incomplete == 0:
+        every = f"all {rows} have all {len(diagnosis.modalities)} modalities"
+        sentence = f"Nothing is missing: {every}; there is nothing to impute."
+        return Verdict("all", "nothing missing", sentence, 0.0, "share of rows that lack something")
+    if not diagnosis.directions:
+        if len(diagnosis.modalities) == 1:
+            sentence = "There is only one modality, so there is nothing to predict it from."
         else:
-            said = "It cannot be told whether filling in helps: no two modalities occur together in enough rows."
-        return Verdict("all", "cannot tell", said, 0.0, "modalities that can be predicted from another")
-    meaning = "share of the variance of the missing blocks that comes back in a test on hidden blocks"
-    much = f"{percent(found.back)} of the variance of what is missing can be predicted from what is there"
-    lost = [f"{v.about} ({percent(v.number)})" for v in by_modality(found) if v.verdict == "cannot be filled in"]
-    if lost and found.back >= LITTLE:
-        much += f"; not so {', '.join(lost)}"
-    if found.back >= LIKELY:
-        return Verdict("all", "likely to help", f"Filling in is likely to help: {much}.", found.back, meaning)
-    if found.back >= LITTLE:
-        return Verdict("all", "may help a little", f"Filling in may help a little: {much}.", found.back, meaning)
-    only = much if found.back < 0.0005 else f"only {much}"
-    return Verdict("all", "unlikely to help", f"Filling in is unlikely to help: {only}.", found.back, meaning)
+            sentence = "Whether imputing helps cannot be measured: no two modalities occur together in enough rows."
+        return Verdict("all", "cannot tell", sentence, 0.0, "modalities that can be predicted from another")
+    meaning = "explained share of the variance of the missing blocks, in a test on hidden blocks"
+    much = f"{percent(diagnosis.back)} of the variance of what is missing can be predicted from what is there"
+    lost = [f"{v.about} ({percent(v.number)})" for v in by_modality(diagnosis) if v.verdict == "cannot be imputed"]
+    if lost and diagnosis.back >= LITTLE:
+        much += f", except {', '.join(lost)}"
+    if diagnosis.back >= LIKELY:
+        return Verdict("all", "likely to help", f"Imputing is likely to help: {much}.", diagnosis.back, meaning)
+    if diagnosis.back >= LITTLE:
+        return Verdict("all", "may help a little", f"Imputing may help a little: {much}.", diagnosis.back, meaning)
+    only = much if diagnosis.back < 0.0005 else f"only {much}"
+    return Verdict("all", "unlikely to help", f"Imputing is unlikely to help: {only}.", diagnosis.back, meaning)
 
 
-def by_modality(found: Diagnosis) -> list[Verdict]:
+def by_modality(diagnosis: Diagnosis) -> list[Verdict]:
     """One verdict for each modality that some rows lack."""
-    return [_modality(found, m.name, m.missing, found.rows - m.rows) for m in found.modalities if m.rows < found.rows]
+    return [
+        _modality(diagnosis, m.name, m.missing, diagnosis.rows - m.rows)
+        for m in diagnosis.modalities
+        if m.rows < diagnosis.rows
+    ]
 
 
-def _modality(found: Diagnosis, name: str, missing: float, blocks: int) -> Verdict:
+def _modality(diagnosis: Diagnosis, name: str, missing: float, blocks: int) -> Verdict:
     lacks = f"{name} is missing in {percent(missing)} of the rows ({blocks:,})"
-    if name not in found.recoverable:
-        said = f"{lacks}; too few rows have it together with others to learn it from them."
-        return Verdict(name, "cannot tell", said, 0.0, "share of its variance that can be predicted")
-    share, _ = found.recoverable[name]
-    singles = [d for d in found.directions if d.target == name and len(d.sources) == 1]
+    if name not in diagnosis.recoverable:
+        sentence = f"{lacks}; too few rows have it together with others to learn from."
+        return Verdict(name, "cannot tell", sentence, 0.0, "share of its variance that can be predicted")
+    share, _ = diagnosis.recoverable[name]
+    singles = [d for d in diagnosis.directions if d.target == name and len(d.sources) == 1]
     best = max(singles, key=lambda d: d.explained, default=None)
-    whole = found.whole(name)
+    whole = diagnosis.whole(name)
     tested = "" if whole is None else f", tested on {whole.n:,} hidden blocks"
     source = (
         ""
         if best is None or share < LITTLE
         else f"; the best single source is {best.sources[0]} ({percent(best.explained)})"
     )
-    meaning = f"share of the variance of {name} that comes back from what rows without it have"
+    meaning = f"share of the variance of {name} that is explained by what rows without it have"
     if share >= LIKELY:
-        said = f"{lacks} and can be filled in: {percent(share)} of its variance comes back{tested}{source}."
-        return Verdict(name, "can be filled in", said, share, meaning)
+        sentence = f"{lacks} and can be imputed: {percent(share)} of its variance is explained{tested}{source}."
+        return Verdict(name, "can be imputed", sentence, share, meaning)
     if share >= LITTLE:
-        said = f"{lacks} and can be filled in roughly: {percent(share)} of its variance comes back{tested}{source}."
-        return Verdict(name, "can be filled in roughly", said, share, meaning)
-    said = f"{lacks} and cannot be filled in: {percent(share)} of its variance comes back{tested}."
-    return Verdict(name, "cannot be filled in", said, share, meaning)
+        sentence = f"{lacks} and can be imputed roughly: {percent(share)} of its variance is explained{tested}{source}."
+        return Verdict(name, "can be imputed roughly", sentence, share, meaning)
+    sentence = f"{lacks} and cannot be imputed: {percent(share)} of its variance is explained{tested}."
+    return Verdict(name, "cannot be imputed", sentence, share, meaning)
 
 
 def percent(share: float) -> str:
