@@ -116,7 +116,7 @@ def test_the_interval_is_students(tmp_path):
         (
             _rows(calmrl=[30.0, 31.0], gram=[31.0, 30.2]),
             "d: gram is best, average R@1 30.6 ± 5.1 % (n = 50, 2 seeds). The best of ours, calmrl, is 0.1 (95 % "
-            "interval −11.5 to 11.3: no clear difference) behind gram.",
+            "interval −11.5 to 11.3: no difference shown) behind gram.",
         ),
         (_rows(calmrl=[30.0], gram=[20.0]), "10.0 (one seed) ahead of gram"),
         (_rows(vast=[30.0], gram=[20.0]), "d: vast is best, average R@1 30.0 % (n = 50, 1 seed)."),
@@ -167,7 +167,7 @@ def test_the_main_table(tmp_path):
     assert found["vast"][1] == Number("7.0", 7.0, True, "n = 50, 1 seed")
     assert [line[0].text for line in table.apart] == ["ideal"]
     assert not any(cell.best for line in table.apart for cell in line[1:])
-    assert "numbers without ± have one seed" in table.caption
+    assert "numbers without ± come from one seed" in table.caption
 
 
 # the looks
@@ -217,7 +217,7 @@ def test_every_figure_has_a_text_and_a_caption(demo):
     assert all(a["role"] == "img" and len(a["aria-label"]) > 30 for a in drawings)
     assert len({a["aria-label"] for a in drawings}) == len(drawings)
     assert page.count("<figure>") == page.count("<figcaption>")
-    shown = ("Comparison", "Missing rates", "Completed vectors", "Predicted uncertainty", "Anchor shift", "Maps",
+    shown = ("Comparison", "Missing rates", "Imputed vectors", "Predicted uncertainty", "Anchor shift", "Maps",
              "Nearest neighbours", "Training", "Data and missing patterns", "Methods", "Repeat it")  # fmt: skip
     assert [title for title in shown if f">{title}</h2>" in page] == list(shown)
     assert "calmrl demo --out demo-out" in page

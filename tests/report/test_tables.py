@@ -284,7 +284,7 @@ def test_datasets_and_everything_at_once(tmp_path):
         *("imputation", "datasets"),
     }
     assert {path.suffix for path in written} == {".md", ".tex", ".csv"}
-    assert "| stamps | 1280 | 384 | 963 | Tux & Paint |" in (tmp_path / "out/datasets.md").read_text()
+    assert "| stamps | 1280 | 384 | 963 | Tux \\& Paint |" in (tmp_path / "out/datasets.md").read_text()
     assert r"Tux \& Paint" in (tmp_path / "out/datasets.tex").read_text()
     assert list(csv.reader((tmp_path / "out/datasets.csv").open()))[1:] == [
         ["", "stamps", "1280", "384", "963", "Tux & Paint"],

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,10 +18,12 @@ from calmrl.config import CompareConfig, load
 from calmrl.errors import InputError
 from calmrl.imputers import IMPUTERS
 from calmrl.training.recipes import ABOUT, OBJECTIVES, check_method, recipe
-from calmrl.workflows._compare.collect import collect, describe, in_words
+from calmrl.workflows import compare
+from calmrl.workflows._compare.collect import collect, describe
 from calmrl.workflows._compare.job import run_job
 from calmrl.workflows._compare.jobs import jobs_of, methods_of, run_all
-from calmrl.workflows._compare.rows import open_rows, training_config
+from calmrl.workflows._compare.rows import features_of, open_rows, training_config
+from calmrl.workflows.build import open_features_of
 
 TINY = {
     "kind": "compare",
@@ -54,9 +57,13 @@ def whole(tmp_path_factory):
     return config, run_all(config, tmp_path_factory.mktemp("jobs"))
 
 
+def collected(config, results):
+    return collect(config, results, features_of(config.source.model_dump_json()))
+
+
 def numbers(results):
     """Everything but the time it took."""
-    return {job: {key: value for key, value in found.items() if key != "seconds"} for job, found in results.items()}
+    return {job: replace(result, seconds=0.0) for job, result in results.items()}
 
 
 def test_two_workers_give_what_one_gives(whole, tmp_path):
@@ -108,8 +115,7 @@ def test_killed_half_way_and_started_again_gives_the_same_table(whole, tmp_path)
     assert not (out / "results.json").exists()
     subprocess.run(command, check=True, capture_output=True)
     found = json.loads((out / "results.json").read_text())
-    expected, _ = collect(config, one, "world", {})
-    assert found["rows"] == expected
+    assert found["rows"] == collected(config, one)["rows"]
     assert (out / "report.html").is_file()
     assert list((out / "tables").glob("*.tex"))
 
@@ -153,14 +159,15 @@ def test_test_rows_do_not_choose(whole, monkeypatch):
     """The chosen trial is the one with the best validation score."""
     config = tiny(trials=4, methods=["pmrl"], seeds=[0])
     found = run_job(config, ("pairs", "pmrl", 0))
-    scores = [trial["MRR"] for trial in found["trials"]]
+    scores = [trial["MRR"] for trial in found.trials]
     assert len(scores) == 4
-    assert found["chosen"] == int(np.argmax(scores))
+    assert found.chosen == int(np.argmax(scores))
 
 
 def test_tidy_rows_tests_and_words(whole):
     config, results = whole
-    rows, meta = collect(config, results, "world", {"rows": 240})
+    content = collected(config, results)
+    rows, meta = content["rows"], content["meta"]
     keys = {"dataset", "setting", "method", "seed", "task", "metric", "value", "n"}
     assert all(keys <= set(row) for row in rows)
     assert {row["rate"] for row in rows if row["setting"] == "random"} == {0.3}
@@ -172,7 +179,8 @@ def test_tidy_rows_tests_and_words(whole):
     assert set(meta["tests"]["pairs"]["methods"]) == {"closed-form", "calmrl"}
     assert meta["methods"]["ideal"]["ideal"]
     assert not meta["methods"]["pmrl"]["ours"]
-    assert any("best" in sentence for sentence in in_words(config, rows, meta))
+    assert any("pairs: " in sentence and "has the best mean" in sentence for sentence in meta["words"])
+    assert any("anchors" in sentence and "those of complete items" in sentence for sentence in meta["words"])
     json.dumps(meta)
 
 
@@ -186,12 +194,12 @@ def test_sweeps_are_rows_of_their_own():
     assert methods_of(config) == ["pmrl", "pmrl objective.temperature=0.1", "pmrl objective.temperature=0.5"]
     assert len(jobs_of(config)) == 3
     found = run_job(config, ("pairs", "pmrl objective.temperature=0.1", 0))
-    assert found["trials"][0]["changes"]["objective.temperature"] == 0.1
+    assert found.trials[0]["changes"]["objective.temperature"] == 0.1
 
 
 def test_settings_in_words():
     assert describe(tiny(), "pairs").startswith("60 % of the training rows keep only m0-m1 or m1-m2")
-    assert describe(tiny(), "random") == "30 % blocks hidden at random"
+    assert describe(tiny(), "random") == "30 % of the blocks hidden at random"
 
 
 def test_the_demo_is_a_comparison():
@@ -202,6 +210,27 @@ def test_the_demo_is_a_comparison():
     )
     assert {f"{name}+latent" for name in OBJECTIVES} <= set(config.methods)
     assert len(config.seeds) == 3
+
+
+def test_from_python(tmp_path, monkeypatch, capfd):
+    """Nothing is printed, features are opened once, and results.json holds what is returned."""
+    opened = []
+    features_of.cache_clear()
+    monkeypatch.setattr(
+        "calmrl.workflows._compare.rows.open_features_of",
+        lambda *args: opened.append(args) or open_features_of(*args),
+    )
+    config = tiny(methods=["pmrl", "closed-form"], seeds=[0, 1])
+    steps = []
+    comparison = compare(config, tmp_path / "out", command="mine", progress=lambda *step: steps.append(step))
+    assert len(opened) == 1
+    assert [step[:2] for step in steps] == [(done, 8) for done in range(9)]
+    content = json.loads((tmp_path / "out" / "results.json").read_text())
+    assert content["rows"] == comparison.rows
+    assert content["meta"]["words"] == comparison.words
+    assert content["meta"]["command"] == "mine"
+    assert len(comparison.results.rows) == len(comparison.rows)
+    assert capfd.readouterr() == ("", "")
 
 
 def test_another_directory_is_refused(tmp_path):
