@@ -13,6 +13,8 @@ from PIL import Image
 
 import report_data
 from calmrl.cli import main
+from calmrl.data.hiding import hide
+from calmrl.data.patterns import patterns
 from calmrl.errors import InputError
 from calmrl.report import (
     Cell,
@@ -26,6 +28,7 @@ from calmrl.report import (
     as_html,
     as_markdown,
     build_page,
+    plot_patterns,
     read_results,
     write_page,
 )
@@ -307,6 +310,20 @@ def test_blocks_by_hand():
     assert '<td class="num" data-value="1.0"><strong>1.0 <span class="pm">± 0.1</span></strong></td>' in as_html(page)
     assert "value (unit)" in panel.svg
     assert "| z | **1.0 ± 0.1** |" in as_markdown(page)
+
+
+def test_patterns_as_a_file(tmp_path):
+    present = hide(np.ones((400, 5), dtype=bool), 0.4, np.random.default_rng(0))
+    names = ["image", "text", "sound", "speech", "depth"]
+    panel = plot_patterns(present, names, tmp_path / "patterns.svg")
+    texts = [node.text for node in ElementTree.parse(tmp_path / "patterns.svg").iter() if node.tag.endswith("text")]
+    counted = patterns(present, names)
+    assert set(names) <= set(texts)
+    for pattern in counted[:19]:
+        assert f"{pattern.rows:,} ({100 * pattern.share:.1f} %)" in texts
+    rest = sum(pattern.rows for pattern in counted[19:])
+    assert f"{len(counted) - 19} rarer patterns: {rest} rows ({100 * rest / 400:.1f} %)" in texts
+    assert panel.alt == f"Missing patterns: 400 rows, {len(counted)} patterns."
 
 
 def test_tsne_keeps_items_and_modalities():

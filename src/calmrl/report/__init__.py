@@ -5,6 +5,7 @@ A page is data (`blocks`), drawings are panels (`figures`), and `write_page` wri
 
 from calmrl.report.blocks import Cell, Code, Figure, Number, Page, PageSection, Picture, Table, Text
 from calmrl.report.compose import build_page
+from calmrl.report.figures import plot_patterns
 from calmrl.report.markdown import as_markdown
 from calmrl.report.results import Results, read_results, results_of
 from calmrl.report.web import as_html
@@ -24,6 +25,7 @@ __all__ = [
     "as_html",
     "as_markdown",
     "build_page",
+    "plot_patterns",
     "read_results",
     "results_of",
     "write_page",

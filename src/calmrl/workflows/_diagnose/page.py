@@ -155,7 +155,8 @@ def _space(diagnosis: Diagnosis) -> list[Block]:
 def _method(diagnosis: Diagnosis) -> str:
     return (
         f"Counts are over all {diagnosis.rows:,} rows. Everything else is from {diagnosis.tested:,} rows, each tested by "
-        f"latent models that were fitted on the other rows: {FOLDS} folds, sizes chosen on hidden blocks of the "
-        "first. Nothing was trained. The explained share is 1 − squared error / squared deviation from the mean. An anchor is the leading singular vector "
-        "of a row's unit vectors; its shift is measured in rows whose modalities are known, some of which are hidden."
+        f"latent models that were fitted on the other rows: {FOLDS} folds, sizes chosen on hidden blocks of the first. "
+        "Nothing was trained. The explained share is 1 − squared error / squared deviation from the mean. An anchor is the "
+        "leading singular vector of a row's unit vectors; its shift is measured in rows whose modalities are known, some of "
+        "which are hidden."
     )
