@@ -54,12 +54,9 @@ class Estimate:
 def estimate(values: Sequence[float], items: Iterable[int]) -> Estimate:
     """The mean of one value per seed, each measured on so many items."""
     array, sizes = np.asarray(values, dtype=float), list(items)
-    return Estimate(float(array.mean()), half_width(array), len(array), min(sizes), max(sizes), tuple(array.tolist()))
-
-
-def half_width(values: Sequence[float] | np.ndarray) -> float | None:
-    """t(0.975, s - 1) * sd / sqrt(s), None for a single value."""
-    return mean_interval(values).half
+    return Estimate(
+        float(array.mean()), mean_interval(array).half, len(array), min(sizes), max(sizes), tuple(array.tolist())
+    )
 
 
 def fixed(value: float, decimals: int) -> str:

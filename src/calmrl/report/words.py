@@ -7,28 +7,15 @@ when this interval does not hold 0.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from calmrl.metrics.registry import describe
+from calmrl.metrics.significance import PairedDifference, paired_t
 from calmrl.report.estimates_table import ranked
-from calmrl.report.numbers import Estimate, fixed, half_width, plural
+from calmrl.report.numbers import Estimate, fixed, plural
 from calmrl.report.results import ResultRow, Results, group
 
 PREFERRED = ("R@1", "accuracy", "nmse", "mse", "anchor_shift")
 SPELLED_OUT = 3  # settings with sentences of their own
-
-
-@dataclass(frozen=True)
-class Difference:
-    """How much better a is than b (positive: better), on how many common seeds."""
-
-    mean: float
-    half: float | None
-    seeds: int
-
-    @property
-    def clear(self) -> bool:
-        return self.half is not None and abs(self.mean) > self.half
 
 
 def headline(rows: Sequence[ResultRow]) -> tuple[str, str]:
@@ -105,42 +92,45 @@ def _compared(rows: Sequence[ResultRow], ours: str, rival: str, metric: str) -> 
     gap, shown = difference(rows, ours, rival, metric), describe(metric).decimals
     if gap is None:
         return f"not measured on a common seed with {rival}"
-    if gap.half is None:
+    if gap.low is None or gap.high is None:
         how = "one seed"
     else:
-        how = f"95 % interval {fixed(gap.mean - gap.half, shown)} to {fixed(gap.mean + gap.half, shown)}"
-        how += "" if gap.clear else ": no difference shown"
-    way = "ahead of" if gap.mean > 0 else "behind"
-    return f"{fixed(abs(gap.mean), shown)} ({how}) {way} {rival}"
+        how = f"95 % interval {fixed(gap.low, shown)} to {fixed(gap.high, shown)}"
+        how += "" if is_clear(gap) else ": no difference shown"
+    way = "ahead of" if gap.difference > 0 else "behind"
+    return f"{fixed(abs(gap.difference), shown)} ({how}) {way} {rival}"
 
 
 def _summary(results: Results, places: Sequence[Sequence[ResultRow]], task: str, metric: str, what: str) -> str:
-    ahead = clear_ahead = behind = clear_behind = 0
+    gaps = []
     for rows in places:
         means = group(rows, lambda row: row.method)
         pair = _pair(results, ranked({m: e for m, e in means.items() if not results.ideal(m)}, metric))
         gap = difference(rows, *pair, metric) if pair else None
-        if gap is None:
-            continue
-        ahead, clear_ahead = ahead + (gap.mean > 0), clear_ahead + (gap.mean > 0 and gap.clear)
-        behind, clear_behind = behind + (gap.mean <= 0), clear_behind + (gap.mean <= 0 and gap.clear)
-    if not ahead + behind:
+        gaps += [] if gap is None else [gap]
+    if not gaps:
         return f"{name_of(task, metric)} in {len(places)} {what}; the best of each is in bold."
+    ahead, behind = [g for g in gaps if g.difference > 0], [g for g in gaps if g.difference <= 0]
     return (
-        f"Over {len(places)} {what}, the best of ours is ahead of the best other method in {ahead} (clearly in "
-        f"{clear_ahead}) and behind in {behind} (clearly in {clear_behind}), by {name_of(task, metric)}."
+        f"Over {len(places)} {what}, the best of ours is ahead of the best other method in {len(ahead)} (clearly in "
+        f"{sum(map(is_clear, ahead))}) and behind in {len(behind)} (clearly in {sum(map(is_clear, behind))}), by "
+        f"{name_of(task, metric)}."
     )
 
 
-def difference(rows: Sequence[ResultRow], a: str, b: str, metric: str) -> Difference | None:
-    """a against b on the seeds both have; None when there is none."""
+def is_clear(gap: PairedDifference) -> bool:
+    """Whether the interval does not hold 0."""
+    return gap.low is not None and gap.high is not None and not gap.low <= 0 <= gap.high
+
+
+def difference(rows: Sequence[ResultRow], a: str, b: str, metric: str) -> PairedDifference | None:
+    """How much better a is than b (positive: better) on the seeds both have; None when there is none."""
     sign = describe(metric).sign or 1
     values: Mapping[str, dict[int, float]] = {
         name: {row.seed: row.value for row in rows if row.method == name} for name in (a, b)
     }
     common = sorted(values[a].keys() & values[b].keys())
-    gaps = [sign * (values[a][seed] - values[b][seed]) for seed in common]
-    return Difference(sum(gaps) / len(gaps), half_width(gaps), len(gaps)) if gaps else None
+    return paired_t(*([sign * values[name][seed] for seed in common] for name in (a, b))) if common else None
 
 
 def _pair(results: Results, order: Sequence[str]) -> tuple[str, str] | None:

@@ -8,11 +8,12 @@ from collections.abc import Sequence
 import numpy as np
 
 from calmrl.metrics.registry import describe
+from calmrl.metrics.significance import mean_interval
 from calmrl.report.blocks import Block, Figure
 from calmrl.report.estimates_table import matrix, ranked, readable
 from calmrl.report.figures import Cloud, Curve, curves, scatter, small_curves
 from calmrl.report.look import family, look
-from calmrl.report.numbers import capital, half_width
+from calmrl.report.numbers import capital
 from calmrl.report.results import CurvePoint, Results, ResultsFile, group
 from calmrl.report.svg import Panel
 from calmrl.report.words import headline, headline_rows, name_of
@@ -125,7 +126,7 @@ def _frames(steps: Sequence[CurvePoint], field: str) -> dict[str, list[Curve]]:
     for method, points in found.items():
         x = sorted(points)
         y = [float(np.mean(points[at])) for at in x]
-        half = [half_width(points[at]) or 0.0 for at in x]
+        half = [mean_interval(points[at]).half or 0.0 for at in x]
         low, high = [a - b for a, b in zip(y, half, strict=True)], [a + b for a, b in zip(y, half, strict=True)]
         frames.setdefault(family(method)[0], []).append(Curve(method, x, y, look(method), low, high))
     return frames
