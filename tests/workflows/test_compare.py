@@ -17,14 +17,15 @@ import yaml
 from calmrl.config import CompareConfig, load
 from calmrl.errors import InputError
 from calmrl.imputers import IMPUTERS
-from calmrl.training.recipes import ABOUT, OBJECTIVES, check_method, recipe
+from calmrl.training.methods import METHODS, find_method
 from calmrl.workflows import compare
 from calmrl.workflows._compare.collect import collect, describe
 from calmrl.workflows._compare.job import run_job
 from calmrl.workflows._compare.jobs import jobs_of, methods_of, run_all
-from calmrl.workflows._compare.rows import features_of, open_rows, training_config
+from calmrl.workflows._compare.rows import features_of, open_rows, training_config, trials_of
 from calmrl.workflows.build import open_features_of
 
+BASELINES = [name for name, method in METHODS.items() if not (method.ours or method.ideal)]
 TINY = {
     "kind": "compare",
     "source": {
@@ -121,23 +122,22 @@ def test_killed_half_way_and_started_again_gives_the_same_table(whole, tmp_path)
 
 
 @pytest.mark.parametrize(
-    "name", [*ABOUT, *(f"{o}+latent+staged" for o in OBJECTIVES), *(f"calmrl:{i}" for i in IMPUTERS)]
+    "name", [*METHODS, *(f"{o}+latent+staged" for o in BASELINES), *(f"calmrl:{i}" for i in IMPUTERS)]
 )
 def test_every_method_gets_the_same_budget(name):
-    check_method(name)
-    trials = recipe(name, steps=100, trials=4)
+    trials = trials_of(name, 100, 4)
     assert len(trials) == 4
-    for changes in trials:
+    for _, changes in trials:
         steps = [stage["steps"] for stage in changes["stages"]]
         assert sum(steps) == (0 if name == "closed-form" else 100)
-        assert training_config(tiny(), "pairs", 0, {k: v for k, v in changes.items() if k != "standardize"})
-    assert len({json.dumps(changes, sort_keys=True) for changes in trials}) == 4
+        assert training_config(tiny(), "pairs", 0, changes)
+    assert len({json.dumps(trial, sort_keys=True) for trial in trials}) == 4
 
 
 @pytest.mark.parametrize("name", ["calmlr", "pmrl+late", "closed-form+latent", "calmrl:knnn"])
 def test_unknown_methods_are_named(name):
     with pytest.raises(InputError):
-        check_method(name)
+        find_method(name)
 
 
 def test_rows_of_a_setting():
@@ -208,7 +208,7 @@ def test_the_demo_is_a_comparison():
     assert {"contrastive", "vast", "gram", "triangle", "pmrl", "closed-form", "calmrl-paper", "calmrl", "ideal"} <= set(
         config.methods
     )
-    assert {f"{name}+latent" for name in OBJECTIVES} <= set(config.methods)
+    assert {f"{name}+latent" for name in BASELINES} <= set(config.methods)
     assert len(config.seeds) == 3
 
 

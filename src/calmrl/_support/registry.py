@@ -35,7 +35,13 @@ class Registry(MutableMapping[str, T]):
         if isinstance(entry, str):
             module, _, attribute = entry.partition(":")
             entry = self._entries[name] = getattr(import_module(module), attribute)
-        return entry  # type: ignore[return-value]
+        return entry
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """`self[name]`, or `default` if there is no such name."""
+        if name not in self:
+            return default
+        return self[name]
 
     def __setitem__(self, name: str, entry: T | str) -> None:
         self._entries[name] = entry

@@ -3,30 +3,6 @@
 A page is data (`blocks`), drawings are panels (`figures`), and `write_page` writes both down.
 """
 
-from calmrl.report.blocks import Cell, Code, Figure, Number, Page, PageSection, Picture, Table, Text
-from calmrl.report.compose import build_page
-from calmrl.report.figures import plot_patterns
-from calmrl.report.markdown import as_markdown
-from calmrl.report.results import Results, read_results, results_of
-from calmrl.report.web import as_html
-from calmrl.report.write import write_page
+import lazy_loader
 
-__all__ = [
-    "Cell",
-    "Code",
-    "Figure",
-    "Number",
-    "Page",
-    "PageSection",
-    "Picture",
-    "Results",
-    "Table",
-    "Text",
-    "as_html",
-    "as_markdown",
-    "build_page",
-    "plot_patterns",
-    "read_results",
-    "results_of",
-    "write_page",
-]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

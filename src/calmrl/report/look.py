@@ -12,7 +12,7 @@ import zlib
 from dataclasses import dataclass
 from typing import Literal
 
-from calmrl.training.recipes import is_ours as ours_by_recipe
+from calmrl.training.methods import METHODS
 
 INK, PAPER, SOFT, FAINT = "#1b1f24", "#fffffe", "#7d8590", "#b8bec6"  # INK and PAPER follow the page, see svg.py
 BLUE, VERMILLION, ORANGE, SKY = "#0072b2", "#d55e00", "#e69f00", "#56b4e9"
@@ -84,7 +84,8 @@ def family(method: str) -> tuple[str, Variant]:
 def is_ours(method: str) -> bool:
     """Whether a name is one of this project's methods; `meta["methods"]` may say otherwise."""
     base, variant = family(method)
-    return variant != "ideal" and (base == "gaussian" or ours_by_recipe(base))
+    name = base.partition(":")[0]
+    return variant != "ideal" and (name == "gaussian" or (name in METHODS and METHODS[name].ours))
 
 
 def look(method: str) -> Look:

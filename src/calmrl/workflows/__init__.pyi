@@ -4,3 +4,8 @@ from ._diagnose.result import Diagnosis as Diagnosis
 from ._diagnose.run import diagnose as diagnose
 from ._report import Report as Report
 from ._report import report as report
+from .evaluate import evaluate as evaluate
+from .extract import extract as extract
+from .impute import Imputation as Imputation
+from .impute import impute as impute
+from .train import train as train

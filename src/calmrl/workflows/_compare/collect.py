@@ -12,9 +12,9 @@ from calmrl.config import CompareConfig
 from calmrl.data.features.feature_set import FeatureSet
 from calmrl.metrics.measures import TidyRow
 from calmrl.metrics.significance import PairedDifference, holm, paired_bootstrap
-from calmrl.training.recipes import about, is_ideal, is_ours
 from calmrl.workflows._compare.job import Job, JobResult
 from calmrl.workflows._compare.jobs import methods_of
+from calmrl.workflows._compare.rows import method_of
 from calmrl.workflows._compare.words import in_words
 
 
@@ -54,10 +54,10 @@ def collect(
         "datasets": {dataset: {"rows": len(features), "modalities": widths, "source": features.source}},
         "settings": {name: describe(config, name) for name in config.settings},
         "methods": {
-            method: {"about": about(base), "ours": is_ours(base), "ideal": is_ideal(base)}
-            for method, base in ((method, _base(method)) for method in methods_of(config))
+            name: {"about": method.about, "ours": method.ours, "ideal": method.ideal}
+            for name, method in ((name, method_of(name)) for name in methods_of(config))
         },
-        "patterns": {job[0]: result.patterns for job, result in first.items() if not is_ideal(job[1])},
+        "patterns": {job[0]: result.patterns for job, result in first.items() if not method_of(job[1]).ideal},
         "curves": [
             {"setting": setting, "method": method, "seed": seed, **point}
             for (setting, method, seed), result in first.items()
@@ -96,8 +96,8 @@ def _tests(config: CompareConfig, results: Mapping[Job, JobResult], setting: str
     values = {method: [results[setting, method, seed] for seed in config.seeds] for method in methods_of(config)}
     same = len({tuple(result.items) for each in values.values() for result in each}) == 1
     hits = {method: _hits(each, same) for method, each in values.items()}
-    others = {m: hit.mean() for m, hit in hits.items() if not is_ours(_base(m)) and not is_ideal(_base(m))}
-    plain = {method: mean for method, mean in others.items() if "+latent" not in method}
+    others = {m: hit.mean() for m, hit in hits.items() if not (method_of(m).ours or method_of(m).ideal)}
+    plain = {method: mean for method, mean in others.items() if not method_of(method).latent}
     return _against_best(hits, others, _against_best(hits, plain)) if others else None
 
 
@@ -107,7 +107,7 @@ def _against_best(
     if not others:
         return None
     best = max(others, key=lambda method: others[method])
-    tests = {method: paired_bootstrap(hits[method], hits[best]) for method in hits if is_ours(_base(method))}
+    tests = {method: paired_bootstrap(hits[method], hits[best]) for method in hits if method_of(method).ours}
     corrected = holm({method: test.p for method, test in tests.items()})
     return SettingTests(best, {m: test._replace(p=corrected[m]) for m, test in tests.items()}, plain)
 
@@ -123,8 +123,3 @@ def _hits(results: list[JobResult], same: bool) -> np.ndarray:
         alike = len({len(hits) for hits in directions}) == 1
         each.append(100 * (np.mean(directions, axis=0) if alike else np.concatenate(directions)))
     return np.stack(each) if same else np.concatenate(each)
-
-
-def _base(method: str) -> str:
-    """The method without a swept value."""
-    return method.partition(" ")[0]

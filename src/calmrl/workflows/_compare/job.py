@@ -15,10 +15,9 @@ from calmrl.config.schema.train import TrainConfig
 from calmrl.data.loaders.feature_rows import pattern_counts
 from calmrl.metrics.measures import Measurement
 from calmrl.metrics.model_rows import LabelledRows, Vectors, measure_rows, neighbours, picture
-from calmrl.models.heads import Heads
-from calmrl.training.recipes import is_ideal, recipe
+from calmrl.models.heads.model import Heads
 from calmrl.training.validate import encode_all, retrieval_scores
-from calmrl.workflows._compare.rows import ComparedRows, open_rows, training_config
+from calmrl.workflows._compare.rows import ComparedRows, method_of, open_rows, training_config, trials_of
 from calmrl.workflows.build import build_step, build_trainer, start_model
 
 Job = tuple[str, str, int]  # setting, method, seed
@@ -43,19 +42,18 @@ def run_job(config: CompareConfig, job: Job) -> JobResult:
     """Train every trial, choose by validation score, and measure the chosen one; no test row is looked at before."""
     setting, method, seed = job
     started = time.perf_counter()
-    hidden = "" if is_ideal(method) else setting
+    hidden = "" if method_of(method).ideal else setting
     text = config.model_dump_json()
     base, _, swept = method.partition(" ")
     more = _swept(config, swept)
     best: tuple[float, Any] | None = None
     trials: list[dict[str, Any]] = []
-    for changes in recipe(base, config.steps, config.trials):
-        form = changes["standardize"]
+    for form, changes in trials_of(base, config.steps, config.trials):
         rows = _rows(text, hidden, seed, form)
-        trained = training_config(config, hidden, seed, {k: v for k, v in changes.items() if k != "standardize"} | more)
+        trained = training_config(config, hidden, seed, changes | more)
         step, curve = _train(text, trained, rows, hidden, form)
         score = retrieval_scores(*encode_all(step.model, rows.data.validation))[config.metric]
-        trials.append({"changes": changes | more, config.metric: score})
+        trials.append({"changes": {"standardize": form} | changes | more, config.metric: score})
         if best is None or score > best[0]:
             best = (score, (step, curve, len(trials) - 1, rows))
     assert best is not None

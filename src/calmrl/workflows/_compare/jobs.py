@@ -17,8 +17,8 @@ from threadpoolctl import threadpool_limits
 
 from calmrl._support.output import new_file
 from calmrl.config import CompareConfig
-from calmrl.training.recipes import is_ideal
 from calmrl.workflows._compare.job import Job, JobResult, run_job
+from calmrl.workflows._compare.rows import method_of
 
 Progress = Callable[[int, int, str], None]
 
@@ -104,7 +104,7 @@ def _work(text: str, job: Job) -> tuple[Job, JobResult]:
 def _path(folder: Path, config: CompareConfig, job: Job) -> Path:
     """A file per job, named after all that its result depends on."""
     setting, method, seed = job
-    hidden = None if is_ideal(method) else config.settings[setting].model_dump(mode="json")
+    hidden = None if method_of(method).ideal else config.settings[setting].model_dump(mode="json")
     shared = config.model_dump(mode="json", exclude={"settings", "methods", "seeds", "workers", "sweep"})
     first = (setting, seed) == (next(iter(config.settings)), config.seeds[0])  # has examples
     key = json.dumps([shared, hidden, setting, method, seed, first], sort_keys=True)

@@ -14,7 +14,7 @@ from calmrl.config.schema.train import SourceSection, TrainConfig
 from calmrl.data.features.feature_set import FeatureSet
 from calmrl.data.loaders.feature_rows import Source, make_source, standardization
 from calmrl.errors import InputError
-from calmrl.training.methods import METHODS
+from calmrl.training.methods import FEATURES, Changes, Method, find_method
 from calmrl.workflows.build import Data, open_data, open_features_of, parts_of
 
 NAME = "data"  # of the one source
@@ -27,6 +27,21 @@ class ComparedRows:
     data: Data
     test: Source
     features: FeatureSet
+
+
+def method_of(name: str) -> Method:
+    """The method of a row, whose name may end in a swept value: "calmrl objective.temperature=0.1"."""
+    return find_method(name.partition(" ")[0])
+
+
+def trials_of(name: str, steps: int, count: int) -> list[tuple[str, Changes]]:
+    """(form of the features, changes to the training config) of each trial of a method."""
+    method = find_method(name)
+    fixed = {"method": "calmrl" if method.ideal else name, "stages": method.stages("steps", steps)}
+    return [
+        (trial[FEATURES], {key: value for key, value in trial.items() if key != FEATURES} | fixed)
+        for trial in method.configs(count)
+    ]
 
 
 def training_config(config: CompareConfig, setting: str, seed: int, changes: Mapping[str, Any]) -> TrainConfig:
@@ -51,7 +66,7 @@ def training_config(config: CompareConfig, setting: str, seed: int, changes: Map
             here = here.setdefault(part, {})
         here[last] = value
     if "name" not in (values.get("objective") or {"name": ""}):  # a swept key of the method's own objective
-        values["objective"]["name"] = METHODS[values["method"]].objective
+        values["objective"]["name"] = find_method(values["method"]).objective
     return TrainConfig.model_validate(values)
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from calmrl.metrics.measures import TidyRow
 from calmrl.metrics.significance import mean_interval
-from calmrl.training.recipes import is_ideal
+from calmrl.workflows._compare.rows import method_of
 
 if TYPE_CHECKING:
     from calmrl.workflows._compare.collect import SettingTests
@@ -34,14 +34,16 @@ def in_words(settings: Sequence[str], rows: Sequence[TidyRow], tests: Mapping[st
     for setting in settings:
         values = average(rows, setting)
         means = {m: float(np.mean(list(v.values()))) for m, v in values.items() if " " not in m}
-        real = {method: mean for method, mean in means.items() if not is_ideal(method)}
+        real = {method: mean for method, mean in means.items() if not method_of(method).ideal}
         if not real:
             continue
         best = max(real, key=lambda method: real[method])
         interval = mean_interval(list(values[best].values()))
         spread = "" if interval.half is None else f" ± {interval.half:.1f}"
         ideal = [
-            f" With nothing missing, {method} reaches {means[method]:.1f}." for method in means if is_ideal(method)
+            f" With nothing missing, {method} reaches {means[method]:.1f}."
+            for method in means
+            if method_of(method).ideal
         ]
         text = f"{best} has the best mean: R@1 {real[best]:.1f}{spread} over all directions.{''.join(ideal)}"
         sentences += [f"{setting}: {said}" for said in (text, *_calmrl(tests[setting], real), *_shift(rows, setting))]

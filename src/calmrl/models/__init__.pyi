@@ -1,0 +1,11 @@
+from . import vast as vast
+from .heads.model import Heads as Heads
+from .imagebind import imagebind_features as imagebind_features
+from .joint import JointModel as JointModel
+from .registry import MODELS as MODELS
+from .saved import Trained as Trained
+from .saved import load as load
+from .saved import save as save
+from .vast.checkpoints import load_vast as load_vast
+from .vast.model import VastModel as VastModel
+from .vast.start import load_towers as load_towers
