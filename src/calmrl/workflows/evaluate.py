@@ -12,9 +12,10 @@ from torch.nn.functional import normalize
 from calmrl.config import TrainConfig, load
 from calmrl.data.features.feature_set import FeatureSet, open_features
 from calmrl.errors import InputError
-from calmrl.metrics import model_rows as measure
 from calmrl.metrics import retrieval
-from calmrl.metrics.classify import classification
+from calmrl.metrics.measures import Measurement, row
+from calmrl.metrics.model_rows import RANKED, LabelledRows, measure_rows, reranked_rows
+from calmrl.metrics.registry import measures
 from calmrl.models.saved import Trained
 from calmrl.models.saved import load as load_model
 from calmrl.models.vast.matching import cat_conditions
@@ -22,7 +23,7 @@ from calmrl.training.validate import encode_all
 from calmrl.workflows.build import open_features_of, parts_of
 from calmrl.workflows.build_media import open_test_media
 
-MEASURES = ("imputation", "shift")
+MEASURES = [group for group in measures() if group not in ("pool", "examples")]
 
 
 def evaluate(folder: Path, data: Path | None = None) -> tuple[list[dict[str, Any]], dict[str, Any]]:
@@ -43,7 +44,7 @@ def evaluate(folder: Path, data: Path | None = None) -> tuple[list[dict[str, Any
     meta = _meta(config)
     for name, (features, split) in sets.items():
         known = {"dataset": name, "method": config.method, "seed": config.seed}
-        rows += [known | one for one in evaluate_on(model, features, split)]
+        rows += [known | dict(one) for one in evaluate_on(model, features, split)]
         widths = {key: array.shape[1] for key, array in features.z.items() if key in model.names}
         meta["datasets"][name] = {"rows": len(features), "modalities": widths, "source": features.source}
     return rows, meta
@@ -54,8 +55,8 @@ def _meta(config: TrainConfig) -> dict[str, Any]:
     return {"config": config.model_dump(mode="json"), "datasets": {}, "methods": {config.method: method}}
 
 
-def evaluate_on(model: Trained, data: FeatureSet, split: np.ndarray | None = None) -> list[dict[str, Any]]:
-    """Tidy rows of a model on the test rows of a feature set; classification where there are labels and training rows."""
+def evaluate_on(model: Trained, data: FeatureSet, split: np.ndarray | None = None) -> list[Measurement]:
+    """Measurements of a model on the test rows of a feature set; classification where there are labels and training rows."""
     names = [name for name in model.names if name in data.z]
     if len(names) < 2:
         raise InputError(f"the model knows {', '.join(model.names)}, the data have {', '.join(data.z)}; two must agree")
@@ -71,16 +72,20 @@ def evaluate_on(model: Trained, data: FeatureSet, split: np.ndarray | None = Non
     if not test.any():
         raise InputError('no row has split "test"; there is nothing to evaluate on')
     asked, there = {name: rows[test] for name, rows in encoded.items()}, mask[test]
-    rows, _ = measure.retrieval_rows(asked, there)
-    if model.matching is not None:
-        rows += measure.reranked_rows(model.matching, asked, there)
-    if model.align is not None:
-        rows += measure.calibration_rows(model.align, asked, there, MEASURES)
-    rows += measure.geometry_rows(asked, there)
+    labelled = None
     if data.labels is not None and {"train", "val", "test"} <= set(split):
-        labels = [str(label) for label in data.labels[used]]
-        rows += classification(encoded, mask, labels, split[used])
-    return rows
+        labelled = LabelledRows(encoded, mask, [str(label) for label in data.labels[used]], split[used])
+    given: dict[str, Any] = {
+        "z": asked,
+        "present": there,
+        "align": model.align,
+        "labelled": lambda: labelled,
+        "seed": 0,
+    }
+    rows = measure_rows(["retrieval"], **given)
+    if model.matching is not None:
+        rows += reranked_rows(model.matching, asked, there)
+    return rows + measure_rows(MEASURES, **given)
 
 
 def _sources(config: TrainConfig, model: Trained) -> dict[str, tuple[FeatureSet, np.ndarray | None]]:
@@ -110,13 +115,12 @@ def evaluate_media(model: Trained, config: TrainConfig) -> tuple[list[dict[str, 
     meta = _meta(config)
     for name, media in open_test_media(config).items():
         z, present = encode_all(model.model, [media])
-        found, _ = measure.retrieval_rows(z, present)
-        if model.align is not None:
-            found += measure.calibration_rows(model.align, z, present, MEASURES)
+        given = {"z": z, "present": present, "align": model.align, "labelled": lambda: None, "seed": 0}
+        measured = measure_rows(["retrieval", "imputation", "shift"], **given)
         if model.model.matching is not None:
-            found += captions_rows(model.model, media, z, present)
-        known = {"dataset": name, "method": config.method, "seed": config.seed}
-        rows += [known | one for one in found]
+            measured += captions_rows(model.model, media, z, present)
+        origin = {"dataset": name, "method": config.method, "seed": config.seed}
+        rows += [origin | dict(one) for one in measured]
         meta["datasets"][name] = {"rows": len(media), "modalities": dict.fromkeys(model.names, model.width)}
     if not rows:
         raise InputError(
@@ -126,7 +130,7 @@ def evaluate_media(model: Trained, config: TrainConfig) -> tuple[list[dict[str, 
 
 
 @torch.no_grad()
-def captions_rows(net: Any, media: Any, z: dict[str, torch.Tensor], present: torch.Tensor) -> list[dict[str, Any]]:
+def captions_rows(net: Any, media: Any, z: dict[str, torch.Tensor], present: torch.Tensor) -> list[Measurement]:
     """Every caption against every item by its other modalities, both ways, before and after the matching encoder."""
     text = net.names.index("text")
     able = (present[:, [j for j in range(len(net.names)) if j != text]].any(1)).numpy()
@@ -138,7 +142,7 @@ def captions_rows(net: Any, media: Any, z: dict[str, torch.Tensor], present: tor
     for part, at in media.captions():
         tokens.append(part)
         owner += at.tolist()
-    kept = [i for i, row in enumerate(owner) if able[row]]
+    kept = [i for i, item in enumerate(owner) if able[item]]
     if len(kept) < 2:
         return []
     said = {key: torch.cat([part[key] for part in tokens])[kept] for key in tokens[0]}
@@ -159,9 +163,9 @@ def captions_rows(net: Any, media: Any, z: dict[str, torch.Tensor], present: tor
             if again:
                 final = net.matching.rerank(said, (features[chosen], there[chosen]), scores, by_items=by_items)
             if by_items:
-                rows = [gallery.index(row) for row in asked]  # items that have a caption to be found
+                rows = [gallery.index(item) for item in asked]  # items that have a caption to be found
                 result = retrieval(scores=final.T[rows], query_ids=asked, gallery_ids=ids)
             else:
                 result = retrieval(scores=final, query_ids=ids, gallery_ids=gallery)
-            found += [measure.row(f"{task}{suffix}", key, result[key], result["n"]) for key in measure.METRICS]
+            found += [row(f"{task}{suffix}", key, result[key], result["n"]) for key in RANKED]
     return found
