@@ -4,6 +4,7 @@ from ._diagnose.result import Diagnosis as Diagnosis
 from ._diagnose.run import diagnose as diagnose
 from ._report import Report as Report
 from ._report import report as report
+from .evaluate import Evaluation as Evaluation
 from .evaluate import evaluate as evaluate
 from .extract import extract as extract
 from .impute import Imputation as Imputation
