@@ -68,10 +68,10 @@ def test_config_errors_know_them(parts, tmp_path):
     with pytest.raises(ConfigError, match='did you mean "near"'):
         load(path)
     path = config_file(tmp_path, method="near", objective={"name": "near", "sharpe": True})
-    with pytest.raises(ConfigError, match='objective.sharpe: unknown key; did you mean "objective.sharp"'):
+    with pytest.raises(ConfigError, match=r'objective\.sharpe: unknown key; did you mean "objective.sharp"'):
         load(path)
     path = config_file(tmp_path, method="near", objective={"name": "near", "temperature": 0})
-    with pytest.raises(ConfigError, match="objective.temperature: should be greater than 0; got 0"):
+    with pytest.raises(ConfigError, match=r"objective\.temperature: should be greater than 0; got 0"):
         load(path)
 
 

@@ -65,12 +65,12 @@ def symmetric_terms(
         row_out = ~candidates | (kinds[start:stop, None] != kinds)
         return _Reduce.apply(s, row_out, ~queries[start:stop, None], of_kind, start, bool(smoothing))
 
-    terms = list(zip(*_each(part, chunks(len(queries), chunk_size)), strict=True))
-    rows, columns, own = torch.cat(terms[0]), torch.stack(terms[1]).logsumexp(0), torch.cat(terms[2])
+    parts = list(zip(*_each(part, chunks(len(queries), chunk_size)), strict=True))
+    rows, columns, own = torch.cat(parts[0]), torch.stack(parts[1]).logsumexp(0), torch.cat(parts[2])
     terms = rows + columns - 2 * own
     if smoothing:
-        row_mean = torch.cat(terms[3]).gather(1, kinds[:, None])[:, 0] / of_kind.sum(0).clamp(min=1)[kinds]
-        column_mean = torch.stack(terms[4]).sum(0) / queries.sum().clamp(min=1)
+        row_mean = torch.cat(parts[3]).gather(1, kinds[:, None])[:, 0] / of_kind.sum(0).clamp(min=1)[kinds]
+        column_mean = torch.stack(parts[4]).sum(0) / queries.sum().clamp(min=1)
         terms = terms + smoothing * (2 * own - row_mean - column_mean)
     valid = queries & candidates
     return torch.where(valid, terms, 0.0).sum() / 2, valid.sum()
