@@ -23,16 +23,16 @@ def run(
     resume: Annotated[bool, typer.Option("--resume", help="Go on from the newest checkpoint in --out.")] = False,
 ) -> None:
     """Train from features or media with missing modalities; resumable, on one CPU or many GPUs."""
-    from accelerate import PartialState
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+    from calmrl._support.distributed import join
     from calmrl.config import TrainConfig, load
     from calmrl.training.stop import Interrupted
     from calmrl.workflows.train import train
 
     resolved = load(config, overrides or [], kind="train")
     assert isinstance(resolved, TrainConfig)
-    main = PartialState().is_main_process
+    main = join()[1] == 0
     columns = (BarColumn(20), MofNCompleteColumn(), TimeRemainingColumn(), TextColumn("{task.description}"))
     with Progress(*columns, console=people(), disable=not main) as bar:
         task = bar.add_task("starting", total=None)

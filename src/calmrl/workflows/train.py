@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from calmrl._support.distributed import join, wait_for_all
 from calmrl._support.output import check_free, new_directory
 from calmrl.alignment import CalibratedAlignment
 from calmrl.config import TrainConfig, dump, load
@@ -49,10 +50,8 @@ def train(
     Outcome
         Steps, seconds, and the best validation score. `calmrl.load(out)` gives the model.
     """
-    from accelerate import PartialState
-
     out = Path(out)
-    state = PartialState()
+    _, rank = join()
     if not resume:
         check_free(out, advice=", or pass --resume to go on with the run in it")
     elif (out / "config.yaml").is_file():
@@ -60,8 +59,8 @@ def train(
     data = open_data(config)
     step = build_step(config, data)
     trainer = build_trainer(config, data, step, out, progress=progress)
-    state.wait_for_everyone()
-    if state.is_main_process:
+    wait_for_all()
+    if rank == 0:
         out.mkdir(parents=True, exist_ok=True)
         if not (out / "config.yaml").is_file():
             dump(config, out / "config.yaml")
@@ -71,9 +70,9 @@ def train(
             tell(note)
     outcome = trainer.run(resume=resume)
     trainer.take_best()
-    if state.is_main_process:
+    if rank == 0:
         export(step, config, outcome, out / "model")
-    state.wait_for_everyone()
+    wait_for_all()
     return outcome
 
 
