@@ -24,7 +24,7 @@ def run(
 ) -> None:
     """Say before any training what is missing and whether imputing it will help."""
     from calmrl.workflows import diagnose
-    from calmrl.workflows._diagnose.text import as_text
+    from calmrl.workflows.diagnose.text import as_text
 
     command = f"calmrl diagnose {shlex.quote(str(features))} --out {shlex.quote(str(out))} --seed {seed}"
     with people().status("") as status:

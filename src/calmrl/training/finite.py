@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
-import torch.distributed as dist
 
-from calmrl._support.distributed import all_sum, world
+from calmrl._support.distributed import all_sum, gather_objects
 from calmrl.data.loaders.batches import Batches
 from calmrl.errors import InputError
 
@@ -32,8 +31,5 @@ def must_be_finite(value: torch.Tensor, what: str, step: int, batches: Batches, 
     (wrong,) = all_sum([(~torch.isfinite(value.detach())).to(torch.float32)])
     if not wrong:
         return
-    rows = [batches.describe(batch["index"])]
-    if world()[0] > 1:
-        rows = [[] for _ in range(world()[0])]
-        dist.all_gather_object(rows, batches.describe(batch["index"]))
+    rows = gather_objects(batches.describe(batch["index"]))
     raise NotFinite(what, step, [name for part in rows for name in part])

@@ -5,10 +5,10 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Sequence
 
-from calmrl.workflows._diagnose.models import FOLDS
-from calmrl.workflows._diagnose.result import Diagnosis
-from calmrl.workflows._diagnose.verdict import by_modality, overall
-from calmrl.workflows._diagnose.words import gain_words, remarks
+from calmrl.workflows.diagnose.models import FOLDS
+from calmrl.workflows.diagnose.result import Diagnosis
+from calmrl.workflows.diagnose.verdict import by_modality, overall
+from calmrl.workflows.diagnose.words import gain_words, remarks
 
 WIDTH = 80
 MOST_PATTERNS = 8

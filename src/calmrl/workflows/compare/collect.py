@@ -12,10 +12,10 @@ from calmrl.config import CompareConfig
 from calmrl.data.features.feature_set import FeatureSet
 from calmrl.metrics.measures import TidyRow
 from calmrl.metrics.significance import PairedDifference, holm, paired_bootstrap
-from calmrl.workflows._compare.job import Job, JobResult
-from calmrl.workflows._compare.jobs import methods_of
-from calmrl.workflows._compare.rows import method_of
-from calmrl.workflows._compare.words import in_words
+from calmrl.workflows.compare.job import Job, JobResult
+from calmrl.workflows.compare.jobs import methods_of
+from calmrl.workflows.compare.rows import method_of
+from calmrl.workflows.compare.words import in_words
 
 
 @dataclass(frozen=True)

@@ -8,10 +8,10 @@ from calmrl.report import Code, Figure, Number, Page, PageSection, Table, Text
 from calmrl.report.blocks import Block, Line
 from calmrl.report.figures import Mark, dots, upset
 from calmrl.report.look import look
-from calmrl.workflows._diagnose.models import FOLDS
-from calmrl.workflows._diagnose.result import Diagnosis
-from calmrl.workflows._diagnose.verdict import LITTLE, by_modality, overall, percent
-from calmrl.workflows._diagnose.words import gain_words, remarks
+from calmrl.workflows.diagnose.models import FOLDS
+from calmrl.workflows.diagnose.result import Diagnosis
+from calmrl.workflows.diagnose.verdict import LITTLE, by_modality, overall, percent
+from calmrl.workflows.diagnose.words import gain_words, remarks
 
 
 def as_page(diagnosis: Diagnosis, command: str) -> Page:

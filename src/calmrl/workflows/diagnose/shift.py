@@ -13,7 +13,7 @@ import numpy as np
 from calmrl.anchors import anchor
 from calmrl.data.hiding import hide
 from calmrl.imputers.gaussian import GaussianImputer
-from calmrl.workflows._diagnose.models import FOLDS, Arrays, FoldedRows
+from calmrl.workflows.diagnose.models import FOLDS, Arrays, FoldedRows
 
 ENOUGH = 60  # complete rows; with fewer, rows with two modalities or more are tested as well
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from calmrl.workflows._diagnose.result import Diagnosis
+from calmrl.workflows.diagnose.result import Diagnosis
 
 LIKELY, LITTLE = 0.2, 0.1  # explained share of what is missing from which imputing is likely to help, or a little
 MEET = 0.6  # own pairs that are nearer so often are distinguishable from mixed ones

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from calmrl.imputers.gaussian import GaussianImputer
-from calmrl.workflows._diagnose.models import FOLDS, Arrays, FoldedRows
-from calmrl.workflows._diagnose.ridge import ridge
+from calmrl.workflows.diagnose.models import FOLDS, Arrays, FoldedRows
+from calmrl.workflows.diagnose.ridge import ridge
 
 LEAST_ROWS = 10  # tested rows per fold, below which no number is given
 

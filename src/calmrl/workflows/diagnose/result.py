@@ -6,10 +6,10 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from calmrl.data.patterns import PatternCount
-from calmrl.workflows._diagnose.predictable import Direction
-from calmrl.workflows._diagnose.row_sample import Modality
-from calmrl.workflows._diagnose.shift import Shift
-from calmrl.workflows._diagnose.space import Pair
+from calmrl.workflows.diagnose.predictable import Direction
+from calmrl.workflows.diagnose.row_sample import Modality
+from calmrl.workflows.diagnose.shift import Shift
+from calmrl.workflows.diagnose.space import Pair
 
 
 @dataclass(frozen=True)
@@ -68,8 +68,8 @@ class Diagnosis:
 
     def as_dict(self) -> dict[str, Any]:
         """Everything as plain data, verdicts and sentences included."""
-        from calmrl.workflows._diagnose.verdict import by_modality, overall
-        from calmrl.workflows._diagnose.words import sentences
+        from calmrl.workflows.diagnose.verdict import by_modality, overall
+        from calmrl.workflows.diagnose.words import sentences
 
         verdict = overall(self)
         return {

@@ -7,7 +7,7 @@ from itertools import combinations
 
 import numpy as np
 
-from calmrl.workflows._diagnose.models import FOLDS, Arrays, FoldedRows
+from calmrl.workflows.diagnose.models import FOLDS, Arrays, FoldedRows
 
 LEAST_ROWS = 10
 MOST_ROWS = 1000  # rows per fold of which all pairs are compared

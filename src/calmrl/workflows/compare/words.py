@@ -9,10 +9,10 @@ import numpy as np
 
 from calmrl.metrics.measures import TidyRow
 from calmrl.metrics.significance import mean_interval
-from calmrl.workflows._compare.rows import method_of
+from calmrl.workflows.compare.rows import method_of
 
 if TYPE_CHECKING:
-    from calmrl.workflows._compare.collect import SettingTests
+    from calmrl.workflows.compare.collect import SettingTests
 
 SURE = 0.05
 

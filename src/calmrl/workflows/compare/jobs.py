@@ -17,8 +17,8 @@ from threadpoolctl import threadpool_limits
 
 from calmrl._support.output import new_file
 from calmrl.config import CompareConfig
-from calmrl.workflows._compare.job import Job, JobResult, run_job
-from calmrl.workflows._compare.rows import method_of
+from calmrl.workflows.compare.job import Job, JobResult, run_job
+from calmrl.workflows.compare.rows import method_of
 
 Progress = Callable[[int, int, str], None]
 

@@ -10,12 +10,12 @@ import numpy as np
 
 from calmrl.data.features.feature_set import FeatureSet
 from calmrl.data.patterns import PatternCount, patterns
-from calmrl.workflows._diagnose.models import FOLDS, deal, fit_folds, in_one_space
-from calmrl.workflows._diagnose.predictable import directions, recoverable
-from calmrl.workflows._diagnose.result import Diagnosis
-from calmrl.workflows._diagnose.row_sample import describe, linked, pick, sample
-from calmrl.workflows._diagnose.shift import anchor_shifts
-from calmrl.workflows._diagnose.space import SHARED, pairs
+from calmrl.workflows.diagnose.models import FOLDS, deal, fit_folds, in_one_space
+from calmrl.workflows.diagnose.predictable import directions, recoverable
+from calmrl.workflows.diagnose.result import Diagnosis
+from calmrl.workflows.diagnose.row_sample import describe, linked, pick, sample
+from calmrl.workflows.diagnose.shift import anchor_shifts
+from calmrl.workflows.diagnose.space import SHARED, pairs
 
 LEAST_TOGETHER = 30  # rows that must have two modalities for one to be learned from the other
 MOST_PATTERNS = 16  # patterns of holes that are tested one by one; the others are mostly a handful of rows

@@ -17,8 +17,8 @@ from calmrl.metrics.measures import Measurement
 from calmrl.metrics.model_rows import LabelledRows, Vectors, measure_rows, neighbours, picture
 from calmrl.models.heads.model import Heads
 from calmrl.training.validate import encode_all, retrieval_scores
-from calmrl.workflows._compare.rows import ComparedRows, method_of, open_rows, training_config, trials_of
 from calmrl.workflows.build import build_step, build_trainer, start_model
+from calmrl.workflows.compare.rows import ComparedRows, method_of, open_rows, training_config, trials_of
 
 Job = tuple[str, str, int]  # setting, method, seed
 

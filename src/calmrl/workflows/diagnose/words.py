@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from calmrl.workflows._diagnose.result import Diagnosis
-from calmrl.workflows._diagnose.verdict import LITTLE, MEET, RIDGE, by_modality, overall, percent
+from calmrl.workflows.diagnose.result import Diagnosis
+from calmrl.workflows.diagnose.verdict import LITTLE, MEET, RIDGE, by_modality, overall, percent
 
 
 def sentences(diagnosis: Diagnosis) -> list[str]:
