@@ -1,4 +1,13 @@
 """The measures under the name of the verb: everything that `calmrl.metrics` exports."""
 
-from calmrl.metrics import *  # noqa: F403
-from calmrl.metrics import __all__ as __all__
+from typing import Any
+
+from calmrl import metrics
+
+
+def __getattr__(name: str) -> Any:
+    return getattr(metrics, name)
+
+
+def __dir__() -> list[str]:
+    return dir(metrics)

@@ -6,6 +6,7 @@ import ast
 import json
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -104,7 +105,11 @@ print(json.dumps([before, after]))
 """
 
 
-EVERYTHING = ", ".join(sorted(f"calmrl.{name}" for name in LEVEL if name != "__main__"))
+EVERYTHING = ", ".join(
+    ".".join(("calmrl", *path.relative_to(SOURCE).with_suffix("").parts)).removesuffix(".__init__")
+    for path in _files()
+    if path.name != "__main__.py"
+)
 
 
 @pytest.mark.parametrize("modules", ["calmrl", EVERYTHING], ids=["calmrl", "everything"])
@@ -120,9 +125,34 @@ def test_import_calmrl_alone_is_light():
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
 
 
-def test_the_public_names():
-    assert set(dir(calmrl)) == set(calmrl.__all__)
-    for name in calmrl.__all__:
-        assert getattr(calmrl, name) is not None
-    with pytest.raises(AttributeError, match="has no attribute 'GausianImputer'"):
-        calmrl.GausianImputer  # noqa: B018
+PACKAGES = [
+    ".".join(("calmrl", *stub.parent.relative_to(SOURCE).parts)) for stub in sorted(SOURCE.rglob("__init__.pyi"))
+]
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_every_export_is_there(package):
+    module = import_module(package)
+    assert set(dir(module)) == set(module.__all__)
+    for name in module.__all__:
+        assert getattr(module, name) is not None
+    with pytest.raises(AttributeError, match="NoSuchName"):
+        module.NoSuchName  # noqa: B018
+
+
+def test_every_package_is_reached_from_the_top_without_torch():
+    reached = "; ".join(
+        f"calmrl.{package.removeprefix('calmrl.')}.__doc__" for package in PACKAGES[1:] if "workflows." not in package
+    )
+    code = f"import sys, calmrl; {reached}; print('torch' in sys.modules, 'numpy' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "False False\n"
+
+
+def test_an_export_is_never_its_module():
+    """A function named as its file stays the function, whoever imports the file first."""
+    code = (
+        "import calmrl.workflows.train, calmrl.metrics.fuse, calmrl; print(calmrl.workflows.train, calmrl.metrics.fuse)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.count("<function") == 2

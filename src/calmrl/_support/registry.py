@@ -1,19 +1,79 @@
-"""Registries are plain dicts; looking up an unknown name lists the keys and the closest match."""
+"""Registries: a name -> an object. Values may be given as text and are imported on first use."""
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Mapping
-from typing import TypeVar
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping
+from importlib import import_module
+from typing import Any, TypeVar
 
+from calmrl._support.signatures import Signature, signature_of
 from calmrl.errors import InputError
 
 T = TypeVar("T")
 
 
-def closest(name: str, known: Iterable[str]) -> str | None:
-    """The known name most like `name`, or None when nothing is close."""
-    hits = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
+class Registry(MutableMapping[str, T]):
+    """A dict whose values may be written as "package.module:Name".
+
+    Such a value is imported when it is first used, so that listing a registry costs nothing. `about` and `signature`
+    read the source of what is not imported.
+
+    Examples
+    --------
+    >>> shapes = Registry("shape", {"fraction": "fractions:Fraction"})
+    >>> shapes["fraction"](1, 2)
+    Fraction(1, 2)
+    """
+
+    def __init__(self, what: str, entries: Mapping[str, T | str]) -> None:
+        self.what = what
+        self._entries: dict[str, T | str] = dict(entries)
+
+    def __getitem__(self, name: str) -> T:
+        entry = lookup(self._entries, name, self.what)
+        if isinstance(entry, str):
+            module, _, attribute = entry.partition(":")
+            entry = self._entries[name] = getattr(import_module(module), attribute)
+        return entry
+
+    def __setitem__(self, name: str, entry: T | str) -> None:
+        self._entries[name] = entry
+
+    def __delitem__(self, name: str) -> None:
+        del self._entries[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._entries)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._entries
+
+    def __repr__(self) -> str:
+        return f"Registry({self.what}: {', '.join(self)})"
+
+    def signature(self, name: str) -> Signature:
+        """The parameters and the docstring of an entry, without importing it if it is still a text."""
+        return signature_of(lookup(self._entries, name, self.what))
+
+    def about(self, name: str) -> str:
+        """The first line of an entry's docstring."""
+        return self.signature(name).doc.partition("\n")[0]
+
+    def name_of(self, entry: Any) -> str:
+        """The name under which an object is registered, compared by module and name so that nothing is imported."""
+        for name, value in self._entries.items():
+            if value is entry or value == f"{entry.__module__}:{entry.__qualname__}":
+                return name
+        raise InputError(f"{entry!r} is no registered {self.what}. Known: {', '.join(self)}.")
+
+
+def closest(name: str, names: Iterable[str]) -> str | None:
+    """The name most like `name`, or None when nothing is close."""
+    hits = difflib.get_close_matches(name, list(names), n=1, cutoff=0.5)
     return hits[0] if hits else None
 
 

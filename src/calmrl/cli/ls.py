@@ -18,9 +18,9 @@ EXAMPLE = "Example:\n  calmrl ls\n  calmrl ls imputers\n  calmrl ls configs --js
 
 REGISTRIES = {
     "methods": [("calmrl.training.methods", "METHODS")],
-    "imputers": [("calmrl.imputers", "IMPUTERS")],
-    "datasets": [("calmrl.datasets", "DATASETS")],
-    "encoders": [("calmrl.encoders", "ENCODERS"), ("calmrl.models.vast.towers", "TOWERS")],
+    "imputers": [("calmrl.imputers.registry", "IMPUTERS")],
+    "datasets": [("calmrl.datasets.registry", "DATASETS")],
+    "encoders": [("calmrl.encoders.registry", "ENCODERS"), ("calmrl.models.vast.towers", "TOWERS")],
 }
 SHELVES = (*REGISTRIES, "configs")
 

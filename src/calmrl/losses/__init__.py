@@ -1,20 +1,5 @@
 """Alignment objectives: `loss(z, present)` gives a scalar, for any pattern of missing modalities."""
 
-from __future__ import annotations
+import lazy_loader
 
-from torch import nn
-
-from calmrl.losses.contrastive import ContrastiveLoss
-from calmrl.losses.gram import GramLoss
-from calmrl.losses.matching import InstanceMatching
-from calmrl.losses.pmrl import PMRLLoss
-from calmrl.losses.triangle import TriangleLoss
-
-LOSSES: dict[str, type[nn.Module]] = {
-    "contrastive": ContrastiveLoss,
-    "gram": GramLoss,
-    "pmrl": PMRLLoss,
-    "triangle": TriangleLoss,
-}
-
-__all__ = ["LOSSES", "ContrastiveLoss", "GramLoss", "InstanceMatching", "PMRLLoss", "TriangleLoss"]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

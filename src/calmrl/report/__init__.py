@@ -3,27 +3,6 @@
 A page is data (`blocks`), drawings are panels (`figures`), and `write_page` writes both down.
 """
 
-from calmrl.report.blocks import Cell, Code, Figure, Number, Page, Picture, Section, Table, Text
-from calmrl.report.compose import build_page
-from calmrl.report.markdown import as_markdown
-from calmrl.report.results import Results, read_results
-from calmrl.report.web import as_html
-from calmrl.report.write import write_page
+import lazy_loader
 
-__all__ = [
-    "Cell",
-    "Code",
-    "Figure",
-    "Number",
-    "Page",
-    "Picture",
-    "Results",
-    "Section",
-    "Table",
-    "Text",
-    "as_html",
-    "as_markdown",
-    "build_page",
-    "read_results",
-    "write_page",
-]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

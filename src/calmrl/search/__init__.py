@@ -1,5 +1,5 @@
 """Search in a table of items, whatever modalities each of them has."""
 
-from calmrl.search.table import Hit, search_table, write_table
+import lazy_loader
 
-__all__ = ["Hit", "search_table", "write_table"]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

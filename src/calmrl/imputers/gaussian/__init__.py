@@ -1,6 +1,5 @@
 """The latent model: complete missing representations, and put any subset of modalities into one space."""
 
-from calmrl.imputers.gaussian.gradient import GaussianLatent
-from calmrl.imputers.gaussian.imputer import GaussianImputer
+import lazy_loader
 
-__all__ = ["GaussianImputer", "GaussianLatent"]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

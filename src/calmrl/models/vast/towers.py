@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from calmrl._support.registry import Registry
+
 
 @dataclass(frozen=True)
 class TowerSpec:
@@ -25,7 +27,7 @@ class TowerSpec:
         )
 
 
-TOWERS: dict[str, TowerSpec] = {
+ENTRIES = {
     "eva01-g14": TowerSpec(
         "image or video frames",
         1408,
@@ -49,3 +51,4 @@ TOWERS: dict[str, TowerSpec] = {
         "encoders",
     ),
 }
+TOWERS = Registry[TowerSpec]("tower", ENTRIES)

@@ -1,32 +1,5 @@
 """Tables in the layout of the CalMRL paper from tidy results, as Markdown, LaTeX and CSV."""
 
-from calmrl.report.paper_tables.layouts import (
-    ablation_table,
-    all_tables,
-    average_table,
-    classification_table,
-    dataset_table,
-    generative_table,
-    measure_table,
-    retrieval_table,
-    sweep_tables,
-)
-from calmrl.report.paper_tables.table import Table
-from calmrl.report.paper_tables.table_files import to_csv, to_latex, to_markdown, write_tables
+import lazy_loader
 
-__all__ = [
-    "Table",
-    "ablation_table",
-    "all_tables",
-    "average_table",
-    "classification_table",
-    "dataset_table",
-    "generative_table",
-    "measure_table",
-    "retrieval_table",
-    "sweep_tables",
-    "to_csv",
-    "to_latex",
-    "to_markdown",
-    "write_tables",
-]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -1,8 +1,5 @@
 """Before any training: what is missing, what it costs, and whether filling it in will help. `diagnose(features)`."""
 
-from calmrl.workflows.diagnose.examine import diagnose
-from calmrl.workflows.diagnose.result import Diagnosis
-from calmrl.workflows.diagnose.text import as_text
-from calmrl.workflows.diagnose.write import write
+import lazy_loader
 
-__all__ = ["Diagnosis", "as_text", "diagnose", "write"]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

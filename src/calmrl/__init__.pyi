@@ -1,0 +1,22 @@
+from . import alignment as alignment
+from . import anchors as anchors
+from . import config as config
+from . import convention as convention
+from . import data as data
+from . import datasets as datasets
+from . import encoders as encoders
+from . import errors as errors
+from . import evaluate as evaluate
+from . import imputers as imputers
+from . import losses as losses
+from . import metrics as metrics
+from . import models as models
+from . import report as report
+from . import search as search
+from . import training as training
+from . import workflows as workflows
+from .alignment import CalibratedAlignment as CalibratedAlignment
+from .imputers.gaussian.imputer import GaussianImputer as GaussianImputer
+from .models.saved import load as load
+
+__version__: str

@@ -1,0 +1,9 @@
+from .annotations import read_annotations as read_annotations
+from .collection_problems import Problems as Problems
+from .fbank import beats_fbank as beats_fbank
+from .fbank import fbank as fbank
+from .images import ImageTransform as ImageTransform
+from .manifest import Manifest as Manifest
+from .manifest import read_manifest as read_manifest
+from .streams import read_audio as read_audio
+from .streams import read_frames as read_frames

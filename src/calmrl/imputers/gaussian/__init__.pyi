@@ -1,0 +1,2 @@
+from .gradient import GaussianLatent as GaussianLatent
+from .imputer import GaussianImputer as GaussianImputer

@@ -1,0 +1,39 @@
+"""The imputers by name, and the function that makes one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from calmrl._support.registry import Registry
+
+IMPUTERS: Registry[Any] = Registry(
+    "imputer",
+    {
+        "gaussian": "calmrl.imputers.gaussian.imputer:GaussianImputer",
+        "mean": "calmrl.imputers.simple:MeanImputer",
+        "knn": "calmrl.imputers.simple:KNNImputer",
+        "ridge": "calmrl.imputers.simple:RidgeImputer",
+        "mvae": "calmrl.imputers.mvae:MVAEImputer",
+        "mopoe": "calmrl.imputers.mopoe:MoPoEImputer",
+        "smil": "calmrl.imputers.smil:SMILImputer",
+        "gfa": "calmrl.imputers.gfa:GFAImputer",
+        "knowledge_bridger": "calmrl.imputers.knowledge_bridger:KnowledgeBridgerImputer",
+    },
+)
+
+
+def make_imputer(method: str, seed: int, **arguments: Any) -> Any:
+    """The imputer of that name.
+
+    Parameters
+    ----------
+    method : str
+        A name of IMPUTERS.
+    seed : int
+        Its `random_state`, if it has one.
+    **arguments
+        Of its constructor.
+    """
+    if "random_state" in IMPUTERS.signature(method).parameters:
+        arguments["random_state"] = seed
+    return IMPUTERS[method](**arguments)

@@ -1,0 +1,6 @@
+from .contrastive import ContrastiveLoss as ContrastiveLoss
+from .gram import GramLoss as GramLoss
+from .matching import InstanceMatching as InstanceMatching
+from .pmrl import PMRLLoss as PMRLLoss
+from .registry import LOSSES as LOSSES
+from .triangle import TriangleLoss as TriangleLoss

@@ -1,0 +1,10 @@
+from . import vast as vast
+from .heads import Heads as Heads
+from .imagebind import imagebind_features as imagebind_features
+from .joint import JointModel as JointModel
+from .saved import Trained as Trained
+from .saved import load as load
+from .saved import save as save
+from .vast.checkpoints import load_vast as load_vast
+from .vast.model import VastModel as VastModel
+from .vast.start import load_towers as load_towers

@@ -1,0 +1,17 @@
+from . import figures as figures
+from . import paper_tables as paper_tables
+from .blocks import Cell as Cell
+from .blocks import Code as Code
+from .blocks import Figure as Figure
+from .blocks import Number as Number
+from .blocks import Page as Page
+from .blocks import Picture as Picture
+from .blocks import Section as Section
+from .blocks import Table as Table
+from .blocks import Text as Text
+from .compose import build_page as build_page
+from .markdown import as_markdown as as_markdown
+from .results import Results as Results
+from .results import read_results as read_results
+from .web import as_html as as_html
+from .write import write_page as write_page

@@ -1,0 +1,14 @@
+from .layouts import ablation_table as ablation_table
+from .layouts import all_tables as all_tables
+from .layouts import average_table as average_table
+from .layouts import classification_table as classification_table
+from .layouts import dataset_table as dataset_table
+from .layouts import generative_table as generative_table
+from .layouts import measure_table as measure_table
+from .layouts import retrieval_table as retrieval_table
+from .layouts import sweep_tables as sweep_tables
+from .table import Table as Table
+from .table_files import to_csv as to_csv
+from .table_files import to_latex as to_latex
+from .table_files import to_markdown as to_markdown
+from .table_files import write_tables as write_tables
