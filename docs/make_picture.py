@@ -94,8 +94,14 @@ def _one_item(panel, item_vectors: dict[str, np.ndarray], item: int) -> None:
     side = part - (part @ up) * up
     side /= np.linalg.norm(side)
     arrows = [
-        *[(vector, INK, "modalities it has", "-", 1.2) for vector in item_vectors["z"][item][item_vectors["present"][item]]],
-        *[(vector, INK, "modality it lacks", ":", 1.2) for vector in item_vectors["z"][item][~item_vectors["present"][item]]],
+        *[
+            (vector, INK, "modalities it has", "-", 1.2)
+            for vector in item_vectors["z"][item][item_vectors["present"][item]]
+        ],
+        *[
+            (vector, INK, "modality it lacks", ":", 1.2)
+            for vector in item_vectors["z"][item][~item_vectors["present"][item]]
+        ],
         (up, FULL, "anchor of the complete item", "-", 2.4),
         (part, PART, "anchor of the observed part", "-", 2.4),
         (item_vectors["imputed"][item], DONE, "anchor after imputing", "-", 2.4),
