@@ -1,4 +1,4 @@
-"""Calibrated alignment: complete the missing modalities with a latent model, then apply any alignment objective."""
+"""Calibrated alignment: impute missing modalities with a latent model, then apply any alignment objective."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ import torch
 from sklearn.exceptions import NotFittedError
 from torch import nn
 
-from calmrl._support.registry import lookup
 from calmrl.convention import check, full_precision
 from calmrl.errors import InputError
-from calmrl.imputers.gaussian import GaussianImputer
-from calmrl.losses import LOSSES
+from calmrl.imputers.gaussian.gradient import GaussianLatent
+from calmrl.imputers.gaussian.imputer import GaussianImputer
 from calmrl.losses.matching import InstanceMatching
+from calmrl.losses.registry import LOSSES
+from calmrl.protocols import Imputer, StatefulImputer, StreamingImputer
 
 EACH = 20  # batches of a new latent model after each of which its parameters are solved for
 UPDATES = ("stepwise", "frozen", "gradient")
@@ -27,31 +28,41 @@ class CalibratedAlignment(nn.Module):
 
     `value = align(z, present)` takes a dict of (N, d) tensors and a bool mask like every loss. While training it first
     updates the latent model on the batch, then imputes what is missing, then applies the objective to complete rows.
-    In evaluation mode nothing is updated.
+    In evaluation mode nothing is updated. The state of the latent model is part of `state_dict` and loads into a fresh
+    object. After each call `last` holds the detached scalars of the parts.
 
-    objective        a name from `calmrl.losses.LOSSES`, or a loss module
-    imputer          the latent model: `calmrl.GaussianImputer`, or anything with its `partial_fit`, `transform`,
-                     `impute`, `get_state` and `set_state`
-    update           "stepwise": running-statistics EM on each training batch; "frozen": the imputer stays as it was
-                     fitted; "gradient": the imputer is a module whose call gives the mean negative log-likelihood per
-                     row, which is added to the loss on detached representations, so that the optimiser fits it
-    impute_grad      whether gradients reach the encoders through the imputed vectors as well
-    renormalize      whether imputed vectors are scaled to unit length, like observed ones
-    certainty        scales imputed vectors by sqrt(|mean|^2 / (|mean|^2 + sum of predictive variances)): with
-                     `renormalize` an imputed vector is then mean / sqrt(E |z|^2) and its inner products are expected
-                     ones. A modality the model knows nothing about fades out of the Gram matrix instead of pulling with
-                     full weight. Not part of the published method
-    weight           how much completed rows count: 1 is the published method; with 0 the latent model only completes at
-                     test. An imputed vector is a function of the observed ones and adds no information
-    m_every          "stepwise" solves for the parameters of the latent model after every so many batches (after each of
-                     the first 20); all batches enter the running statistics. 1 is the published order
-    momentum         how much of the running statistics each batch keeps, s <- momentum s + (1 - momentum) s_batch; None
-                     leaves the imputer's own schedule
-    matching         an `InstanceMatching` applied to the observed modalities only, with weight `matching_weight`
+    Parameters
+    ----------
+    objective : str or nn.Module
+        A name of `calmrl.losses.LOSSES`, or a loss.
+    imputer : Imputer or GaussianLatent
+        The latent model.
+    update : {"stepwise", "frozen", "gradient"}
+        "stepwise": running-statistics EM on each training batch; "frozen": the imputer stays as it was fitted;
+        "gradient": the imputer is a module whose call gives the mean negative log-likelihood per row, which is added
+        to the loss on detached representations, so that the optimiser fits it.
+    impute_grad : bool
+        Whether gradients reach the encoders through the imputed vectors as well.
+    renormalize : bool
+        Whether imputed vectors are scaled to unit length, like observed ones.
+    certainty : bool
+        Scale imputed vectors by sqrt(|mean|^2 / (|mean|^2 + sum of predictive variances)): with `renormalize` an
+        imputed vector is then mean / sqrt(E |z|^2), and its inner products are expected ones. A modality that the
+        model cannot predict fades out of the Gram matrix. Not part of the published method.
+    weight : float
+        How much imputed rows count: 1 is the published method; with 0 the latent model imputes only at test time. An
+        imputed vector is a function of the observed ones and adds no information.
+    m_every : int
+        "stepwise" solves for the parameters of the latent model after every so many batches (after each of the first
+        20); all batches enter the running statistics. 1 is the published order.
+    momentum : float, optional
+        How much of the running statistics each batch keeps, s <- momentum s + (1 - momentum) s_batch; by default the
+        imputer's own schedule.
+    matching : InstanceMatching, optional
+        Applied to the observed modalities only, with weight `matching_weight`.
 
-    The latent model's state is part of `state_dict` and loads into a fresh object. After each call `last` holds the
-    detached scalars of the parts.
-
+    Examples
+    --------
     >>> from calmrl import GaussianImputer
     >>> z = {name: nn.functional.normalize(torch.randn(32, 8), dim=1).requires_grad_() for name in ("image", "text")}
     >>> present = torch.ones(32, 2, dtype=torch.bool)
@@ -64,7 +75,7 @@ class CalibratedAlignment(nn.Module):
         self,
         objective: str | nn.Module = "pmrl",
         *,
-        imputer: Any,
+        imputer: Imputer | GaussianLatent,
         update: str = "stepwise",
         impute_grad: bool = True,
         renormalize: bool = True,
@@ -83,24 +94,29 @@ class CalibratedAlignment(nn.Module):
                 f'update="gradient" needs a module whose call gives a negative log-likelihood, for instance '
                 f"calmrl.imputers.gaussian.GaussianLatent; got {type(imputer).__name__}"
             )
-        if update == "stepwise" and not hasattr(imputer, "partial_fit"):
+        if update == "stepwise" and not isinstance(imputer, StreamingImputer):
             raise InputError(
                 f'{type(imputer).__name__} cannot be updated batch by batch; fit it first and pass update="frozen"'
             )
-        if certainty and not hasattr(imputer, "impute"):
-            raise InputError(f"certainty needs predictive standard deviations, which {type(imputer).__name__} has not")
+        if certainty and not isinstance(imputer, Imputer):
+            raise InputError(
+                f"certainty needs predictive standard deviations, and {type(imputer).__name__} has none; pass an imputer "
+                "with impute(..., return_std=True), for instance calmrl.GaussianImputer"
+            )
         if not 0 <= weight <= 1:
             raise InputError(f"weight must lie between 0 and 1; got {weight}")
         if m_every < 1:
             raise InputError(f"m_every must be 1 or more batches; got {m_every}")
         if momentum is not None:
-            if update != "stepwise" or not hasattr(imputer, "step_size"):
-                raise InputError('momentum needs update="stepwise" and an imputer that keeps running statistics')
+            if update != "stepwise" or not isinstance(imputer, GaussianImputer):
+                raise InputError(
+                    'momentum needs update="stepwise" and a GaussianImputer, which keeps running statistics'
+                )
             if not 0 <= momentum < 1:
                 raise InputError(f"momentum must be in [0, 1); got {momentum}")
             imputer.step_size = 1 - momentum
-        self.objective = lookup(LOSSES, objective, "objective")() if isinstance(objective, str) else objective
-        self.imputer = imputer
+        self.objective: Any = LOSSES[objective]() if isinstance(objective, str) else objective
+        self.imputer: Any = imputer
         self.update = update
         self.impute_grad = impute_grad
         self.renormalize = renormalize
@@ -167,17 +183,17 @@ class CalibratedAlignment(nn.Module):
         given = dict(z) if self.impute_grad else {name: tensor.detach() for name, tensor in z.items()}
         with full_precision(present), _fixed(self.imputer):
             if not self.certainty and _is_single(self.imputer, z):  # the usual case, without a detour over all rows
-                found = self.imputer.missing(given, present, learn)
-                scaled = {name: self._scaled(mean).to(z[name].dtype) for name, (_, mean) in found.items()}
-                return {name: z[name].index_copy(0, found[name][0], scaled[name]) for name in z}
+                imputed_rows = self.imputer.missing(given, present, learn)  # name -> (row numbers, means)
+                scaled = {name: self._scaled(mean).to(z[name].dtype) for name, (_, mean) in imputed_rows.items()}
+                return {name: z[name].index_copy(0, imputed_rows[name][0], scaled[name]) for name in z}
             spread: dict[str, torch.Tensor] = {}
             if self.certainty:
-                filled, spread = self.imputer.impute(given, present, return_std=True)
+                means, spread = self.imputer.impute(given, present, return_std=True)
             else:
-                filled = self.imputer.transform(given, present)
+                means = self.imputer.transform(given, present)
         column = {name: present[:, j, None] for j, name in enumerate(z)}
         completed = {}
-        for name, mean in filled.items():
+        for name, mean in means.items():
             imputed = self._scaled(mean, spread.get(name))
             completed[name] = torch.where(column[name], z[name], imputed) if name in z else imputed
         return completed
@@ -195,7 +211,7 @@ class CalibratedAlignment(nn.Module):
         """The imputer's state where it is not a module; None before it has seen any data."""
         if isinstance(self.imputer, nn.Module):
             return None
-        if not hasattr(self.imputer, "get_state"):
+        if not isinstance(self.imputer, StatefulImputer):
             raise InputError(f"{type(self.imputer).__name__} has no get_state, so it cannot be saved in a state_dict")
         try:
             return self.imputer.get_state()

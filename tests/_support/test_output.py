@@ -49,7 +49,7 @@ def test_existing_output_is_refused(tmp_path):
         pass
     with pytest.raises(InputError, match="exists and is not empty"), new_directory(tmp_path):
         pass
-    with pytest.raises(InputError, match="is a file; --out names a directory"), new_directory(tmp_path / "a.txt"):
+    with pytest.raises(InputError, match="is a file; give the name of a directory"), new_directory(tmp_path / "a.txt"):
         pass
     with pytest.raises(InputError, match="is a directory; give the name of a file"), new_file(tmp_path):
         pass

@@ -1,4 +1,4 @@
-"""`calmrl impute`: completed features."""
+"""`calmrl impute`: features with their missing modalities imputed."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import typer
 from calmrl.cli.speaking import note, people
 
 EXAMPLE = """Example:
-  calmrl impute features --out completed --std
-  calmrl impute features.npz --out completed imputer.latent_dim=16
-  calmrl impute features --out completed imputer.method=knn"""
+  calmrl impute features --out imputed --std
+  calmrl impute features.npz --out imputed imputer.latent_dim=16
+  calmrl impute features --out imputed imputer.method=knn"""
 
 
 def run(
@@ -23,32 +23,19 @@ def run(
     config: Annotated[str | None, typer.Option("--config", help="A config file or a shipped config.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace an earlier output of calmrl.")] = False,
 ) -> None:
-    """Complete features: fill in the modalities that rows lack, and mark what was filled in."""
+    """Impute the modalities that rows lack, and mark what was imputed."""
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 
-    from calmrl._support.output import check_free, new_directory
-    from calmrl.config import ImputeConfig, dump, load
-    from calmrl.data.features.feature_set import open_features
-    from calmrl.workflows.build import build_imputer
-    from calmrl.workflows.impute import complete
+    from calmrl.config import ImputeConfig, load
+    from calmrl.workflows.impute import impute
 
     resolved = load(config, [*(overrides or []), *(["std=true"] if std else [])], kind="impute")
     assert isinstance(resolved, ImputeConfig)
-    check_free(out, force=force)
-    given = open_features(features)
-    with (
-        new_directory(out, force=force) as draft,
-        Progress(TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), console=people()) as bar,
-    ):
+    with Progress(TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), console=people()) as bar:
         task = bar.add_task(f"fitting {resolved.imputer.method}", total=None)
-        done = complete(
-            given,
-            build_imputer(resolved.imputer, resolved.seed),
-            draft,
-            std=resolved.std,
-            info={"made_by": "calmrl impute", "config": resolved.model_dump(mode="json"), "features": given.info},
-            progress=lambda rows, total: bar.update(task, description="filling", completed=rows, total=total),
-        )
-        dump(resolved, draft / "config.yaml")
-    filled = 0 if done.imputed is None else int(done.imputed.sum())
-    note(f"filled {filled} of {done.present.size} blocks of {len(done)} rows; wrote {out}")
+
+        def progress(rows: int, total: int) -> None:
+            bar.update(task, description="imputing", completed=rows, total=total)
+
+        result = impute(features, out, resolved, force=force, progress=progress)
+    note(f"imputed {result.imputed} of {result.blocks} value blocks in {result.rows} rows; wrote {out}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import shutil
 import sys
 import textwrap
@@ -11,16 +10,17 @@ from typing import Annotated
 
 import typer
 
-from calmrl._support.registry import lookup
+from calmrl._support.registry import Registry, lookup
 from calmrl.cli.speaking import as_json, data
 
 EXAMPLE = "Example:\n  calmrl ls\n  calmrl ls imputers\n  calmrl ls configs --json"
 
 REGISTRIES = {
-    "methods": [("calmrl.training.methods", "METHODS")],
-    "imputers": [("calmrl.imputers.registry", "IMPUTERS")],
-    "datasets": [("calmrl.datasets.registry", "DATASETS")],
-    "encoders": [("calmrl.encoders.registry", "ENCODERS"), ("calmrl.models.vast.towers", "TOWERS")],
+    "methods": ["calmrl.training.methods:METHODS"],
+    "losses": ["calmrl.losses.registry:LOSSES"],
+    "imputers": ["calmrl.imputers.registry:IMPUTERS"],
+    "datasets": ["calmrl.datasets.registry:DATASETS"],
+    "encoders": ["calmrl.encoders.registry:ENCODERS", "calmrl.models.vast.towers:TOWERS"],
 }
 SHELVES = (*REGISTRIES, "configs")
 
@@ -29,13 +29,13 @@ def run(
     what: Annotated[str | None, typer.Argument(help=f"One of {', '.join(SHELVES)}; all of them by default.")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON: {shelf: {name: what it is}}.")] = False,
 ) -> None:
-    """List methods, imputers, datasets, encoders and shipped configs."""
+    """List methods, losses, imputers, datasets, encoders and shipped configs."""
     shelves = SHELVES if what is None else (lookup({shelf: shelf for shelf in SHELVES}, what, "list"),)
-    found = {shelf: entries(shelf) for shelf in shelves}
+    listing = {shelf: entries(shelf) for shelf in shelves}
     if json:
-        as_json(found)
+        as_json(listing)
         return
-    for shelf, names in found.items():
+    for shelf, names in listing.items():
         data("\n".join(_lines(names) if what else [shelf, *(f"  {line}" for line in _lines(names)), ""]))
 
 
@@ -54,14 +54,14 @@ def _lines(names: dict[str, str]) -> list[str]:
 
 
 def entries(shelf: str) -> dict[str, str]:
-    """Name -> one line, from the registry itself."""
+    """Name -> one line, from the registries themselves; nothing that is listed is imported."""
     if shelf == "configs":
-        from calmrl.config import shipped
+        from calmrl.config.shipped_files import shipped
 
         return shipped()
-    known = {
-        name: e
-        for module, registry in REGISTRIES[shelf]
-        for name, e in getattr(import_module(module), registry).items()
-    }
-    return {name: (inspect.getdoc(entry) or "").partition("\n")[0] for name, entry in sorted(known.items())}
+    abouts: dict[str, str] = {}
+    for address in REGISTRIES[shelf]:
+        module, _, attribute = address.partition(":")
+        registry: Registry[object] = getattr(import_module(module), attribute)
+        abouts |= {name: registry.about(name) for name in registry}
+    return dict(sorted(abouts.items()))

@@ -61,7 +61,7 @@ def write_table(path: str | Path, ids: Sequence[Any], vectors: Array, present: A
             "vector": pa.FixedSizeListArray.from_arrays(pa.array(rows.ravel()), rows.shape[1]),
         }
     )
-    with new_directory(path) as draft:
+    with new_directory(path, advice="") as draft:
         lancedb.connect(draft).create_table(TABLE, table)
 
 

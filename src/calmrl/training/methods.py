@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from calmrl._support.registry import Registry
+
 
 @dataclass(frozen=True)
 class Method:
@@ -18,7 +20,7 @@ class Method:
         return self.about
 
 
-METHODS: dict[str, Method] = {
+_ENTRIES = {
     "calmrl": Method("pmrl", True, "complete rows with a latent model, then align them; any objective, any imputer"),
     "pmrl": Method("pmrl", False, "leading singular value of the observed modalities, and anchors told apart"),
     "gram": Method("gram", False, "contrastive over the volume spanned by the modalities"),
@@ -26,3 +28,4 @@ METHODS: dict[str, Method] = {
     "vast": Method("vast", False, "contrastive of text with each other modality, learned temperature"),
     "contrastive": Method("contrastive", False, "contrastive over all pairs of modalities, learned temperature"),
 }
+METHODS = Registry[Method]("method", _ENTRIES)

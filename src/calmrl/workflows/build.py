@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -24,9 +23,9 @@ from calmrl.data.hiding import hide
 from calmrl.data.loaders.feature_rows import Source, make_source, standardization, widths_of
 from calmrl.datasets import load_dataset
 from calmrl.errors import InputError
-from calmrl.imputers import IMPUTERS
-from calmrl.imputers.gaussian import GaussianImputer
 from calmrl.imputers.gaussian.gradient import GaussianLatent
+from calmrl.imputers.gaussian.imputer import GaussianImputer
+from calmrl.imputers.registry import make_imputer
 from calmrl.losses import LOSSES, InstanceMatching
 from calmrl.models.heads import Heads
 from calmrl.training.loop import Trainer
@@ -38,15 +37,6 @@ from calmrl.training.validate import encode_all
 from calmrl.workflows.build_media import build_vast, media_names, open_media
 
 INIT_ROWS = 50_000  # at most, to fit the latent model that heads start from
-
-
-def build_imputer(section: Section, seed: int) -> Any:
-    """The imputer of a section; `seed` becomes its random_state if it has one."""
-    arguments = section.model_dump()
-    imputer = lookup(IMPUTERS, arguments.pop("method"), "imputer")
-    if "random_state" in inspect.signature(imputer).parameters:
-        arguments["random_state"] = seed
-    return imputer(**arguments)
 
 
 def build_objective(section: Section) -> nn.Module:
@@ -251,7 +241,7 @@ def _standardized(heads: Heads, sources: Sequence[Source]) -> tuple[dict[str, to
 def _calibrated(
     objective: nn.Module, section: CalibrationSection, model: Heads, sources: Sequence[Source], seed: int
 ) -> CalibratedAlignment:
-    imputer = build_imputer(section.imputer, seed)
+    imputer = make_imputer(seed=seed, **section.imputer.model_dump())
     update = section.update
     gaussian, alone = isinstance(imputer, GaussianImputer), world()[0] == 1
     if update == "auto":

@@ -1,47 +1,95 @@
-"""Complete features on disk: fit an imputer on what is observed, fill in what is missing, block by block.
+"""Impute features on disk: fit an imputer on what is observed, impute what is missing, block by block.
 
 What was observed stays as it is, bit for bit. `present.npy` stays as it is too and still says what was observed;
-`imputed.npy` says what was filled in. So whoever reads `z` with `present` goes on treating imputed blocks as missing,
+`imputed.npy` says what was imputed. So whoever reads `z` with `present` goes on treating imputed blocks as missing,
 and whoever wants them has to ask for `imputed`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
-from calmrl.convention import Array, blocks_of_rows, check
-from calmrl.data.features.feature_set import FeatureSet
+from calmrl._support.output import check_free, new_directory
+from calmrl.config import ImputeConfig, dump
+from calmrl.convention import blocks_of_rows, check
+from calmrl.data.features.feature_set import FeatureSet, open_features
 from calmrl.data.features.writer import FeatureWriter
+from calmrl.imputers.registry import make_imputer
+from calmrl.protocols import FittableImputer
 
 BLOCK_BYTES = 1 << 25
 OWN_COLUMNS = ("id", "split", "labels", "text")  # the writer has an argument for each
 
-
-class Imputer(Protocol):
-    """What is needed of an imputer: fit, and fill with standard deviations if asked to."""
-
-    def fit(self, z: Mapping[str, Array], present: Array | None = None) -> Any: ...
-
-    def impute(self, z: Mapping[str, Array], present: Array | None = None, *, return_std: bool = False) -> Any: ...
+Progress = Callable[[int, int], None]  # rows done, rows in all
 
 
-def complete(
+@dataclass(frozen=True)
+class Imputation:
+    """What `impute` wrote at `path`: of the `blocks` (rows x modalities), `imputed` were missing."""
+
+    path: Path
+    rows: int
+    blocks: int
+    imputed: int
+
+
+def impute(
+    features: FeatureSet | str | Path,
+    out: str | Path,
+    config: ImputeConfig | None = None,
+    *,
+    force: bool = False,
+    progress: Progress | None = None,
+) -> Imputation:
+    """Impute the missing modalities of features and write a new feature directory.
+
+    Parameters
+    ----------
+    features : FeatureSet, str or Path
+        Features, or where they are.
+    out : str or Path
+        The directory to write; it appears whole or not at all.
+    config : ImputeConfig, optional
+        Imputer, seed, and whether to write standard deviations; by default the Gaussian latent model.
+    force : bool
+        Replace an earlier output of calmrl.
+    progress : callable, optional
+        Called with (rows done, rows in all) after every block.
+
+    Returns
+    -------
+    Imputation
+    """
+    config = ImputeConfig(kind="impute") if config is None else config
+    out = Path(out)
+    check_free(out, force=force)
+    source = features if isinstance(features, FeatureSet) else open_features(features)
+    settings = config.model_dump(mode="json")
+    with new_directory(out, force=force) as draft:
+        imputer = make_imputer(seed=config.seed, **config.imputer.model_dump())
+        info = {"made_by": "calmrl impute", "config": settings, "features": source.info}
+        write_imputed(source, imputer, draft, std=config.std, info=info, progress=progress)
+        dump(config, draft / "config.yaml")
+    return Imputation(out, len(source), source.present.size, int((~source.present).sum()))
+
+
+def write_imputed(
     features: FeatureSet,
-    imputer: Imputer,
+    imputer: FittableImputer,
     out: str | Path,
     *,
     std: bool = False,
     info: Mapping[str, Any] | None = None,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress | None = None,
 ) -> FeatureSet:
-    """Fit `imputer` on `features` and write the completed features to the new directory `out`.
+    """Fit `imputer` on `features` and write the imputed features to the new directory `out`.
 
     `std=True` also writes `<modality>.std.npy`, the standard deviation of every imputed value (0 where observed).
-    `progress(done, rows)` is called after every block.
     """
     check(features.z, features.present)
     imputer.fit(features.z, features.present)
@@ -63,10 +111,10 @@ def complete(
         for start, stop in blocks_of_rows(len(features), sum(widths.values()) * dtype.itemsize, BLOCK_BYTES):
             z = {name: np.asarray(array[start:stop]) for name, array in features.z.items()}
             present = np.asarray(features.present[start:stop])
-            filled, deviation = (
+            values, deviation = (
                 imputer.impute(z, present, return_std=True) if std else (imputer.impute(z, present), None)
             )
-            writer.fill(slice(start, stop), filled, present, imputed=~present, std=deviation)
+            writer.fill(slice(start, stop), values, present, imputed=~present, std=deviation)
             if progress is not None:
                 progress(stop, len(features))
         return writer.finish()

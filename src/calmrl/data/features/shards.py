@@ -78,7 +78,7 @@ def write_shards(features: FeatureSet, folder: str | Path, rows: int = 10_000) -
     paths = []
     for first in range(0, len(features), rows):
         path = Path(folder) / f"{first // rows:06d}.tar"
-        with new_file(path) as draft, tarfile.open(draft, "w") as tar:
+        with new_file(path, advice="") as draft, tarfile.open(draft, "w") as tar:
             for row in range(first, min(len(features), first + rows)):
                 for j, (name, array) in enumerate(features.z.items()):
                     if features.present[row, j]:

@@ -27,7 +27,7 @@ class TowerSpec:
         )
 
 
-ENTRIES = {
+_ENTRIES = {
     "eva01-g14": TowerSpec(
         "image or video frames",
         1408,
@@ -51,4 +51,4 @@ ENTRIES = {
         "encoders",
     ),
 }
-TOWERS = Registry[TowerSpec]("tower", ENTRIES)
+TOWERS = Registry[TowerSpec]("tower", _ENTRIES)

@@ -1,19 +1,20 @@
-"""Completing features on disk: observed bytes stay, imputed blocks are marked, memory does not grow with the rows."""
+"""Imputing features on disk: observed bytes stay, imputed blocks are marked, memory does not grow with the rows."""
 
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 
 import numpy as np
 import pytest
 
 from calmrl.cli import main
-from calmrl.config import load
+from calmrl.config import ImputeConfig, load
 from calmrl.data.features.feature_set import open_features
 from calmrl.data.features.writer import write_features
 from calmrl.errors import InputError
-from calmrl.workflows import impute as module
-from calmrl.workflows.impute import complete
+from calmrl.workflows.impute import write_imputed
 
 
 class Marker:
@@ -61,10 +62,10 @@ def _check_completed(given, done):
 
 
 @pytest.mark.parametrize("std", [False, True])
-def test_complete(features, tmp_path, monkeypatch, std):
-    monkeypatch.setattr(module, "BLOCK_BYTES", 7 * 9 * 4)
+def test_write_imputed(features, tmp_path, monkeypatch, std):
+    monkeypatch.setattr(sys.modules[write_imputed.__module__], "BLOCK_BYTES", 7 * 9 * 4)
     imputer, told = Marker(), []
-    done = complete(features, imputer, tmp_path / "done", std=std, progress=lambda *at: told.append(at))
+    done = write_imputed(features, imputer, tmp_path / "done", std=std, progress=lambda *at: told.append(at))
     _check_completed(features, done)
     assert imputer.blocks == [7] * 7 + [1]
     assert told[-1] == (50, 50)
@@ -79,7 +80,7 @@ def test_complete(features, tmp_path, monkeypatch, std):
 def test_rows_without_anything_are_refused(tmp_path):
     empty = write_features(tmp_path / "f", {"a": np.full((3, 2), np.nan)}, np.zeros((3, 1), dtype=bool))
     with pytest.raises(InputError, match="3 of 3 rows have no modality at all"):
-        complete(empty, Marker(), tmp_path / "done")
+        write_imputed(empty, Marker(), tmp_path / "done")
     assert not (tmp_path / "done").exists()
 
 
@@ -96,7 +97,7 @@ def test_impute_from_the_command_line(features, tmp_path, capsys, method):
     code = _run("impute", features.path, "--out", out, "--std", f"imputer.method={method}", "seed=3", *small)
     printed = capsys.readouterr()
     assert (code, printed.out) == (0, ""), printed.err
-    assert f"filled {int((~features.present).sum())} of 100 blocks of 50 rows; wrote {out}" in printed.err
+    assert f"imputed {int((~features.present).sum())} of 100 value blocks in 50 rows; wrote {out}" in printed.err
     done = open_features(out)
     done.verify()
     _check_completed(features, done)
@@ -126,6 +127,40 @@ def test_impute_refuses_to_overwrite(features, tmp_path, capsys):
     assert _run("impute", features.path, "--out", out, "--force", "--std", *mean) == 0
     assert (out / "text.std.npy").exists()
     assert sorted(entry.name for entry in tmp_path.iterdir()) == ["done", "features"]
+
+
+def test_impute_from_python(features, tmp_path):
+    from calmrl.workflows import impute
+
+    config = ImputeConfig(kind="impute", imputer={"method": "mean"})
+    result = impute(features, tmp_path / "here", config)
+    assert (result.path, result.rows, result.blocks) == (tmp_path / "here", 50, 100)
+    assert _run("impute", features.path, "--out", tmp_path / "there", "imputer.method=mean") == 0
+    for file in ("image.npy", "text.npy", "imputed.npy", "config.yaml"):
+        assert (tmp_path / "here" / file).read_bytes() == (tmp_path / "there" / file).read_bytes()
+    assert open_features(result.path).imputed.sum() == result.imputed
+
+
+UNUSED = """
+import sys
+from calmrl.cli import main
+try:
+    main(sys.argv[1:])
+except SystemExit as stop:
+    assert not stop.code, stop.code
+rooms = ("calmrl.alignment", "calmrl.training.", "calmrl.losses.", "calmrl.models.", "calmrl.metrics.", "calmrl.report.")
+tables = (".registry", ".methods", ".recipes", ".kinds")  # names only
+print([name for name in sys.modules if name.startswith(rooms) and not name.endswith(tables)])
+print(sum(name.split(".")[0] == "calmrl" for name in sys.modules))
+"""
+
+
+def test_impute_loads_neither_trainer_nor_losses_nor_models(features, tmp_path):
+    line = [sys.executable, "-c", UNUSED, "impute", str(features.path), "--out", str(tmp_path / "done")]
+    done = subprocess.run([*line, "imputer.latent_dim=2"], capture_output=True, text=True, check=True)
+    unused, modules = done.stdout.splitlines()
+    assert unused == "[]"
+    assert int(modules) < 80
 
 
 def test_impute_reads_npz(tmp_path):

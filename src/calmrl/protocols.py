@@ -1,0 +1,63 @@
+"""What the package asks of an imputer and of a model. Anything that has these methods will do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol, runtime_checkable
+
+
+@runtime_checkable
+class Imputer(Protocol):
+    """Imputes missing modalities; what was observed stays as it is."""
+
+    def transform(self, z: Any, present: Any = None) -> Any:
+        """`z` with every missing modality imputed."""
+        ...
+
+    def impute(self, z: Any, present: Any = None, return_std: bool = False) -> Any:
+        """As `transform`; with `return_std` also a standard deviation per entry, 0 where observed."""
+        ...
+
+
+class FittableImputer(Imputer, Protocol):
+    """An imputer that learns from rows with missing modalities."""
+
+    def fit(self, z: Any, present: Any = None) -> Any: ...
+
+
+@runtime_checkable
+class StreamingImputer(Protocol):
+    """An imputer that learns batch by batch."""
+
+    def partial_fit(self, z: Any, present: Any = None) -> Any: ...
+
+
+@runtime_checkable
+class StatefulImputer(Protocol):
+    """An imputer whose learned state goes into a checkpoint."""
+
+    def get_state(self) -> dict[str, Any]: ...
+
+    def set_state(self, state: dict[str, Any]) -> Any: ...
+
+
+@runtime_checkable
+class EmbeddingImputer(Protocol):
+    """An imputer that puts any subset of modalities into one space."""
+
+    def embed(self, z: Any, present: Any = None) -> Any: ...
+
+
+class Model(Protocol):
+    """A trainable model: modalities in, one unit vector of length `width` per modality out."""
+
+    names: tuple[str, ...]
+    width: int
+
+    def __call__(self, inputs: Mapping[str, Any], present: Any) -> Any:
+        """Unit vectors (N, width) per modality."""
+        ...
+
+    def eval(self) -> Any:
+        """Switch to evaluation."""
+        ...
