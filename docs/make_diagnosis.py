@@ -1,11 +1,11 @@
-"""Does the diagnosis predict what filling in brings? Draw docs/assets/diagnosis-*.svg from 48 generated settings.
+"""Does the diagnosis predict what imputing brings? Draw docs/assets/diagnosis-*.svg from 48 generated settings.
 
 Each setting is a `world` with its own number of modalities, shared signal, private signal, noise, bend, kind and rate of
-missingness. `diagnose` sees rows with holes and nothing else. What filling in brings is then measured on 4,000 further
+missingness. `diagnose` sees incomplete rows and nothing else. What imputing brings is then measured on 4,000 further
 rows of the same world, where the truth is known:
 
-- accuracy: a linear classifier is trained and tested on rows with holes, filled by the latent model or by the mean;
-- anchor shift: how much nearer the anchors of rows with holes come to those of the complete rows.
+- accuracy: a linear classifier is trained and tested on incomplete rows, imputed by the latent model or by the mean;
+- anchor shift: how much closer the anchors of incomplete rows come to those of the complete rows.
 
 The first half of the settings served to choose what is called the expected gain; the second half tests the choice.
 """
