@@ -65,24 +65,24 @@ def setting(seed: int) -> dict[str, Any]:
 
 
 def measure(made: World, n: int) -> dict[str, float]:
-    """What filling in brings on the rows after the first n, by models fitted on the first n."""
+    """What imputing brings on the rows after the first n, by models fitted on the first n."""
     z = {name: np.asarray(array, dtype=np.float32) for name, array in made.z.items()}
     truth = {name: np.asarray(array, dtype=np.float32) for name, array in made.truth.z.items()}
     first = {name: array[:n] for name, array in z.items()}
     present, seen = made.present, made.present[:n]
     assert made.labels is not None
-    filled = GaussianImputer("auto", random_state=0).fit(first, seen).transform(z, present)
+    imputed = GaussianImputer("auto", random_state=0).fit(first, seen).transform(z, present)
     plain = accuracy(z, present, made.labels, n)
-    calibrated = accuracy(filled, present, made.labels, n)
+    calibrated = accuracy(imputed, present, made.labels, n)
 
     aligner = GaussianImputer("auto", criterion="retrieval", random_state=0).fit(first, seen)
     unit = in_one_space(aligner, truth)
-    holes = {name: np.where(present[:, [j]], array, 0.0) for j, (name, array) in enumerate(unit.items())}
-    filler = GaussianImputer("auto", random_state=0).fit({name: array[:n] for name, array in holes.items()}, seen)
+    observed = {name: np.where(present[:, [j]], array, 0.0) for j, (name, array) in enumerate(unit.items())}
+    imputer = GaussianImputer("auto", random_state=0).fit({name: array[:n] for name, array in observed.items()}, seen)
     whole = np.ones_like(present)
     right = anchor(unit, whole)[n:]
-    before = np.linalg.norm(right - anchor(holes, present)[n:], axis=1).mean()
-    after = np.linalg.norm(right - anchor(filler.transform(holes, present), whole)[n:], axis=1).mean()
+    before = np.linalg.norm(right - anchor(observed, present)[n:], axis=1).mean()
+    after = np.linalg.norm(right - anchor(imputer.transform(observed, present), whole)[n:], axis=1).mean()
     return {
         "accuracy": calibrated - plain,
         "accuracy without": plain,
