@@ -54,7 +54,7 @@ def main() -> None:
         ENCODERS,
         options.work / "features",
         workers=options.workers,
-        say=lambda line: print(line, file=sys.stderr),
+        tell=lambda line: print(line, file=sys.stderr),
         progress=lambda what, done, total: print(f"{what} {done}/{total}", file=sys.stderr, end="\r"),
     )
     arrays = bundle(features)

@@ -10,7 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from calmrl.config import KINDS, ConfigError, ImputeConfig, dump, dumps, load, shipped, shipped_text
-from calmrl.config.schema.sections import GaussianSection, KNNSection
+from calmrl.config.schema.impute import ImputerSection
 from calmrl.config.yaml_text import read_yaml, write_yaml
 from calmrl.errors import InputError
 
@@ -97,8 +97,8 @@ def test_mistakes_in_overrides_and_in_the_file_are_shown_together(write):
         ),
         (
             "kind: train\nsources: {a: {dataset: digits}}\nmethod: calmlr",
-            "line 3, method: should be 'calmrl', 'pmrl', 'gram', 'triangle', 'vast' or 'contrastive'; got 'calmlr'; did you "
-            'mean "calmrl"?',
+            "line 3, method: should be 'calmrl', 'calmrl-paper', 'closed-form', 'contrastive', 'vast', 'gram', 'triangle' or "
+            "'pmrl'; got 'calmlr'; did you mean \"calmrl\"?",
         ),
     ],
 )
@@ -145,13 +145,15 @@ def test_overrides_are_typed():
         ["imputer.method=gaussian", "imputer.tol=1e-3", "imputer.latent_dim=8", "std=true", "seed=0"],
         kind="impute",
     )
-    assert config.imputer == GaussianSection(method="gaussian", tol=0.001, latent_dim=8)
+    assert config.imputer == ImputerSection.choose({"method": "gaussian", "tol": 0.001, "latent_dim": 8})
     assert config.std is True
     assert config.seed == 0
 
 
 def test_an_override_replaces_a_whole_section():
-    assert load("impute", ["imputer={method: knn, n_neighbors: 3}"]).imputer == KNNSection(method="knn", n_neighbors=3)
+    assert load("impute", ["imputer={method: knn, n_neighbors: 3}"]).imputer == ImputerSection.choose(
+        {"method": "knn", "n_neighbors": 3}
+    )
 
 
 def test_overrides_reach_into_lists():
@@ -173,16 +175,13 @@ def test_the_written_config_reads_back(tmp_path, name):
 
 
 def test_sections_and_imputers_fit_together():
-    """Every method has an imputer of that name; every key is an argument of it, with its default (but "auto" for size)."""
+    """Every imputer has a section; every key is an argument of it, with its default (but "auto" for size)."""
     from calmrl.imputers import IMPUTERS
 
-    union = ImputeConfig.model_fields["imputer"].annotation
-    sections = {member.model_fields["method"].annotation.__args__[0]: member for member in union.__args__}
-    assert set(sections) <= set(IMPUTERS)
-    for method, section in sections.items():
+    for method in IMPUTERS:
         taken = inspect.signature(IMPUTERS[method]).parameters
-        keys = section(method=method).model_dump(exclude={"method"})
-        assert set(keys) <= set(taken)
+        keys = ImputerSection.choose({"method": method}).model_dump(exclude={"method"})
+        assert set(keys) == set(taken) - ImputerSection.leave_out
         assert {key: taken[key].default for key in keys if key != "latent_dim"} == {
             key: value for key, value in keys.items() if key != "latent_dim"
         }

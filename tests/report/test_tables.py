@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from calmrl import tables
 from calmrl.errors import InputError
 from calmrl.metrics.significance import mean_interval
+from calmrl.report import paper_tables as tables
 from calmrl.report.paper_tables.table import Cell
 
 DIRECTIONS = ("text->image", "image->text")

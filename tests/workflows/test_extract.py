@@ -138,10 +138,10 @@ def test_files_written_again_are_noticed_when_going_on(tmp_path) -> None:
 def test_done_already_is_not_done_again(tmp_path) -> None:
     manifest = collection(tmp_path)
     extract(manifest, ENCODERS, tmp_path / "f")
-    said: list[str] = []
+    told: list[str] = []
     calls: list[str] = []
-    extract(manifest, ENCODERS, tmp_path / "f", say=said.append, progress=lambda what, *_: calls.append(what))
-    assert any("nothing to do" in line for line in said)
+    extract(manifest, ENCODERS, tmp_path / "f", tell=told.append, progress=lambda what, *_: calls.append(what))
+    assert any("nothing to do" in line for line in told)
     assert not any(what.startswith("encode") for what in calls)
     with pytest.raises(InputError, match="frames differ"):
         extract(manifest, ENCODERS, tmp_path / "f", frames=3)
@@ -164,7 +164,7 @@ def test_several_captions_are_all_encoded(tmp_path) -> None:
 def test_wrong_use_is_named(tmp_path, capsys) -> None:
     manifest = collection(tmp_path, 2)
     out = str(tmp_path / "f")
-    for arguments, said in (
+    for arguments, told in (
         (["--encoder", "image"], "MODALITY=VALUE"),
         (["--encoder", "image=tiny_imag"], 'did you mean "tiny_image"'),
         (["--encoder", "image=tiny_image", "--encoder", "image=tiny_image"], "twice"),
@@ -175,7 +175,7 @@ def test_wrong_use_is_named(tmp_path, capsys) -> None:
         with pytest.raises(SystemExit) as stop:
             main(["extract", str(manifest), *arguments, "--out", out, "--workers", "0"])
         assert stop.value.code == 2
-        assert said in capsys.readouterr().err
+        assert told in capsys.readouterr().err
     with pytest.raises(SystemExit) as stop:
         main(
             [
@@ -195,7 +195,7 @@ def test_wrong_use_is_named(tmp_path, capsys) -> None:
 
 def test_a_manifest_without_any_usable_row(tmp_path) -> None:
     (tmp_path / "m.jsonl").write_text("not json\n[1]\n")
-    with pytest.raises(InputError, match=r"problems found: 2, all of them in .*f\.problems\.csv"):
+    with pytest.raises(InputError, match=r"2 problems, all of them listed in .*f\.problems\.csv"):
         extract(tmp_path / "m.jsonl", {"image": "tiny_image"}, tmp_path / "f")
     with pytest.raises(InputError, match="no item is left"):
         extract(tmp_path / "m.jsonl", {"image": "tiny_image"}, tmp_path / "f", allow_missing=True)
@@ -301,10 +301,10 @@ def test_twenty_kinds_of_damage(tmp_path, capsys) -> None:
     with pytest.raises(SystemExit) as stop:
         main(arguments)
     assert stop.value.code == 2
-    said = capsys.readouterr().err
+    told = capsys.readouterr().err
     assert not (tmp_path / "f").exists()
     assert not (tmp_path / "f.part").exists()
-    assert "Traceback" not in said
+    assert "Traceback" not in told
     with open(tmp_path / "f.problems.csv", encoding="utf-8") as stream:
         listed = list(csv.DictReader(stream))
     kinds = {row["kind"] for row in listed}
@@ -334,7 +334,7 @@ def test_twenty_kinds_of_damage(tmp_path, capsys) -> None:
         "wrong number of fields",
     }
     for kind in kinds:  # one line for each
-        assert sum(line.partition(" x ")[2].startswith(f"{kind}: ") for line in said.splitlines()) == 1
+        assert sum(line.partition(" x ")[2].startswith(f"{kind}: ") for line in told.splitlines()) == 1
     assert {
         (row["id"], row["column"]) for row in listed if row["scope"] == "cell" and row["id"] != "all bad"
     } == spoiled

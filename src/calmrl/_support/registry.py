@@ -37,6 +37,12 @@ class Registry(MutableMapping[str, T]):
             entry = self._entries[name] = getattr(import_module(module), attribute)
         return entry
 
+    def get(self, name: str, default: Any = None) -> Any:
+        """`self[name]`, or `default` if there is no such name."""
+        if name not in self:
+            return default
+        return self[name]
+
     def __setitem__(self, name: str, entry: T | str) -> None:
         self._entries[name] = entry
 

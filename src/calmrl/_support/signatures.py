@@ -14,24 +14,30 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 REQUIRED = inspect.Parameter.empty
+COMPUTED = object()  # a default that is not written out as a literal
 
 Definition: TypeAlias = ast.ClassDef | ast.FunctionDef
 
 
 @dataclass(frozen=True)
 class Signature:
-    """`parameters`: name -> (annotation as text, default or REQUIRED); `doc`: the docstring."""
+    """`parameters`: name -> (annotation as text, default or REQUIRED or COMPUTED); `doc`: the docstring."""
 
     parameters: dict[str, tuple[str, Any]]
     doc: str
 
 
 def signature_of(target: Any) -> Signature:
-    """The signature of an object, or of the text "package.module:Name" or "package.module:Name.method"."""
-    if not isinstance(target, str):
-        return _imported(target)
-    module, _, path = target.partition(":")
-    return _read(module, path)
+    """The signature of an object, or of the text "package.module:Name" or "package.module:Name.method".
+
+    Where a constructor takes `**shared`, the parameters of its base class belong to it.
+    """
+    if isinstance(target, str):
+        module, _, path = target.partition(":")
+        return _read(module, path)
+    if inspect.isclass(target) and "<" not in target.__qualname__ and target.__module__.startswith("calmrl."):
+        return _read(target.__module__, target.__qualname__)
+    return _imported(target)
 
 
 def _imported(target: Any) -> Signature:
@@ -48,8 +54,7 @@ def _imported(target: Any) -> Signature:
 def _read(module: str, path: str) -> Signature:
     node, tree = _find(module, path)
     doc = ast.get_docstring(node) or ""
-    function = _constructor(module, node, tree) if isinstance(node, ast.ClassDef) else node
-    return Signature({} if function is None else _parameters(function), doc)
+    return Signature(_arguments(module, node, tree) if isinstance(node, ast.ClassDef) else _parameters(node), doc)
 
 
 @lru_cache(maxsize=256)
@@ -76,20 +81,19 @@ def _find(module: str, path: str) -> tuple[Definition, ast.Module]:
     return node, tree
 
 
-def _constructor(module: str, node: ast.ClassDef, tree: ast.Module) -> ast.FunctionDef | None:
-    """The `__init__` of a class, or of the first base that has one."""
+def _arguments(module: str, node: ast.ClassDef, tree: ast.Module) -> dict[str, tuple[str, Any]]:
+    """The parameters of a class: of its own `__init__`, and of a base's where it has none or passes `**shared` on."""
     own = next((n for n in node.body if isinstance(n, ast.FunctionDef) and n.name == "__init__"), None)
-    if own is not None:
-        return own
+    if own is not None and own.args.kwarg is None:
+        return _parameters(own)
+    inherited: dict[str, tuple[str, Any]] = {}
     for base in node.bases:
-        if not isinstance(base, ast.Name):
-            continue
-        home = _home(base.id, module, tree)
-        if home is not None and home.startswith("calmrl."):
-            inherited = _constructor(home, *_find(home, base.id))  # type: ignore[arg-type]
-            if inherited is not None:
-                return inherited
-    return None
+        home = _home(base.id, module, tree) if isinstance(base, ast.Name) else None
+        if isinstance(base, ast.Name) and home is not None and home.startswith("calmrl."):
+            definition, its_tree = _find(home, base.id)
+            assert isinstance(definition, ast.ClassDef)
+            inherited |= _arguments(home, definition, its_tree)
+    return inherited if own is None else inherited | _parameters(own)
 
 
 def _home(name: str, module: str, tree: ast.Module) -> str | None:
@@ -111,8 +115,15 @@ def _parameters(function: ast.FunctionDef) -> dict[str, tuple[str, Any]]:
     return {
         argument.arg: (
             "Any" if argument.annotation is None else ast.unparse(argument.annotation),
-            REQUIRED if default is None else ast.literal_eval(default),
+            REQUIRED if default is None else _value(default),
         )
         for argument, default in pairs
         if argument.arg not in ("self", "cls")
     }
+
+
+def _value(default: ast.expr) -> Any:
+    try:
+        return ast.literal_eval(default)
+    except ValueError:
+        return COMPUTED

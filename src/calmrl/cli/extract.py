@@ -45,19 +45,16 @@ def run(
 
     Run the same line again to continue where it stopped.
     """
-    from calmrl.data.media.annotations import read_annotations
     from calmrl.workflows.extract import extract
 
-    encoders = _pairs(encoder, "--encoder", "image=efficientnet_lite0")
-    folders = {name: Path(folder) for name, folder in _pairs(media or [], "--media", "vision=videos").items()}
-    if folders and layout is None:
-        raise InputError("--media goes with --layout; without it, paths are in the manifest and --root is their folder")
     features = extract(
-        manifest if layout is None else read_annotations(manifest, layout, folders, list(encoders)),
-        encoders,
+        manifest,
+        _pairs(encoder, "--encoder", "image=efficientnet_lite0"),
         out,
         root=root,
         captions=captions,
+        layout=layout,
+        media=_pairs(media or [], "--media", "vision=videos"),
         ignore=ignore or (),
         allow_missing=allow_missing,
         frames=frames,
@@ -66,7 +63,7 @@ def run(
         dtype=dtype,
         device=device,
         progress=Progress(),
-        say=note,
+        tell=note,
     )
     note(f"{out}: {len(features)} items")
 

@@ -4,8 +4,8 @@ from .loading import dump as dump
 from .loading import dumps as dumps
 from .loading import load as load
 from .schema.compare import CompareConfig as CompareConfig
+from .schema.impute import ImputeConfig as ImputeConfig
 from .schema.kinds import KINDS as KINDS
-from .schema.sections import ImputeConfig as ImputeConfig
 from .schema.train import TrainConfig as TrainConfig
 from .shipped_files import shipped as shipped
 from .shipped_files import shipped_text as shipped_text

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, get_args, get_origin
+from typing import Annotated, Any, TypeGuard, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
 from calmrl._support.registry import closest
+from calmrl._support.section import ChosenSection
 from calmrl.config.config_error import Problem, dotted
 from calmrl.config.yaml_text import KeyPath, Source
 
@@ -29,7 +30,7 @@ def keys_of(annotation: Any, values: Any = None) -> Mapping[str, Any]:
     """The keys a section may have, with the type of each; `values` tells which member of a union is meant."""
     if get_origin(annotation) is Annotated:
         return keys_of(get_args(annotation)[0], values)
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel) and not _chooses(annotation):
         return {name: field.annotation for name, field in annotation.model_fields.items()}
     members = _members(annotation)
     for member in members:
@@ -43,9 +44,16 @@ def keys_of(annotation: Any, values: Any = None) -> Mapping[str, Any]:
 def _members(annotation: Any) -> list[type[BaseModel]]:
     """The sections among the types of a union, however deep they are wrapped."""
     if isinstance(annotation, type):
+        if _chooses(annotation):
+            return list(annotation.members())
         return [annotation] if issubclass(annotation, BaseModel) else []
     inside = get_args(annotation)[:1] if get_origin(annotation) is Annotated else get_args(annotation)
     return [] if get_origin(annotation) in (dict, list) else [m for part in inside for m in _members(part)]
+
+
+def _chooses(annotation: type) -> TypeGuard[type[ChosenSection]]:
+    """Whether a section is chosen from a registry."""
+    return issubclass(annotation, ChosenSection) and "registry" in annotation.__dict__
 
 
 def _problem(path: KeyPath, family: str, details: list[Any], model: type[BaseModel], source: Source) -> Problem:

@@ -10,10 +10,10 @@ from pydantic import ValidationError
 
 from calmrl._support.output import WRITTEN_BY, new_file
 from calmrl._support.registry import closest
+from calmrl._support.section import Section
 from calmrl.config.config_error import ConfigError, Problem
 from calmrl.config.explain import explain
 from calmrl.config.schema.kinds import KINDS
-from calmrl.config.schema.sections import Section
 from calmrl.config.shipped_files import shipped, shipped_text
 from calmrl.config.yaml_text import Source, apply_overrides, read_yaml, write_yaml
 from calmrl.errors import InputError

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from calmrl._support.arguments import Count, Positive
 from calmrl.convention import Array, Views, blocks_of_rows, check
 from calmrl.errors import InputError
 from calmrl.imputers.base import BlockImputer
@@ -52,7 +53,7 @@ class GFAImputer(BlockImputer):
     """
 
     def __init__(
-        self, latent_dim: int = 32, max_iter: int = 200, tol: float = 1e-4, random_state: int | None = 0
+        self, latent_dim: Count = 32, max_iter: Count = 200, tol: Positive = 1e-4, random_state: int | None = 0
     ) -> None:
         self.latent_dim = latent_dim
         self.max_iter = max_iter

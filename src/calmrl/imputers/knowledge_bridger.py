@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
+from calmrl._support.arguments import Count, Fraction, Positive
 from calmrl.imputers.simple import DISTANCE_BYTES, MemoryImputer
 
 
@@ -34,7 +35,7 @@ class KnowledgeBridgerImputer(MemoryImputer):
     """
 
     def __init__(
-        self, n_candidates: int = 20, structure: float = 0.3, temperature: float = 0.1, landmarks: int = 256
+        self, n_candidates: Count = 20, structure: Fraction = 0.3, temperature: Positive = 0.1, landmarks: Count = 256
     ) -> None:
         self.n_candidates = n_candidates
         self.structure = structure

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from calmrl._support.arguments import Count, Positive
 from calmrl.imputers.experts import Experts, some_of
 from calmrl.imputers.neural import NeuralImputer
 
@@ -32,13 +33,13 @@ class MoPoEImputer(NeuralImputer):
 
     def __init__(
         self,
-        latent_dim: int = 32,
-        hidden: int = 256,
-        beta: float = 0.2,
-        epochs: int = 40,
-        batch_size: int = 128,
-        learning_rate: float = 2e-3,
-        patience: int = 10,
+        latent_dim: Count = 32,
+        hidden: Count = 256,
+        beta: Positive = 0.2,
+        epochs: Count = 40,
+        batch_size: Count = 128,
+        learning_rate: Positive = 2e-3,
+        patience: Count = 10,
         random_state: int | None = 0,
     ) -> None:
         self.latent_dim = latent_dim

@@ -8,6 +8,7 @@ import torch
 from sklearn.linear_model import RidgeCV
 from torch import Tensor
 
+from calmrl._support.arguments import Count
 from calmrl.convention import Array, Views, check
 from calmrl.imputers.base import BlockImputer
 from calmrl.imputers.gaussian.pattern_groups import group
@@ -77,7 +78,7 @@ class KNNImputer(MemoryImputer):
     neighbours. Where no row qualifies, the column mean.
     """
 
-    def __init__(self, n_neighbors: int = 10) -> None:
+    def __init__(self, n_neighbors: Count = 10) -> None:
         self.n_neighbors = n_neighbors
 
     def _predict(self, seen: dict[int, Tensor], m: int) -> tuple[Tensor, Tensor]:
@@ -110,7 +111,7 @@ class RidgeImputer(MemoryImputer):
     `min_rows`, the modality of the pattern that fewest of the rows have is left out; at the end, the column mean.
     """
 
-    def __init__(self, min_rows: int = 10) -> None:
+    def __init__(self, min_rows: Count = 10) -> None:
         self.min_rows = min_rows
 
     def _predict(self, seen: dict[int, Tensor], m: int) -> tuple[Tensor, Tensor]:

@@ -10,6 +10,7 @@ from sklearn.cluster import KMeans
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from calmrl._support.arguments import Count, Positive
 from calmrl.imputers.experts import some_of
 from calmrl.imputers.neural import NeuralImputer, SkipMLP
 
@@ -92,14 +93,14 @@ class SMILImputer(NeuralImputer):
 
     def __init__(
         self,
-        latent_dim: int = 32,
-        hidden: int = 256,
-        priors: int = 64,
-        inner_rate: float = 1e-3,
-        epochs: int = 40,
-        batch_size: int = 128,
-        learning_rate: float = 2e-3,
-        patience: int = 10,
+        latent_dim: Count = 32,
+        hidden: Count = 256,
+        priors: Count = 64,
+        inner_rate: Positive = 1e-3,
+        epochs: Count = 40,
+        batch_size: Count = 128,
+        learning_rate: Positive = 2e-3,
+        patience: Count = 10,
         random_state: int | None = 0,
     ) -> None:
         self.latent_dim = latent_dim

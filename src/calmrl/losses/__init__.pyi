@@ -1,4 +1,5 @@
 from .contrastive import ContrastiveLoss as ContrastiveLoss
+from .contrastive import VastLoss as VastLoss
 from .gram import GramLoss as GramLoss
 from .matching import InstanceMatching as InstanceMatching
 from .pmrl import PMRLLoss as PMRLLoss

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from itertools import combinations
 
 import torch
-from torch import nn
 
-from calmrl.convention import full_precision
-from calmrl.losses.batch import joined
+from calmrl.losses.anchored import AnchoredLoss
+from calmrl.losses.batch import Batch
 from calmrl.losses.softmax import symmetric_terms
-from calmrl.losses.temperature import Temperature
 
 
-class ContrastiveLoss(nn.Module):
+class ContrastiveLoss(AnchoredLoss):
     r"""Symmetric cross-entropy over cosine similarities of one anchor modality with each other one, or of all pairs.
 
     For a pair of modalities (a, b), over the rows i that have both:
@@ -46,47 +44,26 @@ class ContrastiveLoss(nn.Module):
     >>> optimiser.step()
     """
 
-    def __init__(
-        self,
-        anchor: str | None = "text",
-        temperature: float = 0.07,
-        *,
-        learn_temperature: bool = True,
-        label_smoothing: float = 0.1,
-        chunk_size: int | None = None,
-    ) -> None:
-        super().__init__()
-        self.anchor = anchor
-        self.temperature = Temperature(temperature, learn_temperature)
-        self.label_smoothing = label_smoothing
-        self.chunk_size = chunk_size
-        self.last: dict[str, torch.Tensor] = {}
+    def _turns(self, batch: Batch) -> Sequence[tuple[int, int]]:
+        columns = range(len(batch.names))
+        if self.anchor is None:
+            return list(combinations(columns, 2))
+        anchor = batch.index(self.anchor)
+        return [(anchor, other) for other in columns if other != anchor]
 
-    def forward(self, z: Mapping[str, torch.Tensor], present: torch.Tensor | None = None) -> torch.Tensor:
-        batch = joined(z, present)
-        with full_precision(batch.z):
-            temperature = self.temperature(batch.z)
-            columns = range(len(batch.names))
-            if self.anchor is None:
-                pairs = list(combinations(columns, 2))
-            else:
-                anchor = batch.index(self.anchor)
-                pairs = [(anchor, other) for other in columns if other != anchor]
-            totals, counts = zip(
-                *(self._pair(batch.z, batch.present, a, b, temperature) for a, b in pairs), strict=True
-            )
-            terms = torch.stack(counts).sum()
-            self.last = {"temperature": temperature.detach(), "terms": terms}
-            return torch.stack(totals).sum() / terms.clamp(min=1)
-
-    def _pair(
-        self, z: torch.Tensor, present: torch.Tensor, a: int, b: int, temperature: torch.Tensor
+    def _terms(
+        self, batch: Batch, turn: tuple[int, int], temperature: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        rows, columns = z[:, a] / temperature, z[:, b]
+        a, b = turn
+        rows, columns = batch.z[:, a] / temperature, batch.z[:, b]
         return symmetric_terms(
             lambda start, stop: rows[start:stop] @ columns.T,
-            present[:, a],
-            present[:, b],
+            batch.present[:, a],
+            batch.present[:, b],
             smoothing=self.label_smoothing,
             chunk_size=self.chunk_size,
         )
+
+
+class VastLoss(ContrastiveLoss):
+    """Text with each other modality, as VAST does: `ContrastiveLoss` with `anchor="text"`."""

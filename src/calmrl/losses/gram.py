@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from typing import Any
 
 import torch
-from torch import nn
 
-from calmrl.convention import full_precision, maybe_any
-from calmrl.losses.batch import Batch, joined
+from calmrl._support.arguments import Positive
+from calmrl.convention import maybe_any
+from calmrl.losses.anchored import AnchoredLoss
+from calmrl.losses.batch import Batch
 from calmrl.losses.softmax import masked_mean, symmetric_terms
-from calmrl.losses.temperature import Temperature
 from calmrl.losses.volume import adjugate, quadratic_forms, root
 
 
-class GramLoss(nn.Module):
+class GramLoss(AnchoredLoss):
     r"""Symmetric cross-entropy over -volume / temperature.
 
     The score of anchor t_i with row j is the volume spanned by t_i and the other modalities o_j that row j has,
@@ -54,35 +54,13 @@ class GramLoss(nn.Module):
     """
 
     def __init__(
-        self,
-        anchor: str | None = "text",
-        temperature: float = 0.07,
-        *,
-        learn_temperature: bool = True,
-        label_smoothing: float = 0.1,
-        sign_guard: bool = True,
-        chunk_size: int | None = None,
+        self, anchor: str | None = "text", temperature: Positive = 0.07, *, sign_guard: bool = True, **shared: Any
     ) -> None:
-        super().__init__()
-        self.anchor = anchor
-        self.temperature = Temperature(temperature, learn_temperature)
-        self.label_smoothing = label_smoothing
+        super().__init__(anchor, temperature, **shared)
         self.sign_guard = sign_guard
-        self.chunk_size = chunk_size
-        self._seen: tuple[torch.Tensor, ...] | None = None
 
-    def forward(self, z: Mapping[str, torch.Tensor], present: torch.Tensor | None = None) -> torch.Tensor:
-        batch = joined(z, present)
-        with full_precision(batch.z):
-            temperature = self.temperature(batch.z)
-            anchors = range(len(batch.names)) if self.anchor is None else [batch.index(self.anchor)]
-            totals, counts = zip(*(self._terms(batch, anchor, temperature) for anchor in anchors), strict=True)
-            terms = torch.stack(counts).sum()
-            self._seen = (batch.z.detach(), batch.present, temperature.detach(), terms)
-            return torch.stack(totals).sum() / terms.clamp(min=1)
-
-    def _terms(self, batch: Batch, anchor: int, temperature: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        t, others, has = batch.split(anchor)  # (N, d), p times (N, d), (N, p)
+    def _terms(self, batch: Batch, turn: int, temperature: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        t, others, has = batch.split(turn)  # (N, d), p times (N, d), (N, p)
         weights, det = adjugate(gram(torch.stack(others, dim=1), has))  # (N, p, p), (N,)
         square = (t * t).sum(1)  # (N,)
         number = has.sum(1)
@@ -99,7 +77,7 @@ class GramLoss(nn.Module):
 
         return symmetric_terms(
             scores,
-            batch.present[:, anchor],
+            batch.present[:, turn],
             number >= 1,
             kinds=number,
             n_kinds=len(others) + 1,
@@ -107,11 +85,14 @@ class GramLoss(nn.Module):
             chunk_size=self.chunk_size,
         )
 
+    def _remember(self, batch: Batch, temperature: torch.Tensor, terms: torch.Tensor) -> None:
+        self._seen = (batch.z.detach(), batch.present, temperature, terms)
+
     @property
     @torch.no_grad()
     def last(self) -> dict[str, torch.Tensor]:
         """Diagnostics of the last call, computed when they are read."""
-        if self._seen is None:
+        if not hasattr(self, "_seen"):
             return {}
         z, present, temperature, terms = self._seen
         products = z @ z.mT  # (N, k, k)

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import torch
 from torch import nn
 
+from calmrl._support.arguments import Count, Positive
 from calmrl._support.spectrum import spectrum
 from calmrl.convention import full_precision
 from calmrl.losses.batch import joined
@@ -56,12 +57,12 @@ class PMRLLoss(nn.Module):
 
     def __init__(
         self,
-        temperature: float = 0.05,
-        anchor_temperature: float = 0.1,
+        temperature: Positive = 0.05,
+        anchor_temperature: Positive = 0.1,
         *,
         log: bool = True,
         sign_guard: bool = True,
-        chunk_size: int | None = None,
+        chunk_size: Count | None = None,
     ) -> None:
         super().__init__()
         self.temperature = positive("temperature", temperature)

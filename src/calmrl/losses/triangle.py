@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from itertools import combinations
+from typing import Any
 
 import torch
-from torch import nn
 
-from calmrl.convention import full_precision
-from calmrl.losses.batch import Batch, joined
+from calmrl._support.arguments import Positive
+from calmrl.losses.anchored import AnchoredLoss
+from calmrl.losses.batch import Batch
 from calmrl.losses.softmax import symmetric_terms
-from calmrl.losses.temperature import Temperature
 from calmrl.losses.volume import root
 
 
-class TriangleLoss(nn.Module):
+class TriangleLoss(AnchoredLoss):
     r"""Symmetric cross-entropy over -area / temperature.
 
     The score of anchor t_i with row j is the area of the triangle whose corners are t_i and two other modalities x_j,
@@ -49,35 +48,13 @@ class TriangleLoss(nn.Module):
     """
 
     def __init__(
-        self,
-        anchor: str | None = "text",
-        temperature: float = 0.07,
-        *,
-        root: bool = True,
-        learn_temperature: bool = True,
-        label_smoothing: float = 0.1,
-        chunk_size: int | None = None,
+        self, anchor: str | None = "text", temperature: Positive = 0.07, *, root: bool = True, **shared: Any
     ) -> None:
-        super().__init__()
-        self.anchor = anchor
-        self.temperature = Temperature(temperature, learn_temperature)
+        super().__init__(anchor, temperature, **shared)
         self.root = root
-        self.label_smoothing = label_smoothing
-        self.chunk_size = chunk_size
-        self.last: dict[str, torch.Tensor] = {}
 
-    def forward(self, z: Mapping[str, torch.Tensor], present: torch.Tensor | None = None) -> torch.Tensor:
-        batch = joined(z, present)
-        with full_precision(batch.z):
-            temperature = self.temperature(batch.z)
-            anchors = range(len(batch.names)) if self.anchor is None else [batch.index(self.anchor)]
-            totals, counts = zip(*(self._terms(batch, anchor, temperature) for anchor in anchors), strict=True)
-            terms = torch.stack(counts).sum()
-            self.last = {"temperature": temperature.detach(), "terms": terms}
-            return torch.stack(totals).sum() / terms.clamp(min=1)
-
-    def _terms(self, batch: Batch, anchor: int, temperature: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        t, others, has = batch.split(anchor)  # (N, d), p times (N, d), (N, p)
+    def _terms(self, batch: Batch, turn: int, temperature: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        t, others, has = batch.split(turn)  # (N, d), p times (N, d), (N, p)
         square = (t * t).sum(1)
         norms = [(x * x).sum(1) for x in others]
         flat = torch.cat(others)  # (p N, d)
@@ -101,7 +78,7 @@ class TriangleLoss(nn.Module):
 
         return symmetric_terms(
             scores,
-            batch.present[:, anchor],
+            batch.present[:, turn],
             number >= 1,
             kinds=number.clamp(max=2),
             n_kinds=3,

@@ -1,7 +1,8 @@
 from . import vast as vast
-from .heads import Heads as Heads
+from .heads.model import Heads as Heads
 from .imagebind import imagebind_features as imagebind_features
 from .joint import JointModel as JointModel
+from .registry import MODELS as MODELS
 from .saved import Trained as Trained
 from .saved import load as load
 from .saved import save as save

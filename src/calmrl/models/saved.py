@@ -18,19 +18,16 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
-from calmrl._support.registry import lookup
 from calmrl._support.tensor_files import plain
 from calmrl.alignment import CalibratedAlignment
 from calmrl.anchors import anchor
 from calmrl.convention import Array, check, like_input, to_tensor
 from calmrl.errors import InputError
-from calmrl.imputers import IMPUTERS
+from calmrl.imputers.registry import IMPUTERS
 from calmrl.losses.matching import InstanceMatching
-from calmrl.models.heads import Heads
-from calmrl.models.vast.model import VastModel
+from calmrl.models.registry import MODELS
 
 FORMAT, VERSION = "calmrl.model", 1
-MODELS: dict[str, Any] = {"heads": Heads, "vast": VastModel.from_sizes}
 ROWS = 4096
 
 
@@ -120,7 +117,7 @@ def save(folder: Path, trained: Trained) -> None:
     info = dict(trained.info) | {
         "format": FORMAT,
         "version": VERSION,
-        "kind": "vast" if isinstance(trained.model, VastModel) else "heads",
+        "kind": trained.model.kind,
         "arguments": trained.model.arguments,
         "calibration": None,
         "matching": None,
@@ -130,7 +127,7 @@ def save(folder: Path, trained: Trained) -> None:
     if align is not None:
         imputer = align.imputer
         info["calibration"] = {
-            "imputer": next(name for name, kind in IMPUTERS.items() if kind is type(imputer)),
+            "imputer": IMPUTERS.name_of(type(imputer)),
             "renormalize": align.renormalize,
             "certainty": align.certainty,
         }
@@ -153,7 +150,7 @@ def load(path: str | Path) -> Trained:
             raise InputError(
                 f"{folder} has format {info.get('format')} {info.get('version')}; this is {FORMAT} {VERSION}"
             )
-        model = lookup(MODELS, info["kind"], "kind of model")(**info["arguments"])
+        model = MODELS[info["kind"]].part("restore")(**info["arguments"])
         model.load_state_dict(load_file(folder / "weights.safetensors"))
         matching = None
         if info["matching"] is not None:
@@ -168,6 +165,6 @@ def load(path: str | Path) -> Trained:
     align = None
     if info["calibration"] is not None:
         how = dict(info["calibration"])
-        imputer = lookup(IMPUTERS, how.pop("imputer"), "imputer").load(folder / "imputer")
+        imputer = IMPUTERS[how.pop("imputer")].load(folder / "imputer")
         align = CalibratedAlignment(imputer=imputer, update="frozen", **how)
     return Trained(model, align, matching, info)

@@ -1,6 +1,7 @@
 from .loop import Trainer as Trainer
 from .methods import METHODS as METHODS
 from .methods import Method as Method
+from .methods import find_method as find_method
 from .optimise import make_optimiser as make_optimiser
 from .plan import Outcome as Outcome
 from .plan import Stage as Stage

@@ -15,35 +15,35 @@ from torch import nn
 
 from calmrl._support.distributed import own_rows, world
 from calmrl._support.registry import lookup
+from calmrl._support.section import Section
 from calmrl.alignment import CalibratedAlignment
-from calmrl.config.schema.sections import Section
-from calmrl.config.schema.train import CalibrationSection, HideSection, SourceSection, TrainConfig, VastModelSection
+from calmrl.config.schema.train import CalibrationSection, HideSection, SourceSection, TrainConfig
 from calmrl.data.features.feature_set import FeatureSet, open_features
 from calmrl.data.hiding import hide
-from calmrl.data.loaders.feature_rows import Source, make_source, standardization, widths_of
+from calmrl.data.loaders.feature_rows import Source, make_source, widths_of
 from calmrl.datasets import load_dataset
 from calmrl.errors import InputError
 from calmrl.imputers.gaussian.gradient import GaussianLatent
 from calmrl.imputers.gaussian.imputer import GaussianImputer
 from calmrl.imputers.registry import make_imputer
-from calmrl.losses import LOSSES, InstanceMatching
-from calmrl.models.heads import Heads
+from calmrl.losses.matching import InstanceMatching
+from calmrl.losses.registry import LOSSES
+from calmrl.models.heads.build import INIT_ROWS
+from calmrl.models.heads.model import Heads
+from calmrl.models.registry import MODELS
 from calmrl.training.loop import Trainer
-from calmrl.training.methods import METHODS
+from calmrl.training.methods import find_method
 from calmrl.training.optimise import freeze
 from calmrl.training.plan import Stage
 from calmrl.training.step import Step
 from calmrl.training.validate import encode_all
-from calmrl.workflows.build_media import build_vast, media_names, open_media
-
-INIT_ROWS = 50_000  # at most, to fit the latent model that heads start from
+from calmrl.workflows.build_media import media_names, open_media
 
 
 def build_objective(section: Section) -> nn.Module:
-    """The loss of an objective section; "vast" is contrastive with an anchor."""
+    """The loss of an objective section."""
     arguments = section.model_dump()
-    name = arguments.pop("name")
-    return LOSSES["contrastive" if name == "vast" else name](**arguments)
+    return LOSSES[arguments.pop("name")](**arguments)
 
 
 @dataclass
@@ -62,7 +62,7 @@ def open_data(config: TrainConfig) -> Data:
 
     Whatever is wrong with any of the sources is in one error.
     """
-    if config.model.kind == "vast":
+    if MODELS[config.model.kind].reads == "media":
         media, held_out, notes = open_media(config)
         return Data(dict(media), list(held_out), {}, notes)
     opened, problems = {}, []
@@ -101,7 +101,7 @@ def build_step(config: TrainConfig, data: Data, model: Any = None) -> Step:
     freeze(model, config.optimiser.freeze)
     torch.manual_seed(config.seed)
     objective = build_objective(config.chosen_objective)
-    if METHODS[config.method].calibrated:
+    if find_method(config.method).calibrated:
         objective = _calibrated(objective, config.calibration or CalibrationSection(), model, sources, config.seed)
     if config.matching is None:
         return Step(model, objective, getattr(model, "matching", None), config.matching_weight)
@@ -206,36 +206,9 @@ def _hidden(data: FeatureSet, rows: np.ndarray, section: HideSection, seed: int)
 
 def start_model(config: TrainConfig, data: Data) -> Any:
     """The model before its first step."""
-    torch.manual_seed(config.seed)
-    if isinstance(config.model, VastModelSection):
-        return build_vast(config.model, media_names(config), data.notes, config.root)
-    section, sources = config.model, list(data.train.values())
-    centres, maps = standardization(sources, section.standardize) if section.standardize else ({}, None)
-    inner = None if maps is None else {name: matrix.shape[1] for name, matrix in maps.items()}
-    heads = Heads(data.widths, section.width, hidden=section.hidden, inner=inner)
-    if maps is not None:
-        heads.standardize(centres, maps)
-    if section.init == "latent":
-        x, present = _standardized(heads, sources)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConvergenceWarning)  # few iterations are meant: more would overfit
-            latent = GaussianImputer(
-                section.width, prior=section.latent_prior, max_iter=section.latent_iterations, random_state=config.seed
-            ).fit(*own_rows(x, present))
-        heads.start_from(latent.as_heads())
-    return heads
-
-
-def _standardized(heads: Heads, sources: Sequence[Source]) -> tuple[dict[str, torch.Tensor], torch.Tensor]:
-    """Features of the training rows as the heads see them."""
-    pace = max(1, -(-sum(map(len, sources)) // INIT_ROWS))
-    parts, masks = [], []
-    for source in sources:
-        chosen = np.arange(0, len(source), pace)
-        values = source.fetch(chosen, source.present[chosen], 0)
-        parts.append({name: heads.standardized(name, x) for name, x in values.items()})
-        masks.append(torch.from_numpy(source.present[chosen]))
-    return {name: torch.cat([part[name] for part in parts]) for name in heads.names}, torch.cat(masks)
+    kind = MODELS[config.model.kind]
+    names = media_names(config) if kind.reads == "media" else tuple(data.widths)
+    return kind.part("build")(config.model, data, names, config.seed, config.root)
 
 
 def _calibrated(

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from calmrl.config.schema.train import HideSection, SourceSection, TrainConfig, VastModelSection
+from calmrl.config.schema.train import HideSection, SourceSection, TrainConfig
 from calmrl.data.hiding import hide
 from calmrl.data.loaders.media_rows import MediaRows, load_tokenizer
 from calmrl.data.media.annotations import read_annotations
@@ -15,9 +15,8 @@ from calmrl.data.media.collection_problems import Problems
 from calmrl.data.media.manifest import Manifest, build, drop_empty
 from calmrl.data.media.table_files import read_rows
 from calmrl.errors import InputError
-from calmrl.models.vast.checkpoints import load_vast
-from calmrl.models.vast.model import NAMES, VastModel
-from calmrl.models.vast.start import load_towers
+from calmrl.models.vast.model import NAMES
+from calmrl.models.vast.section import VastSection
 
 KINDS = {"vision": "image", "audio": "audio", "text": "text", "subtitle": "text"}
 
@@ -34,7 +33,7 @@ def media_names(config: TrainConfig) -> tuple[str, ...]:
 def open_media(config: TrainConfig) -> tuple[dict[str, MediaRows], list[MediaRows], list[str]]:
     """(training rows by source, validation rows, notes). All that is missing on disk is in one error."""
     model = config.model
-    assert isinstance(model, VastModelSection)
+    assert isinstance(model, VastSection)
     names, problems = media_names(config), []
     manifests: dict[str, Manifest] = {}
     for name, section in config.sources.items():
@@ -81,7 +80,7 @@ def open_test_media(config: TrainConfig) -> dict[str, MediaRows]:
 def _options(config: TrainConfig) -> dict[str, Any]:
     """What all sources of a model have in common."""
     model = config.model
-    assert isinstance(model, VastModelSection)
+    assert isinstance(model, VastSection)
     return {
         "tokenizer": load_tokenizer(str(_at(model.tokenizer, config.root))),
         "frames": model.frames,
@@ -129,32 +128,6 @@ def read_media(section: SourceSection, names: tuple[str, ...], root: str | None)
     if problems:
         raise InputError("\n    ".join([f"{path} has {len(problems)} problems", *problems.lines(allowed=False)]))
     return manifest
-
-
-def build_vast(
-    section: VastModelSection, names: tuple[str, ...], notes: list[str], root: str | None = None
-) -> VastModel:
-    """The model with random weights, or those of the files that the section names; notes say what was not used."""
-    model = VastModel.from_sizes(
-        names=names,
-        width=section.width,
-        frames=section.frames,
-        slices=section.slices,
-        image_size=section.image_size,
-        matching=section.matching,
-        **section.sizes,  # type: ignore[arg-type]  # their names are checked, their types are numbers
-    )
-    files = section.weights
-    if files.checkpoint is not None:
-        reports = [load_vast(model, _at(files.checkpoint, root))]
-    else:
-        towers = {name: _at(path, root) for name, path in files.model_dump(exclude={"checkpoint"}).items() if path}
-        reports = load_towers(model, **towers)
-    notes += [line for report in reports for line in report.lines()]
-    if not reports:
-        notes.append("no weights are named: the encoders start from random ones")
-    model.set_checkpointing(section.gradient_checkpointing)
-    return model
 
 
 def _hidden(present: np.ndarray, names: tuple[str, ...], section: HideSection, seed: int) -> np.ndarray:

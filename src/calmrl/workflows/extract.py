@@ -7,54 +7,33 @@ batch size, number of workers and interruptions do not change a bit of them.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Collection, Iterator, Mapping
-from concurrent.futures import Executor
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from calmrl._support.output import new_file
-from calmrl.data.features.feature_set import FeatureSet, open_features, part_of
+from calmrl.data.features.feature_set import FeatureSet, open_features
 from calmrl.data.features.writer import FeatureWriter
-from calmrl.data.media.collection_problems import Problem, Problems
-from calmrl.data.media.decode import Job, decoded, worker_pool
-from calmrl.data.media.manifest import Item, Manifest, build, drop_empty, read_manifest
-from calmrl.data.media.table_files import Row
+from calmrl.data.media.annotations import read_annotations
+from calmrl.data.media.collection_problems import Problems
+from calmrl.data.media.decode import decoded, worker_pool
+from calmrl.data.media.manifest import Item, Manifest, build, read_manifest
 from calmrl.data.media.unreadable import Unreadable
-from calmrl.encoders import Encoder, load_encoder
+from calmrl.encoders.registry import load_encoder
 from calmrl.errors import InputError
-
-Progress = Callable[[str, int, int], None]  # what is being done, done so far, of how many
-
-
-@dataclass
-class Found:
-    """What a check found: the items that can be used, and the problems."""
-
-    manifest: Manifest
-    problems: Problems
-
-    def lines(self, allowed: bool) -> list[str]:
-        """What is there and what is wrong, for people."""
-        items = self.manifest.items
-        said = [f"{len(items)} items"]
-        for name in self.manifest.kinds:
-            here = sum(name in item.cells for item in items)
-            bad = sum(problem.scope == "cell" and problem.column == name for problem in self.problems)
-            said.append(f"{name}: {here} present, {len(items) - here} missing" + (f", {bad} unusable" if bad else ""))
-        return said + self.problems.lines(allowed)
+from calmrl.workflows.check_collection import Progress, Run, beside, check_collection, stop_at_problems
 
 
 def extract(
-    manifest: str | Path | list[Row],
+    manifest: str | Path,
     encoders: Mapping[str, str],
     out: str | Path,
     *,
     root: str | Path | None = None,
     captions: str | Path | None = None,
+    layout: str | None = None,
+    media: Mapping[str, str | Path] | None = None,
     ignore: Collection[str] = (),
     allow_missing: bool = False,
     frames: int = 8,
@@ -63,135 +42,81 @@ def extract(
     dtype: str = "float16",
     device: str = "cpu",
     progress: Progress | None = None,
-    say: Callable[[str], None] | None = None,
+    tell: Callable[[str], None] | None = None,
 ) -> FeatureSet:
-    """Encode a collection into the feature directory `out`.
+    """Check a collection of files, report what is unusable, and encode the rest into a feature directory.
 
-    `manifest` is a file (see `calmrl.data.media.manifest`) or rows of `calmrl.data.media.annotations`; `encoders` is
-    modality -> name. Problems raise InputError before any work, and all of them are listed in `<out>.problems.csv`; with
-    `allow_missing` what cannot be used counts as missing instead. Items with several texts get the mean of their
-    vectors, and every single vector goes to the feature directory `<out>.captions`.
+    Call it again to continue where it stopped. Items with several texts get the mean of their vectors, and every
+    single vector goes to the feature directory `<out>.captions`.
+
+    Parameters
+    ----------
+    manifest : str or Path
+        CSV, TSV, JSONL or Parquet; with `layout` an annotation file.
+    encoders : dict
+        Modality -> name of an encoder.
+    out : str or Path
+        The feature directory to write.
+    root : str or Path, optional
+        What paths are relative to; by default the folder of the manifest.
+    captions : str or Path, optional
+        A second table with id and text: several captions per item.
+    layout : str, optional
+        The form of an annotation file, for instance "msrvtt".
+    media : dict, optional
+        With `layout`: modality -> folder that holds its files.
+    ignore : collection of str
+        Columns not to use.
+    allow_missing : bool
+        Count what cannot be used as missing. Otherwise it raises InputError before any encoding. In both cases
+        `<out>.problems.csv` lists all of it.
+    frames, batch_size, workers, dtype, device
+        Frames per video; items per batch; processes that decode; "float16" or "float32"; where "hf:" encoders run.
+    progress : callable, optional
+        Called with (what is being done, done so far, of how many).
+    tell : callable, optional
+        Gets sentences for people.
+
+    Returns
+    -------
+    FeatureSet
     """
     out = Path(out)
-    tell = say or (lambda line: None)
+    tell = tell or (lambda line: None)
+    if layout is None and media:
+        raise InputError("--media goes with --layout; without it, paths are in the manifest and --root is their folder")
+    if layout is not None and (captions is not None or root is not None):
+        raise InputError("captions and root go with a manifest; an annotation file holds texts and paths itself")
     loaded = {name: load_encoder(encoder, device) for name, encoder in encoders.items()}
     if not loaded:
         raise InputError("name at least one encoder, for instance image=efficientnet_lite0")
+    kinds = {name: encoder.kind for name, encoder in loaded.items()}
+    problems = Problems()
+    if layout is None:
+        items = read_manifest(manifest, kinds, problems, root=root, captions=captions, ignore=ignore)
+    else:
+        folders = {name: Path(folder) for name, folder in (media or {}).items()}
+        rows = read_annotations(Path(manifest), layout, folders, list(encoders))
+        items = build(rows, kinds, problems, root=Path(), ignore=ignore)
     with worker_pool(workers) as pool:
-        run = _Run(loaded, frames, batch_size, pool, progress or (lambda what, done, total: None))
-        found = _check(manifest, run, out, root=root, captions=captions, ignore=ignore)
-        for line in found.lines(allow_missing):
+        run = Run(loaded, frames, batch_size, pool, progress or (lambda what, done, total: None))
+        collection = check_collection(items, problems, run, out)
+        for line in collection.lines(allow_missing):
             tell(line)
-        _stop_at_problems(found, beside(out, "problems.csv"), allow_missing)
+        stop_at_problems(collection, beside(out, "problems.csv"), allow_missing)
         info = {
             "made_by": "calmrl extract",
             "encoders": dict(encoders),
             "frames": frames,
-            "collection": found.manifest.digest(),
-            "problems": len(found.problems),
+            "collection": collection.manifest.digest(),
+            "problems": len(problems),
         }
         if out.exists() and any(out.iterdir() if out.is_dir() else [out]):
             features = _reuse(out, info, tell)
         else:
-            features = _encode(found.manifest, run, out, info, dtype)
+            features = _encode(collection.manifest, run, out, info, dtype)
     beside(out, "checked.json").unlink(missing_ok=True)
     return features
-
-
-def _stop_at_problems(found: Found, report: Path, allow_missing: bool) -> None:
-    """Write all problems to a file; raise InputError unless they are allowed and something is left."""
-    report.unlink(missing_ok=True)
-    if found.problems:
-        found.problems.write(report)
-        if not allow_missing:
-            raise InputError(
-                f"problems found: {len(found.problems)}, all of them in {report}; repair them, or pass --allow-missing "
-                "to go on without what cannot be used"
-            )
-    if not found.manifest.items:
-        raise InputError(f"no item is left; see {report}")
-
-
-def beside(out: Path, name: str) -> Path:
-    """A file next to the output: <out>.<name>."""
-    return out.with_name(f"{out.name}.{name}")
-
-
-@dataclass
-class _Run:
-    """How to go through a collection."""
-
-    encoders: dict[str, Encoder]
-    frames: int
-    batch_size: int
-    pool: Executor | None
-    progress: Progress
-
-    def jobs(self, name: str, items: list[Item]) -> list[Job]:
-        encoder = self.encoders[name]
-        return [Job(item.cells[name], encoder.kind, encoder.prepare, self.frames, encoder.rate) for item in items]
-
-
-def _check(
-    manifest: str | Path | list[Row],
-    run: _Run,
-    out: Path,
-    *,
-    root: str | Path | None = None,
-    captions: str | Path | None = None,
-    ignore: Collection[str] = (),
-) -> Found:
-    """Read the manifest and decode every file once; what cannot be used is taken out and listed."""
-    problems = Problems()
-    kinds = {name: encoder.kind for name, encoder in run.encoders.items()}
-    if isinstance(manifest, list):
-        if captions is not None or root is not None:
-            raise InputError("captions and root go with a manifest; an annotation file holds texts and paths itself")
-        read = build(manifest, kinds, problems, root=Path(), ignore=ignore)
-    else:
-        read = read_manifest(manifest, kinds, problems, root=root, captions=captions, ignore=ignore)
-    memory = beside(out, "checked.json")
-    key = {"collection": read.digest(), "times": read.times(), "frames": run.frames}
-    bad = _remembered(memory, key, part_of(out))
-    if bad is None:
-        bad = list(_try_all(read, run))
-        with new_file(memory, force=True) as draft:
-            draft.write_text(json.dumps(key | {"problems": [asdict(problem) for problem in bad]}), encoding="utf-8")
-    problems.found += bad
-    spoiled = {(problem.id, problem.column) for problem in bad}
-    for item in read.items:
-        item.cells = {name: cell for name, cell in item.cells.items() if (item.id, name) not in spoiled}
-    drop_empty(read, problems)
-    return Found(read, problems)
-
-
-def _remembered(memory: Path, key: dict[str, Any], part: Path) -> list[Problem] | None:
-    """The result of an earlier check of the same collection. Features begun after the check of another are refused."""
-    if not memory.is_file():
-        return None
-    saved = json.loads(memory.read_text(encoding="utf-8"))
-    differs = [name for name in key if saved.get(name) != key[name]]
-    if differs and part.exists():
-        what = "media files were written again" if differs == ["times"] else f"{' and '.join(differs)} changed"
-        raise InputError(
-            f"{what} after {part} was begun, so it may hold features of something else; delete it to start over, or "
-            "choose another --out"
-        )
-    return None if differs else [Problem(**problem) for problem in saved["problems"]]
-
-
-def _try_all(manifest: Manifest, run: _Run) -> Iterator[Problem]:
-    """Decode every file; yield a problem for each that cannot be."""
-    for name, kind in manifest.kinds.items():
-        if kind == "text":
-            continue
-        items = [item for item in manifest.items if name in item.cells]
-        jobs = run.jobs(name, items)
-        run.progress(f"check {name}", 0, len(items))
-        for done, (item, result) in enumerate(zip(items, decoded(jobs, run.pool, keep=False), strict=True), start=1):
-            run.progress(f"check {name}", done, len(items))
-            if isinstance(result, Unreadable):
-                yield Problem(result.kind, "cell", item.line, item.id, name, result.detail)
 
 
 def _reuse(out: Path, info: dict[str, Any], tell: Callable[[str], None]) -> FeatureSet:
@@ -206,7 +131,7 @@ def _reuse(out: Path, info: dict[str, Any], tell: Callable[[str], None]) -> Feat
     return features
 
 
-def _encode(manifest: Manifest, run: _Run, out: Path, info: dict[str, Any], dtype: str) -> FeatureSet:
+def _encode(manifest: Manifest, run: Run, out: Path, info: dict[str, Any], dtype: str) -> FeatureSet:
     items = manifest.items
     widths = {name: encoder.width for name, encoder in run.encoders.items()}
     several = [name for name, kind in manifest.kinds.items() if kind == "text" and _several(items, name)]
@@ -234,7 +159,7 @@ def _encode(manifest: Manifest, run: _Run, out: Path, info: dict[str, Any], dtyp
         return writer.finish()
 
 
-def _encode_modality(items: list[Item], name: str, run: _Run, writer: FeatureWriter) -> None:
+def _encode_modality(items: list[Item], name: str, run: Run, writer: FeatureWriter) -> None:
     todo = writer.todo(name)
     total = sum(name in item.cells for item in items)
     start = total - len(todo)
@@ -264,7 +189,7 @@ def _captions(name: str, several: list[str]) -> str:
 def _encode_captions(
     items: list[Item],
     name: str,
-    run: _Run,
+    run: Run,
     out: Path,
     main: FeatureWriter,
     info: dict[str, Any],

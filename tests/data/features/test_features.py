@@ -19,7 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import save_file
 
-from calmrl.data.features.feature_set import files as files_module
+from calmrl.data.features import files as files_module
 from calmrl.data.features.feature_set import open_features, part_of
 from calmrl.data.features.writer import STATE, FeatureWriter, write_features
 from calmrl.errors import InputError

@@ -6,8 +6,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from calmrl.config.schema.sections import Count, Section, Seed
+from calmrl._support.arguments import Count, Seed
+from calmrl._support.section import Section
 from calmrl.config.schema.train import HideSection, SourceSection
+from calmrl.training.methods import find_method
 
 Measure = Literal["imputation", "shift", "geometry", "pool", "classification", "examples"]
 MEASURES: list[Measure] = ["imputation", "shift", "geometry", "pool", "classification", "examples"]
@@ -39,10 +41,8 @@ class CompareConfig(Section):
     @field_validator("methods")
     @classmethod
     def _known(cls, names: list[str]) -> list[str]:
-        from calmrl.training.recipes import check_method
-
         for name in names:
-            check_method(name)
+            find_method(name)
         return names
 
     @model_validator(mode="after")

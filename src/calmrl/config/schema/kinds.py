@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from calmrl._support.section import Section
 from calmrl.config.schema.compare import CompareConfig
-from calmrl.config.schema.sections import ImputeConfig, Section
+from calmrl.config.schema.impute import ImputeConfig
 from calmrl.config.schema.train import TrainConfig
 
 KINDS: dict[str, type[Section]] = {

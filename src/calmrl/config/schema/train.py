@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-import inspect
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, field_validator, model_validator
+from pydantic_core import PydanticCustomError
 
-from calmrl._support.registry import closest
-from calmrl.config.schema.sections import Count, GaussianSection, ImputerSection, Positive, Section, Seed
-from calmrl.models.vast.model import VastModel
-from calmrl.training.methods import METHODS
+from calmrl._support.arguments import Count, Fraction, NotNegative, Positive, Seed, Share
+from calmrl._support.section import ChosenSection, Section
+from calmrl.config.schema.impute import ImputerSection
+from calmrl.errors import InputError
+from calmrl.losses.registry import LOSSES
+from calmrl.models.registry import MODELS
+from calmrl.training.methods import METHODS, find_method
 
-Share = Annotated[float, Field(ge=0, lt=1)]
+EPOCHS = 30  # of a training whose stages are not given
 
 
 class HideSection(Section):
@@ -71,80 +74,41 @@ class SourceSection(Section):
         return self
 
 
-class PMRLSection(Section):
-    """Leading singular value and anchors."""
+class ObjectiveSection(ChosenSection):
+    """The objective and its arguments."""
 
-    name: Literal["pmrl"]
-    temperature: Positive = 0.05
-    anchor_temperature: Positive = 0.1
-    log: bool = True
-    sign_guard: bool = True
+    registry = LOSSES
+    tag = "name"
+    leave_out: ClassVar[frozenset[str]] = frozenset({"chunk_size"})
+    defaults: ClassVar[dict[str, dict[str, object]]] = {"contrastive": {"anchor": None}}  # all pairs
 
-
-class ContrastiveSection(Section):
-    """Pairs of modalities: all of them, or an anchor with each other one."""
-
-    name: Literal["contrastive"]
-    anchor: str | None = None
-    temperature: Positive = 0.07
-    learn_temperature: bool = True
-    label_smoothing: Share = 0.1
+    name: str
 
 
-class VastSection(Section):
-    """Text with each other modality."""
+class ModelSection(ChosenSection):
+    """The model and its arguments."""
 
-    name: Literal["vast"]
-    anchor: str = "text"
-    temperature: Positive = 0.07
-    learn_temperature: bool = True
-    label_smoothing: Share = 0.1
+    registry = MODELS
+    tag = "kind"
 
+    kind: str
 
-class GramSection(Section):
-    """Volume spanned by the modalities."""
-
-    name: Literal["gram"]
-    anchor: str | None = "text"
-    temperature: Positive = 0.07
-    learn_temperature: bool = True
-    label_smoothing: Share = 0.1
-    sign_guard: bool = True
-
-
-class TriangleSection(Section):
-    """Area of the triangle of three modalities."""
-
-    name: Literal["triangle"]
-    anchor: str | None = "text"
-    temperature: Positive = 0.07
-    learn_temperature: bool = True
-    label_smoothing: Share = 0.1
-    root: bool = True
-
-
-ObjectiveSection = Annotated[
-    PMRLSection | ContrastiveSection | VastSection | GramSection | TriangleSection, Field(discriminator="name")
-]
-OBJECTIVES: dict[str, type[Section]] = {
-    "pmrl": PMRLSection,
-    "contrastive": ContrastiveSection,
-    "vast": VastSection,
-    "gram": GramSection,
-    "triangle": TriangleSection,
-}
+    @classmethod
+    def member(cls, name: str) -> type[Section]:
+        section: type[Section] = MODELS[name].part("section")
+        return section
 
 
 class CalibrationSection(Section):
     """How missing representations are completed before the objective sees them."""
 
-    imputer: ImputerSection = GaussianSection(method="gaussian", latent_dim=64)
+    imputer: ImputerSection = ImputerSection.choose({"method": "gaussian", "latent_dim": 64})
     update: Literal["auto", "stepwise", "frozen", "gradient"] = "auto"
     refit: Count = 1
     impute_grad: bool = True
     renormalize: bool = True
     certainty: bool = False
-    weight: Annotated[float, Field(ge=0, le=1)] = 1.0
+    weight: Fraction = 1.0
     m_every: Count = 16
     momentum: Share | None = None
 
@@ -157,60 +121,6 @@ class MatchingSection(Section):
     hidden: Count = 256
     layers: Count = 2
     heads: Count = 4
-
-
-class HeadsSection(Section):
-    """Projectors on features. `init: latent` starts linear heads from a latent model of the features."""
-
-    kind: Literal["heads"]
-    width: Count = 512
-    hidden: Count | None = None
-    standardize: Literal["scale", "whiten"] | None = "scale"
-    init: Literal["latent", "random"] = "random"
-    latent_prior: Annotated[float, Field(ge=0)] = 100.0
-    latent_iterations: Count = 10
-
-
-class WeightsSection(Section):
-    """Files that the encoders start from: one checkpoint of VAST, GRAM or PMRL, or one file per encoder."""
-
-    checkpoint: str | None = None
-    vision: str | None = None
-    audio: str | None = None
-    text: str | None = None
-
-    @model_validator(mode="after")
-    def _one_kind(self) -> WeightsSection:
-        if self.checkpoint is not None and (self.vision or self.audio or self.text):
-            raise ValueError("a checkpoint holds all encoders; leave out vision, audio and text")
-        return self
-
-
-class VastModelSection(Section):
-    """The model of the paper, from raw media. `sizes` are arguments of `VastModel.from_sizes`; its own are the paper's."""
-
-    kind: Literal["vast"]
-    width: Count = 512
-    frames: Count = 8
-    slices: Count = 1
-    image_size: Count = 224
-    matching: bool = True
-    tokenizer: str
-    tokens: dict[str, int] = Field(default_factory=dict)
-    sizes: dict[str, int | float] = Field(default_factory=dict)
-    weights: WeightsSection = WeightsSection()
-    gradient_checkpointing: bool = False
-    workers: Count = 2
-
-    @field_validator("sizes")
-    @classmethod
-    def _known(cls, sizes: dict[str, int | float]) -> dict[str, int | float]:
-        known = [*inspect.signature(VastModel.from_sizes).parameters]
-        for key in sizes:
-            if key not in known or key in cls.model_fields:
-                near = closest(key, known)
-                raise ValueError(f"no size is called {key}" + (f"; did you mean {near}?" if near else ""))
-        return sizes
 
 
 class StageSection(Section):
@@ -238,7 +148,7 @@ class OptimiserSection(Section):
     learning_rate: Positive = 1e-3
     encoder_learning_rate: Positive | None = None
     betas: list[Share] = Field(default=[0.9, 0.98], min_length=2, max_length=2)
-    weight_decay: Annotated[float, Field(ge=0)] = 0.01
+    weight_decay: NotNegative = 0.01
     warmup_ratio: Share = 0.1
     clip: Positive | None = 1.0
     ema: Share | None = None
@@ -262,23 +172,20 @@ class CheckpointSection(Section):
     keep: Count = 2
 
 
-ModelSection = Annotated[HeadsSection | VastModelSection, Field(discriminator="kind")]
-
-
 class TrainConfig(Section):
     """How `calmrl train` trains. No stages: no step is made, so that with `model.init: latent` it is the closed form."""
 
     kind: Literal["train"]
-    method: Literal["calmrl", "pmrl", "gram", "triangle", "vast", "contrastive"] = "calmrl"
+    method: str = "calmrl"
     root: str | None = None  # the folder that paths of features start from; not said: where the command runs
     sources: Annotated[dict[str, SourceSection], Field(min_length=1)]
     modalities: list[str] | None = None
-    model: ModelSection = HeadsSection(kind="heads")
+    model: ModelSection = ModelSection.choose({"kind": "heads"})
     objective: ObjectiveSection | None = None
     calibration: CalibrationSection | None = None
     matching: MatchingSection | None = None
     matching_weight: Positive = 0.1  # of the matching head of a model that has its own
-    stages: list[StageSection] = Field(default=[StageSection(epochs=30.0)])
+    stages: list[StageSection] = Field(default_factory=list)
     batch_size: Annotated[int, Field(ge=2)] = 64
     optimiser: OptimiserSection = OptimiserSection()
     validation: ValidationSection = ValidationSection()
@@ -288,9 +195,20 @@ class TrainConfig(Section):
     trackers: list[Literal["tensorboard", "wandb"]] = Field(default_factory=list)
     seed: Seed = 0
 
+    @field_validator("method")
+    @classmethod
+    def _registered(cls, name: str) -> str:
+        return check_method(name)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _with_recipe(cls, values: Any) -> Any:
+        """Keys that are not given have the values of the method's recipe."""
+        return fill_in(values) if isinstance(values, dict) else values
+
     @model_validator(mode="after")
     def _fits(self) -> TrainConfig:
-        method = METHODS[self.method]
+        method = find_method(self.method)
         if self.objective is not None and not method.calibrated and self.objective.name != method.objective:
             raise ValueError(
                 f"method {self.method} is the objective {method.objective}, but objective.name is "
@@ -298,13 +216,15 @@ class TrainConfig(Section):
             )
         if self.calibration is not None and not method.calibrated:
             raise ValueError(f"method {self.method} does not calibrate; remove calibration, or set method=calmrl")
-        raw = self.model.kind == "vast"
+        raw = MODELS[self.model.kind].reads == "media"
         for name, source in self.sources.items():
             if raw != (source.manifest is not None):
                 what = "a manifest" if raw else "dataset or features"
                 raise ValueError(f"model.kind {self.model.kind} reads {what}, but source {name} is something else")
         if raw and self.matching is not None:
-            raise ValueError("model.kind vast has a matching head of its own: model.matching and matching_weight")
+            raise ValueError(
+                f"model.kind {self.model.kind} has a matching head of its own: model.matching and matching_weight"
+            )
         for stage in self.stages:
             for name in stage.sources or ():
                 if name not in self.sources:
@@ -314,5 +234,52 @@ class TrainConfig(Section):
     @property
     def chosen_objective(self) -> Section:
         """The objective, with the method's own where none is given."""
-        name = METHODS[self.method].objective
-        return self.objective or OBJECTIVES[name].model_validate({"name": name})
+        return self.objective or ObjectiveSection.choose({"name": find_method(self.method).objective})
+
+
+def check_method(name: str) -> str:
+    """A name that `calmrl train` takes for `method`."""
+    try:
+        method = find_method(name)
+    except InputError:
+        *names, last = (f"'{known}'" for known, method in METHODS.items() if not method.ideal)
+        expected = f"{', '.join(names)} or {last}"
+        raise PydanticCustomError("literal_error", "Input should be {expected}", {"expected": expected}) from None
+    if method.ideal:
+        raise ValueError(f"{name} is a row of comparisons only; to train on complete rows, hide nothing")
+    return name
+
+
+def fill_in(values: dict[str, Any]) -> dict[str, Any]:
+    """The values of a training config over the recipe of its method; what is given stays."""
+    name = values.get("method", TrainConfig.model_fields["method"].default)
+    try:
+        method = find_method(name)
+    except (InputError, TypeError, AttributeError):
+        return values  # the check of `method` says what is wrong
+    given_model = values.get("model", {"kind": "heads"})
+    heads = isinstance(given_model, dict) and given_model.get("kind") == "heads"
+    filled = values | {"stages": values.get("stages", method.stages("epochs", EPOCHS))}
+    if heads:
+        filled["model"] = given_model
+    for key, value in method.configs(1)[0].items():
+        if heads or not key.startswith("model."):
+            filled = _beneath(filled, key.split("."), value)
+    return filled
+
+
+def _beneath(values: Any, path: list[str], value: Any) -> Any:
+    """`values` with `value` at `path` unless something is there; sections of the same name are merged key by key."""
+    if not isinstance(values, dict):
+        return values
+    key, *rest = path
+    if rest:
+        return values | {key: _beneath(values.get(key, {}), rest, value)}
+    if key not in values:
+        return values | {key: value}
+    given = values[key]
+    if isinstance(value, dict) and isinstance(given, dict):
+        tags = [tag for tag in ("name", "method") if tag in value]
+        if all(given.get(tag, value[tag]) == value[tag] for tag in tags):
+            return values | {key: value | given}
+    return values

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from sklearn.base import BaseEstimator, TransformerMixin
@@ -13,6 +13,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
+from calmrl._support.arguments import Auto, Count, NotNegative, Positive
 from calmrl._support.tensor_files import load_state, save_state
 from calmrl.convention import Array, Views, check
 from calmrl.errors import InputError
@@ -83,21 +84,21 @@ class GaussianImputer(BlockColumns, TransformerMixin, BaseEstimator):
 
     def __init__(
         self,
-        latent_dim: int | str = 32,
-        n_components: int | str = 1,
-        noise: str = "isotropic",
-        m_step: str = "joint",
-        max_iter: int = 200,
-        tol: float = 1e-6,
+        latent_dim: Count | Auto = 32,
+        n_components: Count | Auto = 1,
+        noise: Literal["isotropic", "diagonal", "auto"] = "isotropic",
+        m_step: Literal["joint", "sequential"] = "joint",
+        max_iter: Count = 200,
+        tol: Positive = 1e-6,
         random_state: int | None = 0,
         *,
-        solver: str = "em",
-        prior: float | str = "auto",
-        shrinkage: float | str = "auto",
-        criterion: str = "imputation",
+        solver: Literal["em", "stepwise", "gradient"] = "em",
+        prior: NotNegative | Auto = "auto",
+        shrinkage: NotNegative | Auto = "auto",
+        criterion: Literal["imputation", "retrieval"] = "imputation",
         accelerate: bool = True,
-        step_size: float | str = "decay",
-        batch_size: int = 256,
+        step_size: Positive | Literal["decay"] = "decay",
+        batch_size: Count = 256,
         blocks: Blocks = None,
         verbose: bool = False,
     ) -> None:

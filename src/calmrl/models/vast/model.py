@@ -33,6 +33,7 @@ class VastModel(nn.Module):
     a VastMatching, or None.
     """
 
+    kind = "vast"  # its name in MODELS
     matching: VastMatching | None
     arguments: dict[str, Any]  # of `from_sizes`, to build one of the same shape
 

@@ -14,7 +14,7 @@ from calmrl.config.schema.train import TrainConfig
 from calmrl.data.loaders.feature_rows import pattern_counts
 from calmrl.metrics import model_rows as measure
 from calmrl.metrics.classify import classification
-from calmrl.models.heads import Heads
+from calmrl.models.heads.model import Heads
 from calmrl.training.recipes import is_ideal, recipe
 from calmrl.training.validate import encode_all, retrieval_scores
 from calmrl.workflows.build import build_step, build_trainer, start_model

@@ -13,7 +13,7 @@ from calmrl.config.schema.train import TrainConfig
 from calmrl.data.features.feature_set import FeatureSet
 from calmrl.data.loaders.feature_rows import Source, make_source, standardization
 from calmrl.errors import InputError
-from calmrl.training.methods import METHODS
+from calmrl.training.methods import find_method
 from calmrl.workflows.build import Data, open_data, parts_of
 
 NAME = "data"  # of the one source
@@ -50,7 +50,7 @@ def training_config(config: CompareConfig, setting: str, seed: int, changes: Map
             here = here.setdefault(part, {})
         here[last] = value
     if "name" not in (values.get("objective") or {"name": ""}):  # a swept key of the method's own objective
-        values["objective"]["name"] = METHODS[values["method"]].objective
+        values["objective"]["name"] = find_method(values["method"]).objective
     return TrainConfig.model_validate(values)
 
 

@@ -59,14 +59,14 @@ def fit_folds(rows: Rows, spaces: list[Arrays], criterion: str, seed: int) -> li
                 chosen = models[0].settings_
                 model = GaussianImputer(
                     chosen.latent_dim,
-                    noise=chosen.noise,
+                    noise=chosen.noise,  # type: ignore[arg-type]
                     prior=chosen.prior,
                     max_iter=chosen.iterations or 200,
                     tol=0.0,
                     random_state=seed,
                 )
             else:
-                model = GaussianImputer("auto", criterion=criterion, random_state=seed)
+                model = GaussianImputer("auto", criterion=criterion, random_state=seed)  # type: ignore[arg-type]
             z = {name: array[train] for name, array in spaces[fold].items()}
             models.append(model.fit(z, rows.present[train]))
     return models

@@ -28,6 +28,8 @@ class Heads(nn.Module):
     torch.Size([5, 3])
     """
 
+    kind = "heads"  # its name in MODELS
+
     def __init__(
         self,
         widths: Mapping[str, int],

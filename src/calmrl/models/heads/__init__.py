@@ -1,0 +1,1 @@
+"""Projectors on frozen features: the model for people who have embeddings."""

@@ -1,0 +1,62 @@
+"""The kinds of model one can train. MODELS is the one table: what a kind's config holds, how to build it, how to load it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any, Literal
+
+from calmrl._support.registry import Registry
+
+
+@dataclass(frozen=True)
+class ModelKind:
+    """A kind of model; the parts are written as "package.module:name" and imported when they are used.
+
+    Parameters
+    ----------
+    about : one line for people
+    reads : "features" (arrays) or "media" (files of a manifest)
+    section : the keys of `model` in a training config
+    build : (section, data, names, seed, root) -> model, before its first step
+    restore : the `arguments` of a saved model -> a model of the same shape
+    """
+
+    about: str
+    reads: Literal["features", "media"]
+    section: str
+    build: str
+    restore: str
+
+    @property
+    def __doc__(self) -> str:  # type: ignore[override]
+        return self.about
+
+    def part(self, name: Literal["section", "build", "restore"]) -> Any:
+        """One of the parts, imported."""
+        module, _, path = getattr(self, name).partition(":")
+        target: Any = import_module(module)
+        for attribute in path.split("."):
+            target = getattr(target, attribute)
+        return target
+
+
+MODELS: Registry[ModelKind] = Registry(
+    "kind of model",
+    {
+        "heads": ModelKind(
+            "a projector per modality on frozen features",
+            "features",
+            "calmrl.models.heads.section:HeadsSection",
+            "calmrl.models.heads.build:build_heads",
+            "calmrl.models.heads.model:Heads",
+        ),
+        "vast": ModelKind(
+            "the paper's towers on raw video, audio and text",
+            "media",
+            "calmrl.models.vast.section:VastSection",
+            "calmrl.models.vast.build:build_vast",
+            "calmrl.models.vast.model:VastModel.from_sizes",
+        ),
+    },
+)

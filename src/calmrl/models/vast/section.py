@@ -1,0 +1,54 @@
+"""The keys of `model: {kind: vast}`."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from calmrl._support.arguments import Count
+from calmrl._support.registry import closest
+from calmrl._support.section import Section
+from calmrl._support.signatures import signature_of
+
+
+class WeightsSection(Section):
+    """Files that the encoders start from: one checkpoint of VAST, GRAM or PMRL, or one file per encoder."""
+
+    checkpoint: str | None = None
+    vision: str | None = None
+    audio: str | None = None
+    text: str | None = None
+
+    @model_validator(mode="after")
+    def _one_kind(self) -> WeightsSection:
+        if self.checkpoint is not None and (self.vision or self.audio or self.text):
+            raise ValueError("a checkpoint holds all encoders; leave out vision, audio and text")
+        return self
+
+
+class VastSection(Section):
+    """The model of the paper, from raw media. `sizes` are arguments of `VastModel.from_sizes`; its own are the paper's."""
+
+    kind: Literal["vast"]
+    width: Count = 512
+    frames: Count = 8
+    slices: Count = 1
+    image_size: Count = 224
+    matching: bool = True
+    tokenizer: str
+    tokens: dict[str, int] = Field(default_factory=dict)
+    sizes: dict[str, int | float] = Field(default_factory=dict)
+    weights: WeightsSection = WeightsSection()
+    gradient_checkpointing: bool = False
+    workers: Count = 2
+
+    @field_validator("sizes")
+    @classmethod
+    def _registered(cls, sizes: dict[str, int | float]) -> dict[str, int | float]:
+        allowed = [*signature_of("calmrl.models.vast.model:VastModel.from_sizes").parameters]
+        for key in sizes:
+            if key not in allowed or key in cls.model_fields:
+                near = closest(key, allowed)
+                raise ValueError(f"no size is called {key}" + (f"; did you mean {near}?" if near else ""))
+        return sizes
