@@ -37,13 +37,13 @@ def put_back(content: Checkpoint, step: Step, optimiser: Any, scaler: Any, avera
     put_weights(content.weights, content, step)
     if average is not None:
         average.load(content.ema)
-    known = content.training
-    optimiser.load_state_dict(known["optimiser"])
-    if scaler is not None and known["scaler"] is not None:
-        scaler.load_state_dict(known["scaler"])
-    if len(known["random"]) == world()[0]:
-        torch.set_rng_state(known["random"][world()[1]])
-    return Position(**known["position"])
+    saved = content.training
+    optimiser.load_state_dict(saved["optimiser"])
+    if scaler is not None and saved["scaler"] is not None:
+        scaler.load_state_dict(saved["scaler"])
+    if len(saved["random"]) == world()[0]:
+        torch.set_rng_state(saved["random"][world()[1]])
+    return Position(**saved["position"])
 
 
 def put_weights(weights: dict[str, torch.Tensor], content: Checkpoint, step: Step) -> None:
