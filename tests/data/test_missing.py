@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import xml.etree.ElementTree as ET
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from calmrl.data.hiding import KINDS, hide
-from calmrl.data.patterns import pattern_table, patterns, plot_patterns
+from calmrl.data.patterns import pattern_table, patterns
 from calmrl.errors import InputError
 from reference.missing import mcar
 
@@ -161,17 +159,3 @@ def test_patterns() -> None:
     ]
     with pytest.raises(InputError, match=r"2 names|3 names"):
         patterns(present, ["image", "text", "sound"])
-
-
-def test_plot(tmp_path: Path) -> None:
-    present = hide(np.ones((400, 5), dtype=bool), 0.4, np.random.default_rng(0))
-    names = ["image", "text", "sound", "speech", "depth"]
-    figure = plot_patterns(present, names, tmp_path / "patterns.svg", limit=6)
-    bars, dots, sizes = figure.axes
-    found = patterns(present, names)
-    assert [bar.get_height() for bar in bars.patches] == [p.rows for p in found[:6]]
-    assert [bar.get_width() for bar in sizes.patches] == present.sum(axis=0).tolist()
-    assert [label.get_text() for label in dots.get_yticklabels()] == names
-    assert f"{sum(p.rows for p in found[6:])} rows in {len(found) - 6} rarer" in figure.get_suptitle()
-    assert ET.parse(tmp_path / "patterns.svg").getroot().tag.endswith("svg")
-    plot_patterns(np.ones((3, 1), dtype=bool), ["text"], tmp_path / "one.png")

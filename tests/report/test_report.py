@@ -13,6 +13,8 @@ from PIL import Image
 
 import report_data
 from calmrl.cli import main
+from calmrl.data.hiding import hide
+from calmrl.data.patterns import patterns
 from calmrl.errors import InputError
 from calmrl.report import (
     Cell,
@@ -20,16 +22,17 @@ from calmrl.report import (
     Figure,
     Number,
     Page,
-    Section,
+    PageSection,
     Table,
     Text,
     as_html,
     as_markdown,
     build_page,
+    plot_patterns,
     read_results,
     write_page,
 )
-from calmrl.report.figures import Mark, dots, tsne
+from calmrl.report.figures import Mark, dots
 from calmrl.report.look import KNOWN, family, is_ours, look
 from calmrl.report.numbers import decimals, estimate, fixed
 from calmrl.report.results import group
@@ -116,7 +119,7 @@ def test_the_interval_is_students(tmp_path):
         (
             _rows(calmrl=[30.0, 31.0], gram=[31.0, 30.2]),
             "d: gram is best, average R@1 30.6 ± 5.1 % (n = 50, 2 seeds). The best of ours, calmrl, is 0.1 (95 % "
-            "interval −11.5 to 11.3: no clear difference) behind gram.",
+            "interval −11.5 to 11.3: no difference shown) behind gram.",
         ),
         (_rows(calmrl=[30.0], gram=[20.0]), "10.0 (one seed) ahead of gram"),
         (_rows(vast=[30.0], gram=[20.0]), "d: vast is best, average R@1 30.0 % (n = 50, 1 seed)."),
@@ -149,8 +152,8 @@ def test_many_settings_are_summed_up_and_given_words_are_used(tmp_path):
 
 def test_differences_are_paired_and_know_the_direction(tmp_path):
     rows = _results(tmp_path, _rows(a=[1.0, 5.0], b=[2.0, 6.0])).rows
-    assert (difference(rows, "b", "a", "R@1").mean, difference(rows, "b", "a", "R@1").half) == (1.0, 0.0)
-    assert difference(rows, "b", "a", "nmse").mean == -1.0
+    assert difference(rows, "b", "a", "R@1")[:3] == (1.0, 1.0, 1.0)
+    assert difference(rows, "b", "a", "nmse").difference == -1.0
     assert headline(rows) == ("average", "R@1")
 
 
@@ -167,7 +170,7 @@ def test_the_main_table(tmp_path):
     assert found["vast"][1] == Number("7.0", 7.0, True, "n = 50, 1 seed")
     assert [line[0].text for line in table.apart] == ["ideal"]
     assert not any(cell.best for line in table.apart for cell in line[1:])
-    assert "numbers without ± have one seed" in table.caption
+    assert "numbers without ± come from one seed" in table.caption
 
 
 # the looks
@@ -217,7 +220,7 @@ def test_every_figure_has_a_text_and_a_caption(demo):
     assert all(a["role"] == "img" and len(a["aria-label"]) > 30 for a in drawings)
     assert len({a["aria-label"] for a in drawings}) == len(drawings)
     assert page.count("<figure>") == page.count("<figcaption>")
-    shown = ("Comparison", "Missing rates", "Completed vectors", "Predicted uncertainty", "Anchor shift", "Maps",
+    shown = ("Comparison", "Missing rates", "Imputed vectors", "Predicted uncertainty", "Anchor shift", "Maps",
              "Nearest neighbours", "Training", "Data and missing patterns", "Methods", "Repeat it")  # fmt: skip
     assert [title for title in shown if f">{title}</h2>" in page] == list(shown)
     assert "calmrl demo --out demo-out" in page
@@ -303,22 +306,24 @@ def test_the_same_results_give_the_same_bytes(demo, tmp_path):
 def test_blocks_by_hand():
     panel = dots("one", "What it shows", [Mark("a", 1.0, look("gram"), 0.5, 1.5)], x="value (unit)")
     table = Table("Words", ["a", "b"], [["x", Cell("y", True)], ["z", Number("1.0 ± 0.1", 1.0, True)]])
-    page = Page("T", ["Yes."], [table], [Section("S", [Figure("See.", [panel]), Text("t"), Code("run", "`x`")])])
+    page = Page("T", ["Yes."], [table], [PageSection("S", [Figure("See.", [panel]), Text("t"), Code("run", "`x`")])])
     assert '<td class="num" data-value="1.0"><strong>1.0 <span class="pm">± 0.1</span></strong></td>' in as_html(page)
     assert "value (unit)" in panel.svg
     assert "| z | **1.0 ± 0.1** |" in as_markdown(page)
 
 
-def test_tsne_keeps_items_and_modalities():
-    rng = np.random.default_rng(0)
-    present = rng.random((60, 2)) < 0.7
-    present[:, 0] |= ~present.any(axis=1)
-    z = {"a": rng.normal(size=(60, 5)), "b": rng.normal(size=(60, 5))}
-    cloud = tsne(z, present, seed=0, rows=40)
-    assert len(cloud.x) == len(cloud.y) == len(cloud.modality) == len(cloud.item)
-    assert len(set(cloud.item)) == 40
-    assert all(present[item, "ab".index(kind)] for item, kind in zip(cloud.item, cloud.modality, strict=True))
-    assert cloud == tsne(z, present, seed=0, rows=40)
+def test_patterns_as_a_file(tmp_path):
+    present = hide(np.ones((400, 5), dtype=bool), 0.4, np.random.default_rng(0))
+    names = ["image", "text", "sound", "speech", "depth"]
+    panel = plot_patterns(present, names, tmp_path / "patterns.svg")
+    texts = [node.text for node in ElementTree.parse(tmp_path / "patterns.svg").iter() if node.tag.endswith("text")]
+    counted = patterns(present, names)
+    assert set(names) <= set(texts)
+    for pattern in counted[:19]:
+        assert f"{pattern.rows:,} ({100 * pattern.share:.1f} %)" in texts
+    rest = sum(pattern.rows for pattern in counted[19:])
+    assert f"{len(counted) - 19} rarer patterns: {rest} rows ({100 * rest / 400:.1f} %)" in texts
+    assert panel.alt == f"Missing patterns: 400 rows, {len(counted)} patterns."
 
 
 # what is read

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from calmrl.errors import InputError
 from calmrl.metrics.significance import mean_interval
 from calmrl.report import paper_tables as tables
-from calmrl.report.paper_tables.table import Cell
+from calmrl.report.paper_tables.table import PaperCell
 
 DIRECTIONS = ("text->image", "image->text")
 # method -> values of three seeds; gram is the best baseline
@@ -284,7 +284,7 @@ def test_datasets_and_everything_at_once(tmp_path):
         *("imputation", "datasets"),
     }
     assert {path.suffix for path in written} == {".md", ".tex", ".csv"}
-    assert "| stamps | 1280 | 384 | 963 | Tux & Paint |" in (tmp_path / "out/datasets.md").read_text()
+    assert "| stamps | 1280 | 384 | 963 | Tux \\& Paint |" in (tmp_path / "out/datasets.md").read_text()
     assert r"Tux \& Paint" in (tmp_path / "out/datasets.tex").read_text()
     assert list(csv.reader((tmp_path / "out/datasets.csv").open()))[1:] == [
         ["", "stamps", "1280", "384", "963", "Tux & Paint"],
@@ -314,7 +314,7 @@ def test_any_subset_of_rows_gives_right_cells(data):
                 if not shared:
                     assert cell is None
                 else:
-                    assert isinstance(cell, Cell)
+                    assert isinstance(cell, PaperCell)
                     values = [sum(part[s] for part in seeds) / len(seeds) for s in shared]
                     assert cell.interval == pytest.approx(mean_interval(values))
     n_lines = sum(len(some) for _, some in table.blocks)

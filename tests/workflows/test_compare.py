@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,12 +17,15 @@ import yaml
 from calmrl.config import CompareConfig, load
 from calmrl.errors import InputError
 from calmrl.imputers import IMPUTERS
-from calmrl.training.recipes import ABOUT, OBJECTIVES, check_method, recipe
-from calmrl.workflows.compare.collect import collect, describe, in_words
-from calmrl.workflows.compare.job import run_job
-from calmrl.workflows.compare.jobs import jobs_of, methods_of, run_all
-from calmrl.workflows.compare.rows import open_rows, training_config
+from calmrl.training.methods import METHODS, find_method
+from calmrl.workflows import compare
+from calmrl.workflows._compare.collect import collect, describe
+from calmrl.workflows._compare.job import run_job
+from calmrl.workflows._compare.jobs import jobs_of, methods_of, run_all
+from calmrl.workflows._compare.rows import features_of, open_rows, training_config, trials_of
+from calmrl.workflows.build import open_features_of
 
+BASELINES = [name for name, method in METHODS.items() if not (method.ours or method.ideal)]
 TINY = {
     "kind": "compare",
     "source": {
@@ -54,9 +58,13 @@ def whole(tmp_path_factory):
     return config, run_all(config, tmp_path_factory.mktemp("jobs"))
 
 
+def collected(config, results):
+    return collect(config, results, features_of(config.source.model_dump_json()))
+
+
 def numbers(results):
     """Everything but the time it took."""
-    return {job: {key: value for key, value in found.items() if key != "seconds"} for job, found in results.items()}
+    return {job: replace(result, seconds=0.0) for job, result in results.items()}
 
 
 def test_two_workers_give_what_one_gives(whole, tmp_path):
@@ -71,7 +79,7 @@ def test_results_that_are_there_are_not_made_again(whole, tmp_path, monkeypatch)
     run_all(half, tmp_path)
     made = []
     monkeypatch.setattr(
-        "calmrl.workflows.compare.jobs.run_job", lambda config, job: made.append(job) or run_job(config, job)
+        "calmrl.workflows._compare.jobs.run_job", lambda config, job: made.append(job) or run_job(config, job)
     )
     assert numbers(run_all(config, tmp_path)) == numbers(one)
     assert {job[2] for job in made} == {1}
@@ -108,30 +116,28 @@ def test_killed_half_way_and_started_again_gives_the_same_table(whole, tmp_path)
     assert not (out / "results.json").exists()
     subprocess.run(command, check=True, capture_output=True)
     found = json.loads((out / "results.json").read_text())
-    expected, _ = collect(config, one, "world", {})
-    assert found["rows"] == expected
+    assert found["rows"] == collected(config, one)["rows"]
     assert (out / "report.html").is_file()
     assert list((out / "tables").glob("*.tex"))
 
 
 @pytest.mark.parametrize(
-    "name", [*ABOUT, *(f"{o}+latent+staged" for o in OBJECTIVES), *(f"calmrl:{i}" for i in IMPUTERS)]
+    "name", [*METHODS, *(f"{o}+latent+staged" for o in BASELINES), *(f"calmrl:{i}" for i in IMPUTERS)]
 )
 def test_every_method_gets_the_same_budget(name):
-    check_method(name)
-    trials = recipe(name, steps=100, trials=4)
+    trials = trials_of(name, 100, 4)
     assert len(trials) == 4
-    for changes in trials:
+    for _, changes in trials:
         steps = [stage["steps"] for stage in changes["stages"]]
         assert sum(steps) == (0 if name == "closed-form" else 100)
-        assert training_config(tiny(), "pairs", 0, {k: v for k, v in changes.items() if k != "standardize"})
-    assert len({json.dumps(changes, sort_keys=True) for changes in trials}) == 4
+        assert training_config(tiny(), "pairs", 0, changes)
+    assert len({json.dumps(trial, sort_keys=True) for trial in trials}) == 4
 
 
 @pytest.mark.parametrize("name", ["calmlr", "pmrl+late", "closed-form+latent", "calmrl:knnn"])
 def test_unknown_methods_are_named(name):
     with pytest.raises(InputError):
-        check_method(name)
+        find_method(name)
 
 
 def test_rows_of_a_setting():
@@ -153,14 +159,15 @@ def test_test_rows_do_not_choose(whole, monkeypatch):
     """The chosen trial is the one with the best validation score."""
     config = tiny(trials=4, methods=["pmrl"], seeds=[0])
     found = run_job(config, ("pairs", "pmrl", 0))
-    scores = [trial["MRR"] for trial in found["trials"]]
+    scores = [trial["MRR"] for trial in found.trials]
     assert len(scores) == 4
-    assert found["chosen"] == int(np.argmax(scores))
+    assert found.chosen == int(np.argmax(scores))
 
 
 def test_tidy_rows_tests_and_words(whole):
     config, results = whole
-    rows, meta = collect(config, results, "world", {"rows": 240})
+    content = collected(config, results)
+    rows, meta = content["rows"], content["meta"]
     keys = {"dataset", "setting", "method", "seed", "task", "metric", "value", "n"}
     assert all(keys <= set(row) for row in rows)
     assert {row["rate"] for row in rows if row["setting"] == "random"} == {0.3}
@@ -172,7 +179,8 @@ def test_tidy_rows_tests_and_words(whole):
     assert set(meta["tests"]["pairs"]["methods"]) == {"closed-form", "calmrl"}
     assert meta["methods"]["ideal"]["ideal"]
     assert not meta["methods"]["pmrl"]["ours"]
-    assert any("best" in sentence for sentence in in_words(config, rows, meta))
+    assert any("pairs: " in sentence and "has the best mean" in sentence for sentence in meta["words"])
+    assert any("anchors" in sentence and "those of complete items" in sentence for sentence in meta["words"])
     json.dumps(meta)
 
 
@@ -186,12 +194,12 @@ def test_sweeps_are_rows_of_their_own():
     assert methods_of(config) == ["pmrl", "pmrl objective.temperature=0.1", "pmrl objective.temperature=0.5"]
     assert len(jobs_of(config)) == 3
     found = run_job(config, ("pairs", "pmrl objective.temperature=0.1", 0))
-    assert found["trials"][0]["changes"]["objective.temperature"] == 0.1
+    assert found.trials[0]["changes"]["objective.temperature"] == 0.1
 
 
 def test_settings_in_words():
     assert describe(tiny(), "pairs").startswith("60 % of the training rows keep only m0-m1 or m1-m2")
-    assert describe(tiny(), "random") == "30 % blocks hidden at random"
+    assert describe(tiny(), "random") == "30 % of the blocks hidden at random"
 
 
 def test_the_demo_is_a_comparison():
@@ -200,8 +208,29 @@ def test_the_demo_is_a_comparison():
     assert {"contrastive", "vast", "gram", "triangle", "pmrl", "closed-form", "calmrl-paper", "calmrl", "ideal"} <= set(
         config.methods
     )
-    assert {f"{name}+latent" for name in OBJECTIVES} <= set(config.methods)
+    assert {f"{name}+latent" for name in BASELINES} <= set(config.methods)
     assert len(config.seeds) == 3
+
+
+def test_from_python(tmp_path, monkeypatch, capfd):
+    """Nothing is printed, features are opened once, and results.json holds what is returned."""
+    opened = []
+    features_of.cache_clear()
+    monkeypatch.setattr(
+        "calmrl.workflows._compare.rows.open_features_of",
+        lambda *args: opened.append(args) or open_features_of(*args),
+    )
+    config = tiny(methods=["pmrl", "closed-form"], seeds=[0, 1])
+    steps = []
+    comparison = compare(config, tmp_path / "out", command="mine", progress=lambda *step: steps.append(step))
+    assert len(opened) == 1
+    assert [step[:2] for step in steps] == [(done, 8) for done in range(9)]
+    content = json.loads((tmp_path / "out" / "results.json").read_text())
+    assert content["rows"] == comparison.rows
+    assert content["meta"]["words"] == comparison.words
+    assert content["meta"]["command"] == "mine"
+    assert len(comparison.results.rows) == len(comparison.rows)
+    assert capfd.readouterr() == ("", "")
 
 
 def test_another_directory_is_refused(tmp_path):

@@ -18,14 +18,15 @@ from calmrl.data.hiding import hide
 from calmrl.datasets import load_dataset
 from calmrl.datasets.world import world
 from calmrl.errors import InputError
-from calmrl.workflows.diagnose import as_text, diagnose
-from calmrl.workflows.diagnose.models import FOLDS, deal
-from calmrl.workflows.diagnose.predictable import share
-from calmrl.workflows.diagnose.ridge import _fits, ridge
-from calmrl.workflows.diagnose.row_sample import SAMPLE_ROWS, describe, linked, sample
-from calmrl.workflows.diagnose.shift import punch
-from calmrl.workflows.diagnose.space import meeting
-from calmrl.workflows.diagnose.verdict import percent
+from calmrl.workflows import diagnose
+from calmrl.workflows._diagnose.models import FOLDS, deal
+from calmrl.workflows._diagnose.predictable import share
+from calmrl.workflows._diagnose.ridge import _fits, ridge
+from calmrl.workflows._diagnose.row_sample import SAMPLE_ROWS, describe, linked, sample
+from calmrl.workflows._diagnose.shift import punch
+from calmrl.workflows._diagnose.space import meeting
+from calmrl.workflows._diagnose.text import as_text
+from calmrl.workflows._diagnose.verdict import percent
 from reference import diagnose as slow
 
 STRONG = {"n": 800, "noise": 0.3, "private": 0, "nonlinear": 0.0}
@@ -254,10 +255,10 @@ def test_text_fits_80_columns_with_long_names_and_many_modalities():
 
 MEMORY = """
 import resource, sys, torch, calmrl.cli, matplotlib.figure, sklearn.linear_model
-import calmrl.workflows.diagnose.row_sample
+import calmrl.workflows._diagnose.row_sample
 from calmrl.data.features.feature_set import open_features
-from calmrl.workflows.diagnose import diagnose
-calmrl.workflows.diagnose.row_sample.SAMPLE_ROWS = 500  # what is fitted is not the question here
+from calmrl.workflows import diagnose
+calmrl.workflows._diagnose.row_sample.SAMPLE_ROWS = 500  # what is fitted is not the question here
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 found = diagnose(open_features(sys.argv[1]))
 print(found.rows, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024)

@@ -7,8 +7,6 @@ from typing import Annotated
 
 import typer
 
-from calmrl.cli.speaking import data, note
-
 EXAMPLE = """Example:
   calmrl compare demo --methods calmrl,pmrl --seeds 3 --out runs/two
   calmrl compare my.yaml --out runs/mine
@@ -20,7 +18,7 @@ def run(
     out: Annotated[Path, typer.Option("--out", help="The directory to write; a run that was stopped goes on there.")],
     overrides: Annotated[list[str] | None, typer.Argument(help="key=value, to change single keys.")] = None,
     methods: Annotated[
-        str | None, typer.Option("--methods", help="Comma-separated; those of the config if not said.")
+        str | None, typer.Option("--methods", help="Comma-separated. [default: those of the config]")
     ] = None,
     seeds: Annotated[int | None, typer.Option("--seeds", min=1, help="How many: 0, 1, ...")] = None,
 ) -> None:
@@ -35,7 +33,4 @@ def run(
         changes.append(f"seeds={list(range(seeds))}")
     resolved = load(config, changes, kind="compare")
     assert isinstance(resolved, CompareConfig)
-    said = " ".join(["calmrl compare", config, *changes, "--out", str(out)])
-    compare_and_show(resolved, out, said)
-    note("the numbers are in")
-    data(str(out / "results.json"))
+    compare_and_show(resolved, out, " ".join(["calmrl compare", config, *changes, "--out", str(out)]))

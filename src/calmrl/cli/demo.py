@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from calmrl.cli.speaking import data, note
+from calmrl.cli.speaking import note
 
 EXAMPLE = """Example:
   calmrl demo --out demo-out
@@ -33,5 +33,3 @@ def run(
         shutil.rmtree(out)
     note("training every method with modalities missing: a few minutes on two cores")
     compare_and_show(resolved, out, " ".join(["calmrl demo --out", str(out), *(overrides or [])]))
-    note("the numbers are in")
-    data(str(out / "results.json"))

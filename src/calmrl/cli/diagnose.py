@@ -1,4 +1,4 @@
-"""`calmrl diagnose`: what is missing, what it costs, and whether filling it in will help."""
+"""`calmrl diagnose`: what is missing, what it costs, and whether imputing it will help."""
 
 from __future__ import annotations
 
@@ -22,22 +22,17 @@ def run(
     json: Annotated[bool, typer.Option("--json", help="Print the numbers as JSON.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Replace an earlier output of calmrl.")] = False,
 ) -> None:
-    """Say before any training what is missing and whether filling it in will help."""
-    from calmrl._support.output import check_free, new_directory
-    from calmrl.data.features.feature_set import open_features
-    from calmrl.workflows.diagnose import as_text, diagnose, write
+    """Say before any training what is missing and whether imputing it will help."""
+    from calmrl.workflows import diagnose
+    from calmrl.workflows._diagnose.text import as_text
 
-    if out is not None:
-        check_free(out, force=force)
+    command = f"calmrl diagnose {shlex.quote(str(features))} --out {shlex.quote(str(out))} --seed {seed}"
     with people().status("") as status:
-        found = diagnose(open_features(features), seed=seed, progress=status.update)
-    note(as_text(found))
+        diagnosis = diagnose(features, out=out, seed=seed, force=force, command=command, progress=status.update)
+    note(as_text(diagnosis))
     if out is not None:
-        command = f"calmrl diagnose {shlex.quote(str(features))} --out {shlex.quote(str(out))} --seed {seed}"
-        with new_directory(out, force=force) as draft:
-            write(found, draft, command)
         note(f"\nopen {out / 'report.html'} to see it; the numbers are in")
         if not json:
             data(str(out / "diagnosis.json"))
     if json:
-        as_json(found.as_dict())
+        as_json(diagnosis.as_dict())

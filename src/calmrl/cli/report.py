@@ -22,15 +22,10 @@ def run(
     force: Annotated[bool, typer.Option("--force", help="Replace files that are there.")] = False,
 ) -> None:
     """Write results as a page: report.html, the same as report.md, and its figures."""
-    from calmrl.errors import InputError
-    from calmrl.report import build_page, read_results, write_page
+    from calmrl.workflows import report
 
-    if out is None and len(folders) > 1:
-        raise InputError(f"{len(folders)} directories make one report; say where with --out FILE.html")
-    results = read_results(folders)
-    if out is None:
-        out = (folders[0] if folders[0].is_dir() else folders[0].parent) / "report.html"
-    written = write_page(build_page(results), out, force=force)
-    note(f"{len(results.rows)} rows of {len(results.sources)} file(s); wrote {written[0]}, {written[1].name} and")
-    note(f"{len(written) - 2} files in {out.parent / 'figures'}")
-    data(str(out))
+    written = report(folders, out, force=force)
+    page, text, *figures = written.files
+    note(f"{len(written.results.rows)} rows of {len(folders)} file(s); wrote {page}, {text.name} and")
+    note(f"{len(figures)} files in {page.parent / 'figures'}")
+    data(str(page))

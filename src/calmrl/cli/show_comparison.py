@@ -1,4 +1,4 @@
-"""What `calmrl compare` and `calmrl demo` have in common: run, write, show."""
+"""What `calmrl compare` and `calmrl demo` have in common: run, show the table and the words."""
 
 from __future__ import annotations
 
@@ -6,57 +6,51 @@ import textwrap
 from pathlib import Path
 from typing import Any
 
-from calmrl.cli.speaking import note, people
+from calmrl.cli.speaking import data, note, people
 from calmrl.config import CompareConfig
+from calmrl.report import Results
 
 
 def compare_and_show(config: CompareConfig, out: Path, command: str) -> None:
-    """Run what is not there yet, write results.json, tables and the report, and print the table and the words."""
+    """Compare with a progress bar, then print a table per setting and what it means."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    from calmrl.workflows.compare.directory import finish, prepare
-    from calmrl.workflows.compare.jobs import run_all
+    from calmrl.workflows import compare
 
-    prepare(config, out)
     columns = (BarColumn(20), MofNCompleteColumn(), TimeRemainingColumn(), TextColumn("{task.description}"))
     with Progress(*columns, console=people(), transient=True) as bar:
         task = bar.add_task("", total=None)
-        results = run_all(
+        comparison = compare(
             config,
-            out / "jobs",
-            lambda done, total, text: bar.update(task, completed=done, total=total, description=text),
+            out,
+            command=command,
+            progress=lambda done, total, text: bar.update(task, completed=done, total=total, description=text),
         )
-    rows, meta = finish(config, results, out, command)
     for setting in config.settings:
-        people().print(_table(rows, meta, setting))
-    for sentence in meta["words"]:
+        people().print(_table(comparison.results, setting))
+    for sentence in comparison.words:
         note(textwrap.fill(sentence, 80))
-    note(f"\nopen {out / 'report.html'} to see it; tables for a paper are in {out / 'tables'}")
+    note(f"\nopen {out / 'report.html'} to see it; tables for a paper are in {out / 'tables'}; the numbers are in")
+    data(str(out / "results.json"))
 
 
-def _table(rows: list[dict[str, Any]], meta: dict[str, Any], setting: str) -> Any:
+def _table(results: Results, setting: str) -> Any:
     from rich import box
     from rich.table import Table
 
-    from calmrl.metrics.significance import mean_interval
-    from calmrl.workflows.compare.collect import average
+    from calmrl.report.results import group
 
-    values = average(rows, setting)
-    n = next(
-        (row["n"] for row in rows if (row["setting"], row["task"], row["metric"]) == (setting, "average", "R@1")), 0
-    )
-    title = f"{setting}: R@1 in %, average over all directions (n = {n} queries per seed)"
+    rows = [row for row in results.rows if (row.setting, row.task) == (setting, "average")]
+    means = group(rows, lambda row: (row.method, row.metric))
+    queries = next(iter(means.values())).items
+    title = f"{setting}: R@1 in %, average over all directions (n = {queries} queries per seed)"
     table = Table(title=title, box=box.SIMPLE, title_justify="left")
     table.add_column("method")
     for heading in ("R@1", "95 %", "R@5", "R@10"):
         table.add_column(heading, justify="right")
-    means = {method: mean_interval(list(each.values())) for method, each in values.items()}
-    for method in sorted(means, key=lambda name: (meta["methods"][name]["ideal"], -means[name].mean)):
-        mean, half, _ = means[method]
-        others = [
-            mean_interval(list(average(rows, setting, metric)[method].values())).mean for metric in ("R@5", "R@10")
-        ]
-        table.add_row(
-            method, f"{mean:.1f}", "one seed" if half is None else f"± {half:.1f}", *(f"{x:.1f}" for x in others)
-        )
+    methods = dict.fromkeys(row.method for row in rows)
+    for method in sorted(methods, key=lambda name: (results.ideal(name), -means[name, "R@1"].mean)):
+        first, *others = (means[method, metric] for metric in ("R@1", "R@5", "R@10"))
+        spread = "one seed" if first.half is None else f"± {first.half:.1f}"
+        table.add_row(method, f"{first.mean:.1f}", spread, *(f"{each.mean:.1f}" for each in others))
     return table

@@ -1,4 +1,4 @@
-"""`calmrl train`: encoders or heads, aligned with what is there."""
+"""`calmrl train`: heads or encoders, trained on rows with missing modalities."""
 
 from __future__ import annotations
 
@@ -50,16 +50,11 @@ def run(
             raise typer.Exit(1) from None
     if not main:
         return
-    best = (
-        ""
-        if outcome.best is None
-        else f"; best {resolved.validation.metric} {outcome.best:.1f} at step {outcome.best_step}"
-    )
-    note(f"{outcome.steps} steps in {outcome.seconds:.1f} s{best}")
+    note(f"{outcome.steps} steps in {outcome.seconds:.1f} s")
+    if outcome.best is not None:
+        note(f"best {resolved.validation.metric}: {outcome.best:.1f} at step {outcome.best_step}")
     if outcome.latent_seconds:
         share = 100 * outcome.latent_seconds / max(outcome.seconds, 1e-9)
-        note(
-            f"the latent model took {share:.0f} % of the step time (updating and imputing, without their backward pass)"
-        )
-    note(f'calmrl.load("{out}") embeds and imputes; the model is in')
+        note(f"the latent model took {share:.0f} % of the step time (updates and imputing, without the backward pass)")
+    note(f'calmrl.load("{out}") opens the model, which is in')
     data(str(out / "model"))

@@ -20,4 +20,3 @@ from .media.manifest import read_manifest as read_manifest
 from .media.streams import read_audio as read_audio
 from .media.streams import read_frames as read_frames
 from .patterns import pattern_table as pattern_table
-from .patterns import plot_patterns as plot_patterns

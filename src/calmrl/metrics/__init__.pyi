@@ -8,8 +8,11 @@ from .measures import coverage as coverage
 from .measures import imputation_error as imputation_error
 from .measures import modality_gap as modality_gap
 from .measures import robustness as robustness
+from .measures import row as row
 from .measures import uniformity as uniformity
 from .pool import mixed_pool as mixed_pool
+from .registry import METRICS as METRICS
+from .registry import Metric as Metric
 from .retrieve import retrieval as retrieval
 from .scores import SCORES as SCORES
 from .scores import scored_retrieval as scored_retrieval

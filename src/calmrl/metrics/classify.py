@@ -13,7 +13,7 @@ from calmrl._support.registry import lookup
 from calmrl.convention import Array, check, to_tensor
 from calmrl.errors import InputError
 from calmrl.metrics.fuse import fuse
-from calmrl.metrics.measures import Row, row
+from calmrl.metrics.measures import Measurement, row
 
 STRENGTHS = (0.01, 0.1, 1.0, 10.0, 100.0, 1000.0)
 NEIGHBOURS = (1, 5, 10, 20, 50)
@@ -42,7 +42,7 @@ def zero_shot(label_vectors: np.ndarray) -> Predict:
 WAYS = {"linear": linear_probe, "knn": nearest}
 
 
-def accuracy_and_f1(truth: np.ndarray, guess: np.ndarray, task: str) -> list[Row]:
+def accuracy_and_f1(truth: np.ndarray, guess: np.ndarray, task: str) -> list[Measurement]:
     """Rows "accuracy" and "macro-F1", in percent.
 
     F1 of class c = 2 (right guesses of c) / (guesses of c + rows of c); macro-F1 is its mean over the classes that the
@@ -66,7 +66,7 @@ def classification(
     fusion: str = "mean",
     imputer: Any = None,
     label_vectors: Mapping[Any, Array] | None = None,
-) -> list[Row]:
+) -> list[Measurement]:
     """Accuracy and macro-F1 on the test rows: with what they have, and without each modality in turn.
 
     | input | meaning |

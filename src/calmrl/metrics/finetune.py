@@ -13,7 +13,7 @@ from torch.nn.functional import cross_entropy, normalize
 
 from calmrl.convention import Array, check, to_tensor
 from calmrl.metrics.classify import accuracy_and_f1, classes_and_parts, masks_without
-from calmrl.metrics.measures import Row
+from calmrl.metrics.measures import Measurement
 
 CHECK_EVERY = 20  # steps between looks at the validation rows
 PREDICT_ROWS = 4096
@@ -116,7 +116,7 @@ def fine_tuned_classification(
     split: Sequence[str] | np.ndarray,
     width: int,
     **options: Any,
-) -> list[Row]:
+) -> list[Measurement]:
     """As `classification`, by `fine_tune` of a model whose representations have that width; options are its keywords.
 
     Tasks are "classification fine-tuned" and "classification fine-tuned without image".

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import combinations
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 import torch
@@ -21,13 +21,31 @@ from calmrl.convention import Array, Views, blocks_of_rows, check, to_tensor
 from calmrl.errors import InputError
 from calmrl.imputers.gaussian.held_out import coverage as share_inside
 
-Row = dict[str, Any]
 LEVELS = (50, 80, 90, 95)
 RATES = tuple(round(0.1 * step, 1) for step in range(10))
 
 
-def row(task: str, metric: str, value: float | Tensor, n: int) -> Row:
-    """One tidy row."""
+class Measurement(TypedDict):
+    """A tidy row: the value of a metric for a task, on n items."""
+
+    task: str
+    metric: str
+    value: float
+    n: int
+
+
+class TidyRow(Measurement, total=False):
+    """A measurement and what it was made on, as results.json has it; `setting` and `rate` may be absent."""
+
+    dataset: str
+    setting: str
+    method: str
+    seed: int
+    rate: float
+
+
+def row(task: str, metric: str, value: float | Tensor, n: int) -> Measurement:
+    """One measurement."""
     return {"task": task, "metric": metric, "value": float(value), "n": int(n)}
 
 
@@ -37,7 +55,7 @@ def imputation_error(
     z: Mapping[str, Array],
     present: Array | None = None,
     directions: Sequence[tuple[Sequence[str], str]] | None = None,
-) -> list[Row]:
+) -> list[Measurement]:
     """Error of a fitted imputer on rows it has not seen, per direction (sources -> target).
 
     Over the n rows that have the sources and the target z (width d), the imputer sees the sources alone and gives zhat:
@@ -96,7 +114,7 @@ def _directions(
 
 def coverage(
     imputer: Any, z: Mapping[str, Array], present: Array | None, hidden: Array, levels: Sequence[float] = LEVELS
-) -> list[Row]:
+) -> list[Measurement]:
     """Percent of the hidden entries inside their predicted interval mean ± q std, q the normal quantile of the level.
 
     `z` has the true values of the `hidden` blocks, a bool (N, k); the imputer, any with `impute(..., return_std=True)`,
@@ -119,7 +137,7 @@ def coverage(
 @torch.no_grad()
 def anchor_shift_rows(
     z_complete: Mapping[str, Array], present: Array, completed: Any, *, renormalize: bool = True
-) -> list[Row]:
+) -> list[Measurement]:
     """Mean anchor shift before ("observed") and after ("calibrated") completing, each with the means of its bounds.
 
     `z_complete` are held-out items with everything, `present` says what to leave of them, `completed` is a fitted imputer
@@ -150,7 +168,9 @@ def anchor_shift_rows(
 
 
 @torch.no_grad()
-def modality_gap(z: Mapping[str, Array], present: Array | None = None, *, separability: bool = False) -> list[Row]:
+def modality_gap(
+    z: Mapping[str, Array], present: Array | None = None, *, separability: bool = False
+) -> list[Measurement]:
     """Distance between the centroids of two modalities' unit vectors, from 0 to 2, over the rows that have both.
 
     Task "image|text", one per pair that some row has. With `separability` also `modality_separability`: percent of
@@ -166,13 +186,13 @@ def modality_gap(z: Mapping[str, Array], present: Array | None = None, *, separa
 
 
 @torch.no_grad()
-def alignment(z: Mapping[str, Array], present: Array | None = None) -> list[Row]:
+def alignment(z: Mapping[str, Array], present: Array | None = None) -> list[Measurement]:
     """mean |x_i - y_i|^2 of unit vectors of the same item (Wang and Isola), 0 to 4, per pair, over rows that have both."""
     return [row(task, "alignment", (x - y).square().sum(1).mean(), len(x)) for task, x, y in _pairs(check(z, present))]
 
 
 @torch.no_grad()
-def uniformity(z: Mapping[str, Array], present: Array | None = None) -> list[Row]:
+def uniformity(z: Mapping[str, Array], present: Array | None = None) -> list[Measurement]:
     """log mean over i != j of exp(-2 |x_i - x_j|^2), unit vectors (Wang and Isola): lower is more evenly spread.
 
     0 means that all vectors are the same; the least possible is near -4 in many dimensions. Task is the modality; one
@@ -195,8 +215,10 @@ def uniformity(z: Mapping[str, Array], present: Array | None = None) -> list[Row
 
 
 def robustness(
-    measure: Callable[[float, int], Iterable[Row]], rates: Sequence[float] = RATES, seeds: Sequence[int] = (0,)
-) -> list[Row]:
+    measure: Callable[[float, int], Iterable[Mapping[str, Any]]],
+    rates: Sequence[float] = RATES,
+    seeds: Sequence[int] = (0,),
+) -> list[dict[str, Any]]:
     """The rows of `measure(rate, seed)` for every missing rate and seed, with "rate" and "seed" added.
 
     `measure` hides that share of the modalities (`calmrl.data.hiding.hide`), trains or completes, and measures.
@@ -205,7 +227,10 @@ def robustness(
     if bad:
         raise InputError(f"missing rates lie between 0 and 1 (1 excluded: something must be left); got {bad[0]}")
     return [
-        one | {"rate": float(rate), "seed": seed} for rate in rates for seed in seeds for one in measure(rate, seed)
+        dict(one) | {"rate": float(rate), "seed": seed}
+        for rate in rates
+        for seed in seeds
+        for one in measure(rate, seed)
     ]
 
 

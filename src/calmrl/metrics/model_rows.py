@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from inspect import Parameter, signature
 from itertools import permutations
 from typing import Any
 
@@ -11,38 +13,69 @@ import torch
 from sklearn.manifold import TSNE
 
 from calmrl.alignment import CalibratedAlignment
-from calmrl.metrics.measures import Row, anchor_shift_rows, coverage, imputation_error, modality_gap, row, uniformity
+from calmrl.errors import InputError
+from calmrl.metrics.classify import classification
+from calmrl.metrics.measures import Measurement, anchor_shift_rows, coverage, imputation_error, row
 from calmrl.metrics.pool import mixed_pool
+from calmrl.metrics.registry import functions_of
 from calmrl.metrics.retrieve import retrieval
 from calmrl.metrics.scores import scored_retrieval
 
-KS = (1, 5, 10)
-METRICS = (*(f"R@{k}" for k in KS), "MedR")
+RANKED = ("R@1", "R@5", "R@10", "MedR")  # what `retrieval` gives
 Vectors = dict[str, torch.Tensor]
 
 
-def retrieval_rows(z: Vectors, present: torch.Tensor) -> tuple[list[Row], dict[str, list[float]]]:
-    """(R@k and median rank for every direction and on average, whether each query was a hit at 1 per direction)."""
-    rows: list[Row] = []
-    hits: dict[str, list[float]] = {}
+@dataclass(frozen=True)
+class LabelledRows:
+    """Rows of all splits in the shared space, for classifiers."""
+
+    z: Vectors
+    present: torch.Tensor
+    labels: Sequence[str]
+    split: Sequence[str]
+
+
+def measure_rows(groups: Sequence[str], **given: Any) -> list[Measurement]:
+    """The rows of all measures of these groups of METRICS; each function gets those of `given` that it names."""
+    rows: list[Measurement] = []
+    for function in functions_of(groups):
+        wanted = signature(function).parameters
+        absent = [name for name, p in wanted.items() if p.default is Parameter.empty and name not in given]
+        if absent:
+            raise InputError(
+                f"the measure {function.__name__} asks for {absent[0]}, which is not there; a measure may ask for "
+                f"{', '.join(given)}"
+            )
+        rows += function(**{name: given[name] for name in wanted if name in given})
+    return rows
+
+
+def retrieval_rows(z: Vectors, present: torch.Tensor, hits: dict[str, list[float]] | None = None) -> list[Measurement]:
+    """R@k and median rank for every direction and on average; `hits` receives, per direction, each query's hit at 1."""
+    rows: list[Measurement] = []
     for a, b in permutations(range(len(z)), 2):
         names = list(z)
         both = present[:, a] & present[:, b]
         if both.sum() < 2:
             continue
         task = f"{names[a]}->{names[b]}"
-        found = retrieval(z[names[a]][both], z[names[b]][both], ks=KS, per_query=True)
-        rows += [row(task, metric, found[metric], found["n"]) for metric in METRICS]
-        hits[task] = [float(hit) for hit in found["hits"]["R@1"]]
-    for metric in METRICS:
-        mine = [one for one in rows if one["metric"] == metric]
-        rows.append(
-            row("average", metric, float(np.mean([one["value"] for one in mine])), sum(one["n"] for one in mine))
-        )
-    return rows, hits
+        ranks = retrieval(z[names[a]][both], z[names[b]][both], per_query=True)
+        rows += [row(task, metric, ranks[metric], ranks["n"]) for metric in RANKED]
+        if hits is not None:
+            hits[task] = [float(hit) for hit in ranks["hits"]["R@1"]]
+    return rows + _averages("average", rows)
 
 
-def reranked_rows(matching: Any, z: Vectors, present: torch.Tensor, top: int = 50) -> list[Row]:
+def _averages(task: str, rows: Sequence[Measurement]) -> list[Measurement]:
+    """The mean of every ranked metric over the rows that have it."""
+    values = {metric: [one for one in rows if one["metric"] == metric] for metric in RANKED}
+    return [
+        row(task, metric, float(np.mean([one["value"] for one in same])), sum(one["n"] for one in same))
+        for metric, same in values.items()
+    ]
+
+
+def reranked_rows(matching: Any, z: Vectors, present: torch.Tensor, top: int = 50) -> list[Measurement]:
     """Retrieval of items by their anchor modality, before and after the matching head sorted the `top` best again."""
     complete = present.all(1)
     asks = matching.anchor
@@ -50,78 +83,78 @@ def reranked_rows(matching: Any, z: Vectors, present: torch.Tensor, top: int = 5
         return []
     queries = z[asks][complete]
     items = {name: rows[complete] for name, rows in z.items() if name != asks}
-    found = []
+    rows = []
     for task, head in ((f"{asks}->all", None), (f"{asks}->all re-ranked", matching)):
-        scores = scored_retrieval(queries, items, ks=KS, matching=head, top=top)
-        found += [row(task, metric, scores[metric], scores["n"]) for metric in METRICS]
-    return found
-
-
-def calibration_rows(
-    align: CalibratedAlignment, z: Vectors, present: torch.Tensor, measures: Sequence[str]
-) -> list[Row]:
-    """Error and honesty of the imputed vectors, and the anchor shift before and after, on complete test rows."""
-    complete = present.all(1)
-    if complete.sum() < 2:
-        return []
-    whole = {name: rows[complete] for name, rows in z.items()}
-    rows: list[Row] = []
-    if "imputation" in measures:
-        rows += imputation_error(align.imputer, whole)
-        hidden = _one_each(int(complete.sum()), len(z))
-        rows += coverage(align.imputer, whole, None, hidden)
-    if "shift" in measures and len(z) > 2:
-        left = ~_one_each(int(complete.sum()), len(z))
-        rows += anchor_shift_rows(whole, left, align.complete(whole, left), renormalize=False)
+        scores = scored_retrieval(queries, items, matching=head, top=top)
+        rows += [row(task, metric, scores[metric], scores["n"]) for metric in RANKED]
     return rows
 
 
-def _one_each(n: int, k: int) -> torch.Tensor:
-    """(n, k) bool: row i has True at column i mod k."""
-    return torch.arange(k)[None, :] == (torch.arange(n) % k)[:, None]
+def imputation_rows(z: Vectors, present: torch.Tensor, align: CalibratedAlignment | None) -> list[Measurement]:
+    """Error of the imputed vectors on complete test rows."""
+    whole = _complete(z, present)
+    return [] if align is None or whole is None else imputation_error(align.imputer, whole)
 
 
-def pool_rows(align: CalibratedAlignment | None, z: Vectors, present: torch.Tensor, seed: int) -> list[Row]:
+def coverage_rows(z: Vectors, present: torch.Tensor, align: CalibratedAlignment | None) -> list[Measurement]:
+    """How often the intervals of imputed vectors hold the truth, on complete test rows that lose a modality each."""
+    whole = _complete(z, present)
+    return [] if align is None or whole is None else coverage(align.imputer, whole, None, _one_each(whole))
+
+
+def shift_rows(z: Vectors, present: torch.Tensor, align: CalibratedAlignment | None) -> list[Measurement]:
+    """Anchor shift before and after imputing, on complete test rows that lose a modality each."""
+    whole = _complete(z, present)
+    if align is None or whole is None or len(z) < 3:
+        return []
+    left = ~_one_each(whole)
+    return anchor_shift_rows(whole, left, align.complete(whole, left), renormalize=False)
+
+
+def pool_rows(z: Vectors, present: torch.Tensor, align: CalibratedAlignment | None, seed: int) -> list[Measurement]:
     """One pool of test items that each lack some modality; every modality in turn asks for its items by the others."""
     names, k = list(z), len(z)
-    complete = present.all(1)
-    if k < 3 or complete.sum() < 2:
+    whole = _complete(z, present)
+    if k < 3 or whole is None:
         return []
-    whole = {name: rows[complete] for name, rows in z.items()}
     generator = np.random.default_rng(seed)
-    found: dict[str, list[dict[str, Any]]] = {}
+    rows: dict[str, list[Measurement]] = {}
+
+    def ask(scoring: str, queries: Any, mask: torch.Tensor, completed: Any = None) -> None:
+        ranks = mixed_pool(queries, whole, mask, scoring=scoring, completed=completed)
+        rows.setdefault(scoring, []).extend(row("", metric, ranks[metric], ranks["n"]) for metric in RANKED)
+
     for j, asks in enumerate(names):
-        left = np.ones((int(complete.sum()), k), dtype=bool)
+        left = np.ones((len(whole[asks]), k), dtype=bool)
         left[:, j] = False
         others = [i for i in range(k) if i != j]
         left[np.arange(len(left)), generator.choice(others, len(left))] = False  # one of the others is missing as well
         mask = torch.from_numpy(left)
         for scoring in ("raw", "centred", "anchor"):
-            found.setdefault(scoring, []).append(mixed_pool(whole[asks], whole, mask, scoring=scoring))
+            ask(scoring, whole[asks], mask)
         if align is not None:
-            filled = align.complete(whole, mask)
-            found.setdefault("imputed", []).append(
-                mixed_pool(whole[asks], whole, mask, scoring="imputed", completed=filled)
-            )
+            ask("imputed", whole[asks], mask, align.complete(whole, mask))
             if hasattr(align.imputer, "embed"):
-                asked = {asks: whole[asks]}
-                scored = mixed_pool(asked, whole, mask, scoring="posterior", completed=align.imputer)
-                found.setdefault("posterior", []).append(scored)
-    return [
-        row(
-            f"mixed-pool {scoring}",
-            metric,
-            float(np.mean([one[metric] for one in each])),
-            sum(one["n"] for one in each),
-        )
-        for scoring, each in found.items()
-        for metric in METRICS
-    ]
+                ask("posterior", {asks: whole[asks]}, mask, align.imputer)
+    return [one for scoring, each in rows.items() for one in _averages(f"mixed-pool {scoring}", each)]
 
 
-def geometry_rows(z: Vectors, present: torch.Tensor) -> list[Row]:
-    """Modality gap and uniformity."""
-    return [*modality_gap(z, present), *uniformity(z, present)]
+def classification_rows(labelled: Callable[[], LabelledRows | None]) -> list[Measurement]:
+    """Linear probe and nearest neighbours on the mean of what a row has, if there are labels."""
+    rows = labelled()
+    return [] if rows is None else classification(rows.z, rows.present, rows.labels, rows.split)
+
+
+def _complete(z: Vectors, present: torch.Tensor) -> Vectors | None:
+    """The rows that lack nothing; None if there are fewer than two."""
+    complete = present.all(1)
+    return {name: rows[complete] for name, rows in z.items()} if complete.sum() > 1 else None
+
+
+def _one_each(z: Vectors) -> torch.Tensor:
+    """(n, k) bool: row i has True at column i mod k."""
+    n, k = len(next(iter(z.values()))), len(z)
+    return torch.arange(k)[None, :] == (torch.arange(n) % k)[:, None]
 
 
 def picture(z: Vectors, most: int = 120, seed: int = 0) -> dict[str, list[Any]]:
@@ -147,6 +180,6 @@ def neighbours(
     for q in np.linspace(0, len(scores) - 1, min(count, len(scores))).round().astype(int):
         order = scores[q].argsort(descending=True)
         rank = int((order == q).nonzero()[0, 0]) + 1
-        found = [{"caption": captions[i], "id": ids[i], "own": bool(i == q)} for i in order[:3].tolist()]
-        shown.append({"task": f"{asks}->{gives}", "query": captions[q], "rank": rank, "found": found})
+        nearest = [{"caption": captions[i], "id": ids[i], "own": bool(i == q)} for i in order[:3].tolist()]
+        shown.append({"task": f"{asks}->{gives}", "query": captions[q], "rank": rank, "found": nearest})
     return shown

@@ -21,7 +21,7 @@ class Interval(NamedTuple):
     n: int
 
 
-class Comparison(NamedTuple):
+class PairedDifference(NamedTuple):
     """A difference with its interval and the two-sided p-value of "no difference"; None where there is no telling."""
 
     difference: float
@@ -43,23 +43,23 @@ def mean_interval(values: Sequence[float] | np.ndarray, level: float = 0.95) -> 
     return Interval(float(x.mean()), float(stdtrit(n - 1, (1 + level) / 2) * x.std(ddof=1) / np.sqrt(n)), n)
 
 
-def paired_t(ours: Sequence[float] | np.ndarray, theirs: Sequence[float] | np.ndarray) -> Comparison:
+def paired_t(ours: Sequence[float] | np.ndarray, theirs: Sequence[float] | np.ndarray) -> PairedDifference:
     """Student's paired test: value i of both sides comes from the same seed. Interval of 95 %."""
     a, b = _finite(ours, "ours"), _finite(theirs, "theirs")
     if len(a) != len(b):
         raise InputError(f"ours has {len(a)} values but theirs has {len(b)}; a paired test needs one of each per seed")
     mean, half, n = mean_interval(a - b)
     if half is None:
-        return Comparison(mean, None, None, None)
+        return PairedDifference(mean, None, None, None)
     rounding = 1e-12 * max(np.abs(a).max(), np.abs(b).max())
     if (spread := float((a - b).std(ddof=1))) <= rounding:  # all differences are the same
-        return Comparison(mean, mean, mean, 1.0 if abs(mean) <= rounding else 0.0)
-    return Comparison(mean, mean - half, mean + half, float(2 * stdtr(n - 1, -abs(mean) * np.sqrt(n) / spread)))
+        return PairedDifference(mean, mean, mean, 1.0 if abs(mean) <= rounding else 0.0)
+    return PairedDifference(mean, mean - half, mean + half, float(2 * stdtr(n - 1, -abs(mean) * np.sqrt(n) / spread)))
 
 
 def paired_bootstrap(
     ours: np.ndarray, theirs: np.ndarray, draws: int = 10_000, seed: int = 0, *, groups: Sequence[Any] | None = None
-) -> Comparison:
+) -> PairedDifference:
     """Difference of means over (seed, query) with both redrawn: are other seeds and other queries likely to agree?
 
     `ours` and `theirs` are (seeds, queries), or (queries,) for one seed: what each query scored, such as the "hits" that
@@ -87,18 +87,18 @@ def paired_bootstrap(
     seeds, n_groups = len(gain), len(size)
     total = np.stack([np.bincount(home, weights=one) for one in gain])  # (seeds, groups)
     random = np.random.default_rng(seed)
-    found = []
+    redrawn = []
     step = max(1, DRAW_ENTRIES // n_groups)
     for start in range(0, draws, step):
         now = min(step, draws - start)
         of_seeds = random.multinomial(seeds, np.full(seeds, 1 / seeds), size=now)  # (now, seeds)
         of_groups = random.multinomial(n_groups, np.full(n_groups, 1 / n_groups), size=now)
-        found.append(((of_seeds @ total) * of_groups).sum(1) / (seeds * (of_groups @ size)))
-    drawn = np.concatenate(found)
+        redrawn.append(((of_seeds @ total) * of_groups).sum(1) / (seeds * (of_groups @ size)))
+    drawn = np.concatenate(redrawn)
     tiny = 1e-12 * max(1.0, np.abs(gain).max())  # differences that are zero but for rounding are on both sides
     p = 2 * (1 + min((drawn <= tiny).sum(), (drawn >= -tiny).sum())) / (draws + 1)
     low, high = np.quantile(drawn, [0.025, 0.975])
-    return Comparison(float(gain.mean()), float(low), float(high), float(min(1.0, p)))
+    return PairedDifference(float(gain.mean()), float(low), float(high), float(min(1.0, p)))
 
 
 def holm(p_values: Mapping[str, float | None]) -> dict[str, float | None]:
@@ -107,35 +107,35 @@ def holm(p_values: Mapping[str, float | None]) -> dict[str, float | None]:
     Calling everything below 0.05 a difference is then wrong anywhere at all with probability 0.05 at most. None stays
     None and does not count.
     """
-    known = sorted((p, name) for name, p in p_values.items() if p is not None)
+    ordered = sorted((p, name) for name, p in p_values.items() if p is not None)
     corrected: dict[str, float | None] = dict.fromkeys(p_values)
     reached = 0.0
-    for done, (p, name) in enumerate(known):
-        reached = max(reached, min(1.0, (len(known) - done) * p))
+    for done, (p, name) in enumerate(ordered):
+        reached = max(reached, min(1.0, (len(ordered) - done) * p))
         corrected[name] = reached
     return corrected
 
 
 def against_best(
     values: Mapping[str, Mapping[int, float]], baselines: Sequence[str], *, higher: bool = True
-) -> tuple[str | None, dict[str, Comparison]]:
+) -> tuple[str | None, dict[str, PairedDifference]]:
     """(the best baseline, method -> paired comparison with it, p corrected by Holm over the methods).
 
     `values` maps method -> seed -> value. The best of `baselines` is the one with the best mean. Only seeds that both
     sides have are compared; a method that shares none with it is not in the result. Methods that are baselines
     themselves are not compared. Differences are ours minus theirs, also where lower is better (`higher=False`).
     """
-    known = {name: float(np.mean(list(values[name].values()))) for name in baselines if values.get(name)}
-    if not known:
+    means = {name: float(np.mean(list(values[name].values()))) for name in baselines if values.get(name)}
+    if not means:
         return None, {}
-    best = (max if higher else min)(known, key=lambda name: known[name])
-    found = {}
+    best = (max if higher else min)(means, key=lambda name: means[name])
+    tests = {}
     for method, mine in values.items():
         shared = sorted(set(mine) & set(values[best]))
         if method not in baselines and shared:
-            found[method] = paired_t([mine[s] for s in shared], [values[best][s] for s in shared])
-    corrected = holm({method: one.p for method, one in found.items()})
-    return best, {method: one._replace(p=corrected[method]) for method, one in found.items()}
+            tests[method] = paired_t([mine[s] for s in shared], [values[best][s] for s in shared])
+    corrected = holm({method: test.p for method, test in tests.items()})
+    return best, {method: test._replace(p=corrected[method]) for method, test in tests.items()}
 
 
 def _finite(values: Sequence[float] | np.ndarray, name: str) -> np.ndarray:

@@ -1,6 +1,6 @@
 """What a page is made of: plain data, without any markup. `web` and `markdown` write it down.
 
-page = Page("Title", ["The answer in a sentence."], [Table(...)], [Section("Heading", [Text(...), Figure(...)])])
+page = Page("Title", ["The answer in a sentence."], [Table(...)], [PageSection("Heading", [Text(...), Figure(...)])])
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ Block = Table | Figure | Text | Code
 
 
 @dataclass(frozen=True)
-class Section:
+class PageSection:
     """A heading and what stands below it."""
 
     title: str
@@ -103,7 +103,7 @@ class Page:
     title: str
     answer: Sequence[str]
     first: Sequence[Block] = field(default_factory=list)
-    sections: Sequence[Section] = field(default_factory=list)
+    sections: Sequence[PageSection] = field(default_factory=list)
 
     def blocks(self) -> list[Block]:
         """All blocks in reading order."""

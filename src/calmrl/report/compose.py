@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from calmrl.report.blocks import Block, Page, Section
-from calmrl.report.estimates_table import matrix
-from calmrl.report.numbers import describe
-from calmrl.report.results import Results, Row
+from calmrl.metrics.registry import describe, names_of
+from calmrl.report.blocks import Block, Page, PageSection
+from calmrl.report.estimates_table import better, matrix
+from calmrl.report.results import ResultRow, Results
 from calmrl.report.sections import comparison, completion, course, data, neighbours
 from calmrl.report.words import headline, verdict
-
-RETRIEVAL = ("R@1", "R@5", "R@10", "MedR")
-COMPLETION = ("nmse", "mse", "mse_random", "coverage", "anchor_shift", "anchor_shift_low", "anchor_shift_high")
 
 
 def build_page(results: Results, title: str = "") -> Page:
@@ -20,7 +17,7 @@ def build_page(results: Results, title: str = "") -> Page:
         "Retrieval": comparison.retrieval(results),
         "Classification": comparison.classification(results),
         "Missing rates": course.rates(results),
-        "Completed vectors": completion.imputation(results),
+        "Imputed vectors": completion.imputation(results),
         "Predicted uncertainty": completion.coverage(results),
         "Anchor shift": completion.shift(results),
         "Maps": course.maps(results),
@@ -31,7 +28,7 @@ def build_page(results: Results, title: str = "") -> Page:
         "Methods": data.methods(results),
         "Repeat it": data.repeat(results),
     }
-    sections = [Section(name, blocks) for name, blocks in parts.items() if blocks]
+    sections = [PageSection(name, blocks) for name, blocks in parts.items() if blocks]
     return Page(title or _title(results), verdict(results), [comparison.main_table(results)], sections)
 
 
@@ -44,17 +41,17 @@ def _other(results: Results) -> list[Block]:
         here = [row for row in rows if row.place == place]
         for metric in dict.fromkeys(row.metric for row in here):
             at = [row for row in here if row.metric == metric]
-            told = f"{results.place_name(place)}: {describe(metric)[0]}."
-            blocks.append(matrix(results, at, lambda row: row.task, told, bold=False))
+            caption = f"{results.place_name(place)}: {describe(metric).axis}{better(metric)}."
+            blocks.append(matrix(results, at, lambda row: row.task, caption))
     return blocks
 
 
-def _shown(row: Row) -> bool:
-    if row.metric in RETRIEVAL:
+def _shown(row: ResultRow) -> bool:
+    if row.metric in names_of("retrieval"):
         return row.task == "average" or "->" in row.task or row.task.startswith("mixed-pool")
-    if row.metric in ("accuracy", "macro-F1"):
+    if row.metric in names_of("classification"):
         return row.task.startswith("classification")
-    return row.metric in COMPLETION
+    return row.metric in completion.SHOWN
 
 
 def _title(results: Results) -> str:

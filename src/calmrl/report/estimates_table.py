@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+from calmrl.metrics.registry import describe
 from calmrl.report.blocks import Cell, Heading, Number, Table
-from calmrl.report.numbers import Estimate, decimals, describe, plural
-from calmrl.report.results import Results, Row, group
+from calmrl.report.numbers import Estimate, decimals, plural
+from calmrl.report.results import ResultRow, Results, group
 
 WIDE = 8  # columns; with more, and fewer methods than that, the methods become the columns
 
@@ -16,16 +17,21 @@ def readable(task: str) -> str:
     return task.replace("->", "\u00a0→ ").replace("|", "\u00a0| ")
 
 
+def better(metric: str) -> str:
+    """ ", lower is better"; nothing where neither way is."""
+    return f", {describe(metric).better} is better" if describe(metric).sign else ""
+
+
 def ranked(estimates: Mapping[str, Estimate], metric: str) -> list[str]:
-    """Names, best mean first; equal means in the order of the names."""
-    sign = -1 if describe(metric)[2] else 1
-    return sorted(estimates, key=lambda name: (sign * estimates[name].mean, name))
+    """Names, best mean first; equal means, and metrics of which neither way is better, in the order of the names."""
+    sign = describe(metric).sign
+    return sorted(estimates, key=lambda name: (-sign * estimates[name].mean, name))
 
 
 def matrix(
     results: Results,
-    rows: Sequence[Row],
-    column: Callable[[Row], str],
+    rows: Sequence[ResultRow],
+    column: Callable[[ResultRow], str],
     caption: str,
     *,
     metric: Callable[[str], str] | None = None,
@@ -37,32 +43,32 @@ def matrix(
     `bold` marks the best method of every column. n and the number of seeds stand in the heading where all methods
     agree, otherwise in the cells. The caption is completed with what ± means.
     """
-    found = group(rows, lambda row: (row.method, column(row)))
+    cells = group(rows, lambda row: (row.method, column(row)))
     columns = list(dict.fromkeys(column(row) for row in rows))
     of = {name: metric(name) if metric else rows[0].metric for name in columns}
-    methods = _ordered(results, found, columns, of[columns[0]])
-    best = {name: _best(results, found, methods, name, of[name]) if bold else set() for name in columns}
-    agreed = {name: _agreed([found[m, name] for m in methods if (m, name) in found]) for name in columns}
+    methods = _ordered(results, cells, columns, of[columns[0]])
+    best = {name: _best(results, cells, methods, name, of[name]) if bold else set() for name in columns}
+    agreed = {name: _agreed([cells[m, name] for m in methods if (m, name) in cells]) for name in columns}
     common = agreed[columns[0]] if len(set(agreed.values())) == 1 else ""
     places = {
-        name: decimals(of[name], [e.mean for (_, c), e in found.items() if of[c] == of[name]]) for name in columns
+        name: decimals(of[name], [e.mean for (_, c), e in cells.items() if of[c] == of[name]]) for name in columns
     }
 
     def cell(method: str, name: str) -> Number | str:
-        here = found.get((method, name))
+        here = cells.get((method, name))
         if here is None:
             return "–"
         note = "" if agreed[name] else f"n = {here.items}, {plural(here.seeds, 'seed')}"
         return Number(here.text(places[name]), here.mean, method in best[name], note)
 
-    caption = f"{caption} {spread_words(list(found.values()))}" + (f" Everywhere {common}." if common else "")
+    caption = f"{caption} {spread_words(list(cells.values()))}" + (f" {common} throughout." if common else "")
     notes = {name: "" if common else agreed[name] for name in columns}
     if len(columns) > WIDE and len(methods) < len(columns):
         turned = [
             [head(name) + (f" ({notes[name]})" if notes[name] else ""), *(cell(method, name) for method in methods)]
             for name in columns
         ]
-        return Table(caption + (" Bold: best of a line." if bold else ""), ["task", *methods], turned)
+        return Table(caption + (" Bold: best of each line." if bold else ""), ["task", *methods], turned)
     lines, apart = (
         [
             [Cell(method, results.ours(method)), *(cell(method, name) for name in columns)]
@@ -71,7 +77,7 @@ def matrix(
         ]
         for ideal in (False, True)
     )
-    caption += " Bold number: best of a column." if any(best.values()) else ""
+    caption += " Bold number: best of each column." if any(best.values()) else ""
     caption += " Below the rule: nothing missing." if apart else ""
     headings = [Heading(head(name), notes[name]) if notes[name] else head(name) for name in columns]
     return Table(caption, ["method", *headings], lines, apart)
@@ -80,28 +86,29 @@ def matrix(
 def spread_words(estimates: Sequence[Estimate]) -> str:
     """What ± means for these numbers."""
     if all(estimate.half is None for estimate in estimates):
-        return "One seed: nothing is known about the spread."
+        return "One seed, so no intervals."
     alone = any(estimate.half is None for estimate in estimates)
-    return "Mean over seeds ± half a 95 % interval (Student's t)" + (
-        "; numbers without ± have one seed." if alone else "."
+    return "Mean ± 95 % interval (Student's t) over seeds" + (
+        "; numbers without ± come from one seed." if alone else "."
     )
 
 
-def _ordered(results: Results, found: Mapping[tuple[str, str], Estimate], columns: Sequence[str], m: str) -> list[str]:
+def _ordered(results: Results, cells: Mapping[tuple[str, str], Estimate], columns: Sequence[str], m: str) -> list[str]:
     """Methods by their first column, those without a value there after the others."""
-    first = {method: e for (method, name), e in found.items() if name == columns[0]}
-    order = [*ranked(first, m), *sorted({method for method, _ in found} - set(first))]
+    first = {method: e for (method, name), e in cells.items() if name == columns[0]}
+    order = [*ranked(first, m), *sorted({method for method, _ in cells} - set(first))]
     return [*(m for m in order if not results.ideal(m)), *(m for m in order if results.ideal(m))]
 
 
 def _best(
-    results: Results, found: Mapping[tuple[str, str], Estimate], methods: Sequence[str], name: str, metric: str
+    results: Results, cells: Mapping[tuple[str, str], Estimate], methods: Sequence[str], name: str, metric: str
 ) -> set[str]:
-    """The methods that read the same as the best mean; nobody when there is nobody to beat."""
-    means = {m: found[m, name].mean for m in methods if (m, name) in found and not results.ideal(m)}
-    if len(means) < 2:
+    """The methods that read the same as the best mean; none when there is none to beat, or neither way is better."""
+    means = {m: cells[m, name].mean for m in methods if (m, name) in cells and not results.ideal(m)}
+    sign = describe(metric).sign
+    if len(means) < 2 or not sign:
         return set()
-    top = max(means.values()) if describe(metric)[2] else min(means.values())
+    top = sign * max(sign * mean for mean in means.values())
     shown = decimals(metric, means.values())
     return {m for m, mean in means.items() if round(mean, shown) == round(top, shown)}
 

@@ -12,13 +12,14 @@ import zlib
 from dataclasses import dataclass
 from typing import Literal
 
+from calmrl.training.methods import METHODS
+
 INK, PAPER, SOFT, FAINT = "#1b1f24", "#fffffe", "#7d8590", "#b8bec6"  # INK and PAPER follow the page, see svg.py
 BLUE, VERMILLION, ORANGE, SKY = "#0072b2", "#d55e00", "#e69f00", "#56b4e9"
 GREEN, PURPLE, GREY, BROWN = "#009e73", "#cc79a7", "#7f7f7f", "#8c6d31"
 COLOURS = (ORANGE, SKY, GREEN, PURPLE, GREY, BROWN)  # for names not listed below; blue and vermillion are ours
 MARKERS = ("^", "v", "s", ">", "D", "<", "p", "h", "d", "8")
 
-OURS = ("calmrl", "calmrl-paper", "closed-form", "gaussian")
 KNOWN = {
     "calmrl": (BLUE, "o"),
     "closed-form": (VERMILLION, "P"),
@@ -83,7 +84,8 @@ def family(method: str) -> tuple[str, Variant]:
 def is_ours(method: str) -> bool:
     """Whether a name is one of this project's methods; `meta["methods"]` may say otherwise."""
     base, variant = family(method)
-    return base in OURS and variant != "ideal"
+    name = base.partition(":")[0]
+    return variant != "ideal" and (name == "gaussian" or (name in METHODS and METHODS[name].ours))
 
 
 def look(method: str) -> Look:

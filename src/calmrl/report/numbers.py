@@ -11,37 +11,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from calmrl.metrics.registry import describe
 from calmrl.metrics.significance import mean_interval
-
-# metric -> (what the axis says, decimals, whether more is better)
-METRICS: dict[str, tuple[str, int, bool]] = {
-    "R@1": ("R@1 (%)", 1, True),
-    "R@5": ("R@5 (%)", 1, True),
-    "R@10": ("R@10 (%)", 1, True),
-    "MedR": ("median rank", 1, False),
-    "accuracy": ("accuracy (%)", 1, True),
-    "macro-F1": ("macro-F1 (%)", 1, True),
-    "coverage": ("coverage (%)", 1, True),
-    "nmse": ("normalised error (1 = the mean)", 3, False),
-    "mse": ("mean squared error", 3, False),
-    "mse_random": ("mean squared error of a random other item", 3, False),
-    "anchor_shift": ("anchor shift |u − u'| (0 to 2)", 3, False),
-    "anchor_shift_low": ("lower bound of the anchor shift", 3, False),
-    "anchor_shift_high": ("upper bound of the anchor shift", 3, False),
-    "modality_gap": ("modality gap (distance of the centres)", 3, False),
-    "uniformity": ("uniformity (lower: more spread out)", 3, False),
-    "seconds": ("seconds", 1, False),
-}
-
-
-def describe(metric: str) -> tuple[str, int, bool]:
-    """Label with unit, decimals, more is better. A metric nobody described keeps its name."""
-    return METRICS.get(metric, (metric, 3, True))
 
 
 def decimals(metric: str, values: Iterable[float]) -> int:
     """So many that the largest of the values shows three digits, for metrics that are not percentages."""
-    least = describe(metric)[1]
+    least = describe(metric).decimals
     largest = max((abs(value) for value in values), default=0.0)
     return max(least, 2 - math.floor(math.log10(largest))) if least > 1 and largest > 0 else least
 
@@ -77,13 +53,10 @@ class Estimate:
 
 def estimate(values: Sequence[float], items: Iterable[int]) -> Estimate:
     """The mean of one value per seed, each measured on so many items."""
-    found, sizes = np.asarray(values, dtype=float), list(items)
-    return Estimate(float(found.mean()), half_width(found), len(found), min(sizes), max(sizes), tuple(found.tolist()))
-
-
-def half_width(values: Sequence[float] | np.ndarray) -> float | None:
-    """t(0.975, s - 1) * sd / sqrt(s), None for a single value."""
-    return mean_interval(values).half
+    array, sizes = np.asarray(values, dtype=float), list(items)
+    return Estimate(
+        float(array.mean()), mean_interval(array).half, len(array), min(sizes), max(sizes), tuple(array.tolist())
+    )
 
 
 def fixed(value: float, decimals: int) -> str:

@@ -22,7 +22,7 @@ from calmrl.report.numbers import Estimate, estimate
 FILE = "results.json"
 
 
-class Row(BaseModel):
+class ResultRow(BaseModel):
     """One measurement: a value of a metric, on `n` items."""
 
     model_config = ConfigDict(frozen=True)
@@ -43,7 +43,7 @@ class Row(BaseModel):
         return self.dataset, self.setting
 
 
-class Method(BaseModel):
+class MethodInfo(BaseModel):
     """What is known of a method. Without a word on it, the name decides."""
 
     about: str = ""
@@ -51,7 +51,7 @@ class Method(BaseModel):
     ideal: bool | None = None
 
 
-class Dataset(BaseModel):
+class DatasetInfo(BaseModel):
     """What is known of a dataset."""
 
     rows: NonNegativeInt
@@ -59,14 +59,14 @@ class Dataset(BaseModel):
     source: str = ""
 
 
-class Pattern(BaseModel):
+class PatternCount(BaseModel):
     """Rows that have exactly these modalities."""
 
     has: list[str]
     rows: NonNegativeInt
 
 
-class Step(BaseModel):
+class CurvePoint(BaseModel):
     """A point of a training curve."""
 
     setting: str = ""
@@ -77,7 +77,7 @@ class Step(BaseModel):
     val: float | None = None
 
 
-class Map(BaseModel):
+class PointMap(BaseModel):
     """Points in the plane; four lists of the same length."""
 
     x: list[FiniteFloat]
@@ -86,7 +86,7 @@ class Map(BaseModel):
     item: list[int | str]
 
 
-class Found(BaseModel):
+class FoundItem(BaseModel):
     """An item found for a query; `picture` is a path from the directory of results.json."""
 
     caption: str = ""
@@ -102,7 +102,7 @@ class Neighbours(BaseModel):
     task: str
     query: str
     rank: int
-    found: list[Found]
+    found: list[FoundItem]
     picture: str | None = None
 
 
@@ -112,23 +112,23 @@ class Meta(BaseModel):
     command: str = ""
     config: dict[str, Any] = {}
     version: str = ""
-    datasets: dict[str, Dataset] = {}
+    datasets: dict[str, DatasetInfo] = {}
     settings: dict[str, str] = {}
-    methods: dict[str, Method] = {}
-    patterns: dict[str, list[Pattern]] = {}
-    curves: list[Step] = []
-    maps: dict[str, Map] = {}
+    methods: dict[str, MethodInfo] = {}
+    patterns: dict[str, list[PatternCount]] = {}
+    curves: list[CurvePoint] = []
+    maps: dict[str, PointMap] = {}
     neighbours: list[Neighbours] = []
     words: list[str] = []
 
 
-class _File(BaseModel):
-    rows: list[Row]
+class Content(BaseModel):
+    rows: list[ResultRow]
     meta: Meta = Meta()
 
 
 @dataclass(frozen=True)
-class Source:
+class ResultsFile:
     """One results.json: a name to tell it from others, where it is, and what it says about its rows."""
 
     name: str
@@ -140,23 +140,23 @@ class Source:
 class Results:
     """All rows, what is known of methods, settings and datasets, and the files they came from."""
 
-    rows: list[Row]
-    sources: list[Source]
-    methods: dict[str, Method]
+    rows: list[ResultRow]
+    sources: list[ResultsFile]
+    methods: dict[str, MethodInfo]
     settings: dict[str, str]
-    datasets: dict[str, Dataset]
+    datasets: dict[str, DatasetInfo]
 
     def ours(self, method: str) -> bool:
         """Whether the method is this project's."""
-        known = self.methods.get(method, Method()).ours
-        return is_ours(method) if known is None else known
+        flag = self.methods.get(method, MethodInfo()).ours
+        return is_ours(method) if flag is None else flag
 
     def ideal(self, method: str) -> bool:
         """Whether the method saw everything, so that it bounds the others and does not compete."""
-        known = self.methods.get(method, Method()).ideal
-        return family(method)[1] == "ideal" if known is None else known
+        flag = self.methods.get(method, MethodInfo()).ideal
+        return family(method)[1] == "ideal" if flag is None else flag
 
-    def places(self, rows: Iterable[Row]) -> list[tuple[str, str]]:
+    def places(self, rows: Iterable[ResultRow]) -> list[tuple[str, str]]:
         """(dataset, setting), in the order of the rows."""
         return list(dict.fromkeys(row.place for row in rows))
 
@@ -168,51 +168,58 @@ class Results:
         return setting if len({row.dataset for row in self.rows}) == 1 else f"{dataset}, {setting}"
 
 
-def group(rows: Iterable[Row], key: Callable[[Row], Hashable]) -> dict[Any, Estimate]:
+def group(rows: Iterable[ResultRow], key: Callable[[ResultRow], Hashable]) -> dict[Any, Estimate]:
     """Key -> mean over seeds (a seed measured several times counts once, with its mean)."""
-    found: dict[Hashable, dict[int, list[Row]]] = {}
+    grouped: dict[Hashable, dict[int, list[ResultRow]]] = {}
     for row in rows:
-        found.setdefault(key(row), {}).setdefault(row.seed, []).append(row)
+        grouped.setdefault(key(row), {}).setdefault(row.seed, []).append(row)
     return {
         name: estimate(
             [sum(row.value for row in same) / len(same) for _, same in sorted(seeds.items())],
             [row.n for same in seeds.values() for row in same],
         )
-        for name, seeds in found.items()
+        for name, seeds in grouped.items()
     }
 
 
 def read_results(folders: Sequence[str | Path]) -> Results:
     """Read and merge results.json of every directory (or the file itself)."""
     paths = [path / FILE if path.is_dir() else path for path in map(Path, folders)]
-    if not paths:
+    return results_of({path: _read(path) for path in paths})
+
+
+def results_of(contents: Mapping[Path, Any]) -> Results:
+    """Check and merge the contents of results.json files, by path."""
+    if not contents:
         raise InputError(f"no directory given; name one or several that hold {FILE}")
-    files = [_read(path) for path in paths]
-    rows = _merge_rows(list(zip(paths, (file.rows for file in files), strict=True)))
+    files = {path: _checked(path, content) for path, content in contents.items()}
+    rows = _merge_rows([(path, file.rows) for path, file in files.items()])
     if not rows:
-        raise InputError(f"{paths[0]} has no rows; there is nothing to report")
-    names = _names(paths)
-    sources = [Source(n, p.parent, file.meta) for n, p, file in zip(names, paths, files, strict=True)]
+        raise InputError(f"{next(iter(files))} has no rows; there is nothing to report")
+    names = _names(list(files))
     return Results(
         rows,
-        sources,
-        _merge("method", [(path, file.meta.methods) for path, file in zip(paths, files, strict=True)]),
-        _merge("setting", [(path, file.meta.settings) for path, file in zip(paths, files, strict=True)]),
-        _merge("dataset", [(path, file.meta.datasets) for path, file in zip(paths, files, strict=True)]),
+        [ResultsFile(name, path.parent, file.meta) for name, (path, file) in zip(names, files.items(), strict=True)],
+        _merge("method", {path: file.meta.methods for path, file in files.items()}),
+        _merge("setting", {path: file.meta.settings for path, file in files.items()}),
+        _merge("dataset", {path: file.meta.datasets for path, file in files.items()}),
     )
 
 
-def _read(path: Path) -> _File:
+def _read(path: Path) -> Any:
     if not path.is_file():
         raise InputError(f"{path} does not exist; give a directory that holds {FILE}")
     try:
-        told = json.loads(path.read_text(encoding="utf-8"))
+        return json.loads(path.read_text(encoding="utf-8"))
     except (json.JSONDecodeError, UnicodeDecodeError) as wrong:
         raise InputError(f"{path} is not JSON: {wrong}") from wrong
-    if not isinstance(told, dict) or "rows" not in told:
-        raise InputError(f'{path} should hold {{"rows": [...], "meta": {{...}}}}; got {_kind(told)}')
+
+
+def _checked(path: Path, content: Any) -> Content:
+    if not isinstance(content, dict) or "rows" not in content:
+        raise InputError(f'{path} should hold {{"rows": [...], "meta": {{...}}}}; got {_type_name(content)}')
     try:
-        file = _File.model_validate(told)
+        file = Content.model_validate(content)
     except ValidationError as wrong:
         lines = [f"  {_where(e['loc'])}: {e['msg'].lower()}; got {_shown(e['input'])}" for e in wrong.errors()[:8]]
         more = wrong.error_count() - len(lines)
@@ -225,9 +232,9 @@ def _read(path: Path) -> _File:
     return file
 
 
-def _merge_rows(files: Sequence[tuple[Path, Sequence[Row]]]) -> list[Row]:
+def _merge_rows(files: Sequence[tuple[Path, Sequence[ResultRow]]]) -> list[ResultRow]:
     """All rows once; the same measurement with two values is an error."""
-    seen: dict[Hashable, tuple[Path, Row]] = {}
+    seen: dict[Hashable, tuple[Path, ResultRow]] = {}
     for path, rows in files:
         for row in rows:
             key = (*row.place, row.method, row.seed, row.task, row.metric, row.rate)
@@ -242,7 +249,7 @@ def _merge_rows(files: Sequence[tuple[Path, Sequence[Row]]]) -> list[Row]:
     return _name_rates([row for _, row in seen.values()])
 
 
-def _name_rates(rows: Sequence[Row]) -> list[Row]:
+def _name_rates(rows: Sequence[ResultRow]) -> list[ResultRow]:
     """A setting measured at several missing rates is several settings: the rate joins its name."""
     rates: dict[tuple[str, str], set[float | None]] = {}
     for row in rows:
@@ -255,17 +262,16 @@ def _name_rates(rows: Sequence[Row]) -> list[Row]:
     ]
 
 
-def _merge(what: str, parts: Sequence[tuple[Path, Mapping[str, Any]]]) -> dict[str, Any]:
+def _merge(what: str, parts: Mapping[Path, Mapping[str, Any]]) -> dict[str, Any]:
     merged: dict[str, Any] = {}
     origin: dict[str, Path] = {}
-    for path, part in parts:
-        for name, known in part.items():
-            if name in merged and merged[name] != known:
+    for path, part in parts.items():
+        for name, info in part.items():
+            if merged.setdefault(name, info) != info:
                 raise InputError(
-                    f'{what} "{name}" is described differently in {origin[name]} ({merged[name]}) and {path} ({known}); '
+                    f'{what} "{name}" is described differently in {origin[name]} ({merged[name]}) and {path} ({info}); '
                     "report them separately, or give them different names"
                 )
-            merged[name] = known
             origin.setdefault(name, path)
     return merged
 
@@ -284,7 +290,7 @@ def _where(location: tuple[int | str, ...]) -> str:
     return ".".join(str(part) for part in location)
 
 
-def _kind(value: object) -> str:
+def _type_name(value: object) -> str:
     return f"the keys {sorted(value)}" if isinstance(value, dict) else type(value).__name__
 
 

@@ -7,42 +7,30 @@ when this interval does not hold 0.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
+from calmrl.metrics.registry import describe
+from calmrl.metrics.significance import PairedDifference, paired_t
 from calmrl.report.estimates_table import ranked
-from calmrl.report.numbers import Estimate, describe, fixed, half_width, plural
-from calmrl.report.results import Results, Row, group
+from calmrl.report.numbers import Estimate, fixed, plural
+from calmrl.report.results import ResultRow, Results, group
 
 PREFERRED = ("R@1", "accuracy", "nmse", "mse", "anchor_shift")
-SAID = 3  # settings with sentences of their own
+SPELLED_OUT = 3  # settings with sentences of their own
 
 
-@dataclass(frozen=True)
-class Difference:
-    """How much better a is than b (positive: better), on how many common seeds."""
-
-    mean: float
-    half: float | None
-    seeds: int
-
-    @property
-    def clear(self) -> bool:
-        return self.half is not None and abs(self.mean) > self.half
-
-
-def headline(rows: Sequence[Row]) -> tuple[str, str]:
+def headline(rows: Sequence[ResultRow]) -> tuple[str, str]:
     """The task and metric that the first screen shows: average R@1 if there is one, else the most frequent good choice."""
-    found = list(dict.fromkeys((row.task, row.metric) for row in rows))
-    if ("average", "R@1") in found:
+    measured = list(dict.fromkeys((row.task, row.metric) for row in rows))
+    if ("average", "R@1") in measured:
         return "average", "R@1"
     for metric in PREFERRED:
-        tasks = [task for task, name in found if name == metric]
+        tasks = [task for task, name in measured if name == metric]
         if tasks:
             return max(tasks, key=lambda task: sum((row.task, row.metric) == (task, metric) for row in rows)), metric
-    return found[0]
+    return measured[0]
 
 
-def headline_rows(results: Results, *, rated: bool | None = None) -> list[Row]:
+def headline_rows(results: Results, *, rated: bool | None = None) -> list[ResultRow]:
     """The rows of the headline; `rated` picks settings that are (or are not) steps of a missing rate.
 
     Where every setting is such a step, none is: they are the settings.
@@ -66,80 +54,83 @@ def verdict(results: Results) -> list[str]:
     if len(given) == 1 and given[0]:
         return given[0]
     task, metric = headline(results.rows)
-    said = []
+    sentences = []
     for rated in (False, True):
         rows = headline_rows(results, rated=rated)
         places = {place: [row for row in rows if row.place == place] for place in results.places(rows)}
-        if len(places) > SAID:
-            said.append(
+        if len(places) > SPELLED_OUT:
+            sentences.append(
                 _summary(results, list(places.values()), task, metric, "missing rates" if rated else "settings")
             )
         else:
-            said += [_place(results, results.place_name(p), here, task, metric) for p, here in places.items()]
-    return said
+            sentences += [_place(results, results.place_name(p), here, task, metric) for p, here in places.items()]
+    return sentences
 
 
-def _place(results: Results, place: str, rows: Sequence[Row], task: str, metric: str) -> str:
-    found: dict[str, Estimate] = group(rows, lambda row: row.method)
-    order = ranked({m: e for m, e in found.items() if not results.ideal(m)}, metric)
-    ideal = ranked({m: e for m, e in found.items() if results.ideal(m)}, metric)
-    full = f" With nothing missing: {_value(found[ideal[0]], metric)}." if ideal else ""
+def _place(results: Results, place: str, rows: Sequence[ResultRow], task: str, metric: str) -> str:
+    means: dict[str, Estimate] = group(rows, lambda row: row.method)
+    order = ranked({m: e for m, e in means.items() if not results.ideal(m)}, metric)
+    ideal = ranked({m: e for m, e in means.items() if results.ideal(m)}, metric)
+    full = f" With nothing missing: {_value(means[ideal[0]], metric)}." if ideal else ""
     if not order:
         return f"{place}:{full}"
     best = order[0]
-    said = f"{place}: {best} is best, {name_of(task, metric)} {_value(found[best], metric)}"
-    said += f" (n = {found[best].items}, {plural(found[best].seeds, 'seed')})"
+    text = f"{place}: {best} is best, {name_of(task, metric)} {_value(means[best], metric)}"
+    text += f" (n = {means[best].items}, {plural(means[best].seeds, 'seed')})"
     pair = _pair(results, order)
     if pair and pair[0] == best:
-        said += f", {_compared(rows, *pair, metric)}, the best other method."
+        text += f", {_compared(rows, *pair, metric)}, the best other method."
     elif pair:
-        said += f". The best of ours, {pair[0]}, is {_compared(rows, *pair, metric)}."
+        text += f". The best of ours, {pair[0]}, is {_compared(rows, *pair, metric)}."
     else:
-        said += "."
-    return said + full
+        text += "."
+    return text + full
 
 
-def _compared(rows: Sequence[Row], ours: str, rival: str, metric: str) -> str:
+def _compared(rows: Sequence[ResultRow], ours: str, rival: str, metric: str) -> str:
     """0.9 (95 % interval 0.8 to 1.0) ahead of gram"""
-    gap, shown = difference(rows, ours, rival, metric), describe(metric)[1]
+    gap, shown = difference(rows, ours, rival, metric), describe(metric).decimals
     if gap is None:
         return f"not measured on a common seed with {rival}"
-    if gap.half is None:
+    if gap.low is None or gap.high is None:
         how = "one seed"
     else:
-        how = f"95 % interval {fixed(gap.mean - gap.half, shown)} to {fixed(gap.mean + gap.half, shown)}"
-        how += "" if gap.clear else ": no clear difference"
-    way = "ahead of" if gap.mean > 0 else "behind"
-    return f"{fixed(abs(gap.mean), shown)} ({how}) {way} {rival}"
+        how = f"95 % interval {fixed(gap.low, shown)} to {fixed(gap.high, shown)}"
+        how += "" if is_clear(gap) else ": no difference shown"
+    way = "ahead of" if gap.difference > 0 else "behind"
+    return f"{fixed(abs(gap.difference), shown)} ({how}) {way} {rival}"
 
 
-def _summary(results: Results, places: Sequence[Sequence[Row]], task: str, metric: str, what: str) -> str:
-    ahead = clear_ahead = behind = clear_behind = 0
+def _summary(results: Results, places: Sequence[Sequence[ResultRow]], task: str, metric: str, what: str) -> str:
+    gaps = []
     for rows in places:
-        found = group(rows, lambda row: row.method)
-        pair = _pair(results, ranked({m: e for m, e in found.items() if not results.ideal(m)}, metric))
+        means = group(rows, lambda row: row.method)
+        pair = _pair(results, ranked({m: e for m, e in means.items() if not results.ideal(m)}, metric))
         gap = difference(rows, *pair, metric) if pair else None
-        if gap is None:
-            continue
-        ahead, clear_ahead = ahead + (gap.mean > 0), clear_ahead + (gap.mean > 0 and gap.clear)
-        behind, clear_behind = behind + (gap.mean <= 0), clear_behind + (gap.mean <= 0 and gap.clear)
-    if not ahead + behind:
+        gaps += [] if gap is None else [gap]
+    if not gaps:
         return f"{name_of(task, metric)} in {len(places)} {what}; the best of each is in bold."
+    ahead, behind = [g for g in gaps if g.difference > 0], [g for g in gaps if g.difference <= 0]
     return (
-        f"Over {len(places)} {what}, the best of ours is ahead of the best other method in {ahead} (clearly in "
-        f"{clear_ahead}) and behind in {behind} (clearly in {clear_behind}), by {name_of(task, metric)}."
+        f"Over {len(places)} {what}, the best of ours is ahead of the best other method in {len(ahead)} (clearly in "
+        f"{sum(map(is_clear, ahead))}) and behind in {len(behind)} (clearly in {sum(map(is_clear, behind))}), by "
+        f"{name_of(task, metric)}."
     )
 
 
-def difference(rows: Sequence[Row], a: str, b: str, metric: str) -> Difference | None:
-    """a against b on the seeds both have; None when there is none."""
-    sign = 1 if describe(metric)[2] else -1
+def is_clear(gap: PairedDifference) -> bool:
+    """Whether the interval does not hold 0."""
+    return gap.low is not None and gap.high is not None and not gap.low <= 0 <= gap.high
+
+
+def difference(rows: Sequence[ResultRow], a: str, b: str, metric: str) -> PairedDifference | None:
+    """How much better a is than b (positive: better) on the seeds both have; None when there is none."""
+    sign = describe(metric).sign or 1
     values: Mapping[str, dict[int, float]] = {
         name: {row.seed: row.value for row in rows if row.method == name} for name in (a, b)
     }
     common = sorted(values[a].keys() & values[b].keys())
-    gaps = [sign * (values[a][seed] - values[b][seed]) for seed in common]
-    return Difference(sum(gaps) / len(gaps), half_width(gaps), len(gaps)) if gaps else None
+    return paired_t(*([sign * values[name][seed] for seed in common] for name in (a, b))) if common else None
 
 
 def _pair(results: Results, order: Sequence[str]) -> tuple[str, str] | None:
@@ -150,5 +141,5 @@ def _pair(results: Results, order: Sequence[str]) -> tuple[str, str] | None:
 
 
 def _value(estimate: Estimate, metric: str) -> str:
-    unit = " %" if "(%)" in describe(metric)[0] else ""
-    return estimate.text(describe(metric)[1]) + unit
+    described = describe(metric)
+    return estimate.text(described.decimals) + (" %" if described.unit == "%" else "")

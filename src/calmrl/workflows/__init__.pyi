@@ -1,4 +1,10 @@
-from .diagnose.examine import diagnose as diagnose
+from ._compare.run import Comparison as Comparison
+from ._compare.run import compare as compare
+from ._diagnose.result import Diagnosis as Diagnosis
+from ._diagnose.run import diagnose as diagnose
+from ._report import Report as Report
+from ._report import report as report
+from .evaluate import Evaluation as Evaluation
 from .evaluate import evaluate as evaluate
 from .extract import extract as extract
 from .impute import Imputation as Imputation

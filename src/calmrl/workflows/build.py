@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -57,18 +57,19 @@ class Data:
     opened: dict[str, FeatureSet] = field(default_factory=dict)  # the feature sets that the rows come from
 
 
-def open_data(config: TrainConfig) -> Data:
+def open_data(config: TrainConfig, given: Mapping[str, FeatureSet] | None = None) -> Data:
     """Open the sources. Rows of split "train" train, those of "val" validate, others are not touched.
 
-    Whatever is wrong with any of the sources is in one error.
+    Sources that are `given` are open already. Whatever is wrong with any of the others is in one error.
     """
     if MODELS[config.model.kind].reads == "media":
         media, held_out, notes = open_media(config)
         return Data(dict(media), list(held_out), {}, notes)
-    opened, problems = {}, []
+    opened, problems = dict(given or {}), []
     for name, section in config.sources.items():
         try:
-            opened[name] = open_features_of(section, config.root)
+            if name not in opened:
+                opened[name] = open_features_of(section, config.root)
             _ = opened[name].split  # reads the table of rows
         except InputError as error:
             problems.append(f"source {name}: {error}" + (f"\n    {section.needs.strip()}" if section.needs else ""))

@@ -10,8 +10,8 @@ from calmrl._support.output import check_free, new_directory
 from calmrl.alignment import CalibratedAlignment
 from calmrl.config import TrainConfig, dump, load
 from calmrl.errors import InputError
-from calmrl.imputers.gaussian import GaussianImputer
 from calmrl.imputers.gaussian.gradient import GaussianLatent
+from calmrl.imputers.gaussian.imputer import GaussianImputer
 from calmrl.models.saved import Trained, save
 from calmrl.training.checkpoint import newest
 from calmrl.training.loop import Progress
@@ -23,21 +23,38 @@ from calmrl.workflows.build import build_step, build_trainer, open_data
 
 def train(
     config: TrainConfig,
-    out: Path,
+    out: str | Path,
     *,
     resume: bool = False,
     progress: Progress | None = None,
     tell: Callable[[str], None] = lambda text: None,
 ) -> Outcome:
-    """Train as `config` says and write everything under `out`; with `resume` go on from its newest checkpoint.
+    """Train a model and write the run to a directory. Every process of a distributed run calls this; the first writes.
 
-    Every process of a distributed run calls this; the first one writes. `tell` gets sentences for people.
+    Parameters
+    ----------
+    config : TrainConfig
+        For instance `calmrl.config.load("stamps")`.
+    out : str or Path
+        The directory of the run: `config.yaml`, `metrics.jsonl`, `checkpoints/`, `model/`.
+    resume : bool
+        Go on from the newest checkpoint in `out`.
+    progress : callable, optional
+        Called with (steps done, steps in all, what is being done).
+    tell : callable
+        Gets sentences for people.
+
+    Returns
+    -------
+    Outcome
+        Steps, seconds, and the best validation score. `calmrl.load(out)` gives the model.
     """
     from accelerate import PartialState
 
+    out = Path(out)
     state = PartialState()
     if not resume:
-        check_free(out)
+        check_free(out, advice=", or pass --resume to go on with the run in it")
     elif (out / "config.yaml").is_file():
         _same_config(config, out / "config.yaml")
     data = open_data(config)
@@ -70,7 +87,7 @@ def export(step: Step, config: TrainConfig, outcome: Outcome, folder: Path) -> N
 
 
 def fixed_calibration(step: Step) -> CalibratedAlignment | None:
-    """What completes rows after training: the same latent model, and nothing that learns."""
+    """What imputes after training: the same latent model, and nothing that learns."""
     align = step.calibration
     if align is None:
         return None
@@ -85,9 +102,9 @@ def fixed_calibration(step: Step) -> CalibratedAlignment | None:
 def _same_config(config: TrainConfig, path: Path) -> None:
     before = flat(load(path, kind="train").model_dump(mode="json"))
     now = flat(config.model_dump(mode="json"))
-    differ = [key for key in {**before, **now} if now.get(key) != before.get(key)]
-    if differ:
-        listed = ", ".join(f"{key} ({before.get(key)} there, {now.get(key)} here)" for key in differ)
+    changed = [key for key in {**before, **now} if now.get(key) != before.get(key)]
+    if changed:
+        listed = ", ".join(f"{key} ({before.get(key)} there, {now.get(key)} here)" for key in changed)
         raise InputError(
             f"{path} differs from this config in {listed}; a resumed run needs the config it began with: "
             f"calmrl train {path} --out {path.parent} --resume"

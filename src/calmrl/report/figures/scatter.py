@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -31,38 +31,17 @@ class Cloud:
     item: Sequence[object]
 
 
-def tsne(
-    z: Mapping[str, np.ndarray], present: np.ndarray, *, seed: int, rows: int = 300, perplexity: float = 30.0
-) -> Cloud:
-    """t-SNE of unit vectors of the same width, all modalities together.
-
-    z: modality -> (N, d); present: (N, k). At most `rows` rows are taken, drawn with `seed`, which also starts t-SNE.
-    """
-    from sklearn.manifold import TSNE
-
-    generator = np.random.default_rng(seed)
-    taken = np.sort(generator.choice(len(present), size=min(rows, len(present)), replace=False))
-    here = np.asarray(present)[taken]
-    vectors = np.concatenate([np.asarray(a)[taken][here[:, j]] for j, a in enumerate(z.values())])
-    names = [name for j, name in enumerate(z) for _ in range(int(here[:, j].sum()))]
-    items = np.concatenate([taken[here[:, j]] for j in range(len(z))])
-    flat = TSNE(
-        perplexity=min(perplexity, (len(vectors) - 1) / 3), init="pca", metric="cosine", random_state=seed
-    ).fit_transform(vectors)
-    return Cloud(flat[:, 0].tolist(), flat[:, 1].tolist(), names, items.tolist())
-
-
 @styled
 def scatter(name: str, alt: str, cloud: Cloud, *, title: str = "", modalities: Sequence[str] = ()) -> Panel:
     """The map. `modalities` fixes who gets which look, so that several panels agree; distances have no unit."""
     order = list(modalities) or list(dict.fromkeys(cloud.modality))
-    kinds = np.asarray([order.index(kind) for kind in cloud.modality])
+    columns = np.asarray([order.index(modality) for modality in cloud.modality])
     x, y = np.asarray(cloud.x, dtype=float), np.asarray(cloud.y, dtype=float)
     keep = _keep(cloud.item)
     figure, (axes,) = draw(3.1)
     handles, labels = [], []
     for j, modality in enumerate(order):
-        at = keep & (kinds == j)
+        at = keep & (columns == j)
         if not at.any():
             continue
         points(axes, x[at], y[at], LOOKS[j % len(LOOKS)], markersize=3.4, markeredgewidth=0.35, alpha=0.85)

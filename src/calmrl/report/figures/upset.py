@@ -3,12 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
+from calmrl.convention import Array
+from calmrl.data.patterns import patterns
 from calmrl.report.figures.legend import legend_below
 from calmrl.report.look import BLUE, FAINT, INK
-from calmrl.report.svg import Panel, clip, draw, finish, styled
+from calmrl.report.svg import Panel, clip, draw, finish, standalone, styled
 
 MOST = 20  # patterns with a row of their own
+
+
+def plot_patterns(present: Array, names: Sequence[str], path: str | Path) -> Panel:
+    """Draw which modalities occur together, and write it as an SVG file.
+
+    Parameters
+    ----------
+    present: bool (N, k), True where a row has a modality.
+    names: the k modalities.
+    path: the file to write.
+    """
+    counts = [(pattern.modalities, pattern.rows) for pattern in patterns(present, names)]
+    title = f"{len(present):,} rows, {len(counts)} pattern{'s' if len(counts) != 1 else ''}"
+    panel = upset("patterns", f"Missing patterns: {title}.", counts, names, title=title)
+    Path(path).write_text(standalone(panel), encoding="utf-8")
+    return panel
 
 
 @styled
@@ -35,8 +54,8 @@ def upset(
         dots.plot(there, [i] * len(there), "o-", color=INK, markersize=6.5, linewidth=1.6)
     if rest:
         left_over = sum(count for _, count in rest)
-        told = f"{len(rest)} rarer patterns: {left_over:,} rows ({100 * left_over / total:.1f} %)"
-        bars.text(0, len(shown), told, va="center", fontsize=7)
+        text = f"{len(rest)} rarer patterns: {left_over:,} rows ({100 * left_over / total:.1f} %)"
+        bars.text(0, len(shown), text, va="center", fontsize=7)
     rows = [count for _, count in shown]
     drawn = bars.barh(range(len(shown)), rows, height=0.62, color=BLUE, edgecolor=INK, linewidth=0.5)
     bars.bar_label(drawn, [f"{count:,} ({100 * count / total:.1f} %)" for count in rows], padding=3, fontsize=7)

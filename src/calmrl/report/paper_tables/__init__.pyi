@@ -7,7 +7,7 @@ from .layouts import generative_table as generative_table
 from .layouts import measure_table as measure_table
 from .layouts import retrieval_table as retrieval_table
 from .layouts import sweep_tables as sweep_tables
-from .table import Table as Table
+from .table import PaperTable as PaperTable
 from .table_files import to_csv as to_csv
 from .table_files import to_latex as to_latex
 from .table_files import to_markdown as to_markdown

@@ -7,15 +7,20 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from calmrl.report.paper_tables.table import Column, Key, Line, Row, Table, build, key_of
+from calmrl.metrics.registry import describe, measures, names_of
+from calmrl.report.paper_tables.table import Column, Key, PaperLine, PaperTable, Row, build, key_of
 
-RECALLS = ("R@1", "R@5", "R@10")
+TABLES = {  # group of METRICS -> (file, title); others are named after their group
+    "imputation": ("imputation", "Imputation error"),
+    "shift": ("anchor-shift", "Anchor shift and its bounds"),
+    "geometry": ("geometry", "Modalities in the shared space"),
+}
 RERANKED = " re-ranked"
 SWEPT = re.compile(r"(\S+) ([^\s=]+)=(.*)")  # method, parameter, value
 Meta = Mapping[str, Any] | None
 
 
-def retrieval_table(rows: Sequence[Row], meta: Meta = None, *, metrics: Sequence[str] = ("R@1",)) -> Table:
+def retrieval_table(rows: Sequence[Row], meta: Meta = None, *, metrics: Sequence[str] = ("R@1",)) -> PaperTable:
     """Directions across, by dataset, and their average: tables 1, 3 (one block per setting), 5 (R@5) and 6 (R@10)."""
     some = _directed(rows, metrics)
     columns = [
@@ -24,7 +29,9 @@ def retrieval_table(rows: Sequence[Row], meta: Meta = None, *, metrics: Sequence
     return build(f"Retrieval, {', '.join(metrics)}", some, columns + _averages(some, metrics), meta)
 
 
-def classification_table(rows: Sequence[Row], meta: Meta = None, *, metrics: Sequence[str] = ("accuracy",)) -> Table:
+def classification_table(
+    rows: Sequence[Row], meta: Meta = None, *, metrics: Sequence[str] = ("accuracy",)
+) -> PaperTable:
     """Ways to classify across, by dataset, and the average of those with nothing taken away: table 2."""
     some = _plain(rows, metrics, lambda task: task.startswith("classification "))
     columns = [
@@ -36,7 +43,7 @@ def classification_table(rows: Sequence[Row], meta: Meta = None, *, metrics: Seq
     return build(f"Classification, {', '.join(metrics)} (%)", some, columns + _averages(whole, metrics), meta)
 
 
-def average_table(rows: Sequence[Row], meta: Meta = None, *, metric: str = "R@1") -> Table:
+def average_table(rows: Sequence[Row], meta: Meta = None, *, metric: str = "R@1") -> PaperTable:
     """One column per dataset, the average over its directions, and the average of all: the short form of table 1."""
     some = _directed(rows, (metric,))
     keys = _by_dataset(some)
@@ -48,7 +55,7 @@ def average_table(rows: Sequence[Row], meta: Meta = None, *, metric: str = "R@1"
     return build(f"Retrieval, {metric}, average over directions", some, columns + everything, meta)
 
 
-def generative_table(rows: Sequence[Row], *, metric: str = "R@1") -> Table:
+def generative_table(rows: Sequence[Row], *, metric: str = "R@1") -> PaperTable:
     """As `average_table`, of `calmrl` and of `calmrl:mvae` and the like, which differ in the imputer alone: table 7."""
     some = [row for row in rows if re.match(r"calmrl(:|$)", row["method"])]
     some = [{**row, "method": row["method"].removeprefix("calmrl:")} for row in some]
@@ -56,7 +63,7 @@ def generative_table(rows: Sequence[Row], *, metric: str = "R@1") -> Table:
     return replace(table, title=f"Imputers inside calmrl, {metric}, average over directions")
 
 
-def ablation_table(rows: Sequence[Row], meta: Meta = None, *, metric: str = "R@1") -> Table:
+def ablation_table(rows: Sequence[Row], meta: Meta = None, *, metric: str = "R@1") -> PaperTable:
     """Objectives down, ways to start and train across (what follows the first "+" of a method), average metric."""
     some = []
     for row in _directed(rows, (metric,)):
@@ -72,7 +79,7 @@ def ablation_table(rows: Sequence[Row], meta: Meta = None, *, metric: str = "R@1
     return build(f"Objectives and how they are started and trained, average {metric}", some, columns, known)
 
 
-def sweep_tables(rows: Sequence[Row], meta: Meta = None, *, metric: str = "R@1") -> dict[str, Table]:
+def sweep_tables(rows: Sequence[Row], meta: Meta = None, *, metric: str = "R@1") -> dict[str, PaperTable]:
     """parameter -> its values across, average metric over directions: table 8. Best and second along the line.
 
     Rows of a sweep have a method such as "calmrl objective.temperature=0.1".
@@ -95,7 +102,7 @@ def sweep_tables(rows: Sequence[Row], meta: Meta = None, *, metric: str = "R@1")
     return tables
 
 
-def measure_table(rows: Sequence[Row], metrics: Sequence[str], title: str, meta: Meta = None) -> Table:
+def measure_table(rows: Sequence[Row], metrics: Sequence[str], title: str, meta: Meta = None) -> PaperTable:
     """Every task that has one of the metrics across: imputation errors, coverage, anchor shift, gap and uniformity."""
     some = _plain(rows, metrics, lambda task: True)
     there = {(row["metric"], key_of(row)) for row in some}
@@ -108,7 +115,7 @@ def measure_table(rows: Sequence[Row], metrics: Sequence[str], title: str, meta:
     return build(title, some, columns, meta)
 
 
-def dataset_table(meta: Meta) -> Table:
+def dataset_table(meta: Meta) -> PaperTable:
     """Datasets down; modalities with their widths, rows and source across: table 4."""
     known = (meta or {}).get("datasets", {})
     names = list(dict.fromkeys(name for one in known.values() for name in one.get("modalities", {})))
@@ -119,41 +126,43 @@ def dataset_table(meta: Meta) -> Table:
     for dataset, one in known.items():
         widths = [one.get("modalities", {}).get(name) for name in names]
         cells = [*widths, one.get("rows"), one.get("source")]
-        lines.append(Line(dataset, "baseline", tuple(None if cell is None else str(cell) for cell in cells)))
+        lines.append(PaperLine(dataset, "baseline", tuple(None if cell is None else str(cell) for cell in cells)))
     notes = ("Numbers under modalities are widths.",) if names else ()
-    return Table("Datasets", tuple(columns), (("", tuple(lines)),) if lines else (), notes)
+    return PaperTable("Datasets", tuple(columns), (("", tuple(lines)),) if lines else (), notes)
 
 
-def all_tables(results: Mapping[str, Any]) -> dict[str, Table]:
+def all_tables(results: Mapping[str, Any]) -> dict[str, PaperTable]:
     """name -> table, for every table that `results` ({"rows", "meta"}) has something for."""
     rows, meta = results["rows"], results.get("meta") or {}
+    ranked = names_of("retrieval")
+    recalls = [name for name in ranked if describe(name).unit == "%"]
+    pools = [row for row in rows if row["task"].startswith("mixed-pool")]
     made = {
-        **{
-            f"retrieval-{metric.replace('@', '')}": retrieval_table(rows, meta, metrics=(metric,)) for metric in RECALLS
-        },
-        "retrieval-MedR": retrieval_table(rows, meta, metrics=("MedR",)),
-        "retrieval-re-ranked": measure_table(_reranked(rows), RECALLS, "Retrieval before and after re-ranking", meta),
+        **{f"retrieval-{name.replace('@', '')}": retrieval_table(rows, meta, metrics=(name,)) for name in ranked},
+        "retrieval-re-ranked": measure_table(_reranked(rows), recalls, "Retrieval before and after re-ranking", meta),
         "retrieval-average": average_table(rows, meta),
         "generative": generative_table(rows),
         "ablation": ablation_table(rows, meta),
-        "classification": classification_table(rows, meta),
-        "classification-F1": classification_table(rows, meta, metrics=("macro-F1",)),
-        "mixed-pool": measure_table(
-            [r for r in rows if r["task"].startswith("mixed-pool")], RECALLS, "Mixed pool", meta
-        ),
-        "imputation": measure_table(rows, ("nmse", "mse", "mse_random"), "Imputation error", meta),
-        "anchor-shift": measure_table(
-            rows, ("anchor_shift", "anchor_shift_low", "anchor_shift_high"), "Anchor shift and its bounds", meta
-        ),
+        **{
+            "classification" if name == "accuracy" else f"classification-{_file_name(name.removeprefix('macro-'))}": (
+                classification_table(rows, meta, metrics=(name,))
+            )
+            for name in names_of("classification")
+        },
+        "mixed-pool": measure_table(pools, recalls, "Mixed pool", meta),
         "coverage": measure_table(
             rows, ("coverage",), "Percent of hidden entries inside intervals of that level", meta
         ),
-        "geometry": measure_table(
-            rows,
-            ("modality_gap", "modality_separability", "alignment", "uniformity"),
-            "Modalities in the shared space",
-            meta,
-        ),
+        **{
+            TABLES.get(group, (group,))[0]: measure_table(
+                [row for row in rows if row["metric"] != "coverage"],
+                names_of(group),
+                TABLES.get(group, ("", group))[1],
+                meta,
+            )
+            for group in measures()
+            if group != "classification"
+        },
         **{f"sweep-{_file_name(name)}": table for name, table in sweep_tables(rows, meta).items()},
         "datasets": dataset_table(meta),
     }

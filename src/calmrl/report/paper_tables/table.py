@@ -9,18 +9,13 @@ from typing import Any
 import numpy as np
 
 from calmrl.errors import InputError
-from calmrl.metrics.significance import Comparison, Interval, against_best, mean_interval
+from calmrl.metrics.registry import describe
+from calmrl.metrics.significance import Interval, PairedDifference, against_best, mean_interval
+from calmrl.report.look import family, is_ours
 
 Row = Mapping[str, Any]
 Key = tuple[str, str, str | None, Any]  # dataset, task, parameter and its value (None outside sweeps)
 
-OURS = ("calmrl", "calmrl-paper", "closed-form")
-IDEAL = ("ideal",)
-LOWER = ("MedR", "mse", "nmse")  # better when lower
-DESCRIBING = (  # neither way is better
-    *("coverage", "mse_random", "anchor_shift", "anchor_shift_low", "anchor_shift_high"),
-    *("modality_gap", "modality_separability", "alignment", "uniformity"),
-)
 SURE = 0.05
 
 
@@ -41,7 +36,7 @@ class Column:
 
 
 @dataclass(frozen=True)
-class Cell:
+class PaperCell:
     interval: Interval
     n: str
     rank: int = 0  # 1 for the best, 2 for the second, 0 for all others
@@ -50,24 +45,24 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class Line:
+class PaperLine:
     method: str
     kind: str  # "baseline", "ours" or "ideal"
-    cells: tuple[Cell | str | None, ...]
+    cells: tuple[PaperCell | str | None, ...]
 
 
 @dataclass(frozen=True)
-class Table:
+class PaperTable:
     """What `to_markdown`, `to_latex` and `to_csv` write. `blocks` are (title, lines), one per missing setting."""
 
     title: str
     columns: tuple[Column, ...]
-    blocks: tuple[tuple[str, tuple[Line, ...]], ...]
+    blocks: tuple[tuple[str, tuple[PaperLine, ...]], ...]
     notes: tuple[str, ...] = ()
 
 
 @dataclass
-class Block:
+class SettingBlock:
     """The rows of one setting: values[metric, key][method][seed], and the numbers of items behind them."""
 
     title: str
@@ -104,17 +99,17 @@ def key_of(row: Row) -> Key:
     return (str(row.get("dataset", "")), str(row["task"]), row.get("parameter"), row.get("at"))
 
 
-def in_blocks(rows: Sequence[Row]) -> list[Block]:
+def in_blocks(rows: Sequence[Row]) -> list[SettingBlock]:
     """One block per setting, in order of appearance; where a setting has several missing rates, one per rate."""
     rates: dict[str, set[Any]] = {}
     for row in rows:
         rates.setdefault(row.get("setting") or "", set()).add(row.get("rate"))
-    blocks: dict[str, Block] = {}
+    blocks: dict[str, SettingBlock] = {}
     for row in rows:
         title = row.get("setting") or ""
         if len(rates[title]) > 1 and row.get("rate") is not None:
             title = ", ".join(filter(None, [title, f"{100 * row['rate']:g} % missing"]))
-        block = blocks.setdefault(title, Block(title))
+        block = blocks.setdefault(title, SettingBlock(title))
         at, method = (row["metric"], key_of(row)), str(row["method"])
         seeds = block.values.setdefault(at, {}).setdefault(method, {})
         if row["seed"] in seeds:
@@ -132,7 +127,7 @@ def kinds(rows: Sequence[Row], meta: Mapping[str, Any] | None) -> dict[str, str]
     said = (meta or {}).get("methods", {})
     found = {}
     for method in dict.fromkeys(str(row["method"]) for row in rows):
-        about = said.get(method, {"ours": method.partition(":")[0] in OURS, "ideal": method in IDEAL})
+        about = said.get(method, {"ours": is_ours(method), "ideal": family(method)[1] == "ideal"})
         found[method] = "ideal" if about.get("ideal") else "ours" if about.get("ours") else "baseline"
     order = ("baseline", "ours", "ideal")
     return dict(sorted(found.items(), key=lambda item: order.index(item[1])))
@@ -145,7 +140,7 @@ def build(
     meta: Mapping[str, Any] | None = None,
     *,
     rank_lines: bool = False,
-) -> Table:
+) -> PaperTable:
     """Fill the columns. Best and second are marked in each column of a block, or along each line with `rank_lines`."""
     blocks = in_blocks(rows)
     roles = kinds(rows, meta)
@@ -153,7 +148,7 @@ def build(
     for block in blocks:
         tests = ((meta or {}).get("tests") or {}).get(block.title) or {}
         of_columns = [_cells(block, column, roles, tests, ranked=not rank_lines) for column in columns]
-        lines = [Line(m, kind, tuple(cells.get(m) for cells in of_columns)) for m, kind in roles.items()]
+        lines = [PaperLine(m, kind, tuple(cells.get(m) for cells in of_columns)) for m, kind in roles.items()]
         lines = [line for line in lines if any(line.cells)]
         if lines:
             made.append((block.title, tuple(_ranked_along(line, columns) if rank_lines else line for line in lines)))
@@ -161,41 +156,42 @@ def build(
         Column(c.group, c.name, c.metric, c.keys, span(n for b in blocks for n in b.numbers(c))) for c in columns
     )
     bootstrapped = bool((meta or {}).get("tests")) and any(column.tested for column in columns)
-    return Table(title, with_n, tuple(made), _notes(made, bootstrapped))
+    return PaperTable(title, with_n, tuple(made), _notes(made, bootstrapped))
 
 
 def _cells(
-    block: Block, column: Column, roles: Mapping[str, str], tests: Mapping[str, Any], ranked: bool
-) -> dict[str, Cell]:
+    block: SettingBlock, column: Column, roles: Mapping[str, str], tests: Mapping[str, Any], ranked: bool
+) -> dict[str, PaperCell]:
     values = block.of(column)
     cells = {
-        m: Cell(mean_interval(list(seeds.values())), span(block.numbers(column, m))) for m, seeds in values.items()
+        m: PaperCell(mean_interval(list(seeds.values())), span(block.numbers(column, m))) for m, seeds in values.items()
     }
-    if column.metric in DESCRIBING or not ranked:
+    sign = describe(column.metric).sign
+    if not sign or not ranked:
         return cells
-    sign = -1 if column.metric in LOWER else 1
     eligible = {m: seeds for m, seeds in values.items() if roles[m] != "ideal"}
     ranks = _ranks({m: sign * cells[m].interval.mean for m in eligible})
     baselines = [m for m in eligible if roles[m] == "baseline"]
     _, compared = against_best(eligible, baselines, higher=sign > 0)
     if column.tested and tests.get("against") in baselines:
-        said = {method: Comparison(**one) for method, one in tests.get("methods", {}).items()}
+        said = {method: PairedDifference(**one) for method, one in tests.get("methods", {}).items()}
         compared = {method: said.get(method, one) for method, one in compared.items()}
     for method, cell in cells.items():
         one = compared.get(method)
         sure = one is not None and one.p is not None and one.p < SURE
         mark = "" if one is None or not sure else "*" if sign * one.difference > 0 else "†"
-        cells[method] = Cell(cell.interval, cell.n, ranks.get(method, 0), mark, one.p if one else None)
+        cells[method] = PaperCell(cell.interval, cell.n, ranks.get(method, 0), mark, one.p if one else None)
     return cells
 
 
-def _ranked_along(line: Line, columns: Sequence[Column]) -> Line:
-    cells = {j: cell for j, cell in enumerate(line.cells) if isinstance(cell, Cell)}
-    ranks = _ranks({j: (-1 if columns[j].metric in LOWER else 1) * cell.interval.mean for j, cell in cells.items()})
+def _ranked_along(line: PaperLine, columns: Sequence[Column]) -> PaperLine:
+    cells = {j: cell for j, cell in enumerate(line.cells) if isinstance(cell, PaperCell)}
+    ranks = _ranks({j: (describe(columns[j].metric).sign or 1) * cell.interval.mean for j, cell in cells.items()})
     ranked = [
-        Cell(cell.interval, cell.n, ranks[j]) if isinstance(cell, Cell) else cell for j, cell in enumerate(line.cells)
+        PaperCell(cell.interval, cell.n, ranks[j]) if isinstance(cell, PaperCell) else cell
+        for j, cell in enumerate(line.cells)
     ]
-    return Line(line.method, line.kind, tuple(ranked))
+    return PaperLine(line.method, line.kind, tuple(ranked))
 
 
 def _ranks(means: Mapping[Any, float]) -> dict[Any, int]:
@@ -206,9 +202,9 @@ def _ranks(means: Mapping[Any, float]) -> dict[Any, int]:
     return {name: place if (place := 1 + levels.index(round(mean, 9))) <= 2 else 0 for name, mean in means.items()}
 
 
-def _notes(blocks: Sequence[tuple[str, Sequence[Line]]], bootstrapped: bool) -> tuple[str, ...]:
+def _notes(blocks: Sequence[tuple[str, Sequence[PaperLine]]], bootstrapped: bool) -> tuple[str, ...]:
     lines = [line for _, some in blocks for line in some]
-    cells = [cell for line in lines for cell in line.cells if isinstance(cell, Cell)]
+    cells = [cell for line in lines for cell in line.cells if isinstance(cell, PaperCell)]
     seeds = span(cell.interval.n for cell in cells)
     notes = []
     if cells:
@@ -225,5 +221,5 @@ def _notes(blocks: Sequence[tuple[str, Sequence[Line]]], bootstrapped: bool) -> 
     return tuple(notes)
 
 
-def _has(lines: Sequence[Line], kind: str) -> bool:
+def _has(lines: Sequence[PaperLine], kind: str) -> bool:
     return any(line.kind == kind for line in lines)

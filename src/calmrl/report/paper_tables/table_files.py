@@ -11,8 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from calmrl._support.output import new_file
+from calmrl.metrics.registry import describe
+from calmrl.report.markdown import plain
 from calmrl.report.paper_tables.layouts import all_tables
-from calmrl.report.paper_tables.table import Cell, Column, Line, Table
+from calmrl.report.paper_tables.table import Column, PaperCell, PaperLine, PaperTable
 
 EMPTY = "-"
 _LATEX = {
@@ -33,39 +35,27 @@ _LATEX = {
 }
 
 
-def decimals(metric: str) -> int:
-    """Percentages and ranks get one decimal, errors and distances three."""
-    percent = metric.startswith("R@") or metric in ("MedR", "accuracy", "macro-F1", "coverage", "modality_separability")
-    return 1 if percent else 3
-
-
-def number(cell: Cell, metric: str) -> str:
+def number(cell: PaperCell, metric: str) -> str:
     """26.4 ± 1.2"""
-    places = decimals(metric)
+    places = describe(metric).decimals
     mean, half, _ = cell.interval
     return f"{mean:.{places}f}" + ("" if half is None else f" ± {half:.{places}f}")
 
 
-def to_markdown(table: Table) -> str:
+def to_markdown(table: PaperTable) -> str:
     """A pipe table; the best bold, the second underlined, `ideal` in italics at the end."""
-    heads = ["<br>".join(_head(column)).replace("|", r"\|") for column in table.columns]
-    lines = [f"**{table.title}**", "", _piped(["method", *heads]), _piped(["---"] * (1 + len(heads)))]
+    heads = ["<br>".join(map(plain, _head(column))) for column in table.columns]
+    lines = [f"**{plain(table.title)}**", "", _piped(["method", *heads]), _piped(["---"] * (1 + len(heads)))]
     for title, some in table.blocks:
         if title:
-            lines.append(_piped([f"*{title}*", *[""] * len(heads)]))
+            lines.append(_piped([f"*{plain(title)}*", *[""] * len(heads)]))
         for line in some:
-            name = (
-                f"*{line.method}*"
-                if line.kind == "ideal"
-                else f"**{line.method}**"
-                if line.kind == "ours"
-                else line.method
-            )
-            lines.append(_piped([name, *_cells(line, table, _markdown_cell)]))
-    return "\n".join([*lines, "", " ".join(table.notes).replace("*", r"\*")]).rstrip() + "\n"
+            mark = {"ideal": "*", "ours": "**"}.get(line.kind, "")
+            lines.append(_piped([mark + plain(line.method) + mark, *_cells(line, table, _markdown_cell)]))
+    return "\n".join([*lines, "", plain(" ".join(table.notes))]).rstrip() + "\n"
 
 
-def to_latex(table: Table, label: str = "") -> str:
+def to_latex(table: PaperTable, label: str = "") -> str:
     """A table environment that needs booktabs alone; rules set apart baselines, ours, `ideal` and the settings."""
     width = 1 + len(table.columns)
     levels = [level for level in zip(*(_head(column, False) for column in table.columns), strict=True) if any(level)]
@@ -103,7 +93,7 @@ def to_latex(table: Table, label: str = "") -> str:
     )
 
 
-def to_csv(table: Table) -> str:
+def to_csv(table: PaperTable) -> str:
     """The same cells for machines: per column the mean, half of the 95 % interval, n and p; empty where there is none."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
@@ -115,7 +105,7 @@ def to_csv(table: Table) -> str:
         for line in some:
             values: list[Any] = []
             for cell in line.cells:
-                if isinstance(cell, Cell):
+                if isinstance(cell, PaperCell):
                     mean, half, seeds = cell.interval
                     values += [
                         repr(mean),
@@ -145,7 +135,7 @@ def write_tables(results: Mapping[str, Any], directory: str | Path) -> list[Path
 
 def latex(text: str) -> str:
     """Text that LaTeX prints as it is."""
-    return re.sub("|".join(map(re.escape, _LATEX)), lambda found: _LATEX[found[0]], text)
+    return re.sub("|".join(map(re.escape, _LATEX)), lambda sign: _LATEX[sign[0]], text)
 
 
 def _head(column: Column, tight: bool = True) -> list[str]:
@@ -154,21 +144,21 @@ def _head(column: Column, tight: bool = True) -> list[str]:
     return [part for part in parts if part] if tight else parts
 
 
-def _cells(line: Line, table: Table, form: Callable[[Cell, str], str]) -> list[str]:
-    escape = latex if form is _latex_cell else str
+def _cells(line: PaperLine, table: PaperTable, form: Callable[[PaperCell, str], str]) -> list[str]:
+    escape = latex if form is _latex_cell else plain
     return [
-        form(cell, column.metric) if isinstance(cell, Cell) else EMPTY if cell is None else escape(cell)
+        form(cell, column.metric) if isinstance(cell, PaperCell) else EMPTY if cell is None else escape(cell)
         for cell, column in zip(line.cells, table.columns, strict=True)
     ]
 
 
-def _markdown_cell(cell: Cell, metric: str) -> str:
+def _markdown_cell(cell: PaperCell, metric: str) -> str:
     text = number(cell, metric)
     text = {1: f"**{text}**", 2: f"<u>{text}</u>"}.get(cell.rank, text)
     return text + cell.mark.replace("*", r"\*")
 
 
-def _latex_cell(cell: Cell, metric: str) -> str:
+def _latex_cell(cell: PaperCell, metric: str) -> str:
     text = latex(number(cell, metric))
     text = {1: rf"\textbf{{{text}}}", 2: rf"\underline{{{text}}}"}.get(cell.rank, text)
     return text + {"*": "$^{*}$", "†": r"$^{\dagger}$"}.get(cell.mark, "")

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from calmrl.metrics.registry import describe, names_of
 from calmrl.report.blocks import Block, Figure, Table, Text
-from calmrl.report.estimates_table import matrix, ranked, readable
+from calmrl.report.estimates_table import better, matrix, ranked, readable
 from calmrl.report.figures import Mark, dots
 from calmrl.report.look import look
-from calmrl.report.numbers import Estimate, capital, describe
-from calmrl.report.results import Results, Row, group
+from calmrl.report.numbers import Estimate, capital
+from calmrl.report.results import ResultRow, Results, group
 from calmrl.report.svg import Panel
 from calmrl.report.words import headline, headline_rows, name_of
 
@@ -21,9 +22,8 @@ def main_table(results: Results) -> Table:
     task, metric = headline(results.rows)
     rows = headline_rows(results, rated=False)
     names = {place: results.place_name(place) for place in results.places(rows)}
-    label, _, more = describe(metric)
-    told = f"{capital(readable(task))} {label}, {'higher' if more else 'lower'} is better."
-    return matrix(results, rows, lambda row: names[row.place], told, head=str)
+    caption = f"{capital(readable(task))} {describe(metric).axis}{better(metric)}."
+    return matrix(results, rows, lambda row: names[row.place], caption, head=str)
 
 
 def comparison(results: Results) -> list[Block]:
@@ -34,22 +34,21 @@ def comparison(results: Results) -> list[Block]:
         compare_panel(results, [row for row in rows if row.place == place], f"compare-{i}", readable(task))
         for i, place in enumerate(results.places(rows), 1)
     ]
-    more = describe(metric)[2]
     caption = (
         f"{capital(name_of(task, metric))} of every method, the best on top. Markers: mean over seeds; bars: 95 % interval of "
-        f"the mean; ticks: single seeds. Methods in bold are ours. Look whether the bars overlap, and how far the best "
-        f"is {'below' if more else 'above'} what is reached with nothing missing (under the line, where measured)."
+        f"the mean; ticks: single seeds. Methods in bold are ours. Look at whether bars overlap, and "
+        "at how far the best is from what is reached with nothing missing (below the rule, where measured)."
     )
     return [Figure(caption, panels), *three_ways(results)]
 
 
-def compare_panel(results: Results, rows: Sequence[Row], name: str, task: str) -> Panel:
+def compare_panel(results: Results, rows: Sequence[ResultRow], name: str, task: str) -> Panel:
     """Dots of all methods for rows of one setting, task and metric."""
     metric, place = rows[0].metric, results.place_name(rows[0].place)
     found: dict[str, Estimate] = group(rows, lambda row: row.method)
     order = ranked(found, metric)
     order = [*(m for m in order if not results.ideal(m)), *(m for m in order if results.ideal(m))]
-    label, decimals, _ = describe(metric)
+    label, decimals = describe(metric).axis, describe(metric).decimals
     marks = [_mark(method, found[method], method) for method in order]
     told = "; ".join(f"{method} {found[method].text(decimals)}" for method in order[:3])
     alt = f"Dot plot, {place}: {task} {label} of {len(order)} methods. First: {told}."
@@ -83,14 +82,14 @@ def three_ways(results: Results) -> list[Block]:
     if not panels:
         return []
     caption = (
-        f"What holes cost and what calibration wins back, {metric} per direction: the best method trained on what is "
-        "there (missing), the best of ours (calibrated), and the best with nothing missing (ideal); chosen by the "
-        "first line. The nearer calibrated is to ideal, the less is left to win. Bars: 95 % intervals over seeds."
+        f"What missing modalities cost and what calibration recovers, {metric} per direction: the best method trained on "
+        "what is there (missing), the best of ours (calibrated), and the best with nothing missing (ideal), chosen by the "
+        "first line. The closer calibrated is to ideal, the less is left to gain. Bars: 95 % intervals over seeds."
     )
     return [Figure(caption, panels)]
 
 
-def _three(results: Results, rows: Sequence[Row], known: dict[str, str], name: str, metric: str) -> Panel:
+def _three(results: Results, rows: Sequence[ResultRow], known: dict[str, str], name: str, metric: str) -> Panel:
     tasks = sorted({row.task for row in rows}, key=lambda task: ("->" in task, task))[:MANY]
     found = group(rows, lambda row: (row.method, row.task))
     marks = [
@@ -99,7 +98,7 @@ def _three(results: Results, rows: Sequence[Row], known: dict[str, str], name: s
         for kind, method in known.items()
         if (method, task) in found
     ]
-    place, (label, decimals, _) = results.place_name(rows[0].place), describe(metric)
+    place, label, decimals = results.place_name(rows[0].place), describe(metric).axis, describe(metric).decimals
     told = ", ".join(
         f"{kind} ({method}) {found[method, tasks[0]].text(decimals)}"
         for kind, method in known.items()
@@ -112,29 +111,33 @@ def _three(results: Results, rows: Sequence[Row], known: dict[str, str], name: s
 def retrieval(results: Results) -> list[Block]:
     """Tables: all averages, every direction, pools of incomplete items."""
     blocks: list[Block] = []
-    every = ("R@1", "R@5", "R@10", "MedR")
+    every = names_of("retrieval")
     for place in results.places(results.rows):
         here, name = [row for row in results.rows if row.place == place], results.place_name(place)
         average = [row for row in here if row.task == "average" and row.metric in every]
         if len({row.metric for row in average}) > 1:
-            told = f"{name}: averages over all directions (R@k in percent, MedR is the median rank: lower is better)."
-            blocks.append(matrix(results, average, lambda row: row.metric, told, metric=str))
+            caption = (
+                f"{name}: averages over all directions (R@k in percent; MedR is the median rank, lower is better)."
+            )
+            blocks.append(matrix(results, average, lambda row: row.metric, caption, metric=str))
         directions = [row for row in here if "->" in row.task and row.metric == "R@1"]
         if directions:
             blocks.append(matrix(results, directions, lambda row: row.task, f"{name}: R@1 (%) per direction."))
         pools = [row for row in here if row.task.startswith("mixed-pool") and row.metric == "R@1"]
         if pools:
-            told = f"{name}: R@1 (%) in one pool of incomplete items, by how items are represented."
-            blocks.append(matrix(results, pools, lambda row: row.task.removeprefix("mixed-pool "), told))
-    if any(row.metric in every[1:] and row.task != "average" for row in results.rows):
-        blocks.append(Text("R@5, R@10 and MedR of single directions and pools are in results.json."))
+            caption = f"{name}: R@1 (%) in one pool of incomplete items, by how items are represented."
+            blocks.append(matrix(results, pools, lambda row: row.task.removeprefix("mixed-pool "), caption))
+    if any(row.metric in every and row.metric != "R@1" and row.task != "average" for row in results.rows):
+        blocks.append(Text("The other metrics of single directions and pools are in results.json."))
     return blocks
 
 
 def classification(results: Results) -> list[Block]:
     """Accuracy by kind of classifier, one panel per setting and kind, and a table."""
     rows = [
-        row for row in results.rows if row.task.startswith("classification") and row.metric in ("accuracy", "macro-F1")
+        row
+        for row in results.rows
+        if row.task.startswith("classification") and row.metric in names_of("classification")
     ]
     panels, blocks = list[Panel](), list[Block]()
     for place in results.places(rows):
@@ -142,8 +145,8 @@ def classification(results: Results) -> list[Block]:
         for task in dict.fromkeys(row.task for row in here if row.metric == "accuracy" and " without " not in row.task):
             at = [row for row in here if (row.task, row.metric) == (task, "accuracy")]
             panels.append(compare_panel(results, at, f"classify-{len(panels) + 1}", task))
-        told = f"{results.place_name(place)}: classification, accuracy and macro-F1 (%)."
-        blocks.append(matrix(results, here, _class_column, told, metric=lambda name: name.rpartition(", ")[2]))
+        caption = f"{results.place_name(place)}: classification, accuracy and macro-F1 (%)."
+        blocks.append(matrix(results, here, _class_column, caption, metric=lambda name: name.rpartition(", ")[2]))
     if panels:
         caption = (
             "Accuracy of a classifier on the representations, best on top; bars: 95 % interval of the mean over seeds."
@@ -152,7 +155,7 @@ def classification(results: Results) -> list[Block]:
     return blocks
 
 
-def _class_column(row: Row) -> str:
+def _class_column(row: ResultRow) -> str:
     return f"{row.task.removeprefix('classification ')}, {row.metric}"
 
 

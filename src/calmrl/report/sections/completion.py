@@ -1,19 +1,20 @@
-"""How good completed vectors are: error per direction, intervals that hold what they promise, anchors that stay put."""
+"""How good imputed vectors are: error per direction, coverage of their intervals, anchor shift."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from calmrl.metrics.registry import describe, names_of
 from calmrl.report.blocks import Block, Figure
 from calmrl.report.estimates_table import matrix, ranked, readable
 from calmrl.report.figures import Curve, Mark, curves, dots
 from calmrl.report.look import BLUE, GREY, INK, Look, look
-from calmrl.report.numbers import describe
-from calmrl.report.results import Results, Row, group
+from calmrl.report.results import ResultRow, Results, group
 from calmrl.report.svg import Panel
 
 FEW = 4  # methods in one panel
 MANY = 40  # directions in one panel
+SHOWN = ("nmse", "mse", "mse_random", "coverage", *names_of("shift"))  # others are in "Other measurements"
 RANDOM = Look(GREY, "x", "full", "-", "", False)
 
 
@@ -40,19 +41,19 @@ def imputation(results: Results) -> list[Block]:
                 base = [row for row in results.rows if (row.place, row.metric) == (place, "mse_random")]
                 at += [row.model_copy(update={"method": "a random other item", "metric": "mse"}) for row in base]
             if at:
-                told = f"{results.place_name(place)}: {describe(name)[0]} of imputed against real vectors."
-                tables.append(matrix(results, at, lambda row: row.task, told))
+                caption = f"{results.place_name(place)}: {describe(name).axis} of imputed against real vectors."
+                tables.append(matrix(results, at, lambda row: row.task, caption))
     if not panels:
         return []
-    against = "a random other item (cross)" if metric == "mse" else "filling in the mean (dashed)"
+    against = "a random other item (cross)" if metric == "mse" else "imputing the mean (dashed)"
     caption = (
         f"Error of imputed against real vectors per direction (sources → target), against {against}. The further left of "
-        f"it, the more the sources tell about the target. Bars: 95 % intervals over seeds.{less}"
+        f"it, the more the sources say about the target. Bars: 95 % intervals over seeds.{less}"
     )
     return [Figure(caption, panels), *tables]
 
 
-def _errors(results: Results, rows: Sequence[Row], random: Sequence[Row], name: str) -> Panel:
+def _errors(results: Results, rows: Sequence[ResultRow], random: Sequence[ResultRow], name: str) -> Panel:
     metric, place = rows[0].metric, results.place_name(rows[0].place)
     order = ranked(group(rows, lambda row: row.method), metric)
     order = [m for m in order if not results.ideal(m)] or order
@@ -66,10 +67,10 @@ def _errors(results: Results, rows: Sequence[Row], random: Sequence[Row], name: 
                 marks.append(Mark(readable(task), here.mean, look(method), here.low, here.high, label=method))
         if task in base:
             marks.append(Mark(readable(task), base[task].mean, RANDOM, label="a random other item"))
-    label, decimals, _ = describe(metric)
-    told = f"{methods[0]} has {group(rows, lambda row: row.method)[methods[0]].mean:.{decimals}f} on average"
-    alt = f"Dot plot, {place}: {label} of imputed vectors per direction, {', '.join(methods)}. {told}."
-    line = None if base else (1.0, "filling in the mean")
+    label, decimals = describe(metric).axis, describe(metric).decimals
+    first = f"{methods[0]} has {group(rows, lambda row: row.method)[methods[0]].mean:.{decimals}f} on average"
+    alt = f"Dot plot, {place}: {label} of imputed vectors per direction, {', '.join(methods)}. {first}."
+    line = None if base else (1.0, "imputing the mean")
     return dots(name, alt, marks, x=label, title=place, line=line)
 
 
@@ -103,13 +104,15 @@ def coverage(results: Results) -> list[Block]:
             title=name, diagonal="as promised",
         )  # fmt: skip
         panels.append(panel)
-        told = f"{name}: share of hidden values (%) inside the predicted interval of each level; the level is the aim."
-        tables.append(matrix(results, here, lambda row: f"{row.task} %", told, bold=False))
+        caption = (
+            f"{name}: share of hidden values (%) inside the predicted interval of each level; the level is the goal."
+        )
+        tables.append(matrix(results, here, lambda row: f"{row.task} %", caption))
     if not panels:
         return []
     caption = (
         "Whether predicted uncertainty can be trusted: the share of hidden values inside their predicted interval, "
-        "against the level of the interval. On the dashed line it holds what it promises; below it, the model is too sure."
+        "against the level of the interval. On the dashed line intervals are right; below it, the model is too sure."
     )
     return [Figure(caption, panels), *tables]
 
@@ -142,19 +145,19 @@ def shift(results: Results) -> list[Block]:
             continue
         told = "; ".join(f"{m}: {before[m].mean:.3f} before, {after[m].mean:.3f} after" for m in after if m in before)
         alt = f"Dot plot, {name}: anchor shift before and after calibration. {told}."
-        label = describe("anchor_shift")[0]
+        label = describe("anchor_shift").axis
         strong = [mark.row for mark in marks if results.ours(mark.row)]
         panels.append(dots(f"shift-{len(panels) + 1}", alt, marks, x=label, title=name, strong=strong))
         caption = (
             f"{name}: anchor shift (lower is better) before (observed) and after (calibrated), and the mean bounds."
         )
         here = sorted(here, key=lambda row: row.task == "observed")  # the methods in the order of what they reach
-        tables.append(matrix(results, here, _shift_column, caption, metric=lambda _: "anchor_shift", bold=False))
+        tables.append(matrix(results, here, _shift_column, caption, metric=_shift_metric))
     if not panels:
         return []
     caption = (
         "How far the anchor of an item moves because modalities are missing, on held-out complete items: with what is "
-        "left (observed) and after completion (calibrated). 0 is no shift. Bars are not intervals over seeds: they run "
+        "left (observed) and after imputing (calibrated). 0 is no shift. Bars are not intervals over seeds: they run "
         "from the mean lower to the mean upper bound that hold for every item."
     )
     return [Figure(caption, panels), *tables]
@@ -164,6 +167,11 @@ BEFORE = ("observed, with bounds", Look(INK, "o", "none", "-", "", False))
 AFTER = ("calibrated, with bounds", Look(BLUE, "o", "full", "-", "", True))
 
 
-def _shift_column(row: Row) -> str:
+def _shift_metric(column: str) -> str:
+    """The metric of a column of `_shift_column`."""
+    return next((f"anchor_shift_{end}" for end in ("low", "high") if column.endswith(f", {end} bound")), "anchor_shift")
+
+
+def _shift_column(row: ResultRow) -> str:
     end = row.metric.removeprefix("anchor_shift").removeprefix("_")
     return f"{row.task}, {end} bound" if end else row.task

@@ -7,12 +7,14 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from calmrl.metrics.registry import describe
+from calmrl.metrics.significance import mean_interval
 from calmrl.report.blocks import Block, Figure
 from calmrl.report.estimates_table import matrix, ranked, readable
 from calmrl.report.figures import Cloud, Curve, curves, scatter, small_curves
 from calmrl.report.look import family, look
-from calmrl.report.numbers import capital, describe, half_width
-from calmrl.report.results import Results, Source, Step, group
+from calmrl.report.numbers import capital
+from calmrl.report.results import CurvePoint, Results, ResultsFile, group
 from calmrl.report.svg import Panel
 from calmrl.report.words import headline, headline_rows, name_of
 
@@ -25,7 +27,7 @@ def rates(results: Results) -> list[Block]:
     rows = [row for row in headline_rows(results) if row.rate is not None]
     panels: list[Panel] = []
     blocks: list[Block] = []
-    label, shown, _ = describe(metric)
+    label, shown = describe(metric).axis, describe(metric).decimals
     x, y = "missing rate (% of blocks)", f"{readable(task)} {label}"
     for dataset, kind in dict.fromkeys((row.dataset, _kind(row.setting)) for row in rows):
         here = [row for row in rows if (row.dataset, _kind(row.setting)) == (dataset, kind)]
@@ -113,7 +115,7 @@ def training(results: Results) -> list[Block]:
     return blocks
 
 
-def _frames(steps: Sequence[Step], field: str) -> dict[str, list[Curve]]:
+def _frames(steps: Sequence[CurvePoint], field: str) -> dict[str, list[Curve]]:
     """Family -> a curve per variant."""
     found: dict[str, dict[float, list[float]]] = {}
     for step in steps:
@@ -124,7 +126,7 @@ def _frames(steps: Sequence[Step], field: str) -> dict[str, list[Curve]]:
     for method, points in found.items():
         x = sorted(points)
         y = [float(np.mean(points[at])) for at in x]
-        half = [half_width(points[at]) or 0.0 for at in x]
+        half = [mean_interval(points[at]).half or 0.0 for at in x]
         low, high = [a - b for a, b in zip(y, half, strict=True)], [a + b for a, b in zip(y, half, strict=True)]
         frames.setdefault(family(method)[0], []).append(Curve(method, x, y, look(method), low, high))
     return frames
@@ -152,6 +154,6 @@ def maps(results: Results) -> list[Block]:
     return [Figure(caption, panels)]
 
 
-def _titled(results: Results, source: Source, name: str) -> str:
+def _titled(results: Results, source: ResultsFile, name: str) -> str:
     """The name, with its directory when there are several."""
     return ", ".join(part for part in (name, source.name if len(results.sources) > 1 else "") if part) or "all rows"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from calmrl.report.blocks import Block, Cell, Line, Number, Picture, Table
 from calmrl.report.estimates_table import readable
-from calmrl.report.results import Found, Neighbours, Results
+from calmrl.report.results import FoundItem, Neighbours, Results
 
 QUERIES = 8  # per method and direction
 FOUND = 5  # per query
@@ -45,7 +45,7 @@ def _table(task: str, every: list[Neighbours], folder: Path, album: _Album) -> T
     return Table(told, ["query", "method", "rank of its own", *(f"found {i + 1}" for i in range(width))], lines)
 
 
-def _caption(item: Found) -> str:
+def _caption(item: FoundItem) -> str:
     return f"{item.caption or item.id}{' ✓' if item.own else ''}"
 
 

@@ -99,9 +99,9 @@ def linked(present: np.ndarray, least: int) -> list[list[int]]:
         while fresh:
             column = fresh.pop()
             group.append(column)
-            found = [other for other in left if together[column, other]]
-            left = [other for other in left if other not in found]
-            fresh += found
+            tied = [other for other in left if together[column, other]]
+            left = [other for other in left if other not in tied]
+            fresh += tied
         groups.append(sorted(group))
     return sorted(groups, key=len, reverse=True)
 

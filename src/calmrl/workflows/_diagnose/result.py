@@ -1,4 +1,4 @@
-"""What a diagnosis found."""
+"""What a diagnosis holds."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from calmrl.data.patterns import Pattern
-from calmrl.workflows.diagnose.predictable import Direction
-from calmrl.workflows.diagnose.row_sample import Modality
-from calmrl.workflows.diagnose.shift import Shift
-from calmrl.workflows.diagnose.space import Pair
+from calmrl.workflows._diagnose.predictable import Direction
+from calmrl.workflows._diagnose.row_sample import Modality
+from calmrl.workflows._diagnose.shift import Shift
+from calmrl.workflows._diagnose.space import Pair
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Diagnosis:
 
     @property
     def back(self) -> float:
-        """Share of what is missing that filling in brings back: explained shares, weighted by missing blocks."""
+        """Explained share of what is missing: explained shares, weighted by missing blocks."""
         blocks = sum(count for _, count in self.recoverable.values())
         return sum(share * count for share, count in self.recoverable.values()) / blocks if blocks else 0.0
 
@@ -62,14 +62,14 @@ class Diagnosis:
         return [m for m in self.modalities if m.name in self.groups[0]]
 
     def whole(self, name: str) -> Direction | None:
-        """How well a modality comes back from all others."""
+        """How well a modality is predicted from all others."""
         every = len(self.groups[0]) - 1
         return next((d for d in self.directions if d.target == name and len(d.sources) == every), None)
 
     def as_dict(self) -> dict[str, Any]:
         """Everything as plain data, verdicts and sentences included."""
-        from calmrl.workflows.diagnose.verdict import by_modality, overall
-        from calmrl.workflows.diagnose.words import sentences
+        from calmrl.workflows._diagnose.verdict import by_modality, overall
+        from calmrl.workflows._diagnose.words import sentences
 
         verdict = overall(self)
         return {

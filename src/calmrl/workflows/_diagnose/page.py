@@ -4,55 +4,53 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from calmrl.report import Code, Figure, Number, Page, Section, Table, Text
+from calmrl.report import Code, Figure, Number, Page, PageSection, Table, Text
 from calmrl.report.blocks import Block, Line
 from calmrl.report.figures import Mark, dots, upset
 from calmrl.report.look import look
-from calmrl.workflows.diagnose.models import FOLDS
-from calmrl.workflows.diagnose.result import Diagnosis
-from calmrl.workflows.diagnose.verdict import LITTLE, by_modality, overall, percent
-from calmrl.workflows.diagnose.words import gain_words, remarks
+from calmrl.workflows._diagnose.models import FOLDS
+from calmrl.workflows._diagnose.result import Diagnosis
+from calmrl.workflows._diagnose.verdict import LITTLE, by_modality, overall, percent
+from calmrl.workflows._diagnose.words import gain_words, remarks
 
 
-def as_page(found: Diagnosis, command: str) -> Page:
+def as_page(diagnosis: Diagnosis, command: str) -> Page:
     """The page that `calmrl diagnose` writes."""
     sections = [
-        Section("What is missing", _missing(found)),
-        *([Section("What can be predicted", _predicted(found))] if found.directions else []),
-        *([Section("Anchors", _anchors(found))] if found.shift is not None else []),
-        *([Section("One space", _space(found))] if found.latent else []),
-        Section("How this was measured", [Text(_method(found)), Code("Repeat it", command, "bash")]),
+        PageSection("What is missing", _missing(diagnosis)),
+        *([PageSection("What can be predicted", _predicted(diagnosis))] if diagnosis.directions else []),
+        *([PageSection("Anchors", _anchors(diagnosis))] if diagnosis.shift is not None else []),
+        *([PageSection("One space", _space(diagnosis))] if diagnosis.latent else []),
+        PageSection("How this was measured", [Text(_method(diagnosis)), Code("Repeat it", command, "bash")]),
     ]
     return Page(
-        f"Diagnosis of {found.name or 'features'}",
-        [overall(found).sentence, *gain_words(found)],
-        [*_verdicts(found), *(Text(sentence) for sentence in remarks(found))],
+        f"Diagnosis of {diagnosis.name or 'features'}",
+        [overall(diagnosis).sentence, *gain_words(diagnosis)],
+        [*_verdicts(diagnosis), *(Text(sentence) for sentence in remarks(diagnosis))],
         sections,
     )
 
 
-def _verdicts(found: Diagnosis) -> list[Block]:
-    verdicts = by_modality(found)
+def _verdicts(diagnosis: Diagnosis) -> list[Block]:
+    verdicts = by_modality(diagnosis)
     if not verdicts:
         return []
     lines: list[Line] = []
     for v in verdicts:
-        blocks = next(found.rows - m.rows for m in found.modalities if m.name == v.about)
+        blocks = next(diagnosis.rows - m.rows for m in diagnosis.modalities if m.name == v.about)
         share = "–" if v.verdict == "cannot tell" else Number(percent(v.number), v.number)
         lines.append([v.about, v.verdict, share, Number(f"{blocks:,}", blocks)])
-    caption = (
-        "Each modality that some rows lack: whether it can be filled in, and the share of its variance that comes back."
-    )
-    return [Table(caption, ["modality", "verdict", "comes back", "rows without it"], lines)]
+    caption = "Each modality that some rows lack: whether it can be imputed, and the explained share of its variance."
+    return [Table(caption, ["modality", "verdict", "explained", "rows without it"], lines)]
 
 
-def _missing(found: Diagnosis) -> list[Block]:
-    counts = [(p.modalities, p.rows) for p in found.patterns]
-    alt = "; ".join(f"{' + '.join(p.modalities) or 'nothing'}: {p.rows} rows" for p in found.patterns[:8])
-    names = [m.name for m in found.modalities]
+def _missing(diagnosis: Diagnosis) -> list[Block]:
+    counts = [(p.modalities, p.rows) for p in diagnosis.patterns]
+    alt = "; ".join(f"{' + '.join(p.modalities) or 'nothing'}: {p.rows} rows" for p in diagnosis.patterns[:8])
+    names = [m.name for m in diagnosis.modalities]
     caption = (
-        f"Which modalities rows have. All {found.rows:,} rows are counted; {100 * found.incomplete:.1f} % of them lack "
-        f"something, {100 * found.missing:.1f} % of the blocks are missing."
+        f"Which modalities rows have. All {diagnosis.rows:,} rows are counted; {100 * diagnosis.incomplete:.1f} % of them lack "
+        f"something, {100 * diagnosis.missing:.1f} % of the blocks are missing."
     )
     lines: list[Line] = [
         [
@@ -63,7 +61,7 @@ def _missing(found: Diagnosis) -> list[Block]:
             Number(f"{m.zeros:,}", m.zeros),
             Number(f"{m.norm:.2f}", m.norm),
         ]
-        for m in found.modalities
+        for m in diagnosis.modalities
     ]
     head = ["modality", "width", "rows that have it", "missing", "rows of zeros", "mean length"]
     return [
@@ -72,9 +70,9 @@ def _missing(found: Diagnosis) -> list[Block]:
     ]
 
 
-def _predicted(found: Diagnosis) -> list[Block]:
-    every = len(found.groups[0]) - 1
-    whole = [d for d in found.directions if len(d.sources) == every]
+def _predicted(diagnosis: Diagnosis) -> list[Block]:
+    every = len(diagnosis.groups[0]) - 1
+    whole = [d for d in diagnosis.directions if len(d.sources) == every]
     marks = []
     for d in whole:
         spread = (100 * (d.explained - d.spread), 100 * (d.explained + d.spread))
@@ -85,15 +83,15 @@ def _predicted(found: Diagnosis) -> list[Block]:
     )
     caption = (
         "How much of each modality can be predicted from all others, in hidden blocks: 100 % is perfect, 0 is as good as "
-        f"the mean. Bars are one standard deviation over {FOLDS} folds. Left of {100 * LITTLE:.0f} % filling in is not "
-        "worth it."
+        f"the mean. Bars are one standard deviation over {FOLDS} folds. Left of {100 * LITTLE:.0f} %, imputing is "
+        "not worth it."
     )
     panel = dots(
         "predicted",
         alt,
         marks,
         x="explained share of the variance (%)",
-        line=(100 * LITTLE, f"{100 * LITTLE:.0f} %: worth filling in"),
+        line=(100 * LITTLE, f"{100 * LITTLE:.0f} %: worth imputing"),
     )
     lines: list[Line] = [
         [
@@ -103,18 +101,18 @@ def _predicted(found: Diagnosis) -> list[Block]:
             Number(f"{100 * d.ridge:.1f} %", d.ridge),
             Number(f"{d.n:,}", d.n),
         ]
-        for d in found.directions
+        for d in diagnosis.directions
     ]
     head = ["predicted ← from", "explained", "error (1 = the mean)", "ridge regression", "hidden blocks"]
     return [Figure(caption, [panel]), Table(f"Every direction; ± is over {FOLDS} folds.", head, lines)]
 
 
-def _anchors(found: Diagnosis) -> list[Block]:
-    s = found.shift
+def _anchors(diagnosis: Diagnosis) -> list[Block]:
+    s = diagnosis.shift
     assert s is not None
     rows: Sequence[tuple[str, float, float | None, str]] = (
-        ("with holes", s.before, s.before_spread, "contrastive"),
-        ("mean filled in", s.mean, None, "mean"),
+        ("modalities missing", s.before, s.before_spread, "contrastive"),
+        ("mean imputed", s.mean, None, "mean"),
         ("latent model", s.after, s.after_spread, "gaussian"),
     )
     marks = [
@@ -124,16 +122,16 @@ def _anchors(found: Diagnosis) -> list[Block]:
     alt = "; ".join(f"{name}: {value:.3f}" for name, value, _, _ in rows)
     caption = (
         f"How far the anchors of {s.n:,} {'complete' if s.complete else 'multi-modal'} rows are from where they belong when "
-        f"modalities are hidden (0 is right, 1.41 a right angle), and after filling in. {100 * s.nearer:.0f} % of the rows "
-        f"come nearer. Bars are one standard deviation over {FOLDS} folds."
+        f"modalities are hidden (0 is no shift, 1.41 a right angle), and after imputing. {100 * s.nearer:.0f} % of the rows "
+        f"come closer. Bars are one standard deviation over {FOLDS} folds."
     )
     return [Figure(caption, [dots("anchors", alt, marks, x="mean anchor shift |u − u'| (0 to 2)")])]
 
 
-def _space(found: Diagnosis) -> list[Block]:
-    given = {(p.first, p.second): p for p in found.as_given}
+def _space(diagnosis: Diagnosis) -> list[Block]:
+    given = {(p.first, p.second): p for p in diagnosis.as_given}
     lines: list[Line] = []
-    for p in found.latent:
+    for p in diagnosis.latent:
         same = given.get((p.first, p.second))
         lines.append(
             [
@@ -154,10 +152,11 @@ def _space(found: Diagnosis) -> list[Block]:
     return [Table(caption, head, lines)]
 
 
-def _method(found: Diagnosis) -> str:
+def _method(diagnosis: Diagnosis) -> str:
     return (
-        f"Counts are over all {found.rows:,} rows. Everything else is from {found.tested:,} rows, each tested by latent models "
-        f"that were fitted on the other rows: {FOLDS} folds, sizes chosen on hidden blocks of the first. Nothing was trained. "
-        "The explained share is 1 − squared error / squared deviation from the mean. An anchor is the leading singular vector "
-        "of a row's unit vectors; its shift is measured in rows whose modalities are known, some of which are hidden."
+        f"Counts are over all {diagnosis.rows:,} rows. Everything else is from {diagnosis.tested:,} rows, each tested by "
+        f"latent models that were fitted on the other rows: {FOLDS} folds, sizes chosen on hidden blocks of the first. "
+        "Nothing was trained. The explained share is 1 − squared error / squared deviation from the mean. An anchor is the "
+        "leading singular vector of a row's unit vectors; its shift is measured in rows whose modalities are known, some of "
+        "which are hidden."
     )

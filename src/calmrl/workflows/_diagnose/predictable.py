@@ -11,15 +11,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from calmrl.imputers.gaussian import GaussianImputer
-from calmrl.workflows.diagnose.models import FOLDS, Arrays, Rows
-from calmrl.workflows.diagnose.ridge import ridge
+from calmrl.workflows._diagnose.models import FOLDS, Arrays, FoldedRows
+from calmrl.workflows._diagnose.ridge import ridge
 
 LEAST_ROWS = 10  # tested rows per fold, below which no number is given
 
 
 @dataclass(frozen=True)
 class Direction:
-    """How well `target` comes back from `sources`; `explained` and `ridge` are means over the folds."""
+    """How well `target` is predicted from `sources`; `explained` and `ridge` are means over the folds."""
 
     target: str
     sources: tuple[str, ...]  # all others: each row gives those that it has
@@ -33,9 +33,9 @@ class Direction:
         return 1 - self.explained
 
 
-def directions(rows: Rows, models: list[GaussianImputer], seed: int) -> list[Direction]:
-    """Every modality from all others, then from each single one; None of those that too few rows have together."""
-    found = []
+def directions(rows: FoldedRows, models: list[GaussianImputer], seed: int) -> list[Direction]:
+    """Every modality from all others, then from each single one; without those that too few rows have together."""
+    measured = []
     for m, sources in _asked(len(rows.names)):
         have = rows.present[:, m] & rows.present[:, sources].any(axis=1)
         per_fold = []
@@ -52,7 +52,7 @@ def directions(rows: Rows, models: list[GaussianImputer], seed: int) -> list[Dir
             per_fold.append((share(truth, latent, middle), share(truth, simple, middle)))
         if len(per_fold) == FOLDS:
             latent_share, ridge_share = np.array(per_fold).T
-            found.append(
+            measured.append(
                 Direction(
                     rows.names[m],
                     tuple(rows.names[j] for j in sources),
@@ -62,7 +62,7 @@ def directions(rows: Rows, models: list[GaussianImputer], seed: int) -> list[Dir
                     int(have.sum()),
                 )
             )
-    return found
+    return measured
 
 
 def _asked(k: int) -> Iterator[tuple[int, list[int]]]:
@@ -79,7 +79,7 @@ def share(truth: np.ndarray, guess: np.ndarray, middle: np.ndarray) -> float:
     return 1 - float(np.square(truth - guess).sum(dtype=np.float64)) / max(total, np.finfo(float).tiny)
 
 
-def _ridge(train: Rows, test: Rows, m: int, sources: list[int], rng: np.random.Generator) -> np.ndarray:
+def _ridge(train: FoldedRows, test: FoldedRows, m: int, sources: list[int], rng: np.random.Generator) -> np.ndarray:
     """One regression on all sources; a source that a row lacks is at its mean, and a column says so."""
     fit = train.present[:, m] & train.present[:, sources].any(axis=1)
     left: list[np.ndarray] = []
@@ -95,28 +95,28 @@ def _ridge(train: Rows, test: Rows, m: int, sources: list[int], rng: np.random.G
 
 
 def recoverable(
-    rows: Rows, models: list[GaussianImputer], holes: list[tuple[np.ndarray, int]], known: list[Direction]
+    rows: FoldedRows, models: list[GaussianImputer], holes: list[tuple[np.ndarray, int]], measured: list[Direction]
 ) -> dict[str, tuple[float, int]]:
     """Modality -> (explained share of its missing blocks, their number), for the holes as they are.
 
     `holes` are the patterns of incomplete rows with their number of rows. Each missing modality of a pattern is guessed
     from what the pattern has, in test rows that have both; where these are too few, the share "from all others" stands.
     """
-    whole = {d.target: d.explained for d in known if len(d.sources) == len(rows.names) - 1}
+    whole = {d.target: d.explained for d in measured if len(d.sources) == len(rows.names) - 1}
     sums: dict[str, list[float]] = {name: [0.0, 0.0] for name in rows.names}
     for pattern, count in holes:
         for m in np.flatnonzero(~pattern):
             name = rows.names[m]
-            found = _in_pattern(rows, models, pattern, int(m))
-            if found is None:
-                found = whole.get(name)
-            if found is not None:
-                sums[name][0] += count * found
+            explained = _in_pattern(rows, models, pattern, int(m))
+            if explained is None:
+                explained = whole.get(name)
+            if explained is not None:
+                sums[name][0] += count * explained
                 sums[name][1] += count
     return {name: (total / count, int(count)) for name, (total, count) in sums.items() if count}
 
 
-def _in_pattern(rows: Rows, models: list[GaussianImputer], pattern: np.ndarray, m: int) -> float | None:
+def _in_pattern(rows: FoldedRows, models: list[GaussianImputer], pattern: np.ndarray, m: int) -> float | None:
     have = rows.present[:, pattern].all(axis=1) & rows.present[:, m]
     shares = []
     for fold in range(FOLDS):

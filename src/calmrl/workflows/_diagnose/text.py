@@ -5,57 +5,58 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Sequence
 
-from calmrl.workflows.diagnose.models import FOLDS
-from calmrl.workflows.diagnose.result import Diagnosis
-from calmrl.workflows.diagnose.verdict import by_modality, overall
-from calmrl.workflows.diagnose.words import gain_words, remarks
+from calmrl.workflows._diagnose.models import FOLDS
+from calmrl.workflows._diagnose.result import Diagnosis
+from calmrl.workflows._diagnose.verdict import by_modality, overall
+from calmrl.workflows._diagnose.words import gain_words, remarks
 
 WIDTH = 80
 MOST_PATTERNS = 8
 LONGEST = 16  # letters of a name in a table
 
 
-def as_text(found: Diagnosis) -> str:
+def as_text(diagnosis: Diagnosis) -> str:
     """The verdict, then the tables it rests on, then remarks."""
-    k = len(found.modalities)
-    head = f"{found.rows:,} rows, {k} {'modality' if k == 1 else 'modalities'}, {100 * found.missing:.1f} % of blocks missing"
-    parts = [head, _fill(overall(found).sentence)]
-    parts += [_fill(sentence) for sentence in gain_words(found)]
-    parts += ["\n".join(_fill(v.sentence, "- ") for v in by_modality(found))]
-    parts += [_patterns(found), _modalities(found), _singles(found), _pairs(found)]
-    parts += ["\n".join(_fill(sentence, "- ") for sentence in remarks(found))]
+    k = len(diagnosis.modalities)
+    many = "modality" if k == 1 else "modalities"
+    head = f"{diagnosis.rows:,} rows, {k} {many}, {100 * diagnosis.missing:.1f} % of blocks missing"
+    parts = [head, _fill(overall(diagnosis).sentence)]
+    parts += [_fill(sentence) for sentence in gain_words(diagnosis)]
+    parts += ["\n".join(_fill(v.sentence, "- ") for v in by_modality(diagnosis))]
+    parts += [_patterns(diagnosis), _modalities(diagnosis), _singles(diagnosis), _pairs(diagnosis)]
+    parts += ["\n".join(_fill(sentence, "- ") for sentence in remarks(diagnosis))]
     return "\n\n".join(part for part in parts if part)
 
 
-def _patterns(found: Diagnosis) -> str:
+def _patterns(diagnosis: Diagnosis) -> str:
     lines = [["patterns", "rows", "share"]]
-    for pattern in found.patterns[:MOST_PATTERNS]:
+    for pattern in diagnosis.patterns[:MOST_PATTERNS]:
         names = " + ".join(pattern.modalities) or "nothing"
         lines.append([_short(names, 50), f"{pattern.rows:,}", f"{100 * pattern.share:.1f} %"])
-    rest = found.patterns[MOST_PATTERNS:]
+    rest = diagnosis.patterns[MOST_PATTERNS:]
     if rest:
         rows = sum(pattern.rows for pattern in rest)
-        lines.append([f"{len(rest)} rarer patterns", f"{rows:,}", f"{100 * rows / found.rows:.1f} %"])
+        lines.append([f"{len(rest)} rarer patterns", f"{rows:,}", f"{100 * rows / diagnosis.rows:.1f} %"])
     return _table(lines)
 
 
-def _modalities(found: Diagnosis) -> str:
+def _modalities(diagnosis: Diagnosis) -> str:
     lines = [["modality", "width", "missing", "explained by all others", "ridge", "n"]]
-    for m in found.modalities:
-        d = found.whole(m.name)
+    for m in diagnosis.modalities:
+        d = diagnosis.whole(m.name)
         shares = ["-", "-", "-"] if d is None else [_share(d.explained, d.spread), _share(d.ridge), f"{d.n:,}"]
         lines.append([_short(m.name), str(m.width), f"{100 * m.missing:.1f} %", *shares])
     note = (
-        f"explained: share of the variance of hidden blocks that comes back, ± standard deviation over {FOLDS} folds; n: "
-        f"hidden blocks. Tested on {found.tested:,} of {found.rows:,} rows"
+        f"explained: share of the variance of hidden blocks that is predicted, ± standard deviation over {FOLDS} folds; n: "
+        f"hidden blocks. Tested on {diagnosis.tested:,} of {diagnosis.rows:,} rows"
     )
-    return _table(lines) + ("\n" + _fill(note) if found.directions else "")
+    return _table(lines) + ("\n" + _fill(note) if diagnosis.directions else "")
 
 
-def _singles(found: Diagnosis) -> str:
+def _singles(diagnosis: Diagnosis) -> str:
     """Targets down, sources across, as many as fit."""
-    singles = {(d.target, d.sources[0]): d for d in found.directions if len(d.sources) == 1}
-    names = [m.name for m in found.examined]
+    singles = {(d.target, d.sources[0]): d for d in diagnosis.directions if len(d.sources) == 1}
+    names = [m.name for m in diagnosis.examined]
     if len(names) < 3 or not singles:
         return ""
     short = [_short(name, 10) for name in names]
@@ -71,15 +72,15 @@ def _singles(found: Diagnosis) -> str:
     return "\n".join(blocks)
 
 
-def _pairs(found: Diagnosis) -> str:
-    given = {(p.first, p.second): p for p in found.as_given}
+def _pairs(diagnosis: Diagnosis) -> str:
+    given = {(p.first, p.second): p for p in diagnosis.as_given}
     lines = [["pair", "gap", "gap, latent space", "own pair nearer", "n"]]
-    for p in found.latent[:10]:
+    for p in diagnosis.latent[:10]:
         same = given.get((p.first, p.second))
         own = f"{100 * p.meet:.0f} ± {100 * p.spread:.0f} %"
         gap = "undefined" if same is None else f"{same.gap:.2f}"
         lines.append([f"{_short(p.first, 11)} - {_short(p.second, 11)}", gap, f"{p.gap:.2f}", own, f"{p.n:,}"])
-    return _table(lines) if found.latent else ""
+    return _table(lines) if diagnosis.latent else ""
 
 
 def _table(lines: Sequence[Sequence[str]]) -> str:

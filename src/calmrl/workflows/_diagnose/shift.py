@@ -1,7 +1,7 @@
-"""How far missing modalities move the anchors of items, and how far filling in brings them back.
+"""How far missing modalities move the anchors of items, before and after imputing.
 
 In rows with known modalities, some are hidden as they are missing elsewhere in the data. With u the anchor of the whole
-row, shift before = |u - u(what is left)|, shift after = |u - u(what is left + what is filled in)|.
+row, shift before = |u - u(what is left)|, shift after = |u - u(what is left + what is imputed)|.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 from calmrl.anchors import anchor
 from calmrl.data.hiding import hide
 from calmrl.imputers.gaussian import GaussianImputer
-from calmrl.workflows.diagnose.models import FOLDS, Arrays, Rows
+from calmrl.workflows._diagnose.models import FOLDS, Arrays, FoldedRows
 
 ENOUGH = 60  # complete rows; with fewer, rows with two modalities or more are tested as well
 
@@ -26,8 +26,8 @@ class Shift:
     before_spread: float
     after: float
     after_spread: float
-    mean: float  # after filling in the mean of each modality
-    nearer: float  # share of rows whose anchor comes nearer
+    mean: float  # after imputing the mean of each modality
+    nearer: float  # share of rows whose anchor comes closer
     n: int
     complete: bool  # whether only complete rows were tested
 
@@ -38,7 +38,7 @@ class Shift:
 
 
 def anchor_shifts(
-    rows: Rows,
+    rows: FoldedRows,
     spaces: list[Arrays],
     models: list[GaussianImputer],
     holes: list[tuple[np.ndarray, int]],
@@ -72,7 +72,7 @@ def anchor_shifts(
                 ]
             )
         )
-    means = np.array([found.mean(axis=1) for found in results])  # (folds, 3)
+    means = np.array([shifts.mean(axis=1) for shifts in results])  # (folds, 3)
     every = np.concatenate(results, axis=1)
     return Shift(
         before=float(means[:, 0].mean()),

@@ -4,28 +4,44 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
 from calmrl.config import CompareConfig
-from calmrl.config.schema.train import TrainConfig
+from calmrl.config.schema.train import SourceSection, TrainConfig
 from calmrl.data.features.feature_set import FeatureSet
 from calmrl.data.loaders.feature_rows import Source, make_source, standardization
 from calmrl.errors import InputError
-from calmrl.training.methods import find_method
-from calmrl.workflows.build import Data, open_data, parts_of
+from calmrl.training.methods import FEATURES, Changes, Method, find_method
+from calmrl.workflows.build import Data, open_data, open_features_of, parts_of
 
 NAME = "data"  # of the one source
 
 
 @dataclass
-class Rows:
+class ComparedRows:
     """Training and validation rows for the trainer, and test rows for the measures, all standardised alike."""
 
     data: Data
     test: Source
     features: FeatureSet
+
+
+def method_of(name: str) -> Method:
+    """The method of a row, whose name may end in a swept value: "calmrl objective.temperature=0.1"."""
+    return find_method(name.partition(" ")[0])
+
+
+def trials_of(name: str, steps: int, count: int) -> list[tuple[str, Changes]]:
+    """(form of the features, changes to the training config) of each trial of a method."""
+    method = find_method(name)
+    fixed = {"method": "calmrl" if method.ideal else name, "stages": method.stages("steps", steps)}
+    return [
+        (trial[FEATURES], {key: value for key, value in trial.items() if key != FEATURES} | fixed)
+        for trial in method.configs(count)
+    ]
 
 
 def training_config(config: CompareConfig, setting: str, seed: int, changes: Mapping[str, Any]) -> TrainConfig:
@@ -54,11 +70,17 @@ def training_config(config: CompareConfig, setting: str, seed: int, changes: Map
     return TrainConfig.model_validate(values)
 
 
-def open_rows(config: CompareConfig, setting: str, seed: int, standardize: str = "scale") -> Rows:
+@lru_cache(maxsize=2)
+def features_of(section: str) -> FeatureSet:
+    """The features of a comparison, opened once; `section` is its source as JSON."""
+    return open_features_of(SourceSection.model_validate_json(section))
+
+
+def open_rows(config: CompareConfig, setting: str, seed: int, standardize: str = "scale") -> ComparedRows:
     """Split and hide as the config says (nothing is hidden for setting ""), and standardise on the training rows."""
     plain = training_config(config, setting, seed, {})
-    data = open_data(plain)
-    features = data.opened[NAME]
+    features = features_of(config.source.model_dump_json())
+    data = open_data(plain, {NAME: features})
     split, _ = parts_of(features, config.source, list(data.widths), seed)
     test = make_source("test", features, np.flatnonzero(split == "test"), features.present, data.widths)
     if not len(test):
@@ -68,7 +90,7 @@ def open_rows(config: CompareConfig, setting: str, seed: int, standardize: str =
     widths = {name: matrix.shape[1] for name, matrix in maps.items()}
     mapped = [_mapped(source, centres, maps, widths) for source in (*train, *validation, test)]
     done = replace(data, train={NAME: mapped[0]}, validation=mapped[1:-1], widths=widths)
-    return Rows(done, mapped[-1], features)
+    return ComparedRows(done, mapped[-1], features)
 
 
 def _mapped(source: Source, centres: Mapping[str, Any], maps: Mapping[str, Any], widths: dict[str, int]) -> Source:

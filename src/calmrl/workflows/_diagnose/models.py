@@ -17,7 +17,7 @@ Arrays = dict[str, np.ndarray]
 
 
 @dataclass(frozen=True)
-class Rows:
+class FoldedRows:
     """Rows in memory by the shared convention, and the fold in which each is tested."""
 
     z: Arrays
@@ -31,21 +31,21 @@ class Rows:
     def names(self) -> tuple[str, ...]:
         return tuple(self.z)
 
-    def part(self, rows: np.ndarray) -> Rows:
-        return Rows({name: array[rows] for name, array in self.z.items()}, self.present[rows], self.fold[rows])
+    def part(self, rows: np.ndarray) -> FoldedRows:
+        return FoldedRows({name: array[rows] for name, array in self.z.items()}, self.present[rows], self.fold[rows])
 
 
-def deal(z: Arrays, present: np.ndarray, seed: int) -> Rows:
+def deal(z: Arrays, present: np.ndarray, seed: int) -> FoldedRows:
     """Rows with a fold each, the same number of rows of every pattern in every fold (to within one)."""
     rng = np.random.default_rng(seed)
     shuffled = rng.permutation(len(present))
-    kinds = np.unique(present[shuffled], axis=0, return_inverse=True)[1].reshape(-1)
+    pattern = np.unique(present[shuffled], axis=0, return_inverse=True)[1].reshape(-1)
     fold = np.empty(len(present), dtype=int)
-    fold[shuffled[np.argsort(kinds, kind="stable")]] = np.arange(len(present)) % FOLDS
-    return Rows(z, present, fold)
+    fold[shuffled[np.argsort(pattern, kind="stable")]] = np.arange(len(present)) % FOLDS
+    return FoldedRows(z, present, fold)
 
 
-def fit_folds(rows: Rows, spaces: list[Arrays], criterion: str, seed: int) -> list[GaussianImputer]:
+def fit_folds(rows: FoldedRows, spaces: list[Arrays], criterion: str, seed: int) -> list[GaussianImputer]:
     """One model per fold, fitted on the rows of the other folds; the sizes are those that the first fold chose.
 
     `spaces` holds the vectors of all rows, per fold.

@@ -7,7 +7,7 @@ from itertools import combinations
 
 import numpy as np
 
-from calmrl.workflows.diagnose.models import FOLDS, Arrays, Rows
+from calmrl.workflows._diagnose.models import FOLDS, Arrays, FoldedRows
 
 LEAST_ROWS = 10
 MOST_ROWS = 1000  # rows per fold of which all pairs are compared
@@ -26,9 +26,9 @@ class Pair:
     n: int  # rows that have both
 
 
-def pairs(rows: Rows, spaces: list[Arrays]) -> list[Pair]:
+def pairs(rows: FoldedRows, spaces: list[Arrays]) -> list[Pair]:
     """All pairs that enough rows have together; `spaces` holds the unit vectors of all rows, per fold."""
-    found = []
+    measured = []
     for (i, first), (j, second) in combinations(enumerate(rows.names), 2):
         both = rows.present[:, i] & rows.present[:, j]
         gaps, meets = [], []
@@ -46,7 +46,7 @@ def pairs(rows: Rows, spaces: list[Arrays]) -> list[Pair]:
             )
             meets.append(meeting(unit[first][here], unit[second][here]))
         if len(meets) == FOLDS:
-            found.append(
+            measured.append(
                 Pair(
                     first,
                     second,
@@ -56,7 +56,7 @@ def pairs(rows: Rows, spaces: list[Arrays]) -> list[Pair]:
                     int(both.sum()),
                 )
             )
-    return found
+    return measured
 
 
 def meeting(first: np.ndarray, second: np.ndarray) -> float:

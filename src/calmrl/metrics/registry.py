@@ -1,0 +1,145 @@
+"""METRICS: every number that is measured, with its unit, which way is better, and the function that computes it.
+
+A measure costs its function and its line here:
+
+    METRICS["spread"] = Metric("spread", "0 to 2", "lower", "geometry", "mine:spread", "mean distance to the centroid")
+
+`calmrl compare` and `calmrl evaluate` then compute it, and the report and the tables show it. The function gets what it
+names of `z`, `present` (the test rows in the shared space), `align` (the calibration, or None), `labelled` (gives all
+rows with their labels, or None) and `seed`; it returns rows made by `calmrl.metrics.measures.row`. Nothing here imports
+torch.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from calmrl._support.registry import Registry
+
+HOME = "calmrl.metrics.model_rows"
+GROUPS = {
+    "retrieval": "every modality finds every other one; always measured",
+    "imputation": "error and coverage of imputed vectors",
+    "shift": "anchor shift before and after imputing",
+    "geometry": "where the modalities lie in the shared space",
+    "pool": "retrieval in one pool of items that lack different modalities",
+    "classification": "classifiers on the representations, also with a modality taken away",
+    "examples": "a map and nearest neighbours for the report",
+}
+OF_GROUPS: dict[str, str] = {"pool": f"{HOME}:pool_rows"}  # measure metrics of other groups in a setting of their own
+
+
+@dataclass(frozen=True)
+class Metric:
+    """What a number means. Several metrics may share a function; one `by_hand` is computed only by calling it."""
+
+    label: str
+    unit: str  # "%", or the scale, such as "0 to 2"
+    better: Literal["higher", "lower", "neither"]
+    group: str = ""
+    function: str | Callable[..., Any] = ""
+    about: str = ""
+    decimals: int = 3
+    by_hand: bool = False
+
+    @property
+    def __doc__(self) -> str:  # type: ignore[override]
+        return self.about
+
+    @property
+    def axis(self) -> str:
+        """The label with its unit."""
+        return f"{self.label} ({self.unit})" if self.unit else self.label
+
+    @property
+    def sign(self) -> int:
+        """1 where higher is better, -1 where lower is, 0 where neither."""
+        return {"higher": 1, "lower": -1, "neither": 0}[self.better]
+
+
+def _recall(k: int) -> Metric:
+    about = f"share of queries with an item of their own among the first {k}"
+    return Metric(f"R@{k}", "%", "higher", "retrieval", f"{HOME}:retrieval_rows", about, 1)
+
+
+def _error(label: str, unit: str, better: Literal["lower", "neither"], about: str) -> Metric:
+    return Metric(label, unit, better, "imputation", f"{HOME}:imputation_rows", about)
+
+
+def _shift(label: str, unit: str, better: Literal["lower", "neither"], about: str) -> Metric:
+    return Metric(label, unit, better, "shift", f"{HOME}:shift_rows", about)
+
+
+def _classified(label: str, about: str) -> Metric:
+    return Metric(label, "%", "higher", "classification", f"{HOME}:classification_rows", about, 1)
+
+
+def _geometry(label: str, unit: str, name: str, about: str, decimals: int = 3, by_hand: bool = False) -> Metric:
+    return Metric(label, unit, "neither", "geometry", f"calmrl.metrics.measures:{name}", about, decimals, by_hand)
+
+
+METRICS: Registry[Metric] = Registry(
+    "metric",
+    {
+        **{f"R@{k}": _recall(k) for k in (1, 5, 10)},
+        "MedR": Metric(
+            "median rank", "", "lower", "retrieval", f"{HOME}:retrieval_rows", "rank of the first item of their own", 1
+        ),
+        "nmse": _error("normalised error", "1 = the mean", "lower", "squared error relative to imputing the mean"),
+        "mse": _error("mean squared error", "", "lower", "of imputed against real vectors"),
+        "mse_random": _error("mean squared error of a random other item", "", "neither", "what mse is compared with"),
+        "coverage": Metric(
+            "coverage", "%", "neither", "imputation", f"{HOME}:coverage_rows", "values inside their interval", 1
+        ),
+        "anchor_shift": _shift("anchor shift |u − u'|", "0 to 2", "lower", "how far missing modalities move anchors"),
+        "anchor_shift_low": _shift("lower bound of the anchor shift", "", "neither", "holds for every item"),
+        "anchor_shift_high": _shift("upper bound of the anchor shift", "", "neither", "holds for every item"),
+        "modality_gap": _geometry(
+            "modality gap", "distance of the centres", "modality_gap", "between the mean unit vectors of two modalities"
+        ),
+        "modality_separability": _geometry(
+            "modality separability", "%", "modality_gap", "vectors whose modality a classifier names", 1, True
+        ),
+        "alignment": _geometry(
+            "alignment", "0 to 4", "alignment", "squared distance of an item's own vectors", by_hand=True
+        ),
+        "uniformity": _geometry(
+            "uniformity", "lower: more spread out", "uniformity", "how evenly a modality's unit vectors are spread"
+        ),
+        "accuracy": _classified("accuracy", "share of test rows whose class is named rightly"),
+        "macro-F1": _classified("macro-F1", "F1, averaged over the classes"),
+        "seconds": Metric("seconds", "", "lower", about="time of a run", decimals=1),
+    },
+)
+
+
+def describe(name: str) -> Metric:
+    """The entry of METRICS. R@k is described for any k; of a metric that nobody described, neither way is better."""
+    if name in METRICS:
+        return METRICS[name]
+    return _recall(int(name[2:])) if re.fullmatch(r"R@[1-9]\d*", name) else Metric(name, "", "neither")
+
+
+def names_of(group: str) -> list[str]:
+    """The metrics of a group."""
+    return [name for name, metric in METRICS.items() if metric.group == group]
+
+
+def measures() -> list[str]:
+    """What the config key `measures` may list: all groups that are not measured anyway."""
+    groups = [*GROUPS, *(metric.group for metric in METRICS.values() if metric.group)]
+    return [group for group in dict.fromkeys(groups) if group != "retrieval"]
+
+
+def functions_of(groups: Sequence[str]) -> list[Callable[..., Any]]:
+    """The functions that compute these groups, each once, in the order of `measures()`; retrieval first."""
+    entries: dict[str | Callable[..., Any], None] = {}
+    for group in ["retrieval", *measures()]:
+        if group in groups:
+            of_metrics = [m.function for m in METRICS.values() if m.group == group and m.function and not m.by_hand]
+            entries |= dict.fromkeys([*of_metrics, *([OF_GROUPS[group]] if group in OF_GROUPS else [])])
+    functions: Registry[Callable[..., Any]] = Registry("measure", {str(entry): entry for entry in entries})
+    return list(functions.values())
