@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 from pathlib import Path
 
@@ -13,6 +14,9 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 PUBLIC = {"calmrl", *(f"calmrl.{name}" for name in calmrl.__all__)}
 IMPORT = re.compile(r"^\s*(?:>>> )?(?:from\s+(calmrl[\w.]*)\s+import|import\s+(calmrl[\w.]*))", re.MULTILINE)
+REFERENCED = sorted(
+    {name for page in PAGES for name in re.findall(r"^::: (\S+)", page.read_text("utf-8"), re.MULTILINE)}
+)
 LINK = re.compile(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)")
 
 
@@ -30,6 +34,13 @@ def test_pages_import_only_public_packages(page):
 def test_links_lead_to_files(page):
     missing = [link for link in LINK.findall(page.read_text(encoding="utf-8")) if not (page.parent / link).exists()]
     assert missing == []
+
+
+@pytest.mark.parametrize("name", REFERENCED)
+def test_the_reference_shows_public_names(name):
+    package, _, own = name.rpartition(".")
+    assert package in PUBLIC
+    assert hasattr(importlib.import_module(package), own)
 
 
 def test_every_page_is_in_the_navigation():
