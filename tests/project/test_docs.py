@@ -43,6 +43,11 @@ def test_the_reference_shows_public_names(name):
     assert hasattr(importlib.import_module(package), own)
 
 
+def test_contributing_has_no_relative_links():
+    """The page on the site includes the file, from another folder, so that relative links would break in one of them."""
+    assert LINK.findall((ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")) == []
+
+
 def test_every_page_is_in_the_navigation():
     navigation = (ROOT / "mkdocs.yml").read_text(encoding="utf-8").partition("nav:")[2]
     listed = set(re.findall(r"- (\S+\.md)", navigation))
