@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from calmrl._support.distributed import all_sum, gather_objects
-from calmrl.data.loaders.mixed_batches import Mixture
+from calmrl.data.loaders.batches import Batches
 from calmrl.errors import InputError
 
 SHOWN = 8
@@ -26,7 +26,7 @@ class NotFinite(InputError):
         )
 
 
-def must_be_finite(value: torch.Tensor, what: str, step: int, batches: Mixture, batch: Mapping[str, Any]) -> None:
+def must_be_finite(value: torch.Tensor, what: str, step: int, batches: Batches, batch: Mapping[str, Any]) -> None:
     """Raise `NotFinite` in every process if `value` is not finite in one of them."""
     (wrong,) = all_sum([(~torch.isfinite(value.detach())).to(torch.float32)])
     if not wrong:

@@ -12,7 +12,7 @@ import numpy as np
 from calmrl.config import CompareConfig
 from calmrl.config.schema.train import SourceSection, TrainConfig
 from calmrl.data.features.feature_set import FeatureSet
-from calmrl.data.loaders.feature_rows import Source, make_source, standardization
+from calmrl.data.loaders.feature_rows import FeatureRows, standardization
 from calmrl.errors import InputError
 from calmrl.training.methods import FEATURES, Changes, Method, find_method
 from calmrl.workflows.build import Data, open_data, open_features_of, parts_of
@@ -25,7 +25,7 @@ class ComparedRows:
     """Training and validation rows for the trainer, and test rows for the measures, all standardised alike."""
 
     data: Data
-    test: Source
+    test: FeatureRows
     features: FeatureSet
 
 
@@ -82,7 +82,7 @@ def open_rows(config: CompareConfig, setting: str, seed: int, standardize: str =
     features = features_of(config.source.model_dump_json())
     data = open_data(plain, {NAME: features})
     split, _ = parts_of(features, config.source, list(data.widths), seed)
-    test = make_source("test", features, np.flatnonzero(split == "test"), features.present, data.widths)
+    test = FeatureRows.of(features, split == "test", widths=data.widths, name="test")
     if not len(test):
         raise InputError('no row has split "test"; add one to the data, or set source.resplit')
     train, validation = list(data.train.values()), data.validation
@@ -93,7 +93,9 @@ def open_rows(config: CompareConfig, setting: str, seed: int, standardize: str =
     return ComparedRows(done, mapped[-1], features)
 
 
-def _mapped(source: Source, centres: Mapping[str, Any], maps: Mapping[str, Any], widths: dict[str, int]) -> Source:
+def _mapped(
+    source: FeatureRows, centres: Mapping[str, Any], maps: Mapping[str, Any], widths: dict[str, int]
+) -> FeatureRows:
     """The same rows with features (x - centre) map, in memory."""
     rows = np.arange(len(source))
     x = source.fetch(rows, source.present, 0)

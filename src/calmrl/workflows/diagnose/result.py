@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from calmrl.data.patterns import Pattern
+from calmrl.data.patterns import PatternCount
 from calmrl.workflows.diagnose.predictable import Direction
 from calmrl.workflows.diagnose.row_sample import Modality
 from calmrl.workflows.diagnose.shift import Shift
@@ -20,7 +20,7 @@ class Diagnosis:
     rows: int
     sampled: int
     modalities: list[Modality]
-    patterns: list[Pattern]
+    patterns: list[PatternCount]
     groups: list[tuple[str, ...]]  # modalities that rows tie together; only the first group is examined
     tested: int = 0
     directions: list[Direction] = field(default_factory=list)

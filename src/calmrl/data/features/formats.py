@@ -1,4 +1,4 @@
-"""Features in a single file: `.npz`, `.safetensors`, and Parquet with list columns. They are read into memory.
+"""Features in a single file, read into memory: a format is a function and its line in FORMATS, at the end.
 
 Where a modality is itself called "text", the captions are the column "captions".
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,17 +20,7 @@ from calmrl.data.features.row_table import meta_table
 from calmrl.errors import InputError
 
 
-def read_file(path: Path, modalities: Sequence[str] | None = None) -> FeatureSet:
-    """Read a file by its suffix."""
-    readers = {".npz": _read_npz, ".safetensors": _read_safetensors, ".parquet": _read_parquet}
-    if path.suffix not in readers:
-        raise InputError(
-            f"{path} has suffix {path.suffix!r}; features are read from a directory or from {', '.join(readers)}"
-        )
-    return readers[path.suffix](path, modalities)
-
-
-def _read_npz(path: Path, modalities: Sequence[str] | None) -> FeatureSet:
+def read_npz(path: Path, modalities: Sequence[str] | None) -> FeatureSet:
     """Arrays of two dimensions are modalities, in the file's order; `present`, `ids`, `split`, ... are optional."""
     try:
         with np.load(path, allow_pickle=False) as file:
@@ -40,7 +30,7 @@ def _read_npz(path: Path, modalities: Sequence[str] | None) -> FeatureSet:
     return _from_arrays(path, arrays, list(arrays), modalities)
 
 
-def _read_safetensors(path: Path, modalities: Sequence[str] | None) -> FeatureSet:
+def read_safetensors(path: Path, modalities: Sequence[str] | None) -> FeatureSet:
     """Tensors of two dimensions are modalities; ids, split, labels, text are JSON lists in the file's metadata.
 
     The file does not keep the order of its tensors: "modalities" in the metadata (a JSON list) gives it, else it is
@@ -84,19 +74,19 @@ def _from_arrays(
         )
     columns = {key: value for key, value in rest.items() if key not in odd}
     ids = columns.pop("ids", columns.pop("id", None))
-    known = {key: columns.pop(key, None) for key in ("split", "labels")}
+    split_and_labels = {key: columns.pop(key, None) for key in ("split", "labels")}
     text = columns.pop("text" if "text" in columns else "captions", None)
     return FeatureSet(
         {names[j]: arrays[names[j]] for j in chosen},
         masks["present"][:, chosen] if "present" in masks else None,
-        meta_table(n, ids=ids, **known, text=text, columns=columns),
+        meta_table(n, ids=ids, **split_and_labels, text=text, columns=columns),
         imputed=masks["imputed"][:, chosen] if "imputed" in masks else None,
         name=path.stem,
         source=str(path),
     )
 
 
-def _read_parquet(path: Path, modalities: Sequence[str] | None) -> FeatureSet:
+def read_parquet(path: Path, modalities: Sequence[str] | None) -> FeatureSet:
     """Columns of lists of floats are modalities (null = missing); the others describe the rows."""
     table = read_table(path)
     names = [field.name for field in table.schema if _is_vector(field.type)]
@@ -111,9 +101,9 @@ def _read_parquet(path: Path, modalities: Sequence[str] | None) -> FeatureSet:
     return FeatureSet(z, present, table, name=path.stem, source=str(path))
 
 
-def _is_vector(kind: pa.DataType) -> bool:
+def _is_vector(arrow_type: pa.DataType) -> bool:
     lists = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
-    return any(test(kind) for test in lists) and pa.types.is_floating(kind.value_type)
+    return any(test(arrow_type) for test in lists) and pa.types.is_floating(arrow_type.value_type)
 
 
 def _vectors(path: Path, name: str, column: pa.Array) -> np.ndarray:
@@ -124,7 +114,7 @@ def _vectors(path: Path, name: str, column: pa.Array) -> np.ndarray:
     lengths = column.value_lengths().drop_null().to_numpy(zero_copy_only=False)
     if len(set(lengths.tolist())) > 1:
         raise InputError(
-            f'{path}: the lists of column "{name}" have {min(lengths)} to {max(lengths)} entries; one width'
+            f'{path}: the lists of column "{name}" have {min(lengths)} to {max(lengths)} entries; make them equally long'
         )
     values = column.drop_null().flatten()
     if values.null_count:
@@ -133,3 +123,7 @@ def _vectors(path: Path, name: str, column: pa.Array) -> np.ndarray:
     array = np.full((len(column), int(lengths[0])), np.nan, dtype=flat.dtype)
     array[valid] = flat.reshape(-1, int(lengths[0]))
     return array
+
+
+Reader = Callable[[Path, Sequence[str] | None], FeatureSet]  # path, modalities wanted (None: all)
+FORMATS: dict[str, Reader] = {".npz": read_npz, ".safetensors": read_safetensors, ".parquet": read_parquet}

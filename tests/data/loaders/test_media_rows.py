@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from calmrl.data.loaders.media_batches import MediaBatches
+from calmrl.data.loaders.batches import Batches
 from calmrl.data.loaders.media_rows import MediaRows, load_tokenizer
 from calmrl.data.media.collection_problems import Problems
 from calmrl.data.media.fbank import beats_fbank
@@ -20,7 +20,7 @@ from tiny_encoders import save_tokenizer
 
 pytest.importorskip("av", reason="PyAV (calmrl[media]) is not installed")
 image_module = pytest.importorskip("PIL.Image", reason="Pillow (calmrl[media]) is not installed")
-KINDS = {"vision": "image", "audio": "audio", "text": "text", "subtitle": "text"}
+MEDIA = {"vision": "image", "audio": "audio", "text": "text", "subtitle": "text"}
 
 
 @pytest.fixture(scope="module")
@@ -42,14 +42,14 @@ def files(tmp_path_factory):
             row["audio"] = "0.mp4"
         if i % 3 == 0:
             row["subtitle"] = "somebody says " * 20
-        rows.append({key: row.get(key) for key in ("id", *KINDS)})
+        rows.append({key: row.get(key) for key in ("id", *MEDIA)})
     (folder / "items.jsonl").write_text("\n".join(map(json.dumps, rows)))
     return folder
 
 
 def opened(files) -> Manifest:
     problems = Problems()
-    manifest = read_manifest(files / "items.jsonl", KINDS, problems)
+    manifest = read_manifest(files / "items.jsonl", MEDIA, problems)
     assert not problems
     return manifest
 
@@ -67,14 +67,11 @@ def numbers(frames: torch.Tensor) -> list[int]:
 
 def test_a_batch_holds_what_is_there_and_nothing_else(files) -> None:
     rows = media(files, training=False)
-    (batch,) = MediaBatches(rows, 10, shuffle=False)
-    assert batch["index"].tolist() == list(range(10))
-    has = batch["present"]
+    has, z = rows.present, rows.fetch(np.arange(10), rows.present, 0)
     assert has[:, 0].tolist() == [True] * 8 + [False] * 2
     assert has[:, 1].tolist() == [True] * 6 + [False, False, True, False]
     assert has[:, 2].all()
-    assert has[:, 3].nonzero()[:, 0].tolist() == [0, 3, 6, 9]
-    z = batch["z"]
+    assert has[:, 3].nonzero()[0].tolist() == [0, 3, 6, 9]
     assert z["vision"].shape == (8, 4, 3, SIZE, SIZE)
     assert z["audio"].shape == (7, 1, 1024, 64)
     assert z["text"]["input_ids"].shape == z["text"]["attention_mask"].shape == (10, 40)
@@ -126,7 +123,7 @@ def test_nothing_is_decoded_that_is_not_asked_for(files, monkeypatch) -> None:
     hide[:, 0] = [True, False] * 5
     hide[:, 1] = [False, True] * 5
     rows = media(files, present=hide)
-    (batch,) = MediaBatches(rows, 10, shuffle=False)
+    (batch,) = Batches(rows, 10)
     assert sorted(read) == sorted([f"see /{i}.mp4" for i in (0, 2, 4, 6)] + [f"hear /{i}.mp4" for i in (1, 3, 5)])
     assert batch["z"]["vision"].shape[0] == 4
     assert batch["z"]["audio"].shape[0] == 3
@@ -145,36 +142,33 @@ def same(a, b) -> bool:
 
 @pytest.mark.parametrize("workers", [1, 3])
 def test_it_continues_in_the_middle_of_an_epoch(files, workers: int) -> None:
-    plain = MediaBatches(media(files), 3, seed=5)
+    plain = Batches(media(files), 3, seed=5)
     every = [batch for _ in range(2) for batch in plain]
-    first = MediaBatches(media(files), 3, seed=5)
+    first = Batches(media(files), 3, seed=5)
     taken = []
     for batch in first:
         taken.append(batch)
         if len(taken) == 2:
             break
-    later = MediaBatches(media(files, workers=workers), 3, seed=5)
+    later = Batches(media(files, workers=workers), 3, seed=5)
     later.load_state_dict(json.loads(json.dumps(first.state_dict())))
     taken += [*later, *later]
     assert len(taken) == len(every) == 8
     assert all(same(a, b) for a, b in zip(taken, every, strict=True))
-    with pytest.raises(InputError, match="checksum of the decoding"):
-        MediaBatches(media(files, frames=2), 3, seed=5).load_state_dict(first.state_dict())
-    with pytest.raises(InputError, match="batch_size 3 but this loader has 4"):
-        MediaBatches(media(files), 4, seed=5).load_state_dict(first.state_dict())
+    with pytest.raises(InputError, match="another set of training rows"):
+        Batches(media(files, frames=2), 3, seed=5).load_state_dict(first.state_dict())
+    with pytest.raises(InputError, match="another batch_size"):
+        Batches(media(files), 4, seed=5).load_state_dict(first.state_dict())
 
 
-@pytest.mark.parametrize(("world", "size"), [(1, 4), (2, 2), (3, 2), (4, 1)])
+@pytest.mark.parametrize(("world", "size"), [(1, 4), (2, 4), (3, 6), (4, 8)])
 def test_every_row_comes_once_in_one_process(files, world: int, size: int) -> None:
     hide = np.zeros((10, 4), dtype=bool)
     hide[:, 2] = True  # text alone: fast
-    loaders = [MediaBatches(media(files, present=hide), size, rank=rank, world=world) for rank in range(world)]
+    loaders = [Batches(media(files, present=hide), size, rank=rank, world=world) for rank in range(world)]
     seen = [[batch["index"].tolist() for batch in loader] for loader in loaders]
     assert {len(part) for part in seen} == {len(loaders[0])}
     assert sorted(i for part in seen for batch in part for i in batch) == list(range(10))
-    dropping = MediaBatches(media(files, present=hide), 3, drop_last=True)
-    assert [len(batch["index"]) for batch in dropping] == [3, 3, 3]
-    assert dropping.dropped == 1
 
 
 def test_all_captions(files) -> None:
@@ -202,10 +196,10 @@ def test_a_file_that_cannot_be_read_is_named_and_never_replaced(files, tmp_path)
     manifest.items[3].cells["vision"] = str(broken)
     rows = MediaRows(manifest, tokenizer=str(files / "tokenizer"), frames=2, size=SIZE)
     with pytest.raises(InputError, match=r"broken\.mp4.*repair it"):
-        list(MediaBatches(rows, 5))
+        list(Batches(rows, 5))
     manifest.items[3].cells["vision"] = str(tmp_path / "gone.mp4")
     with pytest.raises(InputError, match=r"gone\.mp4 \(file not found\)"):
-        list(MediaBatches(rows, 5))
+        list(Batches(rows, 5))
 
 
 def test_rows_without_anything_are_counted(files) -> None:
@@ -225,9 +219,7 @@ def test_errors_say_what_to_do(files) -> None:
         media(files, tokens={"vision": 3})
     with pytest.raises(InputError, match="must be at least 1"):
         media(files, frames=0)
-    with pytest.raises(InputError, match="too few for 11 process"):
-        MediaBatches(media(files), 2, world=11)
-    with pytest.raises(InputError, match="rank 2 of 2"):
-        MediaBatches(media(files), 2, rank=2, world=2)
+    with pytest.raises(InputError, match="need at least 12"):
+        Batches(media(files), 12, world=6)
     with pytest.raises(InputError, match="cannot be loaded"):
         load_tokenizer(str(files / "nowhere"))
