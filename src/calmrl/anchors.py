@@ -22,7 +22,25 @@ from calmrl.errors import InputError
 
 
 def anchor(z: Mapping[str, Array], present: Array | None = None) -> Array:
-    """(N, d) leading left singular vector of each row's observed modalities, oriented toward them; differentiable."""
+    """u: the leading left singular vector of each row's observed modalities, oriented toward them; differentiable.
+
+    Parameters
+    ----------
+    z : dict
+        Modality -> (N, d), all of one width.
+    present : bool array (N, k), optional
+        By default a row that is entirely NaN is missing.
+
+    Returns
+    -------
+    array (N, d)
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> anchor({"image": np.eye(2)[:1], "text": np.eye(2)[:1]})
+    array([[1., 0.]])
+    """
     views = check(z, present)
     stacked = _stack(views)
     wide = stacked if stacked.dtype == torch.float64 else stacked.float()
@@ -30,7 +48,19 @@ def anchor(z: Mapping[str, Array], present: Array | None = None) -> Array:
 
 
 def anchor_shift(z_complete: Mapping[str, Array], present: Array) -> Array:
-    """(N,) Delta = |u - u^Omega|: how far the anchor moves when only the modalities in `present` are there."""
+    """Delta = |u - u^Omega|: how far the anchor moves when only the modalities in `present` are there.
+
+    Parameters
+    ----------
+    z_complete : dict
+        Modality -> (N, d), with the values of all modalities.
+    present : bool array (N, k)
+        What is there.
+
+    Returns
+    -------
+    array (N,)
+    """
     parts = _parts(z_complete, present)
     return like_input((parts.whole.u - parts.seen.u).norm(dim=1), parts.given)
 
@@ -38,12 +68,21 @@ def anchor_shift(z_complete: Mapping[str, Array], present: Array) -> Array:
 def completion_shift(
     z_complete: Mapping[str, Array], z_completed: Mapping[str, Array], present: Array
 ) -> tuple[Array, Array]:
-    """((N,) shift before, (N,) shift after) completing: |u - u^Omega| and |u - u^completed|, oriented each.
+    """|u - u^Omega| and |u - u^completed|, oriented each: the shift before and after imputing.
 
-    `z_completed` holds any completion, for instance `imputer.transform(z, present)`.
+    Parameters
+    ----------
+    z_complete, present
+        As in `anchor_shift`.
+    z_completed : dict
+        Modality -> (N, d), the missing ones imputed, for instance `imputer.transform(z, present)`.
+
+    Returns
+    -------
+    (array (N,), array (N,))
     """
     parts = _parts(z_complete, present)
-    after = spectrum(_filled(z_completed, z_complete, parts)).u
+    after = spectrum(_imputed(z_completed, z_complete, parts)).u
     before = (parts.whole.u - parts.seen.u).norm(dim=1)
     return like_input(before, parts.given), like_input((parts.whole.u - after).norm(dim=1), parts.given)
 
@@ -57,13 +96,13 @@ def completion_bounds(
     high = sqrt(2) min(1, |Z - Z^|_2 / max(sigma_1 - sigma_2^, sigma_1^ - sigma_2))   if u . u^completed >= 0, else 2.
     """
     parts = _parts(z_complete, present)
-    completed = _filled(z_completed, z_complete, parts)
-    filled, error = spectrum(completed), spectrum(completed - parts.z).sigma[:, 0]
-    reach = (parts.z @ filled.u[:, :, None])[:, :, 0].norm(dim=1)
+    completed = _imputed(z_completed, z_complete, parts)
+    after, error = spectrum(completed), spectrum(completed - parts.z).sigma[:, 0]
+    reach = (parts.z @ after.u[:, :, None])[:, :, 0].norm(dim=1)
     low = (2 * (1 - reach / parts.sigma_1 - parts.slack).clamp(min=0)).sqrt()
-    gap = torch.maximum(parts.sigma_1 - filled.sigma[:, 1], filled.sigma[:, 0] - parts.whole.sigma[:, 1])
+    gap = torch.maximum(parts.sigma_1 - after.sigma[:, 1], after.sigma[:, 0] - parts.whole.sigma[:, 1])
     high = 2**0.5 * torch.where(gap > error, error / gap, 1.0)
-    high = torch.where((parts.whole.u * filled.u).sum(1) >= 0, high, 2.0)
+    high = torch.where((parts.whole.u * after.u).sum(1) >= 0, high, 2.0)
     return like_input(low, parts.given), like_input(high, parts.given)
 
 
@@ -72,6 +111,8 @@ def shift_bounds(z_complete: Mapping[str, Array], present: Array) -> tuple[Array
 
     low  = sqrt(2 (1 - sqrt((sigma_1^Omega)^2 + eta^2) / sigma_1)),
     high = sqrt(2) min(1, |Z^missing|_2 / (sigma_1 - sigma_2))   if u . u^Omega >= 0, else 2.
+
+    The arguments are those of `anchor_shift`.
     """
     parts = _parts(z_complete, present)
     low = (2 * (1 - parts.reach / parts.sigma_1 - parts.slack).clamp(min=0)).sqrt()
@@ -93,7 +134,7 @@ def printed_shift_bounds(z_complete: Mapping[str, Array], present: Array) -> tup
 
 
 def calibration_threshold(z_complete: Mapping[str, Array], present: Array) -> Array:
-    """(N,) imputation error below which completing moves the anchor closer to u, given that it stays on u's side.
+    """(N,) imputation error below which imputing moves the anchor closer to u, given that it stays on u's side.
 
     If every imputed vector is off by less than
 
@@ -129,8 +170,8 @@ def calibration_helps(z_complete: Mapping[str, Array], present: Array, error: fl
     along = (parts.whole.u * total).sum(1)
     across = ((total * total).sum(1) - along**2).clamp(min=0).sqrt()
     keeps_side = (1 - x**2).sqrt() * along > x * across + parts.n_missing * bound
-    found = (bound < parts.threshold) & keeps_side
-    return found if isinstance(parts.given, torch.Tensor) else found.numpy()
+    helps = (bound < parts.threshold) & keeps_side
+    return helps if isinstance(parts.given, torch.Tensor) else helps.numpy()
 
 
 @dataclass(frozen=True)
@@ -187,7 +228,7 @@ def _parts(z_complete: Mapping[str, Array], present: Array) -> _Parts:
     return _Parts(views.given(), mask, z, spectrum(z), seen, lost)
 
 
-def _filled(z_completed: Mapping[str, Array], z_complete: Mapping[str, Array], parts: _Parts) -> torch.Tensor:
+def _imputed(z_completed: Mapping[str, Array], z_complete: Mapping[str, Array], parts: _Parts) -> torch.Tensor:
     """(N, k, d) the completed modalities."""
     if tuple(z_completed) != tuple(z_complete):
         raise InputError(
@@ -204,6 +245,6 @@ def _all(present: torch.Tensor) -> Array:
 def _stack(views: Views) -> torch.Tensor:
     """(N, k, d) all modalities, which need one width."""
     if len(set(views.widths)) > 1:
-        said = ", ".join(f"{name}: {width}" for name, width in zip(views.names, views.widths, strict=True))
-        raise InputError(f"an anchor needs modalities of one width; got {said}. Project them to one space first")
+        widths = ", ".join(f"{name}: {width}" for name, width in zip(views.names, views.widths, strict=True))
+        raise InputError(f"an anchor needs modalities of one width; got {widths}. Project them to one space first")
     return torch.stack([to_tensor(array) for array in views.arrays.values()], dim=1)

@@ -71,9 +71,20 @@ def check(
 ) -> Views:
     """Check `z` and `present` against the convention and return them as `Views`.
 
-    `names` and `widths` are those of a fitted model: the input is put in that order, and modalities it lacks altogether
-    count as missing. `values=False` skips everything that reads the values (then `present` is required);
-    `empty_rows=True` lets rows without any modality through.
+    Parameters
+    ----------
+    z : dict
+        Modality -> (N, d_m), NumPy or torch.
+    present : bool array (N, k), optional
+        By default a row that is entirely NaN is missing, and a partly NaN row is an error.
+    names, widths : sequences, optional
+        Those of a fitted model: the input is put in that order, and modalities it lacks altogether count as missing.
+    min_rows : int
+        Fewer rows are an error.
+    values : bool
+        False skips everything that reads the values; then `present` is required.
+    empty_rows : bool
+        True lets rows without any modality through.
     """
     _check_mapping(z)
     check_names(list(z))
@@ -97,11 +108,11 @@ def check(
     arrays = dict(z)
     if names is not None:
         arrays, mask = _align(arrays, mask, names, widths)
-    found = tuple(
+    own_widths = tuple(
         array.shape[1] if array is not None else width
         for array, width in zip(arrays.values(), widths or [0] * len(arrays), strict=True)
     )
-    return Views(arrays, mask, found)
+    return Views(arrays, mask, own_widths)
 
 
 def check_names(names: Sequence[Any]) -> None:
@@ -199,22 +210,22 @@ def _check_array(name: str, array: Any) -> None:
 
 
 def _check_same_kind(z: Mapping[str, Array]) -> None:
-    kinds = {name: "torch" if isinstance(a, torch.Tensor) else "NumPy" for name, a in z.items()}
-    if len(set(kinds.values())) > 1:
-        said = ", ".join(f"{name}: {kind}" for name, kind in kinds.items())
-        raise InputError(f"z mixes NumPy arrays and torch tensors ({said}); pass one kind")
+    libraries = {name: "torch" if isinstance(a, torch.Tensor) else "NumPy" for name, a in z.items()}
+    if len(set(libraries.values())) > 1:
+        listed = ", ".join(f"{name}: {library}" for name, library in libraries.items())
+        raise InputError(f"z mixes NumPy arrays and torch tensors ({listed}); pass one kind")
     devices = {name: str(a.device) for name, a in z.items() if isinstance(a, torch.Tensor)}
     if len(set(devices.values())) > 1:
-        said = ", ".join(f"{name}: {device}" for name, device in devices.items())
-        raise InputError(f"z is spread over several devices ({said}); move all modalities to one")
+        listed = ", ".join(f"{name}: {device}" for name, device in devices.items())
+        raise InputError(f"z is spread over several devices ({listed}); move all modalities to one")
 
 
 def _common_length(z: Mapping[str, Array]) -> int:
     lengths = {name: array.shape[0] for name, array in z.items()}
     if len(set(lengths.values())) > 1:
-        said = ", ".join(f"{name}: {length}" for name, length in lengths.items())
+        listed = ", ".join(f"{name}: {length}" for name, length in lengths.items())
         raise InputError(
-            f"modalities differ in their number of rows ({said}); row i must be the same item everywhere. "
+            f"modalities differ in their number of rows ({listed}); row i must be the same item everywhere. "
             "Give items that lack a modality a NaN row"
         )
     return next(iter(lengths.values()))

@@ -156,7 +156,7 @@ def test_an_unexpected_error_is_one_line_and_code_1(calmrl, monkeypatch):
     _break(monkeypatch, RuntimeError("the disk\nis full"))
     code, out, err = calmrl("doctor")
     assert (code, out) == (1, "")
-    assert err == "calmrl: RuntimeError: the disk is full\nrun the same line with --debug added to see where\n"
+    assert err == "calmrl: RuntimeError: the disk is full\nadd --debug to see where\n"
 
 
 @pytest.mark.parametrize("arguments", [["doctor", "--debug"], ["--debug", "doctor"]])

@@ -62,8 +62,8 @@ def load_state(path: str | os.PathLike[str]) -> dict[str, Any]:
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise InputError(f"{folder / 'imputer.json'} is damaged ({error}); save the imputer again") from error
     if not isinstance(meta, dict) or meta.get("format") != FORMAT:
-        found = meta.get("format") if isinstance(meta, dict) else type(meta).__name__
-        raise InputError(f"{folder / 'imputer.json'} is not a saved imputer: format {FORMAT!r} expected, got {found!r}")
+        got = meta.get("format") if isinstance(meta, dict) else type(meta).__name__
+        raise InputError(f"{folder / 'imputer.json'} is not a saved imputer: format {FORMAT!r} expected, got {got!r}")
     if not isinstance(meta.get("version"), int) or meta["version"] > VERSION:
         raise InputError(
             f"{folder} was written in format version {meta.get('version')}, but this calmrl reads up to {VERSION}; "

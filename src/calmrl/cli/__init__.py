@@ -57,23 +57,23 @@ def _show_warning(message: Warning | str, *where: object, **more: object) -> Non
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """The command `calmrl`. Always leaves through SystemExit with code 0, 1 or 2."""
-    given = list(sys.argv[1:] if arguments is None else arguments)
+    words = list(sys.argv[1:] if arguments is None else arguments)
     try:
         with warnings.catch_warnings():
             warnings.showwarning = _show_warning
-            typer.main.get_command(app)(args=[part for part in given if part != "--debug"], prog_name="calmrl")
+            typer.main.get_command(app)(args=[part for part in words if part != "--debug"], prog_name="calmrl")
     except SystemExit as stop:
         if stop.code in (0, 1, 2, None):
             raise
         error("stopped")  # 130: the user pressed Ctrl-C
         raise SystemExit(1) from None
-    except Exception as wrong:
-        users = isinstance(wrong, (InputError, MissingExtraError))
-        if "--debug" in given:
+    except Exception as problem:
+        by_user = isinstance(problem, (InputError, MissingExtraError))
+        if "--debug" in words:
             traceback.print_exc()
-        elif users:
-            error(str(wrong))
+        elif by_user:
+            error(str(problem))
         else:
-            error(f"{type(wrong).__name__}: {' '.join(str(wrong).split())}")
-            note("run the same line with --debug added to see where")
-        raise SystemExit(2 if users else 1) from None
+            error(f"{type(problem).__name__}: {' '.join(str(problem).split())}")
+            note("add --debug to see where")
+        raise SystemExit(2 if by_user else 1) from None

@@ -21,13 +21,13 @@ def run(
 
     try:
         config = load(file, overrides or [])
-    except ConfigError as wrong:
+    except ConfigError as error:
         if not json:
             raise
-        as_json({"ok": False, "problems": [problem.as_dict() for problem in wrong.problems], "config": None})
+        as_json({"ok": False, "problems": [problem.as_dict() for problem in error.problems], "config": None})
         raise typer.Exit(2) from None
     if json:
         as_json({"ok": True, "problems": [], "config": config.model_dump(mode="json")})
     else:
         data(dumps(config))
-        note(f"{file} is a valid config of kind {config.model_dump()['kind']}")
+        note(f"{file} is a valid {config.model_dump()['kind']} config")

@@ -18,14 +18,14 @@ EXAMPLE = "Example:\n  calmrl doctor\n  calmrl doctor --json"
 
 def run(json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
     """Show versions, devices, and which extras are installed."""
-    found = examine()
+    report = examine()
     if json:
-        as_json(found)
+        as_json(report)
         return
-    lines = [f"{name:<10} {value}" for name, value in found["system"].items()]
-    lines += ["", "packages", *(f"  {name:<24} {version or 'missing'}" for name, version in found["packages"].items())]
+    lines = [f"{name:<10} {value}" for name, value in report["system"].items()]
+    lines += ["", "packages", *(f"  {name:<24} {version or 'missing'}" for name, version in report["packages"].items())]
     lines += ["", "extras"]
-    for extra, packages in found["extras"].items():
+    for extra, packages in report["extras"].items():
         absent = [name for name, version in packages.items() if version is None]
         state = f'absent: pip install "calmrl[{extra}]"' if absent else "installed"
         lines.append(f"  {extra:<10} {state}")

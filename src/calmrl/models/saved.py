@@ -26,6 +26,7 @@ from calmrl.errors import InputError
 from calmrl.imputers.registry import IMPUTERS
 from calmrl.losses.matching import InstanceMatching
 from calmrl.models.registry import MODELS
+from calmrl.protocols import Model
 
 FORMAT, VERSION = "calmrl.model", 1
 ROWS = 4096
@@ -45,12 +46,12 @@ class Trained:
 
     def __init__(
         self,
-        model: Any,
+        model: Model,
         align: CalibratedAlignment | None = None,
         matching: Any = None,
         info: Mapping[str, Any] | None = None,
     ) -> None:
-        self.model = model.eval()
+        self.model: Any = model.eval()
         self.align = None if align is None else align.eval()
         self.matching = None if matching is None else matching.eval()
         self.info = dict(info or {})

@@ -37,10 +37,20 @@ class Hit:
 
 
 def write_table(path: str | Path, ids: Sequence[Any], vectors: Array, present: Array, names: Sequence[str]) -> None:
-    """Write a table of rows into the new directory `path`.
+    """Write a table of rows into a new directory.
 
-    `vectors` (N, d) is NumPy or torch; `present` (N, k) says which of the modalities `names` each row really has, so
-    that imputed content is never taken for observed content.
+    Parameters
+    ----------
+    path : str or Path
+        The directory to write; it must not exist.
+    ids : sequence
+        Distinct, one per row.
+    vectors : array (N, d)
+        One vector per row in a shared space, NumPy or torch.
+    present : bool array (N, k)
+        Which of the modalities `names` each row really has, so that imputed content is never taken for observed.
+    names : sequence of str
+        The modalities.
     """
     lancedb = need("lancedb", "search", "Writing a search table")
     check_names(names)
@@ -66,13 +76,27 @@ def write_table(path: str | Path, ids: Sequence[Any], vectors: Array, present: A
 
 
 def search_table(path: str | Path, queries: Array, k: int = 10, having: Sequence[str] | None = None) -> list[list[Hit]]:
-    """The k nearest rows for each query (Q, d), nearest first.
+    """The nearest rows of a table, by cosine similarity.
 
-    `having` keeps only rows that really have these modalities.
+    Parameters
+    ----------
+    path : str or Path
+        What `write_table` wrote.
+    queries : array (Q, d)
+        Vectors in the space of the table.
+    k : int
+        How many rows per query.
+    having : sequence of str, optional
+        Only rows that really have these modalities.
+
+    Returns
+    -------
+    list of list of Hit
+        Per query, nearest first.
     """
     lancedb = need("lancedb", "search", "Searching a table")
     if not Path(path).is_dir():
-        raise InputError(f"no search table at {path}; make one with calmrl.search.table.write_table")
+        raise InputError(f"no search table at {path}; make one with calmrl.search.write_table")
     table = lancedb.connect(path).open_table(TABLE)
     columns = {name.removeprefix(HAS): name for name in table.schema.names if name.startswith(HAS)}
     width = table.schema.field("vector").type.list_size
@@ -80,17 +104,17 @@ def search_table(path: str | Path, queries: Array, k: int = 10, having: Sequence
     if rows.shape[1] != width:
         raise InputError(f"queries have width {rows.shape[1]} but the table was written with {width}")
     wanted = " AND ".join(f"`{lookup(columns, name, 'modality')}`" for name in having or [])
-    found = []
+    hits_by_query = []
     for row in rows:
         query = table.search(row, vector_column_name="vector").metric("cosine").limit(k)
         hits = (query.where(wanted, prefilter=True) if wanted else query).to_list()
-        found.append(
+        hits_by_query.append(
             [
                 Hit(hit["id"], 1.0 - hit["_distance"], tuple(name for name, column in columns.items() if hit[column]))
                 for hit in hits
             ]
         )
-    return found
+    return hits_by_query
 
 
 def _as_float32(vectors: Array) -> np.ndarray:

@@ -31,6 +31,7 @@ from calmrl.losses.registry import LOSSES
 from calmrl.models.heads.build import INIT_ROWS
 from calmrl.models.heads.model import Heads
 from calmrl.models.registry import MODELS
+from calmrl.protocols import StreamingImputer
 from calmrl.training.loop import Trainer
 from calmrl.training.methods import find_method
 from calmrl.training.optimise import freeze
@@ -219,7 +220,7 @@ def _calibrated(
     update = section.update
     gaussian, alone = isinstance(imputer, GaussianImputer), world()[0] == 1
     if update == "auto":
-        update = "stepwise" if gaussian or (alone and hasattr(imputer, "partial_fit")) else "frozen"
+        update = "stepwise" if gaussian or (alone and isinstance(imputer, StreamingImputer)) else "frozen"
     if update == "stepwise" and not gaussian and not alone:
         raise InputError(
             f"the imputer {section.imputer.method} learns from the rows of its own process only, so several processes "
