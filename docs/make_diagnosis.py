@@ -19,8 +19,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from calmrl.workflows.diagnose import diagnose
-from calmrl.workflows.diagnose.models import in_one_space
 from scipy.stats import spearmanr
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import RidgeClassifierCV
@@ -31,6 +29,8 @@ from calmrl.datasets.world import World, world
 from calmrl.report.figures.legend import legend_below
 from calmrl.report.look import look
 from calmrl.report.svg import Panel, draw, finish, points, standalone, styled
+from calmrl.workflows import diagnose
+from calmrl.workflows._diagnose.models import in_one_space
 
 NAMES = ("image", "text", "audio", "depth")
 DESIGN, REPORT = range(24), range(100, 124)
