@@ -19,7 +19,7 @@ import torch
 
 from calmrl.data.features.feature_set import FeatureSet
 from calmrl.data.features.writer import FeatureWriter
-from calmrl.data.loaders.feature_batches import Batches
+from calmrl.data.loaders.batches import Batches
 
 ROWS, WIDTH, BATCH = 1_000_000, 512, 1024
 NAMES = ("image", "text", "speech", "sound")
@@ -75,7 +75,7 @@ class Step:
 
 def train(features: FeatureSet) -> tuple[float, float, list[float]]:
     """(seconds of an epoch, seconds waited, memory along the way)."""
-    step, batches, memory = Step(), Batches(features.z, features.present, BATCH), []
+    step, batches, memory = Step(), Batches(features, BATCH), []
     start = time.perf_counter()
     for number, batch in enumerate(batches):
         step(batch)
@@ -114,8 +114,8 @@ def run() -> list[dict[str, Any]]:
         early, *later = [float(np.mean(part)) for part in np.array_split(memory, 10)[1:]]
 
         forget(path)
-        ours = drain(Batches(features.z, features.present, BATCH), 200) / 200
-        warm = drain(Batches(features.z, features.present, BATCH), 200) / 200
+        ours = drain(Batches(features, BATCH), 200) / 200
+        warm = drain(Batches(features, BATCH), 200) / 200
         forget(path)
         theirs = drain(random_rows(features), 20) / 20
     steps = -(-ROWS // BATCH)

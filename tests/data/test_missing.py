@@ -10,7 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from calmrl.data.hiding import KINDS, hide
+from calmrl.data.hiding import MECHANISMS, hide
 from calmrl.data.patterns import pattern_table, patterns
 from calmrl.errors import InputError
 from reference.missing import mcar
@@ -27,7 +27,7 @@ def options(kind: str, n: int, k: int, seed: int = 0) -> dict[str, Any]:
 
 @settings(deadline=None, max_examples=150)
 @given(
-    kind=st.sampled_from(sorted(KINDS)),
+    kind=st.sampled_from(sorted(MECHANISMS)),
     n=st.integers(1, 40),
     k=st.integers(1, 5),
     share=st.floats(0, 1),
@@ -111,7 +111,7 @@ def test_torch_in_torch_out() -> None:
 
 def test_same_generator_same_mask() -> None:
     present = np.ones((50, 3), dtype=bool)
-    for kind in KINDS:
+    for kind in MECHANISMS:
         a, b = (hide(present, 0.3, np.random.default_rng(5), kind, **options(kind, 50, 3)) for _ in range(2))
         assert np.array_equal(a, b)
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
+from calmrl.data.loaders.batches import Batches
 from calmrl.data.loaders.media_rows import MediaRows
-from calmrl.data.loaders.mixed_batches import Mixture
 from calmrl.data.media.collection_problems import Problems
 from calmrl.data.media.manifest import read_manifest
 from calmrl.losses import PMRLLoss
@@ -120,7 +120,7 @@ def test_two_sources_in_one_batch(folder) -> None:
     )
     net = model()
     seen = 0
-    for batch in Mixture([first, second], 6, seed=1):
+    for batch in Batches([first, second], 6, seed=1):
         z = net(batch["z"], batch["present"])
         assert z["text"].shape == (len(batch["index"]), 8)
         there = batch["present"][:, 0]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import ast
 import json
+import runpy
 import subprocess
 import sys
 from importlib import import_module
@@ -14,70 +14,34 @@ import pytest
 import calmrl
 
 SOURCE = Path(calmrl.__file__).parent
-
-# From the bottom to the top. A module may import modules of lower layers and its own package, nothing else.
-LAYERS = (
-    {"errors"},
-    {"convention"},
-    {"_support"},
-    {"data", "anchors"},
-    {"encoders", "datasets", "losses"},
-    {"imputers"},
-    {"alignment", "search"},
-    {"models"},
-    {"metrics"},
-    {"evaluate", "training"},
-    {"config"},
-    {"report"},
-    {"workflows"},
-    {"cli"},
-    {"__main__"},
-)
-LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
-
-
-def _home(module: str) -> str:
-    """calmrl.data.features.feature_set -> data"""
-    return module.split(".")[1]
-
-
-def _imports(path: Path) -> set[tuple[int, str]]:
-    """(line, top-level part of calmrl) for every import in the file, wherever it stands."""
-    found = set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.Import):
-            names = [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{path}:{node.lineno}: write imports in full"
-            names = [f"calmrl.{a.name}" for a in node.names] if node.module == "calmrl" else [node.module or ""]
-        else:
-            continue
-        found |= {(node.lineno, _home(name)) for name in names if name.startswith("calmrl.")}
-    return {(line, home) for line, home in found if home != "__version__"}
-
-
-def _files():
-    return [path for path in sorted(SOURCE.rglob("*.py")) if path != SOURCE / "__init__.py"]
+SCRIPT = Path(__file__).parents[2] / "scripts" / "layers.py"
+LAYERS = runpy.run_path(str(SCRIPT))
 
 
 def test_every_module_has_a_layer():
-    there = {path.relative_to(SOURCE).parts[0].removesuffix(".py") for path in _files()}
-    assert there <= set(LEVEL), f"give {sorted(there - set(LEVEL))} a place in LAYERS"
+    rooms = {LAYERS["room_of"](path) for path in LAYERS["modules"]()}
+    assert rooms <= set(LAYERS["LEVEL"])
 
 
-@pytest.mark.parametrize("path", _files(), ids=lambda path: str(path.relative_to(SOURCE)))
+@pytest.mark.parametrize("path", LAYERS["modules"](), ids=lambda path: str(path.relative_to(SOURCE)))
 def test_imports_follow_the_data(path):
-    own = path.relative_to(SOURCE).parts[0].removesuffix(".py")
-    for line, home in sorted(_imports(path)):
-        assert home == own or LEVEL[home] < LEVEL[own], (
-            f"{path.relative_to(SOURCE)}:{line}: {own} must not import {home}, which is not in a layer below it"
-        )
+    assert LAYERS["upward"](path) == []
 
 
 def test_the_guard_sees_every_form_of_import(tmp_path):
     text = "import calmrl.cli\nfrom calmrl import demo\ndef f():\n    from calmrl.data.features import x\nimport os\n"
     (tmp_path / "m.py").write_text(text)
-    assert _imports(tmp_path / "m.py") == {(1, "cli"), (2, "demo"), (4, "data")}
+    assert LAYERS["imports_of"](tmp_path / "m.py") == {(1, "cli"), (2, "demo"), (4, "data")}
+
+
+def test_processes_talk_in_one_file():
+    talking = [path for path in LAYERS["modules"]() if "torch.distributed" in path.read_text()]
+    assert [str(path.relative_to(SOURCE)) for path in talking] == ["_support/distributed.py"]
+
+
+def test_the_page_of_layers_is_fresh():
+    done = subprocess.run([sys.executable, SCRIPT], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
 
 
 STATE = """
@@ -107,7 +71,7 @@ print(json.dumps([before, after]))
 
 EVERYTHING = ", ".join(
     ".".join(("calmrl", *path.relative_to(SOURCE).with_suffix("").parts)).removesuffix(".__init__")
-    for path in _files()
+    for path in LAYERS["modules"]()
     if path.name != "__main__.py"
 )
 

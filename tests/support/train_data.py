@@ -15,7 +15,7 @@ import yaml
 
 from calmrl.config import load
 from calmrl.data.features.writer import write_features
-from calmrl.data.loaders.feature_rows import Source
+from calmrl.data.loaders.feature_rows import FeatureRows
 from calmrl.training import checkpoint
 from calmrl.training.records import read_records
 
@@ -57,6 +57,7 @@ def config_file(folder: Path, **changes: Any) -> Path:
             write_rows(folder / name, seed=seed)
     values: dict[str, Any] = {
         "kind": "train",
+        "method": "calmrl-paper",  # the latent model learns along the way: what most tests are about
         "root": str(folder),
         "sources": {"a": {"features": "a"}, "b": {"features": "b"}},
         "modalities": list(WIDTHS),
@@ -69,7 +70,7 @@ def config_file(folder: Path, **changes: Any) -> Path:
         "log_every": 1,
     }
     values |= changes
-    if values.get("method", "calmrl") != "calmrl":
+    if not values["method"].startswith("calmrl"):
         values.pop("calibration")
     path = folder / "config.yaml"
     path.write_text(yaml.safe_dump({key: value for key, value in values.items() if value is not None}))
@@ -80,10 +81,10 @@ def config(folder: Path, **changes: Any) -> Any:
     return load(config_file(folder, **changes), kind="train")
 
 
-def source(n: int, name: str = "s", weight: float = 1.0, seed: int = 0, rate: float = 0.4) -> Source:
+def source(n: int, name: str = "s", weight: float = 1.0, seed: int = 0, rate: float = 0.4) -> FeatureRows:
     z, present = rows(n, seed, rate)
     ids = np.array([f"{name}{i}" for i in range(n)], dtype=object)
-    return Source(name, z, present, np.arange(n), ids, tuple(WIDTHS), dict(WIDTHS), weight)
+    return FeatureRows(name, z, present, np.arange(n), ids, tuple(WIDTHS), dict(WIDTHS), weight)
 
 
 def records(out: Path, kind: str | None = None) -> list[dict[str, Any]]:

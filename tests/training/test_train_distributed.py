@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from calmrl.data.loaders.mixed_batches import Mixture
+from calmrl.data.loaders.batches import Batches
 from calmrl.training import checkpoint
 from calmrl.workflows.build import open_data
 from calmrl.workflows.train import train
@@ -39,7 +39,7 @@ def compare(one: list[dict], two: list[dict], tolerance: float) -> None:
 
 def test_the_two_processes_see_different_patterns(tmp_path):
     data = open_data(config(tmp_path, **CHANGES))
-    halves = [Mixture(list(data.train.values()), 23, rank=rank, world=2) for rank in range(2)]
+    halves = [Batches(list(data.train.values()), 23, rank=rank, world=2) for rank in range(2)]
     for left, right in zip(*halves, strict=True):
         sets = [{tuple(row) for row in batch["present"].tolist()} for batch in (left, right)]
         counts = [torch.unique(batch["present"], dim=0, return_counts=True)[1].tolist() for batch in (left, right)]

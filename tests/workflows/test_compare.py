@@ -19,11 +19,13 @@ from calmrl.errors import InputError
 from calmrl.imputers import IMPUTERS
 from calmrl.training.methods import METHODS, find_method
 from calmrl.workflows import compare
-from calmrl.workflows._compare.collect import collect, describe
-from calmrl.workflows._compare.job import run_job
-from calmrl.workflows._compare.jobs import jobs_of, methods_of, run_all
-from calmrl.workflows._compare.rows import features_of, open_rows, training_config, trials_of
 from calmrl.workflows.build import open_features_of
+from calmrl.workflows.compare import jobs as jobs_module
+from calmrl.workflows.compare import rows as rows_module
+from calmrl.workflows.compare.collect import collect, describe
+from calmrl.workflows.compare.job import run_job
+from calmrl.workflows.compare.jobs import jobs_of, methods_of, run_all
+from calmrl.workflows.compare.rows import features_of, open_rows, training_config, trials_of
 
 BASELINES = [name for name, method in METHODS.items() if not (method.ours or method.ideal)]
 TINY = {
@@ -78,9 +80,7 @@ def test_results_that_are_there_are_not_made_again(whole, tmp_path, monkeypatch)
     half = config.model_copy(update={"seeds": [0]})
     run_all(half, tmp_path)
     made = []
-    monkeypatch.setattr(
-        "calmrl.workflows._compare.jobs.run_job", lambda config, job: made.append(job) or run_job(config, job)
-    )
+    monkeypatch.setattr(jobs_module, "run_job", lambda config, job: made.append(job) or run_job(config, job))
     assert numbers(run_all(config, tmp_path)) == numbers(one)
     assert {job[2] for job in made} == {1}
 
@@ -217,7 +217,8 @@ def test_from_python(tmp_path, monkeypatch, capfd):
     opened = []
     features_of.cache_clear()
     monkeypatch.setattr(
-        "calmrl.workflows._compare.rows.open_features_of",
+        rows_module,
+        "open_features_of",
         lambda *args: opened.append(args) or open_features_of(*args),
     )
     config = tiny(methods=["pmrl", "closed-form"], seeds=[0, 1])

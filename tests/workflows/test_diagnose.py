@@ -19,14 +19,14 @@ from calmrl.datasets import load_dataset
 from calmrl.datasets.world import world
 from calmrl.errors import InputError
 from calmrl.workflows import diagnose
-from calmrl.workflows._diagnose.models import FOLDS, deal
-from calmrl.workflows._diagnose.predictable import share
-from calmrl.workflows._diagnose.ridge import _fits, ridge
-from calmrl.workflows._diagnose.row_sample import SAMPLE_ROWS, describe, linked, sample
-from calmrl.workflows._diagnose.shift import punch
-from calmrl.workflows._diagnose.space import meeting
-from calmrl.workflows._diagnose.text import as_text
-from calmrl.workflows._diagnose.verdict import percent
+from calmrl.workflows.diagnose.models import FOLDS, deal
+from calmrl.workflows.diagnose.predictable import share
+from calmrl.workflows.diagnose.ridge import _fits, ridge
+from calmrl.workflows.diagnose.row_sample import SAMPLE_ROWS, describe, linked, sample
+from calmrl.workflows.diagnose.shift import punch
+from calmrl.workflows.diagnose.space import meeting
+from calmrl.workflows.diagnose.text import as_text
+from calmrl.workflows.diagnose.verdict import percent
 from reference import diagnose as slow
 
 STRONG = {"n": 800, "noise": 0.3, "private": 0, "nonlinear": 0.0}
@@ -58,7 +58,7 @@ def test_worlds_get_the_right_verdict(tmp_path, calmrl, options, verdict, low, h
     assert f"{percent(found['rests_on']['value'])} of the variance of what is missing" in err
     said = {v["about"]: v["verdict"] for v in found["modality_verdicts"]}
     if options is ONE_IS_NOISE:
-        assert said == {"image": "can be filled in", "text": "can be filled in", "audio": "cannot be filled in"}
+        assert said == {"image": "can be imputed", "text": "can be imputed", "audio": "cannot be imputed"}
         assert "audio has nothing in common with the others" in err
     page = (tmp_path / "out" / "report.html").read_text()
     assert found["words"][0].split(":")[0] in page
@@ -69,7 +69,7 @@ def test_digits_can_be_filled_in():
     found = diagnose(data.z, hide(data.present, 0.4, np.random.default_rng(0))).as_dict()
     assert found["verdict"] == "likely to help"
     assert 0.2 < found["rests_on"]["value"] < 0.35
-    assert {v["verdict"] for v in found["modality_verdicts"]} == {"can be filled in"}
+    assert {v["verdict"] for v in found["modality_verdicts"]} == {"can be imputed"}
 
 
 def test_stamps_cannot_but_partners_meet():
@@ -91,7 +91,7 @@ def test_nothing_missing_is_said(tmp_path, calmrl):
     code, _, err = calmrl("diagnose", tmp_path / "features")
     assert code == 0
     assert "Nothing is missing: all 300 rows have all 2 modalities" in " ".join(err.split())
-    assert "cannot be filled in" not in err
+    assert "cannot be imputed" not in err
 
 
 def test_modalities_that_never_meet_cannot_be_told():
@@ -255,10 +255,10 @@ def test_text_fits_80_columns_with_long_names_and_many_modalities():
 
 MEMORY = """
 import resource, sys, torch, calmrl.cli, matplotlib.figure, sklearn.linear_model
-import calmrl.workflows._diagnose.row_sample
+from calmrl.workflows.diagnose import row_sample
 from calmrl.data.features.feature_set import open_features
 from calmrl.workflows import diagnose
-calmrl.workflows._diagnose.row_sample.SAMPLE_ROWS = 500  # what is fitted is not the question here
+row_sample.SAMPLE_ROWS = 500  # what is fitted is not the question here
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 found = diagnose(open_features(sys.argv[1]))
 print(found.rows, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024)

@@ -149,8 +149,9 @@ try:
 except SystemExit as stop:
     assert not stop.code, stop.code
 rooms = ("calmrl.alignment", "calmrl.training.", "calmrl.losses.", "calmrl.models.", "calmrl.metrics.", "calmrl.report.")
-tables = (".registry", ".methods", ".recipes", ".kinds")  # names only
-print([name for name in sys.modules if name.startswith(rooms) and not name.endswith(tables)])
+tables = (".registry", ".methods", ".recipes", ".section")  # names and keys, no torch
+plain = [name for name, module in sys.modules.items() if not hasattr(module, "__path__")]
+print([name for name in plain if name.startswith(rooms) and not name.endswith(tables)])
 print(sum(name.split(".")[0] == "calmrl" for name in sys.modules))
 """
 

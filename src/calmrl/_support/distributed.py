@@ -1,13 +1,18 @@
-"""One process is not a special case: the same calls work with and without torch.distributed."""
+"""One process is not a special case: the same calls work in one process and in many.
+
+All messages between processes are sent here; another engine replaces this file.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
 from torch.autograd.function import once_differentiable
+
+T = TypeVar("T")
 
 
 def world() -> tuple[int, int]:
@@ -15,6 +20,31 @@ def world() -> tuple[int, int]:
     if dist.is_available() and dist.is_initialized():
         return dist.get_world_size(), dist.get_rank()
     return 1, 0
+
+
+def join() -> tuple[int, int]:
+    """Take part in the processes that `accelerate launch` started: (their number, rank of this one)."""
+    from accelerate import PartialState
+
+    state = PartialState()
+    return state.num_processes, state.process_index
+
+
+def wait_for_all() -> None:
+    """Return when every process has come here."""
+    from accelerate import PartialState
+
+    PartialState().wait_for_everyone()
+
+
+def gather_objects(mine: T) -> list[T]:
+    """One object of every process, in the order of the ranks."""
+    size, _ = world()
+    if size == 1:
+        return [mine]
+    every = [mine] * size
+    dist.all_gather_object(every, mine)
+    return every
 
 
 def all_sum(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:

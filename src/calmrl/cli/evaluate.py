@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
@@ -18,7 +17,7 @@ EXAMPLE = """Example:
 def run(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="The --out of a finished calmrl train.")],
     features: Annotated[
-        Path | None, typer.Option("--data", help="Other features; the test rows of the training data if not said.")
+        Path | None, typer.Option("--data", help="Other features. [default: the test rows of the training data]")
     ] = None,
     out: Annotated[Path | None, typer.Option("--out", help="The file to write. [default: DIR/results.json]")] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace the file if it exists.")] = False,
@@ -27,18 +26,14 @@ def run(
     from rich import box
     from rich.table import Table
 
-    from calmrl._support.output import new_file
     from calmrl.workflows.evaluate import evaluate
 
     out = folder / "results.json" if out is None else out
-    rows, meta = evaluate(folder, features)
-    meta = {"command": f"calmrl evaluate {folder}" + (f" --data {features}" if features else ""), **meta}
-    with new_file(out, force=force) as draft:
-        draft.write_text(json.dumps({"rows": rows, "meta": meta}, indent=1), encoding="utf-8")
+    evaluation = evaluate(folder, features, out, force=force)
     table = Table(box=box.SIMPLE)
     for heading in ("task", "metric", "value", "n"):
         table.add_column(heading, justify="left" if heading in ("task", "metric") else "right")
-    for row in rows:
+    for row in evaluation.rows:
         table.add_row(row["task"], row["metric"], f"{row['value']:.3f}", str(row["n"]))
     people().print(table)
     note("the numbers are in")

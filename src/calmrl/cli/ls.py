@@ -18,6 +18,7 @@ EXAMPLE = "Example:\n  calmrl ls\n  calmrl ls imputers\n  calmrl ls configs --js
 REGISTRIES = {
     "methods": ["calmrl.training.methods:METHODS"],
     "losses": ["calmrl.losses.registry:LOSSES"],
+    "models": ["calmrl.models.registry:MODELS"],
     "imputers": ["calmrl.imputers.registry:IMPUTERS"],
     "datasets": ["calmrl.datasets.registry:DATASETS"],
     "encoders": ["calmrl.encoders.registry:ENCODERS", "calmrl.models.vast.towers:TOWERS"],
@@ -29,7 +30,7 @@ def run(
     what: Annotated[str | None, typer.Argument(help=f"One of {', '.join(SHELVES)}; all of them by default.")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON: {shelf: {name: what it is}}.")] = False,
 ) -> None:
-    """List methods, losses, imputers, datasets, encoders and shipped configs."""
+    """List methods, losses, models, imputers, datasets, encoders and shipped configs."""
     shelves = SHELVES if what is None else (lookup({shelf: shelf for shelf in SHELVES}, what, "list"),)
     listing = {shelf: entries(shelf) for shelf in shelves}
     if json:

@@ -1,4 +1,4 @@
-"""`calmrl train`: encoders or heads, aligned with what is there."""
+"""`calmrl train`: heads or encoders, trained on rows with missing modalities."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ def run(
     resume: Annotated[bool, typer.Option("--resume", help="Go on from the newest checkpoint in --out.")] = False,
 ) -> None:
     """Train from features or media with missing modalities; resumable, on one CPU or many GPUs."""
-    from accelerate import PartialState
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+    from calmrl._support.distributed import join
     from calmrl.config import TrainConfig, load
     from calmrl.training.stop import Interrupted
     from calmrl.workflows.train import train
 
     resolved = load(config, overrides or [], kind="train")
     assert isinstance(resolved, TrainConfig)
-    main = PartialState().is_main_process
+    main = join()[1] == 0
     columns = (BarColumn(20), MofNCompleteColumn(), TimeRemainingColumn(), TextColumn("{task.description}"))
     with Progress(*columns, console=people(), disable=not main) as bar:
         task = bar.add_task("starting", total=None)
@@ -50,16 +50,11 @@ def run(
             raise typer.Exit(1) from None
     if not main:
         return
-    best = (
-        ""
-        if outcome.best is None
-        else f"; best {resolved.validation.metric} {outcome.best:.1f} at step {outcome.best_step}"
-    )
-    note(f"{outcome.steps} steps in {outcome.seconds:.1f} s{best}")
+    note(f"{outcome.steps} steps in {outcome.seconds:.1f} s")
+    if outcome.best is not None:
+        note(f"best {resolved.validation.metric}: {outcome.best:.1f} at step {outcome.best_step}")
     if outcome.latent_seconds:
         share = 100 * outcome.latent_seconds / max(outcome.seconds, 1e-9)
-        note(
-            f"the latent model took {share:.0f} % of the step time (updating and imputing, without their backward pass)"
-        )
-    note(f'calmrl.load("{out}") embeds and imputes; the model is in')
+        note(f"the latent model took {share:.0f} % of the step time (updates and imputing, without the backward pass)")
+    note(f'calmrl.load("{out}") opens the model, which is in')
     data(str(out / "model"))

@@ -1,5 +1,5 @@
 from .config_error import ConfigError as ConfigError
-from .config_error import Problem as Problem
+from .config_error import ConfigProblem as ConfigProblem
 from .loading import dump as dump
 from .loading import dumps as dumps
 from .loading import load as load

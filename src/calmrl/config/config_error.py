@@ -12,7 +12,7 @@ ABSENT = object()
 
 
 @dataclass(frozen=True)
-class Problem:
+class ConfigProblem:
     """One mistake: the key, where it was written, what is wrong, what was got, the nearest valid key or value."""
 
     key: str
@@ -36,7 +36,7 @@ class Problem:
 class ConfigError(InputError):
     """Every mistake of a config at once, in `problems`."""
 
-    def __init__(self, name: str, problems: Sequence[Problem]) -> None:
+    def __init__(self, name: str, problems: Sequence[ConfigProblem]) -> None:
         self.problems = list(problems)
         count = f"{len(self.problems)} mistake{'' if len(self.problems) == 1 else 's'}"
         super().__init__("\n".join([f"{name}: {count}", *(f"  {problem}" for problem in self.problems)]))

@@ -10,13 +10,13 @@ from pydantic import BaseModel, ValidationError
 
 from calmrl._support.registry import closest
 from calmrl._support.section import ChosenSection
-from calmrl.config.config_error import Problem, dotted
-from calmrl.config.yaml_text import KeyPath, Source
+from calmrl.config.config_error import ConfigProblem, dotted
+from calmrl.config.yaml_text import ConfigText, KeyPath
 
 TAGS = ("method", "name", "kind")  # keys that choose between sections
 
 
-def explain(error: ValidationError, model: type[BaseModel], source: Source) -> list[Problem]:
+def explain(error: ValidationError, model: type[BaseModel], source: ConfigText) -> list[ConfigProblem]:
     """One problem per key; the branches of a union ("an integer" or "auto") are told in one sentence."""
     grouped: dict[tuple[KeyPath, str], list[Any]] = {}
     for detail in error.errors(include_url=False):
@@ -56,32 +56,34 @@ def _chooses(annotation: type) -> TypeGuard[type[ChosenSection]]:
     return issubclass(annotation, ChosenSection) and "registry" in annotation.__dict__
 
 
-def _problem(path: KeyPath, family: str, details: list[Any], model: type[BaseModel], source: Source) -> Problem:
+def _problem(
+    path: KeyPath, family: str, details: list[Any], model: type[BaseModel], source: ConfigText
+) -> ConfigProblem:
     key, where, first = dotted(path), _where(path, source), details[0]
     if family == "missing":
-        return Problem(key, where, "missing; this key is required")
+        return ConfigProblem(key, where, "missing; this key is required")
     if family == "extra_forbidden":
         message, near = _unknown_key(path, model, source.values)
-        return Problem(key, where, message, closest=near)
+        return ConfigProblem(key, where, message, closest=near)
     if first["type"].startswith("union_tag"):
         return _tag_problem(path, first, source)
-    said = list(dict.fromkeys(str(detail["msg"]).removeprefix("Input should be ") for detail in details))
+    messages = list(dict.fromkeys(str(detail["msg"]).removeprefix("Input should be ") for detail in details))
     if first["type"] == "value_error":  # a sentence of our own, which says what was got and what is closest
-        return Problem(key, where, "; ".join(sentence.removeprefix("Value error, ") for sentence in said))
+        return ConfigProblem(key, where, "; ".join(sentence.removeprefix("Value error, ") for sentence in messages))
     got = first["input"]
-    near = closest(got, [word for sentence in said for word in _quoted(sentence)]) if isinstance(got, str) else None
+    near = closest(got, [word for sentence in messages for word in _quoted(sentence)]) if isinstance(got, str) else None
     start = "should be " if first["msg"].startswith("Input should be ") else ""
-    return Problem(key, where, start + " or ".join(said), got=got, closest=near)
+    return ConfigProblem(key, where, start + " or ".join(messages), got=got, closest=near)
 
 
-def _tag_problem(path: KeyPath, detail: Any, source: Source) -> Problem:
+def _tag_problem(path: KeyPath, detail: Any, source: ConfigText) -> ConfigProblem:
     """The key that chooses between sections (`method`) is absent or has a value that chooses none."""
     tag = (*path, detail["ctx"]["discriminator"].strip("'"))
     if detail["type"] == "union_tag_not_found":
-        return Problem(dotted(tag), _where(path, source), "missing; this key is required")
+        return ConfigProblem(dotted(tag), _where(path, source), "missing; this key is required")
     expected, got = detail["ctx"]["expected_tags"], detail["ctx"]["tag"]
     near = closest(got, _quoted(expected))
-    return Problem(dotted(tag), _where(tag, source), f"should be one of {expected}", got=got, closest=near)
+    return ConfigProblem(dotted(tag), _where(tag, source), f"should be one of {expected}", got=got, closest=near)
 
 
 def _written_path(loc: tuple[str | int, ...], values: Any, *, missing: bool) -> KeyPath:
@@ -97,7 +99,7 @@ def _written_path(loc: tuple[str | int, ...], values: Any, *, missing: bool) -> 
     return tuple(path)
 
 
-def _where(path: KeyPath, source: Source) -> str:
+def _where(path: KeyPath, source: ConfigText) -> str:
     """Where the key, or the nearest section around it, was written."""
     for depth in range(len(path), 0, -1):
         if path[:depth] in source.where:

@@ -11,11 +11,11 @@ from pydantic import ValidationError
 from calmrl._support.output import WRITTEN_BY, new_file
 from calmrl._support.registry import closest
 from calmrl._support.section import Section
-from calmrl.config.config_error import ConfigError, Problem
+from calmrl.config.config_error import ConfigError, ConfigProblem
 from calmrl.config.explain import explain
 from calmrl.config.schema.kinds import KINDS
 from calmrl.config.shipped_files import shipped, shipped_text
-from calmrl.config.yaml_text import Source, apply_overrides, read_yaml, write_yaml
+from calmrl.config.yaml_text import ConfigText, apply_overrides, read_yaml, write_yaml
 from calmrl.errors import InputError
 
 
@@ -80,18 +80,18 @@ def _text(name: str | Path) -> str:
         raise InputError(f"{path} cannot be read as a config: {error}") from None
 
 
-def _kind_problem(source: Source, wanted: str | None) -> Problem | None:
+def _kind_problem(source: ConfigText, wanted: str | None) -> ConfigProblem | None:
     got, where = source.values.get("kind"), source.where.get(("kind",), "")
-    known = ", ".join(KINDS)
+    kinds = ", ".join(KINDS)
     if got is None:
-        return Problem("kind", where, f"missing; say what the config is for: one of {known}")
+        return ConfigProblem("kind", where, f"missing; say what the config is for: one of {kinds}")
     if got not in KINDS:
-        return Problem("kind", where, f"should be one of {known}", got=got, closest=closest(str(got), KINDS))
+        return ConfigProblem("kind", where, f"should be one of {kinds}", got=got, closest=closest(str(got), KINDS))
     if wanted is not None and got != wanted:
-        return Problem("kind", where, f"this command needs a config of kind {wanted}", got=got)
+        return ConfigProblem("kind", where, f"this command needs a config of kind {wanted}", got=got)
     return None
 
 
-def _reading_order(problem: Problem) -> tuple[bool, int]:
+def _reading_order(problem: ConfigProblem) -> tuple[bool, int]:
     number = re.search(r"\d+", problem.where)
     return problem.where.startswith("override"), int(number.group()) if number else 0

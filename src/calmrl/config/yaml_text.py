@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from calmrl.config.config_error import Problem, dotted
+from calmrl.config.config_error import ConfigProblem, dotted
 
 KeyPath = tuple[str | int, ...]
 
@@ -40,33 +40,33 @@ def write_yaml(values: Any) -> str:
 
 
 @dataclass
-class Source:
+class ConfigText:
     """Plain values, where each of them was written ("line 3", or "override 2"), and what could not be read."""
 
     values: dict[str, Any] = field(default_factory=dict)
     where: dict[KeyPath, str] = field(default_factory=dict)
-    problems: list[Problem] = field(default_factory=list)
+    problems: list[ConfigProblem] = field(default_factory=list)
 
 
-def read_yaml(text: str) -> Source:
+def read_yaml(text: str) -> ConfigText:
     """The mapping in `text`. Syntax errors and keys given twice become problems."""
-    source = Source()
+    source = ConfigText()
     try:
         root = yaml.compose(text, Loader=_Loader)
         if root is None:
             return source
         if not isinstance(root, yaml.MappingNode):
-            source.problems.append(Problem("", _line(root), "a config is a mapping of `key: value` lines"))
+            source.problems.append(ConfigProblem("", _line(root), "a config is a mapping of `key: value` lines"))
             return source
         source.values = _value(root, (), source)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
         where = f"line {mark.line + 1}" if mark else ""
-        source.problems.append(Problem("", where, f"not valid YAML: {error.problem or error.context}"))
+        source.problems.append(ConfigProblem("", where, f"not valid YAML: {error.problem or error.context}"))
     return source
 
 
-def apply_overrides(source: Source, overrides: Sequence[str]) -> None:
+def apply_overrides(source: ConfigText, overrides: Sequence[str]) -> None:
     """Set dotted keys in `source`: `imputer.latent_dim=16`, `seeds=[0, 1]`, `imputers.0.method=mean`."""
     for number, text in enumerate(overrides, start=1):
         where = f"override {number}"
@@ -74,15 +74,15 @@ def apply_overrides(source: Source, overrides: Sequence[str]) -> None:
         path: KeyPath = tuple(int(part) if part.isdigit() else part for part in key.strip().split("."))
         if not equals or "" in path:
             message = "an override is key=value, for instance imputer.latent_dim=16"
-            source.problems.append(Problem(key.strip(), where, message, got=text))
+            source.problems.append(ConfigProblem(key.strip(), where, message, got=text))
             continue
-        read = read_yaml(f"value: {raw}") if raw.strip() else Source({"value": None})
+        read = read_yaml(f"value: {raw}") if raw.strip() else ConfigText({"value": None})
         if read.problems or set(read.values) != {"value"}:
-            source.problems.append(Problem(key.strip(), where, "the value is not valid YAML", got=raw))
+            source.problems.append(ConfigProblem(key.strip(), where, "the value is not valid YAML", got=raw))
             continue
         problem = _set(source.values, path, read.values["value"])
         if problem:
-            source.problems.append(Problem(key.strip(), where, problem, got=raw))
+            source.problems.append(ConfigProblem(key.strip(), where, problem, got=raw))
             continue
         for known in [known for known in source.where if known[: len(path)] == path]:
             del source.where[known]
@@ -91,7 +91,7 @@ def apply_overrides(source: Source, overrides: Sequence[str]) -> None:
         source.where[path] = where
 
 
-def _value(node: yaml.Node, path: KeyPath, source: Source) -> Any:
+def _value(node: yaml.Node, path: KeyPath, source: ConfigText) -> Any:
     if isinstance(node, yaml.MappingNode):
         mapping: dict[str, Any] = {}
         for key_node, value_node in node.value:
@@ -99,7 +99,7 @@ def _value(node: yaml.Node, path: KeyPath, source: Source) -> Any:
             here = (*path, key)
             if key in mapping:
                 message = f"given twice; first on {source.where[here]}"
-                source.problems.append(Problem(dotted(here), _line(key_node), message))
+                source.problems.append(ConfigProblem(dotted(here), _line(key_node), message))
             source.where[here] = _line(key_node)
             mapping[key] = _value(value_node, here, source)
         return mapping

@@ -8,8 +8,9 @@ from .features.shards import write_shards as write_shards
 from .features.writer import FeatureWriter as FeatureWriter
 from .features.writer import write_features as write_features
 from .hiding import hide as hide
-from .loaders.feature_batches import Batches as Batches
-from .loaders.media_batches import MediaBatches as MediaBatches
+from .loaders.batches import Batches as Batches
+from .loaders.batches import RowSource as RowSource
+from .loaders.feature_rows import FeatureRows as FeatureRows
 from .loaders.media_rows import MediaRows as MediaRows
 from .media.annotations import read_annotations as read_annotations
 from .media.collection_problems import Problems as Problems

@@ -25,7 +25,7 @@ from calmrl.errors import InputError
 
 
 def hide(present: Array, rate: float, generator: np.random.Generator, kind: str = "mcar", **options: Any) -> Array:
-    """`present` with some more blocks False; NumPy in, NumPy out, torch in, torch out.
+    """`present` with some more blocks False.
 
     - `kind="mcar"`: keep one modality per row, drawn uniformly, then choose round(rate * observed blocks) of the other
       blocks without replacement.
@@ -34,12 +34,32 @@ def hide(present: Array, rate: float, generator: np.random.Generator, kind: str 
     - `kind="source", groups=[(0, 2), (1, 2)]`: round(rate * N) rows come from an incomplete source each and keep only
       that source's columns; the source is drawn uniformly from those that leave the row something.
     - `kind="one", column=None`: round(rate * N) rows lose one modality each, drawn uniformly, or always this column.
+
+    Parameters
+    ----------
+    present : array or tensor of bool (N, k)
+    rate : float
+        Share of the observed blocks, or of the rows, that is hidden; see the table above.
+    generator : numpy.random.Generator
+    kind : {"mcar", "value", "source", "one"}
+    **options
+        Of the kind, as above.
+
+    Returns
+    -------
+    array or tensor of bool (N, k)
+        As `present`: NumPy in, NumPy out, torch in, torch out.
+
+    Examples
+    --------
+    >>> hide(np.ones((100, 3), dtype=bool), 0.3, np.random.default_rng(0)).sum()
+    210
     """
-    function = lookup(KINDS, kind, "kind of missingness")
-    known = [name for name in inspect.signature(function).parameters if name not in ("mask", "rate", "generator")]
+    function = lookup(MECHANISMS, kind, "kind of missingness")
+    allowed = [name for name in inspect.signature(function).parameters if name not in ("mask", "rate", "generator")]
     for name in options:
-        if name not in known:
-            raise InputError(f'hide(kind="{kind}") has no option "{name}"; it has {", ".join(known) or "none"}')
+        if name not in allowed:
+            raise InputError(f'hide(kind="{kind}") has no option "{name}"; it has {", ".join(allowed) or "none"}')
     if not isinstance(generator, np.random.Generator):
         raise InputError(
             f"generator must be a numpy Generator, for instance np.random.default_rng(0); got {generator!r}"
@@ -110,21 +130,21 @@ def _one(mask: np.ndarray, rate: float, generator: np.random.Generator, column: 
     n, k = mask.shape
     if column is not None and not 0 <= column < k:
         raise InputError(f"column must be one of 0 to {k - 1}; got {column}")
-    can = mask if column is None else mask & (np.arange(k) == column)
-    able = np.flatnonzero(can.any(axis=1) & (mask.sum(axis=1) > 1))
+    candidates = mask if column is None else mask & (np.arange(k) == column)
+    eligible = np.flatnonzero(candidates.any(axis=1) & (mask.sum(axis=1) > 1))
     wanted = round(rate * n)
-    if wanted > len(able):
+    if wanted > len(eligible):
         raise InputError(
-            f"{wanted} of {n} rows should lose a modality but only {len(able)} can and keep another; use a rate of at "
-            f"most {len(able) / max(1, n):.3f}"
+            f"{wanted} of {n} rows should lose a modality but only {len(eligible)} can and keep another; use a rate of "
+            f"at most {len(eligible) / max(1, n):.3f}"
         )
-    rows = generator.choice(able, wanted, replace=False)
+    rows = generator.choice(eligible, wanted, replace=False)
     hidden = np.zeros_like(mask)
-    hidden[rows, _draw(can[rows], generator)] = True
+    hidden[rows, _draw(candidates[rows], generator)] = True
     return hidden
 
 
-KINDS: dict[str, Callable[..., np.ndarray]] = {"mcar": _mcar, "value": _value, "source": _source, "one": _one}
+MECHANISMS: dict[str, Callable[..., np.ndarray]] = {"mcar": _mcar, "value": _value, "source": _source, "one": _one}
 
 
 def _draw(allowed: np.ndarray, generator: np.random.Generator) -> np.ndarray:

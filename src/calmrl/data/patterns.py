@@ -12,7 +12,7 @@ from calmrl.errors import InputError
 
 
 @dataclass(frozen=True)
-class Pattern:
+class PatternCount:
     """The rows that have exactly these modalities."""
 
     modalities: tuple[str, ...]
@@ -20,16 +20,23 @@ class Pattern:
     share: float
 
 
-def patterns(present: Array, names: Sequence[str]) -> list[Pattern]:
-    """The patterns that occur, most frequent first (then more modalities first, then in the order of `names`)."""
+def patterns(present: Array, names: Sequence[str]) -> list[PatternCount]:
+    """The patterns that occur, most frequent first (then more modalities first, then in the order of `names`).
+
+    Examples
+    --------
+    >>> [count] = patterns(np.array([[True, False]]), ["image", "text"])
+    >>> count.modalities, count.rows
+    (('image',), 1)
+    """
     mask = to_tensor(present).cpu().numpy()
     if mask.ndim != 2 or mask.shape[1] != len(names):
         raise InputError(f"present has shape {mask.shape} but there are {len(names)} names ({', '.join(names)})")
-    kinds, counts = np.unique(mask, axis=0, return_counts=True)
-    order = sorted(range(len(kinds)), key=lambda i: (-counts[i], -kinds[i].sum(), tuple(~kinds[i])))
+    unique, counts = np.unique(mask, axis=0, return_counts=True)
+    order = sorted(range(len(unique)), key=lambda i: (-counts[i], -unique[i].sum(), tuple(~unique[i])))
     return [
-        Pattern(
-            tuple(name for name, here in zip(names, kinds[i], strict=True) if here),
+        PatternCount(
+            tuple(name for name, here in zip(names, unique[i], strict=True) if here),
             int(counts[i]),
             counts[i] / len(mask),
         )
@@ -39,13 +46,13 @@ def patterns(present: Array, names: Sequence[str]) -> list[Pattern]:
 
 def pattern_table(present: Array, names: Sequence[str]) -> str:
     """The patterns as text: one line each, a last line with the rows per modality."""
-    found = patterns(present, names)
+    counts = patterns(present, names)
     mask = to_tensor(present).cpu().numpy()
     totals = [str(int(total)) for total in mask.sum(axis=0)]
     widths = [max(len(name), len(total)) for name, total in zip(names, totals, strict=True)]
     head = "  ".join(f"{name:>{width}}" for name, width in zip(names, widths, strict=True))
     lines = [f"{head}  {'rows':>9}  {'share':>6}"]
-    for pattern in found:
+    for pattern in counts:
         marks = ("yes" if name in pattern.modalities else "-" for name in names)
         cells = "  ".join(f"{mark:>{width}}" for mark, width in zip(marks, widths, strict=True))
         lines.append(f"{cells}  {pattern.rows:>9}  {100 * pattern.share:>5.1f}%")

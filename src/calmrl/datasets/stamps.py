@@ -19,9 +19,15 @@ def stamps(split: str = "caption", standardize: bool = True) -> FeatureSet:
     """963 stamps of Tux Paint: image (1280), English text (384), spoken French (1024), sound effect (1024).
 
     Labels are the 16 categories; the columns `second` and `folder` name the 75 and 125 finer ones, `group` the concept,
-    `glyph` the 178 letters and digits, which are in train so that no score sees them. split="caption" keeps the stamps
-    of a concept together, split="folder" whole folders (harder). With `standardize` every feature is centred and each
-    modality divided by one number, both measured on train; without, features are as the encoders gave them.
+    `glyph` the 178 letters and digits, which are in train so that no score sees them.
+
+    Parameters
+    ----------
+    split : {"caption", "folder"}
+        Keep the stamps of a concept together, or whole folders (harder).
+    standardize : bool
+        Centre every feature and divide each modality by one number, both measured on train; otherwise features are as
+        the encoders gave them.
     """
     with np.load(BUNDLE, allow_pickle=False) as file:
         saved = {name: file[name] for name in file.files}
@@ -49,7 +55,7 @@ def stamps(split: str = "caption", standardize: bool = True) -> FeatureSet:
             },
         ),
         name="stamps",
-        source="Tux Paint stamps, Debian package tuxpaint-stamps-default 2022.06.04-1 (GPL-2); see docs/stamps.md",
+        source="Tux Paint stamps, Debian package tuxpaint-stamps-default 2022.06.04-1 (GPL-2); docs/reference/stamps.md",
     )
 
 

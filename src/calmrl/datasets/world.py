@@ -37,19 +37,19 @@ class Truth:
     nonlinear: float
 
     def impute(self, z: Mapping[str, np.ndarray], present: np.ndarray) -> dict[str, np.ndarray]:
-        """The best completion of any rows: observed blocks as they are, E[z^m' | observed] elsewhere."""
-        filled = {name: np.array(array, dtype=float) for name, array in z.items()}
+        """The best imputation of any rows: observed blocks as they are, E[z^m' | observed] elsewhere."""
+        imputed = {name: np.array(array, dtype=float) for name, array in z.items()}
         for pattern in np.unique(present, axis=0):
             rows = np.flatnonzero((present == pattern).all(axis=1))
             total = np.zeros((len(rows), self.shared.shape[1]))
             for name, here in zip(self.W, pattern, strict=True):
                 if here:
-                    total += (filled[name][rows] - self.mu[name]) @ self._weights(name)
+                    total += (imputed[name][rows] - self.mu[name]) @ self._weights(name)
             mean = total @ self._covariance(pattern)
             for name, here in zip(self.W, pattern, strict=True):
                 if not here:
-                    filled[name][rows] = mean @ self.W[name].T + self.mu[name]
-        return filled
+                    imputed[name][rows] = mean @ self.W[name].T + self.mu[name]
+        return imputed
 
     def error(self, present: np.ndarray) -> float:
         """The expected normalised error of `impute`: summed squared error / summed variance over the hidden blocks."""
@@ -102,10 +102,30 @@ def world(
     groups: Sequence[Sequence[int]] | None = None,
     seed: int = 0,
 ) -> World:
-    """Draw a world. `widths` is modality -> d (default image 64, text 48, audio 32); `noise` one sigma or one each.
+    """Draw a world with the formulas above; labels are the largest of `classes` projections of the shared latents.
 
-    `kind`, `rate` and `groups` say what is missing (see `calmrl.data.hiding.hide`; rate 0: nothing). Labels are the
-    largest of `classes` random projections of the shared latents.
+    Parameters
+    ----------
+    n : int
+        Number of rows.
+    widths : mapping of str to int, optional
+        Modality -> d; by default image 64, text 48, audio 32.
+    shared, private : int
+        Number of latents that all modalities share, and of those that each has to itself.
+    noise : float or sequence of float
+        sigma of all modalities, or of each.
+    nonlinear, gap : float
+        a, from 0 (linear) to 1, and the root mean square of mu.
+    classes : int
+        Number of labels.
+    kind, rate, groups
+        What is missing; see `calmrl.data.hide`. Nothing at rate 0.
+    seed : int
+
+    Returns
+    -------
+    World
+        A `FeatureSet` with `truth`.
     """
     sizes = {"image": 64, "text": 48, "audio": 32} if widths is None else dict(widths)
     sigmas = [float(noise)] * len(sizes) if isinstance(noise, (int, float)) else [float(value) for value in noise]

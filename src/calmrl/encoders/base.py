@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-KINDS = ("image", "text", "audio")
+MEDIA = ("image", "text", "audio")
 
 
 def same(item: Any) -> Any:

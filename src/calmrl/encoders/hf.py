@@ -18,7 +18,7 @@ import numpy as np
 import torch
 
 from calmrl.data.media.images import IMAGENET_MEAN, IMAGENET_STD, ImageTransform
-from calmrl.encoders.base import KINDS, Encoder, each, same
+from calmrl.encoders.base import MEDIA, Encoder, each, same
 from calmrl.errors import InputError, need
 
 POOLINGS = ("cls", "mean")
@@ -27,7 +27,18 @@ Forward = Callable[..., torch.Tensor]
 
 
 def load_hf(name: str, kind: str | None = None, pooling: str | None = None, device: str = "cpu") -> Encoder:
-    """A model of transformers as an encoder; `kind` is image, text or audio, found out when None."""
+    """A model of transformers as an encoder.
+
+    Parameters
+    ----------
+    name : str
+        A local path, or a name.
+    kind : {"image", "text", "audio"}, optional
+        The side of the model; by default what its config says.
+    pooling : {"cls", "mean"}, optional
+        See above.
+    device : str
+    """
     transformers = need("transformers", "encoders", f"the encoder hf:{name}")
     try:
         config = transformers.AutoConfig.from_pretrained(name)
@@ -60,8 +71,8 @@ def parse(reference: str) -> tuple[str, str | None, str | None]:
     kind, _, pooling = rest.partition("+")
     if not name:
         raise InputError('an encoder "hf:" needs a local path or a name after the colon')
-    if kind and kind not in KINDS:
-        raise InputError(f'unknown kind "{kind}" in "hf:{reference}"; use #{", #".join(KINDS)}')
+    if kind and kind not in MEDIA:
+        raise InputError(f'unknown kind "{kind}" in "hf:{reference}"; use #{", #".join(MEDIA)}')
     if pooling and pooling not in POOLINGS:
         raise InputError(f'unknown pooling "{pooling}" in "hf:{reference}"; use +{" or +".join(POOLINGS)}')
     return name, kind or None, pooling or None

@@ -27,9 +27,9 @@ def packaged(package: str, files: dict[str, str], install: str) -> dict[str, Pat
 
 def check_hash(name: str, content: bytes, expected: str, install: str) -> None:
     """Raise InputError unless the content has this sha256."""
-    found = hashlib.sha256(content).hexdigest()
-    if found != expected:
+    digest = hashlib.sha256(content).hexdigest()
+    if digest != expected:
         raise InputError(
-            f"{name} has sha256 {found[:16]}..., expected {expected[:16]}...: it is not the file that was checked, so "
+            f"{name} has sha256 {digest[:16]}..., expected {expected[:16]}...: it is not the file that was checked, so "
             f"its features would not be comparable; install it again: {install}"
         )

@@ -18,27 +18,41 @@ from calmrl.imputers.gaussian.predict import join, keep_observed
 
 
 class BlockImputer(TransformerMixin, BaseEstimator, ABC):
-    """Completes missing blocks. A subclass has `fit`, `_fill`, `_learned` and `_relearn`."""
+    """Imputes missing blocks. A subclass has `fit`, `_fill`, `_learned` and `_relearn`."""
 
     names_: tuple[str, ...]
     widths_: tuple[int, ...]
 
     def transform(self, z: Any, present: Array | None = None) -> dict[str, Array]:
-        """The input with every missing modality filled in; observed entries bit for bit as they were."""
+        """The input with every missing modality imputed; observed entries bit for bit as they were."""
         return self.impute(z, present)
 
     def impute(self, z: Any, present: Array | None = None, return_std: bool = False) -> Any:
-        """As `transform`; with `return_std` also a standard deviation per entry (0 where observed)."""
+        """Impute every missing modality.
+
+        Parameters
+        ----------
+        z : mapping of str to array (N, d)
+            Modality -> representations; a modality may be left out.
+        present : array of bool (N, k), optional
+            What was observed; by default the rows that are not NaN.
+        return_std : bool
+            Also return a standard deviation per entry, 0 where observed.
+
+        Returns
+        -------
+        dict of str to array (N, d), or a pair of these
+        """
         check_is_fitted(self)
         views = check(z, present, names=self.names_, widths=self.widths_)
-        filled, std = self._fill(views, return_std)
+        imputed, std = self._fill(views, return_std)
         values = views.rows(0, len(views))
-        done = [[keep_observed(v, views.present[:, m], filled[m], views.given())] for m, v in enumerate(values)]
-        completed = join(done, views, self.widths_)
+        done = [[keep_observed(v, views.present[:, m], imputed[m], views.given())] for m, v in enumerate(values)]
+        complete_z = join(done, views, self.widths_)
         if not return_std:
-            return completed
+            return complete_z
         zero = [[torch.where(views.present[:, m, None], 0.0, s)] for m, s in enumerate(std)]
-        return completed, join(zero, views, self.widths_)
+        return complete_z, join(zero, views, self.widths_)
 
     def get_state(self) -> dict[str, Any]:
         """Everything learned, as {"meta": json-able, "tensors": name -> tensor}."""

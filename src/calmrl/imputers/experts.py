@@ -1,4 +1,4 @@
-"""The network of the multimodal VAEs: one encoder and one decoder per modality, a product of Gaussian experts between.
+"""What the multimodal VAEs share: one encoder and one decoder per modality, a product of Gaussian experts between.
 
 Encoder m gives N(a_m, diag(v_m)); over a set S of modalities, with the prior N(0, I) as one more expert,
     1 / v = 1 + sum_{m in S} 1 / v_m,    a = v sum_{m in S} a_m / v_m.
@@ -14,7 +14,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from calmrl.imputers.neural import SkipMLP
+from calmrl._support.arguments import Count, Positive
+from calmrl.imputers.neural import NeuralImputer, SkipMLP
 
 LOG_VARIANCE = 8.0  # experts' log variances stay within plus and minus this
 DRAWS = 8
@@ -75,6 +76,37 @@ class Experts(nn.Module, ABC):
             return means, [
                 (decode(latents) - m).square().mean(0) for decode, m in zip(self.decoders, means, strict=True)
             ]
+
+
+class VAEImputer(NeuralImputer):
+    """A multimodal VAE; its `network_class` says which sets of modalities it trains on.
+
+    Parameters
+    ----------
+    beta : float
+        Variance of the decoders, which is also the weight of the KL divergence.
+    latent_dim, hidden, epochs, batch_size, learning_rate, patience, random_state
+        As those of `NeuralImputer`.
+    """
+
+    network_class: type[Experts]
+
+    def __init__(
+        self,
+        latent_dim: Count = 32,
+        hidden: Count = 512,
+        beta: Positive = 0.5,
+        epochs: Count = 40,
+        batch_size: Count = 128,
+        learning_rate: Positive = 2e-3,
+        patience: Count = 10,
+        random_state: int | None = 0,
+    ) -> None:
+        super().__init__(latent_dim, hidden, epochs, batch_size, learning_rate, patience, random_state)
+        self.beta = beta
+
+    def _network(self) -> Experts:
+        return self.network_class(self.widths_, self.latent_dim, self.hidden, self.beta)
 
 
 def one_of(present: Tensor, generator: torch.Generator) -> Tensor:

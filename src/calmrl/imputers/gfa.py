@@ -21,7 +21,7 @@ PARTS = ("mean", "W", "covariance", "precision", "relevance")
 
 @dataclass
 class Loadings:
-    """What is known of one modality: q(w_d) = N(W_d, covariance_d) for each column d."""
+    """What was learned about one modality: q(w_d) = N(W_d, covariance_d) for each column d."""
 
     mean: Tensor  # (d,)
     W: Tensor  # (d, L)
@@ -47,9 +47,12 @@ class GFAImputer(BlockImputer):
 
     Parameters
     ----------
-    latent_dim: number of factors at the start; those that no modality needs fade out.
-    max_iter, tol: stop after `max_iter` iterations, or when no noise variance changes by more than `tol` (relative).
-    random_state: seed of the start; None draws one.
+    latent_dim : int
+        Number of factors at the start; those that no modality needs fade out.
+    max_iter, tol : int, float
+        Stop after `max_iter` iterations, or when no noise variance changes by more than `tol` (relative).
+    random_state : int or None
+        Seed of the start; None draws one.
     """
 
     def __init__(
@@ -87,18 +90,18 @@ class GFAImputer(BlockImputer):
 
     def _fill(self, views: Views, spread: bool) -> tuple[list[Tensor], list[Tensor]]:
         loadings = [_moved(part, views.present.device) for part in self.loadings_]
-        filled: list[list[Tensor]] = [[part.mean.new_zeros((0, len(part.mean)))] for part in loadings]
-        std: list[list[Tensor]] = [list(part) for part in filled]
+        imputed: list[list[Tensor]] = [[part.mean.new_zeros((0, len(part.mean)))] for part in loadings]
+        std: list[list[Tensor]] = [list(part) for part in imputed]
         row_bytes = 8 * (sum(self.widths_) + 2 * self.latent_dim**2)
         for start, stop in blocks_of_rows(len(views), row_bytes, FILL_BYTES):
             rows = _observed(views, start, stop)
             groups = _groups(views.present[start:stop])
             means, _ = _latents(loadings, rows, groups)
             for m, part in enumerate(loadings):
-                filled[m].append(means @ part.W.T + part.mean)
+                imputed[m].append(means @ part.W.T + part.mean)
                 if spread:
                     std[m].append(_deviation(part, means.detach(), groups, loadings))
-        return [torch.cat(parts) for parts in filled], [torch.cat(parts) for parts in std]
+        return [torch.cat(parts) for parts in imputed], [torch.cat(parts) for parts in std]
 
     def _learned(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
         tensors = {

@@ -1,4 +1,4 @@
-"""`KnowledgeBridgerImputer`: training-free completion from a memory of items and the relations among them."""
+"""`KnowledgeBridgerImputer`: training-free imputation from a memory of items and the relations among them."""
 
 from __future__ import annotations
 
@@ -28,10 +28,14 @@ class KnowledgeBridgerImputer(MemoryImputer):
 
     Parameters
     ----------
-    n_candidates: how many of the best ranked candidates are averaged.
-    structure: weight of the agreement of relations, 0 to 1.
-    temperature: of the weights; small trusts the first candidate.
-    landmarks: how many items relations are taken to, evenly spaced in the memory.
+    n_candidates : int
+        Number of the best ranked candidates that are averaged.
+    structure : float
+        Weight of the agreement of relations, 0 to 1.
+    temperature : float
+        Of the weights; a small one trusts the first candidate.
+    landmarks : int
+        Number of items that relations are taken to, evenly spaced in the memory.
     """
 
     def __init__(

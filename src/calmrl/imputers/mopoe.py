@@ -6,19 +6,18 @@ import torch
 from torch import Tensor
 
 from calmrl._support.arguments import Count, Positive
-from calmrl.imputers.experts import Experts, some_of
-from calmrl.imputers.neural import NeuralImputer
+from calmrl.imputers.experts import Experts, VAEImputer, some_of
 
 SUBSETS = 2  # per row and step
 
 
-class _Network(Experts):
+class _MoPoENetwork(Experts):
     def sets(self, present: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
         encoded = torch.stack([some_of(present, generator) for _ in range(SUBSETS)])
         return encoded, present.expand_as(encoded)
 
 
-class MoPoEImputer(NeuralImputer):
+class MoPoEImputer(VAEImputer):
     """Multimodal VAE with a mixture of products of experts.
 
     q(b | z) = mean over subsets S of q(b | z^S), each a product of experts; every subset has to decode all that the row
@@ -28,8 +27,12 @@ class MoPoEImputer(NeuralImputer):
     units, two random subsets of what the row has per step instead of the sum over all of them, and imputation from the
     largest product alone.
 
-    Sutter, Daunhawer and Vogt, Generalized multimodal ELBO, ICLR 2021. Parameters as those of `MVAEImputer`.
+    Sutter, Daunhawer and Vogt, Generalized multimodal ELBO, ICLR 2021.
+
+    Parameters: see `VAEImputer`.
     """
+
+    network_class = _MoPoENetwork
 
     def __init__(
         self,
@@ -42,14 +45,4 @@ class MoPoEImputer(NeuralImputer):
         patience: Count = 10,
         random_state: int | None = 0,
     ) -> None:
-        self.latent_dim = latent_dim
-        self.hidden = hidden
-        self.beta = beta
-        self.epochs = epochs
-        self.batch_size = batch_size
-        self.learning_rate = learning_rate
-        self.patience = patience
-        self.random_state = random_state
-
-    def _network(self) -> Experts:
-        return _Network(self.widths_, self.latent_dim, self.hidden, self.beta)
+        super().__init__(latent_dim, hidden, beta, epochs, batch_size, learning_rate, patience, random_state)

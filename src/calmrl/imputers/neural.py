@@ -10,6 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from calmrl._support.arguments import Count, Positive
+from calmrl._support.moments import add_rows
 from calmrl.convention import Array, Views, blocks_of_rows, check
 from calmrl.data.hiding import hide
 from calmrl.errors import InputError
@@ -38,19 +40,43 @@ class SkipMLP(nn.Module):
 class NeuralImputer(BlockImputer):
     """Trains a network on blocks that are centred per column and scaled per modality, zero where missing.
 
-    A subclass gives the network, which has `loss(z, present, generator)`, the value to minimise on a batch, and
-    `predict(z, present, spread)` -> (means, variances), lists of (n, d_m); variances only if `spread`. The variance
-    that the network leaves unexplained, `noise_`, is measured on the held-out blocks; before that, or where there are
-    none, it is the variance of the modality. The learning rate falls linearly to zero in `fit` and is constant in
-    `partial_fit`.
+    A subclass gives the network, which has `loss(z, present, generator)`, the
+    value to minimise on a batch, and `predict(z, present, spread)` -> (means, variances), lists of (n, d_m); variances
+    only if `spread`. The variance that the network leaves unexplained, `noise_`, is measured on the held-out blocks;
+    before that, or where there are none, it is the variance of the modality. The learning rate falls linearly to zero
+    in `fit` and is constant in `partial_fit`.
+
+    Parameters
+    ----------
+    latent_dim, hidden : int
+        Number of latents; width of the hidden layers.
+    epochs, batch_size, learning_rate : int, int, float
+        Of Adam.
+    patience : int
+        Stop after that many epochs without a smaller error on held-out blocks.
+    random_state : int or None
+        Seed; None draws one.
     """
 
-    epochs: int
-    batch_size: int
-    learning_rate: float
-    patience: int
     network_: Any
-    random_state: int | None
+
+    def __init__(
+        self,
+        latent_dim: Count = 32,
+        hidden: Count = 256,
+        epochs: Count = 40,
+        batch_size: Count = 128,
+        learning_rate: Positive = 2e-3,
+        patience: Count = 10,
+        random_state: int | None = 0,
+    ) -> None:
+        self.latent_dim = latent_dim
+        self.hidden = hidden
+        self.epochs = epochs
+        self.batch_size = batch_size
+        self.learning_rate = learning_rate
+        self.patience = patience
+        self.random_state = random_state
 
     @abstractmethod
     def _network(self) -> Any:
@@ -130,15 +156,12 @@ class NeuralImputer(BlockImputer):
         self.optimiser_ = torch.optim.Adam(self.network_.parameters(), lr=self.learning_rate, fused=True)
 
     def _observe(self, views: Views) -> None:
-        """Count, mean and sum of squares per column, taking in further rows (Chan's update)."""
+        """Take further rows into the count, mean and sum of squares of each column."""
         for m, values in enumerate(views.rows(0, len(views))):
             if values is None or not bool(views.present[:, m].any()):
                 continue
             block = values.detach()[views.present[:, m]].double()
-            total, gap = self.count_[m] + len(block), block.mean(0) - self.mean_[m]
-            self.square_[m] += (block - block.mean(0)).square().sum(0) + gap**2 * (self.count_[m] * len(block) / total)
-            self.mean_[m] = self.mean_[m] + gap * (len(block) / total)
-            self.count_[m] = total
+            add_rows(block, self.count_[m], self.mean_[m], self.square_[m])
 
     def _scale(self, m: int) -> Tensor:
         """One deviation for the whole modality."""
@@ -194,7 +217,7 @@ class NeuralImputer(BlockImputer):
             left.append(torch.maximum(square - explained, 0.05 * square))
         return left
 
-    # ---- completing
+    # ---- imputing
 
     def _to(self, device: torch.device) -> None:
         """The learned tensors follow the input."""
@@ -205,17 +228,17 @@ class NeuralImputer(BlockImputer):
 
     def _fill(self, views: Views, spread: bool) -> tuple[list[Tensor], list[Tensor]]:
         self._to(views.present.device)
-        filled: list[list[Tensor]] = [[block.new_zeros((0, len(block)))] for block in self.mean_]
+        imputed: list[list[Tensor]] = [[block.new_zeros((0, len(block)))] for block in self.mean_]
         std: list[list[Tensor]] = [[block.new_zeros((0, len(block)))] for block in self.mean_]
         for start, stop in blocks_of_rows(len(views), 64 * sum(self.widths_), FILL_BYTES):
             z, present = self._scaled(views, start, stop), views.present[start:stop]
             means, variances = self.network_.predict(z, present, spread)
             for m, mean in enumerate(means):
-                filled[m].append(mean.double() * self._scale(m) + self.mean_[m])
+                imputed[m].append(mean.double() * self._scale(m) + self.mean_[m])
                 if spread:
                     variance = variances[m].double() + self.noise_[m]
                     std[m].append(variance.sqrt() * self._scale(m))
-        return [torch.cat(part) for part in filled], [torch.cat(part) for part in std]
+        return [torch.cat(part) for part in imputed], [torch.cat(part) for part in std]
 
     # ---- state
 

@@ -1,4 +1,4 @@
-"""The simple alternatives: the column mean, the nearest complete neighbours, and one ridge regression per pattern."""
+"""The simple alternatives: the column mean, the nearest neighbours, and one ridge regression per pattern."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ class MemoryImputer(BlockImputer):
 
     def _fill(self, views: Views, spread: bool) -> tuple[list[Tensor], list[Tensor]]:
         device = views.present.device
-        filled = [torch.zeros((len(views), width), dtype=torch.float64, device=device) for width in self.widths_]
-        std = [torch.zeros_like(block) for block in filled]
+        imputed = [torch.zeros((len(views), width), dtype=torch.float64, device=device) for width in self.widths_]
+        std = [torch.zeros_like(block) for block in imputed]
         values = [v if v is None else v.detach() for v in views.rows(0, len(views))]  # what is imputed is a constant
         patterns, order, bounds = group(views.present)
         for p, pattern in enumerate(patterns):
@@ -48,8 +48,8 @@ class MemoryImputer(BlockImputer):
             seen = {m: v[rows].double().cpu() for m, v in enumerate(values) if v is not None and bool(pattern[m])}
             for m in (~pattern).nonzero()[:, 0].tolist():
                 guess, deviation = self._predict(seen, m)
-                filled[m][rows], std[m][rows] = guess.to(device), deviation.to(device)
-        return filled, std
+                imputed[m][rows], std[m][rows] = guess.to(device), deviation.to(device)
+        return imputed, std
 
     def _learned(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
         rows = {f"rows.{name}": rows for name, rows in zip(self.names_, self.rows_, strict=True)}
@@ -76,6 +76,11 @@ class KNNImputer(MemoryImputer):
 
     Distance: mean squared difference per entry over the modalities that both rows have; rows that share none are never
     neighbours. Where no row qualifies, the column mean.
+
+    Parameters
+    ----------
+    n_neighbors : int
+        Number of rows that are averaged.
     """
 
     def __init__(self, n_neighbors: Count = 10) -> None:
@@ -109,6 +114,11 @@ class RidgeImputer(MemoryImputer):
 
     Fitted on the training rows that have the whole pattern and the missing modality. Where these are fewer than
     `min_rows`, the modality of the pattern that fewest of the rows have is left out; at the end, the column mean.
+
+    Parameters
+    ----------
+    min_rows : int
+        Least number of rows that a regression is fitted on.
     """
 
     def __init__(self, min_rows: Count = 10) -> None:

@@ -15,7 +15,7 @@ from calmrl.imputers.experts import some_of
 from calmrl.imputers.neural import NeuralImputer, SkipMLP
 
 
-class _Network(nn.Module):
+class _SMILNetwork(nn.Module):
     """Observed modalities -> a common code (mean of their encodings) -> weights of each modality's priors."""
 
     def __init__(self, widths: Sequence[int], code: int, hidden: int, priors: int, inner_rate: float) -> None:
@@ -85,10 +85,12 @@ class SMILImputer(NeuralImputer):
 
     Parameters
     ----------
-    latent_dim, hidden: width of the common code; of the hidden layers.
-    priors: number of centres per modality.
-    inner_rate: learning rate of the inner step.
-    epochs, batch_size, learning_rate, patience, random_state: as those of `MVAEImputer`.
+    priors : int
+        Number of centres per modality.
+    inner_rate : float
+        Learning rate of the inner step.
+    latent_dim, hidden, epochs, batch_size, learning_rate, patience, random_state
+        As those of `NeuralImputer`; `latent_dim` is the width of the common code.
     """
 
     def __init__(
@@ -103,18 +105,12 @@ class SMILImputer(NeuralImputer):
         patience: Count = 10,
         random_state: int | None = 0,
     ) -> None:
-        self.latent_dim = latent_dim
-        self.hidden = hidden
+        super().__init__(latent_dim, hidden, epochs, batch_size, learning_rate, patience, random_state)
         self.priors = priors
         self.inner_rate = inner_rate
-        self.epochs = epochs
-        self.batch_size = batch_size
-        self.learning_rate = learning_rate
-        self.patience = patience
-        self.random_state = random_state
 
-    def _network(self) -> _Network:
-        return _Network(self.widths_, self.latent_dim, self.hidden, self.priors, self.inner_rate)
+    def _network(self) -> _SMILNetwork:
+        return _SMILNetwork(self.widths_, self.latent_dim, self.hidden, self.priors, self.inner_rate)
 
     def _prepare(self, network: Any, z: list[Tensor], present: Tensor) -> None:
         for m, block in enumerate(z):

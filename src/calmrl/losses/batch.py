@@ -7,9 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
-import torch.distributed as dist
 
-from calmrl._support.distributed import gather_headers, gather_rows, world
+from calmrl._support.distributed import gather_headers, gather_objects, gather_rows, world
 from calmrl.convention import check, maybe_any
 from calmrl.errors import InputError
 
@@ -80,8 +79,7 @@ def _gather(
             "order of the ranks); every process must pass the same"
         )
     if len(set(digests)) > 1:
-        every: list[tuple[str, ...]] = [()] * len(headers)
-        dist.all_gather_object(every, names)
+        every = gather_objects(names)
         union = tuple(dict.fromkeys(name for part in every for name in part))
         column = [names.index(name) if name in names else None for name in union]
         z = torch.stack([torch.zeros_like(z[:, 0]) if j is None else z[:, j] for j in column], dim=1)

@@ -65,12 +65,12 @@ def symmetric_terms(
         row_out = ~candidates | (kinds[start:stop, None] != kinds)
         return _Reduce.apply(s, row_out, ~queries[start:stop, None], of_kind, start, bool(smoothing))
 
-    found = list(zip(*_each(part, chunks(len(queries), chunk_size)), strict=True))
-    rows, columns, own = torch.cat(found[0]), torch.stack(found[1]).logsumexp(0), torch.cat(found[2])
+    parts = list(zip(*_each(part, chunks(len(queries), chunk_size)), strict=True))
+    rows, columns, own = torch.cat(parts[0]), torch.stack(parts[1]).logsumexp(0), torch.cat(parts[2])
     terms = rows + columns - 2 * own
     if smoothing:
-        row_mean = torch.cat(found[3]).gather(1, kinds[:, None])[:, 0] / of_kind.sum(0).clamp(min=1)[kinds]
-        column_mean = torch.stack(found[4]).sum(0) / queries.sum().clamp(min=1)
+        row_mean = torch.cat(parts[3]).gather(1, kinds[:, None])[:, 0] / of_kind.sum(0).clamp(min=1)[kinds]
+        column_mean = torch.stack(parts[4]).sum(0) / queries.sum().clamp(min=1)
         terms = terms + smoothing * (2 * own - row_mean - column_mean)
     valid = queries & candidates
     return torch.where(valid, terms, 0.0).sum() / 2, valid.sum()
@@ -103,10 +103,10 @@ class _Reduce(torch.autograd.Function):
         columns = s.masked_fill(column_out, low).logsumexp(0)
         ctx.save_for_backward(s, row_out, column_out, of_kind, rows, columns)
         ctx.start = start
-        found = (rows, columns, _own(s, start).clone())
+        terms = (rows, columns, _own(s, start).clone())
         if not sums:
-            return found
-        return (*found, s @ of_kind.to(s.dtype), (~column_out[:, 0]).to(s.dtype) @ s)
+            return terms
+        return (*terms, s @ of_kind.to(s.dtype), (~column_out[:, 0]).to(s.dtype) @ s)
 
     @staticmethod
     def backward(ctx: Any, *g: torch.Tensor) -> tuple[torch.Tensor | None, ...]:

@@ -20,7 +20,7 @@ def imagebind_features(z: Mapping[str, Array], present: Array | None = None) -> 
     instead of agreement. Use this on all features that come from ImageBind, then train `Heads` on them.
     """
     views = check(z, present)
-    found = {}
+    unit_rows = {}
     for j, (name, array) in enumerate(views.arrays.items()):
         rows = to_tensor(array).float()
         there = views.present[:, j].to(rows.device)
@@ -29,5 +29,5 @@ def imagebind_features(z: Mapping[str, Array], present: Array | None = None) -> 
             raise InputError(
                 f"{name} of row {int(flat.nonzero()[0, 0])} is all 0, which has no direction; mark it missing"
             )
-        found[name] = like_input(torch.where(there[:, None], normalize(rows, dim=1), torch.nan), array)
-    return found
+        unit_rows[name] = like_input(torch.where(there[:, None], normalize(rows, dim=1), torch.nan), array)
+    return unit_rows

@@ -60,8 +60,8 @@ class Trained:
     @torch.no_grad()
     def encode(self, z: Mapping[str, Array], present: Array | None = None) -> dict[str, Array]:
         """Unit vectors of what was observed; NaN elsewhere."""
-        found, mask, given = self._encode(z, present)
-        empty = {name: torch.where(mask[:, j, None], found[name], torch.nan) for j, name in enumerate(found)}
+        vectors, mask, given = self._encode(z, present)
+        empty = {name: torch.where(mask[:, j, None], vectors[name], torch.nan) for j, name in enumerate(vectors)}
         return {name: like_input(rows, given) for name, rows in empty.items()}
 
     @torch.no_grad()
@@ -72,16 +72,16 @@ class Trained:
                 f"this model was trained with {self.info.get('method', 'a method')}, without a latent model, so it "
                 "cannot impute; fit a calmrl.GaussianImputer on encode(...), or train with method=calmrl"
             )
-        found, mask, given = self._encode(z, present)
-        return {name: like_input(rows, given) for name, rows in self.align.complete(found, mask).items()}
+        vectors, mask, given = self._encode(z, present)
+        return {name: like_input(rows, given) for name, rows in self.align.complete(vectors, mask).items()}
 
     @torch.no_grad()
     def embed(self, z: Mapping[str, Array], present: Array | None = None) -> Array:
         """One unit vector per row."""
-        found, mask, given = self._encode(z, present)
+        vectors, mask, given = self._encode(z, present)
         if self.align is not None:
-            found, mask = self.align.complete(found, mask), torch.ones_like(mask)
-        return like_input(anchor(found, mask), given)
+            vectors, mask = self.align.complete(vectors, mask), torch.ones_like(mask)
+        return like_input(anchor(vectors, mask), given)
 
     def _encode(
         self, z: Mapping[str, Array], present: Array | None
@@ -108,8 +108,8 @@ class Trained:
         if present is None:
             raise InputError("a model of raw media needs present: its inputs hold only the rows that have a modality")
         mask = to_tensor(present)
-        found = self.model(inputs, mask)
-        return found, mask, next(iter(found.values()))
+        vectors = self.model(inputs, mask)
+        return vectors, mask, next(iter(vectors.values()))
 
 
 def save(folder: Path, trained: Trained) -> None:

@@ -83,8 +83,8 @@ def mark_best(folder: Path, step: int) -> None:
 
 def newest(folder: Path) -> Path | None:
     """The last whole checkpoint."""
-    found = _all(folder)
-    return found[-1] if found else None
+    checkpoints = _all(folder)
+    return checkpoints[-1] if checkpoints else None
 
 
 def best(folder: Path) -> Path | None:

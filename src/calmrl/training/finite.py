@@ -6,10 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
-import torch.distributed as dist
 
-from calmrl._support.distributed import all_sum, world
-from calmrl.data.loaders.mixed_batches import Mixture
+from calmrl._support.distributed import all_sum, gather_objects
+from calmrl.data.loaders.batches import Batches
 from calmrl.errors import InputError
 
 SHOWN = 8
@@ -27,13 +26,10 @@ class NotFinite(InputError):
         )
 
 
-def must_be_finite(value: torch.Tensor, what: str, step: int, batches: Mixture, batch: Mapping[str, Any]) -> None:
+def must_be_finite(value: torch.Tensor, what: str, step: int, batches: Batches, batch: Mapping[str, Any]) -> None:
     """Raise `NotFinite` in every process if `value` is not finite in one of them."""
     (wrong,) = all_sum([(~torch.isfinite(value.detach())).to(torch.float32)])
     if not wrong:
         return
-    rows = [batches.describe(batch["index"])]
-    if world()[0] > 1:
-        rows = [[] for _ in range(world()[0])]
-        dist.all_gather_object(rows, batches.describe(batch["index"]))
+    rows = gather_objects(batches.describe(batch["index"]))
     raise NotFinite(what, step, [name for part in rows for name in part])

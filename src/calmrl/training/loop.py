@@ -16,8 +16,8 @@ import torch
 from sklearn.exceptions import ConvergenceWarning
 
 from calmrl._support.distributed import all_sum, mean_over_processes, own_rows, world
+from calmrl.data.loaders.batches import Batches
 from calmrl.data.loaders.feature_rows import pattern_counts
-from calmrl.data.loaders.mixed_batches import Mixture
 from calmrl.imputers.gaussian import GaussianImputer
 from calmrl.training import checkpoint, snapshot
 from calmrl.training.checkpoint import Checkpoint
@@ -135,7 +135,7 @@ class Trainer:
             close_trackers(self.accelerator)
         return Outcome(at.step, at.best, at.best_step, at.seconds, at.latent_seconds, early)
 
-    def _stage(self, flag: StopFlag, batches: Mixture) -> bool:
+    def _stage(self, flag: StopFlag, batches: Batches) -> bool:
         """One stage from where it stands; whether it was ended early."""
         stage, at = self.stages[self.position.stage], self.position
         epoch = -(-len(batches) // self.accumulate)
@@ -168,7 +168,7 @@ class Trainer:
     def _tired(self) -> bool:
         return self.patience is not None and self.position.since_best >= self.patience
 
-    def _update(self, stream: Iterator[dict[str, Any]], batches: Mixture, total: int, stage: Stage) -> dict[str, float]:
+    def _update(self, stream: Iterator[dict[str, Any]], batches: Batches, total: int, stage: Stage) -> dict[str, float]:
         """One update of the weights from `accumulate` batches; its loss, gradient norm, rate and speed."""
         started, latent, rows, losses = time.perf_counter(), self.step.latent_seconds, 0, []
         factor = stage.rate * schedule(self.position.stage_step, total, self.warmup_ratio)
@@ -210,9 +210,9 @@ class Trainer:
 
     # ---- parts of a step
 
-    def _batches(self) -> Mixture:
+    def _batches(self) -> Batches:
         stage, (size, rank) = self.stages[self.position.stage], world()
-        return Mixture(
+        return Batches(
             stage.sources,
             self.batch_size,
             seed=self.seed + 1000 * self.position.stage,
@@ -293,7 +293,7 @@ class Trainer:
         else:
             checkpoint.write(self.out / "checkpoints", self.position.step, content, best=better, keep=self.keep)
 
-    def _restore(self, path: Path) -> Mixture:
+    def _restore(self, path: Path) -> Batches:
         content = checkpoint.read(path)
         self.position = snapshot.put_back(content, self.step, self.optimiser, self.accelerator.scaler, self.average)
         if self.position.best_step == self.position.step and self.accelerator.is_main_process:
@@ -319,6 +319,6 @@ class Trainer:
             self._fit_imputer(self.stages[-1])  # a frozen imputer, to the representations as they came out
 
 
-def _endless(batches: Mixture) -> Iterator[dict[str, Any]]:
+def _endless(batches: Batches) -> Iterator[dict[str, Any]]:
     while True:
         yield from batches

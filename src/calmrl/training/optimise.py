@@ -48,11 +48,11 @@ def freeze(model: torch.nn.Module, patterns: Sequence[str]) -> None:
     """Keep the parameters whose names match one of the patterns ("heads.text.*") as they are."""
     named = dict(model.named_parameters())
     for pattern in patterns:
-        found = [name for name in named if fnmatchcase(name, pattern)]
-        if not found:
+        matched = [name for name in named if fnmatchcase(name, pattern)]
+        if not matched:
             shown = ", ".join(list(named)[:6]) + (", ..." if len(named) > 6 else "")
             raise InputError(f'freeze: no parameter is named "{pattern}"; there are {shown}')
-        for name in found:
+        for name in matched:
             named[name].requires_grad_(False)
 
 

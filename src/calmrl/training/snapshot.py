@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-import torch.distributed as dist
 
-from calmrl._support.distributed import world
+from calmrl._support.distributed import gather_objects, world
 from calmrl.training.checkpoint import Checkpoint
 from calmrl.training.optimise import MovingAverage
 from calmrl.training.plan import Position
@@ -37,13 +36,13 @@ def put_back(content: Checkpoint, step: Step, optimiser: Any, scaler: Any, avera
     put_weights(content.weights, content, step)
     if average is not None:
         average.load(content.ema)
-    known = content.training
-    optimiser.load_state_dict(known["optimiser"])
-    if scaler is not None and known["scaler"] is not None:
-        scaler.load_state_dict(known["scaler"])
-    if len(known["random"]) == world()[0]:
-        torch.set_rng_state(known["random"][world()[1]])
-    return Position(**known["position"])
+    saved = content.training
+    optimiser.load_state_dict(saved["optimiser"])
+    if scaler is not None and saved["scaler"] is not None:
+        scaler.load_state_dict(saved["scaler"])
+    if len(saved["random"]) == world()[0]:
+        torch.set_rng_state(saved["random"][world()[1]])
+    return Position(**saved["position"])
 
 
 def put_weights(weights: dict[str, torch.Tensor], content: Checkpoint, step: Step) -> None:
@@ -55,8 +54,4 @@ def put_weights(weights: dict[str, torch.Tensor], content: Checkpoint, step: Ste
 
 def random_states() -> list[torch.Tensor]:
     """The state of torch's own generator in every process (dropout draws from it)."""
-    states = [torch.get_rng_state()]
-    if world()[0] > 1:
-        states = [torch.empty(0, dtype=torch.uint8)] * world()[0]
-        dist.all_gather_object(states, torch.get_rng_state())
-    return states
+    return gather_objects(torch.get_rng_state())

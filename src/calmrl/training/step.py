@@ -58,12 +58,12 @@ class Step(nn.Module):
         """The terms of the last call and what the objective says of itself (temperature, saturation, ...)."""
         inner = self.calibration
         loss: Any = self.objective if inner is None else inner.objective
-        found = dict(loss.last)
+        scalars = dict(loss.last)
         if inner is not None:
-            found |= {name: inner.last[name] for name in inner.last if name != "objective"}
+            scalars |= {name: inner.last[name] for name in inner.last if name != "objective"}
         if self._matched is not None:
-            found["matching"] = self._matched
-        return {name: float(value) for name, value in found.items()}
+            scalars["matching"] = self._matched
+        return {name: float(value) for name, value in scalars.items()}
 
     @property
     def latent_seconds(self) -> float:

@@ -25,10 +25,10 @@ def close_trackers(accelerator: Any) -> None:
 
 def flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """{"a": {"b": 1}} -> {"a.b": 1}; what is no number becomes text."""
-    found: dict[str, Any] = {}
+    flattened: dict[str, Any] = {}
     for key, value in config.items():
         if isinstance(value, Mapping) and value:
-            found |= flat(value, f"{prefix}{key}.")
+            flattened |= flat(value, f"{prefix}{key}.")
         else:
-            found[f"{prefix}{key}"] = value if isinstance(value, (bool, int, float, str)) else str(value)
-    return found
+            flattened[f"{prefix}{key}"] = value if isinstance(value, (bool, int, float, str)) else str(value)
+    return flattened

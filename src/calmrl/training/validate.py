@@ -29,7 +29,7 @@ def encode_all(
     size, rank = world()
     was = model.training
     model.eval()
-    found, masks = [], []
+    encoded, masks = [], []
     pace = 1 if most is None else max(1, -(-sum(map(len, sources)) // most))
     for source in sources:
         rows = np.arange(0, len(source), pace)
@@ -41,10 +41,10 @@ def encode_all(
             inputs = {name: _to(values, device) for name, values in source.fetch(mine, source.present[mine], 0).items()}
             z = torch.stack(list(model(inputs, present.to(device)).values()), dim=1)
             counts = [len(part) for part in np.array_split(chosen, size)]
-            found.append(gather_rows(z, counts).cpu())
+            encoded.append(gather_rows(z, counts).cpu())
             masks.append(torch.from_numpy(source.present[chosen]))
     model.train(was)
-    stacked, present = torch.cat(found), torch.cat(masks)  # (N, k, d)
+    stacked, present = torch.cat(encoded), torch.cat(masks)  # (N, k, d)
     return {name: stacked[:, j] for j, name in enumerate(model.names)}, present
 
 
@@ -73,18 +73,18 @@ def retrieval_scores(z: dict[str, torch.Tensor], present: torch.Tensor) -> dict[
     "MRR" is 100 times the mean of 1 / rank and "recall" the mean of the three R@k, both smoother scores to choose by;
     "pairs" counts queries over all directions.
     """
-    found = []
+    directions = []
     for a, b in permutations(range(len(z)), 2):
         both = present[:, a] & present[:, b]
         if both.sum() > 1:
             names = list(z)
-            found.append(retrieval(z[names[a]][both], z[names[b]][both], per_query=True))
-    scores = {key: float(np.mean([one[key] for one in found])) for key in ("R@1", "R@5", "R@10")}
+            directions.append(retrieval(z[names[a]][both], z[names[b]][both], per_query=True))
+    scores = {key: float(np.mean([one[key] for one in directions])) for key in ("R@1", "R@5", "R@10")}
     return {
         **scores,
         "recall": float(np.mean(list(scores.values()))),
-        "MRR": float(np.mean([100 * (1 / one["ranks"]).mean() for one in found])),
-        "pairs": float(sum(one["n"] for one in found)),
+        "MRR": float(np.mean([100 * (1 / one["ranks"]).mean() for one in directions])),
+        "pairs": float(sum(one["n"] for one in directions)),
     }
 
 

@@ -20,7 +20,7 @@ from calmrl.alignment import CalibratedAlignment
 from calmrl.config.schema.train import CalibrationSection, HideSection, SourceSection, TrainConfig
 from calmrl.data.features.feature_set import FeatureSet, open_features
 from calmrl.data.hiding import hide
-from calmrl.data.loaders.feature_rows import Source, make_source, widths_of
+from calmrl.data.loaders.feature_rows import FeatureRows, widths_of
 from calmrl.datasets import load_dataset
 from calmrl.errors import InputError
 from calmrl.imputers.gaussian.gradient import GaussianLatent
@@ -85,8 +85,8 @@ def open_data(config: TrainConfig, given: Mapping[str, FeatureSet] | None = None
         if section.hide is not None:
             present = present.copy()
             present[rows] = _hidden(data, rows, section.hide, config.seed)
-        train[name] = make_source(name, data, rows, present, widths, section.weight)
-        validation.append(make_source(name, data, kept, data.present, widths))
+        train[name] = FeatureRows.of(data, rows, present, widths, name=name, weight=section.weight)
+        validation.append(FeatureRows.of(data, kept, widths=widths, name=name))
         validation[-1].check()  # a bad row would otherwise stop the first epoch at its end
         notes += [f"source {name}: {text}" for text in said]
         unusable = train[name].unusable + validation[-1].unusable
@@ -213,7 +213,7 @@ def start_model(config: TrainConfig, data: Data) -> Any:
 
 
 def _calibrated(
-    objective: nn.Module, section: CalibrationSection, model: Heads, sources: Sequence[Source], seed: int
+    objective: nn.Module, section: CalibrationSection, model: Heads, sources: Sequence[FeatureRows], seed: int
 ) -> CalibratedAlignment:
     imputer = make_imputer(seed=seed, **section.imputer.model_dump())
     update = section.update

@@ -93,7 +93,7 @@ def _options(config: TrainConfig) -> dict[str, Any]:
 
 
 def _splits(manifest: Manifest) -> np.ndarray:
-    return np.array([item.known.get("split") or "train" for item in manifest.items], dtype=object)
+    return np.array([item.columns.get("split") or "train" for item in manifest.items], dtype=object)
 
 
 def _present(manifest: Manifest, names: tuple[str, ...]) -> np.ndarray:

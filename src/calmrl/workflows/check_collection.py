@@ -14,7 +14,7 @@ from typing import Any
 
 from calmrl._support.output import new_file
 from calmrl.data.features.feature_set import part_of
-from calmrl.data.media.collection_problems import Problem, Problems
+from calmrl.data.media.collection_problems import MediaProblem, Problems
 from calmrl.data.media.decode import Job, decoded
 from calmrl.data.media.manifest import Item, Manifest, drop_empty
 from calmrl.data.media.unreadable import Unreadable
@@ -66,7 +66,7 @@ def check_collection(manifest: Manifest, problems: Problems, run: Run, out: Path
         bad = list(_try_all(manifest, run))
         with new_file(memory, force=True) as draft:
             draft.write_text(json.dumps(key | {"problems": [asdict(problem) for problem in bad]}), encoding="utf-8")
-    problems.found += bad
+    problems.entries += bad
     spoiled = {(problem.id, problem.column) for problem in bad}
     for item in manifest.items:
         item.cells = {name: cell for name, cell in item.cells.items() if (item.id, name) not in spoiled}
@@ -74,7 +74,7 @@ def check_collection(manifest: Manifest, problems: Problems, run: Run, out: Path
     return CheckedCollection(manifest, problems)
 
 
-def _remembered(memory: Path, key: dict[str, Any], part: Path) -> list[Problem] | None:
+def _remembered(memory: Path, key: dict[str, Any], part: Path) -> list[MediaProblem] | None:
     """The result of an earlier check of the same collection. Features begun after the check of another are refused."""
     if not memory.is_file():
         return None
@@ -86,10 +86,10 @@ def _remembered(memory: Path, key: dict[str, Any], part: Path) -> list[Problem] 
             f"{what} after {part} was begun, so it may hold features of something else; delete it to start over, or "
             "choose another --out"
         )
-    return None if differs else [Problem(**problem) for problem in saved["problems"]]
+    return None if differs else [MediaProblem(**problem) for problem in saved["problems"]]
 
 
-def _try_all(manifest: Manifest, run: Run) -> Iterator[Problem]:
+def _try_all(manifest: Manifest, run: Run) -> Iterator[MediaProblem]:
     """Decode every file; yield a problem for each that cannot be."""
     for name, kind in manifest.kinds.items():
         if kind == "text":
@@ -100,7 +100,7 @@ def _try_all(manifest: Manifest, run: Run) -> Iterator[Problem]:
         for done, (item, result) in enumerate(zip(items, decoded(jobs, run.pool, keep=False), strict=True), start=1):
             run.progress(f"check {name}", done, len(items))
             if isinstance(result, Unreadable):
-                yield Problem(result.kind, "cell", item.line, item.id, name, result.detail)
+                yield MediaProblem(result.kind, "cell", item.line, item.id, name, result.detail)
 
 
 def stop_at_problems(collection: CheckedCollection, report: Path, allow_missing: bool) -> None:

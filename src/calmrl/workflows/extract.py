@@ -206,7 +206,7 @@ def _encode_captions(
         {name: encoder.width},
         [f"{items[row].id}#{number - begins[row]}" for number, (row, _) in enumerate(texts)],
         dtype=dtype,
-        split=[items[row].known.get("split") for row, _ in texts],
+        split=[items[row].columns.get("split") for row, _ in texts],
         text=[text for _, text in texts],
         columns={"item": [items[row].id for row, _ in texts]},
         info=info,

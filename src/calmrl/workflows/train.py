@@ -6,12 +6,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from calmrl._support.distributed import join, wait_for_all
 from calmrl._support.output import check_free, new_directory
 from calmrl.alignment import CalibratedAlignment
 from calmrl.config import TrainConfig, dump, load
 from calmrl.errors import InputError
-from calmrl.imputers.gaussian import GaussianImputer
 from calmrl.imputers.gaussian.gradient import GaussianLatent
+from calmrl.imputers.gaussian.imputer import GaussianImputer
 from calmrl.models.saved import Trained, save
 from calmrl.training.checkpoint import newest
 from calmrl.training.loop import Progress
@@ -23,28 +24,43 @@ from calmrl.workflows.build import build_step, build_trainer, open_data
 
 def train(
     config: TrainConfig,
-    out: Path,
+    out: str | Path,
     *,
     resume: bool = False,
     progress: Progress | None = None,
     tell: Callable[[str], None] = lambda text: None,
 ) -> Outcome:
-    """Train as `config` says and write everything under `out`; with `resume` go on from its newest checkpoint.
+    """Train a model and write the run to a directory. Every process of a distributed run calls this; the first writes.
 
-    Every process of a distributed run calls this; the first one writes. `tell` gets sentences for people.
+    Parameters
+    ----------
+    config : TrainConfig
+        For instance `calmrl.config.load("stamps")`.
+    out : str or Path
+        The directory of the run: `config.yaml`, `metrics.jsonl`, `checkpoints/`, `model/`.
+    resume : bool
+        Go on from the newest checkpoint in `out`.
+    progress : callable, optional
+        Called with (steps done, steps in all, what is being done).
+    tell : callable
+        Gets sentences for people.
+
+    Returns
+    -------
+    Outcome
+        Steps, seconds, and the best validation score. `calmrl.load(out)` gives the model.
     """
-    from accelerate import PartialState
-
-    state = PartialState()
+    out = Path(out)
+    _, rank = join()
     if not resume:
-        check_free(out)
+        check_free(out, advice=", or pass --resume to go on with the run in it")
     elif (out / "config.yaml").is_file():
         _same_config(config, out / "config.yaml")
     data = open_data(config)
     step = build_step(config, data)
     trainer = build_trainer(config, data, step, out, progress=progress)
-    state.wait_for_everyone()
-    if state.is_main_process:
+    wait_for_all()
+    if rank == 0:
         out.mkdir(parents=True, exist_ok=True)
         if not (out / "config.yaml").is_file():
             dump(config, out / "config.yaml")
@@ -54,9 +70,9 @@ def train(
             tell(note)
     outcome = trainer.run(resume=resume)
     trainer.take_best()
-    if state.is_main_process:
+    if rank == 0:
         export(step, config, outcome, out / "model")
-    state.wait_for_everyone()
+    wait_for_all()
     return outcome
 
 
@@ -70,7 +86,7 @@ def export(step: Step, config: TrainConfig, outcome: Outcome, folder: Path) -> N
 
 
 def fixed_calibration(step: Step) -> CalibratedAlignment | None:
-    """What completes rows after training: the same latent model, and nothing that learns."""
+    """What imputes after training: the same latent model, and nothing that learns."""
     align = step.calibration
     if align is None:
         return None
@@ -85,9 +101,9 @@ def fixed_calibration(step: Step) -> CalibratedAlignment | None:
 def _same_config(config: TrainConfig, path: Path) -> None:
     before = flat(load(path, kind="train").model_dump(mode="json"))
     now = flat(config.model_dump(mode="json"))
-    differ = [key for key in {**before, **now} if now.get(key) != before.get(key)]
-    if differ:
-        listed = ", ".join(f"{key} ({before.get(key)} there, {now.get(key)} here)" for key in differ)
+    changed = [key for key in {**before, **now} if now.get(key) != before.get(key)]
+    if changed:
+        listed = ", ".join(f"{key} ({before.get(key)} there, {now.get(key)} here)" for key in changed)
         raise InputError(
             f"{path} differs from this config in {listed}; a resumed run needs the config it began with: "
             f"calmrl train {path} --out {path.parent} --resume"

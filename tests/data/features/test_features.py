@@ -20,7 +20,8 @@ from hypothesis import strategies as st
 from safetensors.torch import save_file
 
 from calmrl.data.features import files as files_module
-from calmrl.data.features.feature_set import open_features, part_of
+from calmrl.data.features.feature_set import FeatureSet, open_features, part_of
+from calmrl.data.features.formats import FORMATS
 from calmrl.data.features.writer import STATE, FeatureWriter, write_features
 from calmrl.errors import InputError
 
@@ -420,6 +421,17 @@ def test_directory_made_by_hand(tmp_path: Path) -> None:
     os.truncate(tmp_path / "text.npy", 140)
     with pytest.raises(InputError, match=r"text.npy \(140 bytes\) cannot be opened as .npy"):
         open_features(tmp_path)
+
+
+def test_a_format_is_one_function_in_the_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def read_toy(path: Path, modalities: object) -> FeatureSet:
+        return FeatureSet({"image": np.full((int(path.read_text()), 2), 1.0)})
+
+    (tmp_path / "three.toy").write_text("3")
+    with pytest.raises(InputError, match=r"suffix '.toy'; .* \.npz"):
+        open_features(tmp_path / "three.toy")
+    monkeypatch.setitem(FORMATS, ".toy", read_toy)
+    assert len(open_features(tmp_path / "three.toy")) == 3
 
 
 def test_npz(tmp_path: Path) -> None:

@@ -41,7 +41,7 @@ def write(folder: Path, suffix: str, rows=ROWS) -> Path:
 def test_all_formats_say_the_same(tmp_path, suffix: str) -> None:
     problems = Problems()
     manifest = read_manifest(write(tmp_path, suffix), KINDS, problems)
-    assert not problems.found
+    assert not problems.entries
     assert [item.id for item in manifest.items] == ["a", "b", "c"]
     assert [item.cells for item in manifest.items] == [
         {"image": str(tmp_path / "a.png"), "text": ["one", "two"]},
@@ -70,7 +70,7 @@ def test_columns_are_known_or_a_problem(tmp_path) -> None:
     assert [(p.kind, p.column) for p in problems] == [("unknown column", "notes")]
     problems = Problems()
     read_manifest(tmp_path / "m.csv", {"image": "image"}, problems, ignore=["notes"])
-    assert not problems.found
+    assert not problems.entries
     with pytest.raises(InputError, match='did you mean "image"'):
         read_manifest(tmp_path / "m.csv", {"images": "image"}, Problems())
 
@@ -158,7 +158,7 @@ def test_vast_annotations(tmp_path, folders, layout: str, entries, texts) -> Non
     problems = Problems()
     kinds = {"vision": "image", "audio": "audio", "text": "text"}
     assert len(build(rows, kinds, problems, root=Path()).items) == 2
-    assert not problems.found
+    assert not problems.entries
 
 
 def test_subtitles_are_a_modality_when_asked_for(tmp_path, folders) -> None:

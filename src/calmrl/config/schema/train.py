@@ -124,7 +124,7 @@ class MatchingSection(Section):
 
 
 class StageSection(Section):
-    """One pass of training: `epochs` or `steps` over some of the sources (all of them if not said)."""
+    """One pass of training: `epochs` or `steps` over some of the sources (by default all of them)."""
 
     name: str = "joint"
     sources: list[str] | None = None
@@ -166,7 +166,7 @@ class ValidationSection(Section):
 
 
 class CheckpointSection(Section):
-    """When to save (in steps; not said: every epoch; 0: at the end of a stage) and how many to keep beside the best."""
+    """When to save (in steps; by default every epoch; 0: at the end of a stage) and how many to keep beside the best."""
 
     every: Annotated[int, Field(ge=0)] | None = None
     keep: Count = 2
@@ -177,7 +177,7 @@ class TrainConfig(Section):
 
     kind: Literal["train"]
     method: str = "calmrl"
-    root: str | None = None  # the folder that paths of features start from; not said: where the command runs
+    root: str | None = None  # the folder that paths of features start from; by default where the command runs
     sources: Annotated[dict[str, SourceSection], Field(min_length=1)]
     modalities: list[str] | None = None
     model: ModelSection = ModelSection.choose({"kind": "heads"})

@@ -5,7 +5,7 @@
 | `<modality>.npy` | (N, d) floats; a missing row is NaN |
 | `present.npy` | (N, k) bool: what was observed, one column per modality |
 | `meta.parquet` | id, split, labels, text and any other columns |
-| `imputed.npy`, `<modality>.std.npy` | only after completing: which blocks were filled, and their standard deviations |
+| `imputed.npy`, `<modality>.std.npy` | only after imputing: which blocks were imputed, and their standard deviations |
 | `features.json` | format version, order of the modalities, widths, dtype, checksums, and how the features were made |
 
 `features.json` may be absent in a directory made by hand: then the modalities are in alphabetical order.
@@ -34,10 +34,23 @@ RESERVED = ("present", "imputed")  # names of files that are not modalities
 
 
 class FeatureSet:
-    """Aligned features: `z` (name -> (N, d) array), `present` (N, k), and what is known about each row.
+    """Aligned features: `z`, `present`, and what is known about each row.
 
     `ids`, `split`, `labels` and `text` have one entry per row and are read when first asked for; all but `ids` are
-    None where unknown. `imputed` (N, k) and `std` (name -> (N, d)) are None unless the features were completed.
+    None where unknown.
+
+    Parameters
+    ----------
+    z : dict of str to ndarray (N, d)
+        Modality -> features.
+    present : ndarray of bool (N, k), optional
+        What was observed; by default the rows that are not NaN.
+    meta : pyarrow.Table or function that returns one, optional
+        The columns id, split, labels, text and any others.
+    imputed, std : ndarray of bool (N, k) and dict of str to ndarray (N, d), optional
+        Which missing blocks were imputed, and the standard deviations of their entries.
+    name, source, info, path
+        Where the features come from.
     """
 
     def __init__(
@@ -118,19 +131,7 @@ class FeatureSet:
 
     def select(self, rows: str | np.ndarray) -> FeatureSet:
         """These rows, in memory: a split by name ("train"), a bool mask, or row numbers."""
-        if isinstance(rows, str):
-            if self.split is None:
-                raise InputError(f'rows of split "{rows}" were asked for, but these features have no split column')
-            found = self.split == rows
-            if not found.any():
-                known = ", ".join(sorted({str(value) for value in self.split}))
-                raise InputError(f'no row has split "{rows}"; there are {known}')
-            rows = found
-        index = np.asarray(rows)
-        if index.dtype == bool:
-            if index.shape != (len(self),):
-                raise InputError(f"rows is a mask of shape {index.shape} but there are {len(self)} rows")
-            index = np.flatnonzero(index)
+        index = self.row_numbers(rows)
         return FeatureSet(
             {name: np.asarray(array[index]) for name, array in self.z.items()},
             np.asarray(self.present[index]),
@@ -142,12 +143,30 @@ class FeatureSet:
             info=self.info,
         )
 
+    def row_numbers(self, rows: str | np.ndarray) -> np.ndarray:
+        """The numbers of rows given as a split by name, a bool mask, or row numbers."""
+        if isinstance(rows, str):
+            if self.split is None:
+                raise InputError(f'rows of split "{rows}" were asked for, but these features have no split column')
+            if rows not in self.split:
+                splits = ", ".join(sorted({str(value) for value in self.split}))
+                raise InputError(f'no row has split "{rows}"; there are {splits}')
+            rows = self.split == rows
+        index = np.asarray(rows)
+        if index.dtype == bool:
+            if index.shape != (len(self),):
+                raise InputError(f"rows is a mask of shape {index.shape} but there are {len(self)} rows")
+            return np.flatnonzero(index)
+        if len(index) and not -len(self) <= index.min() <= index.max() < len(self):
+            raise InputError(f"rows must lie between 0 and {len(self) - 1}; got {index.min()} to {index.max()}")
+        return index
+
     def verify(self) -> None:
         """Read every file again and compare it with its checksum; raise InputError naming all that differ."""
         if self.path is None or not (self.path / "features.json").is_file():
             raise InputError("only a feature directory with a features.json has checksums to verify")
         files = _read_json(self.path)["files"]
-        bad = [name for name, known in files.items() if checksum(self.path / name) != known["sha256"]]
+        bad = [name for name, written in files.items() if checksum(self.path / name) != written["sha256"]]
         if bad:
             raise InputError(
                 f"{self.path}: {', '.join(bad)} changed after writing (checksum differs); copy or write it again"
@@ -159,9 +178,19 @@ class FeatureSet:
 
 
 def open_features(path: str | Path, modalities: Sequence[str] | None = None) -> FeatureSet:
-    """Open a feature directory (memory-mapped), or read a `.npz`, `.safetensors` or `.parquet` file.
+    """Open a feature directory (memory-mapped), or read a file of one of `calmrl.data.features.formats.FORMATS`.
 
-    `modalities` picks some of the modalities, in that order.
+    Parameters
+    ----------
+    path : str or Path
+        A directory, or a `.npz`, `.safetensors` or `.parquet` file.
+    modalities : sequence of str, optional
+        The modalities wanted, in that order; all by default.
+
+    Examples
+    --------
+    >>> features = open_features("features")  # doctest: +SKIP
+    >>> features.z["image"], features.present, features.ids  # doctest: +SKIP
     """
     path = Path(path)
     if not path.exists():
@@ -172,9 +201,13 @@ def open_features(path: str | Path, modalities: Sequence[str] | None = None) -> 
         raise InputError(f"no features at {path}{hint}")
     if path.is_dir():
         return _open_directory(path, modalities)
-    from calmrl.data.features.single_file import read_file
+    from calmrl.data.features.formats import FORMATS
 
-    return read_file(path, modalities)
+    if path.suffix not in FORMATS:
+        raise InputError(
+            f"{path} has suffix {path.suffix!r}; features are read from a directory or from {', '.join(FORMATS)}"
+        )
+    return FORMATS[path.suffix](path, modalities)
 
 
 def part_of(path: Path) -> Path:
@@ -275,10 +308,10 @@ def _open_npy(path: Path, name: str, rows: int | None, header: dict[str, Any] | 
     file = path / name
     if not file.exists():
         raise InputError(f"{file} is missing; the directory is incomplete, copy or write it again")
-    size, known = file.stat().st_size, (header or {"files": {}})["files"].get(name)
-    if known is not None and size != known["bytes"]:
+    size, written = file.stat().st_size, (header or {"files": {}})["files"].get(name)
+    if written is not None and size != written["bytes"]:
         raise InputError(
-            f"{file} has {size} bytes but {known['bytes']} were written: it was cut off or changed; copy it again"
+            f"{file} has {size} bytes but {written['bytes']} were written: it was cut off or changed; copy it again"
         )
     try:
         array = np.load(file, mmap_mode=None if rows == 0 else "r", allow_pickle=False)

@@ -57,10 +57,8 @@ def check_ids(ids: list[str]) -> None:
 def column_values(table: pa.Table, name: str) -> np.ndarray:
     """A column as a NumPy array: numbers where all are known, else objects with None for unknown."""
     column = table[name]
-    kind = column.type
-    if column.null_count == 0 and (
-        pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)
-    ):
+    is_number = any(test(column.type) for test in (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean))
+    if column.null_count == 0 and is_number:
         return column.to_numpy()
     values = np.empty(len(column), dtype=object)
     values[:] = column.to_pylist()

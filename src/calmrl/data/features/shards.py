@@ -24,8 +24,15 @@ Sample = dict[str, bytes]  # what follows the key -> content
 class Shards:
     """Iterate over `(z, present)` chunks of at most `rows` rows; every loop reads the shards anew, in order.
 
-    `widths` names the modalities that are wanted and how wide they are. With several processes, shard i belongs to
-    process i % world.
+    Parameters
+    ----------
+    paths : sequence of str or Path
+    widths : mapping of str to int
+        Modality wanted -> d.
+    rows : int
+        Rows per chunk.
+    rank, world : int
+        With several processes, shard i belongs to process i % world.
     """
 
     def __init__(
@@ -49,7 +56,7 @@ class Shards:
             yield self._stack(chunk)
 
     def _vectors(self, path: Path, key: str, sample: Sample) -> dict[str, np.ndarray]:
-        found = {}
+        vectors = {}
         for name, width in self.widths.items():
             if f"{name}.npy" in sample:
                 try:
@@ -60,8 +67,8 @@ class Shards:
                     raise InputError(
                         f"{path}: {key}.{name}.npy holds {vector.dtype} {vector.shape}; expected {width} floats"
                     )
-                found[name] = vector
-        return found
+                vectors[name] = vector
+        return vectors
 
     def _stack(self, chunk: list[dict[str, np.ndarray]]) -> tuple[dict[str, np.ndarray], np.ndarray]:
         present = np.array([[name in sample for name in self.widths] for sample in chunk])

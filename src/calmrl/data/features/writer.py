@@ -32,11 +32,24 @@ TODO, MISSING, OBSERVED, IMPUTED = range(4)
 
 
 class FeatureWriter:
-    """Fill the rows of a feature directory in any order; every (row, modality) must be filled once before `finish`.
+    """Write the rows of a feature directory in any order; every (row, modality) must be written before `finish`.
 
-    `widths` is modality -> d. `info` (JSON) says how the features are made; it ends up in features.json. A writer that
-    is opened again with the same arguments continues: `todo(modality)` are the rows that are left. Different arguments
-    are an error. With `std=True` standard deviations are written as well.
+    A writer that is opened again with the same arguments continues: `todo(modality)` are the rows that are left.
+    Different arguments are an error.
+
+    Parameters
+    ----------
+    path : str or Path
+        The directory, which must not exist.
+    widths : mapping of str to int
+        Modality -> d.
+    ids, split, labels, text, columns
+        One entry per row; see `write_features`.
+    dtype : {"float32", "float16", "float64"}
+    std : bool
+        Whether standard deviations are written as well.
+    info : mapping, optional
+        How the features are made, as JSON; kept in features.json.
     """
 
     def __init__(
@@ -90,7 +103,7 @@ class FeatureWriter:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self, error_type: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
 
@@ -109,7 +122,7 @@ class FeatureWriter:
     ) -> None:
         """Write some rows of one or several modalities; `present` and `imputed` have one column per entry of `z`.
 
-        `present` is what was observed (None: rows that are not NaN); `imputed` marks blocks that were filled in.
+        `present` is what was observed (None: rows that are not NaN); `imputed` marks missing blocks that were imputed.
         What is neither becomes NaN. `std` holds standard deviations of the same shape as `z`.
         """
         index = np.arange(self.n)[rows]
@@ -174,8 +187,8 @@ class FeatureWriter:
         size = self.n * sum(self.widths.values()) * self.dtype.itemsize * (2 if self.std else 1)
         free = shutil.disk_usage(self.path.parent).free
         if size > free:
-            said = f"the features need {size / 1e9:.2f} GB but {free / 1e9:.2f} GB are free"
-            raise OSError(errno.ENOSPC, said, str(self.path))
+            message = f"the features need {size / 1e9:.2f} GB but {free / 1e9:.2f} GB are free"
+            raise OSError(errno.ENOSPC, message, str(self.path))
         fresh = self.part.with_name(f"{self.part.name}.{uuid.uuid4().hex[:8]}")
         fresh.mkdir()
         try:
@@ -255,10 +268,33 @@ def write_features(
     dtype: str | None = None,
     info: Mapping[str, Any] | None = None,
 ) -> FeatureSet:
-    """Write arrays (memory-mapped ones too) as a feature directory, in blocks; `dtype=None` keeps theirs.
+    """Write arrays (memory-mapped ones too) as a feature directory, in blocks.
 
-    After completing features, `present` is what was observed, the arrays are complete, `imputed` marks the blocks that
-    were filled in, and `std` optionally holds their standard deviations.
+    Parameters
+    ----------
+    path : str or Path
+        The directory, which must not exist.
+    z : mapping of str to array (N, d)
+        Modality -> features.
+    present : array of bool (N, k), optional
+        What was observed; by default the rows that are not NaN.
+    ids, split, labels, text : iterable, optional
+        One entry per row; labels and text may be lists. Without ids rows are called "0", "1", ...
+    columns : mapping of str to iterable, optional
+        Further columns of the table of rows.
+    imputed : array of bool (N, k), optional
+        Missing blocks whose values in `z` were imputed.
+    std : mapping of str to array (N, d), optional
+        Standard deviations of what was imputed.
+    dtype : str, optional
+        By default that of the arrays.
+    info : mapping, optional
+        How the features were made, as JSON.
+
+    Returns
+    -------
+    FeatureSet
+        The directory, opened.
     """
     views = check(z, present, values=present is None, empty_rows=True)
     kept = views.present.cpu().numpy()

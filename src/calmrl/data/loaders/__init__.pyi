@@ -1,4 +1,4 @@
-from .feature_batches import Batches as Batches
-from .media_batches import MediaBatches as MediaBatches
+from .batches import Batches as Batches
+from .batches import RowSource as RowSource
+from .feature_rows import FeatureRows as FeatureRows
 from .media_rows import MediaRows as MediaRows
-from .mixed_batches import Mixture as Mixture

@@ -18,10 +18,10 @@ def ahead(items: Generator[T, None, None], depth: int) -> Generator[T, None, Non
     box: queue.Queue[tuple[str, Any]] = queue.Queue(maxsize=depth)
     stop = threading.Event()
 
-    def put(kind: str, value: Any) -> bool:
+    def put(event: str, value: Any) -> bool:
         while not stop.is_set():
             try:
-                box.put((kind, value), timeout=0.1)
+                box.put((event, value), timeout=0.1)
                 return True
             except queue.Full:
                 continue
@@ -42,10 +42,10 @@ def ahead(items: Generator[T, None, None], depth: int) -> Generator[T, None, Non
     thread.start()
     try:
         while True:
-            kind, value = box.get()
-            if kind == "end":
+            event, value = box.get()
+            if event == "end":
                 return
-            if kind == "error":
+            if event == "error":
                 raise value
             yield value
     finally:

@@ -1,4 +1,4 @@
-"""What training reads: rows of feature sets, brought to one list of modalities."""
+"""Rows of feature sets for `Batches`, brought to one list of modalities."""
 
 from __future__ import annotations
 
@@ -9,14 +9,19 @@ from typing import Any
 import numpy as np
 import torch
 
+from calmrl.convention import release
 from calmrl.data.features.feature_set import FeatureSet
 from calmrl.data.patterns import patterns
 from calmrl.errors import InputError
 
 
 @dataclass
-class Source:
-    """Some rows of a feature set. `weight` is how often a row comes per epoch: 2 is twice, 0.5 every other epoch."""
+class FeatureRows:
+    """Some rows of a feature set; make them with `FeatureRows.of`.
+
+    `weight` is how often a row comes per epoch: 2 is twice, 0.5 every other epoch. `home` numbers the rows in the
+    feature set, so that `features.labels[rows.home]` are their labels.
+    """
 
     name: str
     z: Mapping[str, np.ndarray]  # (N, d) each, possibly memory-mapped
@@ -29,8 +34,63 @@ class Source:
     unusable: int = 0
     home: np.ndarray = field(default_factory=lambda: np.empty(0, dtype=np.int64))  # (n,) rows of the feature set
 
+    @classmethod
+    def of(
+        cls,
+        features: FeatureSet,
+        rows: str | np.ndarray | None = None,
+        present: np.ndarray | None = None,
+        widths: Mapping[str, int] | None = None,
+        *,
+        name: str | None = None,
+        weight: float = 1.0,
+    ) -> FeatureRows:
+        """Some rows of a feature set. Rows with none of the modalities are left out; `unusable` counts them.
+
+        Parameters
+        ----------
+        features : FeatureSet
+        rows : str or ndarray, optional
+            A split by name ("train"), a bool mask, or row numbers; all rows by default.
+        present : ndarray of bool, shape (N, k), optional
+            What may be seen, if that is less than `features.present`.
+        widths : mapping of str to int, optional
+            Modality -> width of all sources of a training; by default those of these features.
+        name : str, optional
+            For messages; by default the name of the feature set.
+        weight : float
+            How often a row comes per epoch.
+
+        Examples
+        --------
+        >>> from calmrl.datasets import load_dataset
+        >>> len(FeatureRows.of(load_dataset("digits"), "test"))
+        359
+        """
+        name = name or features.name or "features"
+        chosen = np.arange(len(features)) if rows is None else features.row_numbers(rows)
+        if len(np.unique(chosen)) != len(chosen):
+            raise InputError(f"source {name}: a row is named more than once; name every row once")
+        seen = features.present if present is None else present
+        widths = widths or {modality: array.shape[1] for modality, array in features.z.items()}
+        mine = np.zeros((len(chosen), len(widths)), dtype=bool)
+        for j, (modality, width) in enumerate(widths.items()):
+            if modality in features.z:
+                own_width = features.z[modality].shape[1]
+                if own_width != width:
+                    raise InputError(f"source {name}: {modality} has width {own_width}, but another source has {width}")
+                mine[:, j] = seen[chosen, features.names.index(modality)]
+        usable = mine.any(axis=1)
+        chosen, unusable = chosen[usable], int((~usable).sum())
+        ids, mine = features.ids[chosen], mine[usable]
+        return cls(name, features.z, mine, chosen, ids, tuple(widths), dict(widths), weight, unusable, chosen)
+
     def __len__(self) -> int:
         return len(self.rows)
+
+    def settings(self) -> str:
+        """Values depend on the rows alone."""
+        return ""
 
     def fetch(self, wanted: np.ndarray, present: np.ndarray, epoch: int) -> dict[str, torch.Tensor]:
         """Values of these of my rows, (n, d) per modality; 0 where `present` is False. An observed NaN is an error."""
@@ -39,8 +99,9 @@ class Source:
             values = np.zeros((len(wanted), self.widths[name]), dtype=np.float32)
             has = np.flatnonzero(present[:, j])
             if len(has):
-                values[has] = self.z[name][self.rows[wanted[has]]]
-                bad = has[~np.isfinite(values[has]).all(axis=1)]
+                values[has] = observed = np.asarray(self.z[name][self.rows[wanted[has]]], dtype=np.float32)
+                release(self.z[name])  # mapped pages would count as memory of the process
+                bad = has[~np.isfinite(observed).all(axis=1)]
                 if len(bad):
                     raise InputError(
                         f"source {self.name}: {name} of row {self.ids[wanted[bad[0]]]!r} is marked present but holds "
@@ -70,59 +131,27 @@ class Source:
         return whole
 
 
-def make_source(
-    name: str, data: FeatureSet, rows: np.ndarray, present: np.ndarray, widths: Mapping[str, int], weight: float = 1.0
-) -> Source:
-    """The `rows` of `data`; `present` (N, its own modalities) may hide more than the data do.
-
-    `widths` are all modalities of the training with their widths. Rows that have none of them cannot be used;
-    `unusable` counts them.
-    """
-    rows = np.asarray(rows)
-    mine = np.zeros((len(rows), len(widths)), dtype=bool)
-    for j, (modality, width) in enumerate(widths.items()):
-        if modality in data.z:
-            found = data.z[modality].shape[1]
-            if found != width:
-                raise InputError(f"source {name}: {modality} has width {found}, but another source has {width}")
-            mine[:, j] = present[rows, data.names.index(modality)]
-    usable = mine.any(axis=1)
-    rows = rows[usable]
-    return Source(
-        name,
-        data.z,
-        mine[usable],
-        rows,
-        data.ids[rows],
-        tuple(widths),
-        dict(widths),
-        weight,
-        int((~usable).sum()),
-        rows,
-    )
-
-
 def widths_of(sources: Mapping[str, FeatureSet], modalities: Sequence[str] | None) -> dict[str, int]:
     """Modality -> width over all feature sets, in the order given, else in the order of first appearance."""
-    found: dict[str, int] = {}
+    widths: dict[str, int] = {}
     for data in sources.values():
         for name, array in data.z.items():
-            found.setdefault(name, array.shape[1])
+            widths.setdefault(name, array.shape[1])
     for name in modalities or ():
-        if name not in found:
-            raise InputError(f'no source has the modality "{name}"; there are {", ".join(found)}')
-    names = list(modalities or found)
+        if name not in widths:
+            raise InputError(f'no source has the modality "{name}"; there are {", ".join(widths)}')
+    names = list(modalities or widths)
     if len(names) < 2:
         raise InputError(f"training needs at least two modalities; got {', '.join(names) or 'none'}")
-    return {name: found[name] for name in names}
+    return {name: widths[name] for name in names}
 
 
 def pattern_counts(sources: Sequence[Any]) -> list[dict[str, Any]]:
     """How many rows of each source have which modalities."""
     return [
-        {"source": source.name, "has": list(kind.modalities), "rows": kind.rows, "weight": source.weight}
+        {"source": source.name, "has": list(pattern.modalities), "rows": pattern.rows, "weight": source.weight}
         for source in sources
-        for kind in patterns(source.present, source.names)
+        for pattern in patterns(source.present, source.names)
     ]
 
 
@@ -131,7 +160,7 @@ SMALLEST = 1e-6  # of the largest eigenvalue: directions below it are left out
 
 
 def standardization(
-    sources: Sequence[Source], how: str, most: int = 100_000
+    sources: Sequence[FeatureRows], how: str, most: int = 100_000
 ) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
     """(centre (d,), map (d, r)) per modality from the observed training rows, or evenly spaced ones if there are many.
 
@@ -160,16 +189,16 @@ def standardization(
     return centres, maps
 
 
-def _sums(sources: Sequence[Source], j: int, name: str, most: int) -> tuple[np.ndarray, np.ndarray, int]:
+def _sums(sources: Sequence[FeatureRows], j: int, name: str, most: int) -> tuple[np.ndarray, np.ndarray, int]:
     """(sum of x, sum of x x^T, number of rows) over the rows that have modality j."""
     width = sources[0].widths[name]
     total, square, count = np.zeros(width), np.zeros((width, width)), 0
     pace = max(1, -(-sum(map(len, sources)) // most))
     for source in sources:
-        able = np.flatnonzero(source.present[:, j])[::pace]
+        having = np.flatnonzero(source.present[:, j])[::pace]
         only = np.zeros((1, len(source.names)), dtype=bool)
         only[0, j] = True
-        for rows in np.array_split(able, -(-len(able) // 4096)) if len(able) else ():
+        for rows in np.array_split(having, -(-len(having) // 4096)) if len(having) else ():
             x = source.fetch(rows, only.repeat(len(rows), axis=0), 0)[name].numpy().astype(np.float64)
             total, square, count = total + x.sum(axis=0), square + x.T @ x, count + len(x)
     return total, square, count

@@ -45,12 +45,29 @@ def load_tokenizer(name: str) -> Any:
 class MediaRows:
     """Rows of a manifest; `fetch` decodes some of them, and only the modalities asked for.
 
-    - `tokenizer` is one of transformers, or the name or folder of one; only needed with texts.
-    - `tokens` says how many tokens a text is cut or filled to, by modality: 70 for subtitle, else 40.
-    - `training=False` takes the middle instead of drawing.
-    - `present` (N, k) hides modalities that are there; rows left with none are not used, `unusable` counts them.
-    - `workers` threads decode at the same time.
-    - `weight` is how often a row comes per epoch when several sources are mixed.
+    Parameters
+    ----------
+    manifest : Manifest
+    tokenizer : str or tokenizer of transformers, optional
+        Its name or folder; needed with texts only.
+    name : str
+        For messages.
+    frames, size, slices : int
+        Frames per video, their height and width, slices of sound per item.
+    tokens : mapping of str to int, optional
+        Modality -> number of tokens that a text is cut or padded to; by default 70 for subtitle, else 40.
+    training : bool
+        Draw frames, slices and texts; if False, take the middle ones and the first text.
+    seed : int
+        Of what is drawn.
+    present : ndarray of bool (N, k), optional
+        Hides modalities that are there; rows left with none are not used, `unusable` counts them.
+    rows : ndarray of int, optional
+        Rows of the manifest; all by default.
+    workers : int
+        Threads that decode at the same time.
+    weight : float
+        How often a row comes per epoch.
     """
 
     chunk = 32  # rows that are worth decoding at once
@@ -86,21 +103,26 @@ class MediaRows:
             raise InputError(f"{', '.join(texts)} need a tokenizer; pass the folder or the name of one")
         self.tokenizer = load_tokenizer(tokenizer) if isinstance(tokenizer, str) else tokenizer
         chosen = np.arange(len(manifest.items)) if rows is None else np.asarray(rows)
-        found = np.array([[modality in item.cells for modality in self.names] for item in manifest.items], dtype=bool)
-        found = found.reshape(len(manifest.items), len(self.names))
+        listed = np.array([[modality in item.cells for modality in self.names] for item in manifest.items], dtype=bool)
+        listed = listed.reshape(len(manifest.items), len(self.names))
         if present is not None:
-            if present.shape != found.shape:
-                raise InputError(f"present has shape {present.shape}; the manifest has {found.shape}")
-            found &= present
-        usable = found[chosen].any(axis=1)
+            if present.shape != listed.shape:
+                raise InputError(f"present has shape {present.shape}; the manifest has {listed.shape}")
+            listed &= present
+        usable = listed[chosen].any(axis=1)
         self.unusable = int((~usable).sum())
         self.rows = chosen[usable]  # numbers of my rows in the manifest
-        self.present = found[self.rows]
+        self.present = listed[self.rows]
         self.items: list[Item] = [manifest.items[row] for row in self.rows]
         self.ids = np.array([item.id for item in self.items], dtype=object)
 
     def __len__(self) -> int:
         return len(self.items)
+
+    def settings(self) -> str:
+        """What decoding depends on, as text."""
+        tokens = sorted(self.tokens.items())
+        return f"{self.seed} {self.frames} {self.transform.size} {self.slices} {self.training} {tokens}"
 
     def fetch(self, wanted: np.ndarray, present: np.ndarray, epoch: int) -> Inputs:
         """The tensors of these rows, for each modality those where `present` (n, k) is True, in order."""
@@ -146,13 +168,13 @@ class MediaRows:
             yield self.tokenize(name, [text for _, text in part]), np.array([row for row, _ in part])
 
     def tokenize(self, name: str, texts: list[str]) -> dict[str, torch.Tensor]:
-        """Token ids and mask, cut or filled to the number of tokens of this modality."""
+        """Token ids and mask, cut or padded to the number of tokens of this modality."""
         length = self.tokens[name]
         if not texts:
             nothing = torch.zeros(0, length, dtype=torch.long)
             return {"input_ids": nothing, "attention_mask": nothing}
-        found = self.tokenizer(texts, padding="max_length", truncation=True, max_length=length, return_tensors="pt")
-        return {key: found[key] for key in ("input_ids", "attention_mask")}
+        tokens = self.tokenizer(texts, padding="max_length", truncation=True, max_length=length, return_tensors="pt")
+        return {key: tokens[key] for key in ("input_ids", "attention_mask")}
 
     def _jobs(self, name: str, rows: np.ndarray, epoch: int) -> list[Job]:
         kind = self.kinds[name]

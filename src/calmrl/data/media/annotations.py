@@ -17,7 +17,7 @@ from calmrl._support.registry import lookup
 from calmrl.data.media.table_files import Row
 from calmrl.errors import InputError
 
-SUFFIXES = {
+MEDIA_SUFFIXES = {
     "vision": (".mp4", ".avi", ".webm", ".mkv", ".jpg", ".png"),
     "audio": (".wav", ".mp3", ".mkv", ".flac", ".ogg", ".m4a", ".mp4", ".webm", ".avi"),
 }
@@ -34,16 +34,16 @@ def read_annotations(path: Path, layout: str, folders: Mapping[str, Path], wante
     """
     reader = lookup(LAYOUTS, layout, "layout")
     for name in wanted:
-        if name in SUFFIXES and name not in folders:
+        if name in MEDIA_SUFFIXES and name not in folders:
             raise InputError(f"say where the files of {name} are: --media {name}=FOLDER")
-        if name not in (*SUFFIXES, "text", "subtitle"):
+        if name not in (*MEDIA_SUFFIXES, "text", "subtitle"):
             raise InputError(f'layout "{layout}" has no modality "{name}"; it has vision, audio, text and subtitle')
     if not Path(path).is_file():
         raise InputError(f"no annotation file at {path}")
-    listed = {name: _listing(folders[name]) for name in wanted if name in SUFFIXES}
+    listed = {name: _listing(folders[name]) for name in wanted if name in MEDIA_SUFFIXES}
     rows: list[Row] = []
     for line, names, values in reader(Path(path)):
-        files = {name: _find(folders[name], listed[name], names, SUFFIXES[name]) for name in listed}
+        files = {name: _find(folders[name], listed[name], names, MEDIA_SUFFIXES[name]) for name in listed}
         kept = {key: value for key, value in values.items() if key != "subtitle" or key in wanted}
         rows.append((line, kept | files))
     return rows
@@ -59,8 +59,8 @@ def _listing(folder: Path) -> set[str]:
 def _find(folder: Path, listed: set[str], names: Names, suffixes: tuple[str, ...]) -> str:
     """The first file that is there, else the path that was looked for first."""
     candidates = [name if name.endswith(suffixes) else name + suffix for name in names for suffix in suffixes]
-    found = next((name for name in candidates if name in listed), candidates[0])
-    return str((folder / found).absolute())
+    file = next((name for name in candidates if name in listed), candidates[0])
+    return str((folder / file).absolute())
 
 
 def _vast(path: Path) -> Iterator[tuple[int, Names, dict[str, Any]]]:
@@ -91,7 +91,7 @@ def _vast(path: Path) -> Iterator[tuple[int, Names, dict[str, Any]]]:
         yield number, [values["id"].rsplit(".", 1)[0] if values["id"].endswith(ALL_SUFFIXES) else values["id"]], values
 
 
-ALL_SUFFIXES = tuple({suffix for suffixes in SUFFIXES.values() for suffix in suffixes})
+ALL_SUFFIXES = tuple({suffix for suffixes in MEDIA_SUFFIXES.values() for suffix in suffixes})
 
 
 def _lines(path: Path) -> Iterator[tuple[int, list[str]]]:

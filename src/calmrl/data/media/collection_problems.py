@@ -14,7 +14,7 @@ EXAMPLES = 3
 
 
 @dataclass(frozen=True)
-class Problem:
+class MediaProblem:
     """One problem. `scope` says what it spoils: one modality of a row (cell), the row, or something in the table."""
 
     kind: str
@@ -26,42 +26,42 @@ class Problem:
 
 
 class Problems:
-    """All problems of a collection, in the order in which they were found."""
+    """All problems of a collection, in the order in which they came up."""
 
-    def __init__(self, found: Iterable[Problem] = ()) -> None:
-        self.found = list(found)
+    def __init__(self, entries: Iterable[MediaProblem] = ()) -> None:
+        self.entries = list(entries)
 
     def __len__(self) -> int:
-        return len(self.found)
+        return len(self.entries)
 
-    def __iter__(self) -> Iterator[Problem]:
-        return iter(self.found)
+    def __iter__(self) -> Iterator[MediaProblem]:
+        return iter(self.entries)
 
     def add(self, kind: str, scope: str, *, line: int = 0, id: str = "", column: str = "", detail: str = "") -> None:
-        self.found.append(Problem(kind, scope, line, id, column, detail))
+        self.entries.append(MediaProblem(kind, scope, line, id, column, detail))
 
     def lines(self, allowed: bool) -> list[str]:
         """One line per kind, with the first examples; `allowed` says what follows from it."""
-        kinds: dict[tuple[str, str], list[Problem]] = {}
-        for problem in self.found:
-            kinds.setdefault((problem.scope, problem.kind), []).append(problem)
-        said = []
-        for (scope, kind), group in sorted(kinds.items(), key=lambda pair: -len(pair[1])):
+        groups: dict[tuple[str, str], list[MediaProblem]] = {}
+        for problem in self.entries:
+            groups.setdefault((problem.scope, problem.kind), []).append(problem)
+        lines = []
+        for (scope, kind), group in sorted(groups.items(), key=lambda pair: -len(pair[1])):
             shown = "; ".join(_example(problem) for problem in group[:EXAMPLES])
             more = f"; and {len(group) - EXAMPLES} more" if len(group) > EXAMPLES else ""
             then = f" -> {CONSEQUENCE[scope]}" if allowed else ""
-            said.append(f"{len(group)} x {kind}{then}: {shown}{more}")
-        return said
+            lines.append(f"{len(group)} x {kind}{then}: {shown}{more}")
+        return lines
 
     def write(self, path: Path) -> None:
         """All of them, as CSV."""
         with new_file(path, force=True) as draft, open(draft, "w", newline="", encoding="utf-8") as stream:
             writer = csv.writer(stream)
-            writer.writerow([field.name for field in fields(Problem)])
-            writer.writerows([_printable(value) for value in astuple(problem)] for problem in self.found)
+            writer.writerow([field.name for field in fields(MediaProblem)])
+            writer.writerows([_printable(value) for value in astuple(problem)] for problem in self.entries)
 
 
-def _example(problem: Problem) -> str:
+def _example(problem: MediaProblem) -> str:
     where = [f"line {problem.line}" if problem.line else "", f"id {problem.id}" if problem.id else "", problem.column]
     return _printable(" ".join(part for part in (", ".join(p for p in where if p), problem.detail) if part))
 

@@ -20,7 +20,7 @@ from calmrl.data.media.table_files import Row, is_text, read_rows
 from calmrl.errors import InputError
 
 SPLITS = ("train", "val", "test")
-KNOWN = ("id", "split", "labels", "text")
+COLUMNS = ("id", "split", "labels", "text")
 META = "meta."
 
 
@@ -31,7 +31,7 @@ class Item:
     line: int
     id: str
     cells: dict[str, Any] = field(default_factory=dict)  # modality -> path (str) or list of texts
-    known: dict[str, Any] = field(default_factory=dict)  # split, labels, text, meta.NAME
+    columns: dict[str, Any] = field(default_factory=dict)  # split, labels, text, meta.NAME
 
 
 @dataclass
@@ -43,13 +43,13 @@ class Manifest:
 
     def column(self, name: str) -> list[Any] | None:
         """What is known under this name for every item; None if nothing is."""
-        values = [item.known.get(name) for item in self.items]
+        values = [item.columns.get(name) for item in self.items]
         return values if any(value is not None for value in values) else None
 
     def extra(self) -> dict[str, list[Any]]:
         """The columns `meta.NAME`, by NAME."""
-        names = dict.fromkeys(name for item in self.items for name in item.known if name.startswith(META))
-        return {name.removeprefix(META): [item.known.get(name) for item in self.items] for name in names}
+        names = dict.fromkeys(name for item in self.items for name in item.columns if name.startswith(META))
+        return {name.removeprefix(META): [item.columns.get(name) for item in self.items] for name in names}
 
     def digest(self) -> str:
         """Changes when a row, a path, a text or the size of a file changes; not when the folder is moved."""
@@ -59,7 +59,7 @@ class Manifest:
                 (name, cell if isinstance(cell, list) else [Path(cell).name, _stat(cell)[0]])
                 for name, cell in item.cells.items()
             ]
-            whole.update(json.dumps([item.id, cells, item.known], default=str).encode())
+            whole.update(json.dumps([item.id, cells, item.columns], default=str).encode())
         return whole.hexdigest()
 
     def times(self) -> str:
@@ -77,9 +77,22 @@ def read_manifest(
     captions: str | Path | None = None,
     ignore: Collection[str] = (),
 ) -> Manifest:
-    """Read a table of files. `kinds` is modality -> image, audio or text, `root` what paths are relative to.
+    """Read a table of files.
 
-    Columns in `ignore` are not used. Problems are added to `problems`; what they spoil is not in the manifest.
+    Parameters
+    ----------
+    path : str or Path
+        A CSV, TSV, JSONL or Parquet file.
+    kinds : mapping of str to str
+        Modality -> image, audio or text.
+    problems : Problems
+        Takes what is wrong with the table; what it spoils is not in the manifest.
+    root : str or Path, optional
+        What paths are relative to; by default the folder of the table.
+    captions : str or Path, optional
+        A second table with the columns id and text.
+    ignore : collection of str
+        Columns that are not used.
     """
     path = Path(path)
     rows = read_rows(path, problems)
@@ -116,9 +129,9 @@ def build(
             if name in kinds:
                 _read_cell(item, name, kinds[name], row.get(name), root, problems)
             elif name not in ignore and (name in ("labels", "text") or name.startswith(META)):
-                _read_known(item, name, row.get(name), problems)
+                _read_column(item, name, row.get(name), problems)
         if "text" in kinds and "text" in item.cells:
-            item.known["text"] = item.cells["text"]
+            item.columns["text"] = item.cells["text"]
         seen[item.id] = line
         items.append(item)
     return Manifest(items, dict(kinds))
@@ -145,7 +158,7 @@ def _check_columns(
             reason = "has an encoder" if name in kinds else f"is no column; there are {', '.join(map(str, columns))}"
             raise InputError(f'"{name}" cannot be ignored: it {reason}')
     for name in columns:
-        if name not in kinds and name not in KNOWN and name not in ignore and not str(name).startswith(META):
+        if name not in kinds and name not in COLUMNS and name not in ignore and not str(name).startswith(META):
             advice = f"give it an encoder, call it {META}{name}, or ignore it (--ignore {name})"
             problems.add("unknown column", "table", column=str(name), detail=advice)
 
@@ -164,7 +177,7 @@ def _bad_row(item: Item, row: dict[str, Any], seen: dict[str, int], problems: Pr
     elif split not in (None, "", *SPLITS):
         problems.add("unknown split", "row", column="split", detail=f"{split!r} is not {', '.join(SPLITS)}", **where)
     else:
-        item.known["split"] = split or None
+        item.columns["split"] = split or None
         return False
     return True
 
@@ -184,15 +197,15 @@ def _read_cell(item: Item, name: str, kind: str, value: Any, root: Path, problem
             problems.add("not a path", "cell", detail=f"{value!r:.60}", **where)
 
 
-def _read_known(item: Item, name: str, value: Any, problems: Problems) -> None:
+def _read_column(item: Item, name: str, value: Any, problems: Problems) -> None:
     where: dict[str, Any] = {"line": item.line, "id": item.id, "column": name}
     if name == "text":
         texts, wrong = as_texts(value)
-        item.known[name] = texts or None
+        item.columns[name] = texts or None
     else:
         parts = value if isinstance(value, list) else [value]
         wrong = [f"{part!r:.60} is not UTF-8" for part in parts if isinstance(part, str) and not is_text(part)]
-        item.known[name] = None if wrong or value == "" else value
+        item.columns[name] = None if wrong or value == "" else value
     for detail in wrong:
         problems.add("not a text", "table", detail=detail, **where)
 
@@ -217,11 +230,11 @@ def _join_captions(rows: list[Row], captions: list[Row], problems: Problems) -> 
     """Add the texts of a second table to the rows with the same id."""
     if captions and not {"id", "text"} <= set(captions[0][1]):
         raise InputError(f"the table of captions needs the columns id and text; it has {', '.join(captions[0][1])}")
-    known = {str(row.get("id")): row for _, row in reversed(rows)}
+    by_id = {str(row.get("id")): row for _, row in reversed(rows)}
     texts: dict[str, list[Any]] = {}
     for line, row in captions:
         name = str(row.get("id"))
-        if name not in known:
+        if name not in by_id:
             problems.add("caption without item", "table", line=line, id=name, column="text", detail="no such id")
             continue
         more = row.get("text")
@@ -229,7 +242,7 @@ def _join_captions(rows: list[Row], captions: list[Row], problems: Problems) -> 
     joined = []
     for line, row in rows:
         own, wrong = as_texts(row.get("text"))
-        added = texts.get(str(row.get("id")), []) if known.get(str(row.get("id"))) is row else []
+        added = texts.get(str(row.get("id")), []) if by_id.get(str(row.get("id"))) is row else []
         joined.append((line, row | {"text": row.get("text") if wrong else own + added}))
     return joined
 
@@ -237,7 +250,7 @@ def _join_captions(rows: list[Row], captions: list[Row], problems: Problems) -> 
 def _stat(path: str) -> tuple[int, int]:
     """Size in bytes and time of the last change in nanoseconds; -1 without such a file."""
     try:
-        found = Path(path).stat()
+        stat = Path(path).stat()
     except (OSError, ValueError):
         return -1, -1
-    return found.st_size, found.st_mtime_ns
+    return stat.st_size, stat.st_mtime_ns

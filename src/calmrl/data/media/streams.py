@@ -85,20 +85,20 @@ def read_audio(path: str | Path, rate: int = RATE) -> np.ndarray:
 
 
 @contextmanager
-def _open(path: str | Path, kind: str) -> Iterator[tuple[Any, Any]]:
-    """The container and its first stream of a kind; whatever FFmpeg refuses becomes Unreadable."""
-    av = need("av", "media", f"reading {kind}")
+def _open(path: str | Path, medium: str) -> Iterator[tuple[Any, Any]]:
+    """The container and its first stream of a medium; whatever FFmpeg refuses becomes Unreadable."""
+    av = need("av", "media", f"reading {medium}")
     check_file(str(path))
     try:
         with av.open(str(path), metadata_errors="replace") as container:
-            stream = next(iter(getattr(container.streams, kind)), None)
+            stream = next(iter(getattr(container.streams, medium)), None)
             if stream is None:
-                raise Unreadable(f"no {kind} stream", str(path))
+                raise Unreadable(f"no {medium} stream", str(path))
             yield container, stream
     except (av.FFmpegError, ValueError, OverflowError) as error:
         if isinstance(error, InputError):
             raise
-        raise Unreadable(f"not decodable as {kind}", f"{path}: {error}") from error
+        raise Unreadable(f"not decodable as {medium}", f"{path}: {error}") from error
 
 
 def _start(container: Any) -> float:

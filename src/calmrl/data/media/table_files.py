@@ -13,14 +13,14 @@ from calmrl.data.media.collection_problems import Problems
 from calmrl.errors import InputError
 
 Row = tuple[int, dict[str, Any]]  # line number, column -> value
-SUFFIXES = (".csv", ".tsv", ".jsonl", ".parquet")
+TABLE_SUFFIXES = (".csv", ".tsv", ".jsonl", ".parquet")
 BAD_UTF8 = "surrogateescape"  # bytes that are not UTF-8 survive as lone surrogates, see `is_text`
 
 
 def read_rows(path: Path, problems: Problems) -> list[Row]:
     """All rows of the file."""
     if not path.is_file():
-        raise InputError(f"no manifest at {path}; give a file that ends in {', '.join(SUFFIXES)}")
+        raise InputError(f"no manifest at {path}; give a file that ends in {', '.join(TABLE_SUFFIXES)}")
     suffix = path.suffix.lower()
     if suffix in (".csv", ".tsv"):
         return list(_delimited(path, "\t" if suffix == ".tsv" else ",", problems))
@@ -30,7 +30,7 @@ def read_rows(path: Path, problems: Problems) -> list[Row]:
         from calmrl.data.features.feature_set import read_table
 
         return list(enumerate(read_table(path).to_pylist(), start=1))
-    raise InputError(f"{path} ends in {path.suffix!r}; a manifest ends in {', '.join(SUFFIXES)}")
+    raise InputError(f"{path} ends in {path.suffix!r}; a manifest ends in {', '.join(TABLE_SUFFIXES)}")
 
 
 def is_text(value: str) -> bool:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import torch
-import torch.distributed as dist
 from sklearn.cluster import KMeans
 from torch import Tensor
 
-from calmrl._support.distributed import world
+from calmrl._support.distributed import gather_objects, world
 from calmrl.errors import InputError
 from calmrl.imputers.gaussian.maximise import Prior
 from calmrl.imputers.gaussian.parameters import Parameters
@@ -69,6 +68,4 @@ def _sample_means(source: Source, base: Parameters) -> np.ndarray:
     mine = torch.cat(parts).cpu().numpy()
     if size == 1 or not source.shared:
         return mine
-    gathered: list[np.ndarray] = [mine] * size
-    dist.all_gather_object(gathered, mine)
-    return np.concatenate(gathered)
+    return np.concatenate(gather_objects(mine))

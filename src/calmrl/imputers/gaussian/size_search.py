@@ -12,10 +12,9 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch import Tensor
 
-from calmrl._support.distributed import world
+from calmrl._support.distributed import gather_objects, world
 from calmrl._support.registry import lookup
 from calmrl.imputers.gaussian.fitting import Settings, fit_settings
 from calmrl.imputers.gaussian.held_out import HeldOut, hold_out
@@ -182,8 +181,7 @@ def sample_rows(source: Source, seed: int) -> tuple[dict[str, Any], Tensor]:
     size, _ = world()
     if size == 1:
         return mine
-    gathered: list[Any] = [None] * size
-    dist.all_gather_object(gathered, mine)
+    gathered = gather_objects(mine)
     return (
         {name: torch.cat([z[name].to(source.device) for z, _ in gathered]) for name in source.names},
         torch.cat([present.to(source.device) for _, present in gathered]),

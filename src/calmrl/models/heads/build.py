@@ -11,7 +11,7 @@ import torch
 from sklearn.exceptions import ConvergenceWarning
 
 from calmrl._support.distributed import own_rows
-from calmrl.data.loaders.feature_rows import Source, standardization
+from calmrl.data.loaders.feature_rows import FeatureRows, standardization
 from calmrl.imputers.gaussian import GaussianImputer
 from calmrl.models.heads.model import Heads
 from calmrl.models.heads.section import HeadsSection
@@ -39,7 +39,7 @@ def build_heads(section: HeadsSection, data: Any, names: Sequence[str], seed: in
     return heads
 
 
-def _standardized(heads: Heads, sources: Sequence[Source]) -> tuple[dict[str, torch.Tensor], torch.Tensor]:
+def _standardized(heads: Heads, sources: Sequence[FeatureRows]) -> tuple[dict[str, torch.Tensor], torch.Tensor]:
     """Features of the training rows as the heads see them."""
     pace = max(1, -(-sum(map(len, sources)) // INIT_ROWS))
     parts, masks = [], []

@@ -25,7 +25,7 @@ from calmrl.models.vast.eva import freeze_first
 SHARED = "relative_attention_bias.weight"
 
 
-class Attention(nn.Module):
+class BeatsAttention(nn.Module):
     def __init__(self, width: int, heads: int, buckets: int | None) -> None:
         super().__init__()
         self.heads = heads
@@ -47,10 +47,10 @@ class Attention(nn.Module):
         return self.out_proj(out.transpose(1, 2).flatten(2))
 
 
-class Layer(nn.Module):
+class BeatsLayer(nn.Module):
     def __init__(self, width: int, heads: int, hidden: int, layers: int, buckets: int | None, drops: Drops) -> None:
         super().__init__()
-        self.self_attn = Attention(width, heads, buckets)
+        self.self_attn = BeatsAttention(width, heads, buckets)
         self.self_attn_layer_norm = nn.LayerNorm(width)
         self.fc1, self.fc2 = nn.Linear(width, hidden), nn.Linear(hidden, width)
         self.final_layer_norm = nn.LayerNorm(width)
@@ -85,8 +85,8 @@ class PositionConv(nn.Module):
         return gelu(out[..., : x.shape[1]]).transpose(1, 2)  # an even kernel gives one place too many
 
 
-class Encoder(nn.Module):
-    def __init__(self, layers: list[Layer], width: int, kernel: int, groups: int) -> None:
+class BeatsEncoder(nn.Module):
+    def __init__(self, layers: list[BeatsLayer], width: int, kernel: int, groups: int) -> None:
         super().__init__()
         self.pos_conv = nn.ModuleList([PositionConv(width, kernel, groups)])
         self.layer_norm = nn.LayerNorm(width)
@@ -94,7 +94,7 @@ class Encoder(nn.Module):
 
     def bias_of_distances(self) -> nn.Embedding:
         first = self.layers[0]
-        assert isinstance(first, Layer)
+        assert isinstance(first, BeatsLayer)
         return first.self_attn.relative_attention_bias
 
     def position_groups(self) -> int:
@@ -139,8 +139,8 @@ class Beats(nn.Module):
         self.patch_embedding = nn.Conv2d(1, embed_width, patch_size, patch_size, bias=patch_bias)
         self.layer_norm = nn.LayerNorm(embed_width)
         self.post_extract_proj = None if embed_width == width else nn.Linear(embed_width, width)
-        stack = [Layer(width, heads, mlp_width, layers, buckets if i == 0 else None, drops) for i in range(layers)]
-        self.encoder = Encoder(stack, width, kernel, groups)
+        stack = [BeatsLayer(width, heads, mlp_width, layers, buckets if i == 0 else None, drops) for i in range(layers)]
+        self.encoder = BeatsEncoder(stack, width, kernel, groups)
         self._initialise(stack)
         self.register_load_state_dict_pre_hook(_one_shared_bias)
 
@@ -215,7 +215,7 @@ class Beats(nn.Module):
             relative_buckets(place[None, :] - place[:, None], table.num_embeddings, self.max_distance)
         ).permute(2, 0, 1)
 
-    def _initialise(self, layers: list[Layer]) -> None:
+    def _initialise(self, layers: list[BeatsLayer]) -> None:
         for module in self.modules():
             if isinstance(module, (nn.Linear, nn.Embedding)):
                 nn.init.normal_(module.weight, std=0.02)

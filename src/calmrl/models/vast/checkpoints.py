@@ -44,15 +44,14 @@ class Report:
     changed: list[str] = field(default_factory=list)  # in words: what was interpolated
 
     def lines(self) -> list[str]:
-        said = [f"{self.file}: {len(self.used)} tensors used"]
-        said += self.changed
+        sentences = [f"{self.file}: {len(self.used)} tensors used", *self.changed]
         if self.unused:
-            said.append(f"{len(self.unused)} not used: {_grouped(self.unused)}")
+            sentences.append(f"{len(self.unused)} not used: {_grouped(self.unused)}")
         if self.unfilled:
-            said.append(
+            sentences.append(
                 f"{len(self.unfilled)} parameters are not in the file and stay random: {_grouped(self.unfilled)}"
             )
-        return said
+        return sentences
 
 
 def read_checkpoint(path: str | Path) -> dict[str, Any]:
@@ -112,10 +111,10 @@ def load_bert(bert: Any, path: str | Path) -> Report:
     path = Path(path)
     if path.is_dir():
         names = ("model.safetensors", "pytorch_model.bin")
-        found = next((path / name for name in names if (path / name).is_file()), None)
-        if found is None:
+        file = next((path / name for name in names if (path / name).is_file()), None)
+        if file is None:
             raise InputError(f"{path} has neither {names[0]} nor {names[1]}")
-        path = found
+        path = file
     state = _tensors(read_checkpoint(path), path)
     old = {".gamma": ".weight", ".beta": ".bias"}  # LayerNorm in the oldest files
     keys = {}
@@ -230,9 +229,9 @@ def _fill(
     extra = [theirs_of[own] for own in given if own not in wanted and own not in repeated]
     missing = [own for own in wanted if own not in given and own not in report.unfilled]
     if extra or missing:
-        said = [f"lacks {_some(missing)}"] if missing else []
-        said += [f"has {_some(extra)}, which the model does not know"] if extra else []
-        raise InputError(f"{path} does not fit the model: it {' and '.join(said)}")
+        reasons = [f"lacks {_some(missing)}"] if missing else []
+        reasons += [f"has {_some(extra)}, which the model does not know"] if extra else []
+        raise InputError(f"{path} does not fit the model: it {' and '.join(reasons)}")
     kept = {own: wanted[own] for own in report.unfilled}
     try:
         model.load_state_dict({own: value.to(torch.float32) for own, value in given.items()} | kept)

@@ -21,7 +21,7 @@ from calmrl.errors import InputError
 EPSILON = 1e-6  # of every LayerNorm
 
 
-class Attention(nn.Module):
+class EvaAttention(nn.Module):
     """Multi-head self-attention; one matrix for queries, keys and values."""
 
     def __init__(self, width: int, heads: int) -> None:
@@ -39,7 +39,7 @@ class Attention(nn.Module):
         return self.proj(scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2))
 
 
-class MLP(nn.Module):
+class EvaMLP(nn.Module):
     def __init__(self, width: int, hidden: int) -> None:
         super().__init__()
         self.fc1, self.fc2 = nn.Linear(width, hidden), nn.Linear(hidden, width)
@@ -48,11 +48,11 @@ class MLP(nn.Module):
         return self.fc2(gelu(self.fc1(x)))
 
 
-class Block(nn.Module):
+class EvaBlock(nn.Module):
     def __init__(self, width: int, heads: int, hidden: int, drop_path: float) -> None:
         super().__init__()
         self.norm1, self.norm2 = nn.LayerNorm(width, EPSILON), nn.LayerNorm(width, EPSILON)
-        self.attn, self.mlp = Attention(width, heads), MLP(width, hidden)
+        self.attn, self.mlp = EvaAttention(width, heads), EvaMLP(width, hidden)
         self.drop_path = drop_path
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -107,7 +107,7 @@ class EvaVit(nn.Module):
         self.pos_embed = nn.Parameter(torch.zeros(1, (image_size // patch_size) ** 2 + 1, width))
         self.patch_embed = PatchEmbed(width, patch_size)
         step = drop_path / max(1, layers - 1)
-        stack = [Block(width, heads, mlp_width, i * step) for i in range(layers)]
+        stack = [EvaBlock(width, heads, mlp_width, i * step) for i in range(layers)]
         self.blocks = nn.ModuleList(stack)
         self.norm = nn.LayerNorm(width, EPSILON)
         self.head = None if output_width is None else nn.Linear(width, output_width)
@@ -143,7 +143,7 @@ class EvaVit(nn.Module):
         """Stop training the first blocks, and with at least one of them all that comes before."""
         freeze_first(self.blocks, blocks, [self.patch_embed, self.cls_token, self.pos_embed])
 
-    def _initialise(self, blocks: list[Block]) -> None:
+    def _initialise(self, blocks: list[EvaBlock]) -> None:
         for module in self.modules():
             if isinstance(module, nn.Linear):
                 nn.init.trunc_normal_(module.weight, std=0.02)

@@ -91,11 +91,11 @@ class VastMatching(nn.Module):
         with torch.no_grad(), full_precision(present):
             has_text, has = present[:, column], torch.cat([present[:, :column], present[:, column + 1 :]], dim=1)
             total = sum(z[name].float() for name in self.names if name != "text")  # missing ones are 0
-            known = torch.cat([z["text"].float(), total / has.sum(1, keepdim=True).clamp(min=1)], dim=1)
+            summaries = torch.cat([z["text"].float(), total / has.sum(1, keepdim=True).clamp(min=1)], dim=1)
             marks = torch.stack([has_text, has.any(1)], dim=1)
-        own, known, marks, text, conditions = _of_all(known, marks, text, conditions)
+        own, summaries, marks, text, conditions = _of_all(summaries, marks, text, conditions)
         with torch.no_grad(), full_precision(present):
-            t, mean = known.chunk(2, dim=1)
+            t, mean = summaries.chunk(2, dim=1)
             wrong = draw(t[own] @ mean.T / self.temperature, marks[:, 1], own, generator)
             lone = draw(mean[own] @ t.T / self.temperature, marks[:, 0], own, generator)
         mine = torch.arange(own.start, own.stop, device=present.device)
@@ -106,7 +106,7 @@ class VastMatching(nn.Module):
         target = (torch.arange(len(texts), device=texts.device) < len(mine)).long()
         (number,) = all_sum([use.sum()])
         if not use.any():
-            return known.new_zeros(())
+            return summaries.new_zeros(())
         logits = self.logits(text, conditions, texts[use], sets[use])
         terms = cross_entropy(logits.float(), target[use], reduction="sum")
         return terms * world()[0] / number.clamp(min=1)
@@ -202,7 +202,7 @@ def cat_conditions(parts: Sequence[Conditions]) -> Conditions:
 
 
 def _of_all(
-    known: torch.Tensor, marks: torch.Tensor, text: Mapping[str, torch.Tensor], conditions: Conditions
+    summaries: torch.Tensor, marks: torch.Tensor, text: Mapping[str, torch.Tensor], conditions: Conditions
 ) -> tuple[slice, torch.Tensor, torch.Tensor, Mapping[str, torch.Tensor], Conditions]:
     """(which rows are mine, and the same four of the rows of all processes in the order of the ranks).
 
@@ -211,14 +211,14 @@ def _of_all(
     """
     size, rank = world()
     if size == 1:
-        return slice(0, len(known)), known, marks, text, conditions
-    headers = gather_headers([len(known), conditions[0].shape[1]], known.device)
+        return slice(0, len(summaries)), summaries, marks, text, conditions
+    headers = gather_headers([len(summaries), conditions[0].shape[1]], summaries.device)
     counts, longest = [count for count, _ in headers], max(tokens for _, tokens in headers)
     own = slice(sum(counts[:rank]), sum(counts[: rank + 1]))
     mine = pad(conditions[0], (0, 0, 0, longest - conditions[0].shape[1]))
     there = pad(conditions[1], (0, longest - conditions[1].shape[1]))
     with torch.no_grad():
-        known, every = gather_rows(known, counts), gather_rows(mine.detach(), counts)
+        summaries, every = gather_rows(summaries, counts), gather_rows(mine.detach(), counts)
         marks, there = (gather_rows(mask.to(torch.uint8), counts).bool() for mask in (marks, there))
         text = {key: gather_rows(value, counts) for key, value in text.items()}
-    return own, known, marks, text, (torch.cat([every[: own.start], mine, every[own.stop :]]), there)
+    return own, summaries, marks, text, (torch.cat([every[: own.start], mine, every[own.stop :]]), there)

@@ -1,0 +1,129 @@
+"""Features in a single file, read into memory: a format is a function and its line in FORMATS, at the end.
+
+Where a modality is itself called "text", the captions are the column "captions".
+"""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import torch
+
+from calmrl.data.features.feature_set import FeatureSet, pick, read_table
+from calmrl.data.features.row_table import meta_table
+from calmrl.errors import InputError
+
+
+def read_npz(path: Path, modalities: Sequence[str] | None) -> FeatureSet:
+    """Arrays of two dimensions are modalities, in the file's order; `present`, `ids`, `split`, ... are optional."""
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            arrays = {name: file[name] for name in file.files}
+    except (ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
+        raise InputError(f"{path} cannot be read as .npz without pickle ({error})") from error
+    return _from_arrays(path, arrays, list(arrays), modalities)
+
+
+def read_safetensors(path: Path, modalities: Sequence[str] | None) -> FeatureSet:
+    """Tensors of two dimensions are modalities; ids, split, labels, text are JSON lists in the file's metadata.
+
+    The file does not keep the order of its tensors: "modalities" in the metadata (a JSON list) gives it, else it is
+    alphabetical.
+    """
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, framework="pt") as file:
+            tensors = {name: file.get_tensor(name) for name in sorted(file.keys())}
+            notes = {key: json.loads(value) for key, value in (file.metadata() or {}).items() if value[:1] == "["}
+    except (SafetensorError, OSError, ValueError) as error:
+        raise InputError(f"{path} cannot be read as .safetensors ({error})") from error
+    arrays = {name: (t.float() if t.dtype == torch.bfloat16 else t).numpy() for name, t in tensors.items()}
+    order = notes.pop("modalities", list(arrays))
+    return _from_arrays(path, arrays | notes, order, modalities)
+
+
+def _from_arrays(
+    path: Path, arrays: Mapping[str, Any], order: Sequence[str], wanted: Sequence[str] | None
+) -> FeatureSet:
+    """Sort named arrays into modalities (two-dimensional floats), masks and columns (one-dimensional)."""
+    masks = {key: np.asarray(arrays[key], dtype=bool) for key in ("present", "imputed") if key in arrays}
+    names = [key for key in order if key not in masks and np.ndim(arrays[key]) == 2 and arrays[key].dtype.kind == "f"]
+    if not names:
+        raise InputError(f"{path} has no array of shape (rows, width) with floats; it has {', '.join(arrays)}")
+    for key, mask in masks.items():
+        if mask.ndim != 2 or mask.shape[1] != len(names):
+            raise InputError(
+                f'{path}: "{key}" has shape {mask.shape} but there are {len(names)} modalities ({", ".join(names)}); '
+                "it needs one column for each, in that order"
+            )
+    chosen = pick(names, wanted, path)
+    n = len(arrays[names[0]])
+    rest = {key: value for key, value in arrays.items() if key not in masks and key not in names}
+    odd = [key for key, value in rest.items() if np.ndim(value) != 1 or len(value) != n]
+    if odd and wanted is None:
+        raise InputError(
+            f'{path}: "{odd[0]}" has shape {np.shape(rest[odd[0]])}, neither a modality (rows, width) of floats nor a '
+            f"column of {n} entries; name the modalities you want, of {', '.join(names)}"
+        )
+    columns = {key: value for key, value in rest.items() if key not in odd}
+    ids = columns.pop("ids", columns.pop("id", None))
+    split_and_labels = {key: columns.pop(key, None) for key in ("split", "labels")}
+    text = columns.pop("text" if "text" in columns else "captions", None)
+    return FeatureSet(
+        {names[j]: arrays[names[j]] for j in chosen},
+        masks["present"][:, chosen] if "present" in masks else None,
+        meta_table(n, ids=ids, **split_and_labels, text=text, columns=columns),
+        imputed=masks["imputed"][:, chosen] if "imputed" in masks else None,
+        name=path.stem,
+        source=str(path),
+    )
+
+
+def read_parquet(path: Path, modalities: Sequence[str] | None) -> FeatureSet:
+    """Columns of lists of floats are modalities (null = missing); the others describe the rows."""
+    table = read_table(path)
+    names = [field.name for field in table.schema if _is_vector(field.type)]
+    if not names:
+        raise InputError(f"{path} has no column of lists of floats; it has {', '.join(table.column_names)}")
+    columns = pick(names, modalities, path)
+    z = {names[j]: _vectors(path, names[j], table[names[j]].combine_chunks()) for j in columns}
+    present = np.stack([table[name].is_valid().to_numpy() for name in z], axis=1)
+    table = table.drop_columns(names)
+    if "captions" in table.column_names and "text" not in table.column_names:
+        table = table.rename_columns({"captions": "text"})
+    return FeatureSet(z, present, table, name=path.stem, source=str(path))
+
+
+def _is_vector(arrow_type: pa.DataType) -> bool:
+    lists = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
+    return any(test(arrow_type) for test in lists) and pa.types.is_floating(arrow_type.value_type)
+
+
+def _vectors(path: Path, name: str, column: pa.Array) -> np.ndarray:
+    """A column of equally long lists as (rows, width), NaN where null."""
+    valid = column.is_valid().to_numpy(zero_copy_only=False)
+    if not valid.any():
+        raise InputError(f'{path}: column "{name}" is null throughout, so that its width is unknown; leave it out')
+    lengths = column.value_lengths().drop_null().to_numpy(zero_copy_only=False)
+    if len(set(lengths.tolist())) > 1:
+        raise InputError(
+            f'{path}: the lists of column "{name}" have {min(lengths)} to {max(lengths)} entries; make them equally long'
+        )
+    values = column.drop_null().flatten()
+    if values.null_count:
+        raise InputError(f'{path}: a list of column "{name}" has null entries; a missing modality is null as a whole')
+    flat = values.to_numpy(zero_copy_only=False)
+    array = np.full((len(column), int(lengths[0])), np.nan, dtype=flat.dtype)
+    array[valid] = flat.reshape(-1, int(lengths[0]))
+    return array
+
+
+Reader = Callable[[Path, Sequence[str] | None], FeatureSet]  # path, modalities wanted (None: all)
+FORMATS: dict[str, Reader] = {".npz": read_npz, ".safetensors": read_safetensors, ".parquet": read_parquet}

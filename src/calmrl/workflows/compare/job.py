@@ -1,0 +1,156 @@
+"""One job of a comparison: a method in a setting with a seed. All its trials, the choice, and the measures."""
+
+from __future__ import annotations
+
+import copy
+import time
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from typing import Any
+
+import torch
+
+from calmrl.config import CompareConfig
+from calmrl.config.schema.train import TrainConfig
+from calmrl.data.loaders.feature_rows import pattern_counts
+from calmrl.metrics.measures import Measurement
+from calmrl.metrics.model_rows import LabelledRows, Vectors, measure_rows, neighbours, picture
+from calmrl.models.heads.model import Heads
+from calmrl.training.validate import encode_all, retrieval_scores
+from calmrl.workflows.build import build_step, build_trainer, start_model
+from calmrl.workflows.compare.rows import ComparedRows, method_of, open_rows, training_config, trials_of
+
+Job = tuple[str, str, int]  # setting, method, seed
+
+
+@dataclass(frozen=True)
+class JobResult:
+    """What one job found, as its file in `jobs/` has it."""
+
+    rows: list[Measurement]
+    hits: dict[str, list[float]]  # direction -> hit at 1 of each query
+    items: list[str]  # the test items
+    chosen: int  # number of the trial with the best validation score
+    trials: list[dict[str, Any]]  # changes to the training config, and the validation score
+    curve: list[dict[str, float]]
+    patterns: list[dict[str, Any]]  # modalities that training rows have, and how many rows
+    examples: dict[str, Any] | None
+    seconds: float
+
+
+def run_job(config: CompareConfig, job: Job) -> JobResult:
+    """Train every trial, choose by validation score, and measure the chosen one; no test row is looked at before."""
+    setting, method, seed = job
+    started = time.perf_counter()
+    hidden = "" if method_of(method).ideal else setting
+    text = config.model_dump_json()
+    base, _, swept = method.partition(" ")
+    more = _swept(config, swept)
+    best: tuple[float, Any] | None = None
+    trials: list[dict[str, Any]] = []
+    for form, changes in trials_of(base, config.steps, config.trials):
+        rows = _rows(text, hidden, seed, form)
+        trained = training_config(config, hidden, seed, changes | more)
+        step, curve = _train(text, trained, rows, hidden, form)
+        score = retrieval_scores(*encode_all(step.model, rows.data.validation))[config.metric]
+        trials.append({"changes": {"standardize": form} | changes | more, config.metric: score})
+        if best is None or score > best[0]:
+            best = (score, (step, curve, len(trials) - 1, rows))
+    assert best is not None
+    step, curve, chosen, rows = best[1]
+    z, present = encode_all(step.model, [rows.test])
+    hits: dict[str, list[float]] = {}
+    measured = measure_rows(
+        ["retrieval", *config.measures],
+        z=z,
+        present=present,
+        align=step.calibration,
+        seed=seed,
+        labelled=partial(_labelled, step.model, rows),
+        hits=hits,
+    )
+    first = (setting, seed) == (next(iter(config.settings)), config.seeds[0])
+    counts = pattern_counts(list(rows.data.train.values()))
+    return JobResult(
+        rows=measured,
+        hits=hits,
+        items=[str(name) for name in rows.test.ids],
+        chosen=chosen,
+        trials=trials,
+        curve=curve,
+        patterns=[{"has": pattern["has"], "rows": pattern["rows"]} for pattern in counts],
+        examples=_examples(rows, z, present) if first and "examples" in config.measures else None,
+        seconds=time.perf_counter() - started,
+    )
+
+
+def _train(text: str, trained: TrainConfig, rows: ComparedRows, hidden: str, form: str) -> tuple[Any, list[Any]]:
+    model = copy.deepcopy(_start(text, hidden, trained.seed, form, trained.model.model_dump_json()))
+    step = build_step(trained, rows.data, model)
+    records: list[dict[str, Any]] = []
+    trainer = build_trainer(trained, rows.data, step, None, listen=records.append)
+    trainer.run()
+    trainer.take_best()
+    curve = [
+        {key: record[key] for key in ("step", "loss", "MRR") if key in record}
+        for record in records
+        if record["kind"] in ("train", "validation")
+    ]
+    return step.eval(), curve
+
+
+def _labelled(model: Any, rows: ComparedRows) -> LabelledRows | None:
+    """The rows of all parts with their labels, if the data have any."""
+    labels = rows.features.labels
+    if labels is None:
+        return None
+    parts = {"train": next(iter(rows.data.train.values())), "val": rows.data.validation[0], "test": rows.test}
+    return LabelledRows(
+        *encode_all(model, list(parts.values())),
+        labels=[str(labels[row]) for source in parts.values() for row in source.home],
+        split=[part for part, source in parts.items() for _ in range(len(source))],
+    )
+
+
+def _examples(rows: ComparedRows, z: Vectors, present: torch.Tensor) -> dict[str, Any]:
+    complete = present.all(1)
+    z = {name: values[complete] for name, values in z.items()}
+    examples: dict[str, Any] = {"map": picture(z), "neighbours": []}
+    if rows.features.text is not None and complete.any():
+        shown = complete.nonzero()[:, 0].tolist()
+        ids = [str(rows.test.ids[i]) for i in shown]
+        captions = [_caption(rows.features.text[rows.test.home[i]], name) for i, name in zip(shown, ids, strict=True)]
+        names = list(z)
+        asks = "text" if "text" in names else names[0]
+        gives = next(name for name in names if name != asks)
+        examples["neighbours"] = neighbours(z, captions, ids, asks, gives)
+    return examples
+
+
+def _caption(text: Any, name: str) -> str:
+    if isinstance(text, (list, tuple)):
+        text = text[0] if len(text) else None
+    return str(text) if text else name
+
+
+@lru_cache(maxsize=4)
+def _rows(text: str, hidden: str, seed: int, form: str) -> ComparedRows:
+    """The rows of a setting and seed; several methods use them one after the other."""
+    return open_rows(CompareConfig.model_validate_json(text), hidden, seed, form)
+
+
+@lru_cache(maxsize=32)
+def _start(text: str, hidden: str, seed: int, form: str, model: str) -> Heads:
+    """The model before its first step: the same for every method that starts alike."""
+    config = CompareConfig.model_validate_json(text)
+    plain = training_config(config, hidden, seed, {})
+    section = type(plain.model).model_validate_json(model)
+    return start_model(plain.model_copy(update={"model": section}), _rows(text, hidden, seed, form).data)
+
+
+def _swept(config: CompareConfig, swept: str) -> dict[str, Any]:
+    """ "objective.temperature=0.1" -> {"objective.temperature": 0.1}, with the value as the config has it."""
+    if not swept:
+        return {}
+    key, _, text = swept.partition("=")
+    return {key: next(value for value in config.sweep[key] if str(value) == text)}

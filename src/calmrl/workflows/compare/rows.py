@@ -1,0 +1,103 @@
+"""The rows of a comparison: split, holes, and features standardised once for all methods."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from calmrl.config import CompareConfig
+from calmrl.config.schema.train import SourceSection, TrainConfig
+from calmrl.data.features.feature_set import FeatureSet
+from calmrl.data.loaders.feature_rows import FeatureRows, standardization
+from calmrl.errors import InputError
+from calmrl.training.methods import FEATURES, Changes, Method, find_method
+from calmrl.workflows.build import Data, open_data, open_features_of, parts_of
+
+NAME = "data"  # of the one source
+
+
+@dataclass
+class ComparedRows:
+    """Training and validation rows for the trainer, and test rows for the measures, all standardised alike."""
+
+    data: Data
+    test: FeatureRows
+    features: FeatureSet
+
+
+def method_of(name: str) -> Method:
+    """The method of a row, whose name may end in a swept value: "calmrl objective.temperature=0.1"."""
+    return find_method(name.partition(" ")[0])
+
+
+def trials_of(name: str, steps: int, count: int) -> list[tuple[str, Changes]]:
+    """(form of the features, changes to the training config) of each trial of a method."""
+    method = find_method(name)
+    fixed = {"method": "calmrl" if method.ideal else name, "stages": method.stages("steps", steps)}
+    return [
+        (trial[FEATURES], {key: value for key, value in trial.items() if key != FEATURES} | fixed)
+        for trial in method.configs(count)
+    ]
+
+
+def training_config(config: CompareConfig, setting: str, seed: int, changes: Mapping[str, Any]) -> TrainConfig:
+    """The config of one trial: what all methods share, changed by the method. "ideal" hides nothing."""
+    values: dict[str, Any] = {
+        "kind": "train",
+        "sources": {NAME: config.source.model_dump(mode="json")},
+        "modalities": config.modalities,
+        "model": {"kind": "heads", "width": config.width, "standardize": None},
+        "batch_size": config.batch_size,
+        "validation": {"metric": config.metric, "every": max(1, config.steps // 6)},
+        "checkpoint": {"every": 0},
+        "log_every": max(1, config.steps // 20),
+        "seed": seed,
+    }
+    if setting:
+        values["sources"][NAME]["hide"] = config.settings[setting].model_dump(mode="json")
+    for key, value in changes.items():
+        here = values
+        *path, last = key.split(".")
+        for part in path:
+            here = here.setdefault(part, {})
+        here[last] = value
+    if "name" not in (values.get("objective") or {"name": ""}):  # a swept key of the method's own objective
+        values["objective"]["name"] = find_method(values["method"]).objective
+    return TrainConfig.model_validate(values)
+
+
+@lru_cache(maxsize=2)
+def features_of(section: str) -> FeatureSet:
+    """The features of a comparison, opened once; `section` is its source as JSON."""
+    return open_features_of(SourceSection.model_validate_json(section))
+
+
+def open_rows(config: CompareConfig, setting: str, seed: int, standardize: str = "scale") -> ComparedRows:
+    """Split and hide as the config says (nothing is hidden for setting ""), and standardise on the training rows."""
+    plain = training_config(config, setting, seed, {})
+    features = features_of(config.source.model_dump_json())
+    data = open_data(plain, {NAME: features})
+    split, _ = parts_of(features, config.source, list(data.widths), seed)
+    test = FeatureRows.of(features, split == "test", widths=data.widths, name="test")
+    if not len(test):
+        raise InputError('no row has split "test"; add one to the data, or set source.resplit')
+    train, validation = list(data.train.values()), data.validation
+    centres, maps = standardization(train, standardize)
+    widths = {name: matrix.shape[1] for name, matrix in maps.items()}
+    mapped = [_mapped(source, centres, maps, widths) for source in (*train, *validation, test)]
+    done = replace(data, train={NAME: mapped[0]}, validation=mapped[1:-1], widths=widths)
+    return ComparedRows(done, mapped[-1], features)
+
+
+def _mapped(
+    source: FeatureRows, centres: Mapping[str, Any], maps: Mapping[str, Any], widths: dict[str, int]
+) -> FeatureRows:
+    """The same rows with features (x - centre) map, in memory."""
+    rows = np.arange(len(source))
+    x = source.fetch(rows, source.present, 0)
+    z = {name: ((x[name] - centres[name]) @ maps[name]).numpy() for name in source.names}
+    return replace(source, z=z, rows=rows, widths=widths)

@@ -1,0 +1,75 @@
+"""`compare`: all jobs of a comparison, and its directory: `config.yaml`, `jobs/`, `results.json`, `tables/`, `report.html`."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from calmrl._support.output import WRITTEN_BY, new_file
+from calmrl.config import CompareConfig, dump, load
+from calmrl.errors import InputError
+from calmrl.metrics.measures import TidyRow
+from calmrl.report import Results, build_page, results_of, write_page
+from calmrl.report.paper_tables import write_tables
+from calmrl.workflows.compare.collect import collect
+from calmrl.workflows.compare.jobs import Progress, run_all
+from calmrl.workflows.compare.rows import features_of
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What `compare` found: tidy rows, the sentences about them, and both as the report reads them."""
+
+    directory: Path
+    rows: list[TidyRow]
+    words: list[str]
+    results: Results
+
+
+def compare(
+    config: CompareConfig | str | Path,
+    out: str | Path,
+    *,
+    command: str = "",
+    progress: Progress = lambda finished, total, text: None,
+) -> Comparison:
+    """Compare methods on the same rows, with the same number of steps and trials, chosen on validation rows.
+
+    Parameters
+    ----------
+    config: a config of kind compare: an object, a file, or the name of a shipped one.
+    out: the directory to write. A comparison that was stopped goes on there.
+    command: what the report shows as the way to repeat it.
+    progress: called as `progress(finished, total, text)` after every job.
+
+    Examples
+    --------
+    >>> compare("demo", "demo-out").words  # doctest: +SKIP
+    """
+    if not isinstance(config, CompareConfig):
+        loaded = load(str(config), kind="compare")
+        assert isinstance(loaded, CompareConfig)
+        config = loaded
+    out = Path(out)
+    _prepare(config, out)
+    features = features_of(config.source.model_dump_json())
+    results = run_all(config, out / "jobs", progress)
+    content = collect(config, results, features, command)
+    with new_file(out / "results.json", force=True) as draft:
+        draft.write_text(json.dumps(content, indent=1), encoding="utf-8")
+    write_tables(content, out / "tables")
+    read = results_of({out / "results.json": content})
+    write_page(build_page(read), out / "report.html", force=True)
+    return Comparison(out, content["rows"], content["meta"]["words"], read)
+
+
+def _prepare(config: CompareConfig, out: Path) -> None:
+    """Make the directory, or find a comparison in it that can go on."""
+    path = out / "config.yaml"
+    if path.is_file() and path.read_text(encoding="utf-8").startswith(WRITTEN_BY):
+        load(path, kind="compare")  # a directory of another command is an error here
+    elif out.exists() and any(out.iterdir()):
+        raise InputError(f"{out} exists and holds something else; choose another --out")
+    out.mkdir(parents=True, exist_ok=True)
+    dump(config, path, force=True)
