@@ -54,7 +54,7 @@ def test_worlds_get_the_right_verdict(tmp_path, calmrl, options, verdict, low, h
     found = json.loads((tmp_path / "out" / "diagnosis.json").read_text())
     assert found["verdict"] == verdict
     assert low <= found["rests_on"]["value"] <= high
-    assert f"Filling in is {verdict}" in err
+    assert f"Imputing is {verdict}" in err
     assert f"{percent(found['rests_on']['value'])} of the variance of what is missing" in err
     said = {v["about"]: v["verdict"] for v in found["modality_verdicts"]}
     if options is ONE_IS_NOISE:
@@ -82,7 +82,9 @@ def test_stamps_cannot_but_partners_meet():
     assert abs(found.shift.reduction) < 0.1
     meet = {(p.first, p.second): p.meet for p in found.latent}
     assert meet["image", "text"] > 0.85
-    assert any(sentence.startswith("sound belongs together with") for sentence in said["words"])
+    assert any(
+        sentence.startswith("sound and ") and "are related all the same" in sentence for sentence in said["words"]
+    )
 
 
 def test_nothing_missing_is_said(tmp_path, calmrl):
