@@ -66,6 +66,12 @@ class Diagnosis:
         every = len(self.groups[0]) - 1
         return next((d for d in self.directions if d.target == name and len(d.sources) == every), None)
 
+    def as_text(self) -> str:
+        """For a terminal of 80 columns: the verdict, the tables it rests on, remarks."""
+        from calmrl.workflows.diagnose.text import as_text
+
+        return as_text(self)
+
     def as_dict(self) -> dict[str, Any]:
         """Everything as plain data, verdicts and sentences included."""
         from calmrl.workflows.diagnose.verdict import by_modality, overall
