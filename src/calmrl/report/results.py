@@ -59,7 +59,7 @@ class DatasetInfo(BaseModel):
     source: str = ""
 
 
-class PatternCount(BaseModel):
+class PatternRows(BaseModel):
     """Rows that have exactly these modalities."""
 
     has: list[str]
@@ -115,7 +115,7 @@ class Meta(BaseModel):
     datasets: dict[str, DatasetInfo] = {}
     settings: dict[str, str] = {}
     methods: dict[str, MethodInfo] = {}
-    patterns: dict[str, list[PatternCount]] = {}
+    patterns: dict[str, list[PatternRows]] = {}
     curves: list[CurvePoint] = []
     maps: dict[str, PointMap] = {}
     neighbours: list[Neighbours] = []

@@ -26,8 +26,6 @@ from calmrl.workflows.build import open_features_of, parts_of
 from calmrl.workflows.build_media import open_test_media
 from calmrl.workflows.evaluate_captions import captions_rows
 
-MEASURES = [group for group in measures() if group not in ("pool", "examples")]
-
 
 @dataclass(frozen=True)
 class EvaluatedData:
@@ -146,7 +144,7 @@ def evaluate_on(model: Trained, data: FeatureSet, split: np.ndarray | None = Non
     rows = measure_rows(["retrieval"], **given)
     if model.matching is not None:
         rows += reranked_rows(model.matching, asked, there)
-    return rows + measure_rows(MEASURES, **given)
+    return rows + measure_rows([group for group in measures() if group not in ("pool", "examples")], **given)
 
 
 def _sources(config: TrainConfig, model: Trained) -> dict[str, tuple[FeatureSet, np.ndarray | None]]:

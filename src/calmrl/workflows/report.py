@@ -11,14 +11,14 @@ from calmrl.report import Results, build_page, read_results, write_page
 
 
 @dataclass(frozen=True)
-class Report:
+class WrittenReport:
     """What `report` wrote: the page, the Markdown file and the figures, and the results that they show."""
 
     files: list[Path]
     results: Results
 
 
-def report(folders: Sequence[str | Path], out: str | Path | None = None, *, force: bool = False) -> Report:
+def report(folders: Sequence[str | Path], out: str | Path | None = None, *, force: bool = False) -> WrittenReport:
     """Write results as a page: report.html, the same as report.md, and its figures.
 
     Parameters
@@ -35,4 +35,4 @@ def report(folders: Sequence[str | Path], out: str | Path | None = None, *, forc
         raise InputError(f"{len(folders)} directories make one report; say where with --out FILE.html")
     results = read_results(folders)
     target = results.sources[0].folder / "report.html" if out is None else out
-    return Report(write_page(build_page(results), target, force=force), results)
+    return WrittenReport(write_page(build_page(results), target, force=force), results)
