@@ -1,11 +1,11 @@
-"""Does the diagnosis predict what filling in brings? Draw docs/assets/diagnosis-*.svg from 48 generated settings.
+"""Does the diagnosis predict what imputing brings? Draw docs/assets/diagnosis-*.svg from 48 generated settings.
 
 Each setting is a `world` with its own number of modalities, shared signal, private signal, noise, bend, kind and rate of
-missingness. `diagnose` sees rows with holes and nothing else. What filling in brings is then measured on 4,000 further
+missingness. `diagnose` sees incomplete rows and nothing else. What imputing brings is then measured on 4,000 further
 rows of the same world, where the truth is known:
 
-- accuracy: a linear classifier is trained and tested on rows with holes, filled by the latent model or by the mean;
-- anchor shift: how much nearer the anchors of rows with holes come to those of the complete rows.
+- accuracy: a linear classifier is trained and tested on incomplete rows, imputed by the latent model or by the mean;
+- anchor shift: how much closer the anchors of incomplete rows come to those of the complete rows.
 
 The first half of the settings served to choose what is called the expected gain; the second half tests the choice.
 """
@@ -65,24 +65,24 @@ def setting(seed: int) -> dict[str, Any]:
 
 
 def measure(made: World, n: int) -> dict[str, float]:
-    """What filling in brings on the rows after the first n, by models fitted on the first n."""
+    """What imputing brings on the rows after the first n, by models fitted on the first n."""
     z = {name: np.asarray(array, dtype=np.float32) for name, array in made.z.items()}
     truth = {name: np.asarray(array, dtype=np.float32) for name, array in made.truth.z.items()}
     first = {name: array[:n] for name, array in z.items()}
     present, seen = made.present, made.present[:n]
     assert made.labels is not None
-    filled = GaussianImputer("auto", random_state=0).fit(first, seen).transform(z, present)
+    imputed = GaussianImputer("auto", random_state=0).fit(first, seen).transform(z, present)
     plain = accuracy(z, present, made.labels, n)
-    calibrated = accuracy(filled, present, made.labels, n)
+    calibrated = accuracy(imputed, present, made.labels, n)
 
     aligner = GaussianImputer("auto", criterion="retrieval", random_state=0).fit(first, seen)
     unit = in_one_space(aligner, truth)
-    holes = {name: np.where(present[:, [j]], array, 0.0) for j, (name, array) in enumerate(unit.items())}
-    filler = GaussianImputer("auto", random_state=0).fit({name: array[:n] for name, array in holes.items()}, seen)
+    observed = {name: np.where(present[:, [j]], array, 0.0) for j, (name, array) in enumerate(unit.items())}
+    imputer = GaussianImputer("auto", random_state=0).fit({name: array[:n] for name, array in observed.items()}, seen)
     whole = np.ones_like(present)
     right = anchor(unit, whole)[n:]
-    before = np.linalg.norm(right - anchor(holes, present)[n:], axis=1).mean()
-    after = np.linalg.norm(right - anchor(filler.transform(holes, present), whole)[n:], axis=1).mean()
+    before = np.linalg.norm(right - anchor(observed, present)[n:], axis=1).mean()
+    after = np.linalg.norm(right - anchor(imputer.transform(observed, present), whole)[n:], axis=1).mean()
     return {
         "accuracy": calibrated - plain,
         "accuracy without": plain,

@@ -2,8 +2,8 @@
 
 Items that have all modalities are mapped into one space by the linear heads of a latent model fitted on the training
 rows. Every item then loses one modality. The anchor (leading singular vector) of what is left is compared with the
-anchor of the complete item, before and after the missing modality is filled in by a latent model that was fitted on
-training rows with holes only. The picture shows digits; the numbers are printed for stamps as well, where filling in
+anchor of the complete item, before and after the missing modality is imputed by a latent model that was fitted on
+incomplete training rows only. The picture shows digits; the numbers are printed for stamps as well, where imputing
 hardly helps.
 """
 
@@ -27,7 +27,7 @@ INK, FULL, PART, DONE = "#808890", "#0d9488", "#dc2626", "#3b82f6"  # readable o
 
 
 def measure(dataset: str) -> dict[str, np.ndarray]:
-    """Unit vectors of the test items in one space, and their anchors: complete, observed part, completed."""
+    """Unit vectors of the test items in one space, and their anchors: complete, observed part, imputed."""
     data, names = load_dataset(dataset), DATA[dataset]
     complete = data.present[:, [data.names.index(name) for name in names]].all(axis=1)
     if "glyph" in data.meta.column_names:
@@ -50,19 +50,19 @@ def measure(dataset: str) -> dict[str, np.ndarray]:
         "present": present,
         "complete": anchor(z, whole),
         "observed": anchor(z, present),
-        "completed": anchor(imputer.transform(z, present), whole),
+        "imputed": anchor(imputer.transform(z, present), whole),
     }
 
 
-def shifts(found: dict[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    """How far the anchors of the observed parts, and of the completed items, are from those of the complete items."""
-    before = np.linalg.norm(found["observed"] - found["complete"], axis=1)
-    after = np.linalg.norm(found["completed"] - found["complete"], axis=1)
+def shifts(item_vectors: dict[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """How far the anchors of the observed parts, and of the imputed items, are from those of the complete items."""
+    before = np.linalg.norm(item_vectors["observed"] - item_vectors["complete"], axis=1)
+    after = np.linalg.norm(item_vectors["imputed"] - item_vectors["complete"], axis=1)
     return before, after
 
 
-def draw(found: dict[str, np.ndarray]) -> Figure:
-    before, after = shifts(found)
+def draw(item_vectors: dict[str, np.ndarray]) -> Figure:
+    before, after = shifts(item_vectors)
     figure = Figure(figsize=(9, 4), layout="constrained")
     figure.patch.set_alpha(0)
     left, right = figure.subplots(1, 2, width_ratios=[1, 1.25])
@@ -71,8 +71,8 @@ def draw(found: dict[str, np.ndarray]) -> Figure:
         panel.tick_params(colors=INK)
         panel.spines[:].set_color(INK)
         panel.spines[["top", "right"]].set_visible(False)
-    _one_item(left, found, typical_item(before, after))
-    for values, colour, label in ((before, PART, "observed part"), (after, DONE, "completed")):
+    _one_item(left, item_vectors, typical_item(before, after))
+    for values, colour, label in ((before, PART, "observed part"), (after, DONE, "imputed")):
         right.plot(np.sort(values), np.arange(1, len(values) + 1) / len(values), color=colour, linewidth=2)
         right.axvline(np.median(values), color=colour, linewidth=0.8, linestyle=":")
         right.plot([], [], color=colour, label=f"{label}: median {np.median(values):.2f}")
@@ -88,17 +88,23 @@ def typical_item(before: np.ndarray, after: np.ndarray) -> int:
     return int(np.argmin((before - np.median(before)) ** 2 + (after - np.median(after)) ** 2))
 
 
-def _one_item(panel, found: dict[str, np.ndarray], item: int) -> None:
+def _one_item(panel, item_vectors: dict[str, np.ndarray], item: int) -> None:
     """One item in the plane of its complete anchor (up) and of the anchor of what is observed."""
-    up, part = found["complete"][item], found["observed"][item]
+    up, part = item_vectors["complete"][item], item_vectors["observed"][item]
     side = part - (part @ up) * up
     side /= np.linalg.norm(side)
     arrows = [
-        *[(vector, INK, "modalities it has", "-", 1.2) for vector in found["z"][item][found["present"][item]]],
-        *[(vector, INK, "modality it lacks", ":", 1.2) for vector in found["z"][item][~found["present"][item]]],
+        *[
+            (vector, INK, "modalities it has", "-", 1.2)
+            for vector in item_vectors["z"][item][item_vectors["present"][item]]
+        ],
+        *[
+            (vector, INK, "modality it lacks", ":", 1.2)
+            for vector in item_vectors["z"][item][~item_vectors["present"][item]]
+        ],
         (up, FULL, "anchor of the complete item", "-", 2.4),
         (part, PART, "anchor of the observed part", "-", 2.4),
-        (found["completed"][item], DONE, "anchor after completing", "-", 2.4),
+        (item_vectors["imputed"][item], DONE, "anchor after imputing", "-", 2.4),
     ]
     for vector, colour, _, line, width in arrows:
         style = {"arrowstyle": "->", "color": colour, "linewidth": width, "linestyle": line, "shrinkA": 0, "shrinkB": 0}
@@ -120,9 +126,9 @@ if __name__ == "__main__":
     target = HERE / "assets" / "anchor-shift.svg"
     target.parent.mkdir(exist_ok=True)
     for dataset in DATA:
-        found = measure(dataset)
-        before, after = shifts(found)
+        item_vectors = measure(dataset)
+        before, after = shifts(item_vectors)
         print(f"{dataset}: {len(before)} items; median shift {np.median(before):.3f} observed part, ", end="")
-        print(f"{np.median(after):.3f} completed; completing brings {100 * (after < before).mean():.0f} % nearer")
+        print(f"{np.median(after):.3f} imputed; imputing brings {100 * (after < before).mean():.0f} % nearer")
         if dataset == "digits":
-            FigureCanvasSVG(draw(found)).print_svg(target, metadata={"Date": None})
+            FigureCanvasSVG(draw(item_vectors)).print_svg(target, metadata={"Date": None})

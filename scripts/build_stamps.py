@@ -4,8 +4,8 @@
     python scripts/build_stamps.py --work DIR --write    the same, and replace the bundled file
 
 It needs `apt-get` and `dpkg` (or the unpacked folder, --stamps), `pip install resvg-py==0.5.0`, and the packages of the
-encoders (docs/extract.md). DIR/stamps.csv is an ordinary manifest: `calmrl extract DIR/stamps.csv` with the encoders
-below makes the same features.
+encoders (docs/how-to/files.md). DIR/stamps.csv is an ordinary manifest: `calmrl extract DIR/stamps.csv` with the
+encoders below makes the same features.
 """
 
 from __future__ import annotations

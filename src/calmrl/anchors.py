@@ -6,7 +6,7 @@ are there, u^Omega the anchor of those alone and sigma_1^Omega their largest sin
 
     Delta = |u - u^Omega|,     eta^2 = sum over missing m of (u^Omega . z^m)^2.
 
-`docs/anchor-shift.md` derives what is computed here and says where the bounds printed in the CalMRL paper fail.
+`docs/concepts/anchor-shift.md` derives all of it and says where the bounds printed in the CalMRL paper fail.
 """
 
 from __future__ import annotations

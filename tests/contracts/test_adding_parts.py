@@ -111,7 +111,7 @@ def test_the_recipe_of_a_method_is_the_default_of_training_and_the_first_trial_o
     for name in METHODS:
         if METHODS[name].ideal:
             continue
-        config = load(config_file(tmp_path, method=name, model={"kind": "heads", "width": 16})).model_dump()
+        config = load(config_file(tmp_path, method=name, calibration=None, optimiser=None)).model_dump()
         for key, value in find_method(name).configs(1)[0].items():
             part = config
             for step in key.split("."):

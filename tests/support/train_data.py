@@ -71,7 +71,7 @@ def config_file(folder: Path, **changes: Any) -> Path:
     }
     values |= changes
     if not values["method"].startswith("calmrl"):
-        values.pop("calibration")
+        values.pop("calibration", None)
     path = folder / "config.yaml"
     path.write_text(yaml.safe_dump({key: value for key, value in values.items() if value is not None}))
     return path

@@ -54,11 +54,11 @@ def test_worlds_get_the_right_verdict(tmp_path, calmrl, options, verdict, low, h
     found = json.loads((tmp_path / "out" / "diagnosis.json").read_text())
     assert found["verdict"] == verdict
     assert low <= found["rests_on"]["value"] <= high
-    assert f"Filling in is {verdict}" in err
+    assert f"Imputing is {verdict}" in err
     assert f"{percent(found['rests_on']['value'])} of the variance of what is missing" in err
     said = {v["about"]: v["verdict"] for v in found["modality_verdicts"]}
     if options is ONE_IS_NOISE:
-        assert said == {"image": "can be filled in", "text": "can be filled in", "audio": "cannot be filled in"}
+        assert said == {"image": "can be imputed", "text": "can be imputed", "audio": "cannot be imputed"}
         assert "audio has nothing in common with the others" in err
     page = (tmp_path / "out" / "report.html").read_text()
     assert found["words"][0].split(":")[0] in page
@@ -69,7 +69,7 @@ def test_digits_can_be_filled_in():
     found = diagnose(data.z, hide(data.present, 0.4, np.random.default_rng(0))).as_dict()
     assert found["verdict"] == "likely to help"
     assert 0.2 < found["rests_on"]["value"] < 0.35
-    assert {v["verdict"] for v in found["modality_verdicts"]} == {"can be filled in"}
+    assert {v["verdict"] for v in found["modality_verdicts"]} == {"can be imputed"}
 
 
 def test_stamps_cannot_but_partners_meet():
@@ -82,7 +82,9 @@ def test_stamps_cannot_but_partners_meet():
     assert abs(found.shift.reduction) < 0.1
     meet = {(p.first, p.second): p.meet for p in found.latent}
     assert meet["image", "text"] > 0.85
-    assert any(sentence.startswith("sound belongs together with") for sentence in said["words"])
+    assert any(
+        sentence.startswith("sound and ") and "are related all the same" in sentence for sentence in said["words"]
+    )
 
 
 def test_nothing_missing_is_said(tmp_path, calmrl):
@@ -91,7 +93,7 @@ def test_nothing_missing_is_said(tmp_path, calmrl):
     code, _, err = calmrl("diagnose", tmp_path / "features")
     assert code == 0
     assert "Nothing is missing: all 300 rows have all 2 modalities" in " ".join(err.split())
-    assert "cannot be filled in" not in err
+    assert "cannot be imputed" not in err
 
 
 def test_modalities_that_never_meet_cannot_be_told():

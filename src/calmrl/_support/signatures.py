@@ -21,9 +21,9 @@ Definition: TypeAlias = ast.ClassDef | ast.FunctionDef
 
 @dataclass(frozen=True)
 class Signature:
-    """`parameters`: name -> (annotation as text, default or REQUIRED or COMPUTED); `doc`: the docstring."""
+    """`parameters`: name -> (annotation, as text or as a type; default or REQUIRED or COMPUTED); `doc`: the docstring."""
 
-    parameters: dict[str, tuple[str, Any]]
+    parameters: dict[str, tuple[Any, Any]]
     doc: str
 
 
@@ -44,9 +44,8 @@ def _imported(target: Any) -> Signature:
     parameters = {}
     for name, parameter in inspect.signature(target).parameters.items() if callable(target) else ():
         if parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
-            annotation = parameter.annotation
-            text = annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
-            parameters[name] = ("Any" if annotation is REQUIRED else text, parameter.default)
+            annotation = Any if parameter.annotation is REQUIRED else parameter.annotation
+            parameters[name] = (annotation, parameter.default)
     return Signature(parameters, inspect.getdoc(target) or "")
 
 

@@ -24,12 +24,11 @@ def run(
 ) -> None:
     """Say before any training what is missing and whether imputing it will help."""
     from calmrl.workflows import diagnose
-    from calmrl.workflows.diagnose.text import as_text
 
     command = f"calmrl diagnose {shlex.quote(str(features))} --out {shlex.quote(str(out))} --seed {seed}"
     with people().status("") as status:
         diagnosis = diagnose(features, out=out, seed=seed, force=force, command=command, progress=status.update)
-    note(as_text(diagnosis))
+    note(diagnosis.as_text())
     if out is not None:
         note(f"\nopen {out / 'report.html'} to see it; the numbers are in")
         if not json:

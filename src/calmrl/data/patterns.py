@@ -12,7 +12,7 @@ from calmrl.errors import InputError
 
 
 @dataclass(frozen=True)
-class PatternCount:
+class ModalityPattern:
     """The rows that have exactly these modalities."""
 
     modalities: tuple[str, ...]
@@ -20,7 +20,7 @@ class PatternCount:
     share: float
 
 
-def patterns(present: Array, names: Sequence[str]) -> list[PatternCount]:
+def patterns(present: Array, names: Sequence[str]) -> list[ModalityPattern]:
     """The patterns that occur, most frequent first (then more modalities first, then in the order of `names`).
 
     Examples
@@ -35,7 +35,7 @@ def patterns(present: Array, names: Sequence[str]) -> list[PatternCount]:
     unique, counts = np.unique(mask, axis=0, return_counts=True)
     order = sorted(range(len(unique)), key=lambda i: (-counts[i], -unique[i].sum(), tuple(~unique[i])))
     return [
-        PatternCount(
+        ModalityPattern(
             tuple(name for name, here in zip(names, unique[i], strict=True) if here),
             int(counts[i]),
             counts[i] / len(mask),

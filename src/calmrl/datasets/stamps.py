@@ -55,7 +55,7 @@ def stamps(split: str = "caption", standardize: bool = True) -> FeatureSet:
             },
         ),
         name="stamps",
-        source="Tux Paint stamps, Debian package tuxpaint-stamps-default 2022.06.04-1 (GPL-2); see docs/stamps.md",
+        source="Tux Paint stamps, Debian package tuxpaint-stamps-default 2022.06.04-1 (GPL-2); docs/reference/stamps.md",
     )
 
 

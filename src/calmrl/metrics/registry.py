@@ -60,57 +60,63 @@ class Metric:
         return {"higher": 1, "lower": -1, "neither": 0}[self.better]
 
 
+_RANKS, _ERRORS, _COVERAGE, _SHIFTS, _CLASSES = (
+    f"{HOME}:{name}_rows" for name in ("retrieval", "imputation", "coverage", "shift", "classification")
+)
+_GAP, _ALIGNMENT, _UNIFORMITY = (f"calmrl.metrics.measures:{n}" for n in ("modality_gap", "alignment", "uniformity"))
+
+
 def _recall(k: int) -> Metric:
     about = f"share of queries with an item of their own among the first {k}"
-    return Metric(f"R@{k}", "%", "higher", "retrieval", f"{HOME}:retrieval_rows", about, 1)
-
-
-def _error(label: str, unit: str, better: Literal["lower", "neither"], about: str) -> Metric:
-    return Metric(label, unit, better, "imputation", f"{HOME}:imputation_rows", about)
-
-
-def _shift(label: str, unit: str, better: Literal["lower", "neither"], about: str) -> Metric:
-    return Metric(label, unit, better, "shift", f"{HOME}:shift_rows", about)
-
-
-def _classified(label: str, about: str) -> Metric:
-    return Metric(label, "%", "higher", "classification", f"{HOME}:classification_rows", about, 1)
-
-
-def _geometry(label: str, unit: str, name: str, about: str, decimals: int = 3, by_hand: bool = False) -> Metric:
-    return Metric(label, unit, "neither", "geometry", f"calmrl.metrics.measures:{name}", about, decimals, by_hand)
+    return Metric(f"R@{k}", "%", "higher", "retrieval", _RANKS, about, 1)
 
 
 METRICS: Registry[Metric] = Registry(
     "metric",
     {
         **{f"R@{k}": _recall(k) for k in (1, 5, 10)},
-        "MedR": Metric(
-            "median rank", "", "lower", "retrieval", f"{HOME}:retrieval_rows", "rank of the first item of their own", 1
+        "MedR": Metric("median rank", "", "lower", "retrieval", _RANKS, "rank of the first item of their own", 1),
+        "nmse": Metric(
+            "normalised error", "1 = the mean", "lower", "imputation", _ERRORS, "error relative to the mean"
         ),
-        "nmse": _error("normalised error", "1 = the mean", "lower", "squared error relative to imputing the mean"),
-        "mse": _error("mean squared error", "", "lower", "of imputed against real vectors"),
-        "mse_random": _error("mean squared error of a random other item", "", "neither", "what mse is compared with"),
-        "coverage": Metric(
-            "coverage", "%", "neither", "imputation", f"{HOME}:coverage_rows", "values inside their interval", 1
+        "mse": Metric("mean squared error", "", "lower", "imputation", _ERRORS, "of imputed against real vectors"),
+        "mse_random": Metric(
+            "mean squared error of a random other item",
+            "",
+            "neither",
+            "imputation",
+            _ERRORS,
+            "what mse is compared with",
         ),
-        "anchor_shift": _shift("anchor shift |u − u'|", "0 to 2", "lower", "how far missing modalities move anchors"),
-        "anchor_shift_low": _shift("lower bound of the anchor shift", "", "neither", "holds for every item"),
-        "anchor_shift_high": _shift("upper bound of the anchor shift", "", "neither", "holds for every item"),
-        "modality_gap": _geometry(
-            "modality gap", "distance of the centres", "modality_gap", "between the mean unit vectors of two modalities"
+        "coverage": Metric("coverage", "%", "neither", "imputation", _COVERAGE, "values inside their interval", 1),
+        "anchor_shift": Metric(
+            "anchor shift |u − u'|", "0 to 2", "lower", "shift", _SHIFTS, "how far missing modalities move anchors"
         ),
-        "modality_separability": _geometry(
-            "modality separability", "%", "modality_gap", "vectors whose modality a classifier names", 1, True
+        "anchor_shift_low": Metric(
+            "lower bound of the anchor shift", "", "neither", "shift", _SHIFTS, "for every item"
         ),
-        "alignment": _geometry(
-            "alignment", "0 to 4", "alignment", "squared distance of an item's own vectors", by_hand=True
+        "anchor_shift_high": Metric(
+            "upper bound of the anchor shift", "", "neither", "shift", _SHIFTS, "for every item"
         ),
-        "uniformity": _geometry(
-            "uniformity", "lower: more spread out", "uniformity", "how evenly a modality's unit vectors are spread"
+        "modality_gap": Metric(
+            "modality gap",
+            "distance of the centres",
+            "neither",
+            "geometry",
+            _GAP,
+            "mean unit vectors of two modalities",
         ),
-        "accuracy": _classified("accuracy", "share of test rows whose class is named rightly"),
-        "macro-F1": _classified("macro-F1", "F1, averaged over the classes"),
+        "modality_separability": Metric(
+            "modality separability", "%", "neither", "geometry", _GAP, "modalities that a classifier names", 1, True
+        ),
+        "alignment": Metric(
+            "alignment", "0 to 4", "neither", "geometry", _ALIGNMENT, "squared distance of own pairs", by_hand=True
+        ),
+        "uniformity": Metric(
+            "uniformity", "lower: more spread out", "neither", "geometry", _UNIFORMITY, "how evenly vectors are spread"
+        ),
+        "accuracy": Metric("accuracy", "%", "higher", "classification", _CLASSES, "test rows named rightly", 1),
+        "macro-F1": Metric("macro-F1", "%", "higher", "classification", _CLASSES, "F1, averaged over the classes", 1),
         "seconds": Metric("seconds", "", "lower", about="time of a run", decimals=1),
     },
 )

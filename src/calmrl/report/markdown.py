@@ -56,13 +56,7 @@ def _table(table: Table, number: int) -> str:
     rule = "|".join("---:" if is_number else "---" for is_number in numeric)
     body = ["| " + " | ".join(map(_cell, line)) + " |" for line in lines]
     return "\n".join(
-        [
-            f"**Table {number}.** {plain(table.caption)}",
-            "",
-            f"| {' | '.join(map(plain, head))} |",
-            f"|{rule}|",
-            *body,
-        ]
+        [f"**Table {number}.** {plain(table.caption)}", "", f"| {' | '.join(map(plain, head))} |", f"|{rule}|", *body]
     )
 
 

@@ -1,4 +1,4 @@
-"""The trainable towers and what they start from; `docs/encoders.md` says which file goes where."""
+"""The trainable towers and what they start from; `docs/how-to/train-from-media.md` says which file goes where."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from calmrl.data.features.feature_set import FeatureSet
-from calmrl.data.patterns import PatternCount, patterns
+from calmrl.data.patterns import ModalityPattern, patterns
 from calmrl.workflows.diagnose.models import FOLDS, deal, fit_folds, in_one_space
 from calmrl.workflows.diagnose.predictable import directions, recoverable
 from calmrl.workflows.diagnose.result import Diagnosis
@@ -65,7 +65,7 @@ def examine(features: FeatureSet, seed: int, progress: Callable[[str], None]) ->
     )
 
 
-def _holes(every: list[PatternCount], names: tuple[str, ...]) -> list[tuple[np.ndarray, int]]:
+def _holes(every: list[ModalityPattern], names: tuple[str, ...]) -> list[tuple[np.ndarray, int]]:
     """What incomplete rows have of these modalities, and how many rows have exactly that, the most frequent first."""
     counts: Counter[tuple[bool, ...]] = Counter()
     for pattern in every:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from calmrl.data.patterns import PatternCount
+from calmrl.data.patterns import ModalityPattern
 from calmrl.workflows.diagnose.predictable import Direction
 from calmrl.workflows.diagnose.row_sample import Modality
 from calmrl.workflows.diagnose.shift import Shift
@@ -20,7 +20,7 @@ class Diagnosis:
     rows: int
     sampled: int
     modalities: list[Modality]
-    patterns: list[PatternCount]
+    patterns: list[ModalityPattern]
     groups: list[tuple[str, ...]]  # modalities that rows tie together; only the first group is examined
     tested: int = 0
     directions: list[Direction] = field(default_factory=list)
@@ -65,6 +65,12 @@ class Diagnosis:
         """How well a modality is predicted from all others."""
         every = len(self.groups[0]) - 1
         return next((d for d in self.directions if d.target == name and len(d.sources) == every), None)
+
+    def as_text(self) -> str:
+        """For a terminal of 80 columns: the verdict, the tables it rests on, remarks."""
+        from calmrl.workflows.diagnose.text import as_text
+
+        return as_text(self)
 
     def as_dict(self) -> dict[str, Any]:
         """Everything as plain data, verdicts and sentences included."""

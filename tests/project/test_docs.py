@@ -1,0 +1,59 @@
+"""README and docs import only public packages, and their links lead to files."""
+
+from __future__ import annotations
+
+import importlib
+import re
+from pathlib import Path
+
+import pytest
+
+import calmrl
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PUBLIC = {"calmrl", *(f"calmrl.{name}" for name in calmrl.__all__)}
+IMPORT = re.compile(r"^\s*(?:>>> )?(?:from\s+(calmrl[\w.]*)\s+import|import\s+(calmrl[\w.]*))", re.MULTILINE)
+REFERENCED = sorted(
+    {name for page in PAGES for name in re.findall(r"^::: (\S+)", page.read_text("utf-8"), re.MULTILINE)}
+)
+LINK = re.compile(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)")
+
+
+def inner_imports(text: str) -> list[str]:
+    """The modules of calmrl that `text` imports although they are not public."""
+    return [module for names in IMPORT.findall(text) if (module := names[0] or names[1]) not in PUBLIC]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_pages_import_only_public_packages(page):
+    assert inner_imports(page.read_text(encoding="utf-8")) == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_to_files(page):
+    missing = [link for link in LINK.findall(page.read_text(encoding="utf-8")) if not (page.parent / link).exists()]
+    assert missing == []
+
+
+@pytest.mark.parametrize("name", REFERENCED)
+def test_the_reference_shows_public_names(name):
+    package, _, own = name.rpartition(".")
+    assert package in PUBLIC
+    assert hasattr(importlib.import_module(package), own)
+
+
+def test_contributing_has_no_relative_links():
+    """The page on the site includes the file, from another folder, so that relative links would break in one of them."""
+    assert LINK.findall((ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")) == []
+
+
+def test_every_page_is_in_the_navigation():
+    navigation = (ROOT / "mkdocs.yml").read_text(encoding="utf-8").partition("nav:")[2]
+    listed = set(re.findall(r"- (\S+\.md)", navigation))
+    assert listed == {page.relative_to(ROOT / "docs").as_posix() for page in PAGES if page.parent != ROOT}
+
+
+def test_inner_imports_are_noticed():
+    text = "```python\nfrom calmrl.data import hide\nimport calmrl\nfrom calmrl.data.hiding import hide\n"
+    assert inner_imports(text + "    import calmrl.report.svg as svg\n") == ["calmrl.data.hiding", "calmrl.report.svg"]
