@@ -89,7 +89,7 @@ def test_check_prints_the_resolved_config(calmrl):
     code, out, err = calmrl("check", "impute", "imputer.latent_dim=3")
     assert code == 0
     assert yaml.safe_load(out)["imputer"]["latent_dim"] == 3
-    assert "valid config of kind impute" in err
+    assert "impute is a valid impute config" in err
 
 
 def test_cp_refuses_to_overwrite(calmrl, tmp_path):
