@@ -7,12 +7,11 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, field_validator, model_validator
 
 from calmrl._support.arguments import Count, Seed
+from calmrl._support.registry import lookup
 from calmrl._support.section import Section
 from calmrl.config.schema.train import HideSection, SourceSection
+from calmrl.metrics.registry import measures
 from calmrl.training.methods import find_method
-
-Measure = Literal["imputation", "shift", "geometry", "pool", "classification", "examples"]
-MEASURES: list[Measure] = ["imputation", "shift", "geometry", "pool", "classification", "examples"]
 
 
 class CompareConfig(Section):
@@ -34,15 +33,22 @@ class CompareConfig(Section):
     width: Count = 128
     trials: Annotated[int, Field(ge=1, le=4)] = 4
     metric: Literal["MRR", "recall", "R@1", "R@5", "R@10"] = "MRR"
-    measures: list[Measure] = Field(default=MEASURES)
+    measures: list[str] = Field(default_factory=measures)
     sweep: dict[str, list[Any]] = Field(default_factory=dict)
     workers: Annotated[int, Field(ge=0)] = 0
 
     @field_validator("methods")
     @classmethod
-    def _known(cls, names: list[str]) -> list[str]:
+    def _methods(cls, names: list[str]) -> list[str]:
         for name in names:
             find_method(name)
+        return names
+
+    @field_validator("measures")
+    @classmethod
+    def _measures(cls, names: list[str]) -> list[str]:
+        for name in names:
+            lookup(dict.fromkeys(measures()), name, "measure")
         return names
 
     @model_validator(mode="after")
