@@ -1,7 +1,5 @@
 """Calibrated alignment: impute missing modalities with a latent model, then apply any alignment objective."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager

@@ -9,8 +9,6 @@ are there, u^Omega the anchor of those alone and sigma_1^Omega their largest sin
 `docs/concepts/anchor-shift.md` derives all of it and says where the bounds printed in the CalMRL paper fail.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 

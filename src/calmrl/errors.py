@@ -1,7 +1,5 @@
 """The errors a user can cause. They carry a sentence that says what is wrong, what was got and what to do."""
 
-from __future__ import annotations
-
 import importlib
 from types import ModuleType
 

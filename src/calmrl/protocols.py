@@ -1,7 +1,5 @@
 """What the package asks of an imputer and of a model. Anything that has these methods will do."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, Protocol, runtime_checkable
 

@@ -1,7 +1,5 @@
 """Types of arguments that configs check too: a constructor annotated with them needs no second description."""
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 from annotated_types import Ge, Gt, Le, Lt

@@ -3,8 +3,6 @@
 All messages between processes are sent here; another engine replaces this file.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 

@@ -1,7 +1,5 @@
 """Running count, mean and sum of squares of columns."""
 
-from __future__ import annotations
-
 from torch import Tensor
 
 

@@ -1,7 +1,5 @@
 """What all matching heads share: negatives are drawn from a softmax, and the best items are put in a new order."""
 
-from __future__ import annotations
-
 import torch
 
 

@@ -4,8 +4,6 @@ Nothing here overwrites what is there unless `force` is given, and with `force` 
 wrote it: every result directory of a command holds a `config.yaml` whose first line begins with `WRITTEN_BY`.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import tempfile

@@ -1,7 +1,5 @@
 """Registries: a name -> an object. Values may be given as text and are imported on first use."""
 
-from __future__ import annotations
-
 import difflib
 from collections.abc import Iterable, Iterator, Mapping, MutableMapping
 from importlib import import_module

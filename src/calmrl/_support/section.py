@@ -1,7 +1,5 @@
 """Sections of a config: pydantic models that know every key they allow, and sections chosen by name from a registry."""
 
-from __future__ import annotations
-
 from functools import lru_cache
 from typing import Annotated, Any, ClassVar, Literal
 

@@ -3,8 +3,6 @@
 Configs and listings need them, and must not wait for torch.
 """
 
-from __future__ import annotations
-
 import ast
 import inspect
 from dataclasses import dataclass

@@ -11,8 +11,6 @@ with two changes that only act where the derivative does not exist: 1 / gap beco
 sigma becomes 0 for singular values that are zero up to rounding.
 """
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import torch

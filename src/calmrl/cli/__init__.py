@@ -4,8 +4,6 @@ Exit codes: 0 done, 1 failed, 2 bad usage or bad input. People read stderr, prog
 the line, shows the traceback of an error.
 """
 
-from __future__ import annotations
-
 import sys
 import traceback
 import warnings

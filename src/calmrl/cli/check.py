@@ -1,7 +1,5 @@
 """`calmrl check`: every mistake of a config at once."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import typer

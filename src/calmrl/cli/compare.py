@@ -1,7 +1,5 @@
 """`calmrl compare`: all methods on one's own data, under one budget."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

@@ -1,7 +1,5 @@
 """`calmrl cp`: a shipped config as a file of one's own."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

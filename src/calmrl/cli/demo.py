@@ -1,7 +1,5 @@
 """`calmrl demo`: the comparison on bundled real data."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 from typing import Annotated

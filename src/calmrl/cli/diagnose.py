@@ -1,7 +1,5 @@
 """`calmrl diagnose`: what is missing, what it costs, and whether imputing it will help."""
 
-from __future__ import annotations
-
 import shlex
 from pathlib import Path
 from typing import Annotated

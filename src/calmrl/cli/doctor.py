@@ -1,7 +1,5 @@
 """`calmrl doctor`: what is installed, and what this machine can do."""
 
-from __future__ import annotations
-
 import os
 import platform
 import re

@@ -1,7 +1,5 @@
 """`calmrl evaluate`: a trained model on test rows."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

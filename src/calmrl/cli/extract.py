@@ -1,7 +1,5 @@
 """`calmrl extract`: raw media -> features."""
 
-from __future__ import annotations
-
 import sys
 import time
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`calmrl ls`: what there is."""
 
-from __future__ import annotations
-
 import shutil
 import sys
 import textwrap

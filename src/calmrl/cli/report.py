@@ -1,7 +1,5 @@
 """`calmrl report`: the page of results."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

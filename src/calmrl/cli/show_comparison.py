@@ -1,7 +1,5 @@
 """What `calmrl compare` and `calmrl demo` have in common: run, show the table and the words."""
 
-from __future__ import annotations
-
 import textwrap
 from pathlib import Path
 from typing import Any

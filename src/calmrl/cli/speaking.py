@@ -1,7 +1,5 @@
 """Where output goes: people read stderr, programs read stdout."""
 
-from __future__ import annotations
-
 import json
 import sys
 from typing import Any

@@ -1,7 +1,5 @@
 """`calmrl train`: heads or encoders, trained on rows with missing modalities."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

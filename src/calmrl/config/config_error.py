@@ -1,7 +1,5 @@
 """What is wrong with a config, as data and as text."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any

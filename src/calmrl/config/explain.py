@@ -1,7 +1,5 @@
 """pydantic's errors -> problems with the key as written, where it was written, and the nearest valid key or value."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, TypeGuard, get_args, get_origin

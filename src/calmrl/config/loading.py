@@ -1,7 +1,5 @@
 """Text -> checked config, and back."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The configs that come with the package."""
 
-from __future__ import annotations
-
 from importlib.resources import files
 
 from calmrl._support.registry import lookup

@@ -1,7 +1,5 @@
 """YAML and `key=value` text -> plain values, remembering for every key where it was written."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field

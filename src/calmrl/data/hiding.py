@@ -10,8 +10,6 @@
 The result is a subset of `present` and leaves every row at least one of the modalities it had.
 """
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """Which modalities occur together: counts per pattern, as data and as a small table."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

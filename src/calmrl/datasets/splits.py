@@ -1,7 +1,5 @@
 """Splits that depend on names alone: the same on every machine, and groups are never cut."""
 
-from __future__ import annotations
-
 import hashlib
 from collections import Counter
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Tux Paint stamps: real drawings and photographs with captions, spoken French and sounds, most of them incomplete."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

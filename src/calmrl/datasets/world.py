@@ -8,8 +8,6 @@
 long as hiding does not depend on the values, the best imputation is E[z^m' | observed], which `Truth.impute` computes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any

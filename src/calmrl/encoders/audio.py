@@ -1,7 +1,5 @@
 """Audio encoders whose weights ship in packages: YAMNet for sounds, the encoder of Whisper for speech."""
 
-from __future__ import annotations
-
 import math
 import warnings
 from functools import lru_cache, partial

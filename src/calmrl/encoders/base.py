@@ -1,7 +1,5 @@
 """What an encoder is: how to prepare an item (in a worker process) and how to turn prepared items into vectors."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any

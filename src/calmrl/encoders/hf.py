@@ -6,8 +6,6 @@ The part after # is needed where a model has two sides (CLIP, SigLIP, CLAP), or 
 - vision models their pooled output, or the mean over patches; audio models the mean over time.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from functools import partial

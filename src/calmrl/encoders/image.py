@@ -1,7 +1,5 @@
 """Image encoders whose weights ship in packages."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import torch

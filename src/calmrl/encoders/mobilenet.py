@@ -1,7 +1,5 @@
 """MobileNetV2 up to its pooled features, laid out so that the published ImageNet checkpoint loads."""
 
-from __future__ import annotations
-
 import torch
 from torch import nn
 

@@ -1,7 +1,5 @@
 """Text encoders whose weights ship in packages."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any
 

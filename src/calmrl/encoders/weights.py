@@ -1,7 +1,5 @@
 """Weights that ship inside packages of others: found without importing the package, and checked against a hash."""
 
-from __future__ import annotations
-
 import hashlib
 from importlib.util import find_spec
 from pathlib import Path

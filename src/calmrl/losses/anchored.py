@@ -1,7 +1,5 @@
 """What the contrastive objectives share: an anchor modality, a temperature, and a mean over all terms."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any

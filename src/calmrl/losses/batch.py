@@ -1,7 +1,5 @@
 """What every loss works on: one tensor with all modalities of all rows of all processes, missing ones zero."""
 
-from __future__ import annotations
-
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Contrastive alignment of pairs of modalities (InfoNCE)."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import combinations
 

@@ -1,7 +1,5 @@
 """GRAM: the volume that a row's modalities span together with an anchor modality."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

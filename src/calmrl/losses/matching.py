@@ -1,7 +1,5 @@
 """Instance matching: does this anchor belong to these other modalities?"""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 import torch

@@ -1,7 +1,5 @@
 """PMRL: maximise the leading singular value of each instance, keep the anchors of different instances apart."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import torch

@@ -1,7 +1,5 @@
 """Cross-entropy over an N x N score matrix that is never held whole."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A softmax temperature, learned or fixed."""
 
-from __future__ import annotations
-
 import math
 
 import torch

@@ -1,7 +1,5 @@
 """TRIANGLE: the area of the triangle between an anchor modality and two others."""
 
-from __future__ import annotations
-
 from itertools import combinations
 from typing import Any
 

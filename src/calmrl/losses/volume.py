@@ -1,7 +1,5 @@
 """Volumes of parallelotopes from inner products, without factorisations."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -1,7 +1,5 @@
 """Classification from representations: what the labels of test items can be told by, also with a modality missing."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 

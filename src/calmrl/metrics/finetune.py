@@ -1,7 +1,5 @@
 """A linear classifier trained together with the model that gives the representations."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Mapping, Sequence
 from typing import Any

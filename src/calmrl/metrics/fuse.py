@@ -1,7 +1,5 @@
 """One vector per item from the modalities it has."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

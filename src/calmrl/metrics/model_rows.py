@@ -1,7 +1,5 @@
 """Everything that is measured on the test rows of one trained model."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from inspect import Parameter, signature

@@ -1,7 +1,5 @@
 """Mixed-pool retrieval: gallery items have different modalities, and all compete in one pool."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

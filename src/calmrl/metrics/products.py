@@ -6,8 +6,6 @@ the largest possible score) are equal: copies of an item tie wherever they stand
 the blocks nor the number of threads changes a rank.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch

@@ -7,8 +7,6 @@ own one, and `own` = o own items that good, every order of the t + o being equal
     E(rank of the first own item)    = a + (t + o + 1) / (o + 1).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 

@@ -10,8 +10,6 @@ rows with their labels, or None) and `seed`; it returns rows made by `calmrl.met
 torch.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

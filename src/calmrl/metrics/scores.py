@@ -1,7 +1,5 @@
 """Named scores of a query against items with several modalities, and re-ranking by a matching head."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from itertools import combinations
 from typing import Any

@@ -1,7 +1,5 @@
 """How sure a number is: intervals over seeds, paired tests, and correction for having made several."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 

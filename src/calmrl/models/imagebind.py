@@ -1,7 +1,5 @@
 """Features extracted with ImageBind, made fit for alignment."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import torch

@@ -1,7 +1,5 @@
 """The kinds of model one can train. MODELS is the one table: what a kind's config holds, how to build it, how to load it."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, Literal

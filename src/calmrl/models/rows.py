@@ -1,7 +1,5 @@
 """Encoders run on the rows that are there; these put the results back among all rows."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

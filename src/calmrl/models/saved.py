@@ -7,8 +7,6 @@ model/  model.json            what it is: kind, sizes, modalities, how it comple
         config.yaml           the config of the training
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from pathlib import Path

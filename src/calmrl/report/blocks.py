@@ -3,8 +3,6 @@
 page = Page("Title", ["The answer in a sentence."], [Table(...)], [PageSection("Heading", [Text(...), Figure(...)])])
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 

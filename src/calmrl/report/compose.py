@@ -1,7 +1,5 @@
 """Results become a page: the answer, the main table, and a section for everything that was measured."""
 
-from __future__ import annotations
-
 from calmrl.metrics.registry import describe, names_of
 from calmrl.report.blocks import Block, Page, PageSection
 from calmrl.report.estimates_table import better, matrix

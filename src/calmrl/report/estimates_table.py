@@ -1,7 +1,5 @@
 """Tables of estimates: methods against settings, tasks or metrics, the best in bold, the ideal apart."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 
 from calmrl.metrics.registry import describe

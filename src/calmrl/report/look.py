@@ -5,8 +5,6 @@ marker and the hatch say the same again for grey printing. Variants of a method 
 "ideal gram") keep its colour and marker and change fill, line and hatch.
 """
 
-from __future__ import annotations
-
 import re
 import zlib
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 The interval is Student's: mean ± t(0.975, s - 1) * sd / sqrt(s) over s seeds. One seed has no interval.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

@@ -5,8 +5,6 @@
 `setting` may be absent; a row may carry `rate` (missing rate, 0 to 1) and `seconds`. Everything in `meta` may be absent.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass

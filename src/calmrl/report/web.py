@@ -1,7 +1,5 @@
 """A page as one HTML file that needs nothing else: style, script and drawings are inside. `page.html.jinja` is its form."""
 
-from __future__ import annotations
-
 import base64
 import re
 from importlib.resources import files

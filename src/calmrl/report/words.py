@@ -4,8 +4,6 @@ Two methods are compared on the seeds they share: d_s = a_s - b_s, mean(d) ± t 
 when this interval does not hold 0.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 from calmrl.metrics.registry import describe

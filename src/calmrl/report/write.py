@@ -1,7 +1,5 @@
 """A page as files: `report.html`, `report.md` and the folder `figures`."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from calmrl._support.output import new_file

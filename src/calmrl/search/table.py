@@ -8,8 +8,6 @@ The vectors are whatever lies in one space for any subset of modalities, for ins
 Nearness is cosine. Needs the extra `search`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path

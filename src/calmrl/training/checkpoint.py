@@ -11,8 +11,6 @@ A checkpoint is written under another name, flushed to disk and renamed. Older o
 never the best. Loading executes nothing: safetensors, and `torch.load(weights_only=True)`.
 """
 
-from __future__ import annotations
-
 import os
 import pickle
 import re

@@ -1,7 +1,5 @@
 """Stopping at a loss that is no number, with the names of the rows that gave it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -3,8 +3,6 @@
 It runs in one process or under `accelerate launch` in many; what differs between them is accelerate's business.
 """
 
-from __future__ import annotations
-
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence

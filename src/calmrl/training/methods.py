@@ -15,8 +15,6 @@ does by default; `calmrl compare` tries several and chooses on validation rows.
 | `ideal` | `calmrl` on the same rows with nothing hidden; a row of comparisons only |
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import Any
 

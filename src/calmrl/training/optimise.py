@@ -1,7 +1,5 @@
 """The optimiser's parts: groups, the learning-rate schedule, a moving average of the weights."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from fnmatch import fnmatchcase

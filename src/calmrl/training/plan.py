@@ -1,7 +1,5 @@
 """What a training run is made of, where it stands, and what came out."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any

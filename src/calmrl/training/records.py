@@ -1,7 +1,5 @@
 """metrics.jsonl: one JSON object per line, `kind` "start" (of a stage), "train", "validation", "failed" or "end"."""
 
-from __future__ import annotations
-
 import json
 import math
 from contextlib import suppress

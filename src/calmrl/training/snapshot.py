@@ -1,7 +1,5 @@
 """A training run as the content of a checkpoint, and back."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -1,7 +1,5 @@
 """One training step as one module, so that distributed training sees every parameter that learns."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Ending in good order: Ctrl-C and the scheduler's SIGTERM ask for a stop after the current step."""
 
-from __future__ import annotations
-
 import signal
 import threading
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """TensorBoard and Weights & Biases, through accelerate's trackers."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

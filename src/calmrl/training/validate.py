@@ -1,7 +1,5 @@
 """How good the representations are on validation rows, while training."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import permutations
 from typing import Any

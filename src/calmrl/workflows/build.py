@@ -1,7 +1,5 @@
 """From a checked config to the objects it names. Config stops here: what is built takes plain arguments."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

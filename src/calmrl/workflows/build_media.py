@@ -1,7 +1,5 @@
 """Sources of raw media and the model of the paper, from a checked config."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

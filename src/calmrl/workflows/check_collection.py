@@ -3,8 +3,6 @@
 The result is kept beside the output, so that a run that was stopped does not check again.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor

@@ -1,7 +1,5 @@
 """How good a trained model is on test rows: retrieval, classification, imputation, anchor shift."""
 
-from __future__ import annotations
-
 import json
 import shlex
 from dataclasses import asdict, dataclass, field

@@ -1,7 +1,5 @@
 """Retrieval with every caption of an item, before and after the matching encoder of a model of raw media."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -5,8 +5,6 @@ output, so that a run that was stopped does not repeat it. The features of an it
 batch size, number of workers and interruptions do not change a bit of them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any

@@ -5,8 +5,6 @@ What was observed stays as it is, bit for bit. `present.npy` stays as it is too 
 and whoever wants them has to ask for `imputed`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`report`: results of one or several runs as a page."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path

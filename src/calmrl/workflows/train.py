@@ -1,7 +1,5 @@
 """A training run in its directory: `config.yaml`, `metrics.jsonl`, `checkpoints/`, `model/`."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

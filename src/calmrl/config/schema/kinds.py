@@ -1,7 +1,5 @@
 """The kinds of config: one pydantic model each; the field `kind` of a file chooses it."""
 
-from __future__ import annotations
-
 from calmrl._support.section import Section
 from calmrl.config.schema.compare import CompareConfig
 from calmrl.config.schema.impute import ImputeConfig

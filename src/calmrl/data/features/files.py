@@ -1,7 +1,5 @@
 """Files on disk: checksums, .npy files written in pieces, JSON that appears whole."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -3,8 +3,6 @@
 Where a modality is itself called "text", the captions are the column "captions".
 """
 
-from __future__ import annotations
-
 import json
 import zipfile
 from collections.abc import Callable, Mapping, Sequence

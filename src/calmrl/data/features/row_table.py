@@ -1,7 +1,5 @@
 """What is known about each row besides its features: a table with the columns id, split, labels, text and others."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any

@@ -4,8 +4,6 @@ A sample is a run of files with the same key: `<key>.<modality>.npy` for each mo
 split, labels and text. A missing modality is a file that is not there.
 """
 
-from __future__ import annotations
-
 import io
 import json
 import tarfile

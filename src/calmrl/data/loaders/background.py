@@ -1,7 +1,5 @@
 """Run an iterator ahead of its consumer, in a thread."""
 
-from __future__ import annotations
-
 import queue
 import threading
 from collections.abc import Generator

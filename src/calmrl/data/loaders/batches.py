@@ -5,8 +5,6 @@ it, and process r of w takes its rows r, r + w, ... Neighbouring rows are read c
 then the rows of `POOL` blocks among themselves.
 """
 
-from __future__ import annotations
-
 import time
 import zlib
 from collections.abc import Generator, Iterator, Mapping, Sequence

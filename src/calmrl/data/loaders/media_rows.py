@@ -10,8 +10,6 @@ At test it is the middle frame and slice, and the first text; `captions` gives a
 and a short sound repeats its slices. What is drawn depends on seed, epoch, row and modality, on nothing else.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext

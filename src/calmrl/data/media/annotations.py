@@ -5,8 +5,6 @@ lists of VGGSound, UCF101, AudioSet and ESC-50. Modalities are called vision, au
 not in its folder is kept as a path, so that the check reports it as not found.
 """
 
-from __future__ import annotations
-
 import csv
 import json
 from collections.abc import Callable, Collection, Iterator, Mapping

@@ -1,7 +1,5 @@
 """What is wrong with a collection, collected instead of raised: a line per kind for people, a file with all of it."""
 
-from __future__ import annotations
-
 import csv
 from collections.abc import Iterable, Iterator
 from dataclasses import astuple, dataclass, fields

@@ -1,7 +1,5 @@
 """Decode many files, in order, in this process or in workers."""
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import threading

@@ -5,8 +5,6 @@ Each frame of 25 ms (every 10 ms; only whole frames): subtract its mean, pre-emp
 1127 log(1 + f / 700), natural logarithm. No dither.
 """
 
-from __future__ import annotations
-
 import math
 from functools import lru_cache
 

@@ -1,7 +1,5 @@
 """Images through Pillow, and the resize - crop - normalise transform of CLIP and its relatives, without torchvision."""
 
-from __future__ import annotations
-
 import warnings
 from dataclasses import dataclass
 from pathlib import Path

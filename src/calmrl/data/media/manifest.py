@@ -5,8 +5,6 @@ modality), and `meta.NAME` for anything to be kept as NAME. Several captions are
 of a second table with the columns `id` and `text`. Nothing is skipped in silence: what cannot be used is a problem.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Collection, Iterable, Mapping

@@ -4,8 +4,6 @@ Frames come from n equal segments of the video: of segment i, frames [i L / n, (
 and the middle one at test. Sound is mono at 16 kHz; sample t x 16000 is what is heard when the frame of second t shows.
 """
 
-from __future__ import annotations
-
 import math
 from bisect import bisect_right
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The rows of a CSV, TSV, JSONL or Parquet file as dicts, with their line numbers; bad lines become problems."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

@@ -1,7 +1,5 @@
 """Heads from a config: standardised features, and a latent model to start from."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Sequence
 from typing import Any

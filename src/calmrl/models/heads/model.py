@@ -1,7 +1,5 @@
 """Projectors on frozen features: the model for people who have embeddings."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The keys of `model: {kind: heads}`."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 from calmrl._support.arguments import Count, NotNegative

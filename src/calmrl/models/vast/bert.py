@@ -1,7 +1,5 @@
 """BERT of `transformers`, both ways: text alone, and text with cross-attention to the tokens of other modalities."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

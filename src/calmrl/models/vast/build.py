@@ -1,7 +1,5 @@
 """The model of the paper from a config: its sizes, and the weights it starts from."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any

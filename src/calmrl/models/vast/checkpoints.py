@@ -11,8 +11,6 @@ A key that the model needs and the file lacks, a key of the file that nobody kno
 the key. Known parts that this model has no use for are listed in the report that each function returns.
 """
 
-from __future__ import annotations
-
 import pickle
 import zipfile
 from collections.abc import Iterable, Mapping

@@ -7,8 +7,6 @@
 Queries and values have a bias, keys have none. Defaults are the sizes of ViT-g/14 (`EVA01_CLIP_g_14_psz14_s11B.pt`).
 """
 
-from __future__ import annotations
-
 import math
 
 import torch

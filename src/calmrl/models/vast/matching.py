@@ -1,7 +1,5 @@
 """The matching encoder of VAST: does this text belong to what is seen and heard?"""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 

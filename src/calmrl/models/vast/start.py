@@ -1,7 +1,5 @@
 """Start a VastModel from the public files of its encoders."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from calmrl.errors import InputError

@@ -1,7 +1,5 @@
 """The trainable towers and what they start from; `docs/how-to/train-from-media.md` says which file goes where."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from calmrl._support.registry import Registry

@@ -1,7 +1,5 @@
 """Dots in rows: every row is a named thing, every mark a value with its interval. The reader needs no colour."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """A map of representations in the plane: one point per modality of an item, colour and marker say the modality."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Which modalities occur together, UpSet style, from top to bottom: a row per pattern, dots and a bar with its rows."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

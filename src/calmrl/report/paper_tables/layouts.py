@@ -1,7 +1,5 @@
 """Which columns the paper's tables have. Every builder works on whatever part of the rows there is."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """From tidy rows to a table: methods down, tasks and metrics across, intervals, ranks and tests."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any

@@ -1,7 +1,5 @@
 """A table as Markdown, LaTeX (booktabs) and CSV."""
 
-from __future__ import annotations
-
 import csv
 import io
 import re

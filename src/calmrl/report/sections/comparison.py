@@ -1,7 +1,5 @@
 """Who is how good: methods per setting; missing, calibrated and ideal; every direction; classification."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from calmrl.metrics.registry import describe, names_of

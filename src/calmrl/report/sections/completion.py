@@ -1,7 +1,5 @@
 """How good imputed vectors are: error per direction, coverage of their intervals, anchor shift."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from calmrl.metrics.registry import describe, names_of

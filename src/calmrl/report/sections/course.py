@@ -1,7 +1,5 @@
 """Over missing rates, over training, and in the plane."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 

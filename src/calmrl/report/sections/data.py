@@ -1,7 +1,5 @@
 """What the numbers are about and how to get them again: datasets, settings, patterns, methods, command and config."""
 
-from __future__ import annotations
-
 import yaml
 
 from calmrl.report.blocks import Block, Cell, Code, Figure, Line, Number, Table, Text

@@ -1,7 +1,5 @@
 """One job of a comparison: a method in a setting with a seed. All its trials, the choice, and the measures."""
 
-from __future__ import annotations
-
 import copy
 import time
 from dataclasses import dataclass

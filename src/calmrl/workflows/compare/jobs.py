@@ -1,7 +1,5 @@
 """All cells of a comparison: over several processes, each result in a file of its own, so that a run can go on."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import multiprocessing

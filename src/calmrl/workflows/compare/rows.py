@@ -1,7 +1,5 @@
 """The rows of a comparison: split, holes, and features standardised once for all methods."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache

@@ -1,7 +1,5 @@
 """`compare`: all jobs of a comparison, and its directory: `config.yaml`, `jobs/`, `results.json`, `tables/`, `report.html`."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
 from pathlib import Path

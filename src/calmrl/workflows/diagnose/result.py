@@ -1,7 +1,5 @@
 """What a diagnosis holds."""
 
-from __future__ import annotations
-
 from dataclasses import asdict, dataclass, field
 from typing import Any
 

@@ -3,8 +3,6 @@
 w = X^T (X X^T + a I)^-1 y, solved on the smaller side; a is a multiple of the mean squared length of the rows of X.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 

@@ -1,7 +1,5 @@
 """What one pass over all rows tells, and the sample of rows for everything that needs several passes."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 

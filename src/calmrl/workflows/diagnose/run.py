@@ -1,7 +1,5 @@
 """`diagnose`: features in, a diagnosis out, and its directory: report.html, report.md, figures and diagnosis.json."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path

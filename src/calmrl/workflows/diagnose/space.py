@@ -1,7 +1,5 @@
 """One space for all modalities: is there one already, how far apart are the modalities in it, do partners meet?"""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from itertools import combinations
 

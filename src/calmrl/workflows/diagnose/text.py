@@ -1,7 +1,5 @@
 """The diagnosis as text for a terminal of 80 columns."""
 
-from __future__ import annotations
-
 import textwrap
 from collections.abc import Sequence
 

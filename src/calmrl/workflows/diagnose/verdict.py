@@ -1,7 +1,5 @@
 """From numbers to verdicts, each with the number it rests on."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from calmrl.workflows.diagnose.result import Diagnosis
