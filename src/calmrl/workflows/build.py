@@ -15,9 +15,8 @@ from calmrl._support.distributed import own_rows, world
 from calmrl._support.registry import lookup
 from calmrl._support.section import Section
 from calmrl.alignment import CalibratedAlignment
-from calmrl.config.schema.train import CalibrationSection, HideSection, SourceSection, TrainConfig
+from calmrl.config.schema.train import CalibrationSection, SourceSection, TrainConfig
 from calmrl.data.features.feature_set import FeatureSet, open_features
-from calmrl.data.hiding import hide
 from calmrl.data.loaders.feature_rows import FeatureRows, widths_of
 from calmrl.datasets import load_dataset
 from calmrl.errors import InputError
@@ -36,7 +35,7 @@ from calmrl.training.optimise import freeze
 from calmrl.training.plan import Stage
 from calmrl.training.step import Step
 from calmrl.training.validate import encode_all
-from calmrl.workflows.build_media import media_names, open_media
+from calmrl.workflows.build_media import hidden, media_names, open_media
 
 
 def build_objective(section: Section) -> nn.Module:
@@ -83,7 +82,8 @@ def open_data(config: TrainConfig, given: Mapping[str, FeatureSet] | None = None
         present = data.present
         if section.hide is not None:
             present = present.copy()
-            present[rows] = _hidden(data, rows, section.hide, config.seed)
+            values = {name: array[rows] for name, array in data.z.items()} if section.hide.kind == "value" else None
+            present[rows] = hidden(present[rows], data.names, section.hide, config.seed, values)
         train[name] = FeatureRows.of(data, rows, present, widths, name=name, weight=section.weight)
         validation.append(FeatureRows.of(data, kept, widths=widths, name=name))
         validation[-1].check()  # a bad row would otherwise stop the first epoch at its end
@@ -181,27 +181,14 @@ def parts_of(
         use &= ~data.column(section.exclude).astype(bool)
     if section.resplit is not None:
         groups = data.column(section.resplit.by)
-        order = np.random.default_rng(seed if section.resplit.seed is None else section.resplit.seed).permutation(
-            np.unique(groups[use].astype(str))
-        )
+        generator = np.random.default_rng(seed if section.resplit.seed is None else section.resplit.seed)
+        order = generator.permutation(np.unique(groups[use].astype(str)))
         cuts = np.round(len(order) * np.cumsum([section.resplit.test, section.resplit.val])).astype(int)
         for name, part in zip(("test", "val", "train"), np.split(order, cuts), strict=True):
             split[np.isin(groups.astype(str), part)] = name
     split[~use] = ""
-    left_out = int((~use).sum())
-    return split, [f"{left_out} rows are left out (complete={section.complete}, exclude={section.exclude})"] * bool(
-        left_out
-    )
-
-
-def _hidden(data: FeatureSet, rows: np.ndarray, section: HideSection, seed: int) -> np.ndarray:
-    options: dict[str, Any] = {}
-    if section.kind == "value":
-        options["values"] = {name: array[rows] for name, array in data.z.items()}
-    if section.groups is not None:
-        options["groups"] = [[data.names.index(name) for name in group] for group in section.groups]
-    generator = np.random.default_rng(seed if section.seed is None else section.seed)
-    return np.asarray(hide(data.present[rows], section.rate, generator, kind=section.kind, **options))
+    note = f"{(~use).sum()} rows are left out (complete={section.complete}, exclude={section.exclude})"
+    return split, [] if use.all() else [note]
 
 
 def start_model(config: TrainConfig, data: Data) -> Any:

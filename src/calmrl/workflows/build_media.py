@@ -50,10 +50,11 @@ def open_media(config: TrainConfig) -> tuple[dict[str, MediaRows], list[MediaRow
     options = _options(config)
     for name, manifest in manifests.items():
         section = config.sources[name]
-        split, present = _splits(manifest), _present(manifest, names)
+        split = _splits(manifest)
+        present = np.array([[name in item.cells for name in names] for item in manifest.items], dtype=bool)
         rows = np.flatnonzero(split == "train")
         if section.hide is not None:
-            present[rows] = _hidden(present[rows], names, section.hide, config.seed)
+            present[rows] = hidden(present[rows], names, section.hide, config.seed)
         if len(rows):
             train[name] = MediaRows(manifest, name=name, rows=rows, present=present, weight=section.weight, **options)
         held_out = np.flatnonzero(split == "val")
@@ -94,10 +95,6 @@ def _splits(manifest: Manifest) -> np.ndarray:
     return np.array([item.columns.get("split") or "train" for item in manifest.items], dtype=object)
 
 
-def _present(manifest: Manifest, names: tuple[str, ...]) -> np.ndarray:
-    return np.array([[name in item.cells for name in names] for item in manifest.items], dtype=bool)
-
-
 def read_media(section: SourceSection, names: tuple[str, ...], root: str | None) -> Manifest:
     """The manifest of a source; a modality it has no column for is missing in all its rows. Any problem is an error."""
     path = _at(str(section.manifest), root)
@@ -128,12 +125,14 @@ def read_media(section: SourceSection, names: tuple[str, ...], root: str | None)
     return manifest
 
 
-def _hidden(present: np.ndarray, names: tuple[str, ...], section: HideSection, seed: int) -> np.ndarray:
-    if section.kind == "value":
+def hidden(present: np.ndarray, names: tuple[str, ...], section: HideSection, seed: int, values: Any = None) -> Any:
+    """`present` of some rows without what the section hides; kind "value" needs their `values`."""
+    if section.kind == "value" and values is None:
         raise InputError('hide.kind "value" needs features; for raw media take mcar, one or source')
-    groups = {} if section.groups is None else {"groups": [[names.index(name) for name in g] for g in section.groups]}
+    options = {} if section.groups is None else {"groups": [[names.index(name) for name in g] for g in section.groups]}
+    options |= {} if values is None else {"values": values}
     generator = np.random.default_rng(seed if section.seed is None else section.seed)
-    return np.asarray(hide(present, section.rate, generator, kind=section.kind, **groups))
+    return hide(present, section.rate, generator, kind=section.kind, **options)
 
 
 def _at(path: str, root: str | None) -> Path:

@@ -2,7 +2,7 @@
 
 import json
 import shlex
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
@@ -19,19 +19,11 @@ from calmrl.metrics.registry import measures
 from calmrl.models.registry import MODELS
 from calmrl.models.saved import Trained
 from calmrl.models.saved import load as load_model
+from calmrl.report.results import DatasetInfo
 from calmrl.training.validate import encode_all
 from calmrl.workflows.build import open_features_of, parts_of
 from calmrl.workflows.build_media import open_test_media
 from calmrl.workflows.evaluate_captions import captions_rows
-
-
-@dataclass(frozen=True)
-class EvaluatedData:
-    """What was evaluated on: how many rows, the width of each modality, where the data come from."""
-
-    rows: int
-    modalities: dict[str, int]
-    source: str = ""
 
 
 @dataclass(frozen=True)
@@ -41,9 +33,9 @@ class Evaluation:
     config: TrainConfig
     command: str
     rows: list[TidyRow] = field(default_factory=list)
-    datasets: dict[str, EvaluatedData] = field(default_factory=dict)
+    datasets: dict[str, DatasetInfo] = field(default_factory=dict)
 
-    def add(self, name: str, data: EvaluatedData, measured: list[Measurement]) -> None:
+    def add(self, name: str, data: DatasetInfo, measured: list[Measurement]) -> None:
         """Add the measurements on a data set."""
         origin = {"dataset": name, "method": self.config.method, "seed": self.config.seed}
         self.rows.extend(cast(TidyRow, origin | dict(one)) for one in measured)
@@ -55,7 +47,7 @@ class Evaluation:
         meta = {
             "command": self.command,
             "config": self.config.model_dump(mode="json"),
-            "datasets": {name: asdict(data) for name, data in self.datasets.items()},
+            "datasets": {name: data.model_dump() for name, data in self.datasets.items()},
             "methods": {self.config.method: method},
         }
         return {"rows": self.rows, "meta": meta}
@@ -78,22 +70,20 @@ def evaluate(
         A results.json to write.
     force : bool
         Replace `out` if it exists.
-
-    Returns
-    -------
-    Evaluation
     """
+    features = None if data is None else Path(data)
     if out is None:
-        return _evaluate(Path(folder), None if data is None else Path(data))
+        return _evaluate(Path(folder), features)
     with new_file(out, force=force) as draft:
-        evaluation = _evaluate(Path(folder), None if data is None else Path(data))
+        evaluation = _evaluate(Path(folder), features)
         draft.write_text(json.dumps(evaluation.as_dict(), indent=1), encoding="utf-8")
     return evaluation
 
 
 def _evaluate(folder: Path, data: Path | None) -> Evaluation:
     model = load_model(folder)
-    config = load(_config(folder), kind="train")
+    written = folder / "config.yaml"
+    config = load(written if written.is_file() else folder / "model" / "config.yaml", kind="train")
     assert isinstance(config, TrainConfig)
     options = [] if data is None else ["--data", str(data)]
     evaluation = Evaluation(config, shlex.join(["calmrl", "evaluate", str(folder), *options]))
@@ -106,7 +96,7 @@ def _evaluate(folder: Path, data: Path | None) -> Evaluation:
     for name, (features, split) in sets.items():
         widths = {key: array.shape[1] for key, array in features.z.items() if key in model.names}
         measured = evaluate_on(model, features, split)
-        evaluation.add(name, EvaluatedData(len(features), widths, features.source), measured)
+        evaluation.add(name, DatasetInfo(rows=len(features), modalities=widths, source=features.source), measured)
     return evaluation
 
 
@@ -117,7 +107,8 @@ def evaluate_on(model: Trained, data: FeatureSet, split: np.ndarray | None = Non
         raise InputError(
             f"the model has {', '.join(model.names)}, the data have {', '.join(data.z)}; they must share two modalities"
         )
-    split = _whole(data) if split is None else split
+    if split is None:
+        split = np.full(len(data), "test", dtype=object) if data.split is None else data.split
     present = data.present[:, [data.names.index(name) for name in names]]
     used = (split != "") & present.any(axis=1)
     z = {name: np.asarray(data.z[name][used]) for name in names}
@@ -157,15 +148,6 @@ def _sources(config: TrainConfig, model: Trained) -> dict[str, tuple[FeatureSet,
     return with_test_rows
 
 
-def _whole(data: FeatureSet) -> np.ndarray:
-    return np.full(len(data), "test", dtype=object) if data.split is None else data.split
-
-
-def _config(folder: Path) -> Path:
-    path = folder / "config.yaml"
-    return path if path.is_file() else folder / "model" / "config.yaml"
-
-
 def _evaluate_media(model: Trained, evaluation: Evaluation) -> None:
     """Add measurements of a model of raw media on the test rows of its sources."""
     for name, media in open_test_media(evaluation.config).items():
@@ -174,8 +156,7 @@ def _evaluate_media(model: Trained, evaluation: Evaluation) -> None:
         measured = measure_rows(["retrieval", "imputation", "shift"], **given)
         if model.model.matching is not None:
             measured += captions_rows(model.model, media, z, present)
-        evaluation.add(name, EvaluatedData(len(media), dict.fromkeys(model.names, model.width)), measured)
+        widths = dict.fromkeys(model.names, model.width)
+        evaluation.add(name, DatasetInfo(rows=len(media), modalities=widths), measured)
     if not evaluation.rows:
-        raise InputError(
-            'no source has rows of split "test"; give some of them that split, or add a source with part: test'
-        )
+        raise InputError('no source has rows of split "test"; give some that split, or add a source with part: test')

@@ -1,8 +1,6 @@
 """Raw media -> a feature directory: check everything, report, then encode what is left, in batches, resumable.
 
-The check decodes every file once, in worker processes, before any encoding starts; its result is kept beside the
-output, so that a run that was stopped does not repeat it. The features of an item depend on nothing but the item:
-batch size, number of workers and interruptions do not change a bit of them.
+The features of an item depend on nothing but the item: batch size, workers and interruptions do not change a bit.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -11,11 +9,12 @@ from typing import Any
 
 import numpy as np
 
+from calmrl._support.workers import worker_pool
 from calmrl.data.features.feature_set import FeatureSet, open_features
 from calmrl.data.features.writer import FeatureWriter
 from calmrl.data.media.annotations import read_annotations
 from calmrl.data.media.collection_problems import Problems
-from calmrl.data.media.decode import decoded, worker_pool
+from calmrl.data.media.decode import decoded
 from calmrl.data.media.manifest import Item, Manifest, build, read_manifest
 from calmrl.data.media.unreadable import Unreadable
 from calmrl.encoders.registry import load_encoder
@@ -74,10 +73,6 @@ def extract(
         Called with (what is being done, done so far, of how many).
     tell : callable, optional
         Gets sentences for people.
-
-    Returns
-    -------
-    FeatureSet
     """
     out = Path(out)
     tell = tell or (lambda line: None)
@@ -132,7 +127,8 @@ def _reuse(out: Path, info: dict[str, Any], tell: Callable[[str], None]) -> Feat
 def _encode(manifest: Manifest, run: Run, out: Path, info: dict[str, Any], dtype: str) -> FeatureSet:
     items = manifest.items
     widths = {name: encoder.width for name, encoder in run.encoders.items()}
-    several = [name for name, kind in manifest.kinds.items() if kind == "text" and _several(items, name)]
+    texts = [name for name, kind in manifest.kinds.items() if kind == "text"]
+    several = [name for name in texts if any(len(item.cells.get(name, ())) > 1 for item in items)]
     writer = FeatureWriter(
         out,
         widths,
@@ -151,7 +147,8 @@ def _encode(manifest: Manifest, run: Run, out: Path, info: dict[str, Any], dtype
                 nothing = np.zeros((len(rows), widths[name]), np.float32)
                 writer.fill(rows, {name: nothing}, np.zeros((len(rows), 1), dtype=bool))
             if name in several:
-                _encode_captions(items, name, run, beside(out, _captions(name, several)), writer, info, dtype)
+                target = beside(out, "captions" if several == ["text"] else f"captions.{name}")
+                _encode_captions(items, name, run, target, writer, info, dtype)
             else:
                 _encode_modality(items, name, run, writer)
         return writer.finish()
@@ -176,22 +173,8 @@ def _encode_modality(items: list[Item], name: str, run: Run, writer: FeatureWrit
         run.progress(f"encode {name}", start + first + len(rows), total)
 
 
-def _several(items: list[Item], name: str) -> bool:
-    return any(len(item.cells.get(name, ())) > 1 for item in items)
-
-
-def _captions(name: str, several: list[str]) -> str:
-    return "captions" if several == ["text"] else f"captions.{name}"
-
-
 def _encode_captions(
-    items: list[Item],
-    name: str,
-    run: Run,
-    out: Path,
-    main: FeatureWriter,
-    info: dict[str, Any],
-    dtype: str,
+    items: list[Item], name: str, run: Run, out: Path, main: FeatureWriter, info: dict[str, Any], dtype: str
 ) -> None:
     """Each text of each item into a directory of its own, and the mean of an item's vectors into the main one."""
     texts = [(row, text) for row, item in enumerate(items) for text in item.cells.get(name, ())]

@@ -58,10 +58,6 @@ def impute(
         Replace an earlier output of calmrl.
     progress : callable, optional
         Called with (rows done, rows in all) after every block.
-
-    Returns
-    -------
-    Imputation
     """
     config = ImputeConfig(kind="impute") if config is None else config
     out = Path(out)
@@ -109,9 +105,8 @@ def write_imputed(
         for start, stop in blocks_of_rows(len(features), sum(widths.values()) * dtype.itemsize, BLOCK_BYTES):
             z = {name: np.asarray(array[start:stop]) for name, array in features.z.items()}
             present = np.asarray(features.present[start:stop])
-            values, deviation = (
-                imputer.impute(z, present, return_std=True) if std else (imputer.impute(z, present), None)
-            )
+            imputed = imputer.impute(z, present, return_std=std)
+            values, deviation = imputed if std else (imputed, None)
             writer.fill(slice(start, stop), values, present, imputed=~present, std=deviation)
             if progress is not None:
                 progress(stop, len(features))

@@ -1,12 +1,8 @@
 """Decode many files, in order, in this process or in workers."""
 
-import multiprocessing
-import os
-import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Executor, Future, ProcessPoolExecutor
-from contextlib import contextmanager
+from concurrent.futures import Executor, Future
 from dataclasses import dataclass
 from typing import Any
 
@@ -49,19 +45,6 @@ class Job:
         return self.prepare(open_image(self.source))[None]
 
 
-@contextmanager
-def worker_pool(workers: int) -> Iterator[Executor | None]:
-    """Processes that decode; None for 0, which decodes in this process."""
-    if workers == 0:
-        yield None
-        return
-    pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), _end_with_parent)
-    try:
-        yield pool
-    finally:
-        pool.shutdown(wait=True, cancel_futures=True)
-
-
 def decoded(jobs: Sequence[Job], pool: Executor | None, *, keep: bool = True) -> Iterator[Any]:
     """The result of each job in order; an Unreadable where decoding failed. Without `keep` results are None instead."""
     if pool is None:
@@ -83,15 +66,3 @@ def _attempt(job: Job, keep: bool) -> Any:
     except Unreadable as error:
         return error
     return result if keep else None
-
-
-def _end_with_parent() -> None:
-    """Let a worker end when the process that started it is killed."""
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        threading.Thread(target=_exit_after, args=(parent,), daemon=True).start()
-
-
-def _exit_after(process: Any) -> None:
-    process.join()
-    os._exit(1)

@@ -2,18 +2,16 @@
 
 import hashlib
 import json
-import multiprocessing
 import os
-import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures import as_completed
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 from threadpoolctl import threadpool_limits
 
 from calmrl._support.output import new_file
+from calmrl._support.workers import worker_pool
 from calmrl.config import CompareConfig
 from calmrl.workflows.compare.job import Job, JobResult, run_job
 from calmrl.workflows.compare.rows import method_of
@@ -57,33 +55,13 @@ def run_all(
 def _each(config: CompareConfig, jobs: list[Job]) -> Iterator[tuple[Job, JobResult]]:
     """Run the jobs; yields each as it is finished."""
     workers = min(config.workers or os.cpu_count() or 1, len(jobs))
-    if workers <= 1:
-        for job in jobs:
-            yield _work(config.model_dump_json(), job)
-        return
-    pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), initializer=_leave_with_parent)
-    try:
-        running: set[Future[tuple[Job, JobResult]]] = {
-            pool.submit(_work, config.model_dump_json(), job) for job in jobs
-        }
-        while running:
-            finished, running = wait(running, return_when=FIRST_COMPLETED)
-            for future in finished:
-                yield future.result()
-    finally:
-        pool.shutdown(wait=True, cancel_futures=True)
-
-
-def _leave_with_parent() -> None:
-    """A worker whose parent was killed would otherwise work on, and then wait for ever."""
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        threading.Thread(target=_follow, args=(parent,), daemon=True).start()
-
-
-def _follow(parent: Any) -> None:
-    parent.join()
-    os._exit(1)
+    text = config.model_dump_json()
+    with worker_pool(workers if workers > 1 else 0) as pool:
+        if pool is None:
+            yield from (_work(text, job) for job in jobs)
+        else:
+            for finished in as_completed([pool.submit(_work, text, job) for job in jobs]):
+                yield finished.result()
 
 
 def _work(text: str, job: Job) -> tuple[Job, JobResult]:

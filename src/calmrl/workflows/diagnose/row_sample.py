@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.sparse.csgraph import connected_components
 
 from calmrl.convention import blocks_of_rows, release
 from calmrl.data.features.feature_set import FeatureSet
@@ -46,9 +47,7 @@ def _describe(name: str, array: np.ndarray, present: np.ndarray) -> Modality:
         if not np.isfinite([low, high]).all():
             wrong = np.flatnonzero(~np.isfinite(block).all(axis=1))[0]
             row = start + int(np.flatnonzero(present[start:stop])[wrong])
-            raise InputError(
-                f"{name} has a value in row {row} that is not finite; mark the row as missing or repair it"
-            )
+            raise InputError(f"{name} has a value in row {row} that is not finite; mark the row missing or repair it")
         square = np.einsum("nd,nd->n", block, block, dtype=np.float64)
         rows += len(block)
         zeros += int((square == 0).sum())
@@ -91,17 +90,8 @@ def _taken(array: np.ndarray, rows: np.ndarray, present: np.ndarray) -> np.ndarr
 def linked(present: np.ndarray, least: int) -> list[list[int]]:
     """Groups of columns that `least` rows or more tie together, directly or through others; the largest first."""
     together = present.T.astype(np.int64) @ present.astype(np.int64) >= least
-    left, groups = list(range(present.shape[1])), []
-    while left:
-        group, fresh = [], [left.pop(0)]
-        while fresh:
-            column = fresh.pop()
-            group.append(column)
-            tied = [other for other in left if together[column, other]]
-            left = [other for other in left if other not in tied]
-            fresh += tied
-        groups.append(sorted(group))
-    return sorted(groups, key=len, reverse=True)
+    count, group = connected_components(together, directed=False)
+    return sorted((np.flatnonzero(group == g).tolist() for g in range(count)), key=len, reverse=True)
 
 
 def pick(

@@ -38,12 +38,10 @@ def overall(diagnosis: Diagnosis) -> Verdict:
     lost = [f"{v.about} ({percent(v.number)})" for v in by_modality(diagnosis) if v.verdict == "cannot be imputed"]
     if lost and diagnosis.back >= LITTLE:
         much += f", except {', '.join(lost)}"
-    if diagnosis.back >= LIKELY:
-        return Verdict("all", "likely to help", f"Imputing is likely to help: {much}.", diagnosis.back, meaning)
-    if diagnosis.back >= LITTLE:
-        return Verdict("all", "may help a little", f"Imputing may help a little: {much}.", diagnosis.back, meaning)
-    only = much if diagnosis.back < 0.0005 else f"only {much}"
-    return Verdict("all", "unlikely to help", f"Imputing is unlikely to help: {only}.", diagnosis.back, meaning)
+    if 0.0005 <= diagnosis.back < LITTLE:
+        much = f"only {much}"
+    phrase = _graded(diagnosis.back, "is likely to help", "may help a little", "is unlikely to help")
+    return Verdict("all", phrase.removeprefix("is "), f"Imputing {phrase}: {much}.", diagnosis.back, meaning)
 
 
 def by_modality(diagnosis: Diagnosis) -> list[Verdict]:
@@ -65,20 +63,16 @@ def _modality(diagnosis: Diagnosis, name: str, missing: float, blocks: int) -> V
     best = max(singles, key=lambda d: d.explained, default=None)
     whole = diagnosis.whole(name)
     tested = "" if whole is None else f", tested on {whole.n:,} hidden blocks"
-    source = (
-        ""
-        if best is None or share < LITTLE
-        else f"; the best single source is {best.sources[0]} ({percent(best.explained)})"
-    )
+    if best is not None and share >= LITTLE:
+        tested += f"; the best single source is {best.sources[0]} ({percent(best.explained)})"
+    phrase = _graded(share, "can be imputed", "can be imputed roughly", "cannot be imputed")
+    sentence = f"{lacks} and {phrase}: {percent(share)} of its variance is explained{tested}."
     meaning = f"share of the variance of {name} that is explained by what rows without it have"
-    if share >= LIKELY:
-        sentence = f"{lacks} and can be imputed: {percent(share)} of its variance is explained{tested}{source}."
-        return Verdict(name, "can be imputed", sentence, share, meaning)
-    if share >= LITTLE:
-        sentence = f"{lacks} and can be imputed roughly: {percent(share)} of its variance is explained{tested}{source}."
-        return Verdict(name, "can be imputed roughly", sentence, share, meaning)
-    sentence = f"{lacks} and cannot be imputed: {percent(share)} of its variance is explained{tested}."
-    return Verdict(name, "cannot be imputed", sentence, share, meaning)
+    return Verdict(name, phrase, sentence, share, meaning)
+
+
+def _graded(share: float, likely: str, little: str, hardly: str) -> str:
+    return likely if share >= LIKELY else little if share >= LITTLE else hardly
 
 
 def percent(share: float) -> str:
