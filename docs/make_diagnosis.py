@@ -26,9 +26,8 @@ from sklearn.linear_model import RidgeClassifierCV
 from calmrl import GaussianImputer
 from calmrl.anchors import anchor
 from calmrl.datasets.world import World, world
-from calmrl.report.figures.legend import legend_below
 from calmrl.report.look import look
-from calmrl.report.svg import Panel, draw, finish, points, standalone, styled
+from calmrl.report.svg import Panel, draw, finish, legend_below, points, standalone, styled
 from calmrl.workflows import diagnose
 from calmrl.workflows.diagnose.models import in_one_space
 

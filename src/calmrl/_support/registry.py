@@ -2,7 +2,7 @@
 
 import difflib
 from collections.abc import Iterable, Iterator, Mapping, MutableMapping
-from importlib import import_module
+from pkgutil import resolve_name
 from typing import Any, TypeVar
 
 from calmrl._support.signatures import Signature, signature_of
@@ -31,8 +31,7 @@ class Registry(MutableMapping[str, T]):
     def __getitem__(self, name: str) -> T:
         entry = lookup(self._entries, name, self.what)
         if isinstance(entry, str):
-            module, _, attribute = entry.partition(":")
-            entry = self._entries[name] = getattr(import_module(module), attribute)
+            entry = self._entries[name] = resolve_name(entry)
         return entry
 
     def get(self, name: str, default: Any = None) -> Any:

@@ -1,5 +1,6 @@
 """Sections of a config: pydantic models that know every key they allow, and sections chosen by name from a registry."""
 
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -35,8 +36,8 @@ class ChosenSection(Section):
     @classmethod
     def member(cls, name: str) -> type[Section]:
         """The section of one entry."""
-        overridden = tuple(cls.defaults.get(name, {}).items())
-        return _from_signature(cls, name, _Key(cls.registry.signature(name)), overridden)
+        overridden, signature = tuple(cls.defaults.get(name, {}).items()), cls.registry.signature(name)
+        return _from_signature(cls, name, _Key(signature, repr(signature.parameters)), overridden)
 
     @classmethod
     def members(cls) -> list[type[Section]]:
@@ -70,17 +71,12 @@ class ChosenSection(Section):
         )
 
 
+@dataclass(frozen=True)
 class _Key:
-    """A signature that can be the key of a cache."""
+    """A signature that can be the key of a cache: its text tells it from others."""
 
-    def __init__(self, signature: Signature) -> None:
-        self.signature, self.text = signature, repr(signature.parameters)
-
-    def __hash__(self) -> int:
-        return hash(self.text)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Key) and self.text == other.text
+    signature: Signature = field(compare=False)
+    text: str
 
 
 @lru_cache(maxsize=256)

@@ -67,10 +67,7 @@ def _find(module: str, path: str) -> tuple[Definition, ast.Module]:
     body: list[ast.stmt] = tree.body
     node: Definition | None = None
     for part in path.split("."):
-        node = next(
-            (n for n in body if isinstance(n, (ast.ClassDef, ast.FunctionDef)) and n.name == part),
-            None,
-        )
+        node = next((n for n in body if isinstance(n, (ast.ClassDef, ast.FunctionDef)) and n.name == part), None)
         if node is None:
             raise ImportError(f"{module} defines no {path}")
         body = node.body

@@ -3,7 +3,7 @@
 import shutil
 import sys
 import textwrap
-from importlib import import_module
+from pkgutil import resolve_name
 from typing import Annotated
 
 import typer
@@ -60,7 +60,6 @@ def entries(shelf: str) -> dict[str, str]:
         return shipped()
     abouts: dict[str, str] = {}
     for address in REGISTRIES[shelf]:
-        module, _, attribute = address.partition(":")
-        registry: Registry[object] = getattr(import_module(module), attribute)
+        registry: Registry[object] = resolve_name(address)
         abouts |= {name: registry.about(name) for name in registry}
     return dict(sorted(abouts.items()))

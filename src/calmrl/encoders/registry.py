@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from importlib import import_module
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING
 
 from calmrl._support.registry import Registry
@@ -34,11 +34,8 @@ class EncoderSpec:
 
     def load(self) -> Encoder:
         """The encoder, ready to run."""
-        if not isinstance(self.make, str):
-            return self.make()
-        module, _, name = self.make.partition(":")
-        encoder: Encoder = getattr(import_module(module), name)()
-        return encoder
+        make: Callable[[], Encoder] = resolve_name(self.make) if isinstance(self.make, str) else self.make
+        return make()
 
 
 ENCODERS: Registry[EncoderSpec] = Registry(
@@ -111,10 +108,6 @@ def load_encoder(name: str, device: str = "cpu") -> Encoder:
         A name of ENCODERS, or "hf:PATH" for a model of transformers.
     device : str
         Where "hf:" encoders run; the packaged ones run on the CPU.
-
-    Returns
-    -------
-    Encoder
     """
     if name.startswith("hf:"):
         from calmrl.encoders.hf import load_hf, parse

@@ -24,8 +24,7 @@ def imagebind_features(z: Mapping[str, Array], present: Array | None = None) -> 
         there = views.present[:, j].to(rows.device)
         flat = there & (torch.where(there[:, None], rows, 1.0).norm(dim=1) == 0)
         if flat.any():
-            raise InputError(
-                f"{name} of row {int(flat.nonzero()[0, 0])} is all 0, which has no direction; mark it missing"
-            )
+            row = int(flat.nonzero()[0, 0])
+            raise InputError(f"{name} of row {row} is all 0, which has no direction; mark it missing")
         unit_rows[name] = like_input(torch.where(there[:, None], normalize(rows, dim=1), torch.nan), array)
     return unit_rows

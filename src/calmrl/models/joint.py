@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from calmrl.errors import InputError, need
-from calmrl.models.rows import length, rows_with, spread, unit
+from calmrl.models.rows import check_columns, length, rows_with, spread, unit
 
 SIDES = {"image": "pixel_values", "text": "input_ids", "audio": "input_features"}
 TRAIN = ("frozen", "all", "lora")
@@ -65,11 +65,9 @@ class JointModel(nn.Module):
         inner = _width(self.encoder)
         if train == "lora":
             peft = need("peft", "lora", "training with LoRA")
+            linear = [name for name, module in self.encoder.named_modules() if type(module) is nn.Linear]
             config = peft.LoraConfig(
-                r=lora_rank,
-                lora_alpha=lora_alpha,
-                lora_dropout=lora_dropout,
-                target_modules=_linear_layers(self.encoder),
+                r=lora_rank, lora_alpha=lora_alpha, lora_dropout=lora_dropout, target_modules=linear
             )
             self.encoder = peft.inject_adapter_in_model(config, self.encoder)
         self.width = inner if width is None else width
@@ -88,26 +86,21 @@ class JointModel(nn.Module):
         yield from self.encoder.parameters()
 
     def forward(self, inputs: Mapping[str, Any], present: torch.Tensor) -> dict[str, torch.Tensor]:
-        if present.ndim != 2 or present.shape[1] != len(self.names):
-            raise InputError(
-                f"present has shape {tuple(present.shape)}; pass one column for each of {', '.join(self.names)}"
-            )
+        check_columns(present, self.names)
         z = {}
         for column, name in enumerate(self.names):
             rows = rows_with(present, column, name, length(inputs[name]))
             if len(rows):
                 with torch.no_grad() if self.mode == "frozen" else nullcontext():
                     features = self._features(self.sides[name], inputs[name])
-                z[name] = spread(unit(self._head(name), features), rows, len(present))
+                head = self.heads[name] if len(self.heads) else nn.Identity()
+                z[name] = spread(unit(head, features), rows, len(present))
             else:
                 z[name] = next(self.encoder.parameters()).new_zeros(len(present), self.width)
         return z
 
     def encode(self, inputs: Mapping[str, Any], present: torch.Tensor) -> tuple[dict[str, torch.Tensor], None]:
         return self(inputs, present), None
-
-    def _head(self, name: str) -> nn.Module:
-        return self.heads[name] if len(self.heads) else nn.Identity()
 
     def _features(self, side: str, value: Any) -> torch.Tensor:
         """(n, width of the joint space)."""
@@ -137,7 +130,3 @@ def _width(encoder: Any) -> int:
     """Of the joint space: that of the vector of a text of two tokens."""
     ids = torch.ones(1, 2, dtype=torch.long)
     return _pooled(encoder.get_text_features(input_ids=ids, attention_mask=torch.ones_like(ids))).shape[-1]
-
-
-def _linear_layers(encoder: nn.Module) -> list[str]:
-    return [name for name, module in encoder.named_modules() if type(module) is nn.Linear]

@@ -1,7 +1,7 @@
 """The kinds of model one can train. MODELS is the one table: what a kind's config holds, how to build it, how to load it."""
 
 from dataclasses import dataclass
-from importlib import import_module
+from pkgutil import resolve_name
 from typing import Any, Literal
 
 from calmrl._support.registry import Registry
@@ -32,11 +32,7 @@ class ModelKind:
 
     def part(self, name: Literal["section", "build", "restore"]) -> Any:
         """One of the parts, imported."""
-        module, _, path = getattr(self, name).partition(":")
-        target: Any = import_module(module)
-        for attribute in path.split("."):
-            target = getattr(target, attribute)
-        return target
+        return resolve_name(getattr(self, name))
 
 
 MODELS: Registry[ModelKind] = Registry(

@@ -1,12 +1,18 @@
 """Encoders run on the rows that are there; these put the results back among all rows."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch.nn.functional import normalize
 
 from calmrl.errors import InputError
+
+
+def check_columns(present: torch.Tensor, names: Sequence[str]) -> None:
+    """Raise InputError unless there is a column for each modality."""
+    if present.ndim != 2 or present.shape[1] != len(names):
+        raise InputError(f"present has shape {tuple(present.shape)}; pass one column for each of {', '.join(names)}")
 
 
 def rows_with(present: torch.Tensor, column: int, name: str, given: int) -> torch.Tensor:

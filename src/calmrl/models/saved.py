@@ -124,13 +124,9 @@ def save(folder: Path, trained: Trained) -> None:
     save_file(plain(trained.model.state_dict()), folder / "weights.safetensors")
     align = trained.align
     if align is not None:
-        imputer = align.imputer
-        info["calibration"] = {
-            "imputer": IMPUTERS.name_of(type(imputer)),
-            "renormalize": align.renormalize,
-            "certainty": align.certainty,
-        }
-        imputer.save(folder / "imputer")
+        kept = {"renormalize": align.renormalize, "certainty": align.certainty}
+        info["calibration"] = {"imputer": IMPUTERS.name_of(type(align.imputer)), **kept}
+        align.imputer.save(folder / "imputer")
     if trained.matching is not None:
         info["matching"] = trained.matching.arguments
         save_file(plain(trained.matching.state_dict()), folder / "matching.safetensors")
@@ -146,9 +142,8 @@ def load(path: str | Path) -> Trained:
     try:
         info = json.loads((folder / "model.json").read_text(encoding="utf-8"))
         if info.get("format") != FORMAT or info["version"] > VERSION:
-            raise InputError(
-                f"{folder} has format {info.get('format')} {info.get('version')}; this is {FORMAT} {VERSION}"
-            )
+            got = f"{info.get('format')} {info.get('version')}"
+            raise InputError(f"{folder} has format {got}; this is {FORMAT} {VERSION}")
         model = MODELS[info["kind"]].part("restore")(**info["arguments"])
         model.load_state_dict(load_file(folder / "weights.safetensors"))
         matching = None
@@ -158,9 +153,8 @@ def load(path: str | Path) -> Trained:
     except (OSError, ValueError, KeyError, TypeError, RuntimeError, SafetensorError) as error:
         if isinstance(error, InputError):
             raise
-        raise InputError(
-            f"{folder} is damaged ({' '.join(str(error).split())[:160]}); export or copy it again"
-        ) from error
+        reason = " ".join(str(error).split())[:160]
+        raise InputError(f"{folder} is damaged ({reason}); export or copy it again") from error
     align = None
     if info["calibration"] is not None:
         how = dict(info["calibration"])

@@ -35,11 +35,10 @@ def _other(results: Results) -> list[Block]:
     blocks: list[Block] = []
     first = headline(results.rows)
     rows = [row for row in results.rows if not _shown(row) and (row.task, row.metric) != first]
-    for place in results.places(rows):
-        here = [row for row in rows if row.place == place]
+    for place, here in results.by_place(rows):
         for metric in dict.fromkeys(row.metric for row in here):
             at = [row for row in here if row.metric == metric]
-            caption = f"{results.place_name(place)}: {describe(metric).axis}{better(metric)}."
+            caption = f"{place}: {describe(metric).axis}{better(metric)}."
             blocks.append(matrix(results, at, lambda row: row.task, caption))
     return blocks
 

@@ -48,9 +48,8 @@ def matrix(
     best = {name: _best(results, cells, methods, name, of[name]) if bold else set() for name in columns}
     agreed = {name: _agreed([cells[m, name] for m in methods if (m, name) in cells]) for name in columns}
     common = agreed[columns[0]] if len(set(agreed.values())) == 1 else ""
-    places = {
-        name: decimals(of[name], [e.mean for (_, c), e in cells.items() if of[c] == of[name]]) for name in columns
-    }
+    means = {m: [e.mean for (_, name), e in cells.items() if of[name] == m] for m in of.values()}
+    places = {name: decimals(of[name], means[of[name]]) for name in columns}
 
     def cell(method: str, name: str) -> Number | str:
         here = cells.get((method, name))
@@ -85,10 +84,8 @@ def spread_words(estimates: Sequence[Estimate]) -> str:
     """What ± means for these numbers."""
     if all(estimate.half is None for estimate in estimates):
         return "One seed, so no intervals."
-    alone = any(estimate.half is None for estimate in estimates)
-    return "Mean ± 95 % interval (Student's t) over seeds" + (
-        "; numbers without ± come from one seed." if alone else "."
-    )
+    alone = "; numbers without ± come from one seed" if any(estimate.half is None for estimate in estimates) else ""
+    return f"Mean ± 95 % interval (Student's t) over seeds{alone}."
 
 
 def _ordered(results: Results, cells: Mapping[tuple[str, str], Estimate], columns: Sequence[str], m: str) -> list[str]:

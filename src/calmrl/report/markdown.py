@@ -50,14 +50,16 @@ def _block(block: Block, tables: count[int], figures: count[int]) -> str:
 
 
 def _table(table: Table, number: int) -> str:
-    lines = [*table.lines, *table.apart]
-    numeric = [any(isinstance(line[j], Number) for line in lines) for j in range(len(table.head))]
     head = [f"{h.text} ({h.note})" if isinstance(h, Heading) else h for h in table.head]
-    rule = "|".join("---:" if is_number else "---" for is_number in numeric)
-    body = ["| " + " | ".join(map(_cell, line)) + " |" for line in lines]
-    return "\n".join(
-        [f"**Table {number}.** {plain(table.caption)}", "", f"| {' | '.join(map(plain, head))} |", f"|{rule}|", *body]
-    )
+    rule = "|".join("---:" if numeric(table, j) else "---" for j in range(len(head)))
+    body = [f"| {' | '.join(map(_cell, line))} |" for line in [*table.lines, *table.apart]]
+    top = [f"**Table {number}.** {plain(table.caption)}", "", f"| {' | '.join(map(plain, head))} |", f"|{rule}|"]
+    return "\n".join([*top, *body])
+
+
+def numeric(table: Table, column: int) -> bool:
+    """Whether a column holds numbers."""
+    return any(isinstance(line[column], Number) for line in [*table.lines, *table.apart])
 
 
 def _cell(cell: str | Cell | Number) -> str:

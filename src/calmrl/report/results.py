@@ -158,6 +158,11 @@ class Results:
         """(dataset, setting), in the order of the rows."""
         return list(dict.fromkeys(row.place for row in rows))
 
+    def by_place(self, rows: Sequence[ResultRow]) -> list[tuple[str, list[ResultRow]]]:
+        """(name of a place, its rows), in the order of the rows."""
+        places = self.places(rows)
+        return [(self.place_name(place), [row for row in rows if row.place == place]) for place in places]
+
     def place_name(self, place: tuple[str, str]) -> str:
         """The shortest name that tells a place from the others."""
         dataset, setting = place
@@ -215,11 +220,15 @@ def _read(path: Path) -> Any:
 
 def _checked(path: Path, content: Any) -> Content:
     if not isinstance(content, dict) or "rows" not in content:
-        raise InputError(f'{path} should hold {{"rows": [...], "meta": {{...}}}}; got {_type_name(content)}')
+        got = f"the keys {sorted(content)}" if isinstance(content, dict) else type(content).__name__
+        raise InputError(f'{path} should hold {{"rows": [...], "meta": {{...}}}}; got {got}')
     try:
         file = Content.model_validate(content)
     except ValidationError as wrong:
-        lines = [f"  {_where(e['loc'])}: {e['msg'].lower()}; got {_shown(e['input'])}" for e in wrong.errors()[:8]]
+        lines = [
+            f"  {'.'.join(map(str, e['loc']))}: {e['msg'].lower()}; got {_shown(e['input'])}"
+            for e in wrong.errors()[:8]
+        ]
         more = wrong.error_count() - len(lines)
         lines += [f"  and {more} more"] if more else []
         raise InputError("\n".join([f"{path}: {wrong.error_count()} mistakes", *lines])) from wrong
@@ -282,14 +291,6 @@ def _names(paths: Sequence[Path]) -> list[str]:
         if len(set(names)) == len(names):
             return names
     return [path.resolve().name for path in paths]  # several files of one directory
-
-
-def _where(location: tuple[int | str, ...]) -> str:
-    return ".".join(str(part) for part in location)
-
-
-def _type_name(value: object) -> str:
-    return f"the keys {sorted(value)}" if isinstance(value, dict) else type(value).__name__
 
 
 def _shown(value: object) -> str:

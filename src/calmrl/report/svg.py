@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 WIDTH = 4.0  # inches, 384 px
+LETTERS = 58  # of a legend that fit the width of a panel
 SETTINGS: Any = {
     "svg.fonttype": "none",
     **dict.fromkeys(("figure.facecolor", "figure.edgecolor", "axes.facecolor"), "none"),
@@ -140,6 +141,18 @@ def points(axes: Axes, x: Any, y: Any, style: Look, **options: Any) -> None:
 def clip(text: str, letters: int) -> str:
     """A name that fits a drawing; the tables have it in full."""
     return text if len(text) <= letters else f"{text[: letters - 1]}…"
+
+
+def legend_below(figure: Figure, handles: list[Any], labels: list[str]) -> None:
+    """Entries in the order they were drawn, in as many columns as fit a panel, under everything; it adds to the height."""
+    if not labels:
+        return
+    labels = [clip(label, 44) for label in labels]
+    columns = max(1, min(3, len(labels), LETTERS // (max(map(len, labels)) + 6)))
+    rows = -(-len(labels) // columns)
+    figure.set_figheight(figure.get_figheight() + 0.165 * rows + 0.1)
+    figure.legend(handles, labels, loc="outside lower left", ncols=columns, fontsize=7.5, frameon=False,
+                  handlelength=2.4, columnspacing=1.2, labelspacing=0.35, borderaxespad=0.2)  # fmt: skip
 
 
 def _root(svg: str) -> tuple[str, float, float, str]:

@@ -5,7 +5,8 @@ import re
 from importlib.resources import files
 from itertools import count
 
-from calmrl.report.blocks import Number, Page, PageSection, Table
+from calmrl.report.blocks import Page, PageSection
+from calmrl.report.markdown import numeric
 from calmrl.report.svg import inline
 
 
@@ -18,16 +19,12 @@ def as_html(page: Page) -> str:
     form, style, script = ((files("calmrl.report") / name).read_text(encoding="utf-8") for name in names)
     environment = Environment(autoescape=True, keep_trailing_newline=True)
     environment.globals |= {
-        **{"next": next, "tables": count(1), "figures": count(1), "inline": inline, "id": _id, "numeric": _numeric},
+        **{"next": next, "tables": count(1), "figures": count(1), "inline": inline, "id": _id, "numeric": numeric},
         "split": lambda text: text.partition(" ± ")[::2],
         "base64": lambda jpeg: base64.b64encode(jpeg).decode(),
         "breakable": lambda text: escape(text).replace("+", Markup("+<wbr>")),  # where a long name may break
     }
     return environment.from_string(form).render(page=page, style=style, script=script)
-
-
-def _numeric(table: Table, column: int) -> bool:
-    return any(isinstance(line[column], Number) for line in [*table.lines, *table.apart])
 
 
 def _id(section: PageSection) -> str:

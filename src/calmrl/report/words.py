@@ -55,13 +55,11 @@ def verdict(results: Results) -> list[str]:
     sentences = []
     for rated in (False, True):
         rows = headline_rows(results, rated=rated)
-        places = {place: [row for row in rows if row.place == place] for place in results.places(rows)}
+        places, what = results.by_place(rows), "missing rates" if rated else "settings"
         if len(places) > SPELLED_OUT:
-            sentences.append(
-                _summary(results, list(places.values()), task, metric, "missing rates" if rated else "settings")
-            )
+            sentences.append(_summary(results, [here for _, here in places], task, metric, what))
         else:
-            sentences += [_place(results, results.place_name(p), here, task, metric) for p, here in places.items()]
+            sentences += [_place(results, place, here, task, metric) for place, here in places]
     return sentences
 
 

@@ -201,9 +201,8 @@ class Trainer:
 
     def _clip(self) -> torch.Tensor:
         """Clip the gradient, that of a latent model apart: neither sees the other's loss. The norm without the latter."""
-        norms = [
-            self.accelerator.clip_grad_norm_(part, self.clip or float("inf")) for part in self.clipped if len(part)
-        ]
+        most = self.clip or float("inf")
+        norms = [self.accelerator.clip_grad_norm_(part, most) for part in self.clipped if len(part)]
         return norms[0] if norms[0] is not None else torch.zeros(())
 
     # ---- parts of a step

@@ -188,9 +188,5 @@ def _with_imputer(method: Method, imputer: str) -> Method:
     lookup(IMPUTERS, imputer, "imputer")
     section = GAUSSIAN if imputer == "gaussian" else {"method": imputer}
     more = {"calibration.imputer": section, "calibration.refit": 10_000, WEIGHT: 0.5}
-    return replace(
-        method,
-        about=f"calmrl with {imputer}",
-        recipe=method.recipe | more,
-        trials=_grid(RATE, LATENT_RATES),
-    )
+    about, recipe = f"calmrl with {imputer}", method.recipe | more
+    return replace(method, about=about, recipe=recipe, trials=_grid(RATE, LATENT_RATES))

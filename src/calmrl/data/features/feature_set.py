@@ -168,9 +168,7 @@ class FeatureSet:
         files = _read_json(self.path)["files"]
         bad = [name for name, written in files.items() if checksum(self.path / name) != written["sha256"]]
         if bad:
-            raise InputError(
-                f"{self.path}: {', '.join(bad)} changed after writing (checksum differs); copy or write it again"
-            )
+            raise InputError(f"{self.path}: {', '.join(bad)} changed after writing (checksum differs); copy it again")
         _ = self.ids  # the table of rows fits and its ids are distinct
 
     def _optional(self, name: str) -> np.ndarray | None:
@@ -195,18 +193,14 @@ def open_features(path: str | Path, modalities: Sequence[str] | None = None) -> 
     path = Path(path)
     if not path.exists():
         part = part_of(path)
-        hint = (
-            f"; {part.name} beside it is unfinished: run the same command again to finish it" if part.exists() else ""
-        )
-        raise InputError(f"no features at {path}{hint}")
+        hint = f"; {part.name} beside it is unfinished: run the same command again to finish it"
+        raise InputError(f"no features at {path}{hint if part.exists() else ''}")
     if path.is_dir():
         return _open_directory(path, modalities)
     from calmrl.data.features.formats import FORMATS
 
     if path.suffix not in FORMATS:
-        raise InputError(
-            f"{path} has suffix {path.suffix!r}; features are read from a directory or from {', '.join(FORMATS)}"
-        )
+        raise InputError(f"{path} has suffix {path.suffix!r}; features are a directory or one of {', '.join(FORMATS)}")
     return FORMATS[path.suffix](path, modalities)
 
 
@@ -243,7 +237,8 @@ def _open_directory(path: Path, modalities: Sequence[str] | None) -> FeatureSet:
         present = np.ascontiguousarray(present[:, columns])
     if (path / "imputed.npy").exists():
         imputed = np.ascontiguousarray(_open_npy(path, "imputed.npy", rows, header)[:, columns])
-    std = {name: _open_npy(path, f"{name}.std.npy", rows, header) for name in chosen if _has_std(path, name)}
+    with_std = [name for name in chosen if (path / f"{name}.std.npy").exists()]
+    std = {name: _open_npy(path, f"{name}.std.npy", rows, header) for name in with_std}
     table = path / "meta.parquet"
     return FeatureSet(
         z,
@@ -268,10 +263,6 @@ def read_table(path: Path) -> pa.Table:
         raise InputError(f"{path} cannot be read as Parquet ({error}); copy or write it again") from error
 
 
-def _has_std(path: Path, name: str) -> bool:
-    return (path / f"{name}.std.npy").exists()
-
-
 def _read_json(path: Path) -> dict[str, Any]:
     try:
         header = json.loads((path / "features.json").read_text(encoding="utf-8"))
@@ -283,9 +274,7 @@ def _read_json(path: Path) -> dict[str, Any]:
     if lacks:
         raise InputError(f"{path / 'features.json'} lacks {', '.join(lacks)}; copy or write it again")
     if header["version"] > VERSION:
-        raise InputError(
-            f"{path} has feature format {header['version']}, this calmrl reads up to {VERSION}; upgrade calmrl"
-        )
+        raise InputError(f"{path} has feature format {header['version']}, this calmrl reads up to {VERSION}; upgrade")
     if "files" not in header:
         raise InputError(f"{path} is unfinished; run the command that writes it again, it continues where it stopped")
     return header

@@ -14,7 +14,6 @@ import shutil
 import uuid
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -76,9 +75,7 @@ class FeatureWriter:
         check_names(list(self.widths))
         for name in self.widths:
             if name.casefold() in RESERVED:
-                raise InputError(
-                    f'a modality cannot be called "{name}", which names a file of the directory; rename it'
-                )
+                raise InputError(f'a modality cannot be called "{name}": a file of the directory is; rename it')
         if self.dtype not in (np.float16, np.float32, np.float64):
             raise InputError(f"features are written as float16, float32 or float64; got dtype {self.dtype}")
         if self.path.exists() and not (self.path.is_dir() and not any(self.path.iterdir())):
@@ -102,9 +99,7 @@ class FeatureWriter:
     def __enter__(self) -> FeatureWriter:
         return self
 
-    def __exit__(
-        self, error_type: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def todo(self, modality: str) -> np.ndarray:
@@ -304,18 +299,8 @@ def write_features(
     names = [str(row) for row in range(len(kept))] if ids is None else list(ids)
     if len(names) != len(kept):
         raise InputError(f"there are {len(names)} ids but z has {len(kept)} rows; pass one id per row")
-    with FeatureWriter(
-        path,
-        widths,
-        names,
-        dtype=dtype,
-        split=split,
-        labels=labels,
-        text=text,
-        columns=columns,
-        std=std is not None,
-        info=info,
-    ) as writer:
+    about: dict[str, Any] = {"split": split, "labels": labels, "text": text, "columns": columns, "info": info}
+    with FeatureWriter(path, widths, names, dtype=dtype, std=std is not None, **about) as writer:
         try:
             for start, stop in blocks_of_rows(writer.n, sum(widths.values()) * 4):
                 writer.fill(

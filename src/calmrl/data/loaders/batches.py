@@ -107,9 +107,7 @@ class Batches:
         if prefetch < 1:
             raise InputError(f"prefetch must be at least 1; got {prefetch}")
         if batch_size < 2 * world:
-            raise InputError(
-                f"batch_size {batch_size} gives {world} processes fewer than two rows each; make it larger"
-            )
+            raise InputError(f"batch_size {batch_size} gives {world} processes fewer than two rows each; enlarge it")
         self.sources: list[RowSource] = [
             _all_rows(source) if isinstance(source, FeatureSet) else source
             for source in (sources if isinstance(sources, Sequence) else [sources])
@@ -186,7 +184,8 @@ class Batches:
                 f"batches {self.composition}: an epoch has one of only {small[0]} row(s), fewer than the {self.world} "
                 'processes; take batches "mixed", or larger weights'
             )
-        batches = [batch for order in orders if len(order) for batch in _cut(order, self.batch_size)]
+        cut = [np.array_split(order, -(-len(order) // self.batch_size)) for order in orders if len(order)]
+        batches = [batch for part in cut for batch in part]  # as few as possible, all of nearly the same size
         if self.composition == "mixed":  # already in random order, and neighbours on disk are close together
             return batches
         return [batches[i] for i in rng.permutation(len(batches))]
@@ -265,11 +264,6 @@ def _all_rows(features: FeatureSet) -> FeatureRows:
             "FeatureRows.of(features), whose `unusable` counts them"
         )
     return rows
-
-
-def _cut(order: np.ndarray, batch_size: int) -> list[np.ndarray]:
-    """As few batches as possible, all of nearly the same size."""
-    return np.array_split(order, -(-len(order) // batch_size))
 
 
 def _shuffled(rows: np.ndarray, rng: np.random.Generator) -> np.ndarray:

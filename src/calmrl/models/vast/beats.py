@@ -157,9 +157,7 @@ class Beats(nn.Module):
         }
         for key, value in fixed.items():
             if cfg.get(key, value) != value:
-                raise InputError(
-                    f"cfg has {key}={cfg[key]!r}; only {value!r}, as in BEATs_iter3_plus_AS2M.pt, is known"
-                )
+                raise InputError(f"cfg has {key}={cfg[key]!r}; only {value!r} is known, as in BEATs_iter3_plus_AS2M.pt")
         try:
             return cls(
                 patch_size=cfg["input_patch_size"],
@@ -211,9 +209,8 @@ class Beats(nn.Module):
         """(heads, length, length) the bias of every pair of positions."""
         table = self.encoder.bias_of_distances()
         place = torch.arange(length, device=table.weight.device)
-        return table(
-            relative_buckets(place[None, :] - place[:, None], table.num_embeddings, self.max_distance)
-        ).permute(2, 0, 1)
+        buckets = relative_buckets(place[None, :] - place[:, None], table.num_embeddings, self.max_distance)
+        return table(buckets).permute(2, 0, 1)
 
     def _initialise(self, layers: list[BeatsLayer]) -> None:
         for module in self.modules():
@@ -223,15 +220,11 @@ class Beats(nn.Module):
                     nn.init.zeros_(module.bias)
         beta = (8 * len(layers)) ** -0.25  # DeepNorm
         for layer in layers:
-            for linear, gain in (
-                (layer.self_attn.q_proj, 1.0),
-                (layer.self_attn.k_proj, 1.0),
-                (layer.self_attn.v_proj, beta),
-                (layer.self_attn.out_proj, beta),
-                (layer.fc1, beta),
-                (layer.fc2, beta),
-            ):
-                nn.init.xavier_normal_(linear.weight, gain=gain)
+            attention = layer.self_attn
+            for linear in (attention.q_proj, attention.k_proj):
+                nn.init.xavier_normal_(linear.weight)
+            for linear in (attention.v_proj, attention.out_proj, layer.fc1, layer.fc2):
+                nn.init.xavier_normal_(linear.weight, gain=beta)
 
 
 def relative_buckets(distance: torch.Tensor, buckets: int, max_distance: int) -> torch.Tensor:

@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
-from torch import nn
 
 from calmrl.errors import InputError, need
 
@@ -48,22 +47,14 @@ def bert_tokens(
     mask: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """Hidden states (N, L, width) of `input_ids` and `attention_mask`, perhaps with cross-attention to `conditions`."""
-    if conditions is None:
-        return bert(input_ids=text["input_ids"], attention_mask=text["attention_mask"]).last_hidden_state
-    return bert(
-        input_ids=text["input_ids"],
-        attention_mask=text["attention_mask"],
-        encoder_hidden_states=conditions,
-        encoder_attention_mask=mask,
-    ).last_hidden_state
+    tokens = {"input_ids": text["input_ids"], "attention_mask": text["attention_mask"]}
+    return bert(**tokens, encoder_hidden_states=conditions, encoder_attention_mask=mask).last_hidden_state
 
 
 def check_text(name: str, value: Any) -> Mapping[str, torch.Tensor]:
     """Token ids and mask of the rows that have a text, of one shape (n, L)."""
     if not isinstance(value, Mapping) or not {"input_ids", "attention_mask"} <= set(value):
-        raise InputError(
-            f"inputs[{name!r}] must be a dict with input_ids and attention_mask, both of shape (rows, tokens)"
-        )
+        raise InputError(f"inputs[{name!r}] must be a dict with input_ids and attention_mask, both (rows, tokens)")
     if value["input_ids"].ndim != 2 or value["input_ids"].shape != value["attention_mask"].shape:
         raise InputError(
             f"input_ids and attention_mask of {name!r} must both have shape (rows, tokens); got "
@@ -78,7 +69,3 @@ def set_checkpointing(bert: Any, on: bool) -> None:
         bert.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
     else:
         bert.gradient_checkpointing_disable()
-
-
-def layers_of(bert: Any) -> nn.ModuleList:
-    return bert.encoder.layer

@@ -1,4 +1,4 @@
-"""The model of the paper from a config: its sizes, and the weights it starts from."""
+"""The model of the paper from a config: its sizes, and the public files of its encoders that it starts from."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -6,10 +6,11 @@ from typing import Any
 
 import torch
 
-from calmrl.models.vast.checkpoints import load_vast
+from calmrl.errors import InputError
+from calmrl.models.vast.beats import Beats
+from calmrl.models.vast.checkpoints import Report, fill_beats, load_beats, load_bert, load_eva, load_vast
 from calmrl.models.vast.model import VastModel
 from calmrl.models.vast.section import VastSection
-from calmrl.models.vast.start import load_towers
 
 
 def build_vast(section: VastSection, data: Any, names: Sequence[str], seed: int, root: str | None = None) -> VastModel:
@@ -31,3 +32,44 @@ def build_vast(section: VastSection, data: Any, names: Sequence[str], seed: int,
         data.notes.append("no weights are named: the encoders start from random ones")
     model.set_checkpointing(section.gradient_checkpointing)
     return model
+
+
+def load_towers(
+    model: VastModel,
+    *,
+    vision: str | Path | None = None,
+    audio: str | Path | None = None,
+    text: str | Path | None = None,
+) -> list[Report]:
+    """Load EVA-CLIP's vision part, BEATs and BERT, those that are named; heads and the matching head stay random.
+
+    What shapes do not show of the audio tower (heads, groups, distances) must agree with the file's cfg.
+    """
+    files, towers = (vision, audio, text), (model.vision, model.audio, model.bert)
+    for what, file, tower in zip(("vision", "audio", "text"), files, towers, strict=True):
+        if file is not None and tower is None:
+            raise InputError(f"the model has no {what}; leave its file out")
+    reports = []
+    if vision is not None and model.vision is not None:
+        reports.append(load_eva(model.vision, vision))
+    if audio is not None and model.audio is not None:
+        there, _ = load_beats(audio)
+        for what, value in _hidden_sizes(there).items():
+            own = _hidden_sizes(model.audio)[what]
+            if own != value:
+                raise InputError(
+                    f"{audio} has {what} {value} but the model was built with {own}; build it with {value}"
+                )
+        reports.append(fill_beats(model.audio, there.state_dict(), audio))
+    if text is not None:
+        reports.append(load_bert(model.bert, text))
+    return reports
+
+
+def _hidden_sizes(tower: Beats) -> dict[str, int]:
+    return {
+        "patch_size": tower.patch_size,
+        "heads": tower.encoder.bias_of_distances().embedding_dim,
+        "groups": tower.encoder.position_groups(),
+        "max_distance": tower.max_distance,
+    }

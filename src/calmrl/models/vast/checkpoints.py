@@ -13,6 +13,7 @@ the key. Known parts that this model has no use for are listed in the report tha
 
 import pickle
 import zipfile
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -46,9 +47,7 @@ class Report:
         if self.unused:
             sentences.append(f"{len(self.unused)} not used: {_grouped(self.unused)}")
         if self.unfilled:
-            sentences.append(
-                f"{len(self.unfilled)} parameters are not in the file and stay random: {_grouped(self.unfilled)}"
-            )
+            sentences.append(f"{len(self.unfilled)} parameters not in the file stay random: {_grouped(self.unfilled)}")
         return sentences
 
 
@@ -223,8 +222,8 @@ def _fill(
                 f'"{theirs_of[own]}" of {path} has shape {tuple(given[own].shape)} but the model needs '
                 f"{tuple(wanted[own].shape)}; build the model with the sizes of the checkpoint"
             )
-    repeated = {own for own in given if own not in wanted and _is_shared_bias(own)}
-    extra = [theirs_of[own] for own in given if own not in wanted and own not in repeated]
+    repeated = ".self_attn.relative_attention_bias.weight"  # what all layers share
+    extra = [theirs_of[own] for own in given if own not in wanted and not own.endswith(repeated)]
     missing = [own for own in wanted if own not in given and own not in report.unfilled]
     if extra or missing:
         reasons = [f"lacks {_some(missing)}"] if missing else []
@@ -252,10 +251,6 @@ def _fitted(own: str, value: torch.Tensor, wanted: torch.Tensor, report: Report)
     return value
 
 
-def _is_shared_bias(name: str) -> bool:
-    return name.endswith(".self_attn.relative_attention_bias.weight")
-
-
 def _some(names: list[str]) -> str:
     more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
     return ", ".join(f'"{name}"' for name in names[:SHOWN]) + more
@@ -263,8 +258,8 @@ def _some(names: list[str]) -> str:
 
 def _grouped(names: list[str]) -> str:
     """vision_encoder.text.* (148), contra_temp"""
-    counts: dict[str, int] = {}
+    counts: Counter[str] = Counter()
     for name in names:
         group = ".".join(name.split(".")[:2]) if name.count(".") > 1 else name.split(".")[0]
-        counts[group] = counts.get(group, 0) + 1
+        counts[group] += 1
     return ", ".join(f"{group}.* ({count})" if count > 1 else group for group, count in counts.items())

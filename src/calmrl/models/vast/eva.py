@@ -112,12 +112,7 @@ class EvaVit(nn.Module):
         self._initialise(stack)
 
     def forward(self, pixels: torch.Tensor) -> torch.Tensor:
-        if (
-            pixels.ndim != 4
-            or pixels.shape[1] != 3
-            or pixels.shape[2] % self.patch_size
-            or pixels.shape[3] % self.patch_size
-        ):
+        if pixels.ndim != 4 or pixels.shape[1] != 3 or any(side % self.patch_size for side in pixels.shape[2:]):
             raise InputError(
                 f"pictures must have shape (N, 3, H, W) with H and W multiples of {self.patch_size}; "
                 f"got {tuple(pixels.shape)}"

@@ -156,26 +156,17 @@ class VastMatching(nn.Module):
         best = result.topk(top, dim=1).indices  # (queries, top)
         queries = torch.arange(len(best), device=best.device)[:, None].expand_as(best).flatten()
         i, j = (best.flatten(), queries) if by_items else (queries, best.flatten())
-        device = self.head.linear1.weight.device
-        match = torch.cat(
-            [
-                self._match(text, conditions, i[start : start + batch_size], j[start : start + batch_size], device)
-                for start in range(0, len(i), batch_size)
-            ]
-        ).view_as(best)
+        pairs = zip(i.split(batch_size), j.split(batch_size), strict=True)
+        match = torch.cat([self._match(text, conditions, *some) for some in pairs]).view_as(best)
         for row, found, score in zip(result, best, match.to(scores.device), strict=True):
             promote(row, found, score)
         return result.T if by_items else result
 
     def _match(
-        self,
-        text: Mapping[str, torch.Tensor],
-        conditions: Conditions,
-        i: torch.Tensor,
-        j: torch.Tensor,
-        device: torch.device,
+        self, text: Mapping[str, torch.Tensor], conditions: Conditions, i: torch.Tensor, j: torch.Tensor
     ) -> torch.Tensor:
         """How much a text matches a set: the difference of the two scores. Texts and sets may lie in main memory."""
+        device = self.head.linear1.weight.device
         i, j = i.to(conditions[0].device), j.to(conditions[0].device)
         near = {key: value[i.to(value.device)].to(device) for key, value in text.items()}
         sets = conditions[0][j].to(device), conditions[1][j].to(device)

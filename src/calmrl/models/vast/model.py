@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from calmrl.errors import InputError
-from calmrl.models.rows import length, rows_with, spread, unit
+from calmrl.models.rows import check_columns, length, rows_with, spread, unit
 from calmrl.models.vast import bert as berts
 from calmrl.models.vast.beats import Beats
 from calmrl.models.vast.eva import EvaVit, freeze_first
@@ -67,11 +67,11 @@ class VastModel(nn.Module):
         others = {name: d for name, d in widths.items() if name != "text"}
         if matching and "text" not in names:
             raise InputError("matching needs text; pass matching=False")
-        self.matching = (
-            VastMatching(bert, others, self.names, frames=frames, slices=slices, temperature=temperature)
-            if matching
-            else None
-        )
+        self.matching = None
+        if matching:
+            self.matching = VastMatching(
+                bert, others, self.names, frames=frames, slices=slices, temperature=temperature
+            )
 
     @classmethod
     def from_sizes(
@@ -184,10 +184,7 @@ class VastModel(nn.Module):
     ) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
         """Unit vectors, and the tokens for `matching`: hidden states of the rows that are there; for text the ids of
         all rows, 0 where there is none."""
-        if present.ndim != 2 or present.shape[1] != len(self.names):
-            raise InputError(
-                f"present has shape {tuple(present.shape)}; pass one column for each of {', '.join(self.names)}"
-            )
+        check_columns(present, self.names)
         z: dict[str, torch.Tensor] = {}
         tokens: dict[str, Any] = {}
         for column, name in enumerate(self.names):
@@ -211,7 +208,7 @@ class VastModel(nn.Module):
         if self.audio is not None:
             self.audio.freeze(audio)
         if self.bert is not None:
-            freeze_first(berts.layers_of(self.bert), text, [self.bert.embeddings])
+            freeze_first(self.bert.encoder.layer, text, [self.bert.embeddings])
 
     def set_checkpointing(self, on: bool = True) -> None:
         """Save memory: compute blocks again in the backward pass instead of keeping their values."""

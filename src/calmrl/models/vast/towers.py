@@ -25,14 +25,10 @@ class TowerSpec:
         )
 
 
+FRAMES = "image or video frames"
 _ENTRIES = {
     "eva01-g14": TowerSpec(
-        "image or video frames",
-        1408,
-        "vision tower of EVA01-CLIP ViT-g/14",
-        "EVA01_CLIP_g_14_psz14_s11B.pt",
-        "MIT",
-        "media",
+        FRAMES, 1408, "vision tower of EVA01-CLIP ViT-g/14", "EVA01_CLIP_g_14_psz14_s11B.pt", "MIT", "media"
     ),
     "beats-iter3plus": TowerSpec(
         "audio", 768, "BEATs iter3+ trained on AudioSet-2M", "BEATs_iter3_plus_AS2M.pt", "MIT", "media"
@@ -41,7 +37,7 @@ _ENTRIES = {
         "text", 768, "BERT base, also the matching encoder", "folder bert-base-uncased", "Apache-2.0", "encoders"
     ),
     "vast": TowerSpec(
-        "image or video frames, audio, text, subtitle",
+        f"{FRAMES}, audio, text, subtitle",
         512,
         "eva01-g14, beats-iter3plus and bert-base-uncased with heads and a matching encoder",
         "model_step_*.pt of VAST, GRAM or PMRL",

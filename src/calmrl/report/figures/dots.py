@@ -3,9 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from calmrl.report.figures.legend import legend_below
 from calmrl.report.look import INK, SOFT, Look
-from calmrl.report.svg import Panel, clip, draw, finish, points, styled
+from calmrl.report.svg import Panel, clip, draw, finish, legend_below, points, styled
 
 ROW, DENSE = 0.21, 0.175  # inches per row
 ROOMY = 16  # rows; with more, marks are not moved apart and rows are closer

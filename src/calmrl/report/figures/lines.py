@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from calmrl.report.figures.legend import legend_below
 from calmrl.report.look import INK, Look
-from calmrl.report.svg import Panel, clip, draw, finish, points, styled
+from calmrl.report.svg import Panel, clip, draw, finish, legend_below, points, styled
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -1,36 +1,23 @@
 """A map of representations in the plane: one point per modality of an item, colour and marker say the modality."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
-from calmrl.report.figures.legend import legend_below
 from calmrl.report.look import BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILLION, Look
-from calmrl.report.svg import Panel, draw, finish, points, styled
+from calmrl.report.results import PointMap
+from calmrl.report.svg import Panel, draw, finish, legend_below, points, styled
 
 LOOKS = tuple(
     Look(colour, marker, fill, "-", "", False)
     for fill in ("full", "none")
-    for colour, marker in zip(
-        (BLUE, ORANGE, GREEN, PURPLE, VERMILLION, SKY, GREY), ("o", "^", "s", "D", "v", ">", "P"), strict=True
-    )
+    for colour, marker in zip((BLUE, ORANGE, GREEN, PURPLE, VERMILLION, SKY, GREY), "o^sDv>P", strict=True)
 )
 MOST = 900  # points of a panel; more only hide each other
 
 
-@dataclass(frozen=True)
-class Cloud:
-    """Points: coordinates, and which modality of which item each one is."""
-
-    x: Sequence[float]
-    y: Sequence[float]
-    modality: Sequence[str]
-    item: Sequence[object]
-
-
 @styled
-def scatter(name: str, alt: str, cloud: Cloud, *, title: str = "", modalities: Sequence[str] = ()) -> Panel:
+def scatter(name: str, alt: str, cloud: PointMap, *, title: str = "", modalities: Sequence[str] = ()) -> Panel:
     """The map. `modalities` fixes who gets which look, so that several panels agree; distances have no unit."""
     order = list(modalities) or list(dict.fromkeys(cloud.modality))
     columns = np.asarray([order.index(modality) for modality in cloud.modality])

@@ -5,9 +5,8 @@ from pathlib import Path
 
 from calmrl.convention import Array
 from calmrl.data.patterns import patterns
-from calmrl.report.figures.legend import legend_below
 from calmrl.report.look import BLUE, FAINT, INK
-from calmrl.report.svg import Panel, clip, draw, finish, standalone, styled
+from calmrl.report.svg import Panel, clip, draw, finish, legend_below, standalone, styled
 
 MOST = 20  # patterns with a row of their own
 

@@ -67,11 +67,10 @@ def ablation_table(rows: Sequence[Row], meta: Meta = None, *, metric: str = "R@1
     for row in _directed(rows, (metric,)):
         base, _, variant = row["method"].partition("+")
         some.append({**row, "method": base, "parameter": "variant", "at": variant})
+    keys = _by_dataset(some)
     columns = [
-        Column(
-            "", f"+ {variant}" if variant else "alone", metric, tuple(k for k in _by_dataset(some) if k[3] == variant)
-        )
-        for variant in dict.fromkeys(key[3] for key in _by_dataset(some))
+        Column("", f"+ {variant}" if variant else "alone", metric, tuple(key for key in keys if key[3] == variant))
+        for variant in dict.fromkeys(key[3] for key in keys)
     ]
     known = {**(meta or {}), "tests": {}}  # those are about whole names of methods
     return build(f"Objectives and how they are started and trained, average {metric}", some, columns, known)
@@ -91,9 +90,10 @@ def sweep_tables(rows: Sequence[Row], meta: Meta = None, *, metric: str = "R@1")
     tables = {}
     for parameter in dict.fromkeys(row["parameter"] for row in swept):
         some = [row for row in swept if row["parameter"] == parameter]
+        keys = _by_dataset(some)
         columns = [
-            Column(parameter, at, metric, tuple(keys))
-            for at, keys in sorted(_by_value(some).items(), key=lambda item: _order(item[0]))
+            Column(parameter, at, metric, tuple(key for key in keys if key[3] == at))
+            for at in sorted({key[3] for key in keys}, key=_order)
         ]
         title = f"Average {metric} over values of {parameter}"
         tables[parameter] = build(title, some, columns, meta, rank_lines=True)
@@ -148,18 +148,12 @@ def all_tables(results: Mapping[str, Any]) -> dict[str, PaperTable]:
             for name in names_of("classification")
         },
         "mixed-pool": measure_table(pools, recalls, "Mixed pool", meta),
-        "coverage": measure_table(
-            rows, ("coverage",), "Percent of hidden entries inside intervals of that level", meta
-        ),
+        "coverage": measure_table(rows, ["coverage"], "Percent of hidden entries inside intervals of that level", meta),
         **{
-            TABLES.get(group, (group,))[0]: measure_table(
-                [row for row in rows if row["metric"] != "coverage"],
-                names_of(group),
-                TABLES.get(group, ("", group))[1],
-                meta,
-            )
+            name: measure_table([row for row in rows if row["metric"] != "coverage"], names_of(group), title, meta)
             for group in measures()
             if group != "classification"
+            for name, title in [TABLES.get(group, (group, group))]
         },
         **{f"sweep-{_file_name(name)}": table for name, table in sweep_tables(rows, meta).items()},
         "datasets": dataset_table(meta),
@@ -202,13 +196,6 @@ def _by_dataset(rows: Sequence[Row]) -> list[Key]:
 def _averages(rows: Sequence[Row], metrics: Sequence[str]) -> list[Column]:
     keys = tuple(_by_dataset(rows))
     return [Column("", "Avg.", metric, keys) for metric in metrics] if len(keys) > 1 else []
-
-
-def _by_value(rows: Sequence[Row]) -> dict[Any, list[Key]]:
-    values: dict[Any, list[Key]] = {}
-    for key in _by_dataset(rows):
-        values.setdefault(key[3], []).append(key)
-    return values
 
 
 def _order(value: str) -> tuple[bool, float, str]:

@@ -1,7 +1,7 @@
 """From tidy rows to a table: methods down, tasks and metrics across, intervals, ranks and tests."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -150,9 +150,7 @@ def build(
         lines = [line for line in lines if any(line.cells)]
         if lines:
             made.append((block.title, tuple(_ranked_along(line, columns) if rank_lines else line for line in lines)))
-    with_n = tuple(
-        Column(c.group, c.name, c.metric, c.keys, span(n for b in blocks for n in b.numbers(c))) for c in columns
-    )
+    with_n = tuple(replace(c, n=span(n for block in blocks for n in block.numbers(c))) for c in columns)
     bootstrapped = bool((meta or {}).get("tests")) and any(column.tested for column in columns)
     return PaperTable(title, with_n, tuple(made), _notes(made, bootstrapped))
 
@@ -178,18 +176,15 @@ def _cells(
         one = compared.get(method)
         sure = one is not None and one.p is not None and one.p < SURE
         mark = "" if one is None or not sure else "*" if sign * one.difference > 0 else "†"
-        cells[method] = PaperCell(cell.interval, cell.n, ranks.get(method, 0), mark, one.p if one else None)
+        cells[method] = replace(cell, rank=ranks.get(method, 0), mark=mark, p=one.p if one else None)
     return cells
 
 
 def _ranked_along(line: PaperLine, columns: Sequence[Column]) -> PaperLine:
     cells = {j: cell for j, cell in enumerate(line.cells) if isinstance(cell, PaperCell)}
     ranks = _ranks({j: (describe(columns[j].metric).sign or 1) * cell.interval.mean for j, cell in cells.items()})
-    ranked = [
-        PaperCell(cell.interval, cell.n, ranks[j]) if isinstance(cell, PaperCell) else cell
-        for j, cell in enumerate(line.cells)
-    ]
-    return PaperLine(line.method, line.kind, tuple(ranked))
+    ranked = [replace(cells[j], rank=ranks[j]) if j in cells else cell for j, cell in enumerate(line.cells)]
+    return replace(line, cells=tuple(ranked))
 
 
 def _ranks(means: Mapping[Any, float]) -> dict[Any, int]:
@@ -209,7 +204,8 @@ def _notes(blocks: Sequence[tuple[str, Sequence[PaperLine]]], bootstrapped: bool
         one = seeds == "1"
         notes.append("One seed, so no intervals." if one else f"Mean ± 95 % interval (Student) over {seeds} seeds.")
     if any(cell.rank for cell in cells):
-        notes.append("Bold: best; underlined: second" + ("; ideal left aside." if _has(lines, "ideal") else "."))
+        ideal = any(line.kind == "ideal" for line in lines)
+        notes.append("Bold: best; underlined: second" + ("; ideal left aside." if ideal else "."))
     if any(cell.p is not None for cell in cells):
         notes.append(
             "* better, † worse than the best baseline of the column (paired t over seeds, p < 0.05 after Holm's "
@@ -217,7 +213,3 @@ def _notes(blocks: Sequence[tuple[str, Sequence[PaperLine]]], bootstrapped: bool
             + ("; for the average R@1 a paired bootstrap over test items)." if bootstrapped else ").")
         )
     return tuple(notes)
-
-
-def _has(lines: Sequence[PaperLine], kind: str) -> bool:
-    return any(line.kind == kind for line in lines)

@@ -59,10 +59,11 @@ def to_latex(table: PaperTable, label: str = "") -> str:
     levels = [level for level in zip(*(_head(column, False) for column in table.columns), strict=True) if any(level)]
     body = [r"\toprule"]
     for depth, level in enumerate(levels):
-        spans = (
-            [(name, len(list(same))) for name, same in groupby(level)] if depth == 0 else [(name, 1) for name in level]
-        )
-        body.append(" & ".join(["", *(_spanned(latex(name), n) for name, n in spans)]) + r" \\")
+        spans = [(name, 1) for name in level]
+        if depth == 0:
+            spans = [(name, len(list(same))) for name, same in groupby(level)]
+        names = (rf"\multicolumn{{{n}}}{{c}}{{{latex(name)}}}" if n > 1 else latex(name) for name, n in spans)
+        body.append(" & ".join(["", *names]) + r" \\")
         if depth == 0 and any(n > 1 for _, n in spans):
             body.append(_rules(spans))
     for title, some in table.blocks:
@@ -76,19 +77,9 @@ def to_latex(table: PaperTable, label: str = "") -> str:
                 body.append(" & ".join([name, *_cells(line, table, _latex_cell)]) + r" \\")
     body.append(r"\bottomrule")
     caption = latex(" ".join([f"{table.title}.", *table.notes]))
-    return "\n".join(
-        [
-            r"\begin{table}",
-            r"\centering",
-            rf"\caption{{{caption}}}",
-            *([rf"\label{{{label}}}"] if label else []),
-            rf"\begin{{tabular}}{{l{'c' * len(table.columns)}}}",
-            *body,
-            r"\end{tabular}",
-            r"\end{table}",
-            "",
-        ]
-    )
+    head = [r"\begin{table}", r"\centering", rf"\caption{{{caption}}}", *([rf"\label{{{label}}}"] if label else [])]
+    head.append(rf"\begin{{tabular}}{{l{'c' * len(table.columns)}}}")
+    return "\n".join([*head, *body, r"\end{tabular}", r"\end{table}", ""])
 
 
 def to_csv(table: PaperTable) -> str:
@@ -105,13 +96,8 @@ def to_csv(table: PaperTable) -> str:
             for cell in line.cells:
                 if isinstance(cell, PaperCell):
                     mean, half, seeds = cell.interval
-                    values += [
-                        repr(mean),
-                        "" if half is None else repr(half),
-                        cell.n.replace("–", "-"),
-                        seeds,
-                        "" if cell.p is None else repr(cell.p),
-                    ]
+                    spread, p = ("" if number is None else repr(number) for number in (half, cell.p))
+                    values += [repr(mean), spread, cell.n.replace("–", "-"), seeds, p]
                 else:
                     values += [cell or "", *[""] * (len(parts) - 1)]
             writer.writerow([title, line.method, *values])
@@ -164,10 +150,6 @@ def _latex_cell(cell: PaperCell, metric: str) -> str:
 
 def _piped(cells: list[str]) -> str:
     return "| " + " | ".join(cells) + " |"
-
-
-def _spanned(name: str, n: int) -> str:
-    return rf"\multicolumn{{{n}}}{{c}}{{{name}}}" if n > 1 else name
 
 
 def _rules(spans: list[tuple[str, int]]) -> str:

@@ -13,6 +13,7 @@ from calmrl.report.svg import Panel
 from calmrl.report.words import headline, headline_rows, name_of
 
 MANY = 40  # rows of a panel
+WAYS = ("missing", "calibrated")  # what the best of the others, and of ours, stands for
 
 
 def main_table(results: Results) -> Table:
@@ -29,8 +30,8 @@ def comparison(results: Results) -> list[Block]:
     task, metric = headline(results.rows)
     rows = headline_rows(results, rated=False)
     panels = [
-        compare_panel(results, [row for row in rows if row.place == place], f"compare-{i}", readable(task))
-        for i, place in enumerate(results.places(rows), 1)
+        compare_panel(results, here, f"compare-{i}", readable(task))
+        for i, (_, here) in enumerate(results.by_place(rows), 1)
     ]
     caption = (
         f"{capital(name_of(task, metric))} of every method, the best on top. Markers: mean over seeds; bars: 95 % interval of "
@@ -66,15 +67,12 @@ def three_ways(results: Results) -> list[Block]:
     task, metric = headline(results.rows)
     panels: list[Panel] = []
     rows = [row for row in results.rows if row.metric == metric and (row.task == task or "->" in row.task)]
-    for place in results.places(rows):
-        here = [row for row in rows if row.place == place]
+    for _, here in results.by_place(rows):
         order = ranked(group([row for row in here if row.task == task], lambda row: row.method), metric)
-        chosen = {
-            "missing": next((m for m in order if not results.ours(m) and not results.ideal(m)), None),
-            "calibrated": next((m for m in order if results.ours(m) and not results.ideal(m)), None),
-            "ideal": next((m for m in order if results.ideal(m)), None),
-        }
-        known = {kind: method for kind, method in chosen.items() if method is not None}
+        best: dict[str, str] = {}
+        for method in order:
+            best.setdefault("ideal" if results.ideal(method) else WAYS[results.ours(method)], method)
+        known = {kind: best[kind] for kind in (*WAYS, "ideal") if kind in best}
         if len(known) == 3 and len({row.task for row in here}) > 1:
             panels.append(_three(results, here, known, f"three-{len(panels) + 1}", metric))
     if not panels:
@@ -110,13 +108,10 @@ def retrieval(results: Results) -> list[Block]:
     """Tables: all averages, every direction, pools of incomplete items."""
     blocks: list[Block] = []
     every = names_of("retrieval")
-    for place in results.places(results.rows):
-        here, name = [row for row in results.rows if row.place == place], results.place_name(place)
+    for name, here in results.by_place(results.rows):
         average = [row for row in here if row.task == "average" and row.metric in every]
         if len({row.metric for row in average}) > 1:
-            caption = (
-                f"{name}: averages over all directions (R@k in percent; MedR is the median rank, lower is better)."
-            )
+            caption = f"{name}: averages over all directions (R@k in percent; MedR: median rank, lower is better)."
             blocks.append(matrix(results, average, lambda row: row.metric, caption, metric=str))
         directions = [row for row in here if "->" in row.task and row.metric == "R@1"]
         if directions:
@@ -132,23 +127,17 @@ def retrieval(results: Results) -> list[Block]:
 
 def classification(results: Results) -> list[Block]:
     """Accuracy by kind of classifier, one panel per setting and kind, and a table."""
-    rows = [
-        row
-        for row in results.rows
-        if row.task.startswith("classification") and row.metric in names_of("classification")
-    ]
+    every = names_of("classification")
+    rows = [row for row in results.rows if row.task.startswith("classification") and row.metric in every]
     panels, blocks = list[Panel](), list[Block]()
-    for place in results.places(rows):
-        here = [row for row in rows if row.place == place]
+    for name, here in results.by_place(rows):
         for task in dict.fromkeys(row.task for row in here if row.metric == "accuracy" and " without " not in row.task):
             at = [row for row in here if (row.task, row.metric) == (task, "accuracy")]
             panels.append(compare_panel(results, at, f"classify-{len(panels) + 1}", task))
-        caption = f"{results.place_name(place)}: classification, accuracy and macro-F1 (%)."
-        blocks.append(matrix(results, here, _class_column, caption, metric=lambda name: name.rpartition(", ")[2]))
+        caption = f"{name}: classification, accuracy and macro-F1 (%)."
+        blocks.append(matrix(results, here, _class_column, caption, metric=lambda column: column.rpartition(", ")[2]))
     if panels:
-        caption = (
-            "Accuracy of a classifier on the representations, best on top; bars: 95 % interval of the mean over seeds."
-        )
+        caption = "Accuracy of a classifier on the representations, best on top; bars: 95 % interval over seeds."
         blocks.insert(0, Figure(caption, panels))
     return blocks
 

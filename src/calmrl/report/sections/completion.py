@@ -85,8 +85,7 @@ def coverage(results: Results) -> list[Block]:
     """Share of hidden values inside their predicted interval, against the level it was made for."""
     rows = [row for row in results.rows if row.metric == "coverage" and _level(row.task) is not None]
     panels, tables = list[Panel](), list[Block]()
-    for place in results.places(rows):
-        here, name = [row for row in rows if row.place == place], results.place_name(place)
+    for name, here in results.by_place(rows):
         found = group(here, lambda row: (row.method, _level(row.task)))
         lines = []
         for method in dict.fromkeys(row.method for row in here):
@@ -96,15 +95,13 @@ def coverage(results: Results) -> list[Block]:
             lines.append(Curve(method, levels, [e.mean for e in at], look(method), low, high))
         alt = f"Curves, {name}: measured against promised coverage of {len(lines)} methods. "
         alt += "; ".join(f"{line.label}: {line.y[-1]:.1f} % at level {line.x[-1]:g} %" for line in lines[:3]) + "."
-        number = f"coverage-{len(panels) + 1}"
-        panel = curves(
-            number, alt, lines, x="promised: level of the interval (%)", y="measured: values inside (%)",
-            title=name, diagonal="as promised",
-        )  # fmt: skip
-        panels.append(panel)
-        caption = (
-            f"{name}: share of hidden values (%) inside the predicted interval of each level; the level is the goal."
+        number, x, y = (
+            f"coverage-{len(panels) + 1}",
+            "promised: level of the interval (%)",
+            "measured: values inside (%)",
         )
+        panels.append(curves(number, alt, lines, x=x, y=y, title=name, diagonal="as promised"))
+        caption = f"{name}: share of hidden values (%) inside the predicted interval of each level, which is the goal."
         tables.append(matrix(results, here, lambda row: f"{row.task} %", caption))
     if not panels:
         return []
@@ -126,8 +123,7 @@ def shift(results: Results) -> list[Block]:
     """Anchor shift before and after calibration, with its bounds."""
     rows = [row for row in results.rows if row.metric.startswith("anchor_shift")]
     panels, tables = list[Panel](), list[Block]()
-    for place in results.places(rows):
-        here, name = [row for row in rows if row.place == place], results.place_name(place)
+    for name, here in results.by_place(rows):
         found = group(here, lambda row: (row.method, row.task, row.metric))
         after = {m: e for (m, task, metric), e in found.items() if (task, metric) == ("calibrated", "anchor_shift")}
         before = {m: e for (m, task, metric), e in found.items() if (task, metric) == ("observed", "anchor_shift")}
@@ -146,9 +142,7 @@ def shift(results: Results) -> list[Block]:
         label = describe("anchor_shift").axis
         strong = [mark.row for mark in marks if results.ours(mark.row)]
         panels.append(dots(f"shift-{len(panels) + 1}", alt, marks, x=label, title=name, strong=strong))
-        caption = (
-            f"{name}: anchor shift (lower is better) before (observed) and after (calibrated), and the mean bounds."
-        )
+        caption = f"{name}: anchor shift (lower is better) before (observed) and after (calibrated), and mean bounds."
         here = sorted(here, key=lambda row: row.task == "observed")  # the methods in the order of what they reach
         tables.append(matrix(results, here, _shift_column, caption, metric=_shift_metric))
     if not panels:

@@ -9,7 +9,7 @@ from calmrl.metrics.registry import describe
 from calmrl.metrics.significance import mean_interval
 from calmrl.report.blocks import Block, Figure
 from calmrl.report.estimates_table import matrix, ranked, readable
-from calmrl.report.figures import Cloud, Curve, curves, scatter, small_curves
+from calmrl.report.figures import Curve, curves, scatter, small_curves
 from calmrl.report.look import family, look
 from calmrl.report.numbers import capital
 from calmrl.report.results import CurvePoint, Results, ResultsFile, group
@@ -88,10 +88,8 @@ def training(results: Results) -> list[Block]:
                     every = [curve for lines in frames.values() for curve in lines]
                     alt = f"Curves, {name}: {word} over steps, {len(every)} methods in {len(frames)} frames. "
                     alt += f"{every[0].label} goes from {every[0].y[0]:.3g} to {every[0].y[-1]:.3g}."
-                    panel = small_curves(
-                        f"{field}-{len(found) + 1}", alt, frames, x="step", y=word, title=name, same=field == "val"
-                    )
-                    found.append(panel)
+                    number, same = f"{field}-{len(found) + 1}", field == "val"
+                    found.append(small_curves(number, alt, frames, x="step", y=word, title=name, same=same))
     if losses:
         caption = (
             "Training loss, mean over seeds; bands: 95 % intervals. Objectives have different scales, so every family "
@@ -101,15 +99,12 @@ def training(results: Results) -> list[Block]:
     if checks:
         caption = "The score on validation data, mean over seeds; bands: 95 % intervals. All frames share one axis."
         blocks.append(Figure(caption, checks))
-    timed = [row.model_copy(update={"value": row.seconds}) for row in results.rows if row.seconds is not None]
+    timed = [row for row in results.rows if row.seconds is not None]
     if timed:
         names = {place: results.place_name(place) for place in results.places(timed)}
+        timed = [row.model_copy(update={"value": row.seconds, "metric": "seconds"}) for row in timed]
         caption = "Seconds per run, as far as recorded."
-        blocks.append(
-            matrix(
-                results, timed, lambda row: names[row.place], caption, metric=lambda _: "seconds", head=str, bold=False
-            )
-        )
+        blocks.append(matrix(results, timed, lambda row: names[row.place], caption, head=str, bold=False))
     return blocks
 
 
@@ -138,10 +133,8 @@ def maps(results: Results) -> list[Block]:
         for method, points in source.meta.maps.items():
             name, items = _titled(results, source, method), len(set(points.item))
             alt = f"Map of {items} items, {name}: one point per item and modality ({', '.join(order)})."
-            cloud = Cloud(points.x, points.y, points.modality, points.item)
-            panels.append(
-                scatter(f"map-{len(panels) + 1}", alt, cloud, title=f"{name} ({items} items)", modalities=order)
-            )
+            title = f"{name} ({items} items)"
+            panels.append(scatter(f"map-{len(panels) + 1}", alt, points, title=title, modalities=order))
     if not panels:
         return []
     caption = (
