@@ -107,9 +107,7 @@ class CalibratedAlignment(nn.Module):
             raise InputError(f"m_every must be 1 or more batches; got {m_every}")
         if momentum is not None:
             if update != "stepwise" or not isinstance(imputer, GaussianImputer):
-                raise InputError(
-                    'momentum needs update="stepwise" and a GaussianImputer, which keeps running statistics'
-                )
+                raise InputError('momentum needs update="stepwise" and a GaussianImputer, which has running statistics')
             if not 0 <= momentum < 1:
                 raise InputError(f"momentum must be in [0, 1); got {momentum}")
             imputer.step_size = 1 - momentum

@@ -10,11 +10,9 @@ class Imputer(Protocol):
 
     def transform(self, z: Any, present: Any = None) -> Any:
         """`z` with every missing modality imputed."""
-        ...
 
     def impute(self, z: Any, present: Any = None, return_std: bool = False) -> Any:
         """As `transform`; with `return_std` also a standard deviation per entry, 0 where observed."""
-        ...
 
 
 class FittableImputer(Imputer, Protocol):
@@ -54,8 +52,6 @@ class Model(Protocol):
 
     def __call__(self, inputs: Mapping[str, Any], present: Any) -> Any:
         """Unit vectors (N, width) per modality."""
-        ...
 
     def eval(self) -> Any:
         """Switch to evaluation."""
-        ...

@@ -149,3 +149,8 @@ def python(script: str, *arguments: Any) -> subprocess.CompletedProcess[str]:
 
 def last_json(done: subprocess.CompletedProcess[str]) -> Any:
     return json.loads(done.stdout.strip().splitlines()[-1])
+
+
+def step_of(path: Path) -> int:
+    """checkpoints/step-00000400 -> 400"""
+    return int(path.name.removeprefix("step-"))

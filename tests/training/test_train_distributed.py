@@ -12,7 +12,7 @@ from calmrl.data.loaders.batches import Batches
 from calmrl.training import checkpoint
 from calmrl.workflows.build import open_data
 from calmrl.workflows.train import train
-from train_data import calmrl, config, config_file, records
+from train_data import calmrl, config, config_file, records, step_of
 
 LAUNCH = ("accelerate.commands.launch", "--cpu", "--num_processes", "2", "--num_machines", "1", "--mixed_precision", "no",
           "--dynamo_backend", "no", "--main_process_port", "0")  # fmt: skip
@@ -60,7 +60,7 @@ def test_two_processes_equal_one_and_resume(tmp_path):
     shutil.copytree(two, cut)
     shutil.rmtree(cut / "model")
     for old in (cut / "checkpoints").glob("step-*"):
-        if checkpoint.step_of(old) > 6:
+        if step_of(old) > 6:
             shutil.rmtree(old)
     calmrl("train", path, "--out", cut, "--resume", launch=LAUNCH)
     assert records(cut) == records(two)

@@ -15,7 +15,7 @@ from calmrl.training import checkpoint
 from calmrl.training.finite import NotFinite
 from calmrl.workflows.build import open_data
 from calmrl.workflows.train import train
-from train_data import assert_same_run, config, config_file, python, records
+from train_data import assert_same_run, config, config_file, python, records, step_of
 
 
 def test_all_problems_of_all_sources_in_one_error(tmp_path):
@@ -66,7 +66,7 @@ def test_a_row_that_goes_bad_during_training_stops_it_and_nothing_is_lost(tmp_pa
 
     with pytest.raises(InputError, match="source a: text of row 'r"):
         train(cfg, tmp_path / "out", progress=spoil)
-    assert checkpoint.step_of(checkpoint.newest(tmp_path / "out" / "checkpoints")) >= 3
+    assert step_of(checkpoint.newest(tmp_path / "out" / "checkpoints")) >= 3
     values[:] = good
     train(cfg, tmp_path / "out", resume=True)
     assert_same_run(tmp_path / "whole", tmp_path / "out")

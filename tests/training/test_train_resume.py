@@ -15,7 +15,7 @@ import pytest
 from calmrl.training import checkpoint
 from calmrl.training.stop import Interrupted
 from calmrl.workflows.train import train
-from train_data import assert_same_run, config, config_file, environment, last_json, python, records
+from train_data import assert_same_run, config, config_file, environment, last_json, python, records, step_of
 
 GAUSSIAN = {"imputer": {"method": "gaussian", "latent_dim": 4}}
 CASES = {
@@ -115,7 +115,7 @@ for where, nth in json.loads(sys.argv[3]):
     newest = checkpoint.newest(out / "checkpoints")
     if newest is not None:
         checkpoint.read(newest)  # an error if it is not whole
-    found.append([where, os.WIFSIGNALED(status), 0 if newest is None else checkpoint.step_of(newest)])
+    found.append([where, os.WIFSIGNALED(status), 0 if newest is None else step_of(newest)])
 print(json.dumps(found))
 """
 POINTS = [("save_file", 2), ("save", 2), ("save_state", 1), ("_flush", 1), ("replace", 2), ("mark_best", 1),
@@ -155,7 +155,7 @@ def test_a_signal_saves_and_the_run_goes_on_exactly(number, tmp_path):
     with pytest.raises(Interrupted, match="stopped after step 33; go on with --resume"):
         train(cfg, out, progress=progress)
     assert signal.getsignal(number) == handler
-    assert checkpoint.step_of(checkpoint.newest(out / "checkpoints")) == 33
+    assert step_of(checkpoint.newest(out / "checkpoints")) == 33
     train(cfg, out, resume=True)
     train(cfg, tmp_path / "whole")
     assert_same_run(tmp_path / "whole", out)
@@ -173,7 +173,7 @@ def test_ctrl_c_on_the_command_line_is_exit_code_1(tmp_path):
     process.send_signal(signal.SIGINT)
     _, said = process.communicate(timeout=120)
     assert process.returncode == 1, said
-    saved = checkpoint.step_of(checkpoint.newest(out / "checkpoints"))
+    saved = step_of(checkpoint.newest(out / "checkpoints"))
     assert f"stopped after step {saved}; go on with --resume" in said
     assert records(out)[-1]["step"] == saved
 

@@ -1,7 +1,4 @@
-"""One process is not a special case: the same calls work in one process and in many.
-
-All messages between processes are sent here; another engine replaces this file.
-"""
+"""All messages between processes: the same calls work in one process and in many."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar

@@ -16,10 +16,7 @@ def draw(scores: torch.Tensor, allowed: torch.Tensor, own: slice, generator: tor
 
 
 def promote(scores: torch.Tensor, best: torch.Tensor, match: torch.Tensor) -> None:
-    """Change one query's scores (G,) so that the items `best` come first, in the order of `match`; ties keep theirs.
-
-    They get the highest score plus 1, 2, ...; the others keep their score.
-    """
+    """Lift one query's scores (G,) of the items `best` to the highest plus 1, 2, ..., in the order of `match`."""
     order = match.argsort(descending=True, stable=True)
     lift = torch.arange(len(best), 0, -1, device=scores.device, dtype=scores.dtype)
     scores[best[order]] = scores.max() + lift

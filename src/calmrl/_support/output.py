@@ -14,15 +14,12 @@ from pathlib import Path
 from calmrl.errors import InputError
 
 WRITTEN_BY = "# written by calmrl"
-FORCE = ", or pass --force to replace it"  # the advice of commands that have --force
+FORCE = ", or pass --force to replace it"  # ends the error about a target that exists, where a command has --force
 
 
 @contextmanager
 def new_file(target: str | Path, *, force: bool = False, advice: str = FORCE) -> Iterator[Path]:
-    """Yield a path beside `target` to write to; it takes the target's name when the block ends well.
-
-    `advice` ends the error about a target that exists.
-    """
+    """Yield a path beside `target` to write to; it takes the target's name when the block ends well."""
     target = Path(target)
     if target.is_dir():
         raise InputError(f"{target} is a directory; give the name of a file")

@@ -16,12 +16,6 @@ class Registry(MutableMapping[str, T]):
 
     Such a value is imported when it is first used, so that listing a registry costs nothing. `about` and `signature`
     read the source of what is not imported.
-
-    Examples
-    --------
-    >>> shapes = Registry("shape", {"fraction": "fractions:Fraction"})
-    >>> shapes["fraction"](1, 2)
-    Fraction(1, 2)
     """
 
     def __init__(self, what: str, entries: Mapping[str, T | str]) -> None:

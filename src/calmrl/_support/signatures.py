@@ -1,7 +1,4 @@
-"""The parameters and the docstring of a class or function, read from its source where it is not imported yet.
-
-Configs and listings need them, and must not wait for torch.
-"""
+"""Parameters and docstring of a class or function, read from its source where it is not imported yet (torch is slow)."""
 
 import ast
 import inspect

@@ -2,6 +2,7 @@
 
 import sys
 import time
+from datetime import timedelta
 from pathlib import Path
 from typing import Annotated
 
@@ -94,13 +95,7 @@ class Progress:
             return
         self.shown = now
         rate = (done - self.first) / (now - self.began) if now > self.began else 0.0
-        left = f", {_clock((total - done) / rate)} left" if rate and done < total else ""
+        left = f", {timedelta(seconds=round((total - done) / rate))} left" if rate and done < total else ""
         end = "\r" if live and done < total else "\n"
         line = f"{what}: {done} of {total}, {rate:.1f} / s{left}"
         print(f"{line}\x1b[K" if live else line, end=end, file=sys.stderr, flush=True)
-
-
-def _clock(seconds: float) -> str:
-    minutes, seconds = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02d}:{seconds:02d}"

@@ -54,9 +54,7 @@ def _chooses(annotation: type) -> TypeGuard[type[ChosenSection]]:
     return issubclass(annotation, ChosenSection) and "registry" in annotation.__dict__
 
 
-def _problem(
-    path: KeyPath, family: str, details: list[Any], model: type[BaseModel], source: ConfigText
-) -> ConfigProblem:
+def _problem(path: KeyPath, family: str, details: Any, model: type[BaseModel], source: ConfigText) -> ConfigProblem:
     key, where, first = dotted(path), _where(path, source), details[0]
     if family == "missing":
         return ConfigProblem(key, where, "missing; this key is required")

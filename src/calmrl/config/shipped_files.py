@@ -8,7 +8,9 @@ from calmrl._support.registry import lookup
 def shipped() -> dict[str, str]:
     """Name -> what it is for: the first comment line after the launch command of each shipped file."""
     names = sorted(entry.name.removesuffix(".yaml") for entry in _folder().iterdir() if entry.name.endswith(".yaml"))
-    return {name: _about(_folder().joinpath(f"{name}.yaml").read_text(encoding="utf-8")) for name in names}
+    texts = {name: _folder().joinpath(f"{name}.yaml").read_text(encoding="utf-8") for name in names}
+    comments = {name: [line for line in text.splitlines() if line.startswith("#")] for name, text in texts.items()}
+    return {name: lines[1].removeprefix("#").strip() for name, lines in comments.items()}
 
 
 def shipped_text(name: str) -> str:
@@ -19,8 +21,3 @@ def shipped_text(name: str) -> str:
 
 def _folder():  # type: ignore[no-untyped-def]  # importlib's Traversable moved between Python versions
     return files("calmrl.config") / "shipped"
-
-
-def _about(text: str) -> str:
-    comments = [line.removeprefix("#").strip() for line in text.splitlines() if line.startswith("#")]
-    return comments[1]

@@ -59,9 +59,7 @@ def hide(present: Array, rate: float, generator: np.random.Generator, kind: str 
         if name not in allowed:
             raise InputError(f'hide(kind="{kind}") has no option "{name}"; it has {", ".join(allowed) or "none"}')
     if not isinstance(generator, np.random.Generator):
-        raise InputError(
-            f"generator must be a numpy Generator, for instance np.random.default_rng(0); got {generator!r}"
-        )
+        raise InputError(f"generator must be a numpy Generator, such as np.random.default_rng(0); got {generator!r}")
     mask = to_tensor(present).cpu().numpy()
     if mask.ndim != 2 or mask.dtype != bool:
         raise InputError(f"present must be a bool array of shape (N, k); got {mask.dtype} of shape {mask.shape}")
@@ -86,9 +84,7 @@ def _value(
     strength: float = 2.0,
 ) -> np.ndarray:
     if values is None:
-        raise InputError(
-            'hide(kind="value") needs values=: the z that belongs to present, or an (N, k) array of scores'
-        )
+        raise InputError('hide(kind="value") needs values=: the z that belongs to present, or (N, k) scores')
     scores = _scores(values, mask, generator) if isinstance(values, Mapping) else np.asarray(values, dtype=float)
     if scores.shape != mask.shape:
         raise InputError(f"values have shape {scores.shape} but present has {mask.shape}")

@@ -47,13 +47,10 @@ def pattern_table(present: Array, names: Sequence[str]) -> str:
     counts = patterns(present, names)
     mask = to_tensor(present).cpu().numpy()
     totals = [str(int(total)) for total in mask.sum(axis=0)]
-    widths = [max(len(name), len(total)) for name, total in zip(names, totals, strict=True)]
-    head = "  ".join(f"{name:>{width}}" for name, width in zip(names, widths, strict=True))
-    lines = [f"{head}  {'rows':>9}  {'share':>6}"]
+    lines = [[*names, "rows", "share"]]
     for pattern in counts:
         marks = ("yes" if name in pattern.modalities else "-" for name in names)
-        cells = "  ".join(f"{mark:>{width}}" for mark, width in zip(marks, widths, strict=True))
-        lines.append(f"{cells}  {pattern.rows:>9}  {100 * pattern.share:>5.1f}%")
-    cells = "  ".join(f"{total:>{width}}" for total, width in zip(totals, widths, strict=True))
-    lines.append(f"{cells}  {len(mask):>9}  {'all':>6}")
-    return "\n".join(lines)
+        lines.append([*marks, str(pattern.rows), f"{100 * pattern.share:.1f}%"])
+    lines.append([*totals, str(len(mask)), "all"])
+    widths = [*(max(len(name), len(total)) for name, total in zip(names, totals, strict=True)), 9, 6]
+    return "\n".join("  ".join(map(str.rjust, line, widths)) for line in lines)

@@ -46,7 +46,6 @@ def each(forward: Callable[[torch.Tensor], torch.Tensor], items: Sequence[np.nda
         parts = flat.split([len(item) for item in items])
     else:
         with torch.inference_mode():
-            parts = tuple(
-                torch.cat([forward(torch.from_numpy(frame[None])).float().cpu() for frame in item]) for item in items
-            )
+            single = ([forward(torch.from_numpy(frame[None])).float().cpu() for frame in item] for item in items)
+            parts = tuple(map(torch.cat, single))
     return torch.stack([part.mean(dim=0) for part in parts]).numpy()

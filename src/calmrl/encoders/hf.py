@@ -25,18 +25,7 @@ Forward = Callable[..., torch.Tensor]
 
 
 def load_hf(name: str, kind: str | None = None, pooling: str | None = None, device: str = "cpu") -> Encoder:
-    """A model of transformers as an encoder.
-
-    Parameters
-    ----------
-    name : str
-        A local path, or a name.
-    kind : {"image", "text", "audio"}, optional
-        The side of the model; by default what its config says.
-    pooling : {"cls", "mean"}, optional
-        See above.
-    device : str
-    """
+    """A model of transformers as an encoder; `kind` is the side of the model, by default what its config says."""
     transformers = need("transformers", "encoders", f"the encoder hf:{name}")
     try:
         config = transformers.AutoConfig.from_pretrained(name)
@@ -179,32 +168,14 @@ def _text_encoder(
         getattr(text_config, "max_position_embeddings", 10**9),
         512 if hasattr(text_config, "max_position_embeddings") else 10**9,
     )
-    return partial(
-        _texts,
-        model,
-        tokenizer,
-        pooling or ("cls" if pool.get("pooling_mode_cls_token") else None),
-        any("Normalize" in module.get("type", "") for module in modules),
-        {"truncation": longest < 10**9, "max_length": longest if longest < 10**9 else None},
-        device,
-        batched,
-    )
+    pooling = pooling or ("cls" if pool.get("pooling_mode_cls_token") else None)
+    normalise = any("Normalize" in module.get("type", "") for module in modules)
+    limits = {"truncation": longest < 10**9, "max_length": longest if longest < 10**9 else None}
 
-
-def _texts(
-    model: Any,
-    tokenizer: Any,
-    pooling: str | None,
-    normalise: bool,
-    limits: dict[str, Any],
-    device: str,
-    batched: bool,
-    texts: list[str],
-) -> np.ndarray:
-    rows = []
-    groups = [texts] if batched else [[text] for text in texts]
-    with torch.inference_mode():
-        for group in groups:
+    @torch.inference_mode()
+    def encode(texts: list[str]) -> np.ndarray:
+        rows = []
+        for group in [texts] if batched else [[text] for text in texts]:
             fill = "max_length" if model.config.model_type in FILLED else len(group) > 1
             tokens = tokenizer(group, padding=fill, return_tensors="pt", **limits).to(device)
             if fill == "max_length":
@@ -215,7 +186,9 @@ def _texts(
                 run = model.get_encoder() if getattr(model.config, "is_encoder_decoder", False) else model
                 vectors = _pooled(run(**tokens), tokens.get("attention_mask"), pooling, False)
             rows.append(torch.nn.functional.normalize(vectors, dim=1) if normalise else vectors)
-    return torch.cat(rows).float().cpu().numpy()
+        return torch.cat(rows).float().cpu().numpy()
+
+    return encode
 
 
 def _audio(model: Any, extractor: Any, pooling: str | None, device: str, items: list[np.ndarray]) -> np.ndarray:

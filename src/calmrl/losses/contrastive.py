@@ -7,7 +7,6 @@ import torch
 
 from calmrl.losses.anchored import AnchoredLoss
 from calmrl.losses.batch import Batch
-from calmrl.losses.softmax import symmetric_terms
 
 
 class ContrastiveLoss(AnchoredLoss):
@@ -54,13 +53,8 @@ class ContrastiveLoss(AnchoredLoss):
     ) -> tuple[torch.Tensor, torch.Tensor]:
         a, b = turn
         rows, columns = batch.z[:, a] / temperature, batch.z[:, b]
-        return symmetric_terms(
-            lambda start, stop: rows[start:stop] @ columns.T,
-            batch.present[:, a],
-            batch.present[:, b],
-            smoothing=self.label_smoothing,
-            chunk_size=self.chunk_size,
-        )
+        both = batch.present[:, a], batch.present[:, b]
+        return self._symmetric(lambda start, stop: rows[start:stop] @ columns.T, *both)
 
 
 class VastLoss(ContrastiveLoss):

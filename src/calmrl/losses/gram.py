@@ -8,7 +8,7 @@ from calmrl._support.arguments import Positive
 from calmrl.convention import maybe_any
 from calmrl.losses.anchored import AnchoredLoss
 from calmrl.losses.batch import Batch
-from calmrl.losses.softmax import masked_mean, symmetric_terms
+from calmrl.losses.softmax import masked_mean
 from calmrl.losses.volume import adjugate, quadratic_forms, root
 
 
@@ -73,15 +73,7 @@ class GramLoss(AnchoredLoss):
                 volume = torch.where(apart, 2 * root(square[start:stop, None]) * root(det) - volume, volume)
             return volume * (-1 / temperature)
 
-        return symmetric_terms(
-            scores,
-            batch.present[:, turn],
-            number >= 1,
-            kinds=number,
-            n_kinds=len(others) + 1,
-            smoothing=self.label_smoothing,
-            chunk_size=self.chunk_size,
-        )
+        return self._symmetric(scores, batch.present[:, turn], number >= 1, kinds=number, n_kinds=len(others) + 1)
 
     def _remember(self, batch: Batch, temperature: torch.Tensor, terms: torch.Tensor) -> None:
         self._seen = (batch.z.detach(), batch.present, temperature, terms)

@@ -55,15 +55,12 @@ class InstanceMatching(nn.Module):
     ) -> None:
         super().__init__()
         if anchor not in names or len(names) < 2:
-            raise InputError(
-                f"names must hold the anchor {anchor!r} and at least one other modality; got {list(names)}"
-            )
+            raise InputError(f"names must hold the anchor {anchor!r} and another modality at least; got {list(names)}")
         self.names, self.anchor, self.temperature = tuple(names), anchor, temperature
         self.arguments = {"names": list(names), "width": width, "anchor": anchor, "hidden": hidden}
         self.arguments |= {"layers": layers, "heads": heads, "temperature": temperature}
-        self.project = nn.ModuleDict(
-            {name: nn.Sequential(nn.Linear(width, hidden), nn.LayerNorm(hidden)) for name in names}
-        )
+        projections = {name: nn.Sequential(nn.Linear(width, hidden), nn.LayerNorm(hidden)) for name in names}
+        self.project = nn.ModuleDict(projections)
         self.kind = nn.Parameter(torch.randn(1 + len(names), hidden) * 0.02)  # the summary token and the types
         layer = nn.TransformerEncoderLayer(hidden, heads, 4 * hidden, dropout=0.0, activation="gelu", batch_first=True)
         self.encoder = nn.TransformerEncoder(layer, layers, enable_nested_tensor=False)
@@ -91,9 +88,8 @@ class InstanceMatching(nn.Module):
         ]
         i, j, counts = (torch.cat(column) for column in zip(*drawn, strict=True))
         target = (torch.arange(len(i), device=i.device) < len(own)).long()
-        terms = cross_entropy(
-            self.logits(t[i], dict(zip(names, o[j].unbind(1), strict=True)), has[j]), target, reduction="none"
-        )
+        logits = self.logits(t[i], dict(zip(names, o[j].unbind(1), strict=True)), has[j])
+        terms = cross_entropy(logits, target, reduction="none")
         (number,) = all_sum([counts.sum()])
         return torch.where(counts, terms, 0.0).sum() * world()[0] / number.clamp(min=1)
 

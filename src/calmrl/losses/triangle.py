@@ -8,7 +8,6 @@ import torch
 from calmrl._support.arguments import Positive
 from calmrl.losses.anchored import AnchoredLoss
 from calmrl.losses.batch import Batch
-from calmrl.losses.softmax import symmetric_terms
 from calmrl.losses.volume import root
 
 
@@ -74,12 +73,4 @@ class TriangleLoss(AnchoredLoss):
                 total = torch.addcmul(total, root(area) if self.root else area, share, value=-0.5)
             return total
 
-        return symmetric_terms(
-            scores,
-            batch.present[:, turn],
-            number >= 1,
-            kinds=number.clamp(max=2),
-            n_kinds=3,
-            smoothing=self.label_smoothing,
-            chunk_size=self.chunk_size,
-        )
+        return self._symmetric(scores, batch.present[:, turn], number >= 1, kinds=number.clamp(max=2), n_kinds=3)

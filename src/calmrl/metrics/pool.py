@@ -70,12 +70,10 @@ def mixed_pool(
 def _embedded(queries: Any, z: Mapping[str, Array], present: Array | None, imputer: Any) -> tuple[Array, Array]:
     if not isinstance(imputer, EmbeddingImputer):
         raise InputError(
-            f"scoring 'posterior' needs an imputer with embed, as GaussianImputer; got {type(imputer).__name__}"
+            f"scoring 'posterior' needs an imputer with embed, as the Gaussian; got {type(imputer).__name__}"
         )
     if not isinstance(queries, Mapping):
-        raise InputError(
-            f"scoring 'posterior' needs queries as a dict, such as {{'text': array}}; got {type(queries).__name__}"
-        )
+        raise InputError(f"scoring 'posterior' needs queries as a dict {{'text': array}}; got {type(queries).__name__}")
     return imputer.embed(queries), imputer.embed(z, present)
 
 

@@ -74,35 +74,19 @@ METRICS: Registry[Metric] = Registry(
     {
         **{f"R@{k}": _recall(k) for k in (1, 5, 10)},
         "MedR": Metric("median rank", "", "lower", "retrieval", _RANKS, "rank of the first item of their own", 1),
-        "nmse": Metric(
-            "normalised error", "1 = the mean", "lower", "imputation", _ERRORS, "error relative to the mean"
-        ),
+        "nmse": Metric("normalised error", "1 = the mean", "lower", "imputation", _ERRORS, "relative to the mean"),
         "mse": Metric("mean squared error", "", "lower", "imputation", _ERRORS, "of imputed against real vectors"),
         "mse_random": Metric(
-            "mean squared error of a random other item",
-            "",
-            "neither",
-            "imputation",
-            _ERRORS,
-            "what mse is compared with",
+            "mean squared error of a random other item", "", "neither", "imputation", _ERRORS, "to compare mse with"
         ),
         "coverage": Metric("coverage", "%", "neither", "imputation", _COVERAGE, "values inside their interval", 1),
         "anchor_shift": Metric(
             "anchor shift |u − u'|", "0 to 2", "lower", "shift", _SHIFTS, "how far missing modalities move anchors"
         ),
-        "anchor_shift_low": Metric(
-            "lower bound of the anchor shift", "", "neither", "shift", _SHIFTS, "for every item"
-        ),
-        "anchor_shift_high": Metric(
-            "upper bound of the anchor shift", "", "neither", "shift", _SHIFTS, "for every item"
-        ),
+        "anchor_shift_low": Metric("lower bound of the anchor shift", "", "neither", "shift", _SHIFTS, "of each item"),
+        "anchor_shift_high": Metric("upper bound of the anchor shift", "", "neither", "shift", _SHIFTS, "of each item"),
         "modality_gap": Metric(
-            "modality gap",
-            "distance of the centres",
-            "neither",
-            "geometry",
-            _GAP,
-            "mean unit vectors of two modalities",
+            "modality gap", "distance of the centres", "neither", "geometry", _GAP, "of the mean unit vectors"
         ),
         "modality_separability": Metric(
             "modality separability", "%", "neither", "geometry", _GAP, "modalities that a classifier names", 1, True

@@ -107,7 +107,7 @@ def scored_retrieval(
     views = check(z, present)
     if queries.shape[1] != views.widths[0]:
         raise InputError(
-            f"queries have width {queries.shape[1]} but the items have {views.widths[0]}; bring both into one space"
+            f"queries have width {queries.shape[1]} but the items have {views.widths[0]}; bring both to one"
         )
     items, seen = stacked(views)
     numbers = sorted(set(seen.sum(1).tolist()))

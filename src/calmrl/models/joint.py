@@ -66,9 +66,8 @@ class JointModel(nn.Module):
         if train == "lora":
             peft = need("peft", "lora", "training with LoRA")
             linear = [name for name, module in self.encoder.named_modules() if type(module) is nn.Linear]
-            config = peft.LoraConfig(
-                r=lora_rank, lora_alpha=lora_alpha, lora_dropout=lora_dropout, target_modules=linear
-            )
+            low_rank = {"r": lora_rank, "lora_alpha": lora_alpha, "lora_dropout": lora_dropout}
+            config = peft.LoraConfig(**low_rank, target_modules=linear)
             self.encoder = peft.inject_adapter_in_model(config, self.encoder)
         self.width = inner if width is None else width
         self.heads = nn.ModuleDict()

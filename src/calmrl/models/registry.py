@@ -9,22 +9,13 @@ from calmrl._support.registry import Registry
 
 @dataclass(frozen=True)
 class ModelKind:
-    """A kind of model; the parts are written as "package.module:name" and imported when they are used.
-
-    Parameters
-    ----------
-    about : one line for people
-    reads : "features" (arrays) or "media" (files of a manifest)
-    section : the keys of `model` in a training config
-    build : (section, data, names, seed, root) -> model, before its first step
-    restore : the `arguments` of a saved model -> a model of the same shape
-    """
+    """A kind of model; the parts are written as "package.module:name" and imported when they are used."""
 
     about: str
-    reads: Literal["features", "media"]
-    section: str
-    build: str
-    restore: str
+    reads: Literal["features", "media"]  # arrays, or files of a manifest
+    section: str  # the keys of `model` in a training config
+    build: str  # (section, data, names, seed, root) -> model, before its first step
+    restore: str  # the `arguments` of a saved model -> a model of the same shape
 
     @property
     def __doc__(self) -> str:  # type: ignore[override]

@@ -28,6 +28,7 @@ from calmrl.protocols import Model
 
 FORMAT, VERSION = "calmrl.model", 1
 ROWS = 4096
+Encoded = tuple[dict[str, torch.Tensor], torch.Tensor, Any]  # vectors, which are there, an array as it was given
 
 
 class Trained:
@@ -82,9 +83,7 @@ class Trained:
             vectors, mask = self.align.complete(vectors, mask), torch.ones_like(mask)
         return like_input(anchor(vectors, mask), given)
 
-    def _encode(
-        self, z: Mapping[str, Array], present: Array | None
-    ) -> tuple[dict[str, torch.Tensor], torch.Tensor, Any]:
+    def _encode(self, z: Mapping[str, Array], present: Array | None) -> Encoded:
         if not hasattr(self.model, "widths"):
             return self._encode_media(z, present)
         views = check(z, present, names=self.names, widths=tuple(self.model.widths[name] for name in self.names))
@@ -101,9 +100,7 @@ class Trained:
             parts.append(self.model(inputs, mask))
         return {name: torch.cat([part[name] for part in parts]) for name in self.names}, views.present, views.given()
 
-    def _encode_media(
-        self, inputs: Mapping[str, Any], present: Array | None
-    ) -> tuple[dict[str, torch.Tensor], torch.Tensor, Any]:
+    def _encode_media(self, inputs: Mapping[str, Any], present: Array | None) -> Encoded:
         if present is None:
             raise InputError("a model of raw media needs present: its inputs hold only the rows that have a modality")
         mask = to_tensor(present)

@@ -1,7 +1,4 @@
-"""Results become a page: the answer first, then figures and tables, as one HTML file and as Markdown.
-
-A page is data (`blocks`), drawings are panels (`figures`), and `write_page` writes both down.
-"""
+"""Results become a page: the answer first, then figures and tables, as one HTML file and as Markdown."""
 
 import lazy_loader
 

@@ -1,7 +1,4 @@
-"""What a page is made of: plain data, without any markup. `web` and `markdown` write it down.
-
-page = Page("Title", ["The answer in a sentence."], [Table(...)], [PageSection("Heading", [Text(...), Figure(...)])])
-"""
+"""What a page is made of: plain data, without any markup. `web` and `markdown` write it down."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field

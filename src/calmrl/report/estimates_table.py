@@ -7,6 +7,7 @@ from calmrl.report.blocks import Cell, Heading, Number, Table
 from calmrl.report.numbers import Estimate, decimals, plural
 from calmrl.report.results import ResultRow, Results, group
 
+Cells = Mapping[tuple[str, str], Estimate]  # (method, column)
 WIDE = 8  # columns; with more, and fewer methods than that, the methods become the columns
 
 
@@ -88,16 +89,14 @@ def spread_words(estimates: Sequence[Estimate]) -> str:
     return f"Mean ± 95 % interval (Student's t) over seeds{alone}."
 
 
-def _ordered(results: Results, cells: Mapping[tuple[str, str], Estimate], columns: Sequence[str], m: str) -> list[str]:
+def _ordered(results: Results, cells: Cells, columns: Sequence[str], m: str) -> list[str]:
     """Methods by their first column, those without a value there after the others."""
     first = {method: e for (method, name), e in cells.items() if name == columns[0]}
     order = [*ranked(first, m), *sorted({method for method, _ in cells} - set(first))]
     return [*(m for m in order if not results.ideal(m)), *(m for m in order if results.ideal(m))]
 
 
-def _best(
-    results: Results, cells: Mapping[tuple[str, str], Estimate], methods: Sequence[str], name: str, metric: str
-) -> set[str]:
+def _best(results: Results, cells: Cells, methods: Sequence[str], name: str, metric: str) -> set[str]:
     """The methods that read the same as the best mean; none when there is none to beat, or neither way is better."""
     means = {m: cells[m, name].mean for m in methods if (m, name) in cells and not results.ideal(m)}
     sign = describe(metric).sign

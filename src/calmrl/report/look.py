@@ -47,14 +47,8 @@ VARIANTS: dict[Variant, tuple[Fill, Line, str]] = {
     "paper": ("bottom", "-.", "xxxx"),
     "ideal": ("none", (0, (6, 1.5, 1, 1.5, 1, 1.5)), "----"),
 }
-MARKS: tuple[tuple[Variant, str], ...] = (
-    ("ideal", "ideal"),
-    ("staged", "staged"),
-    ("latent", "latent"),
-    ("paper", "paper"),
-    ("latent", "mixture"),
-)
-WORD = re.compile(r"[\s+(:-]*\b(latent|staged|ideal|paper|mixture)\b[\s):-]*", re.IGNORECASE)
+MARKS: dict[str, Variant] = dict(ideal="ideal", staged="staged", latent="latent", paper="paper", mixture="latent")
+WORD = re.compile(rf"[\s+(:-]*\b({'|'.join(MARKS)})\b[\s):-]*", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -73,7 +67,7 @@ def family(method: str) -> tuple[str, Variant]:
     """The method a name is a variant of, and which variant: "GRAM + latent" -> ("gram", "latent")."""
     words = {word.lower() for word in WORD.findall(method)}
     base = WORD.sub(" ", method).strip().lower()
-    for variant, word in MARKS:
+    for word, variant in MARKS.items():
         if word in words:
             return base or word, variant
     return base, "plain"

@@ -1,7 +1,4 @@
-"""Means with what is needed to judge them: the spread over seeds, the number of seeds, the number of items.
-
-The interval is Student's: mean ± t(0.975, s - 1) * sd / sqrt(s) over s seeds. One seed has no interval.
-"""
+"""Means with what is needed to judge them: the interval over seeds, the number of seeds, the number of items."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -52,9 +49,8 @@ class Estimate:
 def estimate(values: Sequence[float], items: Iterable[int]) -> Estimate:
     """The mean of one value per seed, each measured on so many items."""
     array, sizes = np.asarray(values, dtype=float), list(items)
-    return Estimate(
-        float(array.mean()), mean_interval(array).half, len(array), min(sizes), max(sizes), tuple(array.tolist())
-    )
+    mean, half = float(array.mean()), mean_interval(array).half
+    return Estimate(mean, half, len(array), min(sizes), max(sizes), tuple(array.tolist()))
 
 
 def fixed(value: float, decimals: int) -> str:

@@ -29,23 +29,15 @@ SETTINGS: Any = {
     "svg.hashsalt": "calmrl",
     "text.parse_math": False,  # a "$" in a name is a "$"
     "font.family": "DejaVu Sans",
-    "font.size": 8,
-    "axes.labelsize": 8,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "axes.axisbelow": True,
-    "axes.linewidth": 0.7,
+    **dict.fromkeys(("font.size", "axes.labelsize"), 8),
+    **dict.fromkeys(("xtick.labelsize", "ytick.labelsize", "legend.fontsize"), 7.5),
+    **dict.fromkeys(("axes.spines.top", "axes.spines.right"), False),
+    **dict.fromkeys(("axes.grid", "axes.axisbelow"), True),
+    **dict.fromkeys(("axes.linewidth", "xtick.major.width", "ytick.major.width"), 0.7),
+    **dict.fromkeys(("xtick.major.size", "ytick.major.size"), 3),
     "grid.color": SOFT,
     "grid.alpha": 0.3,
     "grid.linewidth": 0.5,
-    "xtick.labelsize": 7.5,
-    "ytick.labelsize": 7.5,
-    "xtick.major.width": 0.7,
-    "ytick.major.width": 0.7,
-    "xtick.major.size": 3,
-    "ytick.major.size": 3,
-    "legend.fontsize": 7.5,
     "legend.frameon": False,
     "lines.linewidth": 1.2,
     "hatch.linewidth": 0.6,
@@ -108,7 +100,9 @@ def clean(svg: str, name: str, alt: str) -> str:
     svg = re.sub(r'(href="#|url\(#)', rf"\g<1>{name}-", svg)
     svg = re.sub(r"font-family: [^;\"]+", "font-family: sans-serif", svg)
     svg = re.sub(r' (d|x|y|transform|points|clip-path)="[^"]*"', _short, svg)
-    _, width, height, svg = _root(svg)
+    box = re.match(r'<svg[^>]*viewBox="0 0 ([\d.]+) ([\d.]+)"[^>]*>', svg)
+    assert box is not None, "matplotlib writes a viewBox"
+    width, height, svg = float(box[1]), float(box[2]), svg[box.end() :]
     head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:g} {height:g}" '
     head += f'width="{width * 4 / 3:.0f}" height="{height * 4 / 3:.0f}" role="img" aria-label="{html.escape(alt)}" '
     head += 'stroke-linejoin="round" stroke-linecap="butt">'
@@ -153,15 +147,6 @@ def legend_below(figure: Figure, handles: list[Any], labels: list[str]) -> None:
     figure.set_figheight(figure.get_figheight() + 0.165 * rows + 0.1)
     figure.legend(handles, labels, loc="outside lower left", ncols=columns, fontsize=7.5, frameon=False,
                   handlelength=2.4, columnspacing=1.2, labelspacing=0.35, borderaxespad=0.2)  # fmt: skip
-
-
-def _root(svg: str) -> tuple[str, float, float, str]:
-    """Split `<svg ...>` from what it holds, and read its size in points."""
-    end = svg.index(">") + 1
-    head = svg[:end]
-    box = re.search(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', head)
-    assert box is not None, "matplotlib writes a viewBox"
-    return head, float(box[1]), float(box[2]), svg[end:]
 
 
 def _short(match: re.Match[str]) -> str:

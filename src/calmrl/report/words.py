@@ -1,8 +1,4 @@
-"""The answer in sentences. They follow the numbers: who is best, by how much, and whether that is more than the spread.
-
-Two methods are compared on the seeds they share: d_s = a_s - b_s, mean(d) ± t * sd(d) / sqrt(s). A difference is clear
-when this interval does not hold 0.
-"""
+"""The answer in sentences. They follow the numbers: who is best, by how much, and whether that is more than the spread."""
 
 from collections.abc import Mapping, Sequence
 

@@ -8,7 +8,7 @@ The vectors are whatever lies in one space for any subset of modalities, for ins
 Nearness is cosine. Needs the extra `search`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -106,13 +106,12 @@ def search_table(path: str | Path, queries: Array, k: int = 10, having: Sequence
     for row in rows:
         query = table.search(row, vector_column_name="vector").metric("cosine").limit(k)
         hits = (query.where(wanted, prefilter=True) if wanted else query).to_list()
-        hits_by_query.append(
-            [
-                Hit(hit["id"], 1.0 - hit["_distance"], tuple(name for name, column in columns.items() if hit[column]))
-                for hit in hits
-            ]
-        )
+        hits_by_query.append([_hit(hit, columns) for hit in hits])
     return hits_by_query
+
+
+def _hit(row: Mapping[str, Any], columns: Mapping[str, str]) -> Hit:
+    return Hit(row["id"], 1.0 - row["_distance"], tuple(name for name, column in columns.items() if row[column]))
 
 
 def _as_float32(vectors: Array) -> np.ndarray:

@@ -47,7 +47,10 @@ def write(folder: Path, step: int, content: Checkpoint, *, best: bool, keep: int
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for leftover in folder.glob(f"{DRAFT}*"):
-            _remove(leftover)
+            if leftover.is_dir():
+                shutil.rmtree(leftover)
+            else:
+                leftover.unlink()
         if not target.exists():  # it does after a run that was resumed and stopped before it made a step
             draft.mkdir()
             save_file(plain(content.weights), draft / "weights.safetensors")
@@ -93,11 +96,6 @@ def best(folder: Path) -> Path | None:
     return path if path in _all(folder) else None
 
 
-def step_of(path: Path) -> int:
-    """step-00000400 -> 400"""
-    return int(path.name.removeprefix("step-"))
-
-
 def read(path: Path) -> Checkpoint:
     """The content of a checkpoint, on the CPU; damage is an error that names it."""
     try:
@@ -122,13 +120,6 @@ def _tidy(folder: Path, keep: int) -> None:
             gone = folder / f"{DRAFT}{old.name}"
             os.replace(old, gone)  # a kill in the middle of removing leaves a draft, not half a checkpoint
             shutil.rmtree(gone)
-
-
-def _remove(path: Path) -> None:
-    if path.is_dir():
-        shutil.rmtree(path)
-    else:
-        path.unlink()
 
 
 def _flush(folder: Path, inside: bool = True) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from sklearn.exceptions import ConvergenceWarning
 
-from calmrl._support.distributed import all_sum, mean_over_processes, own_rows, world
+from calmrl._support.distributed import all_sum, gather_objects, mean_over_processes, own_rows, world
 from calmrl.data.loaders.batches import Batches
 from calmrl.data.loaders.feature_rows import pattern_counts
 from calmrl.imputers.gaussian import GaussianImputer
@@ -281,7 +281,7 @@ class Trainer:
         """Write a checkpoint, or hold the best weights if nothing is written."""
         if self.out is None and not better:
             return
-        random = snapshot.random_states()
+        random = gather_objects(torch.get_rng_state())  # dropout draws from it, in every process
         if not self.accelerator.is_main_process:
             return
         content = snapshot.take(self.step, self.optimiser, self.accelerator.scaler, self.average, self.position, random)

@@ -4,7 +4,7 @@ from typing import Any
 
 import torch
 
-from calmrl._support.distributed import gather_objects, world
+from calmrl._support.distributed import world
 from calmrl.training.checkpoint import Checkpoint
 from calmrl.training.optimise import MovingAverage
 from calmrl.training.plan import Position
@@ -14,7 +14,7 @@ from calmrl.training.step import Step
 def take(
     step: Step, optimiser: Any, scaler: Any, average: MovingAverage | None, at: Position, random: list[torch.Tensor]
 ) -> Checkpoint:
-    """Copies of everything, so that training may go on while they are held. `random` comes from `random_states`."""
+    """Copies of everything, so that training may go on while they are held. `random` are torch's states in all processes."""
     align = step.calibration
     return Checkpoint(
         {name: tensor.detach().clone() for name, tensor in step.tensors().items()},
@@ -48,8 +48,3 @@ def put_weights(weights: dict[str, torch.Tensor], content: Checkpoint, step: Ste
     step.load_tensors(weights)
     if step.calibration is not None:
         step.calibration.set_extra_state(content.latent)
-
-
-def random_states() -> list[torch.Tensor]:
-    """The state of torch's own generator in every process (dropout draws from it)."""
-    return gather_objects(torch.get_rng_state())

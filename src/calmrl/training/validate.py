@@ -24,6 +24,8 @@ def encode_all(
 
     If there are more than `most`, every second, third, ... row.
     """
+    from accelerate.utils import send_to_device
+
     size, rank = world()
     was = model.training
     model.eval()
@@ -36,7 +38,7 @@ def encode_all(
             chosen = rows[start : start + step]
             mine = np.array_split(chosen, size)[rank]
             present = torch.from_numpy(source.present[mine])
-            inputs = {name: _to(values, device) for name, values in source.fetch(mine, source.present[mine], 0).items()}
+            inputs = send_to_device(source.fetch(mine, source.present[mine], 0), device)
             z = torch.stack(list(model(inputs, present.to(device)).values()), dim=1)
             counts = [len(part) for part in np.array_split(chosen, size)]
             encoded.append(gather_rows(z, counts).cpu())
@@ -57,12 +59,6 @@ def check_pairs(sources: Sequence[Any]) -> None:
             f"no two modalities meet in two of the {sum(map(len, sources))} validation rows, so there is nothing to "
             'retrieve; give more rows the split "val", or raise validation.fraction'
         )
-
-
-def _to(values: Any, device: torch.device | str) -> Any:
-    if isinstance(values, dict):
-        return {name: _to(value, device) for name, value in values.items()}
-    return values.to(device)
 
 
 def retrieval_scores(z: dict[str, torch.Tensor], present: torch.Tensor) -> dict[str, float]:

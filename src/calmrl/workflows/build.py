@@ -111,19 +111,11 @@ def build_step(config: TrainConfig, data: Data, model: Any = None) -> Step:
 
 def build_trainer(config: TrainConfig, data: Data, step: Step, out: Path | None, **more: Any) -> Trainer:
     """The trainer of a config; `more` goes to it as it is."""
-    stages = [
-        Stage(
-            stage.name,
-            [lookup(data.train, name, "source of training rows") for name in stage.sources or data.train],
-            epochs=stage.epochs,
-            steps=stage.steps,
-            composition=stage.batches,
-            hide_one=stage.hide_one,
-            complete_only=stage.complete_only,
-            rate=stage.rate,
-        )
-        for stage in config.stages
-    ]
+    stages = []
+    for stage in config.stages:
+        options = stage.model_dump(exclude={"sources", "batches"})
+        rows = [lookup(data.train, name, "source of training rows") for name in stage.sources or data.train]
+        stages.append(Stage(sources=rows, composition=stage.batches, **options))
     how = config.optimiser.model_dump(exclude={"freeze"})
     return Trainer(
         step,

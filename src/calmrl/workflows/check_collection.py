@@ -1,7 +1,4 @@
-"""Before any encoding: every file of a collection is decoded once, and what cannot be used is taken out and listed.
-
-The result is kept beside the output, so that a run that was stopped does not check again.
-"""
+"""Before any encoding: every file of a collection is decoded once, and what cannot be used is taken out and listed."""
 
 import json
 from collections.abc import Callable, Iterator

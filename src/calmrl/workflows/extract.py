@@ -129,18 +129,9 @@ def _encode(manifest: Manifest, run: Run, out: Path, info: dict[str, Any], dtype
     widths = {name: encoder.width for name, encoder in run.encoders.items()}
     texts = [name for name, kind in manifest.kinds.items() if kind == "text"]
     several = [name for name in texts if any(len(item.cells.get(name, ())) > 1 for item in items)]
-    writer = FeatureWriter(
-        out,
-        widths,
-        [item.id for item in items],
-        dtype=dtype,
-        split=manifest.column("split"),
-        labels=manifest.column("labels"),
-        text=manifest.column("text"),
-        columns=manifest.extra(),
-        info=info,
-    )
-    with writer:
+    about: dict[str, Any] = {name: manifest.column(name) for name in ("split", "labels", "text")}
+    about |= {"columns": manifest.extra(), "info": info}
+    with FeatureWriter(out, widths, [item.id for item in items], dtype=dtype, **about) as writer:
         for name in widths:
             rows = np.array([row for row in writer.todo(name) if name not in items[row].cells], dtype=np.int64)
             if len(rows):

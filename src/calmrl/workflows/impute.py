@@ -89,18 +89,10 @@ def write_imputed(
     imputer.fit(features.z, features.present)
     widths = {name: array.shape[1] for name, array in features.z.items()}
     dtype = np.result_type(*(array.dtype for array in features.z.values()))
-    rest = [name for name in features.meta.column_names if name not in OWN_COLUMNS]
+    columns = {name: features.column(name) for name in features.meta.column_names if name not in OWN_COLUMNS}
+    about = {"split": features.split, "labels": features.labels, "text": features.text}
     with FeatureWriter(
-        out,
-        widths,
-        features.ids,
-        dtype=dtype.name,
-        split=features.split,
-        labels=features.labels,
-        text=features.text,
-        columns={name: features.column(name) for name in rest},
-        std=std,
-        info=info,
+        out, widths, features.ids, dtype=dtype.name, columns=columns, std=std, info=info, **about
     ) as writer:
         for start, stop in blocks_of_rows(len(features), sum(widths.values()) * dtype.itemsize, BLOCK_BYTES):
             z = {name: np.asarray(array[start:stop]) for name, array in features.z.items()}

@@ -300,7 +300,7 @@ def _open_npy(path: Path, name: str, rows: int | None, header: dict[str, Any] | 
     size, written = file.stat().st_size, (header or {"files": {}})["files"].get(name)
     if written is not None and size != written["bytes"]:
         raise InputError(
-            f"{file} has {size} bytes but {written['bytes']} were written: it was cut off or changed; copy it again"
+            f"{file} has {size} bytes but {written['bytes']} were written: cut off or changed; copy it again"
         )
     try:
         array = np.load(file, mmap_mode=None if rows == 0 else "r", allow_pickle=False)

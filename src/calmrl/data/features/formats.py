@@ -47,9 +47,7 @@ def read_safetensors(path: Path, modalities: Sequence[str] | None) -> FeatureSet
     return _from_arrays(path, arrays | notes, order, modalities)
 
 
-def _from_arrays(
-    path: Path, arrays: Mapping[str, Any], order: Sequence[str], wanted: Sequence[str] | None
-) -> FeatureSet:
+def _from_arrays(path: Path, arrays: Mapping[str, Any], order: list[str], wanted: Sequence[str] | None) -> FeatureSet:
     """Sort named arrays into modalities (two-dimensional floats), masks and columns (one-dimensional)."""
     masks = {key: np.asarray(arrays[key], dtype=bool) for key in ("present", "imputed") if key in arrays}
     names = [key for key in order if key not in masks and np.ndim(arrays[key]) == 2 and arrays[key].dtype.kind == "f"]

@@ -62,9 +62,8 @@ class Shards:
                 except (ValueError, EOFError) as error:
                     raise InputError(f"{path}: {key}.{name}.npy cannot be read as .npy ({error})") from error
                 if vector.shape != (width,) or vector.dtype.kind != "f":
-                    raise InputError(
-                        f"{path}: {key}.{name}.npy holds {vector.dtype} {vector.shape}; expected {width} floats"
-                    )
+                    got = f"{vector.dtype} {vector.shape}"
+                    raise InputError(f"{path}: {key}.{name}.npy holds {got}; expected {width} floats")
                 vectors[name] = vector
         return vectors
 
@@ -124,8 +123,6 @@ def _samples(path: Path) -> Iterator[tuple[str, Sample]]:
     except FileNotFoundError as error:
         raise InputError(f"no shard at {path}") from error
     except (tarfile.TarError, EOFError, OSError) as error:
-        raise InputError(
-            f"{path} cannot be read as a tar file ({error}); it was cut off or is another format"
-        ) from error
+        raise InputError(f"{path} cannot be read as a tar file ({error}); it was cut off or is no such file") from error
     if sample:
         yield key.lstrip("/"), sample

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 from calmrl.errors import InputError
 
 
@@ -19,8 +21,6 @@ class Unreadable(InputError):
 
 def check_file(path: str) -> None:
     """Raise Unreadable unless `path` is a file with something in it."""
-    import os
-
     if "\0" in path:
         raise Unreadable("bad path", repr(path))
     if os.path.isdir(path):

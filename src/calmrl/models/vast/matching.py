@@ -66,14 +66,12 @@ class VastMatching(nn.Module):
         if "text" not in self.names or len(self.names) < 2:
             raise InputError(f"matching needs text and at least one other modality; got {', '.join(self.names)}")
         hidden = bert.config.hidden_size
-        self.project = nn.ModuleDict(
-            {name: nn.Sequential(nn.Linear(d, hidden), nn.LayerNorm(hidden, 1e-12)) for name, d in widths.items()}
-        )
+        project = {name: nn.Sequential(nn.Linear(d, hidden), nn.LayerNorm(hidden, 1e-12)) for name, d in widths.items()}
+        self.project = nn.ModuleDict(project)
         self.kind = nn.ParameterDict({name: torch.randn(1, 1, hidden) * 0.02 for name in widths})
         counts = {"vision": frames, "audio": slices}
-        self.frame = nn.ParameterDict(
-            {name: torch.randn(1, counts[name], hidden) * 0.02 for name in widths if name in counts}
-        )
+        frame = {name: torch.randn(1, counts[name], hidden) * 0.02 for name in widths if name in counts}
+        self.frame = nn.ParameterDict(frame)
         self.head = MatchHead(hidden)
 
     def forward(

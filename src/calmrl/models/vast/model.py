@@ -110,63 +110,23 @@ class VastModel(nn.Module):
         dropout: float = 0.1,
     ) -> VastModel:
         """The model with random weights; the defaults are the sizes of the published checkpoints."""
-        arguments = {key: value for key, value in locals().items() if key not in ("cls", "__class__")}
-        vision = (
-            EvaVit(
-                image_size=image_size,
-                patch_size=patch_size,
-                width=vision_width,
-                layers=vision_layers,
-                heads=vision_heads,
-                mlp_width=vision_mlp,
-                output_width=None,
-                drop_path=vision_drop_path,
-            )
-            if "vision" in names
-            else None
-        )
-        audio = (
-            Beats(
-                embed_width=audio_embed,
-                width=audio_width,
-                layers=audio_layers,
-                heads=audio_heads,
-                mlp_width=audio_mlp,
-                kernel=audio_kernel,
-                groups=audio_groups,
-                buckets=audio_buckets,
-                max_distance=audio_max_distance,
-                layer_drop=audio_layer_drop,
-                gradient_decay=audio_gradient_decay,
-            )
-            if "audio" in names
-            else None
-        )
-        bert = (
-            berts.build_bert(
-                vocabulary=vocabulary,
-                width=text_width,
-                layers=text_layers,
-                heads=text_heads,
-                mlp_width=text_mlp,
-                positions=positions,
-                dropout=dropout,
-                cross_attention=matching,
-            )
-            if any(name in TEXTS for name in names)
-            else None
-        )
-        model = cls(
-            bert,
-            vision,
-            audio,
-            names=names,
-            width=width,
-            frames=frames,
-            slices=slices,
-            matching=matching,
-            temperature=temperature,
-        )
+        arguments: dict[str, Any] = {key: v for key, v in locals().items() if key not in ("cls", "__class__")}
+
+        def sizes(tower: str) -> dict[str, Any]:
+            """vision_mlp -> mlp_width, and so on: the arguments of a tower by its own names."""
+            own = {key.removeprefix(f"{tower}_"): v for key, v in arguments.items() if key.startswith(f"{tower}_")}
+            return {f"{key}_width" if key in ("mlp", "embed") else key: value for key, value in own.items()}
+
+        vision = audio = bert = None
+        if "vision" in names:
+            vision = EvaVit(image_size=image_size, patch_size=patch_size, output_width=None, **sizes("vision"))
+        if "audio" in names:
+            audio = Beats(**sizes("audio"))
+        if any(name in TEXTS for name in names):
+            shape = {"vocabulary": vocabulary, "positions": positions, "dropout": dropout, **sizes("text")}
+            bert = berts.build_bert(**shape, cross_attention=matching)
+        shared = {key: arguments[key] for key in ("names", "width", "frames", "slices", "matching", "temperature")}
+        model = cls(bert, vision, audio, **shared)
         model.arguments = arguments | {"names": list(names)}
         return model
 

@@ -48,9 +48,7 @@ def curves(
     crowded = len(lines) > 5
     lines = [replace(curve, low=None) if crowded and not curve.look.strong else curve for curve in lines]
     figure, (axes,) = draw(height)
-    handles: list[Any] = []
-    for curve in lines:
-        handles.append(_curve(axes, curve, markers=True))
+    handles = [_curve(axes, curve, markers=True) for curve in lines]
     labels = [curve.label for curve in lines]
     if diagonal:
         ends = (min(min(curve.x) for curve in lines), max(max(curve.x) for curve in lines))
@@ -100,12 +98,10 @@ def _curve(axes: Axes, curve: Curve, *, markers: bool) -> Any:
         low, high = np.asarray(curve.low)[keep], np.asarray(curve.high)[keep]
         axes.fill_between(x, low, high, color=look.colour, alpha=0.15, linewidth=0)
     axes.plot(x, y, color=look.colour, linestyle=look.line, linewidth=width, zorder=3)
-    if not markers:
-        return Line2D([], [], color=look.colour, linestyle=look.line, linewidth=width)
-    points(axes, x, y, look, markersize=5)
-    drawn = axes.lines[-1]
     handle = Line2D([], [], color=look.colour, linestyle=look.line, linewidth=width)
-    handle.update_from(drawn)
-    handle.set_linestyle(look.line)
-    handle.set_linewidth(width)
+    if markers:
+        points(axes, x, y, look, markersize=5)
+        handle.update_from(axes.lines[-1])
+        handle.set_linestyle(look.line)
+        handle.set_linewidth(width)
     return handle

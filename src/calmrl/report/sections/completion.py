@@ -144,7 +144,8 @@ def shift(results: Results) -> list[Block]:
         panels.append(dots(f"shift-{len(panels) + 1}", alt, marks, x=label, title=name, strong=strong))
         caption = f"{name}: anchor shift (lower is better) before (observed) and after (calibrated), and mean bounds."
         here = sorted(here, key=lambda row: row.task == "observed")  # the methods in the order of what they reach
-        tables.append(matrix(results, here, _shift_column, caption, metric=_shift_metric))
+        metrics = {_shift_column(row): row.metric for row in here}
+        tables.append(matrix(results, here, _shift_column, caption, metric=metrics.__getitem__))
     if not panels:
         return []
     caption = (
@@ -157,11 +158,6 @@ def shift(results: Results) -> list[Block]:
 
 BEFORE = ("observed, with bounds", Look(INK, "o", "none", "-", "", False))
 AFTER = ("calibrated, with bounds", Look(BLUE, "o", "full", "-", "", True))
-
-
-def _shift_metric(column: str) -> str:
-    """The metric of a column of `_shift_column`."""
-    return next((f"anchor_shift_{end}" for end in ("low", "high") if column.endswith(f", {end} bound")), "anchor_shift")
 
 
 def _shift_column(row: ResultRow) -> str:

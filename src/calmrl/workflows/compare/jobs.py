@@ -32,9 +32,7 @@ def methods_of(config: CompareConfig) -> list[str]:
     return [*config.methods, *swept]
 
 
-def run_all(
-    config: CompareConfig, folder: Path, progress: Progress = lambda finished, total, text: None
-) -> dict[Job, JobResult]:
+def run_all(config: CompareConfig, folder: Path, progress: Progress = lambda *said: None) -> dict[Job, JobResult]:
     """The results of all jobs; those that `folder` already has are not run again. `progress` is called after each.
 
     The order of the results, and the results themselves, do not depend on the number of workers.

@@ -1,6 +1,5 @@
 """What one pass over all rows tells, and the sample of rows for everything that needs several passes."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -94,9 +93,7 @@ def linked(present: np.ndarray, least: int) -> list[list[int]]:
     return sorted((np.flatnonzero(group == g).tolist() for g in range(count)), key=len, reverse=True)
 
 
-def pick(
-    z: Mapping[str, np.ndarray], present: np.ndarray, columns: list[int]
-) -> tuple[dict[str, np.ndarray], np.ndarray]:
+def pick(z: dict[str, np.ndarray], present: np.ndarray, columns: list[int]) -> tuple[dict[str, np.ndarray], np.ndarray]:
     """These modalities, and the rows that have one of them."""
     rows = present[:, columns].any(axis=1)
     names = list(z)

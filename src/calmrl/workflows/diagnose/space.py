@@ -36,24 +36,12 @@ def pairs(rows: FoldedRows, spaces: list[Arrays]) -> list[Pair]:
             if len(here) < LEAST_ROWS:
                 break
             unit = spaces[fold]
-            gaps.append(
-                np.linalg.norm(
-                    unit[first][tested & rows.present[:, i]].mean(axis=0)
-                    - unit[second][tested & rows.present[:, j]].mean(axis=0)
-                )
-            )
+            centres = [unit[name][tested & rows.present[:, m]].mean(axis=0) for m, name in ((i, first), (j, second))]
+            gaps.append(np.linalg.norm(centres[0] - centres[1]))
             meets.append(meeting(unit[first][here], unit[second][here]))
         if len(meets) == FOLDS:
-            measured.append(
-                Pair(
-                    first,
-                    second,
-                    float(np.mean(gaps)),
-                    float(np.mean(meets)),
-                    float(np.std(meets, ddof=1)),
-                    int(both.sum()),
-                )
-            )
+            gap, meet, spread = float(np.mean(gaps)), float(np.mean(meets)), float(np.std(meets, ddof=1))
+            measured.append(Pair(first, second, gap, meet, spread, int(both.sum())))
     return measured
 
 

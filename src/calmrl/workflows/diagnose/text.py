@@ -3,6 +3,7 @@
 import textwrap
 from collections.abc import Sequence
 
+from calmrl.report.svg import clip
 from calmrl.workflows.diagnose.models import FOLDS
 from calmrl.workflows.diagnose.result import Diagnosis
 from calmrl.workflows.diagnose.verdict import by_modality, overall
@@ -30,7 +31,7 @@ def _patterns(diagnosis: Diagnosis) -> str:
     lines = [["patterns", "rows", "share"]]
     for pattern in diagnosis.patterns[:MOST_PATTERNS]:
         names = " + ".join(pattern.modalities) or "nothing"
-        lines.append([_short(names, 50), f"{pattern.rows:,}", f"{100 * pattern.share:.1f} %"])
+        lines.append([clip(names, 50), f"{pattern.rows:,}", f"{100 * pattern.share:.1f} %"])
     rest = diagnosis.patterns[MOST_PATTERNS:]
     if rest:
         rows = sum(pattern.rows for pattern in rest)
@@ -43,7 +44,7 @@ def _modalities(diagnosis: Diagnosis) -> str:
     for m in diagnosis.modalities:
         d = diagnosis.whole(m.name)
         shares = ["-", "-", "-"] if d is None else [_share(d.explained, d.spread), _share(d.ridge), f"{d.n:,}"]
-        lines.append([_short(m.name), str(m.width), f"{100 * m.missing:.1f} %", *shares])
+        lines.append([clip(m.name, LONGEST), str(m.width), f"{100 * m.missing:.1f} %", *shares])
     note = (
         f"explained: share of the variance of hidden blocks that is predicted, ± standard deviation over {FOLDS} folds; n: "
         f"hidden blocks. Tested on {diagnosis.tested:,} of {diagnosis.rows:,} rows"
@@ -57,15 +58,14 @@ def _singles(diagnosis: Diagnosis) -> str:
     names = [m.name for m in diagnosis.examined]
     if len(names) < 3 or not singles:
         return ""
-    short = [_short(name, 10) for name in names]
+    short = [clip(name, 10) for name in names]
     blocks = []
     for start in range(0, len(names), 5):
         lines = [["explained (%) by", *short[start : start + 5]]]
         for row, target in enumerate(names):
             cells = [singles.get((target, source)) for source in names[start : start + 5]]
-            lines.append(
-                [short[row], *("-" if d is None else f"{100 * d.explained:.0f} ± {100 * d.spread:.0f}" for d in cells)]
-            )
+            shares = ("-" if d is None else f"{100 * d.explained:.0f} ± {100 * d.spread:.0f}" for d in cells)
+            lines.append([short[row], *shares])
         blocks.append(_table(lines))
     return "\n".join(blocks)
 
@@ -77,27 +77,19 @@ def _pairs(diagnosis: Diagnosis) -> str:
         same = given.get((p.first, p.second))
         own = f"{100 * p.meet:.0f} ± {100 * p.spread:.0f} %"
         gap = "undefined" if same is None else f"{same.gap:.2f}"
-        lines.append([f"{_short(p.first, 11)} - {_short(p.second, 11)}", gap, f"{p.gap:.2f}", own, f"{p.n:,}"])
+        lines.append([f"{clip(p.first, 11)} - {clip(p.second, 11)}", gap, f"{p.gap:.2f}", own, f"{p.n:,}"])
     return _table(lines) if diagnosis.latent else ""
 
 
 def _table(lines: Sequence[Sequence[str]]) -> str:
     """The first column to the left, numbers to the right."""
     widths = [max(len(line[j]) for line in lines) for j in range(len(lines[0]))]
-    return "\n".join(
-        "  ".join(
-            cell.ljust(w) if j == 0 else cell.rjust(w) for j, (cell, w) in enumerate(zip(line, widths, strict=True))
-        )
-        for line in lines
-    )
+    aligned = [[line[0].ljust(widths[0]), *map(str.rjust, line[1:], widths[1:])] for line in lines]
+    return "\n".join(map("  ".join, aligned))
 
 
 def _share(value: float, spread: float | None = None) -> str:
     return f"{100 * value:.1f}" + ("" if spread is None else f" ± {100 * spread:.1f}") + " %"
-
-
-def _short(name: str, most: int = LONGEST) -> str:
-    return name if len(name) <= most else name[: most - 1] + "…"
 
 
 def _fill(text: str, mark: str = "") -> str:
