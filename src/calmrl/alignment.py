@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 from sklearn.exceptions import NotFittedError
-from torch import nn
+from torch import Tensor, nn
 
 from calmrl.convention import check, full_precision
 from calmrl.errors import InputError
@@ -121,16 +121,12 @@ class CalibratedAlignment(nn.Module):
         self.m_every = m_every
         self.matching = matching
         self.matching_weight = matching_weight
-        self.last: dict[str, torch.Tensor] = {}
+        self.last: dict[str, Tensor] = {}
         self.seconds = 0.0  # spent updating the latent model and imputing, all calls so far; without the backward pass
 
     def forward(
-        self,
-        z: Mapping[str, torch.Tensor],
-        present: torch.Tensor | None = None,
-        *,
-        generator: torch.Generator | None = None,
-    ) -> torch.Tensor:
+        self, z: Mapping[str, Tensor], present: Tensor | None = None, *, generator: torch.Generator | None = None
+    ) -> Tensor:
         """The loss of the batch. `generator` draws the negatives of the matching loss."""
         mask = check(z, present, values=present is None).present
         seen = {name: tensor.detach() for name, tensor in z.items()}
@@ -162,16 +158,14 @@ class CalibratedAlignment(nn.Module):
             value = value + self.matching_weight * matched
         return value
 
-    def _solve_now(self, z: Mapping[str, torch.Tensor]) -> bool:
+    def _solve_now(self, z: Mapping[str, Tensor]) -> bool:
         """Whether this batch gets an M-step, or only enters the statistics while it is imputed."""
         if self.certainty or not _is_single(self.imputer, z):
             return True
         done: int = self.imputer.n_iter_
         return done < EACH or done % self.m_every == 0
 
-    def complete(
-        self, z: Mapping[str, torch.Tensor], present: torch.Tensor, learn: bool = False
-    ) -> dict[str, torch.Tensor]:
+    def complete(self, z: Mapping[str, Tensor], present: Tensor, learn: bool = False) -> dict[str, Tensor]:
         """Observed vectors as they are, imputed ones where they are missing, scaled as asked for.
 
         `learn` lets the batch enter the running statistics of a Gaussian imputer on the way.
@@ -182,7 +176,7 @@ class CalibratedAlignment(nn.Module):
                 imputed_rows = self.imputer.missing(given, present, learn)  # name -> (row numbers, means)
                 scaled = {name: self._scaled(mean).to(z[name].dtype) for name, (_, mean) in imputed_rows.items()}
                 return {name: z[name].index_copy(0, imputed_rows[name][0], scaled[name]) for name in z}
-            spread: dict[str, torch.Tensor] = {}
+            spread: dict[str, Tensor] = {}
             if self.certainty:
                 means, spread = self.imputer.impute(given, present, return_std=True)
             else:
@@ -194,7 +188,7 @@ class CalibratedAlignment(nn.Module):
             completed[name] = torch.where(column[name], z[name], imputed) if name in z else imputed
         return completed
 
-    def _scaled(self, mean: torch.Tensor, std: torch.Tensor | None = None) -> torch.Tensor:
+    def _scaled(self, mean: Tensor, std: Tensor | None = None) -> Tensor:
         if not self.renormalize and std is None:
             return mean
         square = (mean * mean).sum(1, keepdim=True).clamp(min=torch.finfo(mean.dtype).tiny)
@@ -219,7 +213,7 @@ class CalibratedAlignment(nn.Module):
             self.imputer.set_state(state)
 
 
-def _is_single(imputer: Any, z: Mapping[str, torch.Tensor]) -> bool:
+def _is_single(imputer: Any, z: Mapping[str, Tensor]) -> bool:
     """Whether the imputer is a fitted Gaussian one with one component, for exactly these modalities."""
     params = getattr(imputer, "parameters_", None) if isinstance(imputer, GaussianImputer) else None
     return params is not None and params.n_components == 1 and set(params.names) == set(z)

@@ -86,7 +86,11 @@ def check(
     empty_rows : bool
         True lets rows without any modality through.
     """
-    _check_mapping(z)
+    if not isinstance(z, Mapping):
+        raise InputError(
+            f"z must be a dict of modality name -> (N, d) array; got {type(z).__name__}. "
+            "Example: {'image': image_embeddings, 'text': text_embeddings}"
+        )
     check_names(list(z))
     for name, array in z.items():
         _check_array(name, array)
@@ -178,14 +182,6 @@ def release(array: Array) -> None:
         base = base.base
     if base is not None and hasattr(mmap, "MADV_DONTNEED"):
         base.madvise(mmap.MADV_DONTNEED)
-
-
-def _check_mapping(z: Any) -> None:
-    if not isinstance(z, Mapping):
-        raise InputError(
-            f"z must be a dict of modality name -> (N, d) array; got {type(z).__name__}. "
-            "Example: {'image': image_embeddings, 'text': text_embeddings}"
-        )
 
 
 def _check_array(name: str, array: Any) -> None:

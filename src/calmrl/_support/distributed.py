@@ -81,10 +81,8 @@ def gather_headers(header: Sequence[int], device: torch.device) -> list[list[int
 def gather_rows(tensor: torch.Tensor, counts: Sequence[int]) -> torch.Tensor:
     """The rows of all processes one after the other, in the order of the ranks, with gradient.
 
-    `counts` holds every process's number of rows (they may differ; the message is padded to the largest). All other
-    dimensions and the dtype must agree. The backward pass sums what all processes want for a row and hands it to the
-    process that owns it, so every process has to take part in it: with gradients enabled the result always requires
-    one, even where `tensor` does not.
+    `counts` holds every process's number of rows; all else of the shapes must agree. The backward pass sums what all
+    processes want for a row, so each has to take part in it: the result requires a gradient where `tensor` does not.
     """
     size, _ = world()
     if size == 1:

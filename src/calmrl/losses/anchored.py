@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from calmrl._support.arguments import Count, Positive, Share
 from calmrl.convention import full_precision
@@ -46,7 +46,7 @@ class AnchoredLoss(nn.Module, ABC):
         self.label_smoothing = label_smoothing
         self.chunk_size = chunk_size
 
-    def forward(self, z: Mapping[str, torch.Tensor], present: torch.Tensor | None = None) -> torch.Tensor:
+    def forward(self, z: Mapping[str, Tensor], present: Tensor | None = None) -> Tensor:
         batch = joined(z, present)
         with full_precision(batch.z):
             temperature = self.temperature(batch.z)
@@ -60,20 +60,18 @@ class AnchoredLoss(nn.Module, ABC):
         return range(len(batch.names)) if self.anchor is None else [batch.index(self.anchor)]
 
     @abstractmethod
-    def _terms(self, batch: Batch, turn: Any, temperature: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def _terms(self, batch: Batch, turn: Any, temperature: Tensor) -> tuple[Tensor, Tensor]:
         """(sum of the terms of a turn, their number)."""
 
-    def _symmetric(
-        self, scores: Block, queries: torch.Tensor, candidates: torch.Tensor, **kinds: Any
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+    def _symmetric(self, scores: Block, queries: Tensor, candidates: Tensor, **kinds: Any) -> tuple[Tensor, Tensor]:
         """`symmetric_terms` with the options of this loss."""
         options: dict[str, Any] = {"smoothing": self.label_smoothing, "chunk_size": self.chunk_size}
         return symmetric_terms(scores, queries, candidates, **options, **kinds)
 
-    def _remember(self, batch: Batch, temperature: torch.Tensor, terms: torch.Tensor) -> None:
+    def _remember(self, batch: Batch, temperature: Tensor, terms: Tensor) -> None:
         self._scalars = {"temperature": temperature, "terms": terms}
 
     @property
-    def last(self) -> dict[str, torch.Tensor]:
+    def last(self) -> dict[str, Tensor]:
         """Detached scalars of the last call: "temperature" and "terms", the number of terms."""
         return getattr(self, "_scalars", {})

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
+from torch import Tensor
 
 from calmrl._support.distributed import gather_headers, gather_objects, gather_rows, world
 from calmrl.convention import check, maybe_any
@@ -14,8 +15,8 @@ from calmrl.errors import InputError
 @dataclass(frozen=True)
 class Batch:
     names: tuple[str, ...]
-    z: torch.Tensor  # (N, k, d), float32 or float64, zero where missing
-    present: torch.Tensor  # (N, k) bool
+    z: Tensor  # (N, k, d), float32 or float64, zero where missing
+    present: Tensor  # (N, k) bool
     own: slice  # the rows of this process
 
     def index(self, name: str) -> int:
@@ -27,14 +28,14 @@ class Batch:
             )
         return self.names.index(name)
 
-    def split(self, anchor: int) -> tuple[torch.Tensor, list[torch.Tensor], torch.Tensor]:
+    def split(self, anchor: int) -> tuple[Tensor, list[Tensor], Tensor]:
         """The anchor's vectors, those of each other modality, and which of the others are there (N, k - 1)."""
         vectors = list(self.z.unbind(1))
         has = torch.cat([self.present[:, :anchor], self.present[:, anchor + 1 :]], dim=1)
         return vectors.pop(anchor), vectors, has
 
 
-def joined(z: Mapping[str, torch.Tensor], present: torch.Tensor | None) -> Batch:
+def joined(z: Mapping[str, Tensor], present: Tensor | None) -> Batch:
     """Check, stack and gather: the rows of all processes in the order of the ranks, with gradient.
 
     Half precision is raised to float32. Values of missing rows are never used, in value or in gradient. A modality
@@ -42,7 +43,7 @@ def joined(z: Mapping[str, torch.Tensor], present: torch.Tensor | None) -> Batch
     """
     views = check(z, present, values=present is None, empty_rows=True)
     first = views.given()
-    if not isinstance(first, torch.Tensor):
+    if not isinstance(first, Tensor):
         raise InputError("losses take torch tensors; got NumPy arrays: convert them with torch.from_numpy")
     width = views.widths[0]
     for name, other in zip(views.names, views.widths, strict=True):
@@ -64,9 +65,7 @@ def joined(z: Mapping[str, torch.Tensor], present: torch.Tensor | None) -> Batch
     return Batch(names, stacked, mask, own)
 
 
-def _gather(
-    names: tuple[str, ...], z: torch.Tensor, present: torch.Tensor
-) -> tuple[tuple[str, ...], torch.Tensor, torch.Tensor, slice]:
+def _gather(names: tuple[str, ...], z: Tensor, present: Tensor) -> tuple[tuple[str, ...], Tensor, Tensor, slice]:
     """Agree on names and sizes in one small message, then exchange rows of one fixed shape."""
     digest = zlib.crc32("/".join(names).encode())
     headers = gather_headers([len(z), z.shape[2], z.element_size(), digest], z.device)

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from itertools import combinations
 
-import torch
+from torch import Tensor
 
 from calmrl.losses.anchored import AnchoredLoss
 from calmrl.losses.batch import Batch
@@ -48,9 +48,7 @@ class ContrastiveLoss(AnchoredLoss):
         anchor = batch.index(self.anchor)
         return [(anchor, other) for other in columns if other != anchor]
 
-    def _terms(
-        self, batch: Batch, turn: tuple[int, int], temperature: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+    def _terms(self, batch: Batch, turn: tuple[int, int], temperature: Tensor) -> tuple[Tensor, Tensor]:
         a, b = turn
         rows, columns = batch.z[:, a] / temperature, batch.z[:, b]
         both = batch.present[:, a], batch.present[:, b]

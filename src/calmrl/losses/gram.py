@@ -3,6 +3,7 @@
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from calmrl._support.arguments import Positive
 from calmrl.convention import maybe_any
@@ -57,7 +58,7 @@ class GramLoss(AnchoredLoss):
         super().__init__(anchor, temperature, **shared)
         self.sign_guard = sign_guard
 
-    def _terms(self, batch: Batch, turn: int, temperature: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def _terms(self, batch: Batch, turn: int, temperature: Tensor) -> tuple[Tensor, Tensor]:
         t, others, has = batch.split(turn)  # (N, d), p times (N, d), (N, p)
         weights, det = adjugate(gram(torch.stack(others, dim=1), has))  # (N, p, p), (N,)
         square = (t * t).sum(1)  # (N,)
@@ -65,7 +66,7 @@ class GramLoss(AnchoredLoss):
         flat = torch.cat(others)  # (p N, d)
         guard = self.sign_guard and maybe_any(number == 1)
 
-        def scores(start: int, stop: int) -> torch.Tensor:
+        def scores(start: int, stop: int) -> Tensor:
             inner = (t[start:stop] @ flat.T).unflatten(1, (len(others), -1))  # (c, p, N)
             volume = root(square[start:stop, None] * det - quadratic_forms(inner, weights))
             if guard:
@@ -75,12 +76,12 @@ class GramLoss(AnchoredLoss):
 
         return self._symmetric(scores, batch.present[:, turn], number >= 1, kinds=number, n_kinds=len(others) + 1)
 
-    def _remember(self, batch: Batch, temperature: torch.Tensor, terms: torch.Tensor) -> None:
+    def _remember(self, batch: Batch, temperature: Tensor, terms: Tensor) -> None:
         self._seen = (batch.z.detach(), batch.present, temperature, terms)
 
     @property
     @torch.no_grad()
-    def last(self) -> dict[str, torch.Tensor]:
+    def last(self) -> dict[str, Tensor]:
         """Diagnostics of the last call, computed when they are read."""
         if not hasattr(self, "_seen"):
             return {}
@@ -96,6 +97,6 @@ class GramLoss(AnchoredLoss):
         }
 
 
-def gram(vectors: torch.Tensor, present: torch.Tensor) -> torch.Tensor:
+def gram(vectors: Tensor, present: Tensor) -> Tensor:
     """(N, k, k) inner products of each row's vectors, 1 on the diagonal of missing ones: determinants skip them."""
     return vectors @ vectors.mT + torch.diag_embed((~present).to(vectors.dtype))

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from calmrl._support.distributed import all_sum, world
@@ -67,12 +67,8 @@ class InstanceMatching(nn.Module):
         self.head = nn.Sequential(nn.Linear(hidden, hidden), nn.GELU(), nn.LayerNorm(hidden), nn.Linear(hidden, 2))
 
     def forward(
-        self,
-        z: Mapping[str, torch.Tensor],
-        present: torch.Tensor | None = None,
-        *,
-        generator: torch.Generator | None = None,
-    ) -> torch.Tensor:
+        self, z: Mapping[str, Tensor], present: Tensor | None = None, *, generator: torch.Generator | None = None
+    ) -> Tensor:
         batch = joined(z, present)
         t, others, has = batch.split(batch.index(self.anchor))
         names = [name for name in batch.names if name != self.anchor]
@@ -93,7 +89,7 @@ class InstanceMatching(nn.Module):
         (number,) = all_sum([counts.sum()])
         return torch.where(counts, terms, 0.0).sum() * world()[0] / number.clamp(min=1)
 
-    def logits(self, t: torch.Tensor, others: Mapping[str, torch.Tensor], has: torch.Tensor) -> torch.Tensor:
+    def logits(self, t: Tensor, others: Mapping[str, Tensor], has: Tensor) -> Tensor:
         """(M, 2) scores of "does not match" and "matches" for M anchors, each with its row of the other modalities."""
         place = {name: 1 + self.names.index(name) for name in self.names}
         unknown = [name for name in others if name not in place]
@@ -113,13 +109,8 @@ class InstanceMatching(nn.Module):
 
     @torch.no_grad()
     def rerank(
-        self,
-        queries: torch.Tensor,
-        gallery: Mapping[str, torch.Tensor],
-        present: torch.Tensor | None,
-        scores: torch.Tensor,
-        top: int = 50,
-    ) -> torch.Tensor:
+        self, queries: Tensor, gallery: Mapping[str, Tensor], present: Tensor | None, scores: Tensor, top: int = 50
+    ) -> Tensor:
         """(Q, G) scores in which the `top` best items of every query come first, in the order of the matching head.
 
         `queries` are anchor vectors (Q, d), `gallery` the other modalities of the G items, `scores` (Q, G) those of the
@@ -144,14 +135,8 @@ class InstanceMatching(nn.Module):
 
     @torch.no_grad()
     def _negatives(
-        self,
-        batch: Batch,
-        t: torch.Tensor,
-        o: torch.Tensor,
-        has: torch.Tensor,
-        has_anchor: torch.Tensor,
-        generator: torch.Generator | None,
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+        self, batch: Batch, t: Tensor, o: Tensor, has: Tensor, has_anchor: Tensor, generator: torch.Generator | None
+    ) -> tuple[Tensor, Tensor]:
         """For each own row: (row whose others are drawn, whether there was one), (row whose anchor is drawn, ditto)."""
         with full_precision(t):
             mean = o.sum(1) / has.sum(1, keepdim=True).clamp(min=1)

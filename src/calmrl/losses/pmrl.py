@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from calmrl._support.arguments import Count, Positive
 from calmrl._support.spectrum import spectrum
@@ -68,9 +68,9 @@ class PMRLLoss(nn.Module):
         self.log = log
         self.sign_guard = sign_guard
         self.chunk_size = chunk_size
-        self._seen: tuple[torch.Tensor, ...] | None = None
+        self._seen: tuple[Tensor, ...] | None = None
 
-    def forward(self, z: Mapping[str, torch.Tensor], present: torch.Tensor | None = None) -> torch.Tensor:
+    def forward(self, z: Mapping[str, Tensor], present: Tensor | None = None) -> Tensor:
         batch = joined(z, present)
         with full_precision(batch.z):
             count = batch.present.sum(1)
@@ -86,7 +86,7 @@ class PMRLLoss(nn.Module):
             return align + instance
 
     @property
-    def last(self) -> dict[str, torch.Tensor]:
+    def last(self) -> dict[str, Tensor]:
         """Diagnostics of the last call, computed when they are read."""
         if self._seen is None:
             return {}

@@ -4,13 +4,14 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from calmrl.convention import maybe_any
 
 SCORES_AT_ONCE = 1 << 22  # entries of the score matrix held at once, unless the caller says how many rows
 
-Block = Callable[[int, int], torch.Tensor]
+Block = Callable[[int, int], Tensor]
 
 
 def chunks(n: int, chunk_size: int | None) -> list[tuple[int, int]]:
@@ -19,7 +20,7 @@ def chunks(n: int, chunk_size: int | None) -> list[tuple[int, int]]:
     return [(start, min(n, start + step)) for start in range(0, n, step)] or [(0, 0)]
 
 
-def row_terms(block: Block, candidates: torch.Tensor, chunk_size: int | None = None) -> torch.Tensor:
+def row_terms(block: Block, candidates: Tensor, chunk_size: int | None = None) -> Tensor:
     """(N,) log-probabilities log softmax_j(s_ij)_i over the columns j that are `candidates` (N, bool).
 
     `block(start, stop)` gives the scores of the rows start:stop against all N columns. Where row i is no candidate
@@ -28,7 +29,7 @@ def row_terms(block: Block, candidates: torch.Tensor, chunk_size: int | None = N
 
     some_out = maybe_any(~candidates)
 
-    def part(start: int, stop: int) -> torch.Tensor:
+    def part(start: int, stop: int) -> Tensor:
         s = block(start, stop)
         masked = s.masked_fill(~candidates[None, :], torch.finfo(s.dtype).min) if some_out else s
         return _own(s, start) - masked.logsumexp(1)
@@ -38,14 +39,14 @@ def row_terms(block: Block, candidates: torch.Tensor, chunk_size: int | None = N
 
 def symmetric_terms(
     block: Block,
-    queries: torch.Tensor,
-    candidates: torch.Tensor,
+    queries: Tensor,
+    candidates: Tensor,
     *,
-    kinds: torch.Tensor | None = None,
+    kinds: Tensor | None = None,
     n_kinds: int = 1,
     smoothing: float = 0.0,
     chunk_size: int | None = None,
-) -> tuple[torch.Tensor, torch.Tensor]:
+) -> tuple[Tensor, Tensor]:
     """(sum over rows, number of rows) of the cross-entropy in both directions, halved.
 
     Row i is a term iff it is in `queries` (its row of scores exists) and in `candidates` (its column exists). Forward,
@@ -58,7 +59,7 @@ def symmetric_terms(
     is_kind = kinds[:, None] == torch.arange(n_kinds, device=kinds.device)  # (N, n_kinds)
     of_kind = is_kind & candidates[:, None]
 
-    def part(start: int, stop: int) -> tuple[torch.Tensor, ...]:
+    def part(start: int, stop: int) -> tuple[Tensor, ...]:
         s = block(start, stop)  # (c, N)
         row_out = ~candidates | (kinds[start:stop, None] != kinds)
         return _Reduce.apply(s, row_out, ~queries[start:stop, None], of_kind, start, bool(smoothing))
@@ -74,7 +75,7 @@ def symmetric_terms(
     return torch.where(valid, terms, 0.0).sum() / 2, valid.sum()
 
 
-def masked_mean(values: torch.Tensor, valid: torch.Tensor) -> torch.Tensor:
+def masked_mean(values: Tensor, valid: Tensor) -> Tensor:
     """The mean of the values that count; 0, with a gradient, when none does."""
     return torch.where(valid, values, 0.0).sum() / valid.sum().clamp(min=1)
 
@@ -88,14 +89,8 @@ class _Reduce(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any,
-        s: torch.Tensor,
-        row_out: torch.Tensor,
-        column_out: torch.Tensor,
-        of_kind: torch.Tensor,
-        start: int,
-        sums: bool,
-    ) -> tuple[torch.Tensor, ...]:
+        ctx: Any, s: Tensor, row_out: Tensor, column_out: Tensor, of_kind: Tensor, start: int, sums: bool
+    ) -> tuple[Tensor, ...]:
         low = torch.finfo(s.dtype).min
         rows = s.masked_fill(row_out, low).logsumexp(1)
         columns = s.masked_fill(column_out, low).logsumexp(0)
@@ -107,7 +102,7 @@ class _Reduce(torch.autograd.Function):
         return (*terms, s @ of_kind.to(s.dtype), (~column_out[:, 0]).to(s.dtype) @ s)
 
     @staticmethod
-    def backward(ctx: Any, *g: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+    def backward(ctx: Any, *g: Tensor) -> tuple[Tensor | None, ...]:
         s, row_out, column_out, of_kind, rows, columns = ctx.saved_tensors
         total = (s - rows[:, None]).masked_fill_(row_out, -torch.inf).exp_() * g[0][:, None]
         total.addcmul_((s - columns).masked_fill_(column_out, -torch.inf).exp_(), g[1])
@@ -118,7 +113,7 @@ class _Reduce(torch.autograd.Function):
         return total, None, None, None, None, None
 
 
-def _own(s: torch.Tensor, start: int) -> torch.Tensor:
+def _own(s: Tensor, start: int) -> Tensor:
     return s[:, start : start + len(s)].diagonal()
 
 

@@ -4,6 +4,7 @@ from itertools import combinations
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from calmrl._support.arguments import Positive
 from calmrl.losses.anchored import AnchoredLoss
@@ -50,7 +51,7 @@ class TriangleLoss(AnchoredLoss):
         super().__init__(anchor, temperature, **shared)
         self.root = root
 
-    def _terms(self, batch: Batch, turn: int, temperature: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def _terms(self, batch: Batch, turn: int, temperature: Tensor) -> tuple[Tensor, Tensor]:
         t, others, has = batch.split(turn)  # (N, d), p times (N, d), (N, p)
         square = (t * t).sum(1)
         norms = [(x * x).sum(1) for x in others]
@@ -63,7 +64,7 @@ class TriangleLoss(AnchoredLoss):
         shares = [(has[:, x] & has[:, y]) / (of_pairs * temperature) for x, y in pairs]
         alone = (number == 1) / temperature
 
-        def scores(start: int, stop: int) -> torch.Tensor:
+        def scores(start: int, stop: int) -> Tensor:
             inner = (t[start:stop] @ flat.T).unflatten(1, (len(others), -1))  # (c, p, N)
             far = [square[start:stop, None] + norms[x] - 2 * inner[:, x] for x in range(len(others))]
             total = inner.sum(1) * alone  # the cosine, where there is only one

@@ -3,9 +3,10 @@
 from typing import Any
 
 import torch
+from torch import Tensor
 
 
-def adjugate(matrix: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+def adjugate(matrix: Tensor) -> tuple[Tensor, Tensor]:
     """(adj, det) of a stack of small square matrices, by the Faddeev-LeVerrier recurrence.
 
     Polynomials of the entries: nothing is inverted, so singular matrices are no special case, in value or gradient.
@@ -24,7 +25,7 @@ def adjugate(matrix: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     return (sign * m).to(matrix.dtype), (-sign * c).to(matrix.dtype)
 
 
-def root(x: torch.Tensor) -> torch.Tensor:
+def root(x: Tensor) -> Tensor:
     """sqrt(max(x, 0)) with a derivative that stays finite: 1 / (2 sqrt(x)) becomes sqrt(x) / (2 (x + delta)).
 
     delta is ten times the rounding unit, so only what is zero up to rounding is changed; there the derivative is 0.
@@ -34,18 +35,18 @@ def root(x: torch.Tensor) -> torch.Tensor:
 
 class _Root(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+    def forward(ctx: Any, x: Tensor) -> Tensor:
         y = x.clamp(min=0).sqrt_()
         ctx.save_for_backward(y)
         return y
 
     @staticmethod
-    def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
         (y,) = ctx.saved_tensors
         return gradient * (0.5 * y) / (y * y + 10 * torch.finfo(y.dtype).eps)
 
 
-def quadratic_forms(inner: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+def quadratic_forms(inner: Tensor, weights: Tensor) -> Tensor:
     """(c, N) values q_ij = l_ij^T A_j l_ij for l in `inner` (c, p, N) and symmetric A in `weights` (N, p, p)."""
     return _QuadraticForms.apply(inner, weights)
 
@@ -54,7 +55,7 @@ class _QuadraticForms(torch.autograd.Function):
     """Autograd would keep p^2 products of size c x N; this keeps `inner` only."""
 
     @staticmethod
-    def forward(ctx: Any, inner: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+    def forward(ctx: Any, inner: Tensor, weights: Tensor) -> Tensor:
         ctx.save_for_backward(inner, weights)
         value = torch.zeros_like(inner[:, 0])
         for a in range(inner.shape[1]):
@@ -65,7 +66,7 @@ class _QuadraticForms(torch.autograd.Function):
         return value
 
     @staticmethod
-    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor]:
         inner, weights = ctx.saved_tensors
         p = inner.shape[1]
         scaled = inner * (2 * gradient[:, None])  # (c, p, N)

@@ -14,7 +14,7 @@ from torch import Tensor
 from calmrl.convention import Array, blocks_of_rows, full_precision, to_tensor
 from calmrl.errors import InputError
 from calmrl.metrics.own_items import Own
-from calmrl.metrics.ranks import BLOCK_BYTES, Ranks, count, spans
+from calmrl.metrics.ranks import BLOCK_BYTES, Ranks, count
 
 TIE = 1e-12
 CROWDED = 64  # a query with more than 1/64 of the gallery too close to call is computed again as a whole
@@ -75,7 +75,7 @@ def ranks_of_products(queries: Side, gallery: Side, own: Own) -> Ranks:
     scores = torch.empty((min(step, len(queries)), n_items), dtype=torch.float32, device=device)
     error = rounding(width)
     parts = []
-    for start, stop in spans(len(queries), step):
+    for start, stop in blocks_of_rows(len(queries), 1, step):
         with full_precision(scores):
             block = torch.mm(queries.rows(slice(start, stop), torch.float32), items.T, out=scores[: stop - start])
         rows = torch.arange(start, stop, device=device)
@@ -121,7 +121,7 @@ def _count_whole(queries: Side, gallery: Side, own: Own, rows: Tensor) -> Tensor
     step = max(1, BLOCK_BYTES // (8 * len(gallery)))
     scores = torch.empty((min(step, len(rows)), len(gallery)), dtype=torch.float64, device=rows.device)
     parts = []
-    for start, stop in spans(len(rows), step):
+    for start, stop in blocks_of_rows(len(rows), 1, step):
         left, block = queries.rows(rows[start:stop], torch.float64), scores[: stop - start]
         for first, last in blocks_of_rows(len(gallery), 8 * gallery.vectors.shape[1]):
             block[:, first:last] = left @ gallery.rows(slice(first, last), torch.float64).T

@@ -7,13 +7,14 @@ own one, and `own` = o own items that good, every order of the t + o being equal
     E(rank of the first own item)    = a + (t + o + 1) / (o + 1).
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from calmrl.convention import blocks_of_rows
 from calmrl.metrics.own_items import Own
 
 BLOCK_BYTES = 1 << 27  # scores held at once
@@ -70,14 +71,9 @@ def true_per_row(mask: Tensor) -> Tensor:
 def ranks_of_scores(block: Callable[[int, int], Tensor], n: int, own: Own, step: int) -> Ranks:
     """Ranks from `block(start, stop)`, the scores of some queries; only equal scores tie."""
     parts = []
-    for start, stop in spans(n, step):
+    for start, stop in blocks_of_rows(n, 1, step):
         scores = block(start, stop)
         here = own.to(scores.device)
         rows = torch.arange(start, stop, device=scores.device)
         parts.append(count(scores, *here.pairs(rows), 0.0)[1].cpu())
     return Ranks(*torch.cat(parts, dim=1))
-
-
-def spans(n: int, step: int) -> Iterator[tuple[int, int]]:
-    """(start, stop) pairs that cover n in pieces of `step`."""
-    return ((start, min(n, start + step)) for start in range(0, n, step))

@@ -7,7 +7,7 @@ from contextlib import nullcontext
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from calmrl.errors import InputError, need
 from calmrl.models.rows import check_columns, length, rows_with, spread, unit
@@ -84,7 +84,7 @@ class JointModel(nn.Module):
     def encoder_parameters(self) -> Iterator[nn.Parameter]:
         yield from self.encoder.parameters()
 
-    def forward(self, inputs: Mapping[str, Any], present: torch.Tensor) -> dict[str, torch.Tensor]:
+    def forward(self, inputs: Mapping[str, Any], present: Tensor) -> dict[str, Tensor]:
         check_columns(present, self.names)
         z = {}
         for column, name in enumerate(self.names):
@@ -98,10 +98,10 @@ class JointModel(nn.Module):
                 z[name] = next(self.encoder.parameters()).new_zeros(len(present), self.width)
         return z
 
-    def encode(self, inputs: Mapping[str, Any], present: torch.Tensor) -> tuple[dict[str, torch.Tensor], None]:
+    def encode(self, inputs: Mapping[str, Any], present: Tensor) -> tuple[dict[str, Tensor], None]:
         return self(inputs, present), None
 
-    def _features(self, side: str, value: Any) -> torch.Tensor:
+    def _features(self, side: str, value: Any) -> Tensor:
         """(n, width of the joint space)."""
         read = getattr(self.encoder, f"get_{side}_features")
         if isinstance(value, Mapping):
@@ -120,8 +120,8 @@ def _load(path: str) -> Any:
         raise InputError(f'the model "{path}" cannot be loaded: {str(error).splitlines()[0]}') from error
 
 
-def _pooled(output: Any) -> torch.Tensor:
-    return output if isinstance(output, torch.Tensor) else output.pooler_output
+def _pooled(output: Any) -> Tensor:
+    return output if isinstance(output, Tensor) else output.pooler_output
 
 
 @torch.no_grad()

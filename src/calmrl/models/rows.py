@@ -3,19 +3,19 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import torch
+from torch import Tensor
 from torch.nn.functional import normalize
 
 from calmrl.errors import InputError
 
 
-def check_columns(present: torch.Tensor, names: Sequence[str]) -> None:
+def check_columns(present: Tensor, names: Sequence[str]) -> None:
     """Raise InputError unless there is a column for each modality."""
     if present.ndim != 2 or present.shape[1] != len(names):
         raise InputError(f"present has shape {tuple(present.shape)}; pass one column for each of {', '.join(names)}")
 
 
-def rows_with(present: torch.Tensor, column: int, name: str, given: int) -> torch.Tensor:
+def rows_with(present: Tensor, column: int, name: str, given: int) -> Tensor:
     """The numbers of the rows that have a modality; there must be as many as inputs were given."""
     rows = present[:, column].nonzero()[:, 0]
     if len(rows) != given:
@@ -26,16 +26,16 @@ def rows_with(present: torch.Tensor, column: int, name: str, given: int) -> torc
     return rows
 
 
-def spread(values: torch.Tensor, rows: torch.Tensor, n: int) -> torch.Tensor:
+def spread(values: Tensor, rows: Tensor, n: int) -> Tensor:
     """(n, ...) with `values` in the given rows and 0 elsewhere."""
     return values.new_zeros(n, *values.shape[1:]).index_copy(0, rows, values)
 
 
-def unit(head: Callable[[torch.Tensor], torch.Tensor], pooled: torch.Tensor) -> torch.Tensor:
+def unit(head: Callable[[Tensor], Tensor], pooled: Tensor) -> Tensor:
     """Through the head, then to length 1, in full precision."""
     return normalize(head(pooled).float(), dim=-1)
 
 
 def length(value: Any) -> int:
     """Rows of a tensor, or of a dict of tensors."""
-    return len(value if isinstance(value, torch.Tensor) else next(iter(value.values())))
+    return len(value if isinstance(value, Tensor) else next(iter(value.values())))

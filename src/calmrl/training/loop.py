@@ -1,7 +1,4 @@
-"""Algorithm 1 as one loop: encode what is observed, update the latent model, impute, align, step.
-
-It runs in one process or under `accelerate launch` in many; what differs between them is accelerate's business.
-"""
+"""Algorithm 1 as one loop: encode what is observed, update the latent model, impute, align, step; in any processes."""
 
 import time
 import warnings

@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from fnmatch import fnmatchcase
 
 import torch
+from torch import Tensor
 
 from calmrl.errors import InputError
 from calmrl.training.step import Step
@@ -76,9 +77,8 @@ class MovingAverage:
             else:
                 self.tensors[name].copy_(tensor)
 
-    def load(self, tensors: Mapping[str, torch.Tensor]) -> None:
-        for name, tensor in tensors.items():
-            self.tensors[name].copy_(tensor)
+    def load(self, tensors: Mapping[str, Tensor]) -> None:
+        _copy(self.tensors, tensors)
 
     @contextmanager
     def applied(self) -> Iterator[None]:
@@ -92,6 +92,6 @@ class MovingAverage:
 
 
 @torch.no_grad()
-def _copy(into: Mapping[str, torch.Tensor], tensors: Mapping[str, torch.Tensor]) -> None:
+def _copy(into: Mapping[str, Tensor], tensors: Mapping[str, Tensor]) -> None:
     for name, tensor in into.items():
         tensor.copy_(tensors[name])

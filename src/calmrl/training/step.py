@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from calmrl._support.distributed import all_sum
 from calmrl.alignment import CalibratedAlignment
@@ -24,15 +24,13 @@ class Step(nn.Module):
         self.model: Any = model
         self.objective: Any = objective
         self.matching, self.matching_weight = matching, matching_weight
-        self._matched: torch.Tensor | None = None
+        self._matched: Tensor | None = None
 
     @property
     def calibration(self) -> CalibratedAlignment | None:
         return self.objective if isinstance(self.objective, CalibratedAlignment) else None
 
-    def forward(
-        self, inputs: Mapping[str, Any], present: torch.Tensor, generator: torch.Generator | None = None
-    ) -> torch.Tensor:
+    def forward(self, inputs: Mapping[str, Any], present: Tensor, generator: torch.Generator | None = None) -> Tensor:
         """The loss of a batch; `generator` draws the negatives of the matching term.
 
         It is NaN, in every process, if any representation is not finite; the latent model does not see those.
@@ -73,13 +71,13 @@ class Step(nn.Module):
         align = self.calibration
         return list(align.imputer.parameters()) if align is not None and isinstance(align.imputer, nn.Module) else []
 
-    def tensors(self) -> dict[str, torch.Tensor]:
+    def tensors(self) -> dict[str, Tensor]:
         """All parameters and buffers; the latent model of a `CalibratedAlignment`, which is neither, is not in it."""
-        return {name: value for name, value in self.state_dict().items() if isinstance(value, torch.Tensor)}
+        return {name: value for name, value in self.state_dict().items() if isinstance(value, Tensor)}
 
-    def load_tensors(self, tensors: Mapping[str, torch.Tensor]) -> None:
+    def load_tensors(self, tensors: Mapping[str, Tensor]) -> None:
         """The inverse of `tensors`: every name must be there, and no other."""
-        extra = {name: value for name, value in self.state_dict().items() if not isinstance(value, torch.Tensor)}
+        extra = {name: value for name, value in self.state_dict().items() if not isinstance(value, Tensor)}
         for name in extra:
             extra[name] = None
         self.load_state_dict({**tensors, **extra})

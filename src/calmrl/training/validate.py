@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from calmrl._support.distributed import gather_rows, world
 from calmrl.alignment import CalibratedAlignment
@@ -19,11 +20,8 @@ ROWS = 1024  # encoded at a time
 @torch.no_grad()
 def encode_all(
     model: Any, sources: Sequence[Any], device: torch.device | str = "cpu", most: int | None = None
-) -> tuple[dict[str, torch.Tensor], torch.Tensor]:
-    """(z, present) of all rows of the sources, in order, on the CPU; the processes share the work.
-
-    If there are more than `most`, every second, third, ... row.
-    """
+) -> tuple[dict[str, Tensor], Tensor]:
+    """(z, present) of all rows of the sources (or every second, third, ... if they are more than `most`), on the CPU."""
     from accelerate.utils import send_to_device
 
     size, rank = world()
@@ -61,7 +59,7 @@ def check_pairs(sources: Sequence[Any]) -> None:
         )
 
 
-def retrieval_scores(z: dict[str, torch.Tensor], present: torch.Tensor) -> dict[str, float]:
+def retrieval_scores(z: dict[str, Tensor], present: Tensor) -> dict[str, float]:
     """R@1, R@5, R@10 in percent, averaged over the directions between modalities that some rows have in common.
 
     "MRR" is 100 times the mean of 1 / rank and "recall" the mean of the three R@k, both smoother scores to choose by;
@@ -83,9 +81,7 @@ def retrieval_scores(z: dict[str, torch.Tensor], present: torch.Tensor) -> dict[
 
 
 @torch.no_grad()
-def calibration_scores(
-    align: CalibratedAlignment, z: dict[str, torch.Tensor], present: torch.Tensor
-) -> dict[str, float]:
+def calibration_scores(align: CalibratedAlignment, z: dict[str, Tensor], present: Tensor) -> dict[str, float]:
     """What the latent model does on held-out blocks: every row with several modalities has one of them hidden in turn.
 
     "imputation_nmse": squared error over that of the mean; "shift_observed" and "shift_calibrated": how far the anchor

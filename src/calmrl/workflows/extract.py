@@ -173,17 +173,10 @@ def _encode_captions(
     encoder = run.encoders[name]
     if out.exists() and not len(main.todo(name)):
         return  # stopped between the two renamings at the end: everything is written
-    writer = FeatureWriter(
-        out,
-        {name: encoder.width},
-        [f"{items[row].id}#{number - begins[row]}" for number, (row, _) in enumerate(texts)],
-        dtype=dtype,
-        split=[items[row].columns.get("split") for row, _ in texts],
-        text=[text for _, text in texts],
-        columns={"item": [items[row].id for row, _ in texts]},
-        info=info,
-    )
-    with writer:
+    ids = [f"{items[row].id}#{number - begins[row]}" for number, (row, _) in enumerate(texts)]
+    about: dict[str, Any] = {"split": [items[row].columns.get("split") for row, _ in texts]}
+    about |= {"text": [text for _, text in texts], "columns": {"item": [items[row].id for row, _ in texts]}}
+    with FeatureWriter(out, {name: encoder.width}, ids, dtype=dtype, info=info, **about) as writer:
         todo = main.todo(name)
         run.progress(f"encode {name}", 0, len(todo))
         for done, row in enumerate(todo, start=1):

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 from calmrl.errors import InputError
@@ -50,13 +50,13 @@ class Heads(nn.Module):
         """What to call the class with to get one of the same shape."""
         return {"widths": self.widths, "width": self.width, "hidden": self.hidden, "inner": self.inner}
 
-    def standardize(self, centre: Mapping[str, torch.Tensor], maps: Mapping[str, torch.Tensor]) -> None:
+    def standardize(self, centre: Mapping[str, Tensor], maps: Mapping[str, Tensor]) -> None:
         """Subtract `centre[name]` (d,) from the features and multiply them by `maps[name]` (d, inner) before the head."""
         for name in self.names:
             self.get_buffer(f"centre_{name}").copy_(centre[name])
             self.get_buffer(f"map_{name}").copy_(maps[name])
 
-    def standardized(self, name: str, x: torch.Tensor) -> torch.Tensor:
+    def standardized(self, name: str, x: Tensor) -> Tensor:
         """Features as the head of this modality sees them."""
         centred = x - self.get_buffer(f"centre_{name}")
         return centred if self.inner is None else centred @ self.get_buffer(f"map_{name}")
@@ -77,7 +77,7 @@ class Heads(nn.Module):
                 head.weight.copy_(layer.weight)
                 head.bias.copy_(layer.bias)
 
-    def forward(self, inputs: Mapping[str, torch.Tensor], present: torch.Tensor) -> dict[str, torch.Tensor]:
+    def forward(self, inputs: Mapping[str, Tensor], present: Tensor) -> dict[str, Tensor]:
         """Unit vectors (N, width) for every modality; 0 in rows that lack it."""
         z = {}
         for j, name in enumerate(self.names):
@@ -87,7 +87,7 @@ class Heads(nn.Module):
             z[name] = rows.index_put((has.nonzero()[:, 0],), projected)
         return z
 
-    def encode(self, inputs: Mapping[str, torch.Tensor], present: torch.Tensor) -> tuple[dict[str, torch.Tensor], None]:
+    def encode(self, inputs: Mapping[str, Tensor], present: Tensor) -> tuple[dict[str, Tensor], None]:
         """(`forward`, the tokens a matching head could look at: none)."""
         return self(inputs, present), None
 

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.functional import conv1d, dropout, gelu, scaled_dot_product_attention
 from torch.utils.checkpoint import checkpoint
 
@@ -36,7 +36,7 @@ class BeatsAttention(nn.Module):
         if buckets is not None:  # the first layer holds the bias of all
             self.relative_attention_bias = nn.Embedding(buckets, heads)
 
-    def forward(self, x: torch.Tensor, bias: torch.Tensor, drop: float) -> torch.Tensor:
+    def forward(self, x: Tensor, bias: Tensor, drop: float) -> Tensor:
         q, k, v = (
             projection(x).unflatten(-1, (self.heads, -1)).transpose(1, 2)  # (N, heads, T, d)
             for projection in (self.q_proj, self.k_proj, self.v_proj)
@@ -56,7 +56,7 @@ class BeatsLayer(nn.Module):
         self.final_layer_norm = nn.LayerNorm(width)
         self.alpha, self.drops = (2 * layers) ** 0.25, drops
 
-    def forward(self, x: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+    def forward(self, x: Tensor, bias: Tensor) -> Tensor:
         after, attention, inner = self.drops if self.training else (0.0, 0.0, 0.0)
         branch = dropout(self.self_attn(x, bias, attention), after, self.training)
         x = self.self_attn_layer_norm(self.alpha * x + branch)
@@ -77,7 +77,7 @@ class PositionConv(nn.Module):
         self.weight_v = nn.Parameter(torch.randn(width, width // groups, kernel) * math.sqrt(4 / (kernel * width)))
         self.weight_g = nn.Parameter(self.weight_v.detach().norm(dim=(0, 1), keepdim=True))
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+    def forward(self, x: Tensor) -> Tensor:
         """(N, T, width) -> the same shape."""
         kernel = self.weight_v.shape[2]
         weight = self.weight_g * self.weight_v / self.weight_v.norm(dim=(0, 1), keepdim=True)
@@ -179,7 +179,7 @@ class Beats(nn.Module):
         except KeyError as error:
             raise InputError(f"the cfg of this checkpoint has no {error}; it is not one of BEATs") from error
 
-    def forward(self, fbank: torch.Tensor) -> torch.Tensor:
+    def forward(self, fbank: Tensor) -> Tensor:
         if fbank.ndim != 3 or min(fbank.shape[1:]) < self.patch_size:
             raise InputError(
                 f"filter banks must have shape (N, frames, bins), both at least {self.patch_size} long; "
@@ -205,7 +205,7 @@ class Beats(nn.Module):
         before = [self.patch_embedding, self.layer_norm, self.post_extract_proj, *self.encoder.pos_conv]
         freeze_first(self.encoder.layers, blocks, [*before, self.encoder.layer_norm])
 
-    def _bias(self, length: int) -> torch.Tensor:
+    def _bias(self, length: int) -> Tensor:
         """(heads, length, length) the bias of every pair of positions."""
         table = self.encoder.bias_of_distances()
         place = torch.arange(length, device=table.weight.device)
@@ -227,7 +227,7 @@ class Beats(nn.Module):
                 nn.init.xavier_normal_(linear.weight, gain=beta)
 
 
-def relative_buckets(distance: torch.Tensor, buckets: int, max_distance: int) -> torch.Tensor:
+def relative_buckets(distance: Tensor, buckets: int, max_distance: int) -> Tensor:
     """Bucket of each distance: one half for what lies before, one for after; near ones exact, far ones logarithmic."""
     half = buckets // 2
     exact = half // 2

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-import torch
+from torch import Tensor
 
 from calmrl.errors import InputError, need
 
@@ -41,17 +41,14 @@ def build_bert(
 
 
 def bert_tokens(
-    bert: Any,
-    text: Mapping[str, torch.Tensor],
-    conditions: torch.Tensor | None = None,
-    mask: torch.Tensor | None = None,
-) -> torch.Tensor:
+    bert: Any, text: Mapping[str, Tensor], conditions: Tensor | None = None, mask: Tensor | None = None
+) -> Tensor:
     """Hidden states (N, L, width) of `input_ids` and `attention_mask`, perhaps with cross-attention to `conditions`."""
     tokens = {"input_ids": text["input_ids"], "attention_mask": text["attention_mask"]}
     return bert(**tokens, encoder_hidden_states=conditions, encoder_attention_mask=mask).last_hidden_state
 
 
-def check_text(name: str, value: Any) -> Mapping[str, torch.Tensor]:
+def check_text(name: str, value: Any) -> Mapping[str, Tensor]:
     """Token ids and mask of the rows that have a text, of one shape (n, L)."""
     if not isinstance(value, Mapping) or not {"input_ids", "attention_mask"} <= set(value):
         raise InputError(f"inputs[{name!r}] must be a dict with input_ids and attention_mask, both (rows, tokens)")

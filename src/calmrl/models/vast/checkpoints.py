@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from calmrl.errors import InputError
 from calmrl.models.vast.beats import Beats
@@ -28,7 +28,7 @@ from calmrl.models.vast.eva import EvaVit, resize_positions
 from calmrl.models.vast.matching import frame_embedding
 from calmrl.models.vast.model import VastModel
 
-State = dict[str, torch.Tensor]
+State = dict[str, Tensor]
 SHOWN = 5
 
 
@@ -196,7 +196,7 @@ def _unwrapped(content: dict[str, Any]) -> dict[str, Any]:
 
 
 def _tensors(content: Mapping[str, Any], path: str | Path) -> State:
-    other = [name for name, value in content.items() if not isinstance(value, torch.Tensor)]
+    other = [name for name, value in content.items() if not isinstance(value, Tensor)]
     if other:
         raise InputError(f'{path}: "{other[0]}" is not a tensor; this is not a state dict')
     return dict(content)
@@ -237,7 +237,7 @@ def _fill(
     return report
 
 
-def _fitted(own: str, value: torch.Tensor, wanted: torch.Tensor, report: Report) -> torch.Tensor:
+def _fitted(own: str, value: Tensor, wanted: Tensor, report: Report) -> Tensor:
     """Positions of pictures and embeddings of frames are interpolated to the sizes of the model, and said so."""
     if value.shape == wanted.shape or value.ndim != 3 or value.shape[-1] != wanted.shape[-1]:
         return value

@@ -10,7 +10,7 @@ Queries and values have a bias, keys have none. Defaults are the sizes of ViT-g/
 import math
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.functional import gelu, interpolate, linear, scaled_dot_product_attention
 from torch.utils.checkpoint import checkpoint
 
@@ -30,7 +30,7 @@ class EvaAttention(nn.Module):
         self.v_bias = nn.Parameter(torch.zeros(width))
         self.proj = nn.Linear(width, width)
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+    def forward(self, x: Tensor) -> Tensor:
         bias = torch.cat([self.q_bias, torch.zeros_like(self.q_bias), self.v_bias])
         qkv = linear(x, self.qkv.weight, bias).unflatten(-1, (3, self.heads, -1))  # (N, T, 3, heads, d)
         q, k, v = qkv.permute(2, 0, 3, 1, 4)
@@ -42,7 +42,7 @@ class EvaMLP(nn.Module):
         super().__init__()
         self.fc1, self.fc2 = nn.Linear(width, hidden), nn.Linear(hidden, width)
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+    def forward(self, x: Tensor) -> Tensor:
         return self.fc2(gelu(self.fc1(x)))
 
 
@@ -53,11 +53,11 @@ class EvaBlock(nn.Module):
         self.attn, self.mlp = EvaAttention(width, heads), EvaMLP(width, hidden)
         self.drop_path = drop_path
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+    def forward(self, x: Tensor) -> Tensor:
         x = x + self._drop(self.attn(self.norm1(x)))
         return x + self._drop(self.mlp(self.norm2(x)))
 
-    def _drop(self, branch: torch.Tensor) -> torch.Tensor:
+    def _drop(self, branch: Tensor) -> Tensor:
         """In training, leave the branch out for a share of the items and scale up the others."""
         if not self.training or self.drop_path == 0.0:
             return branch
@@ -70,7 +70,7 @@ class PatchEmbed(nn.Module):
         super().__init__()
         self.proj = nn.Conv2d(3, width, patch_size, patch_size)
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+    def forward(self, x: Tensor) -> Tensor:
         return self.proj(x).flatten(2).transpose(1, 2)  # (N, patches, width)
 
 
@@ -111,7 +111,7 @@ class EvaVit(nn.Module):
         self.head = None if output_width is None else nn.Linear(width, output_width)
         self._initialise(stack)
 
-    def forward(self, pixels: torch.Tensor) -> torch.Tensor:
+    def forward(self, pixels: Tensor) -> Tensor:
         if pixels.ndim != 4 or pixels.shape[1] != 3 or any(side % self.patch_size for side in pixels.shape[2:]):
             raise InputError(
                 f"pictures must have shape (N, 3, H, W) with H and W multiples of {self.patch_size}; "
@@ -126,7 +126,7 @@ class EvaVit(nn.Module):
             x = checkpoint(block, x, use_reentrant=False) if again else block(x)
         return self.norm(x)
 
-    def project(self, tokens: torch.Tensor) -> torch.Tensor:
+    def project(self, tokens: Tensor) -> Tensor:
         """The summary in CLIP's joint space, (N, output_width)."""
         if self.head is None:
             raise InputError("this vision tower was built without the layer to the joint space; pass output_width=1024")
@@ -150,7 +150,7 @@ class EvaVit(nn.Module):
                 block.mlp.fc2.weight /= math.sqrt(2 * depth)
 
 
-def resize_positions(positions: torch.Tensor, grid: tuple[int, int]) -> torch.Tensor:
+def resize_positions(positions: Tensor, grid: tuple[int, int]) -> Tensor:
     """(1, 1 + side^2, width) -> (1, 1 + rows * columns, width), bicubic; the position of the summary stays as it is."""
     side = math.isqrt(positions.shape[1] - 1)
     if side * side + 1 != positions.shape[1]:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, interpolate, pad
 
 from calmrl._support.distributed import all_sum, gather_headers, gather_rows, world
@@ -14,7 +14,7 @@ from calmrl.errors import InputError
 from calmrl.models.rows import spread
 from calmrl.models.vast.bert import bert_tokens
 
-Conditions = tuple[torch.Tensor, torch.Tensor]  # tokens (N, S, hidden), and which of them are there (N, S)
+Conditions = tuple[Tensor, Tensor]  # tokens (N, S, hidden), and which of them are there (N, S)
 
 
 class MatchHead(nn.Module):
@@ -25,7 +25,7 @@ class MatchHead(nn.Module):
         self.linear1, self.linear2 = nn.Linear(width, width), nn.Linear(width, 2)
         self.layernorm = nn.LayerNorm(width, 1e-12)
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+    def forward(self, x: Tensor) -> Tensor:
         return self.linear2(self.layernorm(nn.functional.gelu(self.linear1(x))))
 
 
@@ -76,12 +76,12 @@ class VastMatching(nn.Module):
 
     def forward(
         self,
-        z: Mapping[str, torch.Tensor],
-        present: torch.Tensor,
+        z: Mapping[str, Tensor],
+        present: Tensor,
         *,
         tokens: Mapping[str, Any],
         generator: torch.Generator | None = None,
-    ) -> torch.Tensor:
+    ) -> Tensor:
         column = self.names.index("text")
         conditions, text = self.conditions(tokens, present), tokens["text"]
         with torch.no_grad(), full_precision(present):
@@ -107,7 +107,7 @@ class VastMatching(nn.Module):
         terms = cross_entropy(logits.float(), target[use], reduction="sum")
         return terms * world()[0] / number.clamp(min=1)
 
-    def conditions(self, tokens: Mapping[str, Any], present: torch.Tensor) -> Conditions:
+    def conditions(self, tokens: Mapping[str, Any], present: Tensor) -> Conditions:
         """The tokens of the other modalities of every row, one after the other, and which are there."""
         parts, there = [], []
         for column, name in enumerate(self.names):
@@ -121,9 +121,7 @@ class VastMatching(nn.Module):
             there.append(present[:, column, None].expand(-1, x.shape[1]))
         return torch.cat(parts, dim=1), torch.cat(there, dim=1)
 
-    def logits(
-        self, text: Mapping[str, torch.Tensor], conditions: Conditions, i: torch.Tensor, j: torch.Tensor
-    ) -> torch.Tensor:
+    def logits(self, text: Mapping[str, Tensor], conditions: Conditions, i: Tensor, j: Tensor) -> Tensor:
         """(M, 2) scores of "does not match" and "matches" for the texts `i` with the sets `j` of other modalities."""
         chosen = {key: value[i] for key, value in text.items()}
         return self.head(bert_tokens(self.bert, chosen, conditions[0][j], conditions[1][j].long())[:, 0])
@@ -131,14 +129,14 @@ class VastMatching(nn.Module):
     @torch.no_grad()
     def rerank(
         self,
-        text: Mapping[str, torch.Tensor],
+        text: Mapping[str, Tensor],
         conditions: Conditions,
-        scores: torch.Tensor,
+        scores: Tensor,
         top: int = 50,
         *,
         by_items: bool = False,
         batch_size: int = 64,
-    ) -> torch.Tensor:
+    ) -> Tensor:
         """Scores (texts, items) in which the `top` best of every query come first, in the order of the matching head.
 
         A query is a text that looks for items, or with `by_items` an item that looks for texts: then a column of the
@@ -160,9 +158,7 @@ class VastMatching(nn.Module):
             promote(row, found, score)
         return result.T if by_items else result
 
-    def _match(
-        self, text: Mapping[str, torch.Tensor], conditions: Conditions, i: torch.Tensor, j: torch.Tensor
-    ) -> torch.Tensor:
+    def _match(self, text: Mapping[str, Tensor], conditions: Conditions, i: Tensor, j: Tensor) -> Tensor:
         """How much a text matches a set: the difference of the two scores. Texts and sets may lie in main memory."""
         device = self.head.linear1.weight.device
         i, j = i.to(conditions[0].device), j.to(conditions[0].device)
@@ -173,7 +169,7 @@ class VastMatching(nn.Module):
         return (logits[:, 1] - logits[:, 0]).float()
 
 
-def frame_embedding(embedding: torch.Tensor, frames: int) -> torch.Tensor:
+def frame_embedding(embedding: Tensor, frames: int) -> Tensor:
     """(1, frames, width): as it is, or for another number of frames the nearest ones."""
     if embedding.shape[1] == frames:
         return embedding
@@ -189,8 +185,8 @@ def cat_conditions(parts: Sequence[Conditions]) -> Conditions:
 
 
 def _of_all(
-    summaries: torch.Tensor, marks: torch.Tensor, text: Mapping[str, torch.Tensor], conditions: Conditions
-) -> tuple[slice, torch.Tensor, torch.Tensor, Mapping[str, torch.Tensor], Conditions]:
+    summaries: Tensor, marks: Tensor, text: Mapping[str, Tensor], conditions: Conditions
+) -> tuple[slice, Tensor, Tensor, Mapping[str, Tensor], Conditions]:
     """(which rows are mine, and the same four of the rows of all processes in the order of the ranks).
 
     Only my own conditions keep their gradient: processes whose rows lack different modalities have different graphs, and

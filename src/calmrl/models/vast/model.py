@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-import torch
-from torch import nn
+from torch import Tensor, nn
 
 from calmrl.errors import InputError
 from calmrl.models.rows import check_columns, length, rows_with, spread, unit
@@ -136,16 +135,14 @@ class VastModel(nn.Module):
             if tower is not None:
                 yield from tower.parameters()
 
-    def forward(self, inputs: Mapping[str, Any], present: torch.Tensor) -> dict[str, torch.Tensor]:
+    def forward(self, inputs: Mapping[str, Any], present: Tensor) -> dict[str, Tensor]:
         return self.encode(inputs, present)[0]
 
-    def encode(
-        self, inputs: Mapping[str, Any], present: torch.Tensor
-    ) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
+    def encode(self, inputs: Mapping[str, Any], present: Tensor) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """Unit vectors, and the tokens for `matching`: hidden states of the rows that are there; for text the ids of
         all rows, 0 where there is none."""
         check_columns(present, self.names)
-        z: dict[str, torch.Tensor] = {}
+        z: dict[str, Tensor] = {}
         tokens: dict[str, Any] = {}
         for column, name in enumerate(self.names):
             if name not in inputs:
@@ -178,7 +175,7 @@ class VastModel(nn.Module):
         if self.bert is not None:
             berts.set_checkpointing(self.bert, on)
 
-    def _tower(self, name: str, value: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    def _tower(self, name: str, value: Any) -> tuple[Tensor, Tensor]:
         """Tokens and the pooled vector of the rows that have a modality."""
         if name in TEXTS:
             states = berts.bert_tokens(self.bert, berts.check_text(name, value))
@@ -191,7 +188,7 @@ class VastModel(nn.Module):
         states = tower(value.flatten(0, 1)).unflatten(0, value.shape[:2])  # (n, frames, T, d)
         return states, (states[:, :, 0] if name == "vision" else states.mean(2)).mean(1)
 
-    def _no_tokens(self, name: str) -> torch.Tensor:
+    def _no_tokens(self, name: str) -> Tensor:
         """Tokens of no row, with the right number of dimensions."""
         weight = self.heads.get_parameter(f"{name}.weight")
         return weight.new_zeros((0, 1, weight.shape[1]) if name == "subtitle" else (0, 1, 1, weight.shape[1]))

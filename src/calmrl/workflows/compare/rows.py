@@ -91,9 +91,7 @@ def open_rows(config: CompareConfig, setting: str, seed: int, standardize: str =
     return ComparedRows(done, mapped[-1], features)
 
 
-def _mapped(
-    source: FeatureRows, centres: Mapping[str, Any], maps: Mapping[str, Any], widths: dict[str, int]
-) -> FeatureRows:
+def _mapped(source: FeatureRows, centres: dict[str, Any], maps: dict[str, Any], widths: dict[str, int]) -> FeatureRows:
     """The same rows with features (x - centre) map, in memory."""
     rows = np.arange(len(source))
     x = source.fetch(rows, source.present, 0)
