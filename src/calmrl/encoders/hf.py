@@ -173,7 +173,7 @@ def _text_encoder(
     limits = {"truncation": longest < 10**9, "max_length": longest if longest < 10**9 else None}
 
     @torch.inference_mode()
-    def encode(texts: list[str]) -> np.ndarray:
+    def encode(texts: list[str], batched: bool = batched) -> np.ndarray:
         rows = []
         for group in [texts] if batched else [[text] for text in texts]:
             fill = "max_length" if model.config.model_type in FILLED else len(group) > 1

@@ -91,9 +91,7 @@ METRICS: Registry[Metric] = Registry(
         "modality_separability": Metric(
             "modality separability", "%", "neither", "geometry", _GAP, "modalities that a classifier names", 1, True
         ),
-        "alignment": Metric(
-            "alignment", "0 to 4", "neither", "geometry", _ALIGNMENT, "squared distance of own pairs", by_hand=True
-        ),
+        "alignment": Metric("alignment", "0 to 4", "neither", "geometry", _ALIGNMENT, "of own pairs, squared", 3, True),
         "uniformity": Metric(
             "uniformity", "lower: more spread out", "neither", "geometry", _UNIFORMITY, "how evenly vectors are spread"
         ),

@@ -118,7 +118,7 @@ def _reuse(out: Path, info: dict[str, Any], tell: Callable[[str], None]) -> Feat
     differs = [key for key in info if features.info.get(key) != info[key]]
     if differs:
         raise InputError(
-            f"{out} holds features made otherwise ({', '.join(differs)} differ); choose another --out, or remove it"
+            f"{out} holds features made otherwise ({', '.join(differs)} differ); remove it, or choose another"
         )
     tell(f"{out} is complete already; nothing to do")
     return features

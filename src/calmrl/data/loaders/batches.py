@@ -162,7 +162,7 @@ class Batches:
         for key, value in self._fingerprint.items():
             if state.get(key) != value:
                 raise InputError(
-                    f"this position was saved with another {key}; continue with the data and settings it was saved with"
+                    f"this position was saved with another {key}; continue with the same data and settings"
                 )
         self.epoch, self.step = int(state["epoch"]), int(state["step"])
 
