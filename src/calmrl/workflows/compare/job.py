@@ -91,8 +91,9 @@ def _train(text: str, trained: TrainConfig, rows: ComparedRows, hidden: str, for
     trainer = build_trainer(trained, rows.data, step, None, listen=records.append)
     trainer.run()
     trainer.take_best()
+    names = {"step": "step", "loss": "loss", trained.validation.metric: "val"}
     curve = [
-        {key: record[key] for key in ("step", "loss", "MRR") if key in record}
+        {names[key]: value for key, value in record.items() if key in names}
         for record in records
         if record["kind"] in ("train", "validation")
     ]
