@@ -122,6 +122,8 @@ def build_trainer(config: TrainConfig, data: Data, step: Step, out: Path | None,
             composition=stage.batches,
             hide_one=stage.hide_one,
             complete_only=stage.complete_only,
+            incomplete_only=stage.incomplete_only,
+            fresh_best=stage.fresh_best,
             rate=stage.rate,
         )
         for stage in config.stages
@@ -234,5 +236,7 @@ def _calibrated(
             warnings.simplefilter("ignore", ConvergenceWarning)  # a start; the optimiser goes on from it
             start = imputer.set_params(max_iter=10).fit(*own_rows(z, present))
             imputer = GaussianLatent(start.parameters_)
-    options = section.model_dump(include={"impute_grad", "renormalize", "certainty", "weight", "m_every", "momentum"})
+    options = section.model_dump(
+        include={"impute_from", "impute_grad", "renormalize", "certainty", "weight", "m_every", "momentum"}
+    )
     return CalibratedAlignment(objective, imputer=imputer, update=update, **options)

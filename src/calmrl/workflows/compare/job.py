@@ -48,7 +48,7 @@ def run_job(config: CompareConfig, job: Job) -> JobResult:
     more = _swept(config, swept)
     best: tuple[float, Any] | None = None
     trials: list[dict[str, Any]] = []
-    for form, changes in trials_of(base, config.steps, config.trials):
+    for form, changes in trials_of(base, config.steps, config.trials, config.settings[setting].regime):
         rows = _rows(text, hidden, seed, form)
         trained = training_config(config, hidden, seed, changes | more)
         step, curve = _train(text, trained, rows, hidden, form)
