@@ -11,7 +11,7 @@ from calmrl.cli.speaking import note, people
 
 EXAMPLE = """Example:
   calmrl impute features --out completed --std
-  calmrl impute features.npz --out completed imputer.latent_dim=16
+  calmrl impute features.npz --out completed imputer.method=kernel
   calmrl impute features --out completed imputer.method=knn"""
 
 
@@ -40,10 +40,13 @@ def run(
         new_directory(out, force=force) as draft,
         Progress(TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), console=people()) as bar,
     ):
+        imputer = build_imputer(resolved.imputer, resolved.seed)
+        if resolved.imputer.method == "auto":
+            imputer.set_params(verbose=True)  # every candidate's held-out error
         task = bar.add_task(f"fitting {resolved.imputer.method}", total=None)
         done = complete(
             given,
-            build_imputer(resolved.imputer, resolved.seed),
+            imputer,
             draft,
             std=resolved.std,
             info={"made_by": "calmrl impute", "config": resolved.model_dump(mode="json"), "features": given.info},

@@ -2,8 +2,10 @@
 
 from typing import Any
 
+from calmrl.imputers.auto import AutoImputer
 from calmrl.imputers.gaussian import GaussianImputer
 from calmrl.imputers.gfa import GFAImputer
+from calmrl.imputers.kernel import KernelImputer
 from calmrl.imputers.knowledge_bridger import KnowledgeBridgerImputer
 from calmrl.imputers.mopoe import MoPoEImputer
 from calmrl.imputers.mvae import MVAEImputer
@@ -11,7 +13,9 @@ from calmrl.imputers.simple import KNNImputer, MeanImputer, RidgeImputer
 from calmrl.imputers.smil import SMILImputer
 
 IMPUTERS: dict[str, Any] = {
+    "auto": AutoImputer,
     "gaussian": GaussianImputer,
+    "kernel": KernelImputer,
     "mean": MeanImputer,
     "knn": KNNImputer,
     "ridge": RidgeImputer,
@@ -24,9 +28,11 @@ IMPUTERS: dict[str, Any] = {
 
 __all__ = [
     "IMPUTERS",
+    "AutoImputer",
     "GFAImputer",
     "GaussianImputer",
     "KNNImputer",
+    "KernelImputer",
     "KnowledgeBridgerImputer",
     "MVAEImputer",
     "MeanImputer",

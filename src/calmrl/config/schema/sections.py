@@ -30,9 +30,28 @@ class GaussianSection(Section):
     noise: Literal["isotropic", "diagonal", "auto"] = "isotropic"
     prior: Annotated[float, Field(ge=0)] | Auto = "auto"
     shrinkage: Annotated[float, Field(ge=0)] | Auto = "auto"
+    whitening: Annotated[float, Field(ge=0, le=1)] | Auto = "auto"
     m_step: Literal["joint", "sequential"] = "joint"
     max_iter: Count = 200
     tol: Positive = 1e-6
+
+
+class AutoSection(Section):
+    """Whatever imputes held-out blocks best: one imputer, or a weighted average of a few."""
+
+    method: Literal["auto"]
+
+
+class KernelSection(Section):
+    """Kernel ridge regression of each modality on the others, on every row that has it."""
+
+    method: Literal["kernel"]
+    base: Literal["gaussian", "mean"] = "gaussian"
+    unit_rows: bool | Auto = "auto"
+    gamma: Annotated[float, Field(ge=0)] | Auto = "auto"
+    linear: Annotated[float, Field(ge=0)] | Auto = "auto"
+    alpha: Positive | Auto = "auto"
+    landmarks: Count = 1500
 
 
 class MeanSection(Section):
@@ -116,6 +135,8 @@ class KnowledgeBridgerSection(Section):
 
 ImputerSection = Annotated[
     GaussianSection
+    | AutoSection
+    | KernelSection
     | MeanSection
     | KNNSection
     | RidgeSection
@@ -132,6 +153,6 @@ class ImputeConfig(Section):
     """How `calmrl impute` completes features."""
 
     kind: Literal["impute"]
-    imputer: ImputerSection = GaussianSection(method="gaussian")
+    imputer: ImputerSection = AutoSection(method="auto")
     seed: Seed = 0
     std: bool = False

@@ -53,7 +53,7 @@ def remarks(found: Diagnosis) -> list[str]:
     for d in found.directions:
         if len(d.sources) == len(found.groups[0]) - 1 and d.ridge > max(d.explained, 0) + RIDGE:
             said.append(
-                f"Ridge regression predicts {d.target} better than the latent model ({percent(d.ridge)} against "
+                f"Ridge regression predicts {d.target} better than the chosen imputer ({percent(d.ridge)} against "
                 f"{percent(d.explained)}): compare calmrl impute with imputer.method=ridge."
             )
     said += _partners(found)
