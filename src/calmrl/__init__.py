@@ -6,13 +6,15 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from calmrl.aligner import Aligner
     from calmrl.alignment import CalibratedAlignment
     from calmrl.imputers.gaussian import GaussianImputer
     from calmrl.models.saved import load
 
-__all__ = ["CalibratedAlignment", "GaussianImputer", "__version__", "load"]
+__all__ = ["Aligner", "CalibratedAlignment", "GaussianImputer", "__version__", "load"]
 
 _HOME = {
+    "Aligner": "calmrl.aligner",
     "CalibratedAlignment": "calmrl.alignment",
     "GaussianImputer": "calmrl.imputers.gaussian",
     "load": "calmrl.models.saved",
