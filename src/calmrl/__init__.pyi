@@ -1,3 +1,4 @@
+from . import aligner as aligner
 from . import alignment as alignment
 from . import anchors as anchors
 from . import config as config
@@ -15,6 +16,7 @@ from . import report as report
 from . import search as search
 from . import training as training
 from . import workflows as workflows
+from .aligner.estimator import Aligner as Aligner
 from .alignment import CalibratedAlignment as CalibratedAlignment
 from .imputers.gaussian.imputer import GaussianImputer as GaussianImputer
 from .models.saved import load as load

@@ -39,6 +39,10 @@ class CalibratedAlignment(nn.Module):
         "stepwise": running-statistics EM on each training batch; "frozen": the imputer stays as it was fitted;
         "gradient": the imputer is a module whose call gives the mean negative log-likelihood per row, which is added
         to the loss on detached representations, so that the optimiser fits it.
+    impute_from : {"current", "start"}
+        "current" imputes from the representations of the batch, as printed. "start" imputes from those at the start of
+        the training stage, passed as `align(z, present, start=...)`: an imputed vector is then a fixed point and does
+        not move with the encoders, and the latent model learns from those representations too.
     impute_grad : bool
         Whether gradients reach the encoders through the imputed vectors as well.
     renormalize : bool
@@ -75,6 +79,7 @@ class CalibratedAlignment(nn.Module):
         *,
         imputer: Imputer | GaussianLatent,
         update: str = "stepwise",
+        impute_from: str = "current",
         impute_grad: bool = True,
         renormalize: bool = True,
         certainty: bool = False,
@@ -87,6 +92,8 @@ class CalibratedAlignment(nn.Module):
         super().__init__()
         if update not in UPDATES:
             raise InputError(f"update must be one of {', '.join(UPDATES)}; got {update!r}")
+        if impute_from not in ("current", "start"):
+            raise InputError(f"impute_from must be current or start; got {impute_from!r}")
         if update == "gradient" and not isinstance(imputer, nn.Module):
             raise InputError(
                 f'update="gradient" needs a module whose call gives a negative log-likelihood, for instance '
@@ -114,6 +121,7 @@ class CalibratedAlignment(nn.Module):
         self.objective: Any = LOSSES[objective]() if isinstance(objective, str) else objective
         self.imputer: Any = imputer
         self.update = update
+        self.impute_from = impute_from
         self.impute_grad = impute_grad
         self.renormalize = renormalize
         self.certainty = certainty
@@ -125,11 +133,23 @@ class CalibratedAlignment(nn.Module):
         self.seconds = 0.0  # spent updating the latent model and imputing, all calls so far; without the backward pass
 
     def forward(
-        self, z: Mapping[str, Tensor], present: Tensor | None = None, *, generator: torch.Generator | None = None
+        self,
+        z: Mapping[str, Tensor],
+        present: Tensor | None = None,
+        *,
+        start: Mapping[str, Tensor] | None = None,
+        generator: torch.Generator | None = None,
     ) -> Tensor:
-        """The loss of the batch. `generator` draws the negatives of the matching loss."""
+        """The loss of the batch. `generator` draws the negatives of the matching loss.
+
+        `start` holds the representations of the same rows at the start of the stage, for `impute_from="start"`.
+        """
+        if (start is not None) != (self.impute_from == "start"):
+            raise InputError(
+                'start and impute_from="start" go together: pass the representations at the start of the stage as start='
+            )
         mask = check(z, present, values=present is None).present
-        seen = {name: tensor.detach() for name, tensor in z.items()}
+        seen = {name: tensor.detach() for name, tensor in (z if start is None else start).items()}
         started = time.perf_counter()
         learn = False
         if self.training and self.update == "stepwise":
@@ -137,7 +157,7 @@ class CalibratedAlignment(nn.Module):
             if not learn:
                 with full_precision(mask):
                     self.imputer.partial_fit(seen, mask)
-        completed = self.complete(z, mask, learn) if self.weight > 0 else None
+        completed = self.complete(z, mask, learn, start) if self.weight > 0 else None
         self.seconds += time.perf_counter() - started
         terms = []
         if completed is not None:
@@ -165,12 +185,21 @@ class CalibratedAlignment(nn.Module):
         done: int = self.imputer.n_iter_
         return done < EACH or done % self.m_every == 0
 
-    def complete(self, z: Mapping[str, Tensor], present: Tensor, learn: bool = False) -> dict[str, Tensor]:
+    def complete(
+        self,
+        z: Mapping[str, Tensor],
+        present: Tensor,
+        learn: bool = False,
+        start: Mapping[str, Tensor] | None = None,
+    ) -> dict[str, Tensor]:
         """Observed vectors as they are, imputed ones where they are missing, scaled as asked for.
 
-        `learn` lets the batch enter the running statistics of a Gaussian imputer on the way.
+        `learn` lets the batch enter the running statistics of a Gaussian imputer on the way. With `start`, missing
+        vectors are imputed from these representations of the same rows.
         """
-        given = dict(z) if self.impute_grad else {name: tensor.detach() for name, tensor in z.items()}
+        given = dict(z if start is None else start)
+        if not self.impute_grad:
+            given = {name: tensor.detach() for name, tensor in given.items()}
         with full_precision(present), _fixed(self.imputer):
             if not self.certainty and _is_single(self.imputer, z):  # the usual case, without a detour over all rows
                 imputed_rows = self.imputer.missing(given, present, learn)  # name -> (row numbers, means)

@@ -81,12 +81,12 @@ def test_check_as_json(calmrl, tmp_path):
         ("imputer.noise", "line 5", "isotropic"),
         ("sed", "line 6", "seed"),
     ]
-    code, out, _ = calmrl("check", "impute", "imputer.latent_dim=3", "--json")
+    code, out, _ = calmrl("check", "impute", "imputer.method=gaussian", "imputer.latent_dim=3", "--json")
     assert (code, json.loads(out)["config"]["imputer"]["latent_dim"]) == (0, 3)
 
 
 def test_check_prints_the_resolved_config(calmrl):
-    code, out, err = calmrl("check", "impute", "imputer.latent_dim=3")
+    code, out, err = calmrl("check", "impute", "imputer.method=gaussian", "imputer.latent_dim=3")
     assert code == 0
     assert yaml.safe_load(out)["imputer"]["latent_dim"] == 3
     assert "impute is a valid impute config" in err

@@ -14,6 +14,7 @@ from latent_data import from_model, with_nan
 
 NEURAL = {"latent_dim": 4, "hidden": 16, "epochs": 8, "batch_size": 40, "learning_rate": 2e-2}
 SMALL = {
+    "auto": {"candidates": ["gaussian", "kernel", "knn", "mean"]},
     "gaussian": {"latent_dim": 2},
     "mvae": NEURAL,
     "mopoe": NEURAL,

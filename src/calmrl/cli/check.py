@@ -6,7 +6,7 @@ import typer
 
 from calmrl.cli.speaking import as_json, data, note
 
-EXAMPLE = "Example:\n  calmrl check my.yaml\n  calmrl check impute imputer.latent_dim=16 --json"
+EXAMPLE = "Example:\n  calmrl check my.yaml\n  calmrl check impute imputer.method=knn --json"
 
 
 def run(

@@ -7,7 +7,7 @@ import typer
 
 from calmrl.cli.speaking import note
 
-EXAMPLE = "Example:\n  calmrl cp impute my.yaml\n  calmrl check my.yaml imputer.latent_dim=16"
+EXAMPLE = "Example:\n  calmrl cp impute my.yaml\n  calmrl check my.yaml imputer.method=knn"
 
 
 def run(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -11,7 +11,7 @@ from calmrl.cli.speaking import note, people
 
 EXAMPLE = """Example:
   calmrl impute features --out imputed --std
-  calmrl impute features.npz --out imputed imputer.latent_dim=16
+  calmrl impute features.npz --out imputed imputer.method=kernel
   calmrl impute features --out imputed imputer.method=knn"""
 
 
@@ -38,4 +38,20 @@ def run(
             bar.update(task, description="imputing", completed=rows, total=total)
 
         result = impute(features, out, resolved, force=force, progress=progress)
+    if result.choice is not None:
+        note(_chosen(result.choice))
     note(f"imputed {result.imputed} of {result.blocks} value blocks in {result.rows} rows; wrote {out}")
+
+
+def _chosen(choice: dict[str, Any]) -> str:
+    """What an imputer that chooses has chosen, a line per modality, and how well that did on held-out blocks."""
+    lines = [
+        f"  {name}: " + ", ".join(f"{100 * w:.0f} % {imputer}" for imputer, w in weights.items() if w >= 0.005)
+        for name, weights in choice["weights"].items()
+    ]
+    error = choice["error"]
+    if error is None:
+        return "\n".join(["too few blocks to compare imputers:", *lines])
+    worse = "; that is no better than the column means" if error >= 1 else ""
+    head = f"chosen on {choice['held_out']} held-out blocks, error {error:.3f} (1 = the column means){worse}:"
+    return "\n".join([head, *lines])

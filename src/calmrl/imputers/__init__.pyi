@@ -1,7 +1,9 @@
 from . import gaussian as gaussian
+from .auto import AutoImputer as AutoImputer
 from .gaussian.gradient import GaussianLatent as GaussianLatent
 from .gaussian.imputer import GaussianImputer as GaussianImputer
 from .gfa import GFAImputer as GFAImputer
+from .kernel import KernelImputer as KernelImputer
 from .knowledge_bridger import KnowledgeBridgerImputer as KnowledgeBridgerImputer
 from .mopoe import MoPoEImputer as MoPoEImputer
 from .mvae import MVAEImputer as MVAEImputer

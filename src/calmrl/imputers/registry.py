@@ -9,7 +9,9 @@ from calmrl._support.registry import Registry
 IMPUTERS: Registry[Any] = Registry(
     "imputer",
     {
+        "auto": "calmrl.imputers.auto:AutoImputer",
         "gaussian": "calmrl.imputers.gaussian.imputer:GaussianImputer",
+        "kernel": "calmrl.imputers.kernel:KernelImputer",
         "mean": "calmrl.imputers.simple:MeanImputer",
         "knn": "calmrl.imputers.simple:KNNImputer",
         "ridge": "calmrl.imputers.simple:RidgeImputer",

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from calmrl.convention import Array, to_tensor
 from calmrl.errors import InputError
+from calmrl.metrics.hubs import check_hubs, csls, ranks_without_hubs
 from calmrl.metrics.own_items import own_items
 from calmrl.metrics.products import ranks_of_products, scaled
 from calmrl.metrics.ranks import BLOCK_BYTES, Ranks, ranks_of_scores
@@ -29,6 +30,8 @@ def retrieval(
     similarity: str = "cosine",
     scores: Array | Callable[[Any, Any], Array] | None = None,
     per_query: bool = False,
+    hubs: str | None = None,
+    neighbours: int = 10,
 ) -> dict[str, Any]:
     """Rank the gallery for every query and say how soon its own items come.
 
@@ -53,6 +56,9 @@ def retrieval(
         be anything it takes. Scores tie where they are equal.
     per_query: adds "hits", {"R@k": (n,) chance from 0 to 1 that a query finds an own item among the first k}, and
         "ranks", (n,) the expected rank of its first own item; NumPy arrays, for paired tests.
+    hubs: "csls" ranks by 2 s(q, g) - r(g), where r(g) is the mean score of a gallery item with its nearest `neighbours`
+        queries: items that are near to everything no longer crowd out the others. It looks at all queries together, so
+        the result says so, in "hubs", and is not to be compared with one without. Not with a score function.
 
     Example
     -------
@@ -64,24 +70,32 @@ def retrieval(
     _check_ks(ks)
     if similarity not in ("cosine", "dot"):
         raise InputError(f"similarity must be 'cosine' or 'dot'; got {similarity!r}. Other scores go in scores=")
+    check_hubs(hubs, neighbours)
+    nearest = None if hubs is None else int(neighbours)
     if scores is None:
-        ranks = _by_vectors(queries, gallery, query_ids, gallery_ids, similarity)
+        ranks = _by_vectors(queries, gallery, query_ids, gallery_ids, similarity, nearest)
     elif callable(scores):
+        if hubs is not None:
+            raise InputError("hubs needs all scores at once; pass vectors or an array of scores, not a function")
         ranks = _by_function(scores, queries, gallery, query_ids, gallery_ids)
     else:
         if queries is not None or gallery is not None:
             raise InputError(
                 "scores is an array, which leaves queries and gallery nothing to say; pass one or the other"
             )
-        ranks = _by_matrix(scores, query_ids, gallery_ids)
+        ranks = _by_matrix(scores, query_ids, gallery_ids, nearest)
     hits = {f"R@{k}": ranks.hits(k).numpy() for k in ks}
     expected = ranks.expected().numpy()
-    found = {name: 100 * float(each.mean()) for name, each in hits.items()}
+    found: dict[str, Any] = {name: 100 * float(each.mean()) for name, each in hits.items()}
     found |= {"MedR": float(np.median(expected)), "n": len(expected)}
+    if hubs is not None:
+        found["hubs"] = hubs
     return found | {"hits": hits, "ranks": expected} if per_query else found
 
 
-def _by_vectors(queries: Any, gallery: Any, query_ids: Any, gallery_ids: Any, similarity: str) -> Ranks:
+def _by_vectors(
+    queries: Any, gallery: Any, query_ids: Any, gallery_ids: Any, similarity: str, nearest: int | None
+) -> Ranks:
     for name, array in (("queries", queries), ("gallery", gallery)):
         check_vectors(array, name)
     if queries.shape[1] != gallery.shape[1]:
@@ -93,15 +107,15 @@ def _by_vectors(queries: Any, gallery: Any, query_ids: Any, gallery_ids: Any, si
         raise InputError(f"queries are on {devices[0]} but the gallery is on {devices[1]}; move them to one device")
     own = own_items(query_ids, gallery_ids, len(queries), len(gallery))
     by_cosine = similarity == "cosine"
-    return ranks_of_products(
-        scaled(queries, "queries", each=True, zero=not by_cosine),
-        scaled(gallery, "gallery", each=by_cosine, zero=not by_cosine),
-        own,
-    )
+    left = scaled(queries, "queries", each=by_cosine or nearest is None, zero=not by_cosine)
+    right = scaled(gallery, "gallery", each=by_cosine, zero=not by_cosine)
+    return ranks_of_products(left, right, own) if nearest is None else ranks_without_hubs(left, right, own, nearest)
 
 
-def _by_matrix(scores: Any, query_ids: Any, gallery_ids: Any) -> Ranks:
+def _by_matrix(scores: Any, query_ids: Any, gallery_ids: Any, nearest: int | None) -> Ranks:
     check_vectors(scores, "scores")
+    if nearest is not None:
+        scores = csls(_checked(scores, 0), nearest)
     own = own_items(query_ids, gallery_ids, *scores.shape)
 
     def block(start: int, stop: int) -> Tensor:

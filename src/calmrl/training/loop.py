@@ -140,6 +140,9 @@ class Trainer:
                          patterns=pattern_counts(stage.sources))  # fmt: skip
             self.optimiser.state.clear()
             at.since_best = 0
+            if stage.fresh_best:
+                at.best = None
+            self.step.remember_start()
         stream = _endless(batches)
         self.step.train()
         while at.stage_step < total and not self._tired():
@@ -213,6 +216,7 @@ class Trainer:
             composition=stage.composition,
             hide_one=stage.hide_one,
             complete_only=stage.complete_only,
+            incomplete_only=stage.incomplete_only,
             rank=rank,
             world=size,
         )
@@ -227,12 +231,16 @@ class Trainer:
         seed = hash((self.seed, self.position.step, micro, world()[1])) % 2**63
         return torch.Generator(device=self.accelerator.device).manual_seed(seed)
 
-    def _fit_imputer(self, stage: Stage) -> None:
-        """Imputers that cannot follow batch by batch are fitted to the representations as they are now."""
+    def _fit_imputer(self, stage: Stage, finished: bool = False) -> None:
+        """Imputers that cannot follow batch by batch are fitted to the representations as they are now.
+
+        Where vectors are imputed from the start of the stage, to those of the start, until the training has finished.
+        """
         align = self.step.calibration
         if align is None or align.update != "frozen":
             return
-        z, present = encode_all(self.step.model, stage.sources, self.accelerator.device, most=REFIT_ROWS)
+        model = self.step.model if finished or self.step.start is None else self.step.start
+        z, present = encode_all(model, stage.sources, self.accelerator.device, most=REFIT_ROWS)
         if isinstance(align.imputer, GaussianImputer):  # it adds up over the processes; all others see every row
             z, present = own_rows(z, present)
         with warnings.catch_warnings():
@@ -310,7 +318,9 @@ class Trainer:
         if content is not None:
             snapshot.put_weights(content.ema or content.weights, content, self.step)
         if self.stages:
-            self._fit_imputer(self.stages[-1])  # a frozen imputer, to the representations as they came out
+            self._fit_imputer(
+                self.stages[-1], finished=True
+            )  # a frozen imputer, to the representations as they came out
 
 
 def _endless(batches: Batches) -> Iterator[dict[str, Any]]:

@@ -12,6 +12,7 @@ does by default; `calmrl compare` tries several and chooses on validation rows.
 | `calmrl` | heads from the latent model, contrastive over all pairs, rows imputed by a latent model; joint |
 | `calmrl:IMPUTER` | `calmrl` with another imputer, for instance `calmrl:mvae` |
 | `calmrl-paper` | as printed: staged, one modality hidden per complete row at first, PMRL with temperature 0.05 |
+| `calmrl-start` | `calmrl-paper` that imputes from the representations at the start of the stage |
 | `ideal` | `calmrl` on the same rows with nothing hidden; a row of comparisons only |
 """
 
@@ -121,22 +122,29 @@ _CALMRL = Method(
     ours=True,
 )
 
+_PAPER = Method(
+    "as printed: staged, PMRL at temperature 0.05; needs encoders that are aligned already",
+    "pmrl",
+    {
+        "objective": {"name": "pmrl", "temperature": 0.05},
+        "calibration.imputer": {"method": "gaussian", "latent_dim": 64},
+    },
+    _grid(RATE, RATES, plain_first=True),
+    calibrated=True,
+    staged=True,
+    hide_one=True,
+    ours=True,
+)
+
 METHODS: Registry[Method] = Registry(
     "method",
     {
         "calmrl": _CALMRL,
-        "calmrl-paper": Method(
-            "as printed: staged, PMRL at temperature 0.05; needs encoders that are aligned already",
-            "pmrl",
-            {
-                "objective": {"name": "pmrl", "temperature": 0.05},
-                "calibration.imputer": {"method": "gaussian", "latent_dim": 64},
-            },
-            _grid(RATE, RATES, plain_first=True),
-            calibrated=True,
-            staged=True,
-            hide_one=True,
-            ours=True,
+        "calmrl-paper": _PAPER,
+        "calmrl-start": replace(
+            _PAPER,
+            about="calmrl-paper, but imputing from the representations at the start of the stage",
+            recipe=_PAPER.recipe | {"calibration.impute_from": "start"},
         ),
         "closed-form": Method(
             "posterior means of the latent model, no gradient step",
@@ -181,6 +189,20 @@ def find_method(name: str) -> Method:
     if "staged" in suffixes:
         method = replace(method, about=f"{method.about}, complete rows first", staged=True)
     return method
+
+
+def continual(method: Method, steps: int) -> tuple[Method, list[Changes]]:
+    """(the method from heads that are aligned already, its stages): complete rows first, then only incomplete ones.
+
+    Heads start from a latent model of the complete rows, for every method alike, and what counts is the model at the end.
+    """
+    first, last = replace(method, staged=True).stages("steps", steps)
+    aligned = replace(
+        method,
+        recipe=method.recipe | LATENT_START | {"model.latent_rows": "complete", "validation.every": 0},
+        trials=_grid(RATE, LATENT_RATES),
+    )
+    return aligned, [first, last | {"incomplete_only": True, "fresh_best": True}]
 
 
 def _with_imputer(method: Method, imputer: str) -> Method:

@@ -16,6 +16,8 @@ class Stage:
     composition: str = "mixed"
     hide_one: bool = False
     complete_only: bool = False
+    incomplete_only: bool = False
+    fresh_best: bool = False  # the best model is looked for in this stage only
     rate: float = 1.0  # multiplies the learning rates
 
 

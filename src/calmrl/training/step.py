@@ -1,5 +1,6 @@
 """One training step as one module, so that distributed training sees every parameter that learns."""
 
+import copy
 from collections.abc import Mapping
 from typing import Any
 
@@ -25,6 +26,15 @@ class Step(nn.Module):
         self.objective: Any = objective
         self.matching, self.matching_weight = matching, matching_weight
         self._matched: Tensor | None = None
+        align = self.calibration
+        self.start: Any = None  # the model as it was when the stage began, where vectors are imputed from that
+        if align is not None and align.impute_from == "start":
+            self.start = copy.deepcopy(model).requires_grad_(False)
+
+    def remember_start(self) -> None:
+        """A stage begins: from now on vectors are imputed from what the model gives at this moment."""
+        if self.start is not None:
+            self.start.load_state_dict(self.model.state_dict())
 
     @property
     def calibration(self) -> CalibratedAlignment | None:
@@ -40,7 +50,12 @@ class Step(nn.Module):
         (broken,) = all_sum([(~finite).to(torch.float32)])
         if broken:
             return torch.nan * torch.stack([rows.sum() for rows in z.values()]).sum()
-        value = self.objective(z, present)
+        if self.start is None:
+            value = self.objective(z, present)
+        else:
+            with torch.no_grad():
+                at_start, _ = self.start.eval().encode(inputs, present)
+            value = self.objective(z, present, start=at_start)
         self._matched = None
         if self.matching is not None:
             more = {} if tokens is None else {"tokens": tokens}

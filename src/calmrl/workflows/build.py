@@ -211,5 +211,7 @@ def _calibrated(
             warnings.simplefilter("ignore", ConvergenceWarning)  # a start; the optimiser goes on from it
             start = imputer.set_params(max_iter=10).fit(*own_rows(z, present))
             imputer = GaussianLatent(start.parameters_)
-    options = section.model_dump(include={"impute_grad", "renormalize", "certainty", "weight", "m_every", "momentum"})
+    options = section.model_dump(
+        include={"impute_from", "impute_grad", "renormalize", "certainty", "weight", "m_every", "momentum"}
+    )
     return CalibratedAlignment(objective, imputer=imputer, update=update, **options)

@@ -28,12 +28,16 @@ Progress = Callable[[int, int], None]  # rows done, rows in all
 
 @dataclass(frozen=True)
 class Imputation:
-    """What `impute` wrote at `path`: of the `blocks` (rows x modalities), `imputed` were missing."""
+    """What `impute` wrote at `path`: of the `blocks` (rows x modalities), `imputed` were missing.
+
+    `choice` is what an imputer that chooses has chosen: held-out errors, weights per modality, scales of deviations.
+    """
 
     path: Path
     rows: int
     blocks: int
     imputed: int
+    choice: dict[str, Any] | None = None
 
 
 def impute(
@@ -53,7 +57,7 @@ def impute(
     out : str or Path
         The directory to write; it appears whole or not at all.
     config : ImputeConfig, optional
-        Imputer, seed, and whether to write standard deviations; by default the Gaussian latent model.
+        Imputer, seed, and whether to write standard deviations; by default what imputes held-out blocks best.
     force : bool
         Replace an earlier output of calmrl.
     progress : callable, optional
@@ -69,7 +73,8 @@ def impute(
         info = {"made_by": "calmrl impute", "config": settings, "features": source.info}
         write_imputed(source, imputer, draft, std=config.std, info=info, progress=progress)
         dump(config, draft / "config.yaml")
-    return Imputation(out, len(source), source.present.size, int((~source.present).sum()))
+    choice = getattr(imputer, "choice_", None)
+    return Imputation(out, len(source), source.present.size, int((~source.present).sum()), choice)
 
 
 def write_imputed(

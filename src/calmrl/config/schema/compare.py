@@ -14,6 +14,16 @@ from calmrl.metrics.registry import measures
 from calmrl.training.methods import find_method
 
 
+class SettingSection(HideSection):
+    """What is hidden, and in which order rows come.
+
+    `regime: continual` is that of the paper: heads start from a latent model of the complete rows and see complete rows
+    first, then only rows that lack something, without rehearsal; what counts is the model at the end.
+    """
+
+    regime: Literal["joint", "continual"] = "joint"
+
+
 class CompareConfig(Section):
     """What is compared, on which data, under which budget.
 
@@ -25,7 +35,7 @@ class CompareConfig(Section):
     kind: Literal["compare"]
     source: SourceSection
     modalities: list[str] | None = None
-    settings: Annotated[dict[str, HideSection], Field(min_length=1)]
+    settings: Annotated[dict[str, SettingSection], Field(min_length=1)]
     methods: Annotated[list[str], Field(min_length=1)]
     seeds: list[Seed] = Field(default=[0, 1, 2], min_length=1)
     steps: Count = 120

@@ -24,6 +24,6 @@ class ImputeConfig(Section):
     """How `calmrl impute` imputes missing features."""
 
     kind: Literal["impute"]
-    imputer: ImputerSection = ImputerSection.choose({"method": "gaussian"})
+    imputer: ImputerSection = ImputerSection.choose({"method": "auto"})
     seed: Seed = 0
     std: bool = False

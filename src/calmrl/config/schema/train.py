@@ -104,6 +104,7 @@ class CalibrationSection(Section):
 
     imputer: ImputerSection = ImputerSection.choose({"method": "gaussian", "latent_dim": 64})
     update: Literal["auto", "stepwise", "frozen", "gradient"] = "auto"
+    impute_from: Literal["current", "start"] = "current"
     refit: Count = 1
     impute_grad: bool = True
     renormalize: bool = True
@@ -124,7 +125,10 @@ class MatchingSection(Section):
 
 
 class StageSection(Section):
-    """One pass of training: `epochs` or `steps` over some of the sources (by default all of them)."""
+    """One pass of training: `epochs` or `steps` over some of the sources (by default all of them).
+
+    `fresh_best` looks for the best model in this stage only.
+    """
 
     name: str = "joint"
     sources: list[str] | None = None
@@ -133,6 +137,8 @@ class StageSection(Section):
     batches: Literal["mixed", "source", "pattern"] = "mixed"
     hide_one: bool = False
     complete_only: bool = False
+    incomplete_only: bool = False
+    fresh_best: bool = False
     rate: Positive = 1.0
 
     @model_validator(mode="after")

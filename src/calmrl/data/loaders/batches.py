@@ -65,8 +65,8 @@ class Batches:
         Batches hold rows of all sources and patterns, of one source, or of one source with the same modalities.
     hide_one : bool
         Hide one modality of every row that has two or more, drawn anew each epoch.
-    complete_only : bool
-        Take only rows that have every modality; `left_out` is the number of others.
+    complete_only, incomplete_only : bool
+        Take only rows that have every modality, or only rows that lack one; `left_out` is the number of others.
     rank, world : int
         This process and the number of processes.
     prefetch : int
@@ -96,6 +96,7 @@ class Batches:
         composition: str = "mixed",
         hide_one: bool = False,
         complete_only: bool = False,
+        incomplete_only: bool = False,
         rank: int = 0,
         world: int = 1,
         prefetch: int = 4,
@@ -113,12 +114,16 @@ class Batches:
             for source in (sources if isinstance(sources, Sequence) else [sources])
         ]
         self.batch_size, self.seed, self.composition = batch_size, seed, composition
-        self.hide_one, self.complete_only = hide_one, complete_only
+        if complete_only and incomplete_only:
+            raise InputError("complete_only and incomplete_only leave no row; set one of them")
+        self.hide_one, self.complete_only, self.incomplete_only = hide_one, complete_only, incomplete_only
         self.rank, self.world, self.prefetch = rank, world, prefetch
         self.epoch = self.step = 0
         self.waited = 0.0
         self.eligible = [
-            np.flatnonzero(source.present.all(axis=1)) if complete_only else np.arange(len(source))
+            np.flatnonzero(source.present.all(axis=1) == complete_only)
+            if complete_only or incomplete_only
+            else np.arange(len(source))
             for source in self.sources
         ]
         self.present = np.concatenate([source.present for source in self.sources])
@@ -127,7 +132,7 @@ class Batches:
         self.offsets = np.cumsum([0, *map(len, self.sources)])
         if total < 2 * world:
             raise InputError(
-                f"only {total} {'complete ' if complete_only else ''}training rows; "
+                f"only {total} {'complete ' * complete_only}{'incomplete ' * incomplete_only}training rows; "
                 f"{world} process(es) need at least {2 * world}"
             )
         self._fingerprint = self._make_fingerprint()
@@ -207,7 +212,7 @@ class Batches:
             digest = zlib.crc32("\n".join(map(str, source.ids)).encode(), digest)
             digest = zlib.crc32(source.settings().encode(), digest)
         weights = "/".join(str(source.weight) for source in self.sources)
-        composition = f"{self.composition} {self.hide_one} {self.complete_only}"
+        composition = f"{self.composition} {self.hide_one} {self.complete_only}{' incomplete' * self.incomplete_only}"
         return {
             "set of training rows": digest,
             "weights of the sources": zlib.crc32(weights.encode()),

@@ -37,6 +37,11 @@ def check_arguments(args: dict[str, Any]) -> None:
         value = args[name]
         if value != "auto" and (isinstance(value, str) or not 0 <= value < float("inf")):
             raise InputError(f"{name} is a number of rows >= 0, or 'auto'; got {value!r}")
+    power = args["whitening"]
+    if power != "auto" and (isinstance(power, (str, bool)) or not 0 <= power <= 1):
+        raise InputError(f"whitening is a number from 0 to 1, or 'auto'; got {power!r}")
+    if power != "auto" and power > 0 and args["solver"] != "em":
+        raise InputError(f"whitening needs solver='em'; got solver={args['solver']!r} with whitening={power!r}")
     step = args["step_size"]
     if step != "decay" and (isinstance(step, str) or not 0 < step <= 1):
         raise InputError(f"step_size must be 'decay' or a number in (0, 1]; got {step!r}")
@@ -90,6 +95,18 @@ def check_links(source: Source) -> None:
         )
 
 
+def check_size(source: Source) -> None:
+    """Squares of the values must fit the working dtype, with room for sums."""
+    limit = 1e30 if source.dtype == torch.float32 else 1e280
+    for name, mean, variance in zip(source.names, source.mean, source.variance, strict=True):
+        largest = float((variance + mean.square()).max())
+        if not largest <= limit:
+            raise InputError(
+                f"z[{name!r}] has a column with mean square {largest:.3g}, too large for {source.dtype} "
+                f"(limit {limit:g}); divide the modality by a constant" + (", or pass float64" if limit < 1e100 else "")
+            )
+
+
 def seed_of(random_state: Any) -> int:
     """A whole number from what scikit-learn calls a random state; None draws one."""
     if isinstance(random_state, (int, np.integer)):
@@ -115,18 +132,24 @@ def decide(args: dict[str, Any], source: Source, seed: int) -> tuple[Settings, l
             noise=args["noise"],
             prior=fixed_prior(args),
             component_prior=shrinkage if mixture else 0.0,
+            whitening=0.0 if args["whitening"] == "auto" else float(args["whitening"]),
         )
         return settings, [], [1.0] * len(source.names)
     names = ("latent_dim", "n_components", "noise", "prior", "shrinkage", "criterion", "max_iter")
+    whitening = 0.0 if args["whitening"] == "auto" and args["solver"] != "em" else args["whitening"]
     z, present = sample_rows(source, seed)
 
     def tell(trial: Trial) -> None:
         if args["verbose"]:
             s = trial.settings
-            print(f"tried {s.latent_dim} latents, {s.n_components} components: {trial.error:.4f}", file=sys.stderr)
+            whitened = f", whitening {s.whitening:g}" if s.whitening else ""
+            shape = f"{s.latent_dim} latents, {s.n_components} components{whitened}"
+            print(f"tried {shape}: {trial.error:.4f}", file=sys.stderr)
 
     with torch.no_grad():
-        settings, trials, scale = choose(z, present, seed=seed, tell=tell, **{name: args[name] for name in names})
+        settings, trials, scale = choose(
+            z, present, whitening=whitening, seed=seed, tell=tell, **{name: args[name] for name in names}
+        )
     if args["verbose"]:
         print(table(trials), file=sys.stderr)
     return settings, trials, scale

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import torch
 
 from calmrl.imputers.gaussian.maximise import Prior, expand, latent_moments, maximise
+from calmrl.imputers.gaussian.moments import Moments
 from calmrl.imputers.gaussian.parameters import Parameters
 from calmrl.imputers.gaussian.posterior import Expectation
 from calmrl.imputers.gaussian.row_sources import Source
@@ -26,6 +27,8 @@ class Fit:
 
 def expected_statistics(source: Source, params: Parameters) -> Statistics:
     """The E-step over all rows of all processes."""
+    if isinstance(source, Moments):
+        return source.expected(params)
     expect = Expectation(params, source.dtype)
     stats = Statistics.zeros(params)
     for packed in source.packs():

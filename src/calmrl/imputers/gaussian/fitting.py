@@ -26,6 +26,7 @@ class Settings:
     component_prior: float = 0.0
     base_iterations: int | None = None
     iterations: int | None = None
+    whitening: float = 0.0
 
 
 def noise_floor(source: Source) -> list[Tensor]:

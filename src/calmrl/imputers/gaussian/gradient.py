@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -10,6 +11,7 @@ from torch import Tensor, nn
 
 from calmrl._support.distributed import all_sum, world
 from calmrl.convention import Array, Views, check
+from calmrl.errors import InputError
 from calmrl.imputers.gaussian.parameters import Parameters
 from calmrl.imputers.gaussian.pattern_groups import Pack
 from calmrl.imputers.gaussian.posterior import Expectation, sum_of
@@ -28,6 +30,8 @@ class GaussianLatent(nn.Module):
 
     def __init__(self, params: Parameters, isotropic: bool = True, floor: list[Tensor] | None = None) -> None:
         super().__init__()
+        if params.turns is not None:
+            raise InputError("GaussianLatent trains a model of the features as they are; fit with whitening=0")
         self.names = params.names
         self.floor = [mu.new_tensor(0.0) for mu in params.mu] if floor is None else floor
         self.W = nn.ParameterList([W.clone() for W in params.W])
@@ -80,6 +84,7 @@ def fit_by_gradient(
 ) -> tuple[Parameters, list[float]]:
     """L-BFGS on the negative log-likelihood of all packs; (parameters, mean log-likelihood per iteration)."""
     model = GaussianLatent(start, isotropic, floor)
+    packs = [replace(packed, z=[rows.double() for rows in packed.z]) for packed in packs]
     rows = sum(len(packed) for packed in packs)
     history: list[float] = []
     optimiser = torch.optim.LBFGS(

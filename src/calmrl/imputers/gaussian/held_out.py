@@ -21,6 +21,7 @@ from calmrl.imputers.gaussian.predict import by_pattern, predictive_mean, predic
 from calmrl.imputers.gaussian.row_sources import Source, open_source
 from calmrl.imputers.gaussian.scoring import posterior_means
 
+LEAST_ROWS = 3
 HELD_OUT = 0.1  # share of the observed blocks that is hidden
 
 
@@ -104,7 +105,13 @@ def hold_out(z: dict[str, Any], present: Tensor, seed: int) -> HeldOut:
             "'auto' hides observed modalities to measure how well they come back, but no row has two of them; "
             "give latent_dim, n_components and noise as values"
         )
-    hidden = present & ~hide(present, min(HELD_OUT, spare / observed), np.random.default_rng(seed))
+    if len(present) < LEAST_ROWS:
+        raise InputError(
+            f"'auto' chooses on held-out rows and needs at least {LEAST_ROWS}; got {len(present)}: "
+            "give latent_dim, n_components and noise as values"
+        )
+    share = min(max(HELD_OUT, 1 / observed), spare / observed)
+    hidden = present & ~hide(present, share, np.random.default_rng(seed))
     source = open_source(z, present & ~hidden, shared=False)
     views = Views(z, present, source.widths)
     total = [v.mean().clamp(min=torch.finfo(torch.float64).tiny) for v in source.variance]

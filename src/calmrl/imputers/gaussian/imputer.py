@@ -13,12 +13,12 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
-from calmrl._support.arguments import Auto, Count, NotNegative, Positive
+from calmrl._support.arguments import Auto, Count, Fraction, NotNegative, Positive
 from calmrl._support.tensor_files import load_state, save_state
 from calmrl.convention import Array, Views, check
 from calmrl.errors import InputError
 from calmrl.imputers.gaussian import scoring, stepwise
-from calmrl.imputers.gaussian.choices import check_arguments, check_links, decide, fixed_prior, seed_of
+from calmrl.imputers.gaussian.choices import check_arguments, check_links, check_size, decide, fixed_prior, seed_of
 from calmrl.imputers.gaussian.columns import BlockColumns, Blocks
 from calmrl.imputers.gaussian.fitting import Settings, fit_settings, noise_floor, start_at_random
 from calmrl.imputers.gaussian.gradient import fit_by_gradient
@@ -33,8 +33,9 @@ from calmrl.imputers.gaussian.predict import (
     row_likelihoods,
     samples,
 )
-from calmrl.imputers.gaussian.row_sources import open_source
+from calmrl.imputers.gaussian.row_sources import Source, open_source
 from calmrl.imputers.gaussian.state import learned_to_state, state_to_learned
+from calmrl.imputers.gaussian.whitening import Whitening, principal_axes
 
 
 class GaussianImputer(BlockColumns, TransformerMixin, BaseEstimator):
@@ -55,6 +56,9 @@ class GaussianImputer(BlockColumns, TransformerMixin, BaseEstimator):
     - `shrinkage`: by how many rows each component's W leans on the W shared by all; "auto" is searched, or 100.
     - `criterion`: what "auto" looks at in held-out blocks: "imputation", how well their values come back, or "retrieval",
       how well they find their row, which is what `embed` and `similarity` are for and prefers more latents.
+    - `whitening`: 0 fits the features as they are; p in (0, 1] first turns each modality into at most 400 principal
+      directions and divides each by its deviation to the power p. Embeddings want 0.35 to 0.6, many latents and a prior
+      of about 300. What comes back is in the space of z. "auto" is searched where `latent_dim` is "auto", otherwise 0.
     - `accelerate`: parameter expansion (PX-EM): several times fewer iterations, same optimum.
     - `step_size`: of stepwise EM; "decay" for data that stay, a constant such as 0.05 for encoders that move.
     - `blocks`: for one 2-D array instead of a dict: list of column widths, or dict name -> width. None is one block.
@@ -96,6 +100,7 @@ class GaussianImputer(BlockColumns, TransformerMixin, BaseEstimator):
         prior: NotNegative | Auto = "auto",
         shrinkage: NotNegative | Auto = "auto",
         criterion: Literal["imputation", "retrieval"] = "imputation",
+        whitening: Fraction | Auto = "auto",
         accelerate: bool = True,
         step_size: Positive | Literal["decay"] = "decay",
         batch_size: Count = 256,
@@ -113,6 +118,7 @@ class GaussianImputer(BlockColumns, TransformerMixin, BaseEstimator):
         self.prior = prior
         self.shrinkage = shrinkage
         self.criterion = criterion
+        self.whitening = whitening
         self.accelerate = accelerate
         self.step_size = step_size
         self.batch_size = batch_size
@@ -125,15 +131,38 @@ class GaussianImputer(BlockColumns, TransformerMixin, BaseEstimator):
         """Fit on a dict of arrays (memory-mapped ones in chunks), an iterable of (z, present) chunks, or a 2-D array."""
         args = self.get_params(deep=False)
         check_arguments(args)
-        z, present = self._as_dict(z, present, reset=True)
-        source = open_source(z, present)
-        check_links(source)
+        source = self._source(z, present)
         seed = seed_of(self.random_state)
         settings, trials, scale = decide(args, source, seed)
+        self._fit(source, settings, seed)
+        self.search_, self.std_scale_ = [trial.row() for trial in trials], scale
+        return self
+
+    def refit(self, z: Any, present: Array | None = None) -> GaussianImputer:
+        """Fit on other rows with the settings that `fit` chose; nothing is searched, the scale of deviations stays."""
+        check_is_fitted(self)
+        search, scale = self.search_, self.std_scale_
+        self._fit(self._source(z, present), self.settings_, seed_of(self.random_state))
+        self.search_, self.std_scale_ = search, scale
+        return self
+
+    def _source(self, z: Any, present: Array | None) -> Source:
+        z, present = self._as_dict(z, present, reset=True)
+        source = open_source(z, present)
+        check_size(source)
+        check_links(source)
+        return source
+
+    def _fit(self, source: Source, settings: Settings, seed: int) -> None:
         running: stepwise.Running | None = None
         stop: dict[str, Any] = {"max_iter": self.max_iter, "tol": self.tol}
         if self.solver == "em":
-            fit = fit_settings(source, settings, seed=seed, m_step=self.m_step, accelerate=self.accelerate, **stop)
+            options = {"seed": seed, "m_step": self.m_step, "accelerate": self.accelerate, **stop}
+            if settings.whitening:
+                with torch.no_grad():
+                    fit = Whitening(source, principal_axes(source), settings.whitening).fit(settings, **options)
+            else:
+                fit = fit_settings(source, settings, **options)
             params, history = fit.params, fit.objective
             if fit.statistics is not None and settings.n_components == 1:
                 running = stepwise.Running.from_sums(fit.statistics.moved(source.mean), source.rows)
@@ -141,7 +170,7 @@ class GaussianImputer(BlockColumns, TransformerMixin, BaseEstimator):
                 warnings.warn(
                     f"EM used all {self.max_iter} iterations without reaching tol={self.tol}; raise max_iter or tol",
                     ConvergenceWarning,
-                    stacklevel=2,
+                    stacklevel=3,
                 )
         else:
             params = start_at_random(source, settings.latent_dim, seed)
@@ -154,8 +183,6 @@ class GaussianImputer(BlockColumns, TransformerMixin, BaseEstimator):
                 source, params, seed=seed, batch_size=self.batch_size, **stop, **self._step_options(settings)
             )
         self._learn(params, settings, running, history, isinstance(next(source.chunks()).given(), Tensor))
-        self.search_, self.std_scale_ = [trial.row() for trial in trials], scale
-        return self
 
     def partial_fit(self, z: Any, present: Array | None = None) -> GaussianImputer:
         """Stepwise EM on one batch; goes on from `fit` or from earlier batches. One component only."""
@@ -166,6 +193,8 @@ class GaussianImputer(BlockColumns, TransformerMixin, BaseEstimator):
         else:
             args = self.get_params(deep=False)
             check_arguments(args)
+            if self.whitening not in (0, "auto"):
+                raise InputError("partial_fit needs features as they are: set whitening=0, or start with fit")
             if self.n_components != 1 or "auto" in (self.latent_dim, self.noise):
                 raise InputError(
                     "partial_fit does not search: give latent_dim as a number, n_components=1 and a noise form, or "
@@ -177,11 +206,19 @@ class GaussianImputer(BlockColumns, TransformerMixin, BaseEstimator):
             self._learn(start, settings, None, [], isinstance(views.given(), Tensor))
         if self.settings_.n_components != 1:
             raise InputError("partial_fit works with one component, but this model is a mixture; fit it anew")
+        self._need_no_whitening("partial_fit")
         self.parameters_, self._running = stepwise.step(
             views, self._parameters(views), self._running, **self._step_options(self.settings_)
         )
         self.n_iter_ += 1
         return self
+
+    def _need_no_whitening(self, what: str) -> None:
+        if self.settings_.whitening:
+            raise InputError(
+                f"{what} cannot go on from a whitened model (whitening={self.settings_.whitening:g}): its directions "
+                "belong to the rows it was fitted on; fit with whitening=0"
+            )
 
     @classmethod
     def from_parameters(cls, params: Parameters) -> GaussianImputer:
@@ -232,6 +269,7 @@ class GaussianImputer(BlockColumns, TransformerMixin, BaseEstimator):
         expect = Expectation.of(params, packed.z[0].dtype)
         b, means = expect.means(packed)
         if learn:
+            self._need_no_whitening("missing(learn=True)")
             self._running = stepwise.absorb(packed, expect, b, means, self._running, self.step_size)
             self.n_iter_ += 1
         return dict(zip(params.names, missing_means(expect, packed, means), strict=True))
@@ -326,8 +364,11 @@ class GaussianImputer(BlockColumns, TransformerMixin, BaseEstimator):
 
     @property
     def sigma2_(self) -> dict[str, Any]:
-        """Noise variances per modality: a number if isotropic, (d_m,) if diagonal; one more axis for a mixture."""
-        if self.settings_.noise == "isotropic":
+        """Noise variances per modality: a number if isotropic, (d_m,) if diagonal; one more axis for a mixture.
+
+        A whitened model has correlated noise; this is its diagonal, (d_m,).
+        """
+        if self.settings_.noise == "isotropic" and self.parameters_.turns is None:
             return self._named([noise[:, 0] for noise in self.parameters_.noise])
         return self._named(self.parameters_.noise)
 

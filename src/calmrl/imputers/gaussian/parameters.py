@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
+
+if TYPE_CHECKING:
+    from calmrl.imputers.gaussian.whitening import Turn
 
 
 @dataclass(frozen=True)
@@ -20,6 +23,7 @@ class Parameters:
     mu: list[Tensor]  # (K, d_m)
     noise: list[Tensor]  # (K, d_m) variances of eps
     log_weight: Tensor  # (K,) log of the mixing weights
+    turns: list[Turn] | None = None  # of a whitened model, whose noise is correlated; `noise` is then its diagonal
     kept: dict[Any, Any] = field(default_factory=dict, init=False, repr=False, compare=False)  # what follows from them
 
     @property
@@ -37,6 +41,8 @@ class Parameters:
     @cached_property
     def weighted(self) -> list[Tensor]:
         """Psi_m^-1 W^m, (K, d_m, L)."""
+        if self.turns is not None:
+            return [turn.weighted(W) for W, turn in zip(self.W, self.turns, strict=True)]
         return [W / noise[..., None] for W, noise in zip(self.W, self.noise, strict=True)]
 
     @cached_property
@@ -46,7 +52,8 @@ class Parameters:
 
     def moved(self, shift: Sequence[Tensor]) -> Parameters:
         """The same model after adding `shift` to every z^m."""
-        return replace(self, mu=[mu + s for mu, s in zip(self.mu, shift, strict=True)])
+        turns = None if self.turns is None else [t.moved(s) for t, s in zip(self.turns, shift, strict=True)]
+        return replace(self, mu=[mu + s for mu, s in zip(self.mu, shift, strict=True)], turns=turns)
 
     def to(self, device: torch.device | str) -> Parameters:
         return self if self.W[0].device == torch.device(device) else self._each(lambda t: t.to(device))
@@ -57,7 +64,8 @@ class Parameters:
 
     def _each(self, change: Callable[[Tensor], Tensor]) -> Parameters:
         W, mu, noise = ([change(t) for t in part] for part in (self.W, self.mu, self.noise))
-        return replace(self, W=W, mu=mu, noise=noise, log_weight=change(self.log_weight))
+        turns = None if self.turns is None else [turn.each(change) for turn in self.turns]
+        return replace(self, W=W, mu=mu, noise=noise, log_weight=change(self.log_weight), turns=turns)
 
 
 def random_parameters(

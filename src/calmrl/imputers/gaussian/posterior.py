@@ -55,6 +55,8 @@ class Expectation:
             self.mean_scaled.append((mu / noise).T.to(dtype))  # (d, K)
             self.precision.append((1 / noise).T.to(dtype))  # (d, K)
             self.constant.append((mu**2 / noise + noise.log() + math.log(2 * math.pi)).sum(1))  # (K,)
+        if params.turns is not None:  # `_distance` is the whole distance there
+            self.constant = [turn.log_determinant() for turn in params.turns]
         self.loadings = [W.to(dtype) for W in params.W]  # (K, d, L)
         self.centre = [mu.to(dtype) for mu in params.mu]  # (K, d)
         self.factors: dict[tuple[bool, ...], tuple[Tensor, Tensor, Tensor]] = {}
@@ -106,10 +108,16 @@ class Expectation:
         b = flat.reshape(-1, K, L) - sum_of(self.offset[m] for m, _ in held)
         mean = (b.transpose(0, 1) @ V.to(self.dtype)).transpose(0, 1)  # (n, K, L)
         quadratic = (b * mean).sum(-1)
-        distance = sum_of((z * z) @ self.precision[m] - 2 * (z @ self.mean_scaled[m]) for m, z in held)
+        distance = sum_of(self._distance(m, z) for m, z in held)
         constant = sum_of(self.constant[m] for m, _ in held) + logdet
         log_joint = self.params.log_weight - 0.5 * (constant + distance - quadratic)
         return Posterior(mean, V, log_joint, quadratic)
+
+    def _distance(self, m: int, z: Tensor) -> Tensor:
+        """|z - mu|^2 in the metric of Psi^-1 per row and component, without the part that is in `constant`, (n, K)."""
+        if self.params.turns is not None:
+            return self.params.turns[m].distance(z, self.params.mu[m])
+        return (z * z) @ self.precision[m] - 2 * (z @ self.mean_scaled[m])
 
     def evidence(self, packed: Pack) -> Tensor:
         """b = sum_m W^mT Psi_m^-1 (z^m - mu^m), (N, L), of all rows of a pack, for a single component."""

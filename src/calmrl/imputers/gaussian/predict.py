@@ -64,7 +64,8 @@ def predictive_covariance(params: Parameters, m: int, post: Posterior) -> Tensor
     """Cov[z^m | observed], (n, d, d)."""
     mean, resp = predict(params, m, post)
     W = params.W[m]
-    within = W @ post.covariance @ W.mT + torch.diag_embed(params.noise[m])  # (K, d, d)
+    noise = torch.diag_embed(params.noise[m]) if params.turns is None else params.turns[m].covariance()
+    within = W @ post.covariance @ W.mT + noise  # (K, d, d)
     gap = mean - (resp[..., None] * mean).sum(1, keepdim=True)
     between = torch.einsum("nk,nkd,nke->nde", resp, gap, gap)
     return torch.tensordot(resp, within.to(mean.dtype), dims=1) + between
@@ -200,5 +201,6 @@ def draw(params: Parameters, m_missing: list[int], post: Posterior, generator: t
     for m in m_missing:
         W, mu, noise = params.W[m][choice], params.mu[m][choice], params.noise[m][choice]
         eps = torch.randn(mu.shape, generator=generator, dtype=torch.float64).to(device)
-        drawn[m] = ((W @ beta[..., None])[..., 0] + mu + noise.sqrt() * eps).to(dtype)
+        own = noise.sqrt() * eps if params.turns is None else params.turns[m].draw(eps, choice)
+        drawn[m] = ((W @ beta[..., None])[..., 0] + mu + own).to(dtype)
     return drawn

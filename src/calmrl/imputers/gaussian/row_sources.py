@@ -90,6 +90,13 @@ def source_of(views: Views) -> Source:
     return _describe(views.names, views.widths, lambda: iter([views]), in_memory=True, shared=True)
 
 
+def mapped_source(source: Source, change: Callable[[Views], Views], widths: tuple[int, ...]) -> Source:
+    """The same rows with other columns: `change` is applied to every chunk."""
+    return _describe(
+        source.names, widths, lambda: map(change, source.chunks()), in_memory=source.in_memory, shared=source.shared
+    )
+
+
 def _checked(chunks: Iterable[Any], like: Views | None) -> Iterator[Views]:
     for number, chunk in enumerate(chunks):
         if not isinstance(chunk, (tuple, list)) or len(chunk) != 2:

@@ -20,6 +20,7 @@ from calmrl.imputers.gaussian.fitting import Settings, fit_settings
 from calmrl.imputers.gaussian.held_out import HeldOut, hold_out
 from calmrl.imputers.gaussian.parameters import Parameters
 from calmrl.imputers.gaussian.row_sources import Source
+from calmrl.imputers.gaussian.whitening import Whitening, principal_axes
 
 SEARCH_ROWS = 10_000
 PATIENCE = 3
@@ -30,6 +31,9 @@ PRIORS = (0.0, 10.0, 100.0, 300.0, 1000.0)
 COMPONENTS = (3, 10, 30)
 COMPONENT_PRIORS = (10.0, 100.0)
 CRITERIA: dict[str, Callable[[HeldOut, Parameters], float]] = {"imputation": HeldOut.error, "retrieval": HeldOut.miss}
+MANY_LATENTS = (256, 400)  # tried on whitened features, where columns and rows allow so many
+POWERS = (0.35, 0.5, 0.6, 0.75)
+HOPELESS = 1.1  # a first whitened trial that is worse than the best by this factor is the last
 MOST_LATENTS = 2048  # components x latents that a trial may have: more costs minutes and gained little
 
 
@@ -59,6 +63,7 @@ class Search:
         self.measure = lookup(CRITERIA, criterion, "criterion")
         self.trials: list[Trial] = []
         self.models: dict[Settings, Parameters] = {}
+        self.whitenings: dict[float, Whitening] = {}
 
     def best(self) -> Trial:
         return smallest_of_the_best(self.trials)
@@ -78,15 +83,40 @@ class Search:
             track.append((self.measure(self.held, params), step, params))
             return step - best_step()[1] >= PATIENCE
 
-        fit_settings(
-            self.held.source, settings, seed=self.seed, max_iter=self.max_iter, tol=1e-5, base=base, after_step=watch
-        )
+        options: dict[str, Any] = {"seed": self.seed, "max_iter": self.max_iter, "tol": 1e-5, "after_step": watch}
+        if settings.whitening:
+            self._whitening(settings.whitening).fit(settings, **options)
+        else:
+            fit_settings(self.held.source, settings, base=base, **options)
         error, step, params = best_step()
         trial = Trial(replace(settings, iterations=step), error)
         self.trials.append(trial)
         self.models[trial.settings] = params
         self.tell(trial)
         return trial
+
+    def _whitening(self, power: float) -> Whitening:
+        if power not in self.whitenings:
+            known = next(iter(self.whitenings.values()), None)
+            axes = principal_axes(self.held.source) if known is None else known.axes
+            self.whitenings[power] = Whitening(self.held.source, axes, power)
+        return self.whitenings[power]
+
+    def along_powers(self, start: Settings, sizes: tuple[int, ...], powers: tuple[float, ...]) -> None:
+        """Whitened features with many latents: the sizes at the second power, then other powers at the better size."""
+        limit = HOPELESS * self.best().error
+        tried = []
+        for size in sizes:
+            tried.append(self.attempt(replace(start, latent_dim=size, whitening=powers[1])))
+            if tried[0].error > limit:
+                return
+        best = min(tried, key=lambda trial: trial.error)
+        for power in powers[2:]:
+            tried.append(self.attempt(replace(best.settings, whitening=power)))
+            if tried[-1].error >= tried[-2].error and power > powers[2]:
+                break
+        if min(tried, key=lambda trial: trial.error) is best:
+            self.attempt(replace(best.settings, whitening=powers[0]))
 
     def along_latents(self, values: tuple[int, ...], start: Settings) -> None:
         """Walk the ladder of sizes up, and down if up did not help, while the error falls."""
@@ -112,6 +142,7 @@ def choose(
     noise: str,
     prior: float | str,
     shrinkage: float | str,
+    whitening: float | str,
     criterion: str,
     seed: int,
     max_iter: int,
@@ -128,6 +159,7 @@ def choose(
         latent_dim=min(16, largest) if latent_dim == "auto" else int(latent_dim),
         noise=noises[0],
         prior=300.0 if prior == "auto" else float(prior),
+        whitening=0.0 if whitening == "auto" else float(whitening),
     )
     if latent_dim == "auto":
         search.along_latents(latents, start)
@@ -159,6 +191,9 @@ def choose(
                     ),
                     base=search.models[single.settings],
                 )
+    many = tuple(size for size in MANY_LATENTS if size <= largest)
+    if latent_dim == "auto" and whitening == "auto" and n_components in (1, "auto") and many:
+        search.along_powers(start, many, POWERS)
     best = search.best()
     return best.settings, search.trials, held.std_scale(search.models[best.settings])
 
@@ -191,11 +226,11 @@ def sample_rows(source: Source, seed: int) -> tuple[dict[str, Any], Tensor]:
 def table(trials: list[Trial]) -> str:
     """The search as a small table, the chosen line marked."""
     best = smallest_of_the_best(trials)
-    lines = ["latents  components  noise      prior  shrinkage  iterations  held-out error"]
+    lines = ["latents  components  noise      prior  shrinkage  power  steps  held-out error"]
     for trial in trials:
         s = trial.settings
         lines.append(
             f"{s.latent_dim:7d}  {s.n_components:10d}  {s.noise:9s}  {s.prior:5g}  {s.component_prior:9g}  "
-            f"{s.iterations or 0:10d}  {trial.error:14.4f}{' *' if trial is best else ''}"
+            f"{s.whitening:5g}  {s.iterations or 0:5d}  {trial.error:14.4f}{' *' if trial is best else ''}"
         )
     return "\n".join(lines)

@@ -28,6 +28,8 @@ def build_heads(section: HeadsSection, data: Any, names: Sequence[str], seed: in
         heads.standardize(centres, maps)
     if section.init == "latent":
         x, present = _standardized(heads, sources)
+        if section.latent_rows == "complete":
+            x, present = {name: rows[present.all(1)] for name, rows in x.items()}, present[present.all(1)]
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)  # few iterations are meant: more would overfit
             latent = GaussianImputer(

@@ -16,3 +16,4 @@ class HeadsSection(Section):
     init: Literal["latent", "random"] = "random"
     latent_prior: NotNegative = 100.0
     latent_iterations: Count = 10
+    latent_rows: Literal["all", "complete"] = "all"

@@ -79,6 +79,8 @@ def describe(config: CompareConfig, setting: str) -> str:
     """One line on what is hidden."""
     section = config.settings[setting]
     share = f"{100 * section.rate:g} %"
+    if section.regime == "continual":
+        return f"heads aligned on complete rows, then trained on the {share} that lack something, without the others"
     if section.groups is not None:
         kept = " or ".join("-".join(group) for group in section.groups)
         return f"{share} of the training rows keep only {kept}, the others are complete"

@@ -46,7 +46,7 @@ def run_job(config: CompareConfig, job: Job) -> JobResult:
     more = _swept(config, swept)
     best: tuple[float, Any] | None = None
     trials: list[dict[str, Any]] = []
-    for form, changes in trials_of(base, config.steps, config.trials):
+    for form, changes in trials_of(base, config.steps, config.trials, config.settings[setting].regime):
         rows = _rows(text, hidden, seed, form)
         trained = training_config(config, hidden, seed, changes | more)
         step, curve = _train(text, trained, rows, hidden, form)
@@ -89,8 +89,9 @@ def _train(text: str, trained: TrainConfig, rows: ComparedRows, hidden: str, for
     trainer = build_trainer(trained, rows.data, step, None, listen=records.append)
     trainer.run()
     trainer.take_best()
+    names = {"step": "step", "loss": "loss", trained.validation.metric: "val"}
     curve = [
-        {key: record[key] for key in ("step", "loss", "MRR") if key in record}
+        {names[key]: value for key, value in record.items() if key in names}
         for record in records
         if record["kind"] in ("train", "validation")
     ]

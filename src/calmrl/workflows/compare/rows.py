@@ -12,7 +12,7 @@ from calmrl.config.schema.train import SourceSection, TrainConfig
 from calmrl.data.features.feature_set import FeatureSet
 from calmrl.data.loaders.feature_rows import FeatureRows, standardization
 from calmrl.errors import InputError
-from calmrl.training.methods import FEATURES, Changes, Method, find_method
+from calmrl.training.methods import FEATURES, Changes, Method, continual, find_method
 from calmrl.workflows.build import Data, open_data, open_features_of, parts_of
 
 NAME = "data"  # of the one source
@@ -32,10 +32,13 @@ def method_of(name: str) -> Method:
     return find_method(name.partition(" ")[0])
 
 
-def trials_of(name: str, steps: int, count: int) -> list[tuple[str, Changes]]:
+def trials_of(name: str, steps: int, count: int, regime: str = "joint") -> list[tuple[str, Changes]]:
     """(form of the features, changes to the training config) of each trial of a method."""
     method = find_method(name)
-    fixed = {"method": "calmrl" if method.ideal else name, "stages": method.stages("steps", steps)}
+    stages = method.stages("steps", steps)
+    if regime == "continual" and method.steps and not method.ideal:
+        method, stages = continual(method, steps)
+    fixed = {"method": "calmrl" if method.ideal else name, "stages": stages}
     return [
         (trial[FEATURES], {key: value for key, value in trial.items() if key != FEATURES} | fixed)
         for trial in method.configs(count)
@@ -56,7 +59,7 @@ def training_config(config: CompareConfig, setting: str, seed: int, changes: Map
         "seed": seed,
     }
     if setting:
-        values["sources"][NAME]["hide"] = config.settings[setting].model_dump(mode="json")
+        values["sources"][NAME]["hide"] = config.settings[setting].model_dump(mode="json", exclude={"regime"})
     for key, value in changes.items():
         here = values
         *path, last = key.split(".")

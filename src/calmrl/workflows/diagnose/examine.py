@@ -10,7 +10,7 @@ import numpy as np
 
 from calmrl.data.features.feature_set import FeatureSet
 from calmrl.data.patterns import ModalityPattern, patterns
-from calmrl.workflows.diagnose.models import FOLDS, deal, fit_folds, in_one_space
+from calmrl.workflows.diagnose.models import FOLDS, aligner, deal, fit_folds, imputer, in_one_space
 from calmrl.workflows.diagnose.predictable import directions, recoverable
 from calmrl.workflows.diagnose.result import Diagnosis
 from calmrl.workflows.diagnose.row_sample import describe, linked, pick, sample
@@ -41,18 +41,18 @@ def examine(features: FeatureSet, seed: int, progress: Callable[[str], None]) ->
     holes = _holes(counts["patterns"], rows.names)
     progress("predicting each modality from the others")
     given = [rows.z] * FOLDS
-    models = fit_folds(rows, given, "imputation", seed)
+    models = fit_folds(rows, given, imputer(seed))
     predicted = directions(rows, models, seed)
     progress("looking for one space")
     spaces = [in_one_space(None, rows.z)] * FOLDS if len({a.shape[1] for a in rows.z.values()}) == 1 else None
     as_given = pairs(rows, spaces) if spaces is not None else []
     shared = bool(as_given) and min(pair.meet for pair in as_given) >= SHARED
-    aligners = fit_folds(rows, given, "retrieval", seed)
+    aligners = fit_folds(rows, given, aligner(seed))
     latent = [in_one_space(model, rows.z) for model in aligners]
     if spaces is None or not shared:
         spaces = latent
     progress("moving anchors")
-    imputers = fit_folds(rows, spaces, "imputation", seed)
+    imputers = fit_folds(rows, spaces, imputer(seed))
     return Diagnosis(
         **counts,
         tested=len(rows),

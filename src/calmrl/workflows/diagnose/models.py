@@ -1,15 +1,18 @@
-"""The latent models of the diagnosis: sizes chosen once, fitted once per fold, on rows that are not tested."""
+"""The models of the diagnosis: chosen once, fitted once per fold, on rows that are not tested."""
 
 from __future__ import annotations
 
+import copy
 import warnings
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 from sklearn.exceptions import ConvergenceWarning
 from torch.nn.functional import normalize
 
+from calmrl.imputers.auto import CANDIDATES, AutoImputer
 from calmrl.imputers.gaussian import GaussianImputer
 
 FOLDS = 3
@@ -45,31 +48,33 @@ def deal(z: Arrays, present: np.ndarray, seed: int) -> FoldedRows:
     return FoldedRows(z, present, fold)
 
 
-def fit_folds(rows: FoldedRows, spaces: list[Arrays], criterion: str, seed: int) -> list[GaussianImputer]:
-    """One model per fold, fitted on the rows of the other folds; the sizes are those that the first fold chose.
+def fit_folds(rows: FoldedRows, spaces: list[Arrays], model: Any) -> list[Any]:
+    """One model per fold, fitted on the rows of the other folds; its settings are those that the first fold chose.
 
-    `spaces` holds the vectors of all rows, per fold.
+    `spaces` holds the vectors of all rows, per fold; `model` is an imputer with `fit` and `refit`.
     """
-    models: list[GaussianImputer] = []
+    models: list[Any] = []
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # the number of iterations is chosen, not reached
         for fold in range(FOLDS):
             train = rows.fold != fold
-            if models:
-                chosen = models[0].settings_
-                model = GaussianImputer(
-                    chosen.latent_dim,
-                    noise=chosen.noise,  # type: ignore[arg-type]
-                    prior=chosen.prior,
-                    max_iter=chosen.iterations or 200,
-                    tol=0.0,
-                    random_state=seed,
-                )
-            else:
-                model = GaussianImputer("auto", criterion=criterion, random_state=seed)  # type: ignore[arg-type]
             z = {name: array[train] for name, array in spaces[fold].items()}
-            models.append(model.fit(z, rows.present[train]))
+            if models:
+                model = copy.copy(models[0]).refit(z, rows.present[train])
+            else:
+                model.fit(z, rows.present[train])
+            models.append(model)
     return models
+
+
+def imputer(seed: int) -> AutoImputer:
+    """What `calmrl impute` uses by default, without the neural candidate, which takes longest and seldom decides."""
+    return AutoImputer([name for name in CANDIDATES if name != "mopoe"], random_state=seed)
+
+
+def aligner(seed: int) -> GaussianImputer:
+    """A latent model whose posterior means find the other modalities of an item."""
+    return GaussianImputer("auto", criterion="retrieval", random_state=seed)
 
 
 def in_one_space(model: GaussianImputer | None, z: Arrays) -> Arrays:

@@ -76,10 +76,10 @@ def _predicted(diagnosis: Diagnosis) -> list[Block]:
     marks = []
     for d in whole:
         spread = (100 * (d.explained - d.spread), 100 * (d.explained + d.spread))
-        marks.append(Mark(d.target, 100 * d.explained, look("gaussian"), *spread, label="latent model"))
+        marks.append(Mark(d.target, 100 * d.explained, look("gaussian"), *spread, label="chosen imputer"))
         marks.append(Mark(d.target, 100 * d.ridge, look("ridge"), label="ridge regression"))
     alt = "; ".join(
-        f"{d.target}: {100 * d.explained:.0f} % by the latent model, {100 * d.ridge:.0f} % by ridge" for d in whole
+        f"{d.target}: {100 * d.explained:.0f} % by the chosen imputer, {100 * d.ridge:.0f} % by ridge" for d in whole
     )
     caption = (
         "How much of each modality can be predicted from all others, in hidden blocks: 100 % is perfect, 0 is as good as "
@@ -113,7 +113,7 @@ def _anchors(diagnosis: Diagnosis) -> list[Block]:
     rows: Sequence[tuple[str, float, float | None, str]] = (
         ("modalities missing", s.before, s.before_spread, "contrastive"),
         ("mean imputed", s.mean, None, "mean"),
-        ("latent model", s.after, s.after_spread, "gaussian"),
+        ("chosen imputer", s.after, s.after_spread, "gaussian"),
     )
     marks = [
         Mark(name, value, look(kind), *(() if spread is None else (value - spread, value + spread)))
@@ -155,7 +155,7 @@ def _space(diagnosis: Diagnosis) -> list[Block]:
 def _method(diagnosis: Diagnosis) -> str:
     return (
         f"Counts are over all {diagnosis.rows:,} rows. Everything else is from {diagnosis.tested:,} rows, each tested by "
-        f"latent models that were fitted on the other rows: {FOLDS} folds, sizes chosen on hidden blocks of the first. "
+        f"models that were fitted on the other rows: {FOLDS} folds, sizes chosen on hidden blocks of the first. "
         "Nothing was trained. The explained share is 1 − squared error / squared deviation from the mean. An anchor is the "
         "leading singular vector of a row's unit vectors; its shift is measured in rows whose modalities are known, some of "
         "which are hidden."

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from calmrl.imputers.gaussian import GaussianImputer
+from calmrl.imputers.auto import AutoImputer
 from calmrl.workflows.diagnose.models import FOLDS, Arrays, FoldedRows
 from calmrl.workflows.diagnose.ridge import ridge
 
@@ -23,7 +23,7 @@ class Direction:
 
     target: str
     sources: tuple[str, ...]  # all others: each row gives those that it has
-    explained: float  # by the latent model
+    explained: float  # by the imputer that `calmrl impute` would use
     spread: float  # standard deviation over the folds
     ridge: float  # by ridge regression
     n: int  # blocks that were hidden and guessed
@@ -33,7 +33,7 @@ class Direction:
         return 1 - self.explained
 
 
-def directions(rows: FoldedRows, models: list[GaussianImputer], seed: int) -> list[Direction]:
+def directions(rows: FoldedRows, models: list[AutoImputer], seed: int) -> list[Direction]:
     """Every modality from all others, then from each single one; without those that too few rows have together."""
     measured = []
     for m, sources in _asked(len(rows.names)):
@@ -95,7 +95,7 @@ def _ridge(train: FoldedRows, test: FoldedRows, m: int, sources: list[int], rng:
 
 
 def recoverable(
-    rows: FoldedRows, models: list[GaussianImputer], holes: list[tuple[np.ndarray, int]], measured: list[Direction]
+    rows: FoldedRows, models: list[AutoImputer], holes: list[tuple[np.ndarray, int]], measured: list[Direction]
 ) -> dict[str, tuple[float, int]]:
     """Modality -> (explained share of its missing blocks, their number), for the holes as they are.
 
@@ -116,7 +116,7 @@ def recoverable(
     return {name: (total / count, int(count)) for name, (total, count) in sums.items() if count}
 
 
-def _in_pattern(rows: FoldedRows, models: list[GaussianImputer], pattern: np.ndarray, m: int) -> float | None:
+def _in_pattern(rows: FoldedRows, models: list[AutoImputer], pattern: np.ndarray, m: int) -> float | None:
     have = rows.present[:, pattern].all(axis=1) & rows.present[:, m]
     shares = []
     for fold in range(FOLDS):

@@ -12,7 +12,7 @@ import numpy as np
 
 from calmrl.anchors import anchor
 from calmrl.data.hiding import hide
-from calmrl.imputers.gaussian import GaussianImputer
+from calmrl.imputers.auto import AutoImputer
 from calmrl.workflows.diagnose.models import FOLDS, Arrays, FoldedRows
 
 ENOUGH = 60  # complete rows; with fewer, rows with two modalities or more are tested as well
@@ -40,7 +40,7 @@ class Shift:
 def anchor_shifts(
     rows: FoldedRows,
     spaces: list[Arrays],
-    models: list[GaussianImputer],
+    models: list[AutoImputer],
     holes: list[tuple[np.ndarray, int]],
     seed: int,
 ) -> Shift | None:

@@ -58,7 +58,7 @@ def remarks(diagnosis: Diagnosis) -> list[str]:
     for d in diagnosis.directions:
         if len(d.sources) == len(diagnosis.groups[0]) - 1 and d.ridge > max(d.explained, 0) + RIDGE:
             sentences.append(
-                f"Ridge regression predicts {d.target} better than the latent model ({percent(d.ridge)} against "
+                f"Ridge regression predicts {d.target} better than the chosen imputer ({percent(d.ridge)} against "
                 f"{percent(d.explained)}): compare calmrl impute with imputer.method=ridge."
             )
     sentences += _partners(diagnosis)

@@ -1,0 +1,91 @@
+"""Arguments of the aligner, the links between modalities, and group labels: checked before anything is computed."""
+
+from __future__ import annotations
+
+import hashlib
+import warnings
+from collections.abc import Sequence
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+
+from calmrl._support.registry import closest
+from calmrl.errors import InputError
+from calmrl.imputers.gaussian.choices import check_links
+from calmrl.imputers.gaussian.row_sources import Source
+
+NAMES = {"features": ("auto", "linear", "kernel"), "refine": ("auto", "never", "always")}
+
+
+def check_aligner(arguments: dict[str, Any]) -> None:
+    """Every argument of the constructor, with one error that names the first wrong one."""
+    for name, allowed in NAMES.items():
+        value = arguments[name]
+        if value not in allowed:
+            near = closest(str(value), allowed)
+            hint = f"; did you mean {near!r}?" if near else ""
+            raise InputError(f"{name} must be one of {', '.join(map(repr, allowed))}; got {value!r}{hint}")
+    if not isinstance(arguments["unit_rows"], (bool, np.bool_)) and arguments["unit_rows"] != "auto":
+        raise InputError(f"unit_rows must be True, False or 'auto'; got {arguments['unit_rows']!r}")
+    _number("whitening", arguments["whitening"], 0.0, 1.0, "a number from 0 to 1, or 'auto'")
+    _number("prior", arguments["prior"], 0.0, float("inf"), "a number of rows >= 0, or 'auto'")
+    if arguments["latent_dim"] != "auto":
+        _whole("latent_dim", arguments["latent_dim"], 1)
+    _whole("folds", arguments["folds"], 2)
+    _whole("landmarks", arguments["landmarks"], 2)
+
+
+def _number(name: str, value: Any, low: float, high: float, allowed: str) -> None:
+    if isinstance(value, str) and value == "auto":
+        return
+    if isinstance(value, (str, bool)) or not low <= value <= high or value == float("inf"):
+        raise InputError(f"{name} must be {allowed}; got {value!r}")
+
+
+def _whole(name: str, value: Any, least: int) -> None:
+    if isinstance(value, (bool, str)) or int(value) != value or value < least:
+        auto = ", or 'auto'" if name == "latent_dim" else ""
+        raise InputError(f"{name} must be a whole number >= {least}{auto}; got {value!r}")
+
+
+def check_pairs(source: Source) -> None:
+    """Modalities that no row has or that nothing links are errors; few rows and pairs that never meet are warnings."""
+    if len(source.names) < 2:
+        raise InputError(f"z has one modality ({source.names[0]}); an aligner needs at least two")
+    absent = [name for name, count in zip(source.names, source.count.tolist(), strict=True) if count == 0]
+    if absent:
+        raise InputError(
+            f"modality {absent[0]!r} is observed in no row, so nothing can be learned about it; leave it out, or add "
+            "rows that have it"
+        )
+    check_links(source)
+    apart = [
+        f"{source.names[a]} and {source.names[b]}"
+        for a, b in combinations(range(len(source.names)), 2)
+        if source.together[a, b] == 0
+    ]
+    if apart:
+        warnings.warn(
+            f"no row has both {'; nor '.join(apart)}: they are aligned through other modalities only, and expected_ says "
+            "nothing about them",
+            UserWarning,
+            stacklevel=3,
+        )
+
+
+def group_numbers(groups: Sequence[Any] | None, source: Source) -> np.ndarray | None:
+    """One number per row from any labels; equal labels give equal numbers in every process."""
+    if groups is None:
+        return None
+    labels = groups.tolist() if hasattr(groups, "tolist") else list(groups)
+    rows = sum(len(views) for views in source.chunks())
+    if len(labels) != rows:
+        raise InputError(f"groups has {len(labels)} labels but z has {rows} rows; pass one label per row")
+    number = {label: _hash(label) for label in set(labels)}
+    return np.array([number[label] for label in labels], dtype=np.int64)
+
+
+def _hash(label: Any) -> int:
+    digest = hashlib.sha256(f"{type(label).__name__}:{label}".encode()).digest()
+    return int.from_bytes(digest[:8], "little") >> 1

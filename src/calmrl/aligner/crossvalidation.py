@@ -1,0 +1,160 @@
+"""Choosing by cross-validation: fit on all folds but one, and let the rows of that one find each other.
+
+The score of a candidate is the mean over directions a->b of
+
+    mean over queries of 1 / rank, times log(gallery),
+
+where queries are the held-out rows that have a and b, and the gallery is all held-out rows that have b. Principal
+directions are computed once per fold and kind of features; whitenings, latents and priors share them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from itertools import permutations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from calmrl.aligner.candidates import Candidate, Grid
+from calmrl.aligner.lift import Lift, fit_kernel, fit_linear
+from calmrl.aligner.rows import Rows
+from calmrl.aligner.space import Space, fit_space, source_of_features
+from calmrl.metrics.own_items import own_items
+from calmrl.metrics.ranks import ranks_of_scores
+
+BEHIND = 0.8  # features whose first candidate reaches less than this share of the best score are not searched further
+
+
+@dataclass(frozen=True)
+class Direction:
+    """What the queries of one direction found: the (expected) rank of each, and the size of their gallery."""
+
+    ranks: np.ndarray  # (n,) float64, from 1
+    gallery: int
+
+
+Outcome = dict[tuple[int, int], Direction]  # (asked with, asked for) -> what was found
+
+
+@dataclass
+class Fold:
+    """Training and held-out rows, with the features already computed from them."""
+
+    names: list[str]
+    train: Rows
+    held: Rows
+    seed: int
+    landmarks: int
+    spaces: dict[Candidate, Space] = field(default_factory=dict)
+    _lifted: dict[tuple[str, bool], tuple[list[Lift], list[Tensor], list[Tensor]]] = field(default_factory=dict)
+
+    def lifted(self, features: str, unit: bool) -> tuple[list[Lift], list[Tensor], list[Tensor]]:
+        """(lifts, features of training rows, features of held-out rows), before whitening."""
+        key = (features, unit)
+        if key not in self._lifted:
+            lifts = fit_lifts(self.train, features, unit, self.seed, self.landmarks)
+            train, held = ([lift(rows.of(m)) for m, lift in enumerate(lifts)] for rows in (self.train, self.held))
+            self._lifted[key] = (lifts, train, held)
+        return self._lifted[key]
+
+    def whitened(self, candidate: Candidate) -> tuple[list[Tensor], list[Tensor]]:
+        """Whitened features of training and held-out rows."""
+        lifts, *parts = self.lifted(candidate.features, candidate.unit_rows)
+        scales = [lift.scale(candidate.whitening) for lift in lifts]
+        train, held = ([f * s.to(f) for f, s in zip(part, scales, strict=True)] for part in parts)
+        return train, held
+
+    def evaluate(self, candidate: Candidate) -> Outcome:
+        """Fit on the training rows and rank the held-out ones."""
+        train, held = self.whitened(candidate)
+        source = source_of_features(self.names, train, self.train.present, shared=False)
+        space = fit_space(source, candidate, self.seed)
+        self.spaces[candidate] = space
+        return outcome([space.unit(m, f) for m, f in enumerate(held)], self.held.present)
+
+
+def fit_lifts(rows: Rows, features: str, unit: bool, seed: int, landmarks: int) -> list[Lift]:
+    """One lift per modality, from the rows that have it."""
+    if features == "linear":
+        return [fit_linear(rows.of(m), unit) for m in range(len(rows.z))]
+    generator = torch.Generator().manual_seed(seed)
+    return [fit_kernel(rows.of(m), unit, generator, landmarks) for m in range(len(rows.z))]
+
+
+def outcome(unit: list[Tensor], present: Tensor) -> Outcome:
+    """Ranks for every direction with at least one query and two gallery items; `unit[m]` are the rows that have m."""
+    directions: Outcome = {}
+    number = present.long().cumsum(0) - 1
+    for a, b in permutations(range(len(unit)), 2):
+        both = (present[:, a] & present[:, b]).nonzero()[:, 0]
+        gallery = unit[b]
+        if not len(both) or len(gallery) < 2:
+            continue
+        queries = unit[a][number[both, a]]
+        own = own_items(number[both, b].tolist(), list(range(len(gallery))), len(queries), len(gallery))
+
+        def scores(start: int, stop: int, queries: Tensor = queries, gallery: Tensor = gallery) -> Tensor:
+            return queries[start:stop] @ gallery.T
+
+        ranks = ranks_of_scores(scores, len(queries), own, step=1024)
+        directions[a, b] = Direction(ranks.expected().numpy(), len(gallery))
+    return directions
+
+
+def score(outcomes: Iterable[Outcome]) -> float:
+    """The score of a candidate over some folds; 0 where there was nothing to find."""
+    per: dict[tuple[int, int], list[Direction]] = {}
+    for one in outcomes:
+        for key, direction in one.items():
+            per.setdefault(key, []).append(direction)
+    means = []
+    for directions in per.values():
+        gains = np.concatenate([math.log(d.gallery) / d.ranks for d in directions])
+        means.append(float(gains.mean()))
+    return float(np.mean(means)) if means else 0.0
+
+
+@dataclass
+class Search:
+    """All candidates tried so far, each on every fold."""
+
+    folds: list[Fold]
+    tried: dict[Candidate, list[Outcome]] = field(default_factory=dict)
+
+    def attempt(self, candidates: Iterable[Candidate]) -> bool:
+        """Evaluate those that were not tried before; whether there was any."""
+        before = len(self.tried)
+        for candidate in candidates:
+            if candidate not in self.tried:
+                self.tried[candidate] = [fold.evaluate(candidate) for fold in self.folds]
+        return len(self.tried) > before
+
+    def best(self, without: int | None = None, features: str | None = None) -> Candidate:
+        """The best candidate, judged by all folds but `without`; the first tried wins ties."""
+        scores = {
+            candidate: score(one for f, one in enumerate(outcomes) if f != without)
+            for candidate, outcomes in self.tried.items()
+            if features in (None, candidate.features)
+        }
+        return max(scores, key=lambda candidate: scores[candidate])
+
+    def run(self, grid: Grid) -> Candidate:
+        """Row scaling first, then features, then whitening and latents where they are not far behind; last, the prior up
+        and down while that helps."""
+        form = grid.features[0]
+        self.attempt(grid.first(form, unit) for unit in grid.unit_rows)
+        unit = self.best().unit_rows
+        self.attempt(grid.first(form, unit) for form in grid.features)
+        top = score(self.tried[self.best()])
+        for form in grid.features:
+            leader = self.best(features=form)
+            if score(self.tried[leader]) >= BEHIND * top:
+                self.attempt(grid.around(leader))
+        best = self.best()
+        while self.attempt(grid.priors(best)):
+            best = self.best()
+        return best

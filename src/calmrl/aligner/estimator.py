@@ -1,0 +1,256 @@
+"""`Aligner`: one space from incomplete rows, in closed form."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import check_is_fitted
+from torch import Tensor
+
+from calmrl.aligner import storage
+from calmrl.aligner.arguments import check_aligner, check_pairs, group_numbers
+from calmrl.aligner.candidates import make_grid
+from calmrl.aligner.choose import Choice, choose
+from calmrl.aligner.crossvalidation import fit_lifts
+from calmrl.aligner.expected import Evidence, expectation
+from calmrl.aligner.fitting import fit_all
+from calmrl.aligner.lift import Lift
+from calmrl.aligner.refine import refine_space
+from calmrl.aligner.rows import sample
+from calmrl.aligner.space import Space
+from calmrl.convention import Array, Views, blocks_of_rows, check, like_input
+from calmrl.errors import InputError
+from calmrl.imputers.gaussian.choices import seed_of
+from calmrl.imputers.gaussian.predict import working_dtype
+from calmrl.imputers.gaussian.row_sources import open_source
+from calmrl.metrics.hubs import check_hubs, csls
+
+SAMPLE_ROWS = 10_000  # looked at for landmarks and principal directions
+EMBED_BYTES = 1 << 27
+
+
+class Aligner(BaseEstimator):
+    """Put items with any subset of modalities into one space, learned in closed form from incomplete rows.
+
+    For every modality: centre, scale rows to unit length (or not), kernel or plain principal components f^m, partial
+    whitening; then one linear-Gaussian latent model over the incomplete rows,
+
+        f^m = W^m beta + mu^m + eps^m,    beta ~ N(0, I),
+
+    fitted by ten iterations of EM. The embedding of an item is E[beta | what it has], scaled to unit length. Whatever is
+    "auto" is chosen by cross-validation over the training rows: held-out rows must find each other.
+
+    Parameters
+    ----------
+    features : {"auto", "linear", "kernel"}
+        Principal components of the values, or of a Gaussian plus a linear kernel.
+    unit_rows : {"auto", True, False}
+        Whether centred rows are scaled to unit length first.
+    whitening : float in [0, 1] or "auto"
+        Direction i is divided by its variance to the power of half this number.
+    latent_dim : int or "auto"
+        Number of latents, the width of the embedding.
+    prior : float or "auto"
+        As if so many more rows were pure noise.
+    refine : {"auto", "never", "always"}
+        Whether heads go on by gradient from the closed form: "auto" where held-out rows gain from it beyond noise.
+    folds : int
+        Of the cross-validation.
+    landmarks : int
+        Rows that kernel features compare with, at most.
+    random_state : int or None
+        Seed of folds, landmarks and the start of EM; None draws one.
+
+    Attributes
+    ----------
+    choice_ : dict
+        What was chosen, its score, and "candidates": all that were tried, best first.
+    expected_ : dict
+        Direction ("text->image") -> R@1 and R@10 to expect on new items in a gallery of n, in percent, and the interval
+        "low" to "high" for R@1. Directions that no row shows are not in it. `expected(n)` is the same for any n.
+    modalities_ : tuple of str
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> shared = rng.normal(size=(300, 4))
+    >>> z = {"image": shared @ rng.normal(size=(4, 20)), "text": shared @ rng.normal(size=(4, 10))}
+    >>> z["text"][:50] = np.nan                            # fifty items without text
+    >>> aligner = Aligner().fit(z)
+    >>> aligner.similarity({"text": z["text"][50:53]}, {"image": z["image"][50:53]}).argmax(axis=1).tolist()
+    [0, 1, 2]
+    """
+
+    choice_: dict[str, Any]
+    modalities_: tuple[str, ...]
+    _order: tuple[str, ...]  # names in the order of the parts below
+    _lifts: list[Lift]
+    _scales: list[Tensor]
+    _space: Space
+    _evidence: dict[str, Evidence]
+    _gain: float
+    _dispersion: float
+
+    def __init__(
+        self,
+        features: str = "auto",
+        unit_rows: bool | str = "auto",
+        whitening: float | str = "auto",
+        latent_dim: int | str = "auto",
+        prior: float | str = "auto",
+        refine: str = "auto",
+        folds: int = 3,
+        landmarks: int = 2000,
+        random_state: int | None = 0,
+    ) -> None:
+        self.features = features
+        self.unit_rows = unit_rows
+        self.whitening = whitening
+        self.latent_dim = latent_dim
+        self.prior = prior
+        self.refine = refine
+        self.folds = folds
+        self.landmarks = landmarks
+        self.random_state = random_state
+
+    @torch.no_grad()
+    def fit(self, z: Any, present: Array | None = None, groups: Sequence[Any] | None = None) -> Aligner:
+        """Choose and fit.
+
+        Parameters
+        ----------
+        z, present
+            As everywhere: a dict of arrays (memory-mapped ones are read in blocks) with a mask, an iterable of
+            (z, present) chunks, or a feature set such as `open_features` and `load_dataset` return.
+        groups : sequence, optional
+            One label per row; rows with the same label are never on both sides of a fold. Pass it where items have
+            siblings (frames of a film, captions of a picture), or `expected_` promises too much.
+        """
+        arguments = self.get_params(deep=False)
+        check_aligner(arguments)
+        if present is None and not isinstance(z, Mapping) and hasattr(z, "z") and hasattr(z, "present"):
+            z, present = z.z, np.asarray(z.present)
+        given = tuple(z) if isinstance(z, Mapping) else None
+        source = open_source(*_sorted(z, present))
+        check_pairs(source)
+        seed = seed_of(self.random_state)
+        rows = sample(source, group_numbers(groups, source), SAMPLE_ROWS, seed)
+        grid = make_grid(*(arguments[name] for name in ("features", "unit_rows", "whitening", "latent_dim", "prior")))
+        names = list(source.names)
+        choice = choose(names, rows, source.rows, grid, self.folds, self.landmarks, self.refine, seed)
+        candidate = choice.candidate
+        lifts = fit_lifts(rows, candidate.features, candidate.unit_rows, seed, self.landmarks)
+        space = fit_all(source, lifts, candidate, seed)
+        if choice.refine_steps:
+            features = [lift(rows.of(m)) * lift.scale(candidate.whitening) for m, lift in enumerate(lifts)]
+            space = refine_space(space, features, rows.present, choice.refine_steps, seed)
+        self._learn(source.names, given, lifts, space, choice)
+        return self
+
+    def _learn(
+        self, names: tuple[str, ...], given: tuple[str, ...] | None, lifts: list[Lift], space: Space, choice: Choice
+    ) -> None:
+        self._order, self.modalities_ = names, given or names
+        self._lifts, self._space = lifts, space
+        self._scales = [lift.scale(choice.candidate.whitening) for lift in lifts]
+        self.choice_ = choice.summary(space.latent_dim)
+        self._evidence, self._gain, self._dispersion = choice.evidence, choice.gain, choice.dispersion
+
+    # ---- one space
+
+    @torch.no_grad()
+    def embed(self, z: Any, present: Array | None = None) -> Array:
+        """Unit vectors (N, L) in the shared space, from whatever each row has; missing ones may be left out of the dict."""
+        check_is_fitted(self)
+        views = check(z, present, names=self._order, widths=[len(lift.centre) for lift in self._lifts])
+        largest = max(max(len(lift.landmarks), len(lift.centre)) for lift in self._lifts)
+        parts = [
+            self._embed_block(views, start, stop)
+            for start, stop in blocks_of_rows(len(views), 32 * largest, EMBED_BYTES)
+        ]
+        if not parts:
+            parts = [torch.zeros((0, self._space.latent_dim), device=views.present.device)]
+        return like_input(torch.cat(parts), views.given())
+
+    def _embed_block(self, views: Views, start: int, stop: int) -> Tensor:
+        present = views.present[start:stop]
+        heads: list[Tensor | None] = []
+        for m, values in enumerate(views.rows(start, stop)):
+            if values is None:
+                heads.append(None)
+                continue
+            rows = values[present[:, m]].to(working_dtype(views))
+            heads.append(self._space.head(m, self._lifts[m](rows) * self._scales[m].to(rows)))
+        return self._space.combine(heads, present)
+
+    def similarity(self, queries: Any, gallery: Any, hubs: str | None = None, k: int = 10) -> Array:
+        """Cosines (Q, G) between items with any modalities; missing ones are NaN rows or left out of the dict.
+
+        With hubs="csls" the mean cosine to the `k` nearest on either side is taken off: 2 cos(q, g) - r(q) - r(g). Items
+        that are near to everything then no longer crowd out the others. It depends on all queries together.
+        """
+        check_hubs(hubs, k)
+        left, right = self.embed(queries), self.embed(gallery)
+        if isinstance(left, Tensor) != isinstance(right, Tensor):
+            raise InputError("queries and gallery mix NumPy arrays and torch tensors; pass one kind")
+        scores = left @ right.T
+        return scores if hubs is None else csls(scores, k)
+
+    # ---- what to expect
+
+    @property
+    def expected_(self) -> dict[str, dict[str, float]]:
+        """`expected()`: for galleries as large as those of the folds."""
+        return self.expected()
+
+    def expected(self, n: int | None = None) -> dict[str, dict[str, float]]:
+        """R@1 and R@10 in percent to expect on new items in a gallery of `n`, per direction.
+
+        "low" to "high" holds the R@1 that n new queries measure, in about nine of ten cases. New items must be like the
+        training rows; `n` beyond the folds' galleries is an extrapolation, and the interval grows with it.
+        """
+        check_is_fitted(self)
+        if n is not None and (isinstance(n, bool) or not isinstance(n, (int, np.integer)) or n < 2):
+            raise InputError(f"n is the number of gallery items, a whole number from 2 on; got {n!r}")
+        places = {name: j for j, name in enumerate(self.modalities_)}
+        keys = sorted(self._evidence, key=lambda key: [places[name] for name in key.split("->")])
+        return {key: expectation(self._evidence[key], self._gain, self._dispersion, n) for key in keys}
+
+    # ---- on disk
+
+    def save(self, path: str | os.PathLike[str], overwrite: bool = False) -> None:
+        """Write a folder with aligner.json and aligner.safetensors; no pickle."""
+        check_is_fitted(self)
+        storage.save(self, path, overwrite)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Aligner:
+        """Read what `save` wrote."""
+        arguments, learned = storage.load(path)
+        aligner = cls(**arguments)
+        aligner.__dict__.update(learned)
+        return aligner
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "_space")
+
+
+def _sorted(z: Any, present: Array | None) -> tuple[Any, Array | None]:
+    """Modalities by name, so that the order in which they come does not matter."""
+    if not isinstance(z, Mapping):
+        return z, present
+    names = list(z)
+    if not all(isinstance(name, str) for name in names) or (present is not None and np.ndim(present) != 2):
+        return z, present  # `check` says what is wrong
+    order = sorted(range(len(names)), key=lambda j: names[j])
+    if present is not None:
+        if present.shape[1] != len(names):
+            return z, present
+        present = present[:, order]
+    return {names[j]: z[names[j]] for j in order}, present

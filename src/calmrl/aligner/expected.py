@@ -1,0 +1,128 @@
+"""Which recall to expect on new items, from what held-out rows found.
+
+Every fold is judged with the candidate that the *other* folds chose, so that the choice does not flatter itself. Two
+things differ between a fold and new items, and both are corrected:
+
+- the gallery. A query that a of g - 1 others beat is a hit at k in a random gallery of n <= g with the hypergeometric
+  probability P(at most k - 1 of those a are among the n - 1 others drawn). Beyond g recall is continued as a power of n, with
+  the slope between g / 2 and g;
+- the training rows. A fold learns from 2/3 of the rows. The gain from 1/3 to 2/3 of them, in the logit of the mean
+  reciprocal rank, is continued by the law c - A / rows, under which every further row helps less.
+
+The interval is for the recall that n new queries measure in a gallery of n: the middle 90 % of a beta-binomial
+distribution. Its beta part has the variance of a share over the held-out queries plus that of half of each correction.
+Galleries differ by more than their queries do, for instance where one of them holds a hub; how much more, `dispersion`
+reads off the folds, and both samples, the held-out and the new one, are taken to vary so much more.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.stats import betabinom, hypergeom
+
+from calmrl.aligner.crossvalidation import Direction, Outcome
+
+KS = (1, 10)
+LEVEL = 0.9
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What held-out rows found in one direction, all folds together."""
+
+    ranks: np.ndarray  # (n,) float64, from 1
+    gallery: np.ndarray  # (n,) int64, the size of the gallery of each query
+
+    @staticmethod
+    def of(directions: list[Direction]) -> Evidence:
+        """All folds of one direction together."""
+        sizes = [np.full(len(one.ranks), one.gallery) for one in directions]
+        return Evidence(np.concatenate([one.ranks for one in directions]), np.concatenate(sizes))
+
+    def recall(self, k: int, n: int) -> float:
+        """Expected share of hits at k in galleries of n, continued beyond the smallest gallery that was seen."""
+        seen = int(self.gallery.min())
+        if n <= seen:
+            return float(self._hits(k, n).mean())
+        half = max(2, seen // 2)
+        now, before = float(self._hits(k, seen).mean()), float(self._hits(k, half).mean())
+        if now <= 0 or seen <= half:
+            return now
+        slope = math.log(now / before) / math.log(seen / half)
+        return now * (n / seen) ** slope
+
+    def _hits(self, k: int, n: int) -> np.ndarray:
+        """(queries,) probability of a hit at k in a random gallery of n; halves of ties lie between whole ranks."""
+        above = self.ranks - 1
+        low = np.floor(above)
+        share = above - low
+        others = self.gallery - 1
+        at = [hypergeom.cdf(k - 1, others, np.minimum(low + step, others), n - 1) for step in (0, 1)]
+        return (1 - share) * at[0] + share * at[1]
+
+
+def growth(fewer: list[Outcome], more: list[Outcome], seen: float, rows: float) -> float:
+    """What more training rows add to the logit of recall.
+
+    `more` learned from `seen` times as many rows as `fewer`, and the final fit from `rows` times as many as `more`.
+    """
+    small, large = (_reciprocal(outcomes) for outcomes in (fewer, more))
+    if not (0 < small < 1 and 0 < large < 1):
+        return 0.0
+    if seen <= 1 or rows <= 1:
+        return 0.0
+    gain = max(0.0, _logit(large) - _logit(small))
+    return gain * (1 - 1 / rows) / (seen - 1)
+
+
+def _reciprocal(outcomes: list[Outcome]) -> float:
+    ranks = [one.ranks for outcome in outcomes for one in outcome.values()]
+    return float((1 / np.concatenate(ranks)).mean()) if ranks else 0.0
+
+
+def dispersion(outcomes: list[Outcome]) -> float:
+    """How much more R@1 varies between folds than the number of queries explains; at least 1, over all directions."""
+    ratios = []
+    for key in {key for one in outcomes for key in one}:
+        hits = [(one[key].ranks < 1.5).astype(float) for one in outcomes if key in one]
+        share, sizes = float(np.concatenate(hits).mean()), np.array([len(part) for part in hits])
+        if len(hits) > 1 and 0 < share < 1:
+            means = np.array([part.mean() for part in hits])
+            ratios.append(float((sizes * (means - share) ** 2).sum()) / (share * (1 - share) * (len(hits) - 1)))
+    return max(1.0, float(np.mean(ratios))) if ratios else 1.0
+
+
+def expectation(evidence: Evidence, gain: float, more: float, n: int | None) -> dict[str, float]:
+    """{"R@1", "R@10", "low", "high", "n"} in percent, for galleries of n; by default as large as those that were seen.
+
+    `gain` is what `growth` gives, `more` what `dispersion` gives.
+    """
+    seen = int(np.median(evidence.gallery))
+    n = seen if n is None else n
+    recalls = {f"R@{k}": 100 * _moved(_clipped(evidence.recall(k, n), len(evidence.ranks)), gain) for k in KS}
+    recalls["R@10"] = max(recalls["R@1"], recalls["R@10"]) if n > 10 else 100.0
+    raw = _clipped(evidence.recall(1, n), len(evidence.ranks))
+    p = _moved(raw, gain)
+    spread = p * (1 - p) * (more / len(evidence.ranks) + (more - 1) / n) + (0.5 * gain * p * (1 - p)) ** 2
+    if n > evidence.gallery.min():
+        near = _moved(_clipped(evidence.recall(1, int(evidence.gallery.min())), len(evidence.ranks)), gain)
+        spread += (0.5 * (near - p)) ** 2
+    size = max(1.0, p * (1 - p) / spread - 1)
+    hits = betabinom.ppf([(1 - LEVEL) / 2, (1 + LEVEL) / 2], n, p * size, (1 - p) * size)
+    return {**recalls, "low": 100 * float(hits[0]) / n, "high": 100 * float(hits[1]) / n, "n": n}
+
+
+def _clipped(share: float, n: int) -> float:
+    """Away from 0 and 1 by half a query."""
+    return min(max(share, 0.5 / (n + 1)), 1 - 0.5 / (n + 1))
+
+
+def _logit(p: float) -> float:
+    return math.log(p / (1 - p))
+
+
+def _moved(p: float, gain: float) -> float:
+    return 1 / (1 + math.exp(-_logit(p) - gain))

@@ -1,0 +1,134 @@
+"""Refinement: the heads go on by gradient from the closed form, where held-out rows gain from it.
+
+Symmetric cross-entropy over cosines between all pairs of modalities at a fixed temperature, with Adam at a small rate. The
+closed form is already good, so few and small steps are right; more steps unlearn what the rows with holes have taught.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import combinations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from calmrl.aligner.candidates import Candidate
+from calmrl.aligner.crossvalidation import Fold, Outcome, outcome, score
+from calmrl.aligner.space import Space
+from calmrl.losses.softmax import symmetric_terms
+
+TEMPERATURE = 0.1
+RATE = 0.003  # of Adam, in standard deviations of a head's weights
+BATCH = 256
+STEPS = (25, 50, 100, 200)  # where held-out rows are looked at
+PATIENCE = 50  # steps after which a first fold without any gain ends the attempt
+NOISE = 2.0  # standard errors that the gain must exceed
+
+
+def refine_space(space: Space, features: list[Tensor], present: Tensor, steps: int, seed: int) -> Space:
+    """The space after so many steps; `features[m]` are the whitened features of the rows that have m."""
+    return Walk(space, features, present, seed).to(steps)
+
+
+def steps_worth(
+    folds: list[Fold], candidate: Candidate, start: list[Outcome], refine: str, seed: int
+) -> tuple[int, dict[int, float], list[Outcome]]:
+    """(steps to refine, steps -> score, what the folds found after that many); 0 steps where nothing is gained.
+
+    Goes on while the score over all folds rises. "auto" needs a gain of more than NOISE standard errors over all held-out
+    queries, and gives up early where the first fold gains nothing at all; "always" takes the best number of steps.
+    """
+    if refine == "never":
+        return 0, {}, start
+    features = [fold.whitened(candidate) for fold in folds]
+    walks = [
+        Walk(fold.spaces[candidate], train, fold.train.present, seed)
+        for fold, (train, _) in zip(folds, features, strict=True)
+    ]
+
+    def after(f: int, steps: int) -> Outcome:
+        space = walks[f].to(steps)
+        return outcome([space.unit(m, h) for m, h in enumerate(features[f][1])], folds[f].held.present)
+
+    first = {steps: after(0, steps) for steps in STEPS if steps <= PATIENCE}
+    if refine == "auto" and max(score([one]) for one in first.values()) <= score(start[:1]):
+        return 0, {}, start
+    by_steps: dict[int, list[Outcome]] = {}
+    scores: dict[int, float] = {}
+    for steps in STEPS:
+        own = first[steps] if steps in first else after(0, steps)
+        by_steps[steps] = [own, *(after(f, steps) for f in range(1, len(folds)))]
+        scores[steps] = score(by_steps[steps])
+        if steps > PATIENCE and scores[steps] < max(scores.values()):
+            break
+    best = max(scores, key=lambda steps: scores[steps])
+    if refine == "auto" and not _gains(start, by_steps[best]):
+        return 0, scores, start
+    return best, scores, by_steps[best]
+
+
+def _gains(before: list[Outcome], after: list[Outcome]) -> bool:
+    """Whether queries find their items earlier, beyond noise: mean of 1 / rank against its paired standard error."""
+    gain = np.concatenate(
+        [1 / new[key].ranks - 1 / old[key].ranks for old, new in zip(before, after, strict=True) for key in old]
+    )
+    return bool(gain.mean() > NOISE * gain.std() / np.sqrt(len(gain)))
+
+
+class Walk:
+    """Steps from a space, as far as they were needed so far; the precisions stay as they are."""
+
+    def __init__(self, space: Space, features: list[Tensor], present: Tensor, seed: int) -> None:
+        self.space, self.features, self.present = space, features, present
+        self.weight = [w.to(f).clone().requires_grad_() for w, f in zip(space.weight, features, strict=True)]
+        self.bias = [b.to(f).clone().requires_grad_() for b, f in zip(space.bias, features, strict=True)]
+        self.optimiser = torch.optim.Adam(
+            [
+                {"params": [w, b], "lr": RATE * float(w.detach().std())}
+                for w, b in zip(self.weight, self.bias, strict=True)
+            ]
+        )
+        self.generator = torch.Generator().manual_seed(seed)
+        self.useful = (present.sum(1) > 1).nonzero()[:, 0]  # rows that can teach something
+        self.number = present.long().cumsum(0) - 1
+        self.order = self.useful[:0]
+        self.done = 0
+
+    def to(self, steps: int) -> Space:
+        """The space after so many steps in all."""
+        while self.done < steps and len(self.useful) > 1:
+            self._step()
+            self.done += 1
+        weight, bias = ([t.detach().double().clone() for t in part] for part in (self.weight, self.bias))
+        return replace(self.space, weight=weight, bias=bias)
+
+    @torch.enable_grad()
+    def _step(self) -> None:
+        if len(self.order) < min(BATCH, len(self.useful)):
+            order = torch.randperm(len(self.useful), generator=self.generator)
+            self.order = self.useful[order.to(self.useful.device)]
+        rows, self.order = self.order[:BATCH], self.order[BATCH:]
+        self.optimiser.zero_grad()
+        space = replace(self.space, weight=self.weight, bias=self.bias)
+        _loss(space, self.features, self.present[rows], self.number[rows]).backward()
+        self.optimiser.step()
+
+
+def _loss(space: Space, features: list[Tensor], present: Tensor, number: Tensor) -> Tensor:
+    """Mean over pairs of modalities and rows that have both of the symmetric cross-entropy."""
+    unit = []
+    for m, values in enumerate(features):
+        has = present[:, m]
+        full = values.new_zeros((len(present), space.latent_dim))
+        unit.append(full.index_put((has.nonzero()[:, 0],), space.unit(m, values[number[has, m]])))
+    totals, counts = [], []
+    for a, b in combinations(range(len(unit)), 2):
+
+        def scores(start: int, stop: int, a: int = a, b: int = b) -> Tensor:
+            return unit[a][start:stop] @ unit[b].T / TEMPERATURE
+
+        total, count = symmetric_terms(scores, present[:, a], present[:, b], smoothing=0.0, chunk_size=None)
+        totals.append(total)
+        counts.append(count)
+    return torch.stack(totals).sum() / torch.stack(counts).sum().clamp(min=1)

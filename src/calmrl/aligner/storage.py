@@ -1,0 +1,72 @@
+"""A fitted aligner on disk: `aligner.json` says what it is, `aligner.safetensors` holds its numbers; no pickle."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from calmrl._support.tensor_files import load_state, save_state
+from calmrl.aligner.expected import Evidence
+from calmrl.aligner.lift import Lift
+from calmrl.aligner.space import Space
+from calmrl.errors import InputError
+
+if TYPE_CHECKING:
+    from calmrl.aligner.estimator import Aligner
+
+LIFT = ("centre", "landmarks", "shape", "offset", "projection", "variance")
+SPACE = ("weight", "bias", "information")
+
+
+def save(aligner: Aligner, path: str | os.PathLike[str], overwrite: bool) -> None:
+    """Write the folder."""
+    tensors: dict[str, Tensor] = {}
+    for m, name in enumerate(aligner._order):
+        tensors |= {f"lift.{name}.{part}": getattr(aligner._lifts[m], part) for part in LIFT}
+        tensors |= {f"space.{name}.{part}": getattr(aligner._space, part)[m] for part in SPACE}
+    for key, evidence in aligner._evidence.items():
+        tensors[f"ranks.{key}"] = torch.from_numpy(evidence.ranks)
+        tensors[f"gallery.{key}"] = torch.from_numpy(evidence.gallery)
+    meta = {
+        "arguments": aligner.get_params(deep=False),
+        "modalities": list(aligner.modalities_),
+        "order": list(aligner._order),
+        "choice": aligner.choice_,
+        "directions": list(aligner._evidence),
+        "gain": aligner._gain,
+        "dispersion": aligner._dispersion,
+    }
+    save_state({"meta": meta, "tensors": tensors}, path, overwrite, name="aligner")
+
+
+def load(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """(arguments of the constructor, learned attributes)."""
+    state = load_state(path, name="aligner")
+    meta, tensors = state["meta"], state["tensors"]
+    try:
+        order, choice = meta["order"], meta["choice"]
+        lifts = [
+            Lift(unit=choice["unit_rows"], **{part: tensors[f"lift.{name}.{part}"] for part in LIFT}) for name in order
+        ]
+        parts = [[tensors[f"space.{name}.{part}"] for name in order] for part in SPACE]
+        evidence = {
+            key: Evidence(tensors[f"ranks.{key}"].numpy(), tensors[f"gallery.{key}"].numpy())
+            for key in meta["directions"]
+        }
+        learned = {
+            "_order": tuple(order),
+            "modalities_": tuple(meta["modalities"]),
+            "_lifts": lifts,
+            "_scales": [lift.scale(choice["whitening"]) for lift in lifts],
+            "_space": Space(*parts),
+            "choice_": choice,
+            "_evidence": evidence,
+            "_gain": meta["gain"],
+            "_dispersion": meta["dispersion"],
+        }
+        return meta["arguments"], learned
+    except (KeyError, TypeError) as error:
+        raise InputError(f"the saved aligner in {path} is incomplete ({error}); save it again") from error

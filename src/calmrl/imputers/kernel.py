@@ -1,0 +1,316 @@
+"""`KernelImputer`: one kernel ridge regression per modality, on every row that has it, whatever else the row lacks."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import replace
+from itertools import product
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from sklearn.exceptions import ConvergenceWarning
+from torch import Tensor
+
+from calmrl._support.arguments import Auto, Count, NotNegative, Positive
+from calmrl.convention import Array, Views, check
+from calmrl.errors import InputError
+from calmrl.imputers.base import BlockImputer
+from calmrl.imputers.gaussian import GaussianImputer
+from calmrl.imputers.gaussian.held_out import normal_reach
+from calmrl.imputers.gaussian.pattern_groups import group
+from calmrl.imputers.kernel_ridge import (
+    Features,
+    Kernel,
+    Regression,
+    best_alpha,
+    fit_regression,
+    leave_one_out,
+    make_features,
+)
+from calmrl.imputers.simple import MeanImputer
+
+GAMMAS = (0.5, 1.0, 2.0)
+LINEAR = (0.0, 0.5)
+ALPHAS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
+CHOICE_ROWS = 600  # rows on which the form of the kernel is chosen; alpha is chosen on all
+MOST_ROWS = 20_000  # rows that one regression uses at most, evenly spaced
+BLOCK_ROWS = 4096  # rows that are predicted at once
+LEAST_ROWS = 10  # rows with a modality and another one, below which its mean is imputed
+BASES = ("gaussian", "mean")
+TENSORS = ("landmarks", "turn", "energy", "weights", "centre", "variance")
+
+
+class KernelImputer(BlockImputer):
+    """Kernel ridge regression (a Gaussian process) of each modality on the others, fitted on all rows that have it.
+
+    f(x) = k(x, X) (K + alpha I)^-1 Y,    k(x, y) = exp(-gamma |x - y|^2) + linear x.y
+
+    x are the other modalities side by side, each centred and scaled to mean square length 1. Sources that a row lacks
+    are imputed first by `base`, which never sees the modality to be predicted. So one regression serves every pattern
+    of missing modalities and learns from every row, where one regression per pattern learns from few rows each.
+    gamma, linear, alpha and whether x is scaled to unit length are chosen by leave-one-out error, per modality.
+
+    Deviations are those of the Gaussian process, its scale per column, per pattern of observed sources and finally
+    per modality such that 90 % intervals cover 90 % of the training rows, each left out.
+
+    Parameters
+    ----------
+    base: "gaussian" (a `GaussianImputer` with everything on "auto") or "mean"; what completes the sources.
+    unit_rows: whether x is scaled to unit length (embeddings) or not (measurements); "auto" chooses.
+    gamma, linear, alpha: numbers >= 0 (alpha > 0), or "auto".
+    landmarks: with more rows than this, the kernel is approximated on so many, evenly spaced (Nystrom).
+    random_state: seed of the base.
+
+    Learned: `choice_`, per modality what was chosen and its leave-one-out error (1.0 is the column mean).
+    """
+
+    def __init__(
+        self,
+        base: Literal["gaussian", "mean"] = "gaussian",
+        unit_rows: bool | Auto = "auto",
+        gamma: NotNegative | Auto = "auto",
+        linear: NotNegative | Auto = "auto",
+        alpha: Positive | Auto = "auto",
+        landmarks: Count = 1500,
+        random_state: int | None = 0,
+    ) -> None:
+        self.base = base
+        self.unit_rows = unit_rows
+        self.gamma = gamma
+        self.linear = linear
+        self.alpha = alpha
+        self.landmarks = landmarks
+        self.random_state = random_state
+
+    def fit(self, z: Any, present: Array | None = None) -> KernelImputer:
+        """Fit the base, then one regression per modality, in float64."""
+        self._check_arguments()
+        views = check(z, present, min_rows=1)
+        return self.fit_on(views, self._fitted_base(views))
+
+    def fit_on(self, views: Views, base: Any) -> KernelImputer:
+        """As `fit`, with a base that is fitted already."""
+        self.names_, self.widths_, self.base_ = views.names, views.widths, base
+        self._measure(views)
+        self.models_: list[Regression | None] = []
+        self.unit_: list[bool] = []
+        self.factors_: list[dict[str, float]] = []  # per modality, pattern of sources -> factor on the deviation
+        self.choice_: dict[str, dict[str, Any]] = {}
+        for m, name in enumerate(self.names_):
+            self._fit_modality(views, m, name)
+        return self
+
+    def _check_arguments(self) -> None:
+        if self.base not in BASES:
+            raise InputError(f"base must be one of {', '.join(map(repr, BASES))}; got {self.base!r}")
+        if self.unit_rows not in (True, False, "auto"):
+            raise InputError(f"unit_rows must be True, False or 'auto'; got {self.unit_rows!r}")
+        for name, least in (("gamma", 0.0), ("linear", 0.0), ("alpha", 1e-12)):
+            value = getattr(self, name)
+            if value != "auto" and (isinstance(value, (str, bool)) or not least <= value < float("inf")):
+                raise InputError(f"{name} must be 'auto' or a number >= {least:g}; got {value!r}")
+        if isinstance(self.landmarks, (bool, str)) or int(self.landmarks) != self.landmarks or self.landmarks < 1:
+            raise InputError(f"landmarks must be a whole number >= 1; got {self.landmarks!r}")
+
+    def _fitted_base(self, views: Views) -> Any:
+        """The imputer of the sources; the mean where nothing links all modalities or rows are too few to search."""
+        z, present = views.arrays, views.present
+        if self.base == "mean" or not linked(present) or int((present.sum(1) > 1).sum()) < 2 * LEAST_ROWS:
+            return MeanImputer().fit(z, present)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)  # the number of iterations is chosen, not reached
+            return GaussianImputer("auto", "auto", "auto", random_state=self.random_state).fit(z, present)
+
+    def _measure(self, views: Views) -> None:
+        """Mean per column, deviation per column, and root mean square length per modality."""
+        self.mean_, self.std_, self.length_ = [], [], []
+        for m, values in enumerate(views.rows(0, len(views))):
+            assert values is not None
+            block = values.detach()[views.present[:, m]].double().cpu()
+            seen = block if len(block) else torch.zeros(1, self.widths_[m], dtype=torch.float64)
+            self.mean_.append(seen.mean(0))
+            self.std_.append(seen.std(0, correction=0))
+            length = self.std_[m].square().sum().sqrt()
+            self.length_.append(torch.where(length > 0, length, 1.0))
+
+    def _inputs(self, views: Views, rows: Tensor, m: int) -> Tensor:
+        """The other modalities of these rows, completed without modality m, centred and scaled, (n, D)."""
+        taken = views.take(rows)
+        present = taken.present.clone()
+        present[:, m] = False
+        arrays = {name: a for name, a in taken.arrays.items() if a is not None}
+        columns = [taken.names.index(name) for name in arrays]
+        completed = self.base_.transform(arrays, present[:, columns])
+        parts = []
+        for j, name in enumerate(self.names_):
+            if j != m:
+                block = torch.as_tensor(completed[name]).detach().double().cpu()
+                parts.append((block - self.mean_[j]) / self.length_[j])
+        return torch.cat(parts, dim=1) / max(1, len(parts)) ** 0.5
+
+    def _fit_modality(self, views: Views, m: int, name: str) -> None:
+        others = views.present.clone()
+        others[:, m] = False
+        rows = (views.present[:, m] & others.any(1)).nonzero()[:, 0].cpu()
+        if len(rows) < LEAST_ROWS or float(self.std_[m].sum()) == 0:
+            self.models_.append(None)
+            self.unit_.append(False)
+            self.factors_.append({})
+            self.choice_[name] = {"rows": len(rows), "error": 1.0}
+            return
+        rows = _evenly(rows, MOST_ROWS)
+        x = self._inputs(views, rows, m)
+        values = views.rows(0, len(views))[m]
+        assert values is not None
+        y = values.detach()[rows.to(values.device)].double().cpu()
+        unit, kernel = self._choose(x, y)
+        model, ratio = fit_regression(kernel, _unit(x) if unit else x, y, self._alphas(), self.landmarks)
+        keys = _keys(others[rows.to(others.device)])
+        self.factors_.append(_factors(ratio, keys))
+        factor = torch.tensor([self.factors_[m][key] for key in keys], dtype=torch.float64)
+        reach = np.quantile((ratio.abs() / factor[:, None]).numpy(), 0.9) / normal_reach(0.9)
+        self.models_.append(replace(model, variance=model.variance * reach**2))
+        self.unit_.append(unit)
+        error = _left_out_error(model, _unit(x) if unit else x, y)
+        self.choice_[name] = {
+            "rows": len(rows),
+            "unit_rows": unit,
+            "gamma": kernel.gamma,
+            "linear": kernel.linear,
+            "alpha": model.alpha,
+            "error": error,
+        }
+
+    def _alphas(self) -> tuple[float, ...]:
+        return ALPHAS if self.alpha == "auto" else (float(self.alpha),)
+
+    def _choose(self, x: Tensor, y: Tensor) -> tuple[bool, Kernel]:
+        """Form of the kernel with the least leave-one-out error on some of the rows."""
+        units = (True, False) if self.unit_rows == "auto" else (bool(self.unit_rows),)
+        gammas = GAMMAS if self.gamma == "auto" else (float(self.gamma),)
+        linear = LINEAR if self.linear == "auto" else (float(self.linear),)
+        forms = [(unit, Kernel(g, w)) for unit, g, w in product(units, gammas, linear)]
+        if len(forms) == 1:
+            return forms[0]
+        at = _evenly(torch.arange(len(x)), CHOICE_ROWS)
+        x, y = x[at], y[at] - y[at].mean(0)
+        errors = []
+        for unit, kernel in forms:
+            features, p = make_features(kernel, _unit(x) if unit else x, len(x))
+            errors.append(best_alpha(p, features.energy, y, self._alphas())[0])
+        return forms[int(np.argmin(errors))]
+
+    def _fill(self, views: Views, spread: bool) -> tuple[list[Tensor], list[Tensor]]:
+        device, n = views.present.device, len(views)
+        filled = [torch.zeros((n, width), dtype=torch.float64, device=device) for width in self.widths_]
+        std = [torch.zeros_like(block) for block in filled]
+        for m, model in enumerate(self.models_):
+            rows = (~views.present[:, m]).nonzero()[:, 0].cpu()
+            if not len(rows):
+                continue
+            if model is None:
+                guess, deviation = self.mean_[m].expand(len(rows), -1), self.std_[m].expand(len(rows), -1)
+            else:
+                guess, deviation = self._predict(model, views, rows, m)
+                keys = _keys(views.present[rows.to(device)])
+                factor = torch.tensor([self.factors_[m].get(key, 1.0) for key in keys], dtype=torch.float64)
+                deviation = deviation * factor[:, None]
+            filled[m][rows.to(device)], std[m][rows.to(device)] = guess.to(device), deviation.to(device)
+        return filled, std
+
+    def _predict(self, model: Regression, views: Views, rows: Tensor, m: int) -> tuple[Tensor, Tensor]:
+        """(mean, deviation) of modality m in these rows, in blocks of bounded size."""
+        parts = []
+        for block in rows.split(BLOCK_ROWS):
+            x = self._inputs(views, block, m)
+            parts.append(model.predict(_unit(x) if self.unit_[m] else x))
+        return torch.cat([guess for guess, _ in parts]), torch.cat([deviation for _, deviation in parts])
+
+    def _learned(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
+        base = self.base_.get_state()
+        tensors = {f"base.{name}": t for name, t in base["tensors"].items()}
+        kernels: list[Any] = []
+        for name, model, mean, std, length in zip(
+            self.names_, self.models_, self.mean_, self.std_, self.length_, strict=True
+        ):
+            tensors |= {f"mean.{name}": mean, f"std.{name}": std, f"length.{name}": length}
+            kernels.append(None)
+            if model is not None:
+                parts = {**vars(model), **vars(model.features)}
+                tensors |= {f"{part}.{name}": parts[part] for part in TENSORS}
+                kernels[-1] = [model.features.kernel.gamma, model.features.kernel.linear, model.alpha]
+        meta = {
+            "base": {"class": type(self.base_).__name__, "meta": base["meta"]},
+            "kernels": kernels,
+            "unit": self.unit_,
+            "factors": self.factors_,
+            "choice": self.choice_,
+        }
+        return meta, tensors
+
+    def _relearn(self, meta: dict[str, Any], tensors: dict[str, Tensor]) -> None:
+        tensors = {
+            key: t.clone() for key, t in tensors.items()
+        }  # aligned memory: products are then the same to the bit
+        start = len("base.")
+        held = {key[start:]: t for key, t in tensors.items() if key.startswith("base.")}
+        base: Any = MeanImputer() if meta["base"]["class"] == "MeanImputer" else GaussianImputer()
+        self.base_ = base.set_state({"meta": meta["base"]["meta"], "tensors": held})
+        self.mean_, self.std_, self.length_ = (
+            [tensors[f"{part}.{name}"] for name in self.names_] for part in ("mean", "std", "length")
+        )
+        self.unit_, self.factors_, self.choice_ = meta["unit"], meta["factors"], meta["choice"]
+        self.models_ = []
+        for name, numbers in zip(self.names_, meta["kernels"], strict=True):
+            if numbers is None:
+                self.models_.append(None)
+                continue
+            parts = {part: tensors[f"{part}.{name}"] for part in TENSORS}
+            gamma, linear, alpha = numbers
+            features = Features(Kernel(gamma, linear), parts["landmarks"], parts["turn"], parts["energy"])
+            self.models_.append(Regression(features, alpha, parts["weights"], parts["centre"], parts["variance"]))
+
+
+def _unit(x: Tensor) -> Tensor:
+    """Rows of length 1."""
+    return torch.nn.functional.normalize(x, dim=1)
+
+
+def _evenly(rows: Tensor, most: int) -> Tensor:
+    return rows if len(rows) <= most else rows[torch.linspace(0, len(rows) - 1, most).round().long()]
+
+
+def _keys(sources: Tensor) -> list[str]:
+    """Which sources each row has, as text such as "101"."""
+    return ["".join("1" if has else "0" for has in row) for row in sources.tolist()]
+
+
+def _factors(ratio: Tensor, keys: list[str], shrink: float = 20.0) -> dict[str, float]:
+    """Per pattern of sources the root mean square of the scaled residuals, as if `shrink` more rows had had 1."""
+    squares = ratio.square().mean(1)
+    factors = {}
+    for key in dict.fromkeys(keys):
+        own = squares[torch.tensor([other == key for other in keys])]
+        factors[key] = float(((own.sum() + shrink) / (len(own) + shrink)).sqrt())
+    return factors
+
+
+def _left_out_error(model: Regression, x: Tensor, y: Tensor) -> float:
+    """Leave-one-out squared error over squared deviation from the mean."""
+    p = model.features.of(x)
+    residual, _ = leave_one_out(p, model.features.energy, y - model.centre, model.alpha)
+    total = (y - model.centre).square().sum()
+    return float(residual.square().sum() / total) if float(total) > 0 else 1.0
+
+
+def linked(present: Tensor) -> bool:
+    """Whether all modalities that occur are linked by rows that have two of them."""
+    patterns, _, _ = group(present)
+    seen = patterns.any(0)
+    linked = patterns[0].clone()
+    for _ in range(present.shape[1]):
+        for pattern in patterns:
+            if bool((pattern & linked).any()):
+                linked = linked | pattern
+    return bool((linked | ~seen).all())

@@ -1,0 +1,153 @@
+"""Choosing among imputers on held-out blocks: which blocks to hide, and how to weight those who guessed them.
+
+With residuals r_c of candidate c on the hidden blocks of one modality, the weights minimise |sum_c w_c r_c|^2 over
+w >= 0, sum w = 1: the best average, which is a single candidate where averaging does not help.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.optimize import nnls
+
+from calmrl.imputers.gaussian.held_out import normal_reach
+
+SHARE = 0.12  # of the observed blocks is hidden
+FEWEST = 60  # blocks are hidden, where there are so many to spare
+MARGIN = 0.003  # a further candidate has to lower the error by this share
+SHARED = 20.0  # blocks: how much the weights of one modality lean on those of all
+
+
+def hidden_blocks(present: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """(N, k) bool: some observed blocks, hidden such that what is left of a row is a pattern that occurs in the data.
+
+    Patterns of incomplete rows are drawn by their frequency; each is laid over a row drawn from those that have all of
+    it and more. Where such rows run out, further rows with two modalities or more lose one at random.
+    """
+    patterns, counts = np.unique(present, axis=0, return_counts=True)
+    incomplete = ~patterns.all(axis=1)
+    patterns, counts = patterns[incomplete], counts[incomplete]
+    rows = [
+        list(rng.permutation(np.flatnonzero(present[:, left].all(axis=1) & present[:, ~left].any(axis=1))))
+        for left in patterns
+    ]
+    wanted = max(SHARE * present.sum(), min(FEWEST, 0.3 * present.sum()))
+    hidden = np.zeros_like(present)
+    while hidden.sum() < wanted and any(rows):
+        p = rng.choice(len(patterns), p=counts / counts.sum())
+        while rows[p]:
+            i = rows[p].pop()
+            if not hidden[i].any():
+                hidden[i] = present[i] & ~patterns[p]
+                break
+    for i in rng.permutation(np.flatnonzero((present.sum(axis=1) > 1) & ~hidden.any(axis=1))):
+        if hidden.sum() >= wanted:
+            break
+        hidden[i, rng.choice(np.flatnonzero(present[i]))] = True
+    return hidden
+
+
+@dataclass
+class Guesses:
+    """What one candidate said of the hidden blocks: per modality residuals and deviations, (blocks, d_m) each."""
+
+    residuals: list[np.ndarray]
+    deviations: list[np.ndarray]
+
+
+@dataclass
+class Weights:
+    """The chosen candidates and their weights per modality, (chosen, k)."""
+
+    chosen: list[str]
+    weight: np.ndarray
+    error: float  # of the weighted average on the hidden blocks
+
+
+class Stack:
+    """The candidates' guesses of the hidden blocks, and what follows from them."""
+
+    def __init__(self, totals: list[float], blocks: list[int], widths: Sequence[int]) -> None:
+        self.totals = totals  # squared deviation of the hidden blocks from the column means, per modality
+        self.blocks = blocks  # hidden blocks per modality
+        # a modality counts by its number of values, whatever its unit; one that does not vary does not count
+        entries = [n * d if t > 0 else 0 for n, d, t in zip(blocks, widths, totals, strict=True)]
+        self.share = [
+            e / max(sum(entries), 1) / t if e else 0.0 for e, t in zip(entries, totals, strict=True)
+        ]  # factor on a squared error, so that the column means have 1.0 in sum
+        self.guesses: dict[str, Guesses] = {}
+
+    def errors(self, name: str) -> list[float | None]:
+        """Normalised error per modality (1.0 is the column mean); None where nothing hidden varies."""
+        wrong = [float(np.square(r).sum()) for r in self.guesses[name].residuals]
+        return [w / t if t > 0 else None for w, t in zip(wrong, self.totals, strict=True)]
+
+    def error(self, name: str) -> float:
+        return sum(
+            share * float(np.square(r).sum()) for share, r in zip(self.share, self.guesses[name].residuals, strict=True)
+        )
+
+    def weigh(self) -> Weights:
+        """Start with the best candidate; add the one that lowers the error of the average most, while it does."""
+        names = list(self.guesses)
+        grams = self._grams(names)
+        chosen = [min(range(len(names)), key=lambda c: self.error(names[c]))]
+        weight, error = self._solve(grams, chosen)
+        while len(chosen) < len(names):
+            trials = [[*chosen, c] for c in range(len(names)) if c not in chosen]
+            solved = [(self._solve(grams, trial), trial) for trial in trials]
+            (best_weight, best_error), best = min(solved, key=lambda entry: entry[0][1])
+            if best_error > (1 - MARGIN) * error:
+                break
+            chosen, weight, error = best, best_weight, best_error
+        return Weights([names[c] for c in chosen], weight, error)
+
+    def _grams(self, names: list[str]) -> np.ndarray:
+        """(k, C, C): inner products of the candidates' residuals per modality, such that they add up to errors."""
+        grams = []
+        for m, share in enumerate(self.share):
+            flat = np.stack([self.guesses[name].residuals[m].ravel() for name in names])
+            grams.append(share * (flat @ flat.T))
+        return np.array(grams)
+
+    def _solve(self, grams: np.ndarray, chosen: list[int]) -> tuple[np.ndarray, float]:
+        """(weights (chosen, k), error): per modality, leaning on all modalities with SHARED blocks."""
+        part = grams[np.ix_(range(len(grams)), chosen, chosen)]
+        pooled = part.sum(axis=0) / max(sum(self.blocks), 1)  # per block
+        columns = [simplex_weights(gram + SHARED * pooled) for gram in part]
+        wrong = sum(float(w @ gram @ w) for w, gram in zip(columns, part, strict=True))
+        return np.stack(columns, axis=1), wrong
+
+    def scales(self, weights: Weights, level: float = 0.9) -> list[float]:
+        """Per modality, the factor on the averaged deviation with which `level` intervals cover `level` of the values.
+
+        Weights make the errors of the blocks that they were fitted on too small, so the errors of either half of the
+        blocks are those with weights from the other half.
+        """
+        mine = [self.guesses[name] for name in weights.chosen]
+        pooled = self._grams(weights.chosen).sum(axis=0) / max(sum(self.blocks), 1)
+        factors = []
+        for m, blocks in enumerate(self.blocks):
+            residuals = np.stack([g.residuals[m] for g in mine])  # (chosen, blocks, d)
+            variances = np.stack([g.deviations[m] for g in mine]) ** 2
+            ratios = []
+            for half in (0, 1):
+                other = residuals[:, 1 - half :: 2].reshape(len(mine), -1)
+                weight = simplex_weights(self.share[m] * (other @ other.T) + SHARED * pooled)
+                error = np.tensordot(weight, residuals[:, half::2], axes=1)
+                variance = np.tensordot(weights.weight[:, m], variances[:, half::2], axes=1)
+                ratios.append((np.abs(error) / np.sqrt(np.maximum(variance, np.finfo(float).tiny))).ravel())
+            factors.append(float(np.quantile(np.concatenate(ratios), level)) / normal_reach(level) if blocks else 1.0)
+        return factors
+
+
+def simplex_weights(gram: np.ndarray) -> np.ndarray:
+    """argmin w^T gram w over w >= 0, sum w = 1."""
+    size = max(float(np.trace(gram)), np.finfo(float).tiny)
+    values, vectors = np.linalg.eigh(gram / size)
+    root = (vectors * np.sqrt(np.clip(values, 0, None) + 1e-12)) @ vectors.T
+    heavy = 1e3
+    weight, _ = nnls(np.vstack([root, np.full((1, len(gram)), heavy)]), np.append(np.zeros(len(gram)), heavy))
+    return np.asarray(weight / weight.sum())

@@ -1,0 +1,48 @@
+"""Two gloo processes, each with its own rows, give the aligner of one process with all rows."""
+
+import os
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+
+sys.path.insert(0, str(Path(__file__).parent))  # a new process does not have the paths of pytest
+
+from aligner_data import KERNEL, linear_rows
+
+from calmrl import Aligner
+from calmrl.aligner import fitting
+
+
+def fitted(rows):
+    z, present = linear_rows()
+    part = {name: a[rows] for name, a in z.items()}
+    out = {}
+    for way, limit in (("rows", 4), ("sums", 0)):
+        fitting.ROWS_PER_FEATURE = limit
+        aligner = Aligner(**{**KERNEL, "whitening": "auto"}).fit(part, present[rows])
+        out[way] = (aligner.embed(z, present), aligner.choice_["whitening"], aligner.expected_)
+    fitting.ROWS_PER_FEATURE = 4
+    return out
+
+
+def work(rank, folder):
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2)
+    torch.save(fitted(slice(100 * rank, 100 + 140 * rank)), os.path.join(folder, f"{rank}.pt"))
+    dist.destroy_process_group()
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_two_processes_equal_one(tmp_path):
+    mp.spawn(work, args=(str(tmp_path),), nprocs=2)
+    alone = fitted(slice(0, 240))
+    for rank in range(2):
+        together = torch.load(tmp_path / f"{rank}.pt", weights_only=False)
+        for way, (vectors, whitening, expected) in alone.items():
+            np.testing.assert_allclose(together[way][0], vectors, atol=1e-7, err_msg=f"{way}, rank {rank}")
+            assert together[way][1:] == (whitening, expected)

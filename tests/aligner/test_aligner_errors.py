@@ -1,0 +1,96 @@
+"""Bad input, word for word."""
+
+import numpy as np
+import pytest
+from aligner_data import FAST, linear_rows
+from sklearn.exceptions import NotFittedError
+
+from calmrl import Aligner
+from calmrl.errors import InputError
+
+ARGUMENTS = [
+    (
+        {"features": "kernal"},
+        "features must be one of 'auto', 'linear', 'kernel'; got 'kernal'; did you mean 'kernel'?",
+    ),
+    ({"refine": True}, "refine must be one of 'auto', 'never', 'always'; got True"),
+    ({"unit_rows": "yes"}, "unit_rows must be True, False or 'auto'; got 'yes'"),
+    ({"whitening": 1.5}, "whitening must be a number from 0 to 1, or 'auto'; got 1.5"),
+    ({"prior": -1}, "prior must be a number of rows >= 0, or 'auto'; got -1"),
+    ({"latent_dim": 0}, "latent_dim must be a whole number >= 1, or 'auto'; got 0"),
+    ({"folds": 1}, "folds must be a whole number >= 2; got 1"),
+    ({"landmarks": 2.5}, "landmarks must be a whole number >= 2; got 2.5"),
+]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"), ARGUMENTS, ids=lambda value: next(iter(value), "") if isinstance(value, dict) else ""
+)
+def test_arguments(arguments, text):
+    with pytest.raises(InputError) as error:
+        Aligner(**arguments).fit(*linear_rows(n=12))
+    assert str(error.value) == text
+
+
+def one_modality(z):
+    return {"m0": np.nan_to_num(z["m0"])}
+
+
+def never_seen(z):
+    return z | {"m1": np.full_like(z["m1"], np.nan), "m0": np.nan_to_num(z["m0"])}
+
+
+def unlinked(z):
+    z = {name: np.nan_to_num(a) for name, a in z.items() if name != "m2"}
+    z["m0"][:20] = np.nan
+    z["m1"][20:] = np.nan
+    return z
+
+
+DATA = [
+    (one_modality, "z has one modality (m0); an aligner needs at least two"),
+    (
+        never_seen,
+        "modality 'm1' is observed in no row, so nothing can be learned about it; leave it out, or add rows that have it",
+    ),
+    (
+        unlinked,
+        "no row links m1 with m0, not even through a third modality, so nothing can be learned between them; add rows "
+        "that have both, or fit them separately",
+    ),
+    (lambda z: [1, 2], "chunk 0 must be a pair (z, present); got int"),
+    (lambda z: 3, "z must be a dict of arrays or an iterable of (z, present) chunks; got int"),
+    (lambda z: {0: z["m0"], "m1": z["m1"]}, "modality names must be strings; got 0 of type int"),
+]
+
+
+@pytest.mark.parametrize(("change", "text"), DATA, ids=lambda value: getattr(value, "__name__", ""))
+def test_data(change, text):
+    with pytest.raises(InputError) as error:
+        Aligner(**FAST).fit(change(linear_rows(n=40)[0]))
+    assert str(error.value) == text
+
+
+def test_masks_and_groups():
+    z, present = linear_rows(n=40)
+    with pytest.raises(InputError, match=r"present has 2 columns but z has 3 modalities \(m0, m1, m2\)"):
+        Aligner(**FAST).fit(z, present[:, :2])
+    with pytest.raises(InputError, match="groups has 3 labels but z has 40 rows; pass one label per row"):
+        Aligner(**FAST).fit(z, present, groups=["a", "b", "c"])
+
+
+def test_after_fitting():
+    z, _ = linear_rows(rate=0.0)
+    with pytest.raises(NotFittedError):
+        Aligner().embed(z)
+    aligner = Aligner(**FAST).fit(z)
+    with pytest.raises(InputError, match="z has modality 'sound', which the model does not know; it has m0, m1, m2"):
+        aligner.embed({"sound": z["m0"]})
+    with pytest.raises(InputError, match=r"z\['m0'\] has width 8 but the model was fitted with 12"):
+        aligner.embed({"m0": z["m2"]})
+    with pytest.raises(InputError, match="n is the number of gallery items, a whole number from 2 on; got 1"):
+        aligner.expected(1)
+    with pytest.raises(InputError, match="hubs must be None or 'csls'; got 'all'"):
+        aligner.similarity(z, z, hubs="all")
+    with pytest.raises(InputError, match="whole number from 1 on; got 0"):
+        aligner.similarity(z, z, hubs="csls", k=0)

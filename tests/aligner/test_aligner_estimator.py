@@ -1,0 +1,152 @@
+"""What an aligner promises: any subset, any order, any kind of array, saved and loaded, rows on disk."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from aligner_data import FAST, KERNEL, linear_rows
+from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.base import clone
+
+from calmrl import Aligner, GaussianImputer
+from calmrl.aligner import fitting
+from calmrl.data.features.feature_set import FeatureSet
+from calmrl.errors import InputError
+
+pytestmark = pytest.mark.filterwarnings("ignore:modality .* is observed in")
+
+
+@pytest.fixture(scope="module")
+def data():
+    return linear_rows()
+
+
+def test_the_closed_form_is_the_latent_model_on_whitened_principal_components(data):
+    z, present = data
+    aligner = Aligner(**FAST).fit(z, present)
+    features = {}
+    for j, (name, values) in enumerate(z.items()):
+        seen = values[present[:, j]]
+        centre = seen.mean(0)
+        _, spread, directions = np.linalg.svd(seen - centre, full_matrices=False)
+        scores = (values - centre) @ directions.T / (spread**2 / len(seen)) ** 0.25
+        # the start of EM is drawn for given signs of the directions, so they must be those of the aligner
+        largest = np.abs(directions).argmax(1)
+        features[name] = scores * np.sign(directions[np.arange(len(directions)), largest])
+        features[name] /= np.sqrt((features[name][present[:, j]] ** 2).mean())
+    with pytest.warns(match="EM used all"):
+        model = GaussianImputer(6, prior=30.0, max_iter=10, tol=0.0).fit(features, present)
+    want = model.embed(features, present)
+    assert_allclose(aligner.embed(z, present), want / np.linalg.norm(want, axis=1, keepdims=True), atol=1e-6)
+
+
+@pytest.mark.parametrize("arguments", [FAST, KERNEL], ids=["linear", "kernel"])
+def test_the_order_of_modalities_does_not_matter(data, arguments):
+    z, present = data
+    back = dict(reversed(z.items()))
+    one, other = Aligner(**arguments).fit(z, present), Aligner(**arguments).fit(back, present[:, ::-1])
+    assert_array_equal(one.embed(z, present), other.embed(z, present))
+    assert_array_equal(one.embed(back, present[:, ::-1]), one.embed(z, present))
+    assert one.expected_ == other.expected_
+    assert list(one.expected_) != list(other.expected_)  # listed in the order of the data
+
+
+def test_values_in_missing_rows_are_never_read(data):
+    z, present = data
+    junk = {name: np.where(present[:, [j]], a, 1e30) for j, (name, a) in enumerate(z.items())}
+    one, other = Aligner(**KERNEL).fit(z), Aligner(**KERNEL).fit(junk, present)
+    assert_array_equal(one.embed(z), other.embed(junk, present))
+
+
+def test_unit_vectors_from_any_subset(data):
+    z, present = data
+    aligner = Aligner(**KERNEL).fit(z, present)
+    whole = aligner.embed(z, present)
+    assert whole.shape == (240, 6)
+    assert_allclose(np.linalg.norm(whole, axis=1), 1)
+    alone = present[:, 1] & (present.sum(1) == 1)
+    assert_allclose(aligner.embed({"m1": z["m1"][alone]}), whole[alone], atol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_torch_in_torch_out(data, dtype):
+    z, present = data
+    tensors = {name: torch.from_numpy(a).to(dtype) for name, a in z.items()}
+    arrays = {name: t.numpy() for name, t in tensors.items()}
+    one = Aligner(**KERNEL).fit(tensors, torch.from_numpy(present))
+    other = Aligner(**KERNEL).fit(arrays, present)
+    embedded = one.embed(tensors)
+    assert embedded.dtype == dtype
+    assert_array_equal(embedded.numpy(), other.embed(arrays))
+    assert isinstance(one.similarity({"m0": tensors["m0"][:3]}, {"m1": tensors["m1"][:3]}), torch.Tensor)
+
+
+def test_no_rows_give_no_vectors(data):
+    aligner = Aligner(**FAST).fit(*data)
+    assert aligner.embed({"m0": np.zeros((0, 12))}).shape == (0, 6)
+
+
+def test_saved_and_loaded(data, tmp_path):
+    z, present = data
+    aligner = Aligner(**{**KERNEL, "whitening": "auto"}).fit(z, present)
+    aligner.save(tmp_path / "aligner")
+    again = Aligner.load(tmp_path / "aligner")
+    assert_allclose(again.embed(z, present), aligner.embed(z, present), atol=1e-14)
+    assert again.expected_ == aligner.expected_
+    assert again.choice_ == aligner.choice_
+    assert again.get_params() == aligner.get_params()
+    assert sorted(p.name for p in (tmp_path / "aligner").iterdir()) == ["aligner.json", "aligner.safetensors"]
+    with pytest.raises(InputError, match="exists already"):
+        aligner.save(tmp_path / "aligner")
+    aligner.save(tmp_path / "aligner", overwrite=True)
+    meta = json.loads((tmp_path / "aligner" / "aligner.json").read_text())
+    del meta["order"]
+    (tmp_path / "aligner" / "aligner.json").write_text(json.dumps(meta))
+    with pytest.raises(InputError, match=r"is incomplete \('order'\); save it again"):
+        Aligner.load(tmp_path / "aligner")
+
+
+def test_constructor_does_nothing_and_clones():
+    aligner = Aligner(features="kernel", folds=5)
+    assert clone(aligner).get_params() == aligner.get_params()
+    assert Aligner(features="nonsense").features == "nonsense"
+
+
+@pytest.mark.parametrize("way", ["memmap", "chunks", "sums", "rows again"])
+def test_rows_on_disk_give_the_same(data, way, tmp_path, monkeypatch):
+    z, present = data
+    want = Aligner(**KERNEL).fit(z, present).embed(z, present)
+    source = z, present
+    if way == "memmap":
+        mapped = {}
+        for name, values in z.items():
+            np.save(tmp_path / f"{name}.npy", values)
+            mapped[name] = np.load(tmp_path / f"{name}.npy", mmap_mode="r")
+        source = mapped, present
+    elif way == "chunks":
+        source = ([({n: a[i : i + 50] for n, a in z.items()}, present[i : i + 50]) for i in range(0, 240, 50)], None)
+    elif way == "rows again":
+        monkeypatch.setattr(fitting, "SUM_BYTES", 0)
+        source = ([({n: a[i : i + 50] for n, a in z.items()}, present[i : i + 50]) for i in range(0, 240, 50)], None)
+    else:
+        monkeypatch.setattr(fitting, "ROWS_PER_FEATURE", 0)
+    assert_allclose(Aligner(**KERNEL).fit(*source).embed(z, present), want, atol=1e-7)
+
+
+def test_a_feature_set_is_fitted_as_it_is(data):
+    z, present = data
+    whole = FeatureSet({n: np.nan_to_num(a) for n, a in z.items()}, present)
+    assert_allclose(Aligner(**FAST).fit(whole).embed(z), Aligner(**FAST).fit(z, present).embed(z), atol=1e-12)
+
+
+def test_similarity_is_cosine_and_csls_on_request(data):
+    z, present = data
+    aligner = Aligner(**FAST).fit(z, present)
+    both = present[:, 0] & present[:, 1]
+    q, g = {"m0": z["m0"][both][:20]}, {"m1": z["m1"][both][:30]}
+    plain = aligner.similarity(q, g)
+    assert_allclose(plain, aligner.embed(q) @ aligner.embed(g).T)
+    from reference.aligner import csls
+
+    assert_allclose(aligner.similarity(q, g, hubs="csls", k=3), csls(plain, 3))

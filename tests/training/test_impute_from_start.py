@@ -1,0 +1,114 @@
+"""Imputing from the representations at the start of a stage, and the regime in which the paper claims a gain."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch.nn.functional import normalize
+
+from calmrl import CalibratedAlignment
+from calmrl.config import CompareConfig
+from calmrl.data import Batches
+from calmrl.errors import InputError
+from calmrl.imputers.gaussian import GaussianImputer
+from calmrl.losses import PMRLLoss
+from calmrl.training.methods import find_method
+from calmrl.workflows.build import build_step, build_trainer, open_data
+from calmrl.workflows.compare.rows import trials_of
+from train_data import config, source
+
+NAMES = ("image", "text", "audio")
+
+
+def unit_rows(seed, n=40, d=6):
+    generator = torch.Generator().manual_seed(seed)
+    shared = torch.randn(n, d, generator=generator, dtype=torch.float64)
+    noisy = {name: shared + 0.5 * torch.randn(n, d, generator=generator, dtype=torch.float64) for name in NAMES}
+    return {name: normalize(rows, dim=1) for name, rows in noisy.items()}
+
+
+def test_missing_vectors_come_from_the_start_and_observed_ones_from_now():
+    start, now = unit_rows(0), {name: rows.requires_grad_() for name, rows in unit_rows(1).items()}
+    present = torch.rand(40, 3, generator=torch.Generator().manual_seed(2)) < 0.6
+    present[:, 1] |= ~present.any(1)
+    imputer = GaussianImputer(latent_dim=3, max_iter=10, tol=1e-2).fit(start, present)
+    align = CalibratedAlignment("pmrl", imputer=imputer, update="frozen", impute_from="start")
+    imputed = imputer.transform(start, present)
+    by_hand = {
+        name: torch.where(present[:, j, None], now[name], normalize(imputed[name], dim=1))
+        for j, name in enumerate(NAMES)
+    }
+    expected = PMRLLoss()(by_hand, torch.ones_like(present))
+    value = align(now, present, start=start)
+    torch.testing.assert_close(value, expected)
+    current = CalibratedAlignment("pmrl", imputer=imputer, update="frozen")(now, present)
+    assert abs(float((current - value).detach())) > 1e-3  # the premise: the two differ
+    for g, h in zip(*(torch.autograd.grad(v, list(now.values())) for v in (value, expected)), strict=True):
+        torch.testing.assert_close(g, h)
+
+
+def test_start_and_the_option_go_together():
+    z, imputer = unit_rows(0), GaussianImputer(latent_dim=2)
+    for options, more in (({}, {"start": z}), ({"impute_from": "start"}, {})):
+        with pytest.raises(InputError, match='start and impute_from="start" go together'):
+            CalibratedAlignment("pmrl", imputer=imputer, **options)(z, None, **more)
+    with pytest.raises(InputError, match="impute_from must be current or start; got 'begin'"):
+        CalibratedAlignment("pmrl", imputer=imputer, impute_from="begin")
+
+
+def test_the_trainer_remembers_the_model_at_the_start_of_each_stage(tmp_path):
+    stages = [{"name": "one", "steps": 3}, {"name": "two", "steps": 3}]
+    cfg = config(tmp_path, method="calmrl-start", stages=stages)
+    data = open_data(cfg)
+    step = build_step(cfg, data)
+    trainer = build_trainer(cfg, data, step, None)
+    seen = []
+    remember = step.remember_start
+
+    def recorded():
+        remember()
+        seen.append(
+            all(torch.equal(a, b) for a, b in zip(step.start.parameters(), step.model.parameters(), strict=True))
+        )
+
+    step.remember_start = recorded
+    trainer.run()
+    assert seen == [True, True]
+    moved = [not torch.equal(a, b) for a, b in zip(step.start.parameters(), step.model.parameters(), strict=True)]
+    assert any(moved)  # the model went on, the memory did not
+    assert not any(parameter.requires_grad for parameter in step.start.parameters())
+
+
+def test_batches_of_incomplete_rows_only():
+    rows = source(60)
+    lacking = int((~rows.present.all(1)).sum())
+    assert 0 < lacking < 60
+    batches = Batches(rows, batch_size=8, incomplete_only=True)
+    index = np.concatenate([batch["index"] for batch in batches])
+    assert sorted(index) == sorted(np.flatnonzero(~rows.present.all(1)))
+    assert batches.left_out == 60 - lacking
+    with pytest.raises(InputError, match="complete_only and incomplete_only leave no row"):
+        Batches(rows, batch_size=8, incomplete_only=True, complete_only=True)
+
+
+@pytest.mark.parametrize("name", ["pmrl", "calmrl-paper", "calmrl-start", "contrastive"])
+def test_in_the_continual_regime_every_method_starts_aligned_and_ends_without_rehearsal(name):
+    trials = trials_of(name, 100, 3, "continual")
+    assert len(trials) == 3
+    for _, changes in trials:
+        assert changes["model.init"] == "latent"
+        assert changes["model.latent_rows"] == "complete"
+        first, last = changes["stages"]
+        assert first["complete_only"]
+        assert last["incomplete_only"]
+        assert last["fresh_best"]
+        assert first["steps"] + last["steps"] == 100
+    assert trials_of("closed-form", 100, 2, "continual") == trials_of("closed-form", 100, 2)
+    assert find_method("pmrl").recipe.get("model.init") is None  # the table itself is untouched
+
+
+def test_a_setting_may_be_continual():
+    setting = {"kind": "one", "rate": 0.7, "regime": "continual"}
+    values = {"kind": "compare", "source": {"dataset": "digits"}, "methods": ["pmrl"], "settings": {"c": setting}}
+    assert CompareConfig.model_validate(values).settings["c"].regime == "continual"
