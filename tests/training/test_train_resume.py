@@ -115,7 +115,7 @@ for where, nth in json.loads(sys.argv[3]):
     newest = checkpoint.newest(out / "checkpoints")
     if newest is not None:
         checkpoint.read(newest)  # an error if it is not whole
-    found.append([where, os.WIFSIGNALED(status), 0 if newest is None else step_of(newest)])
+    found.append([where, os.WIFSIGNALED(status), 0 if newest is None else int(newest.name.removeprefix("step-"))])
 print(json.dumps(found))
 """
 POINTS = [("save_file", 2), ("save", 2), ("save_state", 1), ("_flush", 1), ("replace", 2), ("mark_best", 1),

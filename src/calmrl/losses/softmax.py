@@ -26,7 +26,6 @@ def row_terms(block: Block, candidates: Tensor, chunk_size: int | None = None) -
     `block(start, stop)` gives the scores of the rows start:stop against all N columns. Where row i is no candidate
     itself the value is finite but means nothing.
     """
-
     some_out = maybe_any(~candidates)
 
     def part(start: int, stop: int) -> Tensor:
@@ -54,7 +53,6 @@ def symmetric_terms(
     backward, its right row competes with all queries. Label smoothing spreads its share evenly over those that
     compete.
     """
-
     kinds = torch.zeros_like(queries, dtype=torch.long) if kinds is None else kinds
     is_kind = kinds[:, None] == torch.arange(n_kinds, device=kinds.device)  # (N, n_kinds)
     of_kind = is_kind & candidates[:, None]

@@ -52,13 +52,12 @@ def measure_rows(groups: Sequence[str], **given: Any) -> list[Measurement]:
 def retrieval_rows(z: Vectors, present: torch.Tensor, hits: dict[str, list[float]] | None = None) -> list[Measurement]:
     """R@k and median rank for every direction and on average; `hits` receives, per direction, each query's hit at 1."""
     rows: list[Measurement] = []
-    for a, b in permutations(range(len(z)), 2):
-        names = list(z)
+    for (a, first), (b, second) in permutations(enumerate(z), 2):
         both = present[:, a] & present[:, b]
         if both.sum() < 2:
             continue
-        task = f"{names[a]}->{names[b]}"
-        ranks = retrieval(z[names[a]][both], z[names[b]][both], per_query=True)
+        task = f"{first}->{second}"
+        ranks = retrieval(z[first][both], z[second][both], per_query=True)
         rows += [row(task, metric, ranks[metric], ranks["n"]) for metric in RANKED]
         if hits is not None:
             hits[task] = [float(hit) for hit in ranks["hits"]["R@1"]]

@@ -65,11 +65,11 @@ def retrieval_scores(z: dict[str, Tensor], present: Tensor) -> dict[str, float]:
     "MRR" is 100 times the mean of 1 / rank and "recall" the mean of the three R@k, both smoother scores to choose by;
     "pairs" counts queries over all directions.
     """
-    directions, names = [], list(z)
-    for a, b in permutations(range(len(z)), 2):
+    directions = []
+    for (a, first), (b, second) in permutations(enumerate(z), 2):
         both = present[:, a] & present[:, b]
         if both.sum() > 1:
-            directions.append(retrieval(z[names[a]][both], z[names[b]][both], per_query=True))
+            directions.append(retrieval(z[first][both], z[second][both], per_query=True))
     scores = {key: float(np.mean([one[key] for one in directions])) for key in ("R@1", "R@5", "R@10")}
     return {
         **scores,

@@ -5,8 +5,4 @@ from calmrl.config.schema.compare import CompareConfig
 from calmrl.config.schema.impute import ImputeConfig
 from calmrl.config.schema.train import TrainConfig
 
-KINDS: dict[str, type[Section]] = {
-    "impute": ImputeConfig,
-    "train": TrainConfig,
-    "compare": CompareConfig,
-}
+KINDS: dict[str, type[Section]] = {"impute": ImputeConfig, "train": TrainConfig, "compare": CompareConfig}
