@@ -38,8 +38,8 @@ class StatefulImputer(Protocol):
 
 
 @runtime_checkable
-class EmbeddingImputer(Protocol):
-    """An imputer that puts any subset of modalities into one space."""
+class Embedder(Protocol):
+    """An imputer or a model that puts any subset of modalities into one space."""
 
     def embed(self, z: Any, present: Any = None) -> Any: ...
 

@@ -90,7 +90,7 @@ def test_compare_and_its_report_use_them(parts, tmp_path, calmrl):
         kind: compare
         source: {dataset: digits, resplit: {by: id, test: 0.3}}
         settings: {half: {kind: mcar, rate: 0.5}}
-        methods: [near, near+latent, "calmrl:middle"]
+        methods: [near, near+latent, "calibrated:middle"]
         measures: [imputation]
         seeds: [0]
         steps: 2
@@ -104,7 +104,7 @@ def test_compare_and_its_report_use_them(parts, tmp_path, calmrl):
     assert code == 0, err
     page = (tmp_path / "out" / "report.html").read_text()
     assert "pairs that should be near, a new method, heads from the latent model" in page
-    assert "calmrl with middle" in page
+    assert "calibrated with middle" in page
 
 
 def test_the_recipe_of_a_method_is_the_default_of_training_and_the_first_trial_of_comparisons(tmp_path):

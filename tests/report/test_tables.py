@@ -228,20 +228,20 @@ def test_sweeps():
     assert [c.name for c in words["start"].columns] == ["3", "latent", "random"]
 
 
-def test_imputers_inside_calmrl():
+def test_imputers_inside_calibrated_training():
     rows = rows_of(
         {
-            "calmrl": [5.0, 6.0],
-            "calmrl:mvae": [4.0, 5.1],
-            "calmrl:smil": [3.0, 3.0],
+            "calibrated": [5.0, 6.0],
+            "calibrated:mvae": [4.0, 5.1],
+            "calibrated:smil": [3.0, 3.0],
             "calmrl-paper": [9.0, 9.0],
             "gram": [1.0, 1.0],
         }
     )
     found = lines(tables.generative_table(rows))
-    assert {m: line.kind for m, line in found.items()} == {"mvae": "baseline", "smil": "baseline", "calmrl": "ours"}
+    assert {m: line.kind for m, line in found.items()} == {"mvae": "baseline", "smil": "baseline", "calibrated": "ours"}
     assert [line.cells[0].rank for line in found.values()] == [2, 0, 1]
-    assert lines(tables.retrieval_table(rows))["calmrl:mvae"].kind == "ours"
+    assert lines(tables.retrieval_table(rows))["calibrated:mvae"].kind == "ours"
     assert "generative" in tables.all_tables({"rows": rows})
 
 

@@ -12,7 +12,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from calmrl.aligner import storage
+from calmrl._support.tensor_files import load_state, save_state
 from calmrl.aligner.arguments import check_aligner, check_pairs, group_numbers
 from calmrl.aligner.candidates import make_grid
 from calmrl.aligner.choose import Choice, choose
@@ -23,7 +23,9 @@ from calmrl.aligner.lift import Lift
 from calmrl.aligner.refine import refine_space
 from calmrl.aligner.rows import sample
 from calmrl.aligner.space import Space
+from calmrl.aligner.storage import from_state, to_state
 from calmrl.convention import Array, Views, blocks_of_rows, check, like_input
+from calmrl.data.features.feature_set import FeatureSet
 from calmrl.errors import InputError
 from calmrl.imputers.gaussian.choices import seed_of
 from calmrl.imputers.gaussian.predict import working_dtype
@@ -32,6 +34,7 @@ from calmrl.metrics.hubs import check_hubs, csls
 
 SAMPLE_ROWS = 10_000  # looked at for landmarks and principal directions
 EMBED_BYTES = 1 << 27
+GROUP = "group"  # column of a feature set that says which rows are siblings
 
 
 class Aligner(BaseEstimator):
@@ -130,11 +133,14 @@ class Aligner(BaseEstimator):
             (z, present) chunks, or a feature set such as `open_features` and `load_dataset` return.
         groups : sequence, optional
             One label per row; rows with the same label are never on both sides of a fold. Pass it where items have
-            siblings (frames of a film, captions of a picture), or `expected_` promises too much.
+            siblings (frames of a film, captions of a picture), or `expected_` promises too much. By default the
+            column "group" of a feature set, if it has one.
         """
         arguments = self.get_params(deep=False)
         check_aligner(arguments)
-        if present is None and not isinstance(z, Mapping) and hasattr(z, "z") and hasattr(z, "present"):
+        if present is None and isinstance(z, FeatureSet):
+            if groups is None and GROUP in z.meta.column_names:
+                groups = list(z.column(GROUP))
             z, present = z.z, np.asarray(z.present)
         given = tuple(z) if isinstance(z, Mapping) else None
         source = open_source(*_sorted(z, present))
@@ -227,15 +233,12 @@ class Aligner(BaseEstimator):
     def save(self, path: str | os.PathLike[str], overwrite: bool = False) -> None:
         """Write a folder with aligner.json and aligner.safetensors; no pickle."""
         check_is_fitted(self)
-        storage.save(self, path, overwrite)
+        save_state(to_state(self), path, overwrite, name="aligner")
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Aligner:
         """Read what `save` wrote."""
-        arguments, learned = storage.load(path)
-        aligner = cls(**arguments)
-        aligner.__dict__.update(learned)
-        return aligner
+        return from_state(load_state(path, name="aligner"), f"the saved aligner in {path}")
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_space")

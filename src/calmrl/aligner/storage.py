@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
-from calmrl._support.tensor_files import load_state, save_state
 from calmrl.aligner.expected import Evidence
 from calmrl.aligner.lift import Lift
 from calmrl.aligner.space import Space
@@ -21,8 +19,8 @@ LIFT = ("centre", "landmarks", "shape", "offset", "projection", "variance")
 SPACE = ("weight", "bias", "information")
 
 
-def save(aligner: Aligner, path: str | os.PathLike[str], overwrite: bool) -> None:
-    """Write the folder."""
+def to_state(aligner: Aligner) -> dict[str, Any]:
+    """{"meta": json-able, "tensors": name -> tensor}"""
     tensors: dict[str, Tensor] = {}
     for m, name in enumerate(aligner._order):
         tensors |= {f"lift.{name}.{part}": getattr(aligner._lifts[m], part) for part in LIFT}
@@ -39,12 +37,13 @@ def save(aligner: Aligner, path: str | os.PathLike[str], overwrite: bool) -> Non
         "gain": aligner._gain,
         "dispersion": aligner._dispersion,
     }
-    save_state({"meta": meta, "tensors": tensors}, path, overwrite, name="aligner")
+    return {"meta": meta, "tensors": tensors}
 
 
-def load(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """(arguments of the constructor, learned attributes)."""
-    state = load_state(path, name="aligner")
+def from_state(state: dict[str, Any], origin: str = "a saved aligner") -> Aligner:
+    """The inverse of `to_state`; `origin` names it in errors."""
+    from calmrl.aligner.estimator import Aligner
+
     meta, tensors = state["meta"], state["tensors"]
     try:
         order, choice = meta["order"], meta["choice"]
@@ -67,6 +66,8 @@ def load(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, Any]]:
             "_gain": meta["gain"],
             "_dispersion": meta["dispersion"],
         }
-        return meta["arguments"], learned
+        aligner = Aligner(**meta["arguments"])
+        aligner.__dict__.update(learned)
+        return aligner
     except (KeyError, TypeError) as error:
-        raise InputError(f"the saved aligner in {path} is incomplete ({error}); save it again") from error
+        raise InputError(f"{origin} is incomplete ({error}); save it again") from error

@@ -18,7 +18,7 @@ from calmrl.metrics.pool import mixed_pool
 from calmrl.metrics.registry import functions_of
 from calmrl.metrics.retrieve import retrieval
 from calmrl.metrics.scores import scored_retrieval
-from calmrl.protocols import EmbeddingImputer
+from calmrl.protocols import Embedder
 
 RANKED = ("R@1", "R@5", "R@10", "MedR")  # what `retrieval` gives
 Vectors = dict[str, torch.Tensor]
@@ -132,7 +132,7 @@ def pool_rows(z: Vectors, present: torch.Tensor, align: CalibratedAlignment | No
             ask(scoring, whole[asks], mask)
         if align is not None:
             ask("imputed", whole[asks], mask, align.complete(whole, mask))
-            if isinstance(align.imputer, EmbeddingImputer):
+            if isinstance(align.imputer, Embedder):
                 ask("posterior", {asks: whole[asks]}, mask, align.imputer)
     return [one for scoring, each in rows.items() for one in _averages(f"mixed-pool {scoring}", each)]
 

@@ -12,7 +12,7 @@ from calmrl.convention import Array, check, to_tensor
 from calmrl.errors import InputError
 from calmrl.metrics.fuse import fuse, stacked
 from calmrl.metrics.retrieve import check_vectors, retrieval
-from calmrl.protocols import EmbeddingImputer
+from calmrl.protocols import Embedder
 
 SCORINGS = {"raw": "mean", "centred": None, "anchor": "anchor", "imputed": "imputed", "posterior": None}  # their fusion
 
@@ -68,7 +68,7 @@ def mixed_pool(
 
 
 def _embedded(queries: Any, z: Mapping[str, Array], present: Array | None, imputer: Any) -> tuple[Array, Array]:
-    if not isinstance(imputer, EmbeddingImputer):
+    if not isinstance(imputer, Embedder):
         raise InputError(
             f"scoring 'posterior' needs an imputer with embed, as the Gaussian; got {type(imputer).__name__}"
         )

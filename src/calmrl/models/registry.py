@@ -36,6 +36,13 @@ MODELS: Registry[ModelKind] = Registry(
             "calmrl.models.heads.build:build_heads",
             "calmrl.models.heads.model:Heads",
         ),
+        "aligner": ModelKind(
+            "one space in closed form, chosen by cross-validation, on frozen features",
+            "features",
+            "calmrl.models.aligner.section:AlignerSection",
+            "calmrl.models.aligner.build:build_aligner",
+            "calmrl.models.aligner.model:AlignedModel",
+        ),
         "vast": ModelKind(
             "the paper's towers on raw video, audio and text",
             "media",

@@ -24,7 +24,7 @@ from calmrl.errors import InputError
 from calmrl.imputers.registry import IMPUTERS
 from calmrl.losses.matching import InstanceMatching
 from calmrl.models.registry import MODELS
-from calmrl.protocols import Model
+from calmrl.protocols import Embedder, Model
 
 FORMAT, VERSION = "calmrl.model", 1
 ROWS = 4096
@@ -70,7 +70,7 @@ class Trained:
         if self.align is None:
             raise InputError(
                 f"this model was trained with {self.info.get('method', 'a method')}, without a latent model, so it "
-                "cannot impute; fit a calmrl.GaussianImputer on encode(...), or train with method=calmrl"
+                "cannot impute; fit a calmrl.GaussianImputer on encode(...), or train with method=calibrated"
             )
         vectors, mask, given = self._encode(z, present)
         return {name: like_input(rows, given) for name, rows in self.align.complete(vectors, mask).items()}
@@ -78,6 +78,8 @@ class Trained:
     @torch.no_grad()
     def embed(self, z: Mapping[str, Array], present: Array | None = None) -> Array:
         """One unit vector per row."""
+        if isinstance(self.model, Embedder):  # the model has a vector for all that a row has
+            return self.model.embed(z, present)
         vectors, mask, given = self._encode(z, present)
         if self.align is not None:
             vectors, mask = self.align.complete(vectors, mask), torch.ones_like(mask)

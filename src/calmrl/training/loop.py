@@ -89,20 +89,24 @@ class Trainer:
             kwargs_handlers=[DistributedDataParallelKwargs(find_unused_parameters=True)],
         )
         self.tracking = open_trackers(self.accelerator, trackers, tracked or {})
-        optimiser = make_optimiser(
-            step,
-            learning_rate=learning_rate,
-            encoder_learning_rate=encoder_learning_rate,
-            betas=betas,
-            weight_decay=weight_decay,
-        )
-        self.module, self.optimiser = self.accelerator.prepare(step, optimiser)
+        self.optimiser: Any = None
+        self.module: Any = step
+        if self.stages:  # a method in closed form makes no step
+            self._prepare(
+                learning_rate=learning_rate,
+                encoder_learning_rate=encoder_learning_rate,
+                betas=betas,
+                weight_decay=weight_decay,
+            )
         self.average = None if ema is None else MovingAverage(step, ema)
         latent = {id(parameter) for parameter in step.latent_parameters()}
         self.clipped = [[p for p in step.parameters() if (id(p) in latent) == own] for own in (False, True)]
         self.position = Position()
         self.held: Checkpoint | None = None  # the best so far, when nothing is written
         self.records: Records | None = None
+
+    def _prepare(self, **how: Any) -> None:
+        self.module, self.optimiser = self.accelerator.prepare(self.step, make_optimiser(self.step, **how))
 
     # ---- the loop
 

@@ -9,8 +9,9 @@ does by default; `calmrl compare` tries several and chooses on validation rows.
 | `NAME+latent` | the same with heads that start from a latent model of the features |
 | `NAME+staged` | first the complete rows, then all of them, half of the steps each |
 | `closed-form` | posterior means of the latent model: heads that start from it, and no step |
-| `calmrl` | heads from the latent model, contrastive over all pairs, rows imputed by a latent model; joint |
-| `calmrl:IMPUTER` | `calmrl` with another imputer, for instance `calmrl:mvae` |
+| `calmrl` | the aligner: one space in closed form, chosen by cross-validation, refined where that helps |
+| `calibrated` | heads from the latent model, contrastive over all pairs, rows imputed by a latent model; joint |
+| `calibrated:IMPUTER` | `calibrated` with another imputer, for instance `calibrated:mvae` |
 | `calmrl-paper` | as printed: staged, one modality hidden per complete row at first, PMRL with temperature 0.05 |
 | `calmrl-start` | `calmrl-paper` that imputes from the representations at the start of the stage |
 | `ideal` | `calmrl` on the same rows with nothing hidden; a row of comparisons only |
@@ -85,6 +86,11 @@ class Method:
         first |= {"hide_one": True} if self.hide_one else {}
         return [first, {"name": "continual", unit: total - total // 2}]
 
+    @property
+    def model(self) -> str:
+        """The kind of model that it trains, a name of MODELS; objectives train any."""
+        return self.recipe.get("model.kind", "heads")
+
     def configs(self, count: int) -> list[Changes]:
         """The changes of the first `count` trials, everything spelled out."""
         return [self.recipe | trial for trial in self.trials[:count]]
@@ -108,7 +114,17 @@ def _baseline(objective: str, about: str) -> Method:
 
 
 _CALMRL = Method(
-    "recommended: heads from the latent model, rows imputed by it, then aligned",
+    "recommended: the aligner, one space in closed form, chosen by cross-validation",
+    "contrastive",
+    {"model.kind": "aligner"},
+    ({FEATURES: None},),
+    steps=False,
+    latent=True,
+    ours=True,
+)
+
+_CALIBRATED = Method(
+    "heads from the latent model, rows imputed by it, then aligned",
     "contrastive",
     LATENT_START | CALIBRATION | _objective("contrastive"),
     (
@@ -140,6 +156,7 @@ METHODS: Registry[Method] = Registry(
     "method",
     {
         "calmrl": _CALMRL,
+        "calibrated": _CALIBRATED,
         "calmrl-paper": _PAPER,
         "calmrl-start": replace(
             _PAPER,
@@ -166,13 +183,13 @@ METHODS: Registry[Method] = Registry(
 
 
 def find_method(name: str) -> Method:
-    """The method of a name such as `pmrl`, `pmrl+latent`, `gram+staged` or `calmrl:mvae`."""
+    """The method of a name such as `pmrl`, `pmrl+latent`, `gram+staged` or `calibrated:mvae`."""
     base, *suffixes = name.split("+")
     base, _, imputer = base.partition(":")
     method = METHODS[base]
     if imputer:
-        if not method.calibrated or method.staged:
-            raise InputError(f'"{name}" is no method; an imputer goes with calmrl, as in calmrl:mvae')
+        if base != "calibrated":
+            raise InputError(f'"{name}" is no method; an imputer goes with calibrated, as in calibrated:mvae')
         method = _with_imputer(method, imputer)
     baseline = not (method.ours or method.ideal)
     if set(suffixes) - {"latent", "staged"} or (suffixes and not baseline):
@@ -210,5 +227,5 @@ def _with_imputer(method: Method, imputer: str) -> Method:
     lookup(IMPUTERS, imputer, "imputer")
     section = GAUSSIAN if imputer == "gaussian" else {"method": imputer}
     more = {"calibration.imputer": section, "calibration.refit": 10_000, WEIGHT: 0.5}
-    about, recipe = f"calmrl with {imputer}", method.recipe | more
+    about, recipe = f"calibrated with {imputer}", method.recipe | more
     return replace(method, about=about, recipe=recipe, trials=_grid(RATE, LATENT_RATES))

@@ -218,10 +218,18 @@ class TrainConfig(Section):
         if self.objective is not None and not method.calibrated and self.objective.name != method.objective:
             raise ValueError(
                 f"method {self.method} is the objective {method.objective}, but objective.name is "
-                f"{self.objective.name}; set method={self.objective.name}, or method=calmrl to calibrate it"
+                f"{self.objective.name}; set method={self.objective.name}, or method=calibrated to calibrate it"
             )
         if self.calibration is not None and not method.calibrated:
-            raise ValueError(f"method {self.method} does not calibrate; remove calibration, or set method=calmrl")
+            raise ValueError(f"method {self.method} does not calibrate; remove calibration, or set method=calibrated")
+        if (self.model.kind == "aligner") != (method.model == "aligner"):
+            fitting = "calmrl" if self.model.kind == "aligner" else "calibrated or contrastive"
+            raise ValueError(
+                f"method {self.method} does not go with model.kind {self.model.kind}; set method={fitting}, "
+                "or leave model.kind out"
+            )
+        if not method.steps and self.stages:
+            raise ValueError(f"method {self.method} is in closed form and makes no step; leave out stages")
         raw = MODELS[self.model.kind].reads == "media"
         for name, source in self.sources.items():
             if raw != (source.manifest is not None):
@@ -263,13 +271,13 @@ def fill_in(values: dict[str, Any]) -> dict[str, Any]:
         method = find_method(name)
     except (InputError, TypeError, AttributeError):
         return values  # the check of `method` says what is wrong
-    given_model = values.get("model", {"kind": "heads"})
-    heads = isinstance(given_model, dict) and given_model.get("kind") == "heads"
+    model = values.get("model", {})
+    same = isinstance(model, dict) and model.get("kind", method.model) == method.model
     filled = values | {"stages": values.get("stages", method.stages("epochs", EPOCHS))}
-    if heads:
-        filled["model"] = given_model
+    if same:
+        filled["model"] = {"kind": method.model} | model
     for key, value in method.configs(1)[0].items():
-        if heads or not key.startswith("model."):
+        if value is not None and (same or not key.startswith("model.")):
             filled = _beneath(filled, key.split("."), value)
     return filled
 

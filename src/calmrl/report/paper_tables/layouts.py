@@ -54,11 +54,11 @@ def average_table(rows: Sequence[Row], meta: Meta = None, *, metric: str = "R@1"
 
 
 def generative_table(rows: Sequence[Row], *, metric: str = "R@1") -> PaperTable:
-    """As `average_table`, of `calmrl` and of `calmrl:mvae` and the like, which differ in the imputer alone: table 7."""
-    some = [row for row in rows if re.match(r"calmrl(:|$)", row["method"])]
-    some = [{**row, "method": row["method"].removeprefix("calmrl:")} for row in some]
-    table = average_table(some, {"methods": {"calmrl": {"ours": True}}}, metric=metric)
-    return replace(table, title=f"Imputers inside calmrl, {metric}, average over directions")
+    """As `average_table`, of `calibrated` and of `calibrated:mvae` and the like, which differ in the imputer alone: table 7."""
+    some = [row for row in rows if re.match(r"calibrated(:|$)", row["method"])]
+    some = [{**row, "method": row["method"].removeprefix("calibrated:")} for row in some]
+    table = average_table(some, {"methods": {"calibrated": {"ours": True}}}, metric=metric)
+    return replace(table, title=f"Imputers inside calibrated training, {metric}, average over directions")
 
 
 def ablation_table(rows: Sequence[Row], meta: Meta = None, *, metric: str = "R@1") -> PaperTable:

@@ -1,6 +1,7 @@
 """One job of a comparison: a method in a setting with a seed. All its trials, the choice, and the measures."""
 
 import copy
+import json
 import time
 from dataclasses import dataclass
 from functools import lru_cache, partial
@@ -9,11 +10,10 @@ from typing import Any
 import torch
 
 from calmrl.config import CompareConfig
-from calmrl.config.schema.train import TrainConfig
+from calmrl.config.schema.train import ModelSection, TrainConfig
 from calmrl.data.loaders.feature_rows import pattern_counts
 from calmrl.metrics.measures import Measurement
 from calmrl.metrics.model_rows import LabelledRows, Vectors, measure_rows, neighbours, picture
-from calmrl.models.heads.model import Heads
 from calmrl.training.validate import encode_all, retrieval_scores
 from calmrl.workflows.build import build_step, build_trainer, start_model
 from calmrl.workflows.compare.rows import ComparedRows, method_of, open_rows, training_config, trials_of
@@ -82,7 +82,7 @@ def run_job(config: CompareConfig, job: Job) -> JobResult:
     )
 
 
-def _train(text: str, trained: TrainConfig, rows: ComparedRows, hidden: str, form: str) -> tuple[Any, list[Any]]:
+def _train(text: str, trained: TrainConfig, rows: ComparedRows, hidden: str, form: str | None) -> tuple[Any, list[Any]]:
     model = copy.deepcopy(_start(text, hidden, trained.seed, form, trained.model.model_dump_json()))
     step = build_step(trained, rows.data, model)
     records: list[dict[str, Any]] = []
@@ -133,17 +133,17 @@ def _caption(text: Any, name: str) -> str:
 
 
 @lru_cache(maxsize=4)
-def _rows(text: str, hidden: str, seed: int, form: str) -> ComparedRows:
+def _rows(text: str, hidden: str, seed: int, form: str | None) -> ComparedRows:
     """The rows of a setting and seed; several methods use them one after the other."""
     return open_rows(CompareConfig.model_validate_json(text), hidden, seed, form)
 
 
 @lru_cache(maxsize=32)
-def _start(text: str, hidden: str, seed: int, form: str, model: str) -> Heads:
+def _start(text: str, hidden: str, seed: int, form: str | None, model: str) -> Any:
     """The model before its first step: the same for every method that starts alike."""
     config = CompareConfig.model_validate_json(text)
     plain = training_config(config, hidden, seed, {})
-    section = type(plain.model).model_validate_json(model)
+    section = ModelSection.choose(json.loads(model))
     return start_model(plain.model_copy(update={"model": section}), _rows(text, hidden, seed, form).data)
 
 

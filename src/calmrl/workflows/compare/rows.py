@@ -32,7 +32,7 @@ def method_of(name: str) -> Method:
     return find_method(name.partition(" ")[0])
 
 
-def trials_of(name: str, steps: int, count: int, regime: str = "joint") -> list[tuple[str, Changes]]:
+def trials_of(name: str, steps: int, count: int, regime: str = "joint") -> list[tuple[str | None, Changes]]:
     """(form of the features, changes to the training config) of each trial of a method."""
     method = find_method(name)
     stages = method.stages("steps", steps)
@@ -51,6 +51,7 @@ def training_config(config: CompareConfig, setting: str, seed: int, changes: Map
         "kind": "train",
         "sources": {NAME: config.source.model_dump(mode="json")},
         "modalities": config.modalities,
+        "method": "contrastive",
         "model": {"kind": "heads", "width": config.width, "standardize": None},
         "batch_size": config.batch_size,
         "validation": {"metric": config.metric, "every": max(1, config.steps // 6)},
@@ -60,6 +61,8 @@ def training_config(config: CompareConfig, setting: str, seed: int, changes: Map
     }
     if setting:
         values["sources"][NAME]["hide"] = config.settings[setting].model_dump(mode="json", exclude={"regime"})
+    if changes.get("model.kind", "heads") != "heads":
+        values["model"] = {"groups": None if config.source.resplit is None else config.source.resplit.by}
     for key, value in changes.items():
         here = values
         *path, last = key.split(".")
@@ -77,8 +80,11 @@ def features_of(section: str) -> FeatureSet:
     return open_features_of(SourceSection.model_validate_json(section))
 
 
-def open_rows(config: CompareConfig, setting: str, seed: int, standardize: str = "scale") -> ComparedRows:
-    """Split and hide as the config says (nothing is hidden for setting ""), and standardise on the training rows."""
+def open_rows(config: CompareConfig, setting: str, seed: int, standardize: str | None = "scale") -> ComparedRows:
+    """Split and hide as the config says (nothing is hidden for setting ""), and standardise on the training rows.
+
+    `standardize=None` leaves the features as they are.
+    """
     plain = training_config(config, setting, seed, {})
     features = features_of(config.source.model_dump_json())
     data = open_data(plain, {NAME: features})
@@ -86,6 +92,8 @@ def open_rows(config: CompareConfig, setting: str, seed: int, standardize: str =
     test = FeatureRows.of(features, split == "test", widths=data.widths, name="test")
     if not len(test):
         raise InputError('no row has split "test"; add one to the data, or set source.resplit')
+    if standardize is None:
+        return ComparedRows(data, test, features)
     train, validation = list(data.train.values()), data.validation
     centres, maps = standardization(train, standardize)
     widths = {name: matrix.shape[1] for name, matrix in maps.items()}

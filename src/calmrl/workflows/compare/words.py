@@ -71,13 +71,15 @@ def _against(tests: SettingTests | None, means: dict[str, float], what: str) -> 
 
 
 def _shift(rows: Sequence[TidyRow], setting: str) -> list[str]:
-    before, after = (average(rows, setting, "anchor_shift", t).get("calmrl") for t in ("observed", "calibrated"))
-    if not before or not after:
+    shifts = [average(rows, setting, "anchor_shift", task) for task in ("observed", "calibrated")]
+    name = next((name for name in shifts[1] if method_of(name).ours and name in shifts[0]), None)
+    if name is None:
         return []
+    before, after = (shift[name] for shift in shifts)
     b, a = (float(np.mean(list(v.values()))) for v in (before, after))
     verb = "brings anchors closer to" if a < b else "moves anchors away from"
     closer = sum(after[seed] < before[seed] for seed in before)
     return [
-        f"imputing what test items lack {verb} those of complete items (distance {b:.3f} to {a:.3f} with calmrl; closer "
+        f"imputing what test items lack {verb} those of complete items (distance {b:.3f} to {a:.3f} with {name}; closer "
         f"in {closer} of {len(before)} seeds)."
     ]
