@@ -111,7 +111,7 @@ def test_ls(calmrl):
     code, out, _ = calmrl("ls", "configs", "--json")
     assert set(json.loads(out)["configs"]) >= {"impute", "demo"}
     code, out, _ = calmrl("ls", "configs")
-    assert out.splitlines()[0].split()[0] == "demo"
+    assert out.splitlines()[0].split()[0] == "align"
 
 
 @pytest.mark.parametrize("shelf", SHELVES)

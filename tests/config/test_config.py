@@ -67,7 +67,7 @@ def test_mistakes_in_overrides_and_in_the_file_are_shown_together(write):
         ("kind: impute\nimputer: 3", "line 2, imputer: "),
         (
             "kind: impute\nimputer:\n  method: gausian",
-            "line 3, imputer.method: should be one of 'gaussian', 'auto', 'kernel', 'mean', 'knn', 'ridge', 'mvae', "
+            "line 3, imputer.method: should be one of 'auto', 'gaussian', 'kernel', 'mean', 'knn', 'ridge', 'mvae', "
             "'mopoe', 'smil', 'gfa', 'knowledge_bridger'; got 'gausian'; did you mean \"gaussian\"?",
         ),
         ("kind: impute\nlatent_dim: 3", 'line 2, latent_dim: unknown key; did you mean "imputer.latent_dim"?'),
@@ -97,8 +97,8 @@ def test_mistakes_in_overrides_and_in_the_file_are_shown_together(write):
         ),
         (
             "kind: train\nsources: {a: {dataset: digits}}\nmethod: calmlr",
-            "line 3, method: should be 'calmrl', 'calmrl-paper', 'closed-form', 'contrastive', 'vast', 'gram', 'triangle' or "
-            "'pmrl'; got 'calmlr'; did you mean \"calmrl\"?",
+            "line 3, method: should be 'calmrl', 'calibrated', 'calmrl-paper', 'calmrl-start', 'closed-form', 'contrastive', "
+            "'vast', 'gram', 'triangle' or 'pmrl'; got 'calmlr'; did you mean \"calmrl\"?",
         ),
     ],
 )

@@ -111,8 +111,13 @@ def test_the_recipe_of_a_method_is_the_default_of_training_and_the_first_trial_o
     for name in METHODS:
         if METHODS[name].ideal:
             continue
-        config = load(config_file(tmp_path, method=name, calibration=None, optimiser=None)).model_dump()
-        for key, value in find_method(name).configs(1)[0].items():
+        method = find_method(name)
+        plain = {"calibration": None, "optimiser": None, "stages": None if not method.steps else [{"steps": 2}]}
+        plain |= {"model": None} if method.model != "heads" else {}
+        config = load(config_file(tmp_path, method=name, **plain)).model_dump()
+        for key, value in method.configs(1)[0].items():
+            if value is None:  # not a key of this kind of model
+                continue
             part = config
             for step in key.split("."):
                 part = part[step]

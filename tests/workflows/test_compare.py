@@ -177,7 +177,7 @@ def test_tidy_rows_tests_and_words(whole):
     assert {"observed", "calibrated"} <= {row["task"] for row in rows if row["metric"] == "anchor_shift"}
     assert {"50", "95"} <= {row["task"] for row in rows if row["metric"] == "coverage"}
     assert meta["tests"]["pairs"]["against"] == "pmrl"
-    assert set(meta["tests"]["pairs"]["methods"]) == {"closed-form", "calmrl"}
+    assert set(meta["tests"]["pairs"]["methods"]) == {"closed-form", "calibrated", "calmrl"}
     assert meta["methods"]["ideal"]["ideal"]
     assert not meta["methods"]["pmrl"]["ours"]
     assert any("pairs: " in sentence and "has the best mean" in sentence for sentence in meta["words"])
