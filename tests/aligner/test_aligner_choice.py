@@ -10,7 +10,7 @@ from numpy.testing import assert_allclose
 
 from calmrl import Aligner
 from calmrl.aligner.candidates import Candidate
-from calmrl.aligner.crossvalidation import Direction, score
+from calmrl.aligner.crossvalidation import FoldDirection, score
 from calmrl.aligner.expected import Evidence, dispersion, expectation, growth
 from calmrl.aligner.refine import Walk, steps_worth
 from calmrl.aligner.rows import Rows, folds_of
@@ -52,8 +52,8 @@ def test_what_was_given_is_not_searched():
 
 
 def test_the_score_is_the_reciprocal_rank_times_the_log_of_the_gallery():
-    one = {(0, 1): Direction(np.array([1.0, 2.0]), 10), (1, 0): Direction(np.array([4.0]), 5)}
-    two = {(0, 1): Direction(np.array([1.0]), 20)}
+    one = {(0, 1): FoldDirection(np.array([1.0, 2.0]), 10), (1, 0): FoldDirection(np.array([4.0]), 5)}
+    two = {(0, 1): FoldDirection(np.array([1.0]), 20)}
     forth = (np.log(10) * (1 + 1 / 2) + np.log(20)) / 3
     assert_allclose(score([one, two]), (forth + np.log(5) / 4) / 2)
 
@@ -95,8 +95,8 @@ def test_recall_in_a_larger_gallery_keeps_falling():
 
 
 def test_more_rows_help_less_and_less():
-    small = [{(0, 1): Direction(np.full(10, 4.0), 50)}]
-    large = [{(0, 1): Direction(np.full(10, 2.0), 50)}]
+    small = [{(0, 1): FoldDirection(np.full(10, 4.0), 50)}]
+    large = [{(0, 1): FoldDirection(np.full(10, 2.0), 50)}]
     gain = np.log(3)  # logit(1/2) - logit(1/4)
     assert_allclose(growth(small, large, 2, 1.5), gain / 3)
     assert_allclose(growth(small, large, 2, 1e9), gain)
@@ -113,8 +113,8 @@ def test_the_interval_can_hold_every_share_that_n_queries_can_measure():
 
 def test_folds_that_differ_by_more_than_chance_widen_the_interval():
     hits, misses = np.ones(50), np.full(50, 9.0)
-    alike = [{(0, 1): Direction(np.concatenate([hits, misses]), 100)}] * 3
-    apart = [{(0, 1): Direction(ranks, 50)} for ranks in (hits, misses, misses)]
+    alike = [{(0, 1): FoldDirection(np.concatenate([hits, misses]), 100)}] * 3
+    apart = [{(0, 1): FoldDirection(ranks, 50)} for ranks in (hits, misses, misses)]
     assert dispersion(alike) == 1
     assert_allclose(dispersion(apart), 50 * (4 / 9 + 1 / 9 + 1 / 9) / (1 / 3 * 2 / 3) / 2)
     evidence = Evidence(np.concatenate([hits, misses]), np.full(100, 50))
@@ -166,7 +166,7 @@ CANDIDATE = Candidate("linear", False, 0.0, 8, 1.0)
 
 
 def test_refinement_that_loses_on_held_out_rows_is_not_made():
-    start = [{(0, 1): Direction(np.ones(60), 60), (1, 0): Direction(np.ones(60), 60)} for _ in range(2)]
+    start = [{(0, 1): FoldDirection(np.ones(60), 60), (1, 0): FoldDirection(np.ones(60), 60)} for _ in range(2)]
     folds = [FakeFold(0), FakeFold(1)]
     assert steps_worth(folds, CANDIDATE, start, "auto", 0)[0] == 0
     assert steps_worth(folds, CANDIDATE, start, "always", 0)[0] > 0

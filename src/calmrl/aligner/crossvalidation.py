@@ -30,14 +30,14 @@ BEHIND = 0.8  # features whose first candidate reaches less than this share of t
 
 
 @dataclass(frozen=True)
-class Direction:
+class FoldDirection:
     """What the queries of one direction found: the (expected) rank of each, and the size of their gallery."""
 
     ranks: np.ndarray  # (n,) float64, from 1
     gallery: int
 
 
-Outcome = dict[tuple[int, int], Direction]  # (asked with, asked for) -> what was found
+Outcome = dict[tuple[int, int], FoldDirection]  # (asked with, asked for) -> what was found
 
 
 @dataclass
@@ -101,13 +101,13 @@ def outcome(unit: list[Tensor], present: Tensor) -> Outcome:
             return queries[start:stop] @ gallery.T
 
         ranks = ranks_of_scores(scores, len(queries), own, step=1024)
-        directions[a, b] = Direction(ranks.expected().numpy(), len(gallery))
+        directions[a, b] = FoldDirection(ranks.expected().numpy(), len(gallery))
     return directions
 
 
 def score(outcomes: Iterable[Outcome]) -> float:
     """The score of a candidate over some folds; 0 where there was nothing to find."""
-    per: dict[tuple[int, int], list[Direction]] = {}
+    per: dict[tuple[int, int], list[FoldDirection]] = {}
     for one in outcomes:
         for key, direction in one.items():
             per.setdefault(key, []).append(direction)
@@ -119,7 +119,7 @@ def score(outcomes: Iterable[Outcome]) -> float:
 
 
 @dataclass
-class Search:
+class CandidateSearch:
     """All candidates tried so far, each on every fold."""
 
     folds: list[Fold]

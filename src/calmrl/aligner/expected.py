@@ -23,7 +23,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.stats import betabinom, hypergeom
 
-from calmrl.aligner.crossvalidation import Direction, Outcome
+from calmrl.aligner.crossvalidation import FoldDirection, Outcome
 
 KS = (1, 10)
 LEVEL = 0.9
@@ -37,7 +37,7 @@ class Evidence:
     gallery: np.ndarray  # (n,) int64, the size of the gallery of each query
 
     @staticmethod
-    def of(directions: list[Direction]) -> Evidence:
+    def of(directions: list[FoldDirection]) -> Evidence:
         """All folds of one direction together."""
         sizes = [np.full(len(one.ranks), one.gallery) for one in directions]
         return Evidence(np.concatenate([one.ranks for one in directions]), np.concatenate(sizes))
