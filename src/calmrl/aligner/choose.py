@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from calmrl.aligner.candidates import Candidate, Grid
-from calmrl.aligner.crossvalidation import Fold, Outcome, CandidateSearch, score
+from calmrl.aligner.crossvalidation import CandidateSearch, Fold, Outcome, score
 from calmrl.aligner.expected import Evidence, dispersion, growth
 from calmrl.aligner.refine import steps_worth
 from calmrl.aligner.rows import Rows, folds_of
@@ -48,7 +48,7 @@ class Choice:
 def choose(
     names: list[str], rows: Rows, total: int, grid: Grid, folds: int, landmarks: int, refine: str, seed: int
 ) -> Choice:
-    """CandidateSearch the grid on at most SEARCH_ROWS of the rows; `total` is how many rows the final fit has."""
+    """Search the grid on at most SEARCH_ROWS of the rows; `total` is how many rows the final fit has."""
     rows = _part(rows, seed)
     home = folds_of(rows, folds, seed)
     index = [torch.from_numpy(np.flatnonzero(home == fold)) for fold in range(folds)]

@@ -55,7 +55,7 @@ class Aligner(BaseEstimator):
     unit_rows : {"auto", True, False}
         Whether centred rows are scaled to unit length first.
     whitening : float in [0, 1] or "auto"
-        FoldDirection i is divided by its variance to the power of half this number.
+        Direction i is divided by its variance to the power of half this number.
     latent_dim : int or "auto"
         Number of latents, the width of the embedding.
     prior : float or "auto"
@@ -74,7 +74,7 @@ class Aligner(BaseEstimator):
     choice_ : dict
         What was chosen, its score, and "candidates": all that were tried, best first.
     expected_ : dict
-        FoldDirection ("text->image") -> R@1 and R@10 to expect on new items in a gallery of n, in percent, and the interval
+        Direction ("text->image") -> R@1 and R@10 to expect on new items in a gallery of n, in percent, and the interval
         "low" to "high" for R@1. Directions that no row shows are not in it. `expected(n)` is the same for any n.
     modalities_ : tuple of str
 
