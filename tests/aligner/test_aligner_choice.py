@@ -13,7 +13,7 @@ from calmrl.aligner.candidates import Candidate
 from calmrl.aligner.crossvalidation import FoldDirection, score
 from calmrl.aligner.expected import Evidence, dispersion, expectation, growth
 from calmrl.aligner.refine import Walk, steps_worth
-from calmrl.aligner.rows import Rows, folds_of
+from calmrl.aligner.row_sample import Rows, folds_of
 from calmrl.aligner.space import Space
 from calmrl.datasets import load_dataset
 from calmrl.metrics import retrieval

@@ -13,7 +13,7 @@ from calmrl.aligner.candidates import Candidate, Grid
 from calmrl.aligner.crossvalidation import CandidateSearch, Fold, Outcome, score
 from calmrl.aligner.expected import Evidence, dispersion, growth
 from calmrl.aligner.refine import steps_worth
-from calmrl.aligner.rows import Rows, folds_of
+from calmrl.aligner.row_sample import Rows, folds_of
 
 SEARCH_ROWS = 2400  # rows of the cross-validation: 1,600 to learn from and 800 to find, three times
 

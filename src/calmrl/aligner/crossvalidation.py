@@ -21,7 +21,7 @@ from torch import Tensor
 
 from calmrl.aligner.candidates import Candidate, Grid
 from calmrl.aligner.lift import Lift, fit_kernel, fit_linear
-from calmrl.aligner.rows import Rows
+from calmrl.aligner.row_sample import Rows
 from calmrl.aligner.space import Space, fit_space, source_of_features
 from calmrl.metrics.own_items import own_items
 from calmrl.metrics.ranks import ranks_of_scores

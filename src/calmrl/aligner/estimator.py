@@ -13,15 +13,15 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from calmrl._support.tensor_files import load_state, save_state
-from calmrl.aligner.arguments import check_aligner, check_pairs, group_numbers
 from calmrl.aligner.candidates import make_grid
+from calmrl.aligner.checks import check_aligner, check_pairs, group_numbers
 from calmrl.aligner.choose import Choice, choose
 from calmrl.aligner.crossvalidation import fit_lifts
 from calmrl.aligner.expected import Evidence, expectation
 from calmrl.aligner.fitting import fit_all
 from calmrl.aligner.lift import Lift
 from calmrl.aligner.refine import refine_space
-from calmrl.aligner.rows import sample
+from calmrl.aligner.row_sample import sample
 from calmrl.aligner.space import Space
 from calmrl.aligner.storage import from_state, to_state
 from calmrl.convention import Array, Views, blocks_of_rows, check, like_input

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from calmrl.cli.speaking import as_json, data, note
+from calmrl.cli.printing import as_json, data, note
 
 EXAMPLE = "Example:\n  calmrl check my.yaml\n  calmrl check impute imputer.method=knn --json"
 

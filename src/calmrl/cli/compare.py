@@ -21,7 +21,7 @@ def run(
     seeds: Annotated[int | None, typer.Option("--seeds", min=1, help="How many: 0, 1, ...")] = None,
 ) -> None:
     """Compare methods: same rows, same steps, same number of trials, chosen on validation rows."""
-    from calmrl.cli.show_comparison import compare_and_show
+    from calmrl.cli.comparison_table import compare_and_show
     from calmrl.config import CompareConfig, load
 
     changes = list(overrides or [])

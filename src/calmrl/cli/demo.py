@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from calmrl.cli.speaking import note
+from calmrl.cli.printing import note
 
 EXAMPLE = """Example:
   calmrl demo --out demo-out
@@ -21,7 +21,7 @@ def run(
 ) -> None:
     """Train every method on bundled real data with missing modalities, and compare."""
     from calmrl._support.output import check_free
-    from calmrl.cli.show_comparison import compare_and_show
+    from calmrl.cli.comparison_table import compare_and_show
     from calmrl.config import CompareConfig, load
 
     resolved = load(config, overrides or [], kind="compare")

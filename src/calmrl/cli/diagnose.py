@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from calmrl.cli.speaking import as_json, data, note, people
+from calmrl.cli.printing import as_json, data, note, people
 
 EXAMPLE = """Example:
   calmrl diagnose features

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from calmrl.cli.speaking import as_json, data
+from calmrl.cli.printing import as_json, data
 
 EXAMPLE = "Example:\n  calmrl doctor\n  calmrl doctor --json"
 

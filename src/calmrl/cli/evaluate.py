@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from calmrl.cli.speaking import data, note, people
+from calmrl.cli.printing import data, note, people
 
 EXAMPLE = """Example:
   calmrl evaluate runs/stamps

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from calmrl.cli.speaking import note
+from calmrl.cli.printing import note
 from calmrl.errors import InputError
 
 EXAMPLE = """Example:

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from calmrl.cli.speaking import note, people
+from calmrl.cli.printing import note, people
 
 EXAMPLE = """Example:
   calmrl impute features --out imputed --std

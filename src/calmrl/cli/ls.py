@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from calmrl._support.registry import Registry, lookup
-from calmrl.cli.speaking import as_json, data
+from calmrl.cli.printing import as_json, data
 
 EXAMPLE = "Example:\n  calmrl ls\n  calmrl ls imputers\n  calmrl ls configs --json"
 

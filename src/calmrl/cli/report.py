@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from calmrl.cli.speaking import data, note
+from calmrl.cli.printing import data, note
 
 EXAMPLE = """Example:
   calmrl report demo-out --force

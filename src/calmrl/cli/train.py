@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from calmrl.cli.speaking import data, error, note, people
+from calmrl.cli.printing import data, error, note, people
 
 EXAMPLE = """Example:
   calmrl train stamps --out runs/stamps

@@ -12,8 +12,8 @@ from calmrl.config import CompareConfig
 from calmrl.data.features.feature_set import FeatureSet
 from calmrl.metrics.measures import TidyRow
 from calmrl.metrics.significance import PairedDifference, holm, paired_bootstrap
+from calmrl.workflows.compare.all_jobs import methods_of
 from calmrl.workflows.compare.job import Job, JobResult
-from calmrl.workflows.compare.jobs import methods_of
 from calmrl.workflows.compare.rows import method_of
 from calmrl.workflows.compare.words import in_words
 

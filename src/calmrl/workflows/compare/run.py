@@ -10,8 +10,8 @@ from calmrl.errors import InputError
 from calmrl.metrics.measures import TidyRow
 from calmrl.report import Results, build_page, results_of, write_page
 from calmrl.report.paper_tables import write_tables
+from calmrl.workflows.compare.all_jobs import Progress, run_all
 from calmrl.workflows.compare.collect import collect
-from calmrl.workflows.compare.jobs import Progress, run_all
 from calmrl.workflows.compare.rows import features_of
 
 

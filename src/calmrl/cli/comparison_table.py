@@ -4,7 +4,7 @@ import textwrap
 from pathlib import Path
 from typing import Any
 
-from calmrl.cli.speaking import data, note, people
+from calmrl.cli.printing import data, note, people
 from calmrl.config import CompareConfig
 from calmrl.report import Results
 
