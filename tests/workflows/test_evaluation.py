@@ -23,6 +23,7 @@ def run(tmp_path, monkeypatch):
     write_features(tmp_path / "data" / "mine", z, split=split, labels=["a", "b", "c"] * 30)
     config = {
         "kind": "train",
+        "method": "calibrated",
         "root": str(tmp_path / "data"),
         "sources": {"mine": {"features": "mine"}},
         "model": {"kind": "heads", "width": 4},

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
-import torch.distributed as dist
 from torch import Tensor
 
-from calmrl._support.distributed import world
+from calmrl._support.distributed import gather_objects, world
 from calmrl.imputers.gaussian.row_sources import Source
 
 RARE = 500  # a modality that fewer rows have is sampled whole
@@ -64,11 +62,9 @@ def sample(source: Source, groups: np.ndarray | None, most: int, seed: int) -> R
 
 def _over_processes(mine: Rows, device: torch.device, own_groups: bool) -> Rows:
     """The samples of all processes one after the other; without groups, rows of different processes stay apart."""
-    size, _ = world()
-    if size == 1:
+    if world()[0] == 1:
         return mine
-    gathered: list[Any] = [None] * size
-    dist.all_gather_object(gathered, mine)
+    gathered = gather_objects(mine)
     numbers, offset = [], 0
     for rows in gathered:
         numbers.append(rows.groups + offset)

@@ -24,8 +24,10 @@ def hidden_blocks(present: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     """(N, k) bool: some observed blocks, hidden such that what is left of a row is a pattern that occurs in the data.
 
     Patterns of incomplete rows are drawn by their frequency; each is laid over a row drawn from those that have all of
-    it and more. Where such rows run out, further rows with two modalities or more lose one at random.
+    it and more. Where such rows run out, further rows with two modalities or more lose one at random. At least half of the
+    rows with two modalities or more stay as they are: they are all that the candidates can learn from.
     """
+    spare = int((present.sum(axis=1) > 1).sum()) // 2
     patterns, counts = np.unique(present, axis=0, return_counts=True)
     incomplete = ~patterns.all(axis=1)
     patterns, counts = patterns[incomplete], counts[incomplete]
@@ -35,7 +37,7 @@ def hidden_blocks(present: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     ]
     wanted = max(SHARE * present.sum(), min(FEWEST, 0.3 * present.sum()))
     hidden = np.zeros_like(present)
-    while hidden.sum() < wanted and any(rows):
+    while hidden.sum() < wanted and hidden.any(axis=1).sum() < spare and any(rows):
         p = rng.choice(len(patterns), p=counts / counts.sum())
         while rows[p]:
             i = rows[p].pop()
@@ -43,7 +45,7 @@ def hidden_blocks(present: np.ndarray, rng: np.random.Generator) -> np.ndarray:
                 hidden[i] = present[i] & ~patterns[p]
                 break
     for i in rng.permutation(np.flatnonzero((present.sum(axis=1) > 1) & ~hidden.any(axis=1))):
-        if hidden.sum() >= wanted:
+        if hidden.sum() >= wanted or hidden.any(axis=1).sum() >= spare:
             break
         hidden[i, rng.choice(np.flatnonzero(present[i]))] = True
     return hidden

@@ -11,10 +11,9 @@ from dataclasses import dataclass
 from itertools import accumulate, pairwise
 
 import torch
-import torch.distributed as dist
 from torch import Tensor
 
-from calmrl._support.distributed import all_sum, world
+from calmrl._support.distributed import all_sum, gather_objects
 from calmrl.imputers.gaussian.parameters import Parameters
 from calmrl.imputers.gaussian.pattern_groups import Pack, group
 from calmrl.imputers.gaussian.posterior import Expectation
@@ -142,13 +141,4 @@ def patterns_of(source: Source) -> list[tuple[bool, ...]]:
     occurring: set[tuple[bool, ...]] = set()
     for views in source.chunks():
         occurring |= {tuple(pattern) for pattern in group(views.present)[0].tolist()}
-    return sorted(_over_processes(occurring))
-
-
-def _over_processes(occurring: set[tuple[bool, ...]]) -> set[tuple[bool, ...]]:
-    size, _ = world()
-    if size == 1:
-        return occurring
-    gathered: list[set[tuple[bool, ...]]] = [set()] * size
-    dist.all_gather_object(gathered, occurring)
-    return set().union(*gathered)
+    return sorted(set().union(*gather_objects(occurring)))
