@@ -72,7 +72,9 @@ def _against(tests: SettingTests | None, means: dict[str, float], what: str) -> 
 
 def _shift(rows: Sequence[TidyRow], setting: str) -> list[str]:
     shifts = [average(rows, setting, "anchor_shift", task) for task in ("observed", "calibrated")]
-    name = next((name for name in shifts[1] if method_of(name).ours and method_of(name).latent and name in shifts[0]), None)
+    name = next(
+        (name for name in shifts[1] if method_of(name).ours and method_of(name).latent and name in shifts[0]), None
+    )
     if name is None:
         return []
     before, after = (shift[name] for shift in shifts)
