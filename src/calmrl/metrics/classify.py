@@ -89,8 +89,8 @@ def classification(
         part = {name: array[rows] for name, array in views.arrays.items()}
         return fuse(part, mask[rows], fusion, completed=imputer).numpy(force=True)
 
-    known = [vectors(views.present, rows) for rows in (train, val)]
-    predict = {way: make(known[0], y[train], known[1], y[val]) for way, make in makers.items()}
+    learned = [vectors(views.present, rows) for rows in (train, val)]
+    predict = {way: make(learned[0], y[train], learned[1], y[val]) for way, make in makers.items()}
     if label_vectors is not None:
         predict["zero-shot"] = zero_shot(_label_matrix(label_vectors, classes))
     rows = []
@@ -98,8 +98,8 @@ def classification(
         asked = vectors(mask, test)
         answered = mask.numpy(force=True)[test].any(1)
         for way, guess in predict.items():
-            found = np.where(answered, guess(asked), -1)
-            rows += accuracy_and_f1(y[test], found, f"classification {way}{suffix}")
+            predicted = np.where(answered, guess(asked), -1)
+            rows += accuracy_and_f1(y[test], predicted, f"classification {way}{suffix}")
     return rows
 
 

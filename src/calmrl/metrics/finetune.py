@@ -41,12 +41,12 @@ class Classifier(nn.Module):
     def predict(self, inputs: Mapping[str, Tensor], present: Tensor) -> np.ndarray:
         """(N,) numbers of classes; -1 for rows that have nothing."""
         self.eval()
-        found = []
+        guesses = []
         for start in range(0, len(present), PREDICT_ROWS):
             rows = slice(start, start + PREDICT_ROWS)
             guess = self({name: values[rows] for name, values in inputs.items()}, present[rows]).argmax(1)
-            found.append(torch.where(present[rows].any(1), guess, -1))
-        return torch.cat(found).numpy(force=True)
+            guesses.append(torch.where(present[rows].any(1), guess, -1))
+        return torch.cat(guesses).numpy(force=True)
 
 
 def fine_tune(
@@ -95,9 +95,9 @@ def fine_tune(
             loss.backward()
             optimizer.step()
             if step % CHECK_EVERY == 0 or step == steps:
-                found = score()
-                if found > best:
-                    best, kept, since = found, copy.deepcopy(both.state_dict()), 0
+                reached = score()
+                if reached > best:
+                    best, kept, since = reached, copy.deepcopy(both.state_dict()), 0
                 else:
                     since += 1
                 if since >= patience:

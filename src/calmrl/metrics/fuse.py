@@ -65,8 +65,8 @@ def fuse(
 def stacked(views: Views) -> tuple[Tensor, Tensor]:
     """((N, k, d) float64 values with 0 where missing, (N, k) present)."""
     if len(set(views.widths)) > 1:
-        said = ", ".join(f"{name}: {width}" for name, width in zip(views.names, views.widths, strict=True))
-        raise InputError(f"one vector per item needs modalities of one width; got {said}. Project them first")
+        widths = ", ".join(f"{name}: {width}" for name, width in zip(views.names, views.widths, strict=True))
+        raise InputError(f"one vector per item needs modalities of one width; got {widths}. Project them first")
     values = torch.stack([to_tensor(array).detach().double() for array in views.arrays.values()], dim=1)  # (N, k, d)
     return torch.where(views.present[:, :, None], values, 0.0), views.present
 

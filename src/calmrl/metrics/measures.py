@@ -73,14 +73,14 @@ def imputation_error(
     rows = []
     for sources, target in _directions(views.names, directions):
         columns = [views.names.index(name) for name in (*sources, target)]
-        able = views.present[:, columns].all(1).nonzero()[:, 0]
+        rows_with_all = views.present[:, columns].all(1).nonzero()[:, 0]
         task = f"{','.join(sources)}->{target}"
-        n = len(able)
+        n = len(rows_with_all)
         if n < 2:
             if directions is None:
                 continue
             raise InputError(f"{task}: {n} rows have all of these modalities; at least two are needed to measure it")
-        part = views.take(able)
+        part = views.take(rows_with_all)
         filled = to_tensor(imputer.transform({name: part.arrays[name] for name in sources})[target]).double()
         truth = to_tensor(part.arrays[target]).double()
         d = truth.shape[1]
@@ -147,14 +147,14 @@ def anchor_shift_rows(
     `calmrl.anchors` hold row by row, and so for the means. Shifts lie between 0 and 2.
     """
     mask = check(z_complete, present, values=False).present
-    able = (~mask).any(1).nonzero()[:, 0]
-    if not len(able):
+    incomplete = (~mask).any(1).nonzero()[:, 0]
+    if not len(incomplete):
         raise InputError("present is True everywhere: nothing is missing, so no anchor moves; hide something first")
     if not isinstance(completed, Mapping):
         completed = completed.transform(z_complete, present)
-    left = mask[able].numpy(force=True)
+    left = mask[incomplete].numpy(force=True)
     whole, filled = (
-        {name: to_tensor(side[name])[able].double() for name in z_complete} for side in (z_complete, completed)
+        {name: to_tensor(side[name])[incomplete].double() for name in z_complete} for side in (z_complete, completed)
     )
     if renormalize:
         whole, filled = ({name: normalize(x, dim=1) for name, x in side.items()} for side in (whole, filled))
@@ -163,7 +163,7 @@ def anchor_shift_rows(
     rows = []
     for task, shift, (low, high) in zip(("observed", "calibrated"), shifts, bounds, strict=True):
         for suffix, values in (("", shift), ("_low", low), ("_high", high)):
-            rows.append(row(task, f"anchor_shift{suffix}", values.mean(), len(able)))
+            rows.append(row(task, f"anchor_shift{suffix}", values.mean(), len(incomplete)))
     return rows
 
 

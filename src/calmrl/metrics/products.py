@@ -79,18 +79,18 @@ def ranks_of_products(queries: Side, gallery: Side, own: Own) -> Ranks:
         with full_precision(scores):
             block = torch.mm(queries.rows(slice(start, stop), torch.float32), items.T, out=scores[: stop - start])
         rows = torch.arange(start, stop, device=device)
-        best, found = count(block, *own.pairs(rows), 2 * error)  # right wherever only one item is near, an own one
-        near = found[1] + found[2]
+        best, counts = count(block, *own.pairs(rows), 2 * error)  # right wherever only one item is near, an own one
+        near = counts[1] + counts[2]
         crowded = near > max(1, n_items // CROWDED)
         few = ((near > 1) & ~crowded).nonzero()[:, 0]
         if len(few):
             theirs = [block[i] for i in few.tolist()]
             settled = _settle_few(queries, gallery, own, rows[few], theirs, best[few], 2 * error)
-            found[0, few] += settled[0]
-            found[1:, few] = settled[1:]
+            counts[0, few] += settled[0]
+            counts[1:, few] = settled[1:]
         if bool(crowded.any()):
-            found[:, crowded] = _count_whole(queries, gallery, own, rows[crowded])
-        parts.append(found.cpu())
+            counts[:, crowded] = _count_whole(queries, gallery, own, rows[crowded])
+        parts.append(counts.cpu())
     return Ranks(*torch.cat(parts, dim=1))
 
 
@@ -104,7 +104,7 @@ def _settle_few(
     queries: Side, gallery: Side, own: Own, rows: Tensor, block: list[Tensor], best: Tensor, band: float
 ) -> Tensor:
     """(3, n) counts among the items within `band` of the best own score, compared in float64."""
-    found = []
+    rows_counted = []
     left = queries.rows(rows, torch.float64)
     for query, row, scores, middle in zip(left, rows, block, best, strict=True):
         near = ((scores >= middle - band) & (scores <= middle + band)).nonzero()[:, 0]
@@ -112,8 +112,8 @@ def _settle_few(
         mine = own.group[near] == own.start[row]
         top = exact[mine].max()
         same = (exact - top).abs() <= TIE
-        found.append(torch.stack([(exact > top + TIE).sum(), (same & ~mine).sum(), (same & mine).sum()]))
-    return torch.stack(found, dim=1)
+        rows_counted.append(torch.stack([(exact > top + TIE).sum(), (same & ~mine).sum(), (same & mine).sum()]))
+    return torch.stack(rows_counted, dim=1)
 
 
 def _count_whole(queries: Side, gallery: Side, own: Own, rows: Tensor) -> Tensor:

@@ -86,11 +86,11 @@ def retrieval(
         ranks = _by_matrix(scores, query_ids, gallery_ids, nearest)
     hits = {f"R@{k}": ranks.hits(k).numpy() for k in ks}
     expected = ranks.expected().numpy()
-    found: dict[str, Any] = {name: 100 * float(each.mean()) for name, each in hits.items()}
-    found |= {"MedR": float(np.median(expected)), "n": len(expected)}
+    measured: dict[str, Any] = {name: 100 * float(each.mean()) for name, each in hits.items()}
+    measured |= {"MedR": float(np.median(expected)), "n": len(expected)}
     if hubs is not None:
-        found["hubs"] = hubs
-    return found | {"hits": hits, "ranks": expected} if per_query else found
+        measured["hubs"] = hubs
+    return measured | {"hits": hits, "ranks": expected} if per_query else measured
 
 
 def _by_vectors(
@@ -138,13 +138,13 @@ def _by_function(function: Callable[[Any, Any], Array], queries: Any, gallery: A
     own = own_items(q_ids, g_ids, n, shape[1])
 
     def block(start: int, stop: int) -> Tensor:
-        found = function(queries[start:stop], gallery) if start else first
-        if tuple(found.shape) != (stop - start, shape[1]):
+        block = function(queries[start:stop], gallery) if start else first
+        if tuple(block.shape) != (stop - start, shape[1]):
             raise InputError(
-                f"scores(queries[{start}:{stop}], gallery) returned shape {tuple(found.shape)}; expected "
+                f"scores(queries[{start}:{stop}], gallery) returned shape {tuple(block.shape)}; expected "
                 f"{(stop - start, shape[1])}, a row per query and a column per gallery item"
             )
-        return _checked(found, start)
+        return _checked(block, start)
 
     return ranks_of_scores(block, n, own, FUNCTION_ROWS)
 

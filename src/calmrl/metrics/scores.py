@@ -124,10 +124,12 @@ def scored_retrieval(
     first = make(normalize(items, dim=2), seen)
 
     def scores(some: Tensor, _: Any) -> Tensor:
-        found = first(normalize(some.double(), dim=1))
+        scores = first(normalize(some.double(), dim=1))
         if matching is None:
-            return found
-        return matching.rerank(some, {name: to_tensor(array) for name, array in views.arrays.items()}, seen, found, top)
+            return scores
+        return matching.rerank(
+            some, {name: to_tensor(array) for name, array in views.arrays.items()}, seen, scores, top
+        )
 
     return retrieval(asked, None, query_ids, gallery_ids, ks, scores=scores, per_query=per_query)
 

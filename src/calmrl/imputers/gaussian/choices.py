@@ -28,11 +28,11 @@ def check_arguments(args: dict[str, Any]) -> None:
         _whole(name, args[name], auto=True)
     for name in ("max_iter", "batch_size"):
         _whole(name, args[name], auto=False)
-    for name, known in (("noise", NOISE), ("m_step", M_STEPS), ("solver", SOLVERS), ("criterion", tuple(CRITERIA))):
-        if args[name] not in known:
-            near = closest(str(args[name]), known)
+    for name, allowed in (("noise", NOISE), ("m_step", M_STEPS), ("solver", SOLVERS), ("criterion", tuple(CRITERIA))):
+        if args[name] not in allowed:
+            near = closest(str(args[name]), allowed)
             hint = f"; did you mean {near!r}?" if near else ""
-            raise InputError(f"{name} must be one of {', '.join(map(repr, known))}; got {args[name]!r}{hint}")
+            raise InputError(f"{name} must be one of {', '.join(map(repr, allowed))}; got {args[name]!r}{hint}")
     for name in ("prior", "shrinkage"):
         value = args[name]
         if value != "auto" and (isinstance(value, str) or not 0 <= value < float("inf")):
@@ -84,9 +84,9 @@ def check_links(source: Source) -> None:
     linked, fresh = {seen[0]}, [seen[0]]
     while fresh:
         row = source.together[fresh.pop()]
-        found = [m for m in seen if row[m] > 0 and m not in linked]
-        linked.update(found)
-        fresh.extend(found)
+        reached = [m for m in seen if row[m] > 0 and m not in linked]
+        linked.update(reached)
+        fresh.extend(reached)
     apart = [source.names[m] for m in seen if m not in linked]
     if apart:
         raise InputError(

@@ -69,8 +69,8 @@ class Expectation:
         change a bit of the result.
         """
         if self._keeps(patterns):
-            found = [self._kept(pattern) for pattern in patterns.tolist()]
-            return torch.stack([V for V, _, _ in found]), torch.stack([logdet for _, logdet, _ in found])
+            factors = [self._kept(pattern) for pattern in patterns.tolist()]
+            return torch.stack([V for V, _, _ in factors]), torch.stack([logdet for _, logdet, _ in factors])
         information = torch.stack(self.information)  # (k, K, L, L)
         present = patterns.to(information.dtype)  # (P, k)
         return _inverse(self.eye + torch.tensordot(present, information, dims=1))
@@ -133,8 +133,8 @@ class Expectation:
             maps = [self._kept(pattern)[2][0] for pattern in packed.patterns.tolist()]
         else:
             maps = [V[0].to(self.dtype) for _, V, _ in self.factored(packed.patterns)]
-        found = [rows @ V for rows, V in zip(b.split(packed.sizes), maps, strict=True)]
-        return b, torch.cat(found) if found else b
+        means = [rows @ V for rows, V in zip(b.split(packed.sizes), maps, strict=True)]
+        return b, torch.cat(means) if means else b
 
 
 def _inverse(precision: Tensor) -> tuple[Tensor, Tensor]:

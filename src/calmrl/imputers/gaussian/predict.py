@@ -103,17 +103,17 @@ def _complete(params: Parameters, views: Views, scale: list[float] | None) -> tu
 
 def missing_means(expect: Expectation, packed: Pack, means: Tensor) -> list[tuple[Tensor, Tensor]]:
     """For every modality the rows of the pack that lack it, and E[z^m | observed] there; for a single component."""
-    found = []
+    imputed = []
     for m, (W, mu) in enumerate(zip(expect.loadings, expect.centre, strict=True)):
         lacks = torch.ones(len(packed), dtype=torch.bool, device=means.device).index_fill_(0, packed.places[m], False)
         place = lacks.nonzero()[:, 0]
-        found.append((packed.order[place], torch.addmm(mu[0], means.index_select(0, place), W[0].T)))
-    return found
+        imputed.append((packed.order[place], torch.addmm(mu[0], means.index_select(0, place), W[0].T)))
+    return imputed
 
 
-def _at(found: list[tuple[Tensor, Tensor]], n: int) -> list[Tensor]:
+def _at(imputed: list[tuple[Tensor, Tensor]], n: int) -> list[Tensor]:
     """Values put into their rows of n, zeros elsewhere."""
-    return [values.new_zeros((n, values.shape[1])).index_copy(0, rows, values) for rows, values in found]
+    return [values.new_zeros((n, values.shape[1])).index_copy(0, rows, values) for rows, values in imputed]
 
 
 def _by_pattern_filled(

@@ -64,9 +64,9 @@ def anchor_cosine(params: Parameters, queries: Views, gallery: Views) -> Tensor:
 def completed_anchors(params: Parameters, views: Views) -> Tensor:
     """The anchor of every completed item, (N, d): needs modalities of equal width."""
     if len(set(params.widths)) > 1:
-        said = ", ".join(f"{name}: {width}" for name, width in zip(params.names, params.widths, strict=True))
+        widths = ", ".join(f"{name}: {width}" for name, width in zip(params.names, params.widths, strict=True))
         raise InputError(
-            f"anchors need modalities of one width, but they differ ({said}); use cosine or likelihood_ratio"
+            f"anchors need modalities of one width, but they differ ({widths}); use cosine or likelihood_ratio"
         )
     filled = {name: to_tensor(array) for name, array in complete(params, views).items()}
     return anchor(filled, torch.ones_like(views.present))

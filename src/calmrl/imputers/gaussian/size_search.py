@@ -97,8 +97,8 @@ class Search:
 
     def _whitening(self, power: float) -> Whitening:
         if power not in self.whitenings:
-            known = next(iter(self.whitenings.values()), None)
-            axes = principal_axes(self.held.source) if known is None else known.axes
+            earlier = next(iter(self.whitenings.values()), None)
+            axes = principal_axes(self.held.source) if earlier is None else earlier.axes
             self.whitenings[power] = Whitening(self.held.source, axes, power)
         return self.whitenings[power]
 

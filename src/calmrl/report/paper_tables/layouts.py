@@ -72,8 +72,8 @@ def ablation_table(rows: Sequence[Row], meta: Meta = None, *, metric: str = "R@1
         Column("", f"+ {variant}" if variant else "alone", metric, tuple(key for key in keys if key[3] == variant))
         for variant in dict.fromkeys(key[3] for key in keys)
     ]
-    known = {**(meta or {}), "tests": {}}  # those are about whole names of methods
-    return build(f"Objectives and how they are started and trained, average {metric}", some, columns, known)
+    untested = {**(meta or {}), "tests": {}}  # those are about whole names of methods
+    return build(f"Objectives and how they are started and trained, average {metric}", some, columns, untested)
 
 
 def sweep_tables(rows: Sequence[Row], meta: Meta = None, *, metric: str = "R@1") -> dict[str, PaperTable]:
@@ -83,9 +83,9 @@ def sweep_tables(rows: Sequence[Row], meta: Meta = None, *, metric: str = "R@1")
     """
     swept = []
     for row in rows:
-        found = SWEPT.fullmatch(row["method"])
-        if found and row["metric"] == metric and _is_direction(row["task"]):
-            method, parameter, at = found.groups()
+        match = SWEPT.fullmatch(row["method"])
+        if match and row["metric"] == metric and _is_direction(row["task"]):
+            method, parameter, at = match.groups()
             swept.append({**row, "method": method, "parameter": parameter, "at": at})
     tables = {}
     for parameter in dict.fromkeys(row["parameter"] for row in swept):
@@ -115,13 +115,13 @@ def measure_table(rows: Sequence[Row], metrics: Sequence[str], title: str, meta:
 
 def dataset_table(meta: Meta) -> PaperTable:
     """Datasets down; modalities with their widths, rows and source across: table 4."""
-    known = (meta or {}).get("datasets", {})
-    names = list(dict.fromkeys(name for one in known.values() for name in one.get("modalities", {})))
+    described = (meta or {}).get("datasets", {})
+    names = list(dict.fromkeys(name for one in described.values() for name in one.get("modalities", {})))
     columns = [Column("modalities", name, "", ()) for name in names] + [
         Column("", c, "", ()) for c in ("rows", "source")
     ]
     lines = []
-    for dataset, one in known.items():
+    for dataset, one in described.items():
         widths = [one.get("modalities", {}).get(name) for name in names]
         cells = [*widths, one.get("rows"), one.get("source")]
         lines.append(PaperLine(dataset, "baseline", tuple(None if cell is None else str(cell) for cell in cells)))

@@ -70,21 +70,21 @@ class SettingBlock:
     def of(self, column: Column) -> dict[str, dict[int, float]]:
         """method -> seed -> mean over the keys of the column that this block has at all; seeds that lack one are out."""
         parts = [self.values[column.metric, key] for key in column.keys if (column.metric, key) in self.values]
-        found: dict[str, dict[int, float]] = {}
+        averages: dict[str, dict[int, float]] = {}
         for method in dict.fromkeys(name for part in parts for name in part):
             if all(method in part for part in parts):
                 seeds = set.intersection(*(set(part[method]) for part in parts))
                 if seeds:
-                    found[method] = {s: float(np.mean([part[method][s] for part in parts])) for s in sorted(seeds)}
-        return found
+                    averages[method] = {s: float(np.mean([part[method][s] for part in parts])) for s in sorted(seeds)}
+        return averages
 
     def numbers(self, column: Column, method: str | None = None) -> set[int]:
         """The numbers of items behind a column, for one method or for all."""
-        found: set[int] = set()
+        counts: set[int] = set()
         for key in column.keys:
             for name, some in self.items.get((column.metric, key), {}).items():
-                found |= some if method in (None, name) else set()
-        return found
+                counts |= some if method in (None, name) else set()
+        return counts
 
 
 def span(numbers: Iterable[int]) -> str:
@@ -122,13 +122,13 @@ def in_blocks(rows: Sequence[Row]) -> list[SettingBlock]:
 
 def kinds(rows: Sequence[Row], meta: Mapping[str, Any] | None) -> dict[str, str]:
     """method -> "baseline", "ours" or "ideal": from meta["methods"], else by name. Baselines first, ideal last."""
-    said = (meta or {}).get("methods", {})
-    found = {}
+    described = (meta or {}).get("methods", {})
+    kinds_of = {}
     for method in dict.fromkeys(str(row["method"]) for row in rows):
-        about = said.get(method, {"ours": is_ours(method), "ideal": family(method)[1] == "ideal"})
-        found[method] = "ideal" if about.get("ideal") else "ours" if about.get("ours") else "baseline"
+        about = described.get(method, {"ours": is_ours(method), "ideal": family(method)[1] == "ideal"})
+        kinds_of[method] = "ideal" if about.get("ideal") else "ours" if about.get("ours") else "baseline"
     order = ("baseline", "ours", "ideal")
-    return dict(sorted(found.items(), key=lambda item: order.index(item[1])))
+    return dict(sorted(kinds_of.items(), key=lambda item: order.index(item[1])))
 
 
 def build(
@@ -170,8 +170,8 @@ def _cells(
     baselines = [m for m in eligible if roles[m] == "baseline"]
     _, compared = against_best(eligible, baselines, higher=sign > 0)
     if column.tested and tests.get("against") in baselines:
-        said = {method: PairedDifference(**one) for method, one in tests.get("methods", {}).items()}
-        compared = {method: said.get(method, one) for method, one in compared.items()}
+        given = {method: PairedDifference(**one) for method, one in tests.get("methods", {}).items()}
+        compared = {method: given.get(method, one) for method, one in compared.items()}
     for method, cell in cells.items():
         one = compared.get(method)
         sure = one is not None and one.p is not None and one.p < SURE

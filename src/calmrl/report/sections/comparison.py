@@ -44,19 +44,19 @@ def comparison(results: Results) -> list[Block]:
 def compare_panel(results: Results, rows: Sequence[ResultRow], name: str, task: str) -> Panel:
     """Dots of all methods for rows of one setting, task and metric."""
     metric, place = rows[0].metric, results.place_name(rows[0].place)
-    found: dict[str, Estimate] = group(rows, lambda row: row.method)
-    order = ranked(found, metric)
+    estimates: dict[str, Estimate] = group(rows, lambda row: row.method)
+    order = ranked(estimates, metric)
     order = [*(m for m in order if not results.ideal(m)), *(m for m in order if results.ideal(m))]
     label, decimals = describe(metric).axis, describe(metric).decimals
-    marks = [_mark(method, found[method], method) for method in order]
-    told = "; ".join(f"{method} {found[method].text(decimals)}" for method in order[:3])
-    alt = f"Dot plot, {place}: {task} {label} of {len(order)} methods. First: {told}."
+    marks = [_mark(method, estimates[method], method) for method in order]
+    first = "; ".join(f"{method} {estimates[method].text(decimals)}" for method in order[:3])
+    alt = f"Dot plot, {place}: {task} {label} of {len(order)} methods. First: {first}."
     return dots(
         name,
         alt,
         marks,
         x=f"{task} {label}",
-        title=f"{place} (n = {found[order[0]].items})",
+        title=f"{place} (n = {estimates[order[0]].items})",
         strong=[method for method in order if results.ours(method)],
         apart=0 if all(map(results.ideal, order)) else sum(map(results.ideal, order)),
     )
@@ -72,9 +72,9 @@ def three_ways(results: Results) -> list[Block]:
         best: dict[str, str] = {}
         for method in order:
             best.setdefault("ideal" if results.ideal(method) else WAYS[results.ours(method)], method)
-        known = {kind: best[kind] for kind in (*WAYS, "ideal") if kind in best}
-        if len(known) == 3 and len({row.task for row in here}) > 1:
-            panels.append(_three(results, here, known, f"three-{len(panels) + 1}", metric))
+        best_of = {kind: best[kind] for kind in (*WAYS, "ideal") if kind in best}
+        if len(best_of) == 3 and len({row.task for row in here}) > 1:
+            panels.append(_three(results, here, best_of, f"three-{len(panels) + 1}", metric))
     if not panels:
         return []
     caption = (
@@ -85,22 +85,22 @@ def three_ways(results: Results) -> list[Block]:
     return [Figure(caption, panels)]
 
 
-def _three(results: Results, rows: Sequence[ResultRow], known: dict[str, str], name: str, metric: str) -> Panel:
+def _three(results: Results, rows: Sequence[ResultRow], best_of: dict[str, str], name: str, metric: str) -> Panel:
     tasks = sorted({row.task for row in rows}, key=lambda task: ("->" in task, task))[:MANY]
-    found = group(rows, lambda row: (row.method, row.task))
+    estimates = group(rows, lambda row: (row.method, row.task))
     marks = [
-        _mark(method, found[method, task], readable(task), f"{kind}: {method}", parts=False)
+        _mark(method, estimates[method, task], readable(task), f"{kind}: {method}", parts=False)
         for task in tasks
-        for kind, method in known.items()
-        if (method, task) in found
+        for kind, method in best_of.items()
+        if (method, task) in estimates
     ]
     place, label, decimals = results.place_name(rows[0].place), describe(metric).axis, describe(metric).decimals
-    told = ", ".join(
-        f"{kind} ({method}) {found[method, tasks[0]].text(decimals)}"
-        for kind, method in known.items()
-        if (method, tasks[0]) in found
+    first = ", ".join(
+        f"{kind} ({method}) {estimates[method, tasks[0]].text(decimals)}"
+        for kind, method in best_of.items()
+        if (method, tasks[0]) in estimates
     )
-    alt = f"Dot plot, {place}: {label} per direction, missing, calibrated and ideal. {readable(tasks[0])}: {told}."
+    alt = f"Dot plot, {place}: {label} per direction, missing, calibrated and ideal. {readable(tasks[0])}: {first}."
     return dots(name, alt, marks, x=label, title=place, strong=[readable(tasks[0])], connect=True)
 
 
@@ -146,5 +146,5 @@ def _class_column(row: ResultRow) -> str:
     return f"{row.task.removeprefix('classification ')}, {row.metric}"
 
 
-def _mark(method: str, found: Estimate, row: str, label: str = "", parts: bool = True) -> Mark:
-    return Mark(row, found.mean, look(method), found.low, found.high, found.values if parts else (), label)
+def _mark(method: str, estimate: Estimate, row: str, label: str = "", parts: bool = True) -> Mark:
+    return Mark(row, estimate.mean, look(method), estimate.low, estimate.high, estimate.values if parts else (), label)

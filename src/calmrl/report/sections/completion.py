@@ -56,12 +56,12 @@ def _errors(results: Results, rows: Sequence[ResultRow], random: Sequence[Result
     order = ranked(group(rows, lambda row: row.method), metric)
     order = [m for m in order if not results.ideal(m)] or order
     methods = sorted(order, key=lambda method: not results.ours(method))[:FEW]
-    found, base = group(rows, lambda row: (row.method, row.task)), group(random, lambda row: row.task)
+    estimates, base = group(rows, lambda row: (row.method, row.task)), group(random, lambda row: row.task)
     marks = []
     for task in dict.fromkeys(row.task for row in rows):
         for method in methods:
-            if (method, task) in found:
-                here = found[method, task]
+            if (method, task) in estimates:
+                here = estimates[method, task]
                 marks.append(Mark(readable(task), here.mean, look(method), here.low, here.high, label=method))
         if task in base:
             marks.append(Mark(readable(task), base[task].mean, RANDOM, label="a random other item"))
@@ -86,11 +86,11 @@ def coverage(results: Results) -> list[Block]:
     rows = [row for row in results.rows if row.metric == "coverage" and _level(row.task) is not None]
     panels, tables = list[Panel](), list[Block]()
     for name, here in results.by_place(rows):
-        found = group(here, lambda row: (row.method, _level(row.task)))
+        estimates = group(here, lambda row: (row.method, _level(row.task)))
         lines = []
         for method in dict.fromkeys(row.method for row in here):
-            levels = sorted(level for m, level in found if m == method)
-            at = [found[method, level] for level in levels]
+            levels = sorted(level for m, level in estimates if m == method)
+            at = [estimates[method, level] for level in levels]
             low, high = [e.mean - (e.half or 0) for e in at], [e.mean + (e.half or 0) for e in at]
             lines.append(Curve(method, levels, [e.mean for e in at], look(method), low, high))
         alt = f"Curves, {name}: measured against promised coverage of {len(lines)} methods. "
@@ -124,21 +124,23 @@ def shift(results: Results) -> list[Block]:
     rows = [row for row in results.rows if row.metric.startswith("anchor_shift")]
     panels, tables = list[Panel](), list[Block]()
     for name, here in results.by_place(rows):
-        found = group(here, lambda row: (row.method, row.task, row.metric))
-        after = {m: e for (m, task, metric), e in found.items() if (task, metric) == ("calibrated", "anchor_shift")}
-        before = {m: e for (m, task, metric), e in found.items() if (task, metric) == ("observed", "anchor_shift")}
+        estimates = group(here, lambda row: (row.method, row.task, row.metric))
+        after = {m: e for (m, task, metric), e in estimates.items() if (task, metric) == ("calibrated", "anchor_shift")}
+        before = {m: e for (m, task, metric), e in estimates.items() if (task, metric) == ("observed", "anchor_shift")}
         marks = []
         for method in ranked(after or before, "anchor_shift"):
             for task, kind, style in (("observed", *BEFORE), ("calibrated", *AFTER)):
-                value = found.get((method, task, "anchor_shift"))
+                value = estimates.get((method, task, "anchor_shift"))
                 if value is not None:
-                    ends = [found.get((method, task, f"anchor_shift_{end}")) for end in ("low", "high")]
+                    ends = [estimates.get((method, task, f"anchor_shift_{end}")) for end in ("low", "high")]
                     low, high = (None if end is None else end.mean for end in ends)
                     marks.append(Mark(method, value.mean, style, low, high, label=kind))
         if not marks:
             continue
-        told = "; ".join(f"{m}: {before[m].mean:.3f} before, {after[m].mean:.3f} after" for m in after if m in before)
-        alt = f"Dot plot, {name}: anchor shift before and after calibration. {told}."
+        changes = "; ".join(
+            f"{m}: {before[m].mean:.3f} before, {after[m].mean:.3f} after" for m in after if m in before
+        )
+        alt = f"Dot plot, {name}: anchor shift before and after calibration. {changes}."
         label = describe("anchor_shift").axis
         strong = [mark.row for mark in marks if results.ours(mark.row)]
         panels.append(dots(f"shift-{len(panels) + 1}", alt, marks, x=label, title=name, strong=strong))

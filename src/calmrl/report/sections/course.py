@@ -29,25 +29,25 @@ def rates(results: Results) -> list[Block]:
     x, y = "missing rate (% of blocks)", f"{readable(task)} {label}"
     for dataset, kind in dict.fromkeys((row.dataset, _kind(row.setting)) for row in rows):
         here = [row for row in rows if (row.dataset, _kind(row.setting)) == (dataset, kind)]
-        found = group(here, lambda row: (row.method, row.rate))
-        if len({rate for _, rate in found}) < 2:
+        estimates = group(here, lambda row: (row.method, row.rate))
+        if len({rate for _, rate in estimates}) < 2:
             continue
         lines = []
         for method in ranked(group(here, lambda row: row.method), metric):
-            at = sorted((rate, estimate) for (name, rate), estimate in found.items() if name == method)
+            at = sorted((rate, estimate) for (name, rate), estimate in estimates.items() if name == method)
             low, high = [e.mean - (e.half or 0) for _, e in at], [e.mean + (e.half or 0) for _, e in at]
             lines.append(Curve(method, [100 * r for r, _ in at], [e.mean for _, e in at], look(method), low, high))
         name = ", ".join(part for part in (dataset, kind) if part)
-        told = f"{lines[0].label} goes from {lines[0].y[0]:.{shown}f} to {lines[0].y[-1]:.{shown}f}"
-        alt = f"Curves, {name}: {name_of(task, metric)} of {len(lines)} methods over the missing rate. {told}."
+        course = f"{lines[0].label} goes from {lines[0].y[0]:.{shown}f} to {lines[0].y[-1]:.{shown}f}"
+        alt = f"Curves, {name}: {name_of(task, metric)} of {len(lines)} methods over the missing rate. {course}."
         number = f"rates-{len(panels) + 1}"
         if len(lines) <= TOGETHER:
             panels.append(curves(number, alt, lines, x=x, y=y, title=name))
         else:
             panels.append(small_curves(number, alt, _families(results, lines), x=x, y=y, title=name, same=True))
         if headline_rows(results, rated=True):  # otherwise the main table has them
-            told = f"{name}: {readable(task)} {label} at every missing rate."
-            blocks.append(matrix(results, here, lambda row: f"{100 * (row.rate or 0):g} % missing", told, head=str))
+            caption = f"{name}: {readable(task)} {label} at every missing rate."
+            blocks.append(matrix(results, here, lambda row: f"{100 * (row.rate or 0):g} % missing", caption, head=str))
     if not panels:
         return []
     caption = (
@@ -82,14 +82,14 @@ def training(results: Results) -> list[Block]:
         for setting in dict.fromkeys(step.setting for step in source.meta.curves):
             steps = [step for step in source.meta.curves if step.setting == setting]
             name = _titled(results, source, setting)
-            for field, found, word in (("loss", losses, "training loss"), ("val", checks, "validation score")):
+            for field, panels_of, word in (("loss", losses, "training loss"), ("val", checks, "validation score")):
                 frames = _frames(steps, field)
                 if frames:
                     every = [curve for lines in frames.values() for curve in lines]
                     alt = f"Curves, {name}: {word} over steps, {len(every)} methods in {len(frames)} frames. "
                     alt += f"{every[0].label} goes from {every[0].y[0]:.3g} to {every[0].y[-1]:.3g}."
-                    number, same = f"{field}-{len(found) + 1}", field == "val"
-                    found.append(small_curves(number, alt, frames, x="step", y=word, title=name, same=same))
+                    number, same = f"{field}-{len(panels_of) + 1}", field == "val"
+                    panels_of.append(small_curves(number, alt, frames, x="step", y=word, title=name, same=same))
     if losses:
         caption = (
             "Training loss, mean over seeds; bands: 95 % intervals. Objectives have different scales, so every family "
@@ -110,13 +110,13 @@ def training(results: Results) -> list[Block]:
 
 def _frames(steps: Sequence[CurvePoint], field: str) -> dict[str, list[Curve]]:
     """Family -> a curve per variant."""
-    found: dict[str, dict[float, list[float]]] = {}
+    by_step: dict[str, dict[float, list[float]]] = {}
     for step in steps:
         value = getattr(step, field)
         if value is not None and np.isfinite(value):
-            found.setdefault(step.method, {}).setdefault(step.step, []).append(value)
+            by_step.setdefault(step.method, {}).setdefault(step.step, []).append(value)
     frames: dict[str, list[Curve]] = {}
-    for method, points in found.items():
+    for method, points in by_step.items():
         x = sorted(points)
         y = [float(np.mean(points[at])) for at in x]
         half = [mean_interval(points[at]).half or 0.0 for at in x]

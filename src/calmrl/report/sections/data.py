@@ -51,11 +51,11 @@ def data(results: Results) -> list[Block]:
 
 def methods(results: Results) -> list[Block]:
     """What the methods are."""
-    known = {name: method for name, method in results.methods.items() if method.about}
+    described = {name: method for name, method in results.methods.items() if method.about}
     kind = {(True, False): "ours", (False, True): "nothing missing", (True, True): "ours, nothing missing"}
     lines: list[Line] = [
         [Cell(name, results.ours(name)), method.about, kind.get((results.ours(name), results.ideal(name)), "")]
-        for name, method in known.items()
+        for name, method in described.items()
     ]
     return [Table("The methods.", ["method", "what it does", "kind"], lines, sortable=False)] if lines else []
 

@@ -31,18 +31,18 @@ def _table(task: str, every: list[Neighbours], folder: Path, album: _Album) -> T
     before = len(album.unread)
     lines: list[Line] = []
     for each in shown:
-        found = [
+        items = [
             Cell(_caption(item), item.own, album.picture(folder, item.picture, item.caption))
             for item in each.found[:FOUND]
         ]
         query = Cell(each.query, False, album.picture(folder, each.picture, each.query))
-        lines.append([query, each.method, Number(str(each.rank), each.rank), *found, *[""] * (width - len(found))])
-    told = f"{readable(task)}: what is found for a query, nearest first; bold with ✓ is the query's own item."
+        lines.append([query, each.method, Number(str(each.rank), each.rank), *items, *[""] * (width - len(items))])
+    caption = f"{readable(task)}: what is found for a query, nearest first; bold with ✓ is the query's own item."
     if len(shown) < len(every):
-        told += f" The first {QUERIES} queries of each method; results.json has {len(every)} lines."
+        caption += f" The first {QUERIES} queries of each method; results.json has {len(every)} lines."
     if len(album.unread) > before:
-        told += f" {len(album.unread) - before} pictures could not be read, first {album.unread[before]}."
-    return Table(told, ["query", "method", "rank of its own", *(f"found {i + 1}" for i in range(width))], lines)
+        caption += f" {len(album.unread) - before} pictures could not be read, first {album.unread[before]}."
+    return Table(caption, ["query", "method", "rank of its own", *(f"found {i + 1}" for i in range(width))], lines)
 
 
 def _caption(item: FoundItem) -> str:
