@@ -203,14 +203,14 @@ def test_settings_in_words():
     assert describe(tiny(), "random") == "30 % of the blocks hidden at random"
 
 
-def test_the_demo_is_a_comparison():
-    config = load("demo", kind="compare")
-    assert isinstance(config, CompareConfig)
-    assert {"contrastive", "vast", "gram", "triangle", "pmrl", "closed-form", "calmrl-paper", "calmrl", "ideal"} <= set(
-        config.methods
-    )
-    assert {f"{name}+latent" for name in BASELINES} <= set(config.methods)
-    assert len(config.seeds) == 3
+def test_the_demo_and_the_study_are_comparisons():
+    demo, study = (load(name, kind="compare") for name in ("demo", "study"))
+    assert isinstance(demo, CompareConfig)
+    assert {"contrastive", "gram", "pmrl", "calmrl-paper", "closed-form", "calmrl", "ideal"} <= set(demo.methods)
+    assert set(demo.methods) < set(study.methods)
+    assert {*BASELINES, *(f"{name}+latent" for name in BASELINES)} <= set(study.methods)
+    assert len(demo.seeds) == len(study.seeds) == 3
+    assert demo.settings == study.settings
 
 
 def test_from_python(tmp_path, monkeypatch, capfd):
