@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from calmrl._support.distributed import all_sum
+from calmrl._support.moments import add_rows
 from calmrl.convention import Array, Views, blocks_of_rows, check, release, to_tensor
 from calmrl.errors import InputError
 from calmrl.imputers.gaussian.pattern_groups import Pack, group, pack
@@ -147,14 +148,7 @@ def _describe(
             row_bytes = 8 * array.shape[1]
             for start, stop in blocks_of_rows(len(views), row_bytes, CHUNK_BYTES):
                 block = to_tensor(array[start:stop]).detach()[views.present[start:stop, m]].double()
-                if not len(block):
-                    continue
-                total = count[m] + len(block)
-                centre = block.mean(0)
-                gap = centre - mean[m]
-                square[m] += (block - centre).square().sum(0) + gap**2 * (count[m] * len(block) / total)
-                mean[m] += gap * (len(block) / total)
-                count[m] = total
+                add_rows(block, count[m], mean[m], square[m])
     number = torch.tensor([float(rows)], dtype=torch.float64, device=device)
     combine = all_sum if shared else list
     total, together, number, *sums = combine(
