@@ -17,7 +17,8 @@ import yaml
 from calmrl.config import CompareConfig, load
 from calmrl.errors import InputError
 from calmrl.imputers import IMPUTERS
-from calmrl.training.methods import METHODS, find_method
+from calmrl.models.registry import MODELS
+from calmrl.training.methods import METHODS, TRIALS, find_method
 from calmrl.workflows import compare
 from calmrl.workflows.build import open_features_of
 from calmrl.workflows.compare import all_jobs as jobs_module
@@ -125,8 +126,8 @@ def test_killed_half_way_and_started_again_gives_the_same_table(whole, tmp_path)
     "name", [*METHODS, *(f"{o}+latent+staged" for o in BASELINES), *(f"calibrated:{i}" for i in IMPUTERS)]
 )
 def test_every_method_gets_the_same_budget(name):
-    trials = trials_of(name, 100, 4)
-    count = 1 if find_method(name).model == "aligner" else 4  # the aligner chooses by cross-validation, inside
+    trials = trials_of(name, 100, TRIALS)
+    count = TRIALS if MODELS[find_method(name).model].steps else 1  # the aligner chooses by cross-validation, inside
     assert len(trials) == count
     for _, changes in trials:
         steps = [stage["steps"] for stage in changes["stages"]]

@@ -49,15 +49,20 @@ def measure_rows(groups: Sequence[str], **given: Any) -> list[Measurement]:
     return rows
 
 
-def retrieval_rows(z: Vectors, present: torch.Tensor, hits: dict[str, list[float]] | None = None) -> list[Measurement]:
-    """R@k and median rank for every direction and on average; `hits` receives, per direction, each query's hit at 1."""
+def retrieval_rows(
+    z: Vectors, present: torch.Tensor, hits: dict[str, list[float]] | None = None, hubs: str | None = None
+) -> list[Measurement]:
+    """R@k and median rank for every direction and on average; `hits` receives, per direction, each query's hit at 1.
+
+    `hubs="csls"` corrects scores for hubs; whoever asks for it names it in what is reported.
+    """
     rows: list[Measurement] = []
     for (a, first), (b, second) in permutations(enumerate(z), 2):
         both = present[:, a] & present[:, b]
         if both.sum() < 2:
             continue
         task = f"{first}->{second}"
-        ranks = retrieval(z[first][both], z[second][both], per_query=True)
+        ranks = retrieval(z[first][both], z[second][both], per_query=True, hubs=hubs)
         rows += [row(task, metric, ranks[metric], ranks["n"]) for metric in RANKED]
         if hits is not None:
             hits[task] = [float(hit) for hit in ranks["hits"]["R@1"]]

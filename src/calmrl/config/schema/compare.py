@@ -11,7 +11,7 @@ from calmrl._support.registry import lookup
 from calmrl._support.section import Section
 from calmrl.config.schema.train import HideSection, SourceSection
 from calmrl.metrics.registry import measures
-from calmrl.training.methods import find_method
+from calmrl.training.methods import TRIALS, find_method
 
 
 class SettingSection(HideSection):
@@ -41,7 +41,7 @@ class CompareConfig(Section):
     steps: Count = 120
     batch_size: Annotated[int, Field(ge=2)] = 128
     width: Count = 128
-    trials: Annotated[int, Field(ge=1, le=4)] = 4
+    trials: Annotated[int, Field(ge=1, le=TRIALS)] = TRIALS
     metric: Literal["MRR", "recall", "R@1", "R@5", "R@10"] = "MRR"
     measures: list[str] = Field(default_factory=measures)
     sweep: dict[str, list[Any]] = Field(default_factory=dict)

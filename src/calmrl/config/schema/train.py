@@ -13,7 +13,7 @@ from calmrl.config.schema.impute import ImputerSection
 from calmrl.errors import InputError
 from calmrl.losses.registry import LOSSES
 from calmrl.models.registry import MODELS
-from calmrl.training.methods import METHODS, find_method
+from calmrl.training.methods import METHODS, TEMPERATURE, find_method
 
 EPOCHS = 30  # of a training whose stages are not given
 
@@ -222,8 +222,8 @@ class TrainConfig(Section):
             )
         if self.calibration is not None and not method.calibrated:
             raise ValueError(f"method {self.method} does not calibrate; remove calibration, or set method=calibrated")
-        if (self.model.kind == "aligner") != (method.model == "aligner"):
-            fitting = "calmrl" if self.model.kind == "aligner" else "calibrated or contrastive"
+        if MODELS[self.model.kind].steps != MODELS[method.model].steps:
+            fitting = "calibrated or contrastive" if MODELS[self.model.kind].steps else "calmrl"
             raise ValueError(
                 f"method {self.method} does not go with model.kind {self.model.kind}; set method={fitting}, "
                 "or leave model.kind out"
@@ -261,6 +261,8 @@ def check_method(name: str) -> str:
         raise PydanticCustomError("literal_error", "Input should be {expected}", {"expected": expected}) from None
     if method.ideal:
         raise ValueError(f"{name} is a row of comparisons only; to train on complete rows, hide nothing")
+    if method.hubs is not None:
+        raise ValueError(f"{name} is a row of comparisons only: the model is the same without +{method.hubs}")
     return name
 
 
@@ -276,8 +278,11 @@ def fill_in(values: dict[str, Any]) -> dict[str, Any]:
     filled = values | {"stages": values.get("stages", method.stages("epochs", EPOCHS))}
     if same:
         filled["model"] = {"kind": method.model} | model
+    objective = values.get("objective") or {}
+    own = not isinstance(objective, dict) or objective.get("name", method.objective) == method.objective
     for key, value in method.configs(1)[0].items():
-        if value is not None and (same or not key.startswith("model.")):
+        fits = own if key == TEMPERATURE else same or not key.startswith("model.")
+        if value is not None and fits:
             filled = _beneath(filled, key.split("."), value)
     return filled
 

@@ -10,13 +10,17 @@ from typing import Any
 import torch
 
 from calmrl.config import CompareConfig
-from calmrl.config.schema.train import ModelSection, TrainConfig
+from calmrl.config.schema.train import ModelSection
 from calmrl.data.loaders.feature_rows import pattern_counts
 from calmrl.metrics.measures import Measurement
 from calmrl.metrics.model_rows import LabelledRows, Vectors, measure_rows, neighbours, picture
-from calmrl.training.validate import encode_all, retrieval_scores
-from calmrl.workflows.build import build_step, build_trainer, start_model
+from calmrl.models.heads.kernel import UNIT_ROWS
+from calmrl.training.methods import Changes, find_method
+from calmrl.training.validate import encode_all
+from calmrl.workflows.build import start_model
+from calmrl.workflows.compare.kernel_rows import on_kernel_features
 from calmrl.workflows.compare.rows import ComparedRows, method_of, open_rows, training_config, trials_of
+from calmrl.workflows.compare.trials import Trial, train_and_choose
 
 Job = tuple[str, str, int]  # setting, method, seed
 
@@ -29,7 +33,7 @@ class JobResult:
     hits: dict[str, list[float]]  # direction -> hit at 1 of each query
     items: list[str]  # the test items
     chosen: int  # number of the trial with the best validation score
-    trials: list[dict[str, Any]]  # changes to the training config, and the validation score
+    trials: list[dict[str, Any]]  # changes to the training config, the validation score, and the steps made
     curve: list[dict[str, float]]
     patterns: list[dict[str, Any]]  # modalities that training rows have, and how many rows
     examples: dict[str, Any] | None
@@ -44,18 +48,13 @@ def run_job(config: CompareConfig, job: Job) -> JobResult:
     text = config.model_dump_json()
     base, _, swept = method.partition(" ")
     more = _swept(config, swept)
-    best: tuple[float, Any] | None = None
-    trials: list[dict[str, Any]] = []
-    for form, changes in trials_of(base, config.steps, config.trials, config.settings[setting].regime):
-        rows = _rows(text, hidden, seed, form)
-        trained = training_config(config, hidden, seed, changes | more)
-        step, curve = _train(text, trained, rows, hidden, form)
-        score = retrieval_scores(*encode_all(step.model, rows.data.validation))[config.metric]
-        trials.append({"changes": {"standardize": form} | changes | more, config.metric: score})
-        if best is None or score > best[0]:
-            best = (score, (step, curve, len(trials) - 1, rows))
-    assert best is not None
-    step, curve, chosen, rows = best[1]
+    start = [
+        partial(_trial, config, text, hidden, seed, form, changes | more)
+        for form, changes in trials_of(base, config.steps, config.trials, config.settings[setting].regime)
+    ]
+    halve = find_method(base).steps and config.settings[setting].regime == "joint"
+    trials, chosen = train_and_choose(start, config.steps, halve)
+    step, rows = trials[chosen].step, trials[chosen].rows
     z, present = encode_all(step.model, [rows.test])
     hits: dict[str, list[float]] = {}
     measured = measure_rows(
@@ -66,6 +65,7 @@ def run_job(config: CompareConfig, job: Job) -> JobResult:
         seed=seed,
         labelled=partial(_labelled, step.model, rows),
         hits=hits,
+        hubs=find_method(base).hubs,
     )
     first = (setting, seed) == (next(iter(config.settings)), config.seeds[0])
     counts = pattern_counts(list(rows.data.train.values()))
@@ -74,28 +74,19 @@ def run_job(config: CompareConfig, job: Job) -> JobResult:
         hits=hits,
         items=[str(name) for name in rows.test.ids],
         chosen=chosen,
-        trials=trials,
-        curve=curve,
+        trials=[{"changes": one.changes, config.metric: one.score(), "steps": one.steps} for one in trials],
+        curve=trials[chosen].curve(),
         patterns=[{"has": pattern["has"], "rows": pattern["rows"]} for pattern in counts],
         examples=_examples(rows, z, present) if first and "examples" in config.measures else None,
         seconds=time.perf_counter() - started,
     )
 
 
-def _train(text: str, trained: TrainConfig, rows: ComparedRows, hidden: str, form: str | None) -> tuple[Any, list[Any]]:
-    model = copy.deepcopy(_start(text, hidden, trained.seed, form, trained.model.model_dump_json()))
-    step = build_step(trained, rows.data, model)
-    records: list[dict[str, Any]] = []
-    trainer = build_trainer(trained, rows.data, step, None, listen=records.append)
-    trainer.run()
-    trainer.take_best()
-    names = {"step": "step", "loss": "loss", trained.validation.metric: "val"}
-    curve = [
-        {names[key]: value for key, value in record.items() if key in names}
-        for record in records
-        if record["kind"] in ("train", "validation")
-    ]
-    return step.eval(), curve
+def _trial(config: CompareConfig, text: str, hidden: str, seed: int, form: str | None, changes: Changes) -> Trial:
+    """A trial before its first step; rows and starting models are shared between trials."""
+    trained, rows = training_config(config, hidden, seed, changes), _rows(text, hidden, seed, form)
+    model = copy.deepcopy(_start(text, hidden, seed, form, trained.model.model_dump_json()))
+    return Trial.of(trained, {"standardize": form} | changes, rows, model)
 
 
 def _labelled(model: Any, rows: ComparedRows) -> LabelledRows | None:
@@ -132,9 +123,11 @@ def _caption(text: Any, name: str) -> str:
     return str(text) if text else name
 
 
-@lru_cache(maxsize=4)
+@lru_cache(maxsize=8)
 def _rows(text: str, hidden: str, seed: int, form: str | None) -> ComparedRows:
     """The rows of a setting and seed; several methods use them one after the other."""
+    if form in UNIT_ROWS:
+        return on_kernel_features(_rows(text, hidden, seed, None), form, seed)
     return open_rows(CompareConfig.model_validate_json(text), hidden, seed, form)
 
 

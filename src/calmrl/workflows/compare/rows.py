@@ -1,6 +1,7 @@
 """The rows of a comparison: split, holes, and features standardised once for all methods."""
 
 from collections.abc import Mapping
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
@@ -12,10 +13,12 @@ from calmrl.config.schema.train import SourceSection, TrainConfig
 from calmrl.data.features.feature_set import FeatureSet
 from calmrl.data.loaders.feature_rows import FeatureRows, standardization
 from calmrl.errors import InputError
+from calmrl.models.registry import MODELS
 from calmrl.training.methods import FEATURES, Changes, Method, continual, find_method
 from calmrl.workflows.build import Data, open_data, open_features_of, parts_of
 
 NAME = "data"  # of the one source
+PATIENCE = 6  # validations without a better score, of 20 in a whole training, after which a trial stops
 
 
 @dataclass
@@ -38,7 +41,8 @@ def trials_of(name: str, steps: int, count: int, regime: str = "joint") -> list[
     stages = method.stages("steps", steps)
     if regime == "continual" and method.steps and not method.ideal:
         method, stages = continual(method, steps)
-    fixed = {"method": "calmrl" if method.ideal else name, "stages": stages}
+    trained = "+".join(part for part in name.split("+") if part != method.hubs)  # without the way it is measured
+    fixed = {"method": "calmrl" if method.ideal else trained, "stages": stages}
     return [
         (trial[FEATURES], {key: value for key, value in trial.items() if key != FEATURES} | fixed)
         for trial in method.configs(count)
@@ -54,21 +58,21 @@ def training_config(config: CompareConfig, setting: str, seed: int, changes: Map
         "method": "contrastive",
         "model": {"kind": "heads", "width": config.width, "standardize": None},
         "batch_size": config.batch_size,
-        "validation": {"metric": config.metric, "every": max(1, config.steps // 6)},
+        "validation": {"metric": config.metric, "every": max(1, config.steps // 20), "patience": PATIENCE},
         "checkpoint": {"every": 0},
         "log_every": max(1, config.steps // 20),
         "seed": seed,
     }
     if setting:
         values["sources"][NAME]["hide"] = config.settings[setting].model_dump(mode="json", exclude={"regime"})
-    if changes.get("model.kind", "heads") != "heads":
+    if not MODELS[changes.get("model.kind", "heads")].steps:
         values["model"] = {"groups": None if config.source.resplit is None else config.source.resplit.by}
     for key, value in changes.items():
         here = values
         *path, last = key.split(".")
         for part in path:
             here = here.setdefault(part, {})
-        here[last] = value
+        here[last] = deepcopy(value)  # a later key may change a part of it
     if "name" not in (values.get("objective") or {"name": ""}):  # a swept key of the method's own objective
         values["objective"]["name"] = find_method(values["method"]).objective
     return TrainConfig.model_validate(values)
