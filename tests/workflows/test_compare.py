@@ -22,9 +22,10 @@ from calmrl.workflows import compare
 from calmrl.workflows.build import open_features_of
 from calmrl.workflows.compare import all_jobs as jobs_module
 from calmrl.workflows.compare import rows as rows_module
-from calmrl.workflows.compare.all_jobs import jobs_of, methods_of, run_all
+from calmrl.workflows.compare.all_jobs import run_all
 from calmrl.workflows.compare.collect import collect, describe
 from calmrl.workflows.compare.job import run_job
+from calmrl.workflows.compare.plan import Job, jobs_of, methods_of
 from calmrl.workflows.compare.rows import features_of, open_rows, training_config, trials_of
 
 BASELINES = [name for name, method in METHODS.items() if not (method.ours or method.ideal)]

@@ -12,16 +12,17 @@ from calmrl.report import Results, build_page, results_of, write_page
 from calmrl.report.paper_tables import write_tables
 from calmrl.workflows.compare.all_jobs import Progress, run_all
 from calmrl.workflows.compare.collect import collect
-from calmrl.workflows.compare.rows import features_of
+from calmrl.workflows.compare.plan import plan
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """What `compare` found: tidy rows, the sentences about them, and both as the report reads them."""
+    """What `compare` found: tidy rows, the sentences about them, remarks on the data, and all as the report reads it."""
 
     directory: Path
     rows: list[TidyRow]
     words: list[str]
+    notes: list[str]
     results: Results
 
 
@@ -50,16 +51,17 @@ def compare(
         assert isinstance(loaded, CompareConfig)
         config = loaded
     out = Path(out)
+    planned = plan(config)
     _prepare(config, out)
-    features = features_of(config.source.model_dump_json())
-    results = run_all(config, out / "jobs", progress)
-    content = collect(config, results, features, command)
+    results = run_all(config, out / "jobs", progress, planned.jobs)
+    content = collect(config, results, planned.notes, command)
     with new_file(out / "results.json", force=True) as draft:
         draft.write_text(json.dumps(content, indent=1), encoding="utf-8")
     write_tables(content, out / "tables")
     read = results_of({out / "results.json": content})
     write_page(build_page(read), out / "report.html", force=True)
-    return Comparison(out, content["rows"], content["meta"]["words"], read)
+    meta = content["meta"]
+    return Comparison(out, content["rows"], meta["words"], meta["notes"], read)
 
 
 def _prepare(config: CompareConfig, out: Path) -> None:
