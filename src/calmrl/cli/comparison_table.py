@@ -1,19 +1,27 @@
 """What `calmrl compare` and `calmrl demo` have in common: run, show the table and the words."""
 
+from __future__ import annotations
+
 import textwrap
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from calmrl.cli.printing import data, note, people
 from calmrl.config import CompareConfig
 from calmrl.report import Results
 
+if TYPE_CHECKING:
+    from calmrl.workflows import Comparison
+
 WIDTH = 80  # columns of a screen
+COMMANDS = 3  # that train a best row, shown at most
 METHOD, CELL = 22, 14  # of them, for the names of methods and for each data set and setting
 
 
-def compare_and_show(config: CompareConfig, out: Path, command: str) -> None:
+def compare_and_show(
+    config: CompareConfig, out: Path, command: str, *, keep: Literal["best"] | None = None, json: bool = False
+) -> None:
     """Compare with a progress bar, then print one table over all data sets and settings, and what it means."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -26,6 +34,7 @@ def compare_and_show(config: CompareConfig, out: Path, command: str) -> None:
             config,
             out,
             command=command,
+            keep=keep,
             progress=lambda done, total, text: bar.update(task, completed=done, total=total, description=text),
         )
     for metric in config.table:
@@ -33,8 +42,24 @@ def compare_and_show(config: CompareConfig, out: Path, command: str) -> None:
             people().print(table, width=WIDTH)
     for sentence in (*comparison.notes, *comparison.words):
         note(textwrap.fill(sentence, WIDTH))
+    _next_steps(comparison, out)
+    if json:
+        data((out / "results.json").read_text(encoding="utf-8"))
+    else:
+        data(str(out / "results.json"))
+
+
+def _next_steps(comparison: Comparison, out: Path) -> None:
+    for folder in comparison.models:
+        note(f'calmrl.load("{folder}") opens the model of a best row')
+    shown = comparison.best[:COMMANDS]
+    if shown:
+        note("\nto train the best row on all rows, nothing hidden:")
+    for row in shown:
+        note(f"  {row.command}")
+    if len(comparison.best) > len(shown):
+        note(f"  ... and {len(comparison.best) - len(shown)} more, for the configs in {out / 'train'}")
     note(f"\nopen {out / 'report.html'} to see it; tables for a paper are in {out / 'tables'}; the numbers are in")
-    data(str(out / "results.json"))
 
 
 def tables(results: Results, metric: str = "R@1") -> list[Any]:
@@ -56,7 +81,7 @@ def _table(results: Results, rows: Sequence[Any], places: Sequence[tuple[str, st
     methods = list(dict.fromkeys(method for method, _ in means))
     sign, chances = describe(metric).sign, results.chances(metric)
     title = f"{describe(metric).axis}, average over all directions; ± 95 % over seeds"
-    table = Table(title=title, box=box.SIMPLE, title_justify="left", padding=(0, 1, 0, 0), show_footer=True)
+    table = Table(title=title, box=box.SIMPLE, title_justify="left", padding=(0, 1, 0, 0), show_footer=bool(chances))
     table.add_column("method", footer="by chance" if chances else "", max_width=METHOD - 2, overflow="fold")
     for place in places:
         queries = next(mean.items for (_, where), mean in means.items() if where == place)

@@ -164,9 +164,7 @@ def _alone(mask: np.ndarray, rate: float, generator: np.random.Generator) -> np.
     return hidden
 
 
-def _all_but(
-    mask: np.ndarray, rate: None, generator: np.random.Generator, complete: int | None = None
-) -> np.ndarray:
+def _all_but(mask: np.ndarray, rate: None, generator: np.random.Generator, complete: int | None = None) -> np.ndarray:
     whole = np.flatnonzero(mask.all(axis=1))
     if complete is None or not 0 <= complete <= len(whole):
         raise InputError(

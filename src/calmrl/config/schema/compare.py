@@ -15,6 +15,7 @@ from calmrl.metrics.registry import measures
 from calmrl.training.methods import find_method
 
 AS_IS = "as-is"
+METHODS = ["contrastive", "gram", "pmrl", "contrastive+latent", "closed-form", "calibrated", "calmrl", "ideal"]
 Kind = Literal["as-is", "mcar", "value", "one", "alone", "source", "all-but"]
 
 
@@ -83,9 +84,7 @@ class CompareConfig(Section):
     modalities: list[str] | None = None
     datasets: dict[str, DatasetSection] = Field(default_factory=dict)
     settings: Settings = Field(default_factory=lambda: {AS_IS: SettingSection(kind=AS_IS)})
-    methods: Annotated[list[str], Field(min_length=1)] = [
-        "contrastive", "gram", "pmrl", "contrastive+latent", "closed-form", "calibrated", "calmrl", "ideal",
-    ]  # fmt: skip
+    methods: Annotated[list[str], Field(min_length=1)] = Field(default=METHODS)
     seeds: list[Seed] = Field(default=[0, 1, 2], min_length=1)
     steps: Count = 120
     batch_size: Annotated[int, Field(ge=2)] = 128
@@ -94,7 +93,7 @@ class CompareConfig(Section):
     metric: Literal["MRR", "recall", "R@1", "R@5", "R@10"] = "MRR"
     measures: list[str] = Field(default_factory=measures)
     relevant_by: str = "id"
-    table: Annotated[list[Literal["R@1", "R@5", "R@10", "MRR", "MedR"]], Field(min_length=1)] = ["R@1"]
+    table: Annotated[list[Literal["R@1", "R@5", "R@10", "MRR", "MedR"]], Field(min_length=1)] = Field(default=["R@1"])
     sweep: dict[str, list[Any]] = Field(default_factory=dict)
     workers: Annotated[int, Field(ge=0)] = 0
 

@@ -41,7 +41,9 @@ def collect(
     from calmrl import __version__
 
     rows = [
-        TidyRow(dataset=job.dataset, setting=job.setting, method=job.method, seed=job.seed, **row, **_level(config, job))  # type: ignore[typeddict-item]
+        TidyRow(
+            dataset=job.dataset, setting=job.setting, method=job.method, seed=job.seed, **row, **_level(config, job)
+        )  # type: ignore[typeddict-item]
         for job, result in results.items()
         for row in result.rows
     ]
@@ -138,9 +140,7 @@ def _left_out(config: CompareConfig, results: Mapping[Job, JobResult]) -> list[s
     return sentences
 
 
-def _tests(
-    config: CompareConfig, results: Mapping[Job, JobResult], dataset: str, setting: str
-) -> SettingTests | None:
+def _tests(config: CompareConfig, results: Mapping[Job, JobResult], dataset: str, setting: str) -> SettingTests | None:
     """Paired bootstrap over test items, p corrected by Holm; None where there is no other method."""
     here = {job: result for job, result in results.items() if job[:2] == (dataset, setting)}
     methods = list(dict.fromkeys(job.method for job in here))

@@ -128,9 +128,7 @@ def _labelled(model: Any, rows: ComparedRows) -> LabelledRows | None:
     )
 
 
-def _examples(
-    rows: ComparedRows, z: Vectors, present: torch.Tensor, left_out: list[str]
-) -> dict[str, Any] | None:
+def _examples(rows: ComparedRows, z: Vectors, present: torch.Tensor, left_out: list[str]) -> dict[str, Any] | None:
     complete = present.all(1)
     z = {name: values[complete] for name, values in z.items()}
     if complete.sum() < 4:

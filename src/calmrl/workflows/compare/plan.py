@@ -143,8 +143,8 @@ def _notes(part: CompareConfig, splits: list[np.ndarray]) -> list[str]:
         anchor = anchor_of(part)
         share = 100 * float(features.present[:, features.names.index(anchor)].mean())
         notes.append(
-            f"{', '.join(anchored)} compare all modalities with one; no modality is called text, so that is {anchor}, which "
-            f"most rows have ({share:.0f} %)."
+            f"{', '.join(anchored)}: all modalities are compared with one. None is called text, so that one is {anchor}, "
+            f"which most rows have ({share:.0f} %)."
         )
     relevance_of(features, part.relevant_by)  # an unknown column is an error before anything is trained
     test = splits[0] == "test"
