@@ -129,7 +129,7 @@ def test_posterior_goes_through_embed_on_both_sides():
 @pytest.mark.parametrize("same", [False, True])
 def test_centring_leaves_no_zero_vector(same):
     """One item alone has a sound, or all that have one have the same: minus the mean, nothing would be left."""
-    queries, z, _ = pool(n=7)
+    queries, _, _ = pool(n=7)
     present = np.tile([True, False], (7, 1))
     present[3] = [False, True]
     sound = np.full((7, 8), np.nan)

@@ -17,6 +17,9 @@ def run(
     features: Annotated[
         Path | None, typer.Option("--data", help="Other features. [default: the test rows of the training data]")
     ] = None,
+    relevant_by: Annotated[
+        str, typer.Option("--relevant-by", help="A found item counts if it has the query's id, text, labels or COLUMN.")
+    ] = "id",
     out: Annotated[Path | None, typer.Option("--out", help="The file to write. [default: DIR/results.json]")] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace the file if it exists.")] = False,
 ) -> None:
@@ -27,7 +30,7 @@ def run(
     from calmrl.workflows.evaluate import evaluate
 
     out = folder / "results.json" if out is None else out
-    evaluation = evaluate(folder, features, out, force=force)
+    evaluation = evaluate(folder, features, out, force=force, relevant_by=relevant_by)
     table = Table(box=box.SIMPLE)
     for heading in ("task", "metric", "value", "n"):
         table.add_column(heading, justify="left" if heading in ("task", "metric") else "right")

@@ -76,7 +76,10 @@ METRICS: Registry[Metric] = Registry(
         **{f"R@{k}": _recall(k) for k in (1, 5, 10)},
         "MedR": Metric("median rank", "", "lower", "retrieval", _RANKS, "rank of the first item of their own", 1),
         "MRR": Metric("mean reciprocal rank", "%", "higher", "retrieval", _RANKS, "mean of 1 / rank, in percent", 1),
-        **{f"chance R@{k}": Metric(f"R@{k} by chance", "%", "neither", "", "", CHANCE, 1) for k in (1, 5, 10)},
+        **{
+            f"chance R@{k}": Metric(f"R@{k} by chance", "%", "neither", "retrieval", _RANKS, CHANCE, 1)
+            for k in (1, 5, 10)
+        },
         "nmse": Metric("normalised error", "1 = the mean", "lower", "imputation", _ERRORS, "relative to the mean"),
         "mse": Metric("mean squared error", "", "lower", "imputation", _ERRORS, "of imputed against real vectors"),
         "mse_random": Metric(

@@ -51,7 +51,7 @@ def _other(results: Results) -> list[Block]:
 
 
 def _shown(row: ResultRow) -> bool:
-    if row.metric.removeprefix("chance ") in names_of("retrieval"):
+    if row.metric in names_of("retrieval"):
         return row.task == "average" or "->" in row.task or row.task.startswith("mixed-pool")
     if row.metric in names_of("classification"):
         return row.task.startswith("classification")

@@ -6,7 +6,6 @@ import json
 
 import numpy as np
 import pytest
-from own_collection import own_collection
 
 from calmrl.config import CompareConfig
 from calmrl.data.features.writer import write_features
@@ -16,7 +15,7 @@ from calmrl.workflows.compare import all_jobs as jobs_module
 from calmrl.workflows.compare.own_data import config_for
 from calmrl.workflows.compare.plan import Job, jobs_of, plan
 from calmrl.workflows.compare.rows import anchor_of, training_config, trials_of
-
+from own_collection import own_collection
 
 SMALL = ["seeds=[0]", "steps=4", "trials=1", "width=4", "workers=1", "batch_size=64"]
 
@@ -148,7 +147,7 @@ def test_one_column_for_relevance(features, tmp_path):
         {(row["task"], row["metric"]): row["value"] for row in next(iter(results.values())).rows}
         for results in (one, other)
     ]
-    assert values[1]["average", "chance R@1"] > 10 * values[0]["average", "chance R@1"]
+    assert values[1]["average", "chance R@1"] > 5 * values[0]["average", "chance R@1"]
     assert values[1]["average", "R@1"] > values[0]["average", "R@1"]
     with pytest.raises(InputError, match='no column "colour"'):
         plan(by_row.model_copy(update={"relevant_by": "colour"}))

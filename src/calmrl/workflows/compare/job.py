@@ -21,10 +21,10 @@ from calmrl.workflows.compare.rows import (
     ComparedRows,
     method_of,
     open_rows,
-    relevance_of,
     training_config,
     trials_of,
 )
+from calmrl.workflows.relevance import relevance_of
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,8 @@ from calmrl.data.features.feature_set import FeatureSet
 from calmrl.errors import InputError
 from calmrl.training.methods import find_method
 from calmrl.workflows.build import parts_of
-from calmrl.workflows.compare.rows import anchor_of, features_of, method_of, needs_anchor, relevance_of
+from calmrl.workflows.compare.rows import anchor_of, features_of, method_of, needs_anchor
+from calmrl.workflows.relevance import ROW, relevance_of
 
 FEW = 50  # queries of a direction, below which one of them is more than 2 points
 
@@ -148,7 +149,7 @@ def _notes(part: CompareConfig, splits: list[np.ndarray]) -> list[str]:
         )
     relevance_of(features, part.relevant_by)  # an unknown column is an error before anything is trained
     test = splits[0] == "test"
-    if part.relevant_by == "id":
+    if part.relevant_by == ROW:
         notes += [note for column in ("text", "labels") if (note := _repeats(features, column, test))]
     fewest = min(count for split in splits for count in _queries(features, names, split))
     if fewest < FEW:

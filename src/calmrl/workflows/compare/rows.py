@@ -95,28 +95,6 @@ def anchor_of(config: CompareConfig) -> str:
     return "text" if "text" in counts else max(counts, key=lambda name: counts[name])
 
 
-def relevance_of(features: FeatureSet, by: str) -> np.ndarray | None:
-    """What the items of a query have in common with it, one value per row; None for the row itself (`id`).
-
-    A row without a value in the column stands for itself.
-    """
-    if by == "id":
-        return None
-    values = features.column(by)
-    return np.array(
-        [("value", _hashable(value)) if _given(value) else ("row", row) for row, value in enumerate(values)] + [None],
-        dtype=object,
-    )[:-1]
-
-
-def _given(value: Any) -> bool:
-    return value is not None and value == value and (not hasattr(value, "__len__") or len(value) > 0)
-
-
-def _hashable(value: Any) -> str:
-    return "\n".join(map(str, value)) if isinstance(value, (list, tuple, np.ndarray)) else str(value)
-
-
 @lru_cache(maxsize=8)
 def features_of(section: str) -> FeatureSet:
     """The features of a comparison, opened once; `section` is its source as JSON."""
