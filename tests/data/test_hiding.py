@@ -39,9 +39,10 @@ def test_subset_and_something_left(kind: str, n: int, k: int, share: float, seed
     before = present.copy()
     had = present.any(axis=1)
     many = present.sum(axis=1) > 1
-    most = {"mcar": 1 - had.sum() / max(1, present.sum()), "one": many.mean(), "source": 1.0}
+    most = {"mcar": 1 - had.sum() / max(1, present.sum()), "one": many.mean(), "alone": many.mean(), "source": 1.0}
     rate = share * float(most.get(kind, most["mcar"]))
-    left = hide(present, rate, rng, kind, **options(kind, n, k, seed))
+    more = {"complete": int(share * present.all(axis=1).sum())} if kind == "all-but" else options(kind, n, k, seed)
+    left = hide(present, None if kind == "all-but" else rate, rng, kind, **more)
     assert np.array_equal(present, before)
     assert not (left & ~present).any()
     assert np.array_equal(left.any(axis=1), had)
@@ -112,7 +113,8 @@ def test_torch_in_torch_out() -> None:
 def test_same_generator_same_mask() -> None:
     present = np.ones((50, 3), dtype=bool)
     for kind in MECHANISMS:
-        a, b = (hide(present, 0.3, np.random.default_rng(5), kind, **options(kind, 50, 3)) for _ in range(2))
+        rate, more = (None, {"complete": 9}) if kind == "all-but" else (0.3, options(kind, 50, 3))
+        a, b = (hide(present, rate, np.random.default_rng(5), kind, **more) for _ in range(2))
         assert np.array_equal(a, b)
 
 

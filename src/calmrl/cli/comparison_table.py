@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from calmrl.cli.printing import data, note, people
 from calmrl.config import CompareConfig
+from calmrl.metrics.registry import describe
 from calmrl.report import Results
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ def compare_and_show(
             progress=lambda done, total, text: bar.update(task, completed=done, total=total, description=text),
         )
     for metric in config.table:
+        note(f"\n{describe(metric).axis}, average over all directions; ± 95 % over seeds")
         for table in tables(comparison.results, metric):
             people().print(table, width=WIDTH)
     for sentence in (*comparison.notes, *comparison.words):
@@ -74,14 +76,12 @@ def _table(results: Results, rows: Sequence[Any], places: Sequence[tuple[str, st
     from rich import box
     from rich.table import Table
 
-    from calmrl.metrics.registry import describe
     from calmrl.report.results import group
 
     means = group([row for row in rows if row.place in places], lambda row: (row.method, row.place))
     methods = list(dict.fromkeys(method for method, _ in means))
     sign, chances = describe(metric).sign, results.chances(metric)
-    title = f"{describe(metric).axis}, average over all directions; ± 95 % over seeds"
-    table = Table(title=title, box=box.SIMPLE, title_justify="left", padding=(0, 1, 0, 0), show_footer=bool(chances))
+    table = Table(box=box.SIMPLE, padding=(0, 1, 0, 0), show_footer=bool(chances))
     table.add_column("method", footer="by chance" if chances else "", max_width=METHOD - 2, overflow="fold")
     for place in places:
         queries = next(mean.items for (_, where), mean in means.items() if where == place)
