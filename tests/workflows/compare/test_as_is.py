@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+import shlex
 
 import numpy as np
 import pytest
 
+from calmrl import load
+from calmrl.cli import main
 from calmrl.config import CompareConfig
+from calmrl.config import load as load_config
 from calmrl.data.features.writer import write_features
 from calmrl.errors import InputError, JobError
-from calmrl.workflows import compare
+from calmrl.workflows import compare, evaluate
 from calmrl.workflows.compare import all_jobs as jobs_module
 from calmrl.workflows.compare.own_data import config_for
 from calmrl.workflows.compare.plan import Job, jobs_of, plan
@@ -128,8 +132,6 @@ def test_a_failure_names_its_job(features, tmp_path, monkeypatch, error, kind):
 
 
 def test_the_best_row_is_kept_as_train_saves_it(comparison):
-    from calmrl import load
-
     (row,), (folder,) = comparison.best, comparison.models
     assert row.job.dataset == "mine"
     assert (folder / "config.yaml").is_file()
@@ -151,3 +153,39 @@ def test_one_column_for_relevance(features, tmp_path):
     assert values[1]["average", "R@1"] > values[0]["average", "R@1"]
     with pytest.raises(InputError, match='no column "colour"'):
         plan(by_row.model_copy(update={"relevant_by": "colour"}))
+
+
+def test_the_kept_model_is_the_one_that_was_compared(comparison):
+    (row,), (folder,) = comparison.best, comparison.models
+    measured = {(one["task"], one["metric"]): one["value"] for one in evaluate(folder).rows}
+    compared = {
+        (one["task"], one["metric"]): one["value"]
+        for one in comparison.rows
+        if (one["method"], one["seed"]) == (row.job.method, row.job.seed)
+    }
+    assert measured["average", "R@1"] == pytest.approx(compared["average", "R@1"], abs=1.5)
+    assert measured["average", "MRR"] == pytest.approx(compared["average", "MRR"], abs=1.0)
+    by_label = {(one["task"], one["metric"]): one["value"] for one in evaluate(folder, relevant_by="labels").rows}
+    assert by_label["average", "chance R@1"] > 5 * measured["average", "chance R@1"]
+    assert by_label["average", "R@1"] >= measured["average", "R@1"]
+
+
+def test_from_the_command_line_to_a_model(features, tmp_path, capsys, monkeypatch):
+    """`compare FEATURES --json`, and then the command that it prints."""
+    monkeypatch.chdir(tmp_path)
+    words = ["compare", str(features), "--methods", "closed-form", "--seeds", "1", "--out", "runs/first", "--json"]
+    with pytest.raises(SystemExit) as left:
+        main([*words, "steps=4", "trials=1", "width=4", "workers=1", "measures=[]"])
+    assert left.value.code in (0, None)
+    shown = capsys.readouterr()
+    assert {row["dataset"] for row in json.loads(shown.out)["rows"]} == {"mine"}
+    (command,) = (line.strip() for line in shown.err.splitlines() if line.strip().startswith("calmrl train "))
+    _, *pasted = shlex.split(command)
+    with pytest.raises(SystemExit) as left:
+        main(pasted)
+    assert left.value.code in (0, None)
+    model = load(pasted[-1])
+    assert model.names == ("sound", "picture", "words")
+    config = load_config(f"{pasted[-1]}/config.yaml", kind="train")
+    assert config.sources["data"].hide is None
+    assert config.sources["data"].resplit.test == 0
