@@ -31,7 +31,7 @@ def test_so_many_rows_stay_complete():
 
 
 def test_a_group_with_a_modality_that_is_not_in_use():
-    with pytest.raises(InputError, match='hide.groups names the modality "bottom_left"; the training has top_left'):
+    with pytest.raises(InputError, match=r'hide\.groups names the modality "bottom_left"; the training has top_left'):
         open_data(config({"kind": "source", "rate": 0.5, "groups": [["top_left", "bottom_left"]]}))
 
 

@@ -84,7 +84,7 @@ def open_data(config: TrainConfig, given: Mapping[str, FeatureSet] | None = None
             present = present.copy()
             names = tuple(name for name in data.names if name in widths)  # others are not seen anyway
             values = {name: data.z[name][rows] for name in names} if section.hide.kind == "value" else None
-            here = np.ix_(rows, [data.names.index(name) for name in names])
+            here = np.ix_(rows, np.array([data.names.index(name) for name in names]))
             present[here] = hidden(present[here], names, section.hide, config.seed, values)
         train[name] = FeatureRows.of(data, rows, present, widths, name=name, weight=section.weight)
         validation.append(FeatureRows.of(data, kept, widths=widths, name=name))

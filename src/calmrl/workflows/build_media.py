@@ -132,7 +132,9 @@ def hidden(present: np.ndarray, names: tuple[str, ...], section: HideSection, se
     for name in (name for group in section.groups or () for name in group):
         if name not in names:
             raise InputError(f'hide.groups names the modality "{name}"; the training has {", ".join(names)}')
-    options = {} if section.groups is None else {"groups": [[names.index(name) for name in g] for g in section.groups]}
+    options: dict[str, Any] = {}
+    if section.groups is not None:
+        options["groups"] = [[names.index(name) for name in group] for group in section.groups]
     options |= {} if values is None else {"values": values}
     options |= {} if section.complete is None else {"complete": section.complete}
     generator = np.random.default_rng(seed if section.seed is None else section.seed)

@@ -14,7 +14,7 @@ from calmrl.config.schema.train import HideSection, SourceSection
 from calmrl.metrics.registry import measures
 from calmrl.training.methods import find_method
 
-AS_IS = "as-is"
+AS_IS: Literal["as-is"] = "as-is"
 METHODS = ["contrastive", "gram", "pmrl", "contrastive+latent", "closed-form", "calibrated", "calmrl", "ideal"]
 Kind = Literal["as-is", "mcar", "value", "one", "alone", "source", "all-but"]
 
