@@ -167,7 +167,13 @@ def _evaluate_media(model: Trained, evaluation: Evaluation) -> None:
     """Add measurements of a model of raw media on the test rows of its sources."""
     for name, media in open_test_media(evaluation.config).items():
         z, present = encode_all(model.model, [media])
-        given = {"z": z, "present": present, "align": model.align, "labelled": lambda: None, "seed": 0}
+        given: dict[str, Any] = {
+            "z": z,
+            "present": present,
+            "align": model.align,
+            "labelled": lambda: None,
+            "seed": 0,
+        }
         measured = measure_rows(["retrieval", "imputation", "shift"], **given)
         if model.model.matching is not None:
             measured += captions_rows(model.model, media, z, present)

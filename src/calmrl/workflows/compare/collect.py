@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -41,9 +41,7 @@ def collect(
     from calmrl import __version__
 
     rows = [
-        TidyRow(
-            dataset=job.dataset, setting=job.setting, method=job.method, seed=job.seed, **row, **_level(config, job)
-        )  # type: ignore[typeddict-item]
+        cast(TidyRow, job._asdict() | dict(row) | _level(config, job))
         for job, result in results.items()
         for row in result.rows
     ]
