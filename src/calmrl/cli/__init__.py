@@ -14,7 +14,7 @@ import typer
 
 from calmrl.cli import check, compare, cp, demo, diagnose, doctor, evaluate, extract, impute, ls, report, train
 from calmrl.cli.printing import error, note
-from calmrl.errors import InputError, MissingExtraError
+from calmrl.errors import InputError, JobError, MissingExtraError
 
 COMMANDS = (demo, diagnose, extract, impute, train, evaluate, compare, report, ls, cp, check, doctor)
 
@@ -69,7 +69,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         by_user = isinstance(problem, (InputError, MissingExtraError))
         if "--debug" in words:
             traceback.print_exc()
-        elif by_user:
+        elif by_user or isinstance(problem, JobError):
             error(str(problem))
         else:
             error(f"{type(problem).__name__}: {' '.join(str(problem).split())}")

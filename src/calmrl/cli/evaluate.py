@@ -19,6 +19,9 @@ def run(
     features: Annotated[
         Path | None, typer.Option("--data", help="Other features. [default: the test rows of the training data]")
     ] = None,
+    relevant_by: Annotated[
+        str, typer.Option("--relevant-by", help="A found item counts if it has the query's id, text, labels or COLUMN.")
+    ] = "id",
     out: Annotated[Path | None, typer.Option("--out", help="The file to write. [default: DIR/results.json]")] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace the file if it exists.")] = False,
     as_text: Annotated[bool, typer.Option("--json", help="Print what is in the file instead of tables.")] = False,
@@ -28,7 +31,7 @@ def run(
     from calmrl.workflows.evaluate import evaluate
 
     out = folder / "results.json" if out is None else out
-    evaluation = evaluate(folder, features, out, force=force)
+    evaluation = evaluate(folder, features, out, force=force, relevant_by=relevant_by)
     if as_text:
         as_json(evaluation.as_dict())
     else:

@@ -1,7 +1,7 @@
 """Results become a page: the answer, the main table, and a section for everything that was measured."""
 
 from calmrl.metrics.registry import describe, names_of
-from calmrl.report.blocks import Block, Page, PageSection
+from calmrl.report.blocks import Block, Page, PageSection, Text
 from calmrl.report.estimates_table import better, matrix
 from calmrl.report.results import ResultRow, Results
 from calmrl.report.sections import comparison, completion, course, data, neighbours
@@ -11,10 +11,12 @@ from calmrl.report.words import headline, several, verdict
 def build_page(results: Results, title: str = "") -> Page:
     """The report. Only what there is data for is shown."""
     parts = {
+        "Read this first": _notes(results),
         "Comparison": comparison.comparison(results) if several(results) else [],
         "Retrieval": comparison.retrieval(results),
         "Classification": comparison.classification(results),
         "Missing rates": course.rates(results),
+        "Complete rows": course.complete_rows(results),
         "Imputed vectors": completion.imputation(results),
         "Predicted uncertainty": completion.coverage(results),
         "Anchor shift": completion.shift(results),
@@ -28,6 +30,11 @@ def build_page(results: Results, title: str = "") -> Page:
     }
     sections = [PageSection(name, blocks) for name, blocks in parts.items() if blocks]
     return Page(title or _title(results), verdict(results), [comparison.main_table(results)], sections)
+
+
+def _notes(results: Results) -> list[Block]:
+    """Remarks on the data and on what could not be measured."""
+    return [Text(note) for source in results.sources for note in source.meta.notes]
 
 
 def _other(results: Results) -> list[Block]:

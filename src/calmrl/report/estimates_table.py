@@ -61,7 +61,8 @@ def matrix(
         return Number(here.text(places[name]), here.mean, method in best[name], note)
 
     caption = f"{caption} {spread_words(list(cells.values()))}" + (f" {common} throughout." if common else "")
-    notes = {name: "" if common else agreed[name] for name in columns}
+    levels = _chances(results, rows, column, of)
+    notes = {name: "; ".join(filter(None, ("" if common else agreed[name], levels[name]))) for name in columns}
     if len(columns) > WIDE and len(methods) < len(columns):
         turned = [
             [head(name) + (f" ({notes[name]})" if notes[name] else ""), *(cell(method, name) for method in methods)]
@@ -83,6 +84,17 @@ def matrix(
     caption += " Below the rule: nothing missing." if apart else ""
     headings = [Heading(head(name), notes[name]) if notes[name] else head(name) for name in columns]
     return Table(caption, ["method", *headings], lines, apart)
+
+
+def _chances(
+    results: Results, rows: Sequence[ResultRow], column: Callable[[ResultRow], str], of: Mapping[str, str]
+) -> dict[str, str]:
+    """Column -> "chance 0.4", what a random order reaches; "" for metrics that have no such level."""
+    known = {metric: results.chances(metric) for metric in set(of.values())}
+    levels: dict[str, list[float]] = {name: [] for name in of}
+    for name, where in dict.fromkeys((column(row), (row.place, row.task)) for row in rows):
+        levels[name] += [known[of[name]][where]] if where in known[of[name]] else []
+    return {name: f"chance {sum(each) / len(each):.1f}" if each else "" for name, each in levels.items()}
 
 
 def spread_words(estimates: Sequence[Estimate]) -> str:

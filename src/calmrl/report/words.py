@@ -25,13 +25,13 @@ def headline(rows: Sequence[ResultRow]) -> tuple[str, str]:
 
 
 def headline_rows(results: Results, *, rated: bool | None = None) -> list[ResultRow]:
-    """The rows of the headline; `rated` picks settings that are (or are not) steps of a missing rate.
+    """The rows of the headline; `rated` picks settings that are (or are not) steps: of a missing rate, or of complete rows.
 
     Where every setting is such a step, none is: they are the settings.
     """
     shown = headline(results.rows)
     rows = [row for row in results.rows if (row.task, row.metric) == shown]
-    steps = {row.place for row in rows if row.rate is not None}
+    steps = {row.place for row in rows if row.rate is not None or row.complete is not None}
     if steps == {row.place for row in rows}:
         steps = set()
     return rows if rated is None else [row for row in rows if (row.place in steps) is rated]
@@ -56,7 +56,7 @@ def verdict(results: Results) -> list[str]:
     sentences = []
     for rated in (False, True):
         rows = headline_rows(results, rated=rated)
-        places, what = results.by_place(rows), "missing rates" if rated else "settings"
+        places, what = results.by_place(rows), "steps" if rated else "settings"
         if len(places) > SPELLED_OUT:
             sentences.append(_summary(results, [here for _, here in places], task, metric, what))
         else:

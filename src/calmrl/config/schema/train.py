@@ -19,17 +19,27 @@ EPOCHS = 30  # of a training whose stages are not given
 
 
 class HideSection(Section):
-    """Training blocks to hide on purpose. `groups`, for kind "source": the modalities each kind of pair keeps."""
+    """Training blocks to hide on purpose.
 
-    kind: Literal["mcar", "value", "one", "source"] = "mcar"
-    rate: Annotated[float, Field(gt=0, le=1)]
+    `groups`, for kind "source": the modalities each kind of pair keeps. `complete`, for kind "all-but": how many rows
+    stay complete.
+    """
+
+    kind: Literal["mcar", "value", "one", "alone", "source", "all-but"] = "mcar"
+    rate: Annotated[float, Field(gt=0, le=1)] | None = None
     groups: Annotated[list[list[str]], Field(min_length=1)] | None = None
+    complete: Annotated[int, Field(ge=0)] | None = None
     seed: Seed | None = None
 
     @model_validator(mode="after")
     def _grouped(self) -> HideSection:
         if (self.kind == "source") != (self.groups is not None):
             raise ValueError('groups belongs to kind "source", and that kind needs it, for instance [[image, text]]')
+        if (self.kind == "all-but") != (self.complete is not None):
+            raise ValueError('complete belongs to kind "all-but", and that kind needs it, for instance 50')
+        rated = self.kind not in ("all-but", "as-is")
+        if rated != (self.rate is not None):
+            raise ValueError(f"kind {self.kind} {'needs a rate, for instance 0.5' if rated else 'has no rate'}")
         return self
 
 
@@ -38,7 +48,7 @@ class ResplitSection(Section):
 
     by: str = "id"
     val: Annotated[float, Field(gt=0, lt=0.5)] = 0.1
-    test: Annotated[float, Field(gt=0, lt=0.8)] = 0.3
+    test: Annotated[float, Field(ge=0, lt=0.8)] = 0.3
     seed: Seed | None = None
 
 

@@ -132,7 +132,7 @@ def dataset_table(meta: Meta) -> PaperTable:
 def all_tables(results: Mapping[str, Any]) -> dict[str, PaperTable]:
     """name -> table, for every table that `results` ({"rows", "meta"}) has something for."""
     rows, meta = results["rows"], results.get("meta") or {}
-    ranked = names_of("retrieval")
+    ranked = [name for name in names_of("retrieval") if describe(name).sign]  # levels of chance are no result
     recalls = [name for name in ranked if describe(name).unit == "%"]
     pools = [row for row in rows if row["task"].startswith("mixed-pool")]
     made = {

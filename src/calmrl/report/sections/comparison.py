@@ -111,7 +111,7 @@ def _legend(kind: str, method: str) -> str:
 def retrieval(results: Results) -> list[Block]:
     """Tables: all averages, every direction, pools of incomplete items."""
     blocks: list[Block] = []
-    every = names_of("retrieval")
+    every = [metric for metric in names_of("retrieval") if describe(metric).sign]  # headings have the level of chance
     for name, here in results.by_place(results.rows):
         average = [row for row in here if row.task == "average" and row.metric in every]
         if len({row.metric for row in average}) > 1:

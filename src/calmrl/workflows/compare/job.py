@@ -19,10 +19,10 @@ from calmrl.training.methods import Changes, find_method
 from calmrl.training.validate import encode_all
 from calmrl.workflows.build import start_model
 from calmrl.workflows.compare.kernel_rows import on_kernel_features
+from calmrl.workflows.compare.plan import Job
 from calmrl.workflows.compare.rows import ComparedRows, method_of, open_rows, training_config, trials_of
 from calmrl.workflows.compare.trials import Trial, train_and_choose
-
-Job = tuple[str, str, int]  # setting, method, seed
+from calmrl.workflows.relevance import relevance_of
 
 
 @dataclass(frozen=True)
@@ -31,18 +31,21 @@ class JobResult:
 
     rows: list[Measurement]
     hits: dict[str, list[float]]  # direction -> hit at 1 of each query
+    asked: dict[str, list[int]]  # direction -> which test items are its queries
     items: list[str]  # the test items
     chosen: int  # number of the trial with the best validation score
     trials: list[dict[str, Any]]  # changes to the training config, the validation score, and the steps made
     curve: list[dict[str, float]]
     patterns: list[dict[str, Any]]  # modalities that training rows have, and how many rows
     examples: dict[str, Any] | None
+    left_out: list[str]  # measures that these test rows do not allow, and why
     seconds: float
 
 
 def run_job(config: CompareConfig, job: Job) -> JobResult:
     """Train every trial, choose by validation score, and measure the chosen one; no test row is looked at before."""
-    setting, method, seed = job
+    setting, method, seed = job.setting, job.method, job.seed
+    config = config.only(job.dataset)
     started = time.perf_counter()
     hidden = "" if method_of(method).ideal else setting
     text = config.model_dump_json()
@@ -57,6 +60,9 @@ def run_job(config: CompareConfig, job: Job) -> JobResult:
     step, rows = trials[chosen].step, trials[chosen].rows
     z, present = encode_all(step.model, [rows.test])
     hits: dict[str, list[float]] = {}
+    asked: dict[str, list[int]] = {}
+    left_out: list[str] = []
+    relevant = relevance_of(rows.features, config.relevant_by)
     measured = measure_rows(
         ["retrieval", *config.measures],
         z=z,
@@ -66,18 +72,23 @@ def run_job(config: CompareConfig, job: Job) -> JobResult:
         labelled=partial(_labelled, step.model, rows),
         hits=hits,
         hubs=find_method(base).hubs,
+        asked=asked,
+        relevant=None if relevant is None else relevant[rows.test.home].tolist(),
+        left_out=left_out,
     )
     first = (setting, seed) == (next(iter(config.settings)), config.seeds[0])
     counts = pattern_counts(list(rows.data.train.values()))
     return JobResult(
         rows=measured,
         hits=hits,
+        asked=asked,
         items=[str(name) for name in rows.test.ids],
         chosen=chosen,
         trials=[{"changes": one.changes, config.metric: one.score(), "steps": one.steps} for one in trials],
         curve=trials[chosen].curve(),
         patterns=[{"has": pattern["has"], "rows": pattern["rows"]} for pattern in counts],
-        examples=_examples(rows, z, present) if first and "examples" in config.measures else None,
+        examples=_examples(rows, z, present, left_out) if first and "examples" in config.measures else None,
+        left_out=left_out,
         seconds=time.perf_counter() - started,
     )
 
@@ -102,11 +113,14 @@ def _labelled(model: Any, rows: ComparedRows) -> LabelledRows | None:
     )
 
 
-def _examples(rows: ComparedRows, z: Vectors, present: torch.Tensor) -> dict[str, Any]:
+def _examples(rows: ComparedRows, z: Vectors, present: torch.Tensor, left_out: list[str]) -> dict[str, Any] | None:
     complete = present.all(1)
     z = {name: values[complete] for name, values in z.items()}
+    if complete.sum() < 4:
+        left_out.append(f"examples: {int(complete.sum())} test rows have every modality; a map needs at least 4")
+        return None
     examples: dict[str, Any] = {"map": picture(z), "neighbours": []}
-    if rows.features.text is not None and complete.any():
+    if rows.features.text is not None:
         shown = complete.nonzero()[:, 0].tolist()
         ids = [str(rows.test.ids[i]) for i in shown]
         captions = [_caption(rows.features.text[rows.test.home[i]], name) for i, name in zip(shown, ids, strict=True)]

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from calmrl.config import CompareConfig
-from calmrl.config.schema.train import SourceSection, TrainConfig
+from calmrl.config.schema.train import ObjectiveSection, SourceSection, TrainConfig
 from calmrl.data.features.feature_set import FeatureSet
 from calmrl.data.loaders.feature_rows import FeatureRows, standardization
 from calmrl.errors import InputError
@@ -50,7 +50,11 @@ def trials_of(name: str, steps: int, count: int, regime: str = "joint") -> list[
 
 
 def training_config(config: CompareConfig, setting: str, seed: int, changes: Mapping[str, Any]) -> TrainConfig:
-    """The config of one trial: what all methods share, changed by the method. "ideal" hides nothing."""
+    """The config of one trial: what all methods share, changed by the method. "ideal" hides nothing.
+
+    `config` is about one data set, as `CompareConfig.only` gives it.
+    """
+    assert config.source is not None
     values: dict[str, Any] = {
         "kind": "train",
         "sources": {NAME: config.source.model_dump(mode="json")},
@@ -64,7 +68,7 @@ def training_config(config: CompareConfig, setting: str, seed: int, changes: Map
         "seed": seed,
     }
     if setting:
-        values["sources"][NAME]["hide"] = config.settings[setting].model_dump(mode="json", exclude={"regime"})
+        values["sources"][NAME]["hide"] = config.settings[setting].hide
     if not MODELS[changes.get("model.kind", "heads")].steps:
         values["model"] = {"groups": None if config.source.resplit is None else config.source.resplit.by}
     for key, value in changes.items():
@@ -75,10 +79,27 @@ def training_config(config: CompareConfig, setting: str, seed: int, changes: Map
         here[last] = deepcopy(value)  # a later key may change a part of it
     if "name" not in (values.get("objective") or {"name": ""}):  # a swept key of the method's own objective
         values["objective"]["name"] = find_method(values["method"]).objective
+    if needs_anchor((values.get("objective") or {}).get("name", "")):
+        values["objective"].setdefault("anchor", anchor_of(config))
     return TrainConfig.model_validate(values)
 
 
-@lru_cache(maxsize=2)
+def needs_anchor(objective: str) -> bool:
+    """Whether the objective compares one modality with all others, by default text."""
+    fields = ObjectiveSection.member(objective).model_fields if objective else {}
+    return "anchor" in fields and fields["anchor"].default is not None
+
+
+def anchor_of(config: CompareConfig) -> str:
+    """The anchor modality of objectives that need one: text, or, without a text, what most rows have."""
+    assert config.source is not None
+    features = features_of(config.source.model_dump_json())
+    names = config.modalities or list(features.names)
+    counts = {name: int(features.present[:, features.names.index(name)].sum()) for name in names}
+    return "text" if "text" in counts else max(counts, key=lambda name: counts[name])
+
+
+@lru_cache(maxsize=8)
 def features_of(section: str) -> FeatureSet:
     """The features of a comparison, opened once; `section` is its source as JSON."""
     return open_features_of(SourceSection.model_validate_json(section))
@@ -89,6 +110,7 @@ def open_rows(config: CompareConfig, setting: str, seed: int, standardize: str |
 
     `standardize=None` leaves the features as they are.
     """
+    assert config.source is not None
     plain = training_config(config, setting, seed, {})
     features = features_of(config.source.model_dump_json())
     data = open_data(plain, {NAME: features})

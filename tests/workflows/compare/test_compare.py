@@ -23,9 +23,10 @@ from calmrl.workflows import compare
 from calmrl.workflows.build import open_features_of
 from calmrl.workflows.compare import all_jobs as jobs_module
 from calmrl.workflows.compare import rows as rows_module
-from calmrl.workflows.compare.all_jobs import jobs_of, methods_of, run_all
+from calmrl.workflows.compare.all_jobs import run_all
 from calmrl.workflows.compare.collect import collect, describe
 from calmrl.workflows.compare.job import run_job
+from calmrl.workflows.compare.plan import Job, jobs_of, methods_of
 from calmrl.workflows.compare.rows import features_of, open_rows, training_config, trials_of
 
 BASELINES = [name for name, method in METHODS.items() if not (method.ours or method.ideal)]
@@ -62,7 +63,7 @@ def whole(tmp_path_factory):
 
 
 def collected(config, results):
-    return collect(config, results, features_of(config.source.model_dump_json()))
+    return collect(config, results)
 
 
 def numbers(results):
@@ -83,7 +84,7 @@ def test_results_that_are_there_are_not_made_again(whole, tmp_path, monkeypatch)
     made = []
     monkeypatch.setattr(jobs_module, "run_job", lambda config, job: made.append(job) or run_job(config, job))
     assert numbers(run_all(config, tmp_path)) == numbers(one)
-    assert {job[2] for job in made} == {1}
+    assert {job.seed for job in made} == {1}
 
 
 def test_workers_leave_with_a_parent_that_was_killed(tmp_path):
@@ -160,7 +161,7 @@ def test_rows_of_a_setting():
 def test_test_rows_do_not_choose(whole, monkeypatch):
     """The chosen trial is the one with the best validation score."""
     config = tiny(trials=4, methods=["pmrl"], seeds=[0])
-    found = run_job(config, ("pairs", "pmrl", 0))
+    found = run_job(config, Job("world", "pairs", "pmrl", 0))
     scores = [trial["MRR"] for trial in found.trials]
     assert len(scores) == 4
     assert found.chosen == int(np.argmax(scores))
@@ -195,7 +196,7 @@ def test_sweeps_are_rows_of_their_own():
     )
     assert methods_of(config) == ["pmrl", "pmrl objective.temperature=0.1", "pmrl objective.temperature=0.5"]
     assert len(jobs_of(config)) == 3
-    found = run_job(config, ("pairs", "pmrl objective.temperature=0.1", 0))
+    found = run_job(config, Job("world", "pairs", "pmrl objective.temperature=0.1", 0))
     assert found.trials[0]["changes"]["objective.temperature"] == 0.1
 
 
