@@ -42,11 +42,13 @@ ENCODERS = {
     "drawing": "efficientnet_lite0",
     "text": "minilm",
     "keywords": "minilm",
+    "french": "use_multilingual",
     "speech": "whisper_base",
 }
-LANGUAGE, VOICE = "fr", "fr"  # of the spoken names
+VOICE = "fr"  # of espeak-ng
 WIDTH = 256  # of reduced features
 SIDE, QUALITY = 56, 60  # pixels and WebP quality of a thumbnail
+LARGEST = 40  # rows of a group that may be outside train
 TWIN = 0.9  # cosine of two image features from which two emoji count as the same picture
 WHOLE = ("family", "person", "keycap", "zodiac", "cat-face", "monkey-face", "arrow", "geometric")  # subgroups
 GENDER = r"\b(wo)?m[ae]n\b|\bperson\b|\bpeople\b"
@@ -96,9 +98,9 @@ def slug(name: str) -> str:
 def write_manifest(work: Path, manifest: Path) -> None:
     """One row per emoji; pictures, rasterised drawings and recordings go into the work folder."""
     names, keywords = read_annotations(work, "en")
-    spoken, _ = read_annotations(work, LANGUAGE)
+    french, _ = read_annotations(work, "fr")
     pictures, drawings = noto_pictures(work), twemoji_drawings(work)
-    columns = ("emoji", "name", "subgroup", "keywords", "spoken")
+    columns = ("emoji", "name", "subgroup", "keywords", "french")
     with open(manifest, "w", newline="", encoding="utf-8") as stream:
         writer = csv.writer(stream)
         writer.writerow(["id", *MODALITIES, "labels", *(f"meta.{column}" for column in columns)])
@@ -110,9 +112,10 @@ def write_manifest(work: Path, manifest: Path) -> None:
                 "drawing": save_picture(work / f"drawn/{file}.png", drawings[key]) if key in drawings else "",
                 "text": names.get(key, ""),
                 "keywords": words,
-                "speech": speak(spoken[key], VOICE, work / f"spoken/{file}.wav") if key in spoken else "",
+                "french": french.get(key, ""),
+                "speech": speak(french[key], VOICE, work / f"spoken/{file}.wav") if key in french else "",
             }
-            about = (emoji.text, emoji.name, emoji.subgroup, words, spoken.get(key, ""))
+            about = (emoji.text, emoji.name, emoji.subgroup, words, french.get(key, ""))
             writer.writerow([file, *(cells[name] for name in MODALITIES), emoji.group, *about])
 
 
@@ -120,10 +123,10 @@ def bundle(features: FeatureSet) -> dict[str, np.ndarray]:
     """The arrays of the bundled file."""
     ids = [str(name) for name in features.ids]
     about: dict[str, Any] = {name: [str(value or "") for value in features.column(name)] for name in
-                             ("emoji", "name", "subgroup", "keywords", "spoken")}  # fmt: skip
+                             ("emoji", "name", "subgroup", "keywords", "french")}  # fmt: skip
     groups = concepts(ids, about["name"], about["subgroup"], features)
     first = {group: about["subgroup"][ids.index(group)] for group in set(groups)}
-    split = split_by_group(groups).astype("<U5")
+    split = split_by_group(groups, LARGEST).astype("<U5")
     assert features.text is not None
     assert features.labels is not None
     return reduced(features, split == "train") | {
@@ -134,7 +137,7 @@ def bundle(features: FeatureSet) -> dict[str, np.ndarray]:
         **{f"about_{name}": np.array(values) for name, values in about.items()},
         "group": np.array(groups),
         "split": split,
-        "split_subgroup": split_by_group([first[group] for group in groups]).astype("<U5"),
+        "split_subgroup": split_by_group([first[group] for group in groups], LARGEST).astype("<U5"),
         "queries": np.array(QUERIES),
         "query_vectors": load_encoder("minilm").encode(list(QUERIES)).astype(np.float16),
     }

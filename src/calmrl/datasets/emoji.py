@@ -1,4 +1,4 @@
-"""Emoji: 1,601 emoji drawn by two hands, with English names, further keywords and spoken French names."""
+"""Emoji: 1,601 emoji drawn by two hands, with English and French names, further keywords and spoken names."""
 
 from __future__ import annotations
 
@@ -16,17 +16,21 @@ from calmrl.errors import InputError
 BUNDLE = Path(__file__).with_name("emoji.npz")
 THUMBNAILS = Path(__file__).with_name("emoji_thumbnails.npz")
 NOTICE = Path(__file__).with_name("emoji_NOTICE.txt")  # licences of the data
-MODALITIES = ("image", "drawing", "text", "keywords", "speech")
+MODALITIES = ("image", "drawing", "text", "keywords", "french", "speech")
 PICTURES = ("image", "drawing")  # the modalities that have thumbnails
-REDUCED = {"efficientnet_lite0": ("image", "drawing"), "whisper_base": ("speech",)}  # encoder -> modalities
+REDUCED = {  # encoder -> modalities
+    "efficientnet_lite0": ("image", "drawing"),
+    "use_multilingual": ("french",),
+    "whisper_base": ("speech",),
+}
 SPLITS = {"concept": "split", "subgroup": "split_subgroup"}
 
 
 def emoji(split: str = "concept", standardize: bool = True) -> FeatureSet:
-    """1,601 emoji: image (256), drawing (256), English name (384), other keywords (384), spoken French name (256).
+    """1,601 emoji: image and drawing (256 wide), English name, keywords (384), French name, spoken French (256).
 
     Labels are the 8 groups of Unicode; the column `subgroup` names the 95 finer ones, `group` the concept, `name` the
-    name in the Unicode standard, `emoji` the characters, `keywords` and `spoken` the words behind these two modalities.
+    name in the Unicode standard, `emoji` the characters, `keywords` and `french` the words behind these modalities.
 
     Parameters
     ----------
@@ -39,7 +43,7 @@ def emoji(split: str = "concept", standardize: bool = True) -> FeatureSet:
     Examples
     --------
     >>> emoji().present.shape
-    (1601, 5)
+    (1601, 6)
     """
     saved = _bundle()
     present, home = saved["present"].copy(), saved[lookup(SPLITS, split, "split of emoji")]
@@ -47,7 +51,7 @@ def emoji(split: str = "concept", standardize: bool = True) -> FeatureSet:
     if standardize:
         for j, name in enumerate(MODALITIES):
             z[name] = centre_and_scale(z[name], present[:, j] & (home == "train"))
-    columns = {name: _words(saved[f"about_{name}"]) for name in ("emoji", "name", "subgroup", "keywords", "spoken")}
+    columns = {name: _words(saved[f"about_{name}"]) for name in ("emoji", "name", "subgroup", "keywords", "french")}
     return FeatureSet(
         z,
         present,
@@ -107,8 +111,8 @@ def reduce_features(encoder: str, features: np.ndarray) -> np.ndarray:
 
     Parameters
     ----------
-    encoder : {"efficientnet_lite0", "whisper_base"}
-        `image` and `drawing` come from the first, `speech` from the second; `minilm` needs no reduction.
+    encoder : {"efficientnet_lite0", "use_multilingual", "whisper_base"}
+        That of `image` and `drawing`, of `french`, of `speech`; features of `minilm` are not reduced.
     features : ndarray (N, d)
         As `load_encoder(encoder).encode` returns them.
 
