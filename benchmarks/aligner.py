@@ -77,7 +77,7 @@ def against_heads(noise: float) -> dict[str, Any]:
         "theirs_s": theirs,
         "ratio": theirs / ours,
         "target": ">= 5",
-        "note": f"aligner {ours:.1f} s with {trials} candidates on {folds} folds in all; heads {theirs:.1f} s for {trials} trials",
+        "note": f"aligner {ours:.1f} s, {trials} candidates on {folds} folds in all; {trials} fits of heads {theirs:.1f} s",
     }
 
 
