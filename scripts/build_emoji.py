@@ -17,7 +17,6 @@ import re
 import unicodedata
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from bundling import Groups, compare_bundles, encode
@@ -52,6 +51,7 @@ LARGEST = 40  # rows of a group that may be outside train
 TWIN = 0.9  # cosine of two image features from which two emoji count as the same picture
 WHOLE = ("family", "person", "keycap", "zodiac", "cat-face", "monkey-face", "arrow", "geometric")  # subgroups
 GENDER = r"\b(wo)?m[ae]n\b|\bperson\b|\bpeople\b"
+GENDER_SIGNS = "\u200d[\u2640\u2642]\ufe0f?"
 QUERIES = (
     "birthday", "music", "angry", "fruit", "rain", "love", "sad", "happy", "tired", "winter", "summer", "breakfast",
     "dinner", "sports", "learning", "holiday", "travel", "money", "time", "night", "sea", "garden", "farm animals",
@@ -122,9 +122,9 @@ def write_manifest(work: Path, manifest: Path) -> None:
 def bundle(features: FeatureSet) -> dict[str, np.ndarray]:
     """The arrays of the bundled file."""
     ids = [str(name) for name in features.ids]
-    about: dict[str, Any] = {name: [str(value or "") for value in features.column(name)] for name in
+    about: dict[str, list[str]] = {name: [str(value or "") for value in features.column(name)] for name in
                              ("emoji", "name", "subgroup", "keywords", "french")}  # fmt: skip
-    groups = concepts(ids, about["name"], about["subgroup"], features)
+    groups = concepts(ids, about, features)
     first = {group: about["subgroup"][ids.index(group)] for group in set(groups)}
     split = split_by_group(groups, LARGEST).astype("<U5")
     assert features.text is not None
@@ -161,15 +161,16 @@ def reduced(features: FeatureSet, train: np.ndarray) -> dict[str, np.ndarray]:
     return arrays
 
 
-def concepts(ids: list[str], names: list[str], subgroups: list[str], features: FeatureSet) -> list[str]:
+def concepts(ids: list[str], about: dict[str, list[str]], features: FeatureSet) -> list[str]:
     """A group name per emoji; emoji of one group are never in different splits.
 
-    Together: the same name but for man, woman and person; the same last word before "with" in one subgroup; an animal
-    and its face; all of a subgroup whose members vary one thing (families, hands, kinds of face, keycaps, arrows, ...);
-    clock faces; moons; hearts; pictures whose features are almost equal; the same recording.
+    Together: the same characters or the same name but for man, woman and person; the same last word before "with" in
+    one subgroup; an animal and its face; all of a subgroup whose members vary one thing (families, hands, kinds of
+    face, keycaps, arrows, ...); clock faces; moons; hearts; pictures whose features are almost equal; the same
+    recording.
     """
     groups = Groups(ids)
-    for row, (name, subgroup) in enumerate(zip(names, subgroups, strict=True)):
+    for row, (text, name, subgroup) in enumerate(zip(about["emoji"], about["name"], about["subgroup"], strict=True)):
         plain = re.sub(GENDER, "", name.lower().partition(":")[0])
         plain = re.sub(r"\bface\b", "", plain) if subgroup.startswith("animal") else plain
         words = re.findall(r"\w+", plain)
@@ -177,6 +178,7 @@ def concepts(ids: list[str], names: list[str], subgroups: list[str], features: F
         last = head[-1] if head else ""
         whole = subgroup.partition("-")[0] if subgroup.startswith("hand") else subgroup
         groups.share(row, [
+            ("characters", re.sub(GENDER_SIGNS, "", text)),
             ("name", " ".join(words)) if words else "",
             ("last", subgroup, last) if last else "",
             ("whole", whole.rstrip("s")) if subgroup in WHOLE or subgroup.startswith(("hand", "face-")) else "",

@@ -50,7 +50,7 @@ def test_counts(emoji) -> None:
     }
     assert [emoji.z[name].shape[1] for name in MODALITIES] == [256, 256, 384, 384, 256, 256]
     assert len(set(emoji.labels)) == 8
-    assert len(set(emoji.column("subgroup"))) == 95
+    assert len(set(emoji.column("subgroup"))) == 96
     assert emoji.ids[0] == "grinning-face"
     assert emoji.text[0] == "grinning face"
     assert emoji.column("emoji")[0] == "\N{GRINNING FACE}"

@@ -29,7 +29,7 @@ SPLITS = {"concept": "split", "subgroup": "split_subgroup"}
 def emoji(split: str = "concept", standardize: bool = True) -> FeatureSet:
     """1,601 emoji: image and drawing (256 wide), English name, keywords (384), French name, spoken French (256).
 
-    Labels are the 8 groups of Unicode; the column `subgroup` names the 95 finer ones, `group` the concept, `name` the
+    Labels are the 8 groups of Unicode; the column `subgroup` names the 96 finer ones, `group` the concept, `name` the
     name in the Unicode standard, `emoji` the characters, `keywords` and `french` the words behind these modalities.
 
     Parameters
