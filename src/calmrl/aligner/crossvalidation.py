@@ -22,7 +22,7 @@ from torch import Tensor
 from calmrl.aligner.candidates import Candidate
 from calmrl.aligner.lift import Lift, fit_kernel, fit_linear
 from calmrl.aligner.row_sample import Rows
-from calmrl.aligner.space import SEARCH_ITERATIONS, Space, fit_space, source_of_features
+from calmrl.aligner.space import Space, fit_space, source_of_features
 from calmrl.metrics.own_items import own_items
 from calmrl.metrics.ranks import ranks_of_scores
 
@@ -70,7 +70,7 @@ class Fold:
         """Fit on the training rows and rank the held-out ones."""
         train, held = self.whitened(candidate)
         source = source_of_features(self.names, train, self.train.present, shared=False)
-        space = fit_space(source, candidate, self.seed, SEARCH_ITERATIONS)
+        space = fit_space(source, candidate, self.seed)
         self.spaces[candidate] = space
         return outcome([space.unit(m, f) for m, f in enumerate(held)], self.held.present)
 

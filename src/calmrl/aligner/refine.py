@@ -22,7 +22,7 @@ RATE = 0.003  # of Adam, in standard deviations of a head's weights
 FIRST, SECOND = 0.9, 0.999  # how much of the mean gradient and of the mean square stays from step to step
 BATCH = 256
 STEPS = (25, 50, 100, 200)  # where held-out rows are looked at
-PATIENCE = 50  # steps from which on a lower score ends the attempt, and a first fold without any gain does, too
+PATIENCE = 50  # steps after which a first fold without any gain ends the attempt
 NOISE = 2.0  # standard errors that the gain must exceed
 
 
@@ -60,7 +60,7 @@ def steps_worth(
         own = first[steps] if steps in first else after(0, steps)
         by_steps[steps] = [own, *(after(f, steps) for f in range(1, len(folds)))]
         scores[steps] = score(by_steps[steps])
-        if steps >= PATIENCE and scores[steps] < max(scores.values()):
+        if steps > PATIENCE and scores[steps] < max(scores.values()):
             break
     best = max(scores, key=lambda steps: scores[steps])
     if refine == "auto" and not _gains(start, by_steps[best]):

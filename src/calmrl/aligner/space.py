@@ -24,7 +24,6 @@ from calmrl.imputers.gaussian.posterior import Expectation
 from calmrl.imputers.gaussian.row_sources import Source, open_source
 
 ITERATIONS = 10  # of PX-EM
-SEARCH_ITERATIONS = 6  # while candidates are compared: later ones no longer change what rows find
 
 
 @dataclass(frozen=True)
@@ -88,11 +87,11 @@ def _rows(head: Tensor | None, index: Tensor) -> Tensor:
     return head[index]
 
 
-def fit_space(source: Source, candidate: Candidate, seed: int, iterations: int = ITERATIONS) -> Space:
-    """The space after so many iterations of PX-EM on whitened features."""
+def fit_space(source: Source, candidate: Candidate, seed: int) -> Space:
+    """The space after ITERATIONS of PX-EM on whitened features."""
     latents = min(candidate.latent_dim, sum(source.widths))
-    settings = Settings(latents, prior=candidate.prior, iterations=iterations)
-    fit = fit_settings(source, settings, seed=seed, max_iter=iterations, tol=0.0)
+    settings = Settings(latents, prior=candidate.prior, iterations=ITERATIONS)
+    fit = fit_settings(source, settings, seed=seed, max_iter=ITERATIONS, tol=0.0)
     return Space.of(fit.params.moved(source.mean))
 
 
