@@ -45,6 +45,10 @@ def _shorthand(value: Any) -> Any:
     return value
 
 
+def _nothing_hidden() -> dict[str, SettingSection]:
+    return {AS_IS: SettingSection(kind=AS_IS)}
+
+
 Settings = Annotated[dict[str, SettingSection], Field(min_length=1)]
 
 
@@ -83,7 +87,7 @@ class CompareConfig(Section):
     source: SourceSection | None = None
     modalities: list[str] | None = None
     datasets: dict[str, DatasetSection] = Field(default_factory=dict)
-    settings: Settings = Field(default_factory=lambda: {AS_IS: SettingSection(kind=AS_IS)})
+    settings: Settings = Field(default_factory=_nothing_hidden)
     methods: Annotated[list[str], Field(min_length=1)] = Field(default=METHODS)
     seeds: list[Seed] = Field(default=[0, 1, 2], min_length=1)
     steps: Count = 120
