@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from calmrl._support.arguments import Count, Seed
 from calmrl._support.registry import lookup
@@ -86,7 +86,7 @@ class CompareConfig(Section):
     kind: Literal["compare"]
     source: SourceSection | None = None
     modalities: list[str] | None = None
-    datasets: dict[str, DatasetSection] = Field(default_factory=dict)
+    datasets: dict[str, DatasetSection] = Field(default_factory=dict, validate_default=True)
     settings: Settings = Field(default_factory=_nothing_hidden)
     methods: Annotated[list[str], Field(min_length=1)] = Field(default=METHODS)
     seeds: list[Seed] = Field(default=[0, 1, 2], min_length=1)
@@ -120,15 +120,21 @@ class CompareConfig(Section):
             lookup(dict.fromkeys(measures()), name, "measure")
         return names
 
-    @model_validator(mode="after")
-    def _sources(self) -> CompareConfig:
-        if (self.source is None) == (not self.datasets):
-            raise ValueError("give either source (one collection) or datasets (several, by name)")
-        if self.datasets and self.modalities is not None:
-            raise ValueError("with datasets, modalities belong to each of them: datasets.NAME.modalities")
-        if self.source is not None and self.source.hide is not None:
+    @field_validator("source")
+    @classmethod
+    def _plain_source(cls, source: SourceSection | None) -> SourceSection | None:
+        if source is not None and source.hide is not None:
             raise ValueError("settings say what is hidden; leave out source.hide")
-        return self
+        return source
+
+    @field_validator("datasets")
+    @classmethod
+    def _one_or_several(cls, datasets: dict[str, DatasetSection], info: ValidationInfo) -> dict[str, DatasetSection]:
+        if "source" in info.data and (info.data["source"] is None) == (not datasets):
+            raise ValueError("give either source (one collection) or datasets (several, by name)")
+        if datasets and info.data.get("modalities") is not None:
+            raise ValueError("with datasets, modalities belong to each of them: datasets.NAME.modalities")
+        return datasets
 
     @property
     def names(self) -> list[str]:
