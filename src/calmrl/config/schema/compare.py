@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
+from pydantic_core import PydanticCustomError
 
 from calmrl._support.arguments import Count, Seed
 from calmrl._support.registry import lookup
@@ -84,9 +85,9 @@ class CompareConfig(Section):
     """
 
     kind: Literal["compare"]
-    source: SourceSection | None = None
+    datasets: dict[str, DatasetSection] = Field(default_factory=dict)
+    source: SourceSection | None = Field(default=None, validate_default=True)
     modalities: list[str] | None = None
-    datasets: dict[str, DatasetSection] = Field(default_factory=dict, validate_default=True)
     settings: Settings = Field(default_factory=_nothing_hidden)
     methods: Annotated[list[str], Field(min_length=1)] = Field(default=METHODS)
     seeds: list[Seed] = Field(default=[0, 1, 2], min_length=1)
@@ -122,19 +123,21 @@ class CompareConfig(Section):
 
     @field_validator("source")
     @classmethod
-    def _plain_source(cls, source: SourceSection | None) -> SourceSection | None:
+    def _one_or_several(cls, source: SourceSection | None, info: ValidationInfo) -> SourceSection | None:
+        if source is None and info.data.get("datasets") == {}:
+            raise PydanticCustomError("missing", "give either source (one collection) or datasets (several, by name)")
+        if source is not None and info.data.get("datasets"):
+            raise ValueError("give either source (one collection) or datasets (several, by name)")
         if source is not None and source.hide is not None:
             raise ValueError("settings say what is hidden; leave out source.hide")
         return source
 
-    @field_validator("datasets")
+    @field_validator("modalities")
     @classmethod
-    def _one_or_several(cls, datasets: dict[str, DatasetSection], info: ValidationInfo) -> dict[str, DatasetSection]:
-        if "source" in info.data and (info.data["source"] is None) == (not datasets):
-            raise ValueError("give either source (one collection) or datasets (several, by name)")
-        if datasets and info.data.get("modalities") is not None:
+    def _of_one(cls, names: list[str] | None, info: ValidationInfo) -> list[str] | None:
+        if names is not None and info.data.get("datasets"):
             raise ValueError("with datasets, modalities belong to each of them: datasets.NAME.modalities")
-        return datasets
+        return names
 
     @property
     def names(self) -> list[str]:
