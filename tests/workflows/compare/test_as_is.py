@@ -187,3 +187,17 @@ def test_from_the_command_line_to_a_model(features, tmp_path, capsys, monkeypatc
     config = load_config(f"{pasted[-1]}/config.yaml", kind="train")
     assert config.sources["data"].hide is None
     assert config.sources["data"].resplit.test == 0
+
+
+def test_the_command_shows_the_whole_failure(features, tmp_path, capsys, monkeypatch):
+    def fails(config, job):
+        raise ZeroDivisionError("by the job")
+
+    monkeypatch.setattr(jobs_module, "run_job", fails)
+    words = ["compare", str(features), "--methods", "gram", "--seeds", "1", "--out", str(tmp_path / "out"), "workers=1"]
+    with pytest.raises(SystemExit) as left:
+        main(words)
+    assert left.value.code == 1
+    shown = capsys.readouterr().err
+    assert "data set mine, setting as-is, method gram, seed 0: by the job" in shown
+    assert "Traceback (most recent call last):\n" in shown
