@@ -69,6 +69,18 @@ def test_the_anchor_is_what_most_rows_have(features, comparison):
     assert any("gram" in note and "so that one is sound" in note for note in comparison.notes)
 
 
+def test_every_data_set_has_an_anchor_of_its_own(features):
+    """Also where one follows the other in the same process."""
+    (_, changes), *_ = trials_of("gram", 4, 1)
+    digits = CompareConfig.model_validate({"kind": "compare", "source": {"dataset": "digits"}})
+    stamps = CompareConfig.model_validate({"kind": "compare", "source": {"dataset": "stamps"}})
+    anchors = [
+        training_config(config, "as-is", 0, changes).objective.anchor
+        for config in (config_for(features, SMALL), digits, stamps)
+    ]
+    assert anchors == ["sound", "top_left", "text"]
+
+
 def test_repeated_captions_and_few_queries_are_remarked(comparison):
     repeats = "37 different texts and 5 different labels in 91 test rows, yet a query finds only its own row"
     assert any(repeats in note and "--relevant-by text or labels" in note for note in comparison.notes)

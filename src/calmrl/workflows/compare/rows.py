@@ -1,6 +1,7 @@
 """The rows of a comparison: split, holes, and features standardised once for all methods."""
 
 from collections.abc import Mapping
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
@@ -72,7 +73,7 @@ def training_config(config: CompareConfig, setting: str, seed: int, changes: Map
         *path, last = key.split(".")
         for part in path:
             here = here.setdefault(part, {})
-        here[last] = value
+        here[last] = deepcopy(value)  # a later key may change a part of it
     if "name" not in (values.get("objective") or {"name": ""}):  # a swept key of the method's own objective
         values["objective"]["name"] = find_method(values["method"]).objective
     if needs_anchor((values.get("objective") or {}).get("name", "")):
