@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from calmrl.report import build_page, results_of
+from calmrl.report.paper_tables import average_table
 from calmrl.report.sections.course import step_curves
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -73,3 +74,8 @@ def test_the_figure_of_the_docs_shows_calmrl_and_three_others(results):
         assert [curve.label for curve in lines] == ["calmrl", "gram", "pmrl", "contrastive"]
     figure = module["draw"](results)
     assert len(figure.axes) == 4
+
+
+def test_tables_for_a_paper_say_what_chance_reaches():
+    table = average_table(content()["rows"])
+    assert "R@1 of a random order (%): stamps 1.5, digits 1.5." in table.notes

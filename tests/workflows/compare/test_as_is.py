@@ -69,11 +69,21 @@ def test_the_anchor_is_what_most_rows_have(features, comparison):
     assert any("gram" in note and "so that one is sound" in note for note in comparison.notes)
 
 
+def test_every_data_set_has_an_anchor_of_its_own(features):
+    """Also where one follows the other in the same process."""
+    (_, changes), *_ = trials_of("gram", 4, 1)
+    digits = CompareConfig.model_validate({"kind": "compare", "source": {"dataset": "digits"}})
+    stamps = CompareConfig.model_validate({"kind": "compare", "source": {"dataset": "stamps"}})
+    anchors = [
+        training_config(config, "as-is", 0, changes).objective.anchor
+        for config in (config_for(features, SMALL), digits, stamps)
+    ]
+    assert anchors == ["sound", "top_left", "text"]
+
+
 def test_repeated_captions_and_few_queries_are_remarked(comparison):
-    assert any(
-        "37 different texts in 91 test rows" in note and "--relevant-by text" in note for note in comparison.notes
-    )
-    assert any("5 different labels" in note for note in comparison.notes)
+    repeats = "37 different texts and 5 different labels in 91 test rows, yet a query finds only its own row"
+    assert any(repeats in note and "--relevant-by text or labels" in note for note in comparison.notes)
     assert any("test queries, so that one query is" in note for note in comparison.notes)
 
 
@@ -189,3 +199,17 @@ def test_from_the_command_line_to_a_model(features, tmp_path, capsys, monkeypatc
     config = load_config(f"{pasted[-1]}/config.yaml", kind="train")
     assert config.sources["data"].hide is None
     assert config.sources["data"].resplit.test == 0
+
+
+def test_the_command_shows_the_whole_failure(features, tmp_path, capsys, monkeypatch):
+    def fails(config, job):
+        raise ZeroDivisionError("by the job")
+
+    monkeypatch.setattr(jobs_module, "run_job", fails)
+    words = ["compare", str(features), "--methods", "gram", "--seeds", "1", "--out", str(tmp_path / "out"), "workers=1"]
+    with pytest.raises(SystemExit) as left:
+        main(words)
+    assert left.value.code == 1
+    shown = capsys.readouterr().err
+    assert "data set mine, setting as-is, method gram, seed 0: by the job" in shown
+    assert "Traceback (most recent call last):\n" in shown

@@ -10,6 +10,7 @@ from pydantic import ValidationError
 
 from calmrl.cli.comparison_table import WIDTH, tables
 from calmrl.config import CompareConfig
+from calmrl.errors import InputError
 from calmrl.workflows import compare
 from calmrl.workflows.compare import all_jobs as jobs_module
 from calmrl.workflows.compare.job import run_job
@@ -105,6 +106,14 @@ def test_only_what_is_new_is_made(comparison, monkeypatch):
     )
     jobs_module.run_all(changed, folder, jobs=planned)
     assert {job.dataset for job in made} == {"holes"}
+
+
+def test_an_error_in_a_worker_names_its_job(tmp_path):
+    few = {"few": {"kind": "all-but", "complete": 5000}}
+    broken = config(datasets={"whole": {"source": WORLD}}, settings=few, workers=2)
+    message = r"data set whole, setting few, method \S+, seed \d: .*complete=, how many of the 120 complete rows"
+    with pytest.raises(InputError, match=message):
+        jobs_module.run_all(broken, tmp_path)
 
 
 def test_a_setting_is_enough_where_there_is_one_data_set():

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
+from pydantic_core import PydanticCustomError
 
 from calmrl._support.arguments import Count, Seed
 from calmrl._support.registry import lookup
@@ -45,6 +46,10 @@ def _shorthand(value: Any) -> Any:
     return value
 
 
+def _nothing_hidden() -> dict[str, SettingSection]:
+    return {AS_IS: SettingSection(kind=AS_IS)}
+
+
 Settings = Annotated[dict[str, SettingSection], Field(min_length=1)]
 
 
@@ -80,10 +85,10 @@ class CompareConfig(Section):
     """
 
     kind: Literal["compare"]
-    source: SourceSection | None = None
-    modalities: list[str] | None = None
     datasets: dict[str, DatasetSection] = Field(default_factory=dict)
-    settings: Settings = Field(default_factory=lambda: {AS_IS: SettingSection(kind=AS_IS)})
+    source: SourceSection | None = Field(default=None, validate_default=True)
+    modalities: list[str] | None = None
+    settings: Settings = Field(default_factory=_nothing_hidden)
     methods: Annotated[list[str], Field(min_length=1)] = Field(default=METHODS)
     seeds: list[Seed] = Field(default=[0, 1, 2], min_length=1)
     steps: Count = 120
@@ -116,15 +121,23 @@ class CompareConfig(Section):
             lookup(dict.fromkeys(measures()), name, "measure")
         return names
 
-    @model_validator(mode="after")
-    def _sources(self) -> CompareConfig:
-        if (self.source is None) == (not self.datasets):
+    @field_validator("source")
+    @classmethod
+    def _one_or_several(cls, source: SourceSection | None, info: ValidationInfo) -> SourceSection | None:
+        if source is None and info.data.get("datasets") == {}:
+            raise PydanticCustomError("missing", "give either source (one collection) or datasets (several, by name)")
+        if source is not None and info.data.get("datasets"):
             raise ValueError("give either source (one collection) or datasets (several, by name)")
-        if self.datasets and self.modalities is not None:
-            raise ValueError("with datasets, modalities belong to each of them: datasets.NAME.modalities")
-        if self.source is not None and self.source.hide is not None:
+        if source is not None and source.hide is not None:
             raise ValueError("settings say what is hidden; leave out source.hide")
-        return self
+        return source
+
+    @field_validator("modalities")
+    @classmethod
+    def _of_one(cls, names: list[str] | None, info: ValidationInfo) -> list[str] | None:
+        if names is not None and info.data.get("datasets"):
+            raise ValueError("with datasets, modalities belong to each of them: datasets.NAME.modalities")
+        return names
 
     @property
     def names(self) -> list[str]:

@@ -85,7 +85,7 @@ def _chosen(part: CompareConfig, setting: str, job: Job, result: JobResult) -> T
     """The training config of the chosen trial. The model standardises its features itself, as the comparison did before."""
     changes: dict[str, Any] = dict(result.trials[result.chosen]["changes"])
     form = changes.pop("standardize")
-    if method_of(job.method).model == "heads":
+    if form is not None:
         changes[FEATURES] = form
     return training_config(part, setting, job.seed, changes)
 

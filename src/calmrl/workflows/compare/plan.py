@@ -150,7 +150,7 @@ def _notes(part: CompareConfig, splits: list[np.ndarray]) -> list[str]:
     relevance_of(features, part.relevant_by)  # an unknown column is an error before anything is trained
     test = splits[0] == "test"
     if part.relevant_by == ROW:
-        notes += [note for column in ("text", "labels") if (note := _repeats(features, column, test))]
+        notes += _repeats(features, test)
     fewest = min(count for split in splits for count in _queries(features, names, split))
     if fewest < FEW:
         notes.append(
@@ -160,17 +160,20 @@ def _notes(part: CompareConfig, splits: list[np.ndarray]) -> list[str]:
     return notes
 
 
-def _repeats(features: FeatureSet, column: str, test: np.ndarray) -> str:
-    if column not in features.meta.column_names:
-        return ""
-    values = relevance_of(features, column)
-    assert values is not None
-    here = list(values[test])
-    different = len(set(here))
-    if different == len(here):
-        return ""
-    what = "texts" if column == "text" else column
-    return (
-        f"{different} different {what} in {len(here)} test rows, yet a query finds only its own row; --relevant-by {column} "
-        f"counts every item with the same {column}."
-    )
+def _repeats(features: FeatureSet, test: np.ndarray) -> list[str]:
+    """A sentence where captions or labels of test rows repeat, so that several items are right."""
+    rows, different = int(test.sum()), {}
+    for column, name in (("text", "texts"), ("labels", "labels")):
+        if column in features.meta.column_names:
+            values = relevance_of(features, column)
+            assert values is not None
+            different[column, name] = len(set(values[test]))
+    repeated = {names: count for names, count in different.items() if count < rows}
+    if not repeated:
+        return []
+    counts = " and ".join(f"{count} different {name}" for (_, name), count in repeated.items())
+    columns = " or ".join(column for column, _ in repeated)
+    return [
+        f"{counts} in {rows} test rows, yet a query finds only its own row; --relevant-by {columns} counts every item with "
+        "the same value."
+    ]
