@@ -15,7 +15,8 @@ from calmrl.data.loaders.feature_rows import pattern_counts
 from calmrl.metrics.measures import Measurement
 from calmrl.metrics.model_rows import LabelledRows, Vectors, measure_rows, neighbours, picture
 from calmrl.models.heads.kernel import UNIT_ROWS
-from calmrl.training.methods import Changes, find_method
+from calmrl.training.method import Changes
+from calmrl.training.methods import find_method
 from calmrl.training.validate import encode_all
 from calmrl.workflows.build import start_model
 from calmrl.workflows.compare.kernel_rows import on_kernel_features

@@ -14,7 +14,8 @@ from calmrl.data.features.feature_set import FeatureSet
 from calmrl.data.loaders.feature_rows import FeatureRows, standardization
 from calmrl.errors import InputError
 from calmrl.models.registry import MODELS
-from calmrl.training.methods import FEATURES, Changes, Method, continual, find_method
+from calmrl.training.method import Changes, Method
+from calmrl.training.methods import FEATURES, continual, find_method
 from calmrl.workflows.build import Data, open_data, open_features_of, parts_of
 
 NAME = "data"  # of the one source

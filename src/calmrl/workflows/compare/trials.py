@@ -14,7 +14,7 @@ from typing import Any
 
 from calmrl.config.schema.train import TrainConfig
 from calmrl.training.loop import Trainer
-from calmrl.training.methods import Changes
+from calmrl.training.method import Changes
 from calmrl.training.step import Step
 from calmrl.training.validate import encode_all, retrieval_scores
 from calmrl.workflows.build import build_step, build_trainer
