@@ -60,6 +60,7 @@ class DatasetSection(Section):
     modalities: list[str] | None = None
     settings: Settings | None = None
     relevant_by: str | None = None
+    steps: Count | None = None
 
     @field_validator("settings", mode="before")
     @classmethod
@@ -157,6 +158,7 @@ class CompareConfig(Section):
                 "modalities": section.modalities,
                 "settings": section.settings or self.settings,
                 "relevant_by": section.relevant_by or self.relevant_by,
+                "steps": section.steps or self.steps,
                 "datasets": {},
             }
         )
