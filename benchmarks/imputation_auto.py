@@ -126,7 +126,9 @@ def _row(name: str, imputer: str, measured: list[Cell], auto: list[Cell] | None)
     seconds = statistics.mean(one["took"] for one in measured)
     target = {"auto": TARGETS, "gaussian auto": LATENT_TARGETS}.get(imputer, {}).get(name)
     covered = ", ".join(f"{100 * one['covered']:.1f}" for one in measured)
-    note = f"per mask {', '.join(f'{error:.4f}' for error in errors)}; 90 % intervals cover {covered} %; {seconds:.0f} s"
+    note = (
+        f"per mask {', '.join(f'{error:.4f}' for error in errors)}; 90 % intervals cover {covered} %; {seconds:.0f} s"
+    )
     if auto:
         note += f", {seconds / statistics.mean(one['took'] for one in auto):.2f} of auto"
     if measured[0]["kept"]:

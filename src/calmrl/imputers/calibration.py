@@ -1,0 +1,104 @@
+"""Factors on deviations such that intervals cover what they promise, from blocks that were held out.
+
+Candidates differ in how their deviations grow when a row has few modalities, so there is one factor per modality m and
+number of observed modalities s. With scores t = |error| / deviation of the held-out blocks, q their `level` quantile:
+
+    g_ms = (q_ms / q_m)^(n_ms / (n_ms + SHRINK)),    factor_ms = g_ms * q(t / g_ms, weighted) / reach of the normal,
+
+where the weights give every s the share that it has among the missing blocks of m, not among the held-out ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from calmrl.imputers.gaussian.held_out import normal_reach
+
+SHRINK = 20.0  # blocks: how much the factor of one number of modalities leans on that of all
+
+
+def missing_counts(present: np.ndarray) -> np.ndarray:
+    """(k + 1, k): how many rows with s observed modalities lack modality m."""
+    k = present.shape[1]
+    counts = np.zeros((k + 1, k), dtype=int)
+    np.add.at(counts, present.sum(axis=1), ~present)
+    return counts
+
+
+def factors(
+    scores: Sequence[np.ndarray], sources: Sequence[np.ndarray], missing: np.ndarray, level: float = 0.9
+) -> np.ndarray:
+    """(k + 1, k): the factor on the deviations of modality m in rows with s observed modalities.
+
+    Parameters
+    ----------
+    scores : list of arrays (blocks, d_m)
+        |error| / deviation of the held-out blocks, per modality.
+    sources : list of arrays (blocks,)
+        How many modalities were observed in the row of each block.
+    missing : array (k + 1, k)
+        See `missing_counts`: what the factors are for.
+    level : float
+        What the intervals shall cover.
+
+    Returns
+    -------
+    array (k + 1, k)
+    """
+    factor = np.ones(missing.shape)
+    for m, (score, count) in enumerate(zip(scores, sources, strict=True)):
+        if score.size:
+            factor[:, m] = _of_modality(score, count, missing[:, m], level)
+    return factor
+
+
+def _of_modality(score: np.ndarray, count: np.ndarray, missing: np.ndarray, level: float) -> np.ndarray:
+    tiny = np.finfo(float).tiny
+    pooled = max(float(np.quantile(score, level)), tiny)
+    growth, weight = np.ones(len(missing)), np.ones(len(score))
+    for s in np.unique(count):
+        own = count == s
+        n = int(own.sum())
+        growth[s] = (max(float(np.quantile(score[own], level)), tiny) / pooled) ** (n / (n + SHRINK))
+        weight[own] = missing[s] / n
+    if not weight.any():  # nothing is missing where something was held out: the held-out blocks stand for themselves
+        weight[:] = 1.0
+    even = score / growth[count][:, None]
+    return growth * _quantile(even.ravel(), np.repeat(weight, score.shape[1]), level) / normal_reach(level)
+
+
+def _quantile(values: np.ndarray, weight: np.ndarray, level: float) -> float:
+    """The smallest value at or below which lies `level` of the weight."""
+    order = np.argsort(values)
+    reached = np.cumsum(weight[order])
+    return float(values[order[np.searchsorted(reached, level * reached[-1])]])
+
+
+def levels(trial: Sequence[np.ndarray], final: Sequence[np.ndarray], sources: Sequence[np.ndarray]) -> np.ndarray:
+    """(k + 1, k): how much larger the deviations of the trial fit are than those of the final one, as geometric means.
+
+    The final fit has seen the held-out blocks, so nothing is left to check its deviations with. Those of the trial fit
+    were checked: times this, the final deviations are as large on average.
+
+    Parameters
+    ----------
+    trial, final : lists of arrays (blocks, d_m)
+        Deviations of the same missing blocks.
+    sources : list of arrays (blocks,)
+        How many modalities were observed in the row of each block.
+
+    Returns
+    -------
+    array (k + 1, k)
+    """
+    k, tiny = len(trial), np.finfo(float).tiny
+    ratio = np.ones((k + 1, k))
+    for m, (before, after, count) in enumerate(zip(trial, final, sources, strict=True)):
+        if before.size:
+            gap = (np.log(np.maximum(before, tiny)) - np.log(np.maximum(after, tiny))).mean(axis=1)
+            for s in range(k + 1):
+                own = gap[count == s]
+                ratio[s, m] = np.exp((own.sum() + SHRINK * gap.mean()) / (len(own) + SHRINK))
+    return ratio
