@@ -39,12 +39,25 @@ def test_what_is_missing_decides_the_mix():
     rng = np.random.default_rng(1)
     sizes = {1: 1.6, 2: 0.8}
     scores, sources = held_out(rng, {1: 10, 2: 400}, 400, sizes)
+    empty = np.zeros((0, 4)), np.zeros(0, int)
     missing = np.array([[0, 0, 0], [900, 0, 0], [100, 0, 0], [0, 0, 0]])
-    factor = factors([scores] * 3, [sources] * 3, missing)[:, 0]
+    factor = factors([scores, empty[0], empty[0]], [sources, empty[1], empty[1]], missing)[:, 0]
     fresh, count = held_out(rng, {1: 900, 2: 100}, 50, sizes)
     covered = (fresh <= REACH * factor[count][:, None]).mean()
     assert covered == pytest.approx(0.9, abs=0.01)
-    assert factor[1] / factor[2] < 0.8 * sizes[1] / sizes[2]  # ten blocks are not trusted alone
+    assert 1.2 < factor[1] / factor[2] < 0.8 * sizes[1] / sizes[2]  # ten blocks are not trusted alone
+
+
+def test_modalities_share_how_scores_grow():
+    """Ten blocks each of ten modalities say together what ten blocks alone do not."""
+    rng = np.random.default_rng(4)
+    one, sources = held_out(rng, {1: 10, 2: 100}, 100, {1: 1.6, 2: 0.8})
+    empty = np.zeros((0, 4)), np.zeros(0, int)
+    missing = np.ones((11, 10), int)
+    alone = factors([one] + [empty[0]] * 9, [sources] + [empty[1]] * 9, missing)[:, 0]
+    together = factors([one] * 10, [sources] * 10, missing)[:, 0]
+    assert alone[1] / alone[2] < 1.75
+    assert 1.75 < together[1] / together[2] < 2.1
 
 
 def test_nothing_missing_takes_the_held_out_blocks_as_they_are():

@@ -1,9 +1,12 @@
 """Factors on deviations such that intervals cover what they promise, from blocks that were held out.
 
 Candidates differ in how their deviations grow when a row has few modalities, so there is one factor per modality m and
-number of observed modalities s. With scores t = |error| / deviation of the held-out blocks, q their `level` quantile:
+number of observed modalities s. With scores t = |error| / deviation of the held-out blocks, q their `level` quantile and
+n the number of blocks that it is taken over:
 
-    g_ms = (q_ms / q_m)^(n_ms / (n_ms + SHRINK)),    factor_ms = g_ms * q(t / g_ms, weighted) / reach of the normal,
+    g_s  = q_s(t / q_m)^(n_s / (n_s + SHRINK))                           growth with s, over all modalities
+    g_ms = g_s (q_ms(t / g_s) / q_m(t / g_s))^(n_ms / (n_ms + SHRINK))   and of one modality, leaning on that
+    factor_ms = g_ms q_m(t / g_ms, weighted) / reach of the normal
 
 where the weights give every s the share that it has among the missing blocks of m, not among the held-out ones.
 """
@@ -16,6 +19,7 @@ import numpy as np
 
 from calmrl.imputers.gaussian.held_out import normal_reach
 
+TINY = np.finfo(float).tiny
 SHRINK = 20.0  # blocks: how much the factor of one number of modalities leans on that of all
 
 
@@ -48,21 +52,32 @@ def factors(
     array (k + 1, k)
     """
     factor = np.ones(missing.shape)
-    for m, (score, count) in enumerate(zip(scores, sources, strict=True)):
-        if score.size:
-            factor[:, m] = _of_modality(score, count, missing[:, m], level)
+    filled = [m for m, score in enumerate(scores) if score.size]
+    alike = [scores[m] / max(float(np.quantile(scores[m], level)), TINY) for m in filled]
+    shared = np.ones(len(missing))
+    for s in range(len(missing)):
+        own = [score[sources[m] == s] for m, score in zip(filled, alike, strict=True)]
+        shared[s] = _lean(np.concatenate([part.ravel() for part in own]), sum(map(len, own)), level)
+    for m in filled:
+        factor[:, m] = _of_modality(scores[m], sources[m], missing[:, m], shared, level)
     return factor
 
 
-def _of_modality(score: np.ndarray, count: np.ndarray, missing: np.ndarray, level: float) -> np.ndarray:
-    tiny = np.finfo(float).tiny
-    pooled = max(float(np.quantile(score, level)), tiny)
-    growth, weight = np.ones(len(missing)), np.ones(len(score))
+def _lean(score: np.ndarray, blocks: int, level: float) -> float:
+    """The quantile of scores that have quantile 1 on the whole, nearer to 1 the fewer the blocks."""
+    return max(float(np.quantile(score, level)), TINY) ** (blocks / (blocks + SHRINK)) if blocks else 1.0
+
+
+def _of_modality(
+    score: np.ndarray, count: np.ndarray, missing: np.ndarray, shared: np.ndarray, level: float
+) -> np.ndarray:
+    growth, weight = shared.copy(), np.ones(len(score))
+    even = score / shared[count][:, None]
+    even = even / max(float(np.quantile(even, level)), TINY)
     for s in np.unique(count):
         own = count == s
-        n = int(own.sum())
-        growth[s] = (max(float(np.quantile(score[own], level)), tiny) / pooled) ** (n / (n + SHRINK))
-        weight[own] = missing[s] / n
+        growth[s] *= _lean(even[own], int(own.sum()), level)
+        weight[own] = missing[s] / own.sum()
     if not weight.any():  # nothing is missing where something was held out: the held-out blocks stand for themselves
         weight[:] = 1.0
     even = score / growth[count][:, None]
@@ -93,11 +108,11 @@ def levels(trial: Sequence[np.ndarray], final: Sequence[np.ndarray], sources: Se
     -------
     array (k + 1, k)
     """
-    k, tiny = len(trial), np.finfo(float).tiny
+    k = len(trial)
     ratio = np.ones((k + 1, k))
     for m, (before, after, count) in enumerate(zip(trial, final, sources, strict=True)):
         if before.size:
-            gap = (np.log(np.maximum(before, tiny)) - np.log(np.maximum(after, tiny))).mean(axis=1)
+            gap = (np.log(np.maximum(before, TINY)) - np.log(np.maximum(after, TINY))).mean(axis=1)
             for s in range(k + 1):
                 own = gap[count == s]
                 ratio[s, m] = np.exp((own.sum() + SHRINK * gap.mean()) / (len(own) + SHRINK))
