@@ -178,6 +178,7 @@ class AutoImputer(BlockImputer):
         self.scale_ = factors(stack.scores(weights), sources, missing)
         self._record(stack, weights, seconds)
         self.settled_ = {name: fitted[name] for name in ("gaussian",) if name in fitted}
+        self.forms_ = fitted["kernel"].choice_ if "kernel" in fitted else {}
         return fitted
 
     def _carry_levels(self, views: Views, trial: dict[str, Any]) -> None:
@@ -231,7 +232,9 @@ class AutoImputer(BlockImputer):
                 shared = fitted.get("gaussian")
                 if shared is None and linked(present):
                     shared = self._gaussian(z, mask, again)
-                return imputer.fit(z, mask) if shared is None else imputer.fit_on(views, shared)
+                if shared is None:
+                    shared = MeanImputer().fit(z, mask)
+                return imputer.fit_on(views, shared, self.forms_ if again else None)
             make: Callable[..., Any] = CANDIDATES[name]
             options = {"random_state": self.seed_} if "random_state" in inspect.signature(make).parameters else {}
             return make(**options).fit(z, mask)
@@ -290,13 +293,14 @@ class AutoImputer(BlockImputer):
             "chosen": self.chosen_,
             "choice": self.choice_,
             "seed": self.seed_,
+            "forms": getattr(self, "forms_", {}),
             "states": states,
         }, tensors
 
     def _relearn(self, meta: dict[str, Any], tensors: dict[str, Tensor]) -> None:
         self.chosen_, self.choice_, self.seed_ = meta["chosen"], meta["choice"], meta["seed"]
         self.weight_, self.scale_ = (tensors[key].cpu().numpy().copy() for key in ("weight", "scale"))
-        self.models_, self.settled_ = {}, {}
+        self.models_, self.settled_, self.forms_ = {}, {}, meta["forms"]
         for number, (name, state) in enumerate(meta["states"].items()):
             start = f"{number}."
             held = {key[len(start) :]: t for key, t in tensors.items() if key.startswith(start)}
