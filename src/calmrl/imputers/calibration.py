@@ -92,10 +92,11 @@ def _quantile(values: np.ndarray, weight: np.ndarray, level: float) -> float:
 
 
 def levels(trial: Sequence[np.ndarray], final: Sequence[np.ndarray], sources: Sequence[np.ndarray]) -> np.ndarray:
-    """(k + 1, k): how much larger the deviations of the trial fit are than those of the final one, as geometric means.
+    """(k + 1, k): how much larger the deviations of the trial fit are than those of the final one, as medians of the ratio.
 
     The final fit has seen the held-out blocks, so nothing is left to check its deviations with. Those of the trial fit
-    were checked: times this, the final deviations are as large on average.
+    were checked: times this, the final deviations are as large. Medians, because a column that hardly varies may seem
+    constant to the trial fit.
 
     Parameters
     ----------
@@ -112,8 +113,10 @@ def levels(trial: Sequence[np.ndarray], final: Sequence[np.ndarray], sources: Se
     ratio = np.ones((k + 1, k))
     for m, (before, after, count) in enumerate(zip(trial, final, sources, strict=True)):
         if before.size:
-            gap = (np.log(np.maximum(before, TINY)) - np.log(np.maximum(after, TINY))).mean(axis=1)
-            for s in range(k + 1):
-                own = gap[count == s]
-                ratio[s, m] = np.exp((own.sum() + SHRINK * gap.mean()) / (len(own) + SHRINK))
+            gap = np.log(np.maximum(before, TINY)) - np.log(np.maximum(after, TINY))
+            pooled = float(np.median(gap))
+            for s in np.unique(count):
+                n = int((count == s).sum())
+                ratio[s, m] = np.exp((n * np.median(gap[count == s]) + SHRINK * pooled) / (n + SHRINK))
+            ratio[np.setdiff1d(np.arange(k + 1), count), m] = np.exp(pooled)
     return ratio
