@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import torch
 
 from calmrl.data.media.images import open_image
 from calmrl.data.media.streams import read_audio, read_frames
@@ -40,10 +39,15 @@ class Job:
             return self.prepare(read_audio(self.source, self.rate))
         if isinstance(self.source, str) and self.source.lower().endswith(VIDEO):
             image = need("PIL.Image", "media", "reading video frames")
-            generator = None if self.seed is None else torch.Generator().manual_seed(self.seed)
-            pictures, _ = read_frames(self.source, self.frames, generator)
+            pictures, _ = read_frames(self.source, self.frames, None if self.seed is None else _generator(self.seed))
             return np.stack([self.prepare(image.fromarray(picture)) for picture in pictures])
         return self.prepare(open_image(self.source))[None]
+
+
+def _generator(seed: int) -> Any:
+    import torch  # here, because processes that decode for frozen encoders start faster without it
+
+    return torch.Generator().manual_seed(seed)
 
 
 def decoded(jobs: Sequence[Job], pool: Executor | None, *, keep: bool = True) -> Iterator[Any]:

@@ -4,19 +4,23 @@ Frames come from n equal segments of the video: of segment i, frames [i L / n, (
 and the middle one at test. Sound is mono at 16 kHz; sample t x 16000 is what is heard when the frame of second t shows.
 """
 
+from __future__ import annotations
+
 import io
 import math
 from bisect import bisect_right
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 
 from calmrl.data.media.unreadable import Unreadable, check_file, label_of
 from calmrl.errors import InputError, need
+
+if TYPE_CHECKING:
+    import torch  # only for generators: processes that decode start faster without it
 
 RATE = 16_000
 BACK = 60  # seconds
@@ -36,6 +40,8 @@ def segment_frames(total: int, n: int, generator: torch.Generator | None = None)
         if generator is None:
             chosen.append((first + last) // 2)
         else:
+            import torch
+
             chosen.append(int(torch.randint(first, last + 1, (), generator=generator)))
     return chosen
 
