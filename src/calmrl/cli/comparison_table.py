@@ -5,24 +5,21 @@ from pathlib import Path
 from typing import Any
 
 from calmrl.cli.printing import data, note, people
+from calmrl.cli.progress import Progress
 from calmrl.config import CompareConfig
 from calmrl.report import Results
 
 
 def compare_and_show(config: CompareConfig, out: Path, command: str) -> None:
     """Compare with a progress bar, then print a table per setting and what it means."""
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
     from calmrl.workflows import compare
 
-    columns = (BarColumn(20), MofNCompleteColumn(), TimeRemainingColumn(), TextColumn("{task.description}"))
-    with Progress(*columns, console=people(), transient=True) as bar:
-        task = bar.add_task("", total=None)
+    with Progress() as bar:
         comparison = compare(
             config,
             out,
             command=command,
-            progress=lambda done, total, text: bar.update(task, completed=done, total=total, description=text),
+            progress=lambda done, total, text: bar(text or "the first jobs", done, total),
         )
     for setting in config.settings:
         people().print(_table(comparison.results, setting))
