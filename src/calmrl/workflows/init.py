@@ -5,18 +5,22 @@ from __future__ import annotations
 import csv
 import json
 import os
+import re
 import shlex
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from calmrl._support.output import new_file
+from calmrl.config.yaml_text import write_yaml
 from calmrl.data.media.manifest import Manifest
 from calmrl.encoders.defaults import default_encoders, default_name
 from calmrl.errors import InputError, MissingExtraError
 from calmrl.workflows.survey import Survey, survey
 
 TABLE = "items.csv"
+SIMPLE = re.compile(r"[\w./][\w./-]*")
 RESPLIT = "{by: id, val: 0.1, test: 0.3}"
 
 
@@ -103,9 +107,15 @@ def _cell(value: Any, home: Path) -> str:
     return Path(os.path.relpath(Path(value).resolve(), home)).as_posix()
 
 
-def _quoted(path: Path) -> str:
-    """A path as a YAML text."""
-    return json.dumps(path.as_posix(), ensure_ascii=False)
+def _scalar(value: str | Path) -> str:
+    """A name or a path as a YAML text, quoted where it needs to be."""
+    text = value.as_posix() if isinstance(value, Path) else value
+    plain = SIMPLE.fullmatch(text) and not write_yaml(text).startswith("'")  # YAML reads a plain `no` as false
+    return text if plain else json.dumps(text, ensure_ascii=False)
+
+
+def _listed(values: Iterable[str]) -> str:
+    return f"[{', '.join(map(_scalar, values))}]"
 
 
 def _command(*words: str | Path) -> str:
@@ -113,7 +123,7 @@ def _command(*words: str | Path) -> str:
 
 
 def _extract_text(seen: Survey, table: Path, out: Path, features: Path) -> str:
-    encoders = "".join(f"  {json.dumps(name)}: {default_name(name, kind)}\n" for name, kind in seen.kinds.items())
+    encoders = "".join(f"  {_scalar(name)}: {default_name(name, kind)}\n" for name, kind in seen.kinds.items())
     unknown = sorted({problem.column for problem in seen.problems if problem.kind == "unknown column"})
     ignore = (
         f"ignore: {json.dumps(unknown, ensure_ascii=False)}  # columns that are neither files nor texts\n"
@@ -124,17 +134,17 @@ def _extract_text(seen: Survey, table: Path, out: Path, features: Path) -> str:
         f"# {_command('extract', out / 'extract.yaml', '--out', features)}\n"
         "# Frozen encoders turn texts, pictures and sounds into vectors. `calmrl ls encoders` lists others.\n"
         "kind: extract\n"
-        f"manifest: {_quoted(table)}\n"
+        f"manifest: {_scalar(table)}\n"
         f"encoders:\n{encoders}{ignore}"
         "allow_missing: false  # true: what cannot be decoded counts as missing\n"
     )
 
 
 def _source_text(seen: Survey, features: Path, out: Path, indent: str) -> str:
-    lines = [f"features: {_quoted(features)}"]
+    lines = [f"features: {_scalar(features)}"]
     if seen.manifest is not None:
         needs = f"run {_command('extract', out / 'extract.yaml', '--out', features)}"
-        lines.append(f"needs: {json.dumps(needs, ensure_ascii=False)}")
+        lines.append(f"needs: {_scalar(needs)}")
     if not seen.has_split():
         lines.append(f"resplit: {RESPLIT}  # the data have no split: shares of the items, drawn by seed")
     return "".join(f"{indent}{line}\n" for line in lines)
@@ -148,7 +158,7 @@ def _train_text(seen: Survey, features: Path, out: Path) -> str:
         "kind: train\n"
         "method: calmrl\n"
         f"sources:\n  own:\n{_source_text(seen, features, out, '    ')}"
-        f"modalities: {json.dumps(list(seen.names), ensure_ascii=False)}\n"
+        f"modalities: {_listed(seen.names)}\n"
         "seed: 0\n"
     )
 
