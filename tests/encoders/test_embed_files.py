@@ -85,6 +85,7 @@ def test_an_aligner_reads_raw_files(features, tmp_path) -> None:
     aligner.save(tmp_path / "a")
     again = calmrl.Aligner.load(tmp_path / "a")
     np.testing.assert_array_equal(again.embed_files(raw_items(manifest)), aligner.embed(data.z, data.present))
+    assert repr(again).endswith("fitted: text, image, sound -> 4 latents, linear features, reads files")
     with pytest.raises(InputError, match="item 1 has no text and no file"):
         again.embed_files([{"text": "a"}, {}])
     with pytest.raises(InputError, match=r"calmrl\.Aligner\.load"):

@@ -125,6 +125,14 @@ class Aligner(EmbedsFiles, BaseEstimator):
         self.landmarks = landmarks
         self.random_state = random_state
 
+    def __repr__(self, N_CHAR_MAX: int = 700) -> str:
+        text = super().__repr__(N_CHAR_MAX)
+        if not hasattr(self, "_space"):
+            return text
+        raw = "" if self.encoders_ is None else ", reads files"
+        names = ", ".join(self.modalities_)
+        return f"{text}, fitted: {names} -> {self._space.latent_dim} latents, {self.choice_['features']} features{raw}"
+
     @torch.no_grad()
     def fit(self, z: Any, present: Array | None = None, groups: Sequence[Any] | None = None) -> Aligner:
         """Choose and fit.
