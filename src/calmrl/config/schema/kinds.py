@@ -7,8 +7,8 @@ from calmrl.config.schema.impute import ImputeConfig
 from calmrl.config.schema.train import TrainConfig
 
 KINDS: dict[str, type[Section]] = {
-    "extract": ExtractConfig,
     "impute": ImputeConfig,
     "train": TrainConfig,
     "compare": CompareConfig,
+    "extract": ExtractConfig,
 }
