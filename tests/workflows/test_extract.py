@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import csv
 import os
-import shutil
 import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +16,7 @@ import pytest
 
 from calmrl.cli import main
 from calmrl.data.features.feature_set import open_features
-from calmrl.data.features.writer import STATE
+from calmrl.data.media.decode import Job
 from calmrl.data.media.manifest import SPLITS
 from calmrl.encoders import load_encoder
 from calmrl.errors import InputError
@@ -48,6 +48,10 @@ def collection(folder: Path, n: int = 12) -> Path:
     with open(folder / "m.csv", "w", newline="", encoding="utf-8") as stream:
         csv.writer(stream).writerows([["id", "split", "labels", "image", "text", "audio", "meta.place"], *rows])
     return folder / "m.csv"
+
+
+def lines_of(file: Path) -> int:
+    return len(file.read_bytes().splitlines()) if file.exists() else 0
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -89,20 +93,20 @@ def test_killed_and_started_again_gives_the_same_bytes(tmp_path) -> None:
     command += ["--workers", "0", "--batch-size", "2", "--out", str(tmp_path / "killed")]
     paths = [str(ROOT / "tests" / "support"), str(ROOT / "src"), os.environ.get("PYTHONPATH", "")]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(paths)}
-    state = tmp_path / "killed.part" / STATE
+    keys = tmp_path / "killed.vectors" / "image.keys"
     seen = set()
     for _ in range(2):
         process = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE)
-        before = int((np.load(state) != 0).sum()) if state.exists() else 0
+        before = lines_of(keys)
         while process.poll() is None:
-            if state.exists() and int((np.load(state) != 0).sum()) > before + 4:
+            if lines_of(keys) > before + 4:
                 process.send_signal(signal.SIGKILL)
                 break
             time.sleep(0.02)
         process.communicate()
         assert process.returncode == -signal.SIGKILL
         assert not (tmp_path / "killed").exists()
-        seen.add(int((np.load(state) != 0).sum()))
+        seen.add(lines_of(keys))
     assert len(seen) == 2  # each run went on from where the one before had stopped
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     extract(manifest, encoders, tmp_path / "whole")
@@ -111,28 +115,99 @@ def test_killed_and_started_again_gives_the_same_bytes(tmp_path) -> None:
     assert not list(tmp_path.glob("killed.*"))
 
 
-def test_files_written_again_are_noticed_when_going_on(tmp_path) -> None:
-    manifest, file = collection(tmp_path), tmp_path / "1.png"
-    extract(manifest, ENCODERS, tmp_path / "whole")
+class Counted:
+    """Stops a run at a given point, and counts what it does."""
 
-    def stop(what: str, done: int, total: int) -> None:
-        if what == "encode text" and done:
+    def __init__(self, stop_at: str = "") -> None:
+        self.stop_at, self.encoded = stop_at, {}
+
+    def __call__(self, what: str, done: int, total: int) -> None:
+        first, _ = self.encoded.get(what, (done, done))
+        self.encoded[what] = (first, done)
+        if what == self.stop_at and done:
             raise KeyboardInterrupt
 
-    for again in (False, True):
-        with pytest.raises(KeyboardInterrupt):
-            extract(manifest, ENCODERS, tmp_path / "f", progress=stop)
-        if again:
-            before = file.stat()
-            os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns + 1_000_000_000))  # same name, same size
-            with pytest.raises(InputError, match=r"written again after .*f\.part was begun"):
-                extract(manifest, ENCODERS, tmp_path / "f")
-            with pytest.raises(InputError, match=r"times and frames changed after .*f\.part was begun"):
-                extract(manifest, ENCODERS, tmp_path / "f", frames=3)
-            shutil.rmtree(tmp_path / "f.part")
+    def number(self, what: str) -> int:
+        first, last = self.encoded[what]
+        return last - first
+
+
+def test_only_files_written_again_are_encoded_again_when_going_on(tmp_path) -> None:
+    manifest = collection(tmp_path)
+    with pytest.raises(KeyboardInterrupt):
+        extract(manifest, ENCODERS, tmp_path / "f", progress=Counted("encode audio"))
+    picture(tmp_path / "1.png", 99)
+    counted = Counted()
+    extract(manifest, ENCODERS, tmp_path / "f", progress=counted)
+    assert counted.number("encode image") == 1
+    assert counted.number("encode text") == 0
+    extract(manifest, ENCODERS, tmp_path / "whole")
+    assert contents(tmp_path / "f") == contents(tmp_path / "whole")
+    assert not (tmp_path / "f.vectors").exists()
+
+
+def test_going_on_with_other_settings_is_refused(tmp_path) -> None:
+    manifest = collection(tmp_path)
+    with pytest.raises(KeyboardInterrupt):
+        extract(manifest, ENCODERS, tmp_path / "f", progress=Counted("encode image"))
+    with pytest.raises(
+        InputError, match=r"f\.vectors holds vectors of a run that was begun with other encoders, frames"
+    ):
+        extract(manifest, ENCODERS, tmp_path / "f", frames=3)
+
+
+def test_every_file_is_decoded_once_and_every_text_encoded_once(tmp_path, monkeypatch) -> None:
+    manifest, decodes = collection(tmp_path), []
+    plain = Job.run
+    monkeypatch.setattr(Job, "run", lambda job: decodes.append(job.source) or plain(job))
+    text = manifest.read_text().replace("text number 5", "text number 1")
+    manifest.write_text(text.replace(",7.png,", ",1.png,"))
+    counted = Counted()
+    features = extract(manifest, ENCODERS, tmp_path / "f", progress=counted)
+    assert sorted(Counter(decodes).values()) == [1] * (7 + 9)
+    assert counted.number("encode text") == 11
+    np.testing.assert_array_equal(features.z["text"][5], features.z["text"][1])
+    np.testing.assert_array_equal(features.z["image"][7], features.z["image"][1])
+
+
+def test_a_damaged_file_does_not_cost_what_was_encoded(tmp_path) -> None:
+    manifest = collection(tmp_path)
+    whole = (tmp_path / "4.png").read_bytes()
+    (tmp_path / "4.png").write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(InputError, match="1 problems"):
         extract(manifest, ENCODERS, tmp_path / "f")
-        assert contents(tmp_path / "f") == contents(tmp_path / "whole")
-        shutil.rmtree(tmp_path / "f")
+    (tmp_path / "4.png").write_bytes(whole)
+    counted = Counted()
+    extract(manifest, ENCODERS, tmp_path / "f", progress=counted)
+    assert counted.number("encode image") == 1
+    assert counted.number("encode audio") == 0
+
+
+def test_a_folder_is_a_collection(tmp_path) -> None:
+    (tmp_path / "c/dogs").mkdir(parents=True)
+    picture(tmp_path / "c/dogs/rex.png", 0)
+    make_sound(tmp_path / "c/dogs/rex.wav", click(0.1, 0.4))
+    (tmp_path / "c/dogs/tom.txt").write_text("a small dog")
+    names = {"text": "tiny_text", "image": "tiny_image", "sound": "tiny_audio"}
+    features = extract(tmp_path / "c", names, tmp_path / "f")
+    assert features.ids.tolist() == ["dogs/rex", "dogs/tom"]
+    assert features.labels.tolist() == ["dogs", "dogs"]
+    assert features.present.tolist() == [[False, True, True], [True, False, False]]
+    with pytest.raises(InputError, match="no video"):
+        extract(tmp_path / "c", {"video": "tiny_image"}, tmp_path / "g")
+    with pytest.raises(InputError, match="1 problems"):
+        extract(tmp_path / "c", {"image": "tiny_image", "text": "tiny_text"}, tmp_path / "g")
+    (tmp_path / "c/dogs/tom.txt").unlink()
+    assert len(extract(tmp_path / "c", {"image": "tiny_image"}, tmp_path / "g", ignore=["sound"])) == 1
+
+
+def test_encoders_by_default(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(
+        "calmrl.encoders.defaults.DEFAULTS", {"text": "tiny_text", "image": "tiny_image", "audio": "tiny_audio"}
+    )
+    monkeypatch.setattr("calmrl.encoders.defaults.PACKAGES", {name: () for name in TINY})
+    features = extract(collection(tmp_path), None, tmp_path / "f")
+    assert features.info["encoders"] == ENCODERS
 
 
 def test_done_already_is_not_done_again(tmp_path) -> None:

@@ -26,6 +26,7 @@ from calmrl.aligner.space import Space
 from calmrl.aligner.storage import from_state, to_state
 from calmrl.convention import Array, Views, blocks_of_rows, check, like_input
 from calmrl.data.features.feature_set import FeatureSet
+from calmrl.encoders.embed_files import EmbedsFiles, recorded_encoders
 from calmrl.errors import InputError
 from calmrl.imputers.gaussian.choices import seed_of
 from calmrl.imputers.gaussian.predict import working_dtype
@@ -37,7 +38,7 @@ EMBED_BYTES = 1 << 27
 GROUP = "group"  # column of a feature set that says which rows are siblings
 
 
-class Aligner(BaseEstimator):
+class Aligner(EmbedsFiles, BaseEstimator):
     """Put items with any subset of modalities into one space, learned in closed form from incomplete rows.
 
     For every modality: centre, scale rows to unit length (or not), kernel or plain principal components f^m, partial
@@ -77,6 +78,8 @@ class Aligner(BaseEstimator):
         Direction ("text->image") -> R@1 and R@10 to expect on new items in a gallery of n, in percent, and the interval
         "low" to "high" for R@1. Directions that no row shows are not in it. `expected(n)` is the same for any n.
     modalities_ : tuple of str
+    encoders_ : dict or None
+        What encoded the features, if it was fitted on a directory of `calmrl extract`; `embed_files` needs it.
 
     Examples
     --------
@@ -122,6 +125,14 @@ class Aligner(BaseEstimator):
         self.landmarks = landmarks
         self.random_state = random_state
 
+    def __repr__(self, N_CHAR_MAX: int = 700) -> str:
+        text = super().__repr__(N_CHAR_MAX)
+        if not hasattr(self, "_space"):
+            return text
+        raw = "" if self.encoders_ is None else ", reads files"
+        names = ", ".join(self.modalities_)
+        return f"{text}, fitted: {names} -> {self._space.latent_dim} latents, {self.choice_['features']} features{raw}"
+
     @torch.no_grad()
     def fit(self, z: Any, present: Array | None = None, groups: Sequence[Any] | None = None) -> Aligner:
         """Choose and fit.
@@ -138,9 +149,11 @@ class Aligner(BaseEstimator):
         """
         arguments = self.get_params(deep=False)
         check_aligner(arguments)
+        encoders = None
         if present is None and isinstance(z, FeatureSet):
             if groups is None and GROUP in z.meta.column_names:
                 groups = list(z.column(GROUP))
+            encoders = recorded_encoders([z.info], z.names)
             z, present = z.z, np.asarray(z.present)
         given = tuple(z) if isinstance(z, Mapping) else None
         source = open_source(*_sorted(z, present))
@@ -157,6 +170,7 @@ class Aligner(BaseEstimator):
             features = [lift(rows.of(m)) * lift.scale(candidate.whitening) for m, lift in enumerate(lifts)]
             space = refine_space(space, features, rows.present, choice.refine_steps, seed)
         self._learn(source.names, given, lifts, space, choice)
+        self.encoders_ = encoders
         return self
 
     def _learn(

@@ -36,6 +36,7 @@ def to_state(aligner: Aligner) -> dict[str, Any]:
         "directions": list(aligner._evidence),
         "gain": aligner._gain,
         "dispersion": aligner._dispersion,
+        "encoders": aligner.encoders_,
     }
     return {"meta": meta, "tensors": tensors}
 
@@ -65,6 +66,7 @@ def from_state(state: dict[str, Any], origin: str = "a saved aligner") -> Aligne
             "_evidence": evidence,
             "_gain": meta["gain"],
             "_dispersion": meta["dispersion"],
+            "encoders_": meta.get("encoders"),  # absent in files of earlier versions
         }
         aligner = Aligner(**meta["arguments"])
         aligner.__dict__.update(learned)

@@ -12,18 +12,18 @@ from typing import Annotated
 
 import typer
 
-from calmrl.cli import check, compare, cp, demo, diagnose, doctor, evaluate, extract, impute, ls, report, train
+from calmrl.cli import check, compare, cp, demo, diagnose, doctor, evaluate, extract, impute, init, ls, report, train
 from calmrl.cli.printing import error, note
 from calmrl.errors import InputError, JobError, MissingExtraError
 
-COMMANDS = (demo, diagnose, extract, impute, train, evaluate, compare, report, ls, cp, check, doctor)
+COMMANDS = (demo, init, diagnose, extract, impute, train, evaluate, compare, report, ls, cp, check, doctor)
 
 app = typer.Typer(
     name="calmrl",
     help="Multimodal representations when modalities are missing.",
     epilog="\b\nExample:\n  calmrl demo --out demo-out\n  calmrl COMMAND --help",
     rich_markup_mode=None,
-    add_completion=False,
+    add_completion=True,
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"]},
 )

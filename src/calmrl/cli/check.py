@@ -1,31 +1,70 @@
-"""`calmrl check`: every mistake of a config at once."""
+"""`calmrl check`: every mistake of a config, a collection of files or features at once."""
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from calmrl.cli.printing import as_json, data, note
+from calmrl.cli.completion import config_names
+from calmrl.cli.printing import as_json, data, error, note
 
-EXAMPLE = "Example:\n  calmrl check my.yaml\n  calmrl check impute imputer.method=knn --json"
+EXAMPLE = """Example:
+  calmrl check my.yaml
+  calmrl check impute imputer.method=knn --json
+  calmrl check items.csv
+  calmrl check features"""
 
 
 def run(
-    file: Annotated[str, typer.Argument(help="A config file, or the name of a shipped config.")],
+    file: Annotated[
+        str,
+        typer.Argument(
+            help="A config file or the name of a shipped config; a folder or a table of files; or features.",
+            autocompletion=config_names,
+        ),
+    ],
     overrides: Annotated[list[str] | None, typer.Argument(help="key=value, to change single keys.")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON: {ok, problems, config}.")] = False,
 ) -> None:
-    """Check a config and print it with every key spelled out, or show all its mistakes."""
+    """Show all mistakes of a config, a folder, a table of files or features; print a config with every key."""
+    path = Path(file)
+    if path.is_dir() or (path.is_file() and path.suffix not in (".yaml", ".yml")):
+        _check_source(path, overrides, json)
+    else:
+        _check_config(file, overrides, json)
+
+
+def _check_config(file: str, overrides: list[str] | None, json: bool) -> None:
     from calmrl.config import ConfigError, dumps, load
 
     try:
         config = load(file, overrides or [])
-    except ConfigError as error:
+    except ConfigError as mistakes:
         if not json:
             raise
-        as_json({"ok": False, "problems": [problem.as_dict() for problem in error.problems], "config": None})
+        as_json({"ok": False, "problems": [problem.as_dict() for problem in mistakes.problems], "config": None})
         raise typer.Exit(2) from None
     if json:
         as_json({"ok": True, "problems": [], "config": config.model_dump(mode="json")})
     else:
         data(dumps(config))
         note(f"{file} is a valid {config.model_dump()['kind']} config")
+
+
+def _check_source(path: Path, overrides: list[str] | None, json: bool) -> None:
+    from calmrl.cli.progress import Progress
+    from calmrl.errors import InputError
+    from calmrl.workflows.check_source import check_source
+
+    if overrides:
+        raise InputError(f"{path} is no config, so {overrides[0]} changes nothing; leave it out")
+    with Progress() as progress:
+        problems = check_source(path, progress=progress, tell=note)
+    if json:
+        as_json({"ok": not problems, "problems": problems, "config": None})
+    for problem in problems:
+        note(problem)
+    if problems:
+        error(f"{path}: {len(problems)} kinds of problems")
+        raise typer.Exit(2)
+    note(f"{path}: nothing is wrong")

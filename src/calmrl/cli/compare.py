@@ -6,6 +6,8 @@ from typing import Annotated
 
 import typer
 
+from calmrl.cli.completion import config_names, method_list
+
 EXAMPLE = """Example:
   calmrl compare demo --methods calmrl,pmrl --seeds 3 --out runs/two
   calmrl compare features --out runs/mine
@@ -21,12 +23,17 @@ class Keep(str, Enum):
 
 def run(
     config: Annotated[
-        str, typer.Argument(help="A config file, a shipped config of kind compare, or features, compared as they are.")
+        str,
+        typer.Argument(
+            help="A config file, a shipped config of kind compare, or features, compared as they are.",
+            autocompletion=config_names,
+        ),
     ],
     out: Annotated[Path, typer.Option("--out", help="The directory to write; a run that was stopped goes on there.")],
     overrides: Annotated[list[str] | None, typer.Argument(help="key=value, to change single keys.")] = None,
     methods: Annotated[
-        str | None, typer.Option("--methods", help="Comma-separated. [default: those of the config]")
+        str | None,
+        typer.Option("--methods", help="Comma-separated. [default: those of the config]", autocompletion=method_list),
     ] = None,
     seeds: Annotated[int | None, typer.Option("--seeds", min=1, help="How many: 0, 1, ...")] = None,
     relevant_by: Annotated[

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from calmrl.cli.printing import data, note, people
+from calmrl.cli.progress import Progress
 from calmrl.config import CompareConfig
 from calmrl.metrics.registry import describe
 from calmrl.report import Results
@@ -24,19 +25,15 @@ def compare_and_show(
     config: CompareConfig, out: Path, command: str, *, keep: Literal["best"] | None = None, json: bool = False
 ) -> None:
     """Compare with a progress bar, then print one table over all data sets and settings, and what it means."""
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
     from calmrl.workflows import compare
 
-    columns = (BarColumn(20), MofNCompleteColumn(), TimeRemainingColumn(), TextColumn("{task.description}"))
-    with Progress(*columns, console=people(), transient=True) as bar:
-        task = bar.add_task("", total=None)
+    with Progress() as bar:
         comparison = compare(
             config,
             out,
             command=command,
             keep=keep,
-            progress=lambda done, total, text: bar.update(task, completed=done, total=total, description=text),
+            progress=lambda done, total, text: bar(text or "the first jobs", done, total),
         )
     for metric in config.table:
         note(f"\n{describe(metric).axis}, average over all directions; ± 95 % over seeds")

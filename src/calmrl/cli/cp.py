@@ -5,13 +5,14 @@ from typing import Annotated
 
 import typer
 
+from calmrl.cli.completion import config_names
 from calmrl.cli.printing import note
 
 EXAMPLE = "Example:\n  calmrl cp impute my.yaml\n  calmrl check my.yaml imputer.method=knn"
 
 
 def run(
-    name: Annotated[str, typer.Argument(help="A name that `calmrl ls configs` shows.")],
+    name: Annotated[str, typer.Argument(help="A name that `calmrl ls configs` shows.", autocompletion=config_names)],
     file: Annotated[Path, typer.Argument(help="The file to write.")],
     force: Annotated[bool, typer.Option("--force", help="Replace the file if it exists.")] = False,
 ) -> None:

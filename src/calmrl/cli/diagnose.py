@@ -6,7 +6,8 @@ from typing import Annotated
 
 import typer
 
-from calmrl.cli.printing import as_json, data, note, people
+from calmrl.cli.printing import as_json, data, note
+from calmrl.cli.progress import Progress
 
 EXAMPLE = """Example:
   calmrl diagnose features
@@ -24,8 +25,8 @@ def run(
     from calmrl.workflows import diagnose
 
     command = f"calmrl diagnose {shlex.quote(str(features))} --out {shlex.quote(str(out))} --seed {seed}"
-    with people().status("") as status:
-        diagnosis = diagnose(features, out=out, seed=seed, force=force, command=command, progress=status.update)
+    with Progress() as bar:
+        diagnosis = diagnose(features, out=out, seed=seed, force=force, command=command, progress=bar)
     note(diagnosis.as_text())
     if out is not None:
         note(f"\nopen {out / 'report.html'} to see it; the numbers are in")

@@ -1,27 +1,37 @@
 """`calmrl extract`: raw media -> features."""
 
-import sys
-import time
-from datetime import timedelta
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
+from calmrl.cli.completion import encoder_pairs
 from calmrl.cli.printing import note
+from calmrl.cli.progress import Progress
 from calmrl.errors import InputError
 
 EXAMPLE = """Example:
+  calmrl extract pictures-and-sounds --out features
+  calmrl extract extract.yaml --out features
   calmrl extract items.csv --out features \\
-    --encoder image=efficientnet_lite0 --encoder text=minilm
+    --encoder image=efficientnet_lite0 --encoder text=use_multilingual
   calmrl extract test.json --layout msrvtt --media vision=videos \\
     --encoder vision=hf:MODEL#image --out features"""
 
 
 def run(
-    manifest: Annotated[Path, typer.Argument(help="CSV, TSV, JSONL or Parquet; with --layout an annotation file.")],
-    encoder: Annotated[list[str], typer.Option(help="MODALITY=NAME, for each column to encode (calmrl ls encoders).")],
+    manifest: Annotated[
+        Path,
+        typer.Argument(help="A folder; CSV, TSV, JSONL or Parquet; with --layout an annotation file; or a config."),
+    ],
     out: Annotated[Path, typer.Option(help="The feature directory to write.")],
+    encoder: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="MODALITY=NAME, for each column to encode (calmrl ls encoders). [default: offline ones]",
+            autocompletion=encoder_pairs,
+        ),
+    ] = None,
     root: Annotated[
         Path | None, typer.Option(help="What paths are relative to; by default the manifest's folder.")
     ] = None,
@@ -33,37 +43,55 @@ def run(
         list[str] | None, typer.Option(help="With --layout: MODALITY=FOLDER that holds the files.")
     ] = None,
     ignore: Annotated[list[str] | None, typer.Option(help="A column not to use.")] = None,
-    allow_missing: Annotated[bool, typer.Option(help="Go on without what cannot be used; it is counted.")] = False,
-    frames: Annotated[int, typer.Option(min=1, help="Frames per video, one from the middle of each segment.")] = 8,
-    batch_size: Annotated[int, typer.Option(min=1, help="Items per batch; does not change the result.")] = 16,
-    workers: Annotated[int, typer.Option(min=0, help="Processes that decode; 0 decodes in this one.")] = 2,
-    dtype: Annotated[str, typer.Option(help="float16 or float32.")] = "float16",
-    device: Annotated[str, typer.Option(help='Where "hf:" encoders run, for instance cuda.')] = "cpu",
+    allow_missing: Annotated[
+        bool | None, typer.Option("--allow-missing", help="Go on without what cannot be used; it is counted.")
+    ] = None,
+    frames: Annotated[
+        int | None, typer.Option(min=1, help="Frames per video, one from the middle of each segment. [default: 8]")
+    ] = None,
+    batch_size: Annotated[
+        int | None, typer.Option(min=1, help="Items per batch; does not change the result. [default: 16]")
+    ] = None,
+    workers: Annotated[
+        int | None, typer.Option(min=0, help="Processes that decode; 0 decodes in this one. [default: 2]")
+    ] = None,
+    dtype: Annotated[str | None, typer.Option(help="float16 or float32. [default: float16]")] = None,
+    device: Annotated[
+        str | None, typer.Option(help='Where "hf:" encoders run, for instance cuda. [default: cpu]')
+    ] = None,
 ) -> None:
-    """Check a collection of files, report what is unusable, and encode the rest into a feature directory.
+    """Encode a collection of files into a feature directory, and report what is unusable.
 
     Run the same line again to continue where it stopped.
     """
+    from calmrl.config import ExtractConfig, load
     from calmrl.workflows.extract import extract
 
-    features = extract(
-        manifest,
-        _pairs(encoder, "--encoder", "image=efficientnet_lite0"),
-        out,
-        root=root,
-        captions=captions,
-        layout=layout,
-        media=_pairs(media or [], "--media", "vision=videos"),
-        ignore=ignore or (),
-        allow_missing=allow_missing,
-        frames=frames,
-        batch_size=batch_size,
-        workers=workers,
-        dtype=dtype,
-        device=device,
-        progress=Progress(),
-        tell=note,
-    )
+    given: dict[str, Any] = {
+        "encoders": _pairs(encoder or [], "--encoder", "image=efficientnet_lite0") or None,
+        "root": root,
+        "captions": captions,
+        "layout": layout,
+        "media": _pairs(media or [], "--media", "vision=videos") or None,
+        "ignore": ignore or None,
+        "allow_missing": allow_missing,
+        "frames": frames,
+        "batch_size": batch_size,
+        "workers": workers,
+        "dtype": dtype,
+        "device": device,
+    }
+    given = {name: value for name, value in given.items() if value is not None}
+    if manifest.suffix in (".yaml", ".yml"):
+        config = load(manifest, kind="extract")
+        assert isinstance(config, ExtractConfig)
+    else:
+        config = ExtractConfig(kind="extract", manifest=str(manifest))
+    options = config.model_dump(exclude={"kind"}) | given
+    with Progress() as progress:
+        features = extract(
+            options.pop("manifest"), options.pop("encoders"), out, progress=progress, tell=note, **options
+        )
     note(f"{out}: {len(features)} items")
 
 
@@ -77,25 +105,3 @@ def _pairs(given: list[str], option: str, example: str) -> dict[str, str]:
             raise InputError(f"{option} names {name} twice; give it once")
         pairs[name] = value
     return pairs
-
-
-class Progress:
-    """How far, how fast, how long still: one line that is redrawn on a terminal, a line every 10 s elsewhere."""
-
-    def __init__(self) -> None:
-        self.what = ""
-        self.shown = 0.0
-
-    def __call__(self, what: str, done: int, total: int) -> None:
-        now = time.monotonic()
-        if what != self.what:
-            self.what, self.began, self.first, self.shown = what, now, done, now
-        live = sys.stderr.isatty()
-        if total == self.first or (done < total and now - self.shown < (0.2 if live else 10)):
-            return
-        self.shown = now
-        rate = (done - self.first) / (now - self.began) if now > self.began else 0.0
-        left = f", {timedelta(seconds=round((total - done) / rate))} left" if rate and done < total else ""
-        end = "\r" if live and done < total else "\n"
-        line = f"{what}: {done} of {total}, {rate:.1f} / s{left}"
-        print(f"{line}\x1b[K" if live else line, end=end, file=sys.stderr, flush=True)

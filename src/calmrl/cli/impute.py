@@ -7,7 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
-from calmrl.cli.printing import note, people
+from calmrl.cli.printing import note
+from calmrl.cli.progress import Progress
 
 EXAMPLE = """Example:
   calmrl impute features --out imputed --std
@@ -24,20 +25,14 @@ def run(
     force: Annotated[bool, typer.Option("--force", help="Replace an earlier output of calmrl.")] = False,
 ) -> None:
     """Impute the modalities that rows lack, and mark what was imputed."""
-    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
-
     from calmrl.config import ImputeConfig, load
     from calmrl.workflows.impute import impute
 
     resolved = load(config, [*(overrides or []), *(["std=true"] if std else [])], kind="impute")
     assert isinstance(resolved, ImputeConfig)
-    with Progress(TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), console=people()) as bar:
-        task = bar.add_task(f"fitting {resolved.imputer.method}", total=None)
-
-        def progress(rows: int, total: int) -> None:
-            bar.update(task, description="imputing", completed=rows, total=total)
-
-        result = impute(features, out, resolved, force=force, progress=progress)
+    with Progress() as bar:
+        bar(f"fitting {resolved.imputer.method}")
+        result = impute(features, out, resolved, force=force, progress=lambda rows, total: bar("imputing", rows, total))
     if result.choice is not None:
         note(_chosen(result.choice))
     note(f"imputed {result.imputed} of {result.blocks} value blocks in {result.rows} rows; wrote {out}")

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from calmrl._support.registry import Registry, lookup
+from calmrl.cli.completion import shelf_names
 from calmrl.cli.printing import as_json, data
 
 EXAMPLE = "Example:\n  calmrl ls\n  calmrl ls imputers\n  calmrl ls configs --json"
@@ -25,7 +26,10 @@ SHELVES = (*REGISTRIES, "configs")
 
 
 def run(
-    what: Annotated[str | None, typer.Argument(help=f"One of {', '.join(SHELVES)}; all of them by default.")] = None,
+    what: Annotated[
+        str | None,
+        typer.Argument(help=f"One of {', '.join(SHELVES)}; all of them by default.", autocompletion=shelf_names),
+    ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON: {shelf: {name: what it is}}.")] = False,
 ) -> None:
     """List methods, losses, models, imputers, datasets, encoders and shipped configs."""

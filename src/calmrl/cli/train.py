@@ -5,7 +5,9 @@ from typing import Annotated
 
 import typer
 
-from calmrl.cli.printing import data, error, note, people
+from calmrl.cli.completion import config_names
+from calmrl.cli.printing import data, error, note
+from calmrl.cli.progress import Progress
 
 EXAMPLE = """Example:
   calmrl train stamps --out runs/stamps
@@ -15,14 +17,14 @@ EXAMPLE = """Example:
 
 
 def run(
-    config: Annotated[str, typer.Argument(help="A config file or a shipped config of kind train.")],
+    config: Annotated[
+        str, typer.Argument(help="A config file or a shipped config of kind train.", autocompletion=config_names)
+    ],
     out: Annotated[Path, typer.Option("--out", help="The directory of the run.")],
     overrides: Annotated[list[str] | None, typer.Argument(help="key=value, to change single keys.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on from the newest checkpoint in --out.")] = False,
 ) -> None:
     """Train from features or media with missing modalities; resumable, on one CPU or many GPUs."""
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
     from calmrl._support.distributed import join
     from calmrl.config import TrainConfig, load
     from calmrl.training.stop import Interrupted
@@ -31,19 +33,16 @@ def run(
     resolved = load(config, overrides or [], kind="train")
     assert isinstance(resolved, TrainConfig)
     main = join()[1] == 0
-    columns = (BarColumn(20), MofNCompleteColumn(), TimeRemainingColumn(), TextColumn("{task.description}"))
-    with Progress(*columns, console=people(), disable=not main) as bar:
-        task = bar.add_task("starting", total=None)
+    with Progress(shown=main) as bar:
         try:
             outcome = train(
                 resolved,
                 out,
                 resume=resume,
-                progress=lambda done, total, text: bar.update(task, completed=done, total=total, description=text),
+                progress=lambda done, total, text: bar(text, done, total),
                 tell=note,
             )
         except Interrupted as stopped:
-            bar.stop()
             error(str(stopped))
             raise typer.Exit(1) from None
     if not main:

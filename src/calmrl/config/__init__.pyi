@@ -4,6 +4,7 @@ from .loading import dump as dump
 from .loading import dumps as dumps
 from .loading import load as load
 from .schema.compare import CompareConfig as CompareConfig
+from .schema.extract import ExtractConfig as ExtractConfig
 from .schema.impute import ImputeConfig as ImputeConfig
 from .schema.kinds import KINDS as KINDS
 from .schema.train import TrainConfig as TrainConfig

@@ -16,6 +16,7 @@ from .media.annotations import read_annotations as read_annotations
 from .media.collection_problems import Problems as Problems
 from .media.fbank import beats_fbank as beats_fbank
 from .media.fbank import fbank as fbank
+from .media.folder import read_folder as read_folder
 from .media.images import ImageTransform as ImageTransform
 from .media.manifest import read_manifest as read_manifest
 from .media.streams import read_audio as read_audio

@@ -8,13 +8,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from calmrl.encoders.base import Encoder
+from calmrl.encoders.base import Encoder, same_peak
 from calmrl.encoders.registry import ENCODERS
 from calmrl.encoders.weights import check_hash, packaged
 from calmrl.errors import InputError, need
 
 RATE = 16_000
-PEAK = 0.9
 YAMNET_PIP = ENCODERS["yamnet"].install
 YAMNET_FILES = {"yamnet.tflite": "10c95ea3eb9a7bb4cb8bddf6feb023250381008177ac162ce169694d05c317de"}
 YAMNET_WINDOW, YAMNET_HOP = 15_600, 7_800
@@ -26,12 +25,6 @@ WHISPER_ONE = {
 }
 WHISPER_TWO = {"data/model.bin.part2": "c8f550bdda12140f5b56ef25cfa0b1f613a9814d058e438e4d2fdc1986aa1408"}
 WHISPER_MODEL = "d01c3014881c9c6f3133c182f3d2887eb6ca1c789a7538c5c007196857a0a6a9"
-
-
-def same_peak(samples: np.ndarray) -> np.ndarray:
-    """Scale so that the loudest sample is 0.9; silence stays silence."""
-    loudest = float(np.abs(samples).max(initial=0.0))
-    return samples if loudest == 0 else samples * np.float32(PEAK / loudest)
 
 
 def yamnet() -> Encoder:

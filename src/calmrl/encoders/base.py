@@ -1,18 +1,29 @@
 """What an encoder is: how to prepare an item (in a worker process) and how to turn prepared items into vectors."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
+
+if TYPE_CHECKING:
+    import torch
 
 MEDIA = ("image", "text", "audio")
+PEAK = 0.9
 
 
 def same(item: Any) -> Any:
     """Nothing to prepare."""
     return item
+
+
+def same_peak(samples: np.ndarray) -> np.ndarray:
+    """Scale so that the loudest sample is 0.9; silence stays silence."""
+    loudest = float(np.abs(samples).max(initial=0.0))
+    return samples if loudest == 0 else samples * np.float32(PEAK / loudest)
 
 
 @dataclass(frozen=True)
@@ -40,6 +51,8 @@ def each(forward: Callable[[torch.Tensor], torch.Tensor], items: Sequence[np.nda
 
     Item by item unless `batched`: on a CPU that is as fast, and the last bits of a matrix product depend on its size.
     """
+    import torch  # here, so that processes that only prepare items start without it
+
     if batched and len({item.shape[1:] for item in items}) == 1:
         with torch.inference_mode():
             flat = forward(torch.from_numpy(np.concatenate(items))).float().cpu()

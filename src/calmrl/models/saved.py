@@ -4,6 +4,7 @@ model/  model.json            what it is: kind, sizes, modalities, how it comple
         weights.safetensors   the model
         matching.safetensors  its matching head, if it has one
         imputer/              the latent model, if it was trained with one
+        encoders.json         what made its features, if they are of `calmrl extract`
         config.yaml           the config of the training
 """
 
@@ -20,6 +21,7 @@ from calmrl._support.tensor_files import plain
 from calmrl.alignment import CalibratedAlignment
 from calmrl.anchors import anchor
 from calmrl.convention import Array, check, like_input, to_tensor
+from calmrl.encoders.embed_files import EmbedsFiles
 from calmrl.errors import InputError
 from calmrl.imputers.registry import IMPUTERS
 from calmrl.losses.matching import InstanceMatching
@@ -28,16 +30,18 @@ from calmrl.protocols import Embedder, Model
 
 FORMAT, VERSION = "calmrl.model", 1
 ROWS = 4096
+ENCODERS_FILE = "encoders.json"
 Encoded = tuple[dict[str, torch.Tensor], torch.Tensor, Any]  # vectors, which are there, an array as it was given
 
 
-class Trained:
+class Trained(EmbedsFiles):
     """A trained model: any subset of modalities in, vectors in one space out.
 
     - `encode(z, present)`: a dict of unit vectors (N, width), one entry per modality; NaN where it was not observed.
     - `transform(z, present)`: the same with every missing vector imputed by the latent model.
     - `embed(z, present)`: (N, width), one vector per row: the anchor of the completed vectors, or of the observed ones
       if the model was trained without a latent model.
+    - `embed_files(items)`: the same from raw texts and files, if it was trained on features of `calmrl extract`.
 
     `z` holds features as they went into training. NumPy in, NumPy out; torch in, torch out. For a model of raw media it
     holds tensors as `calmrl.data.loaders.media_rows.MediaRows.fetch` makes them, and `present` is needed.
@@ -49,13 +53,21 @@ class Trained:
         align: CalibratedAlignment | None = None,
         matching: Any = None,
         info: Mapping[str, Any] | None = None,
+        encoders: Mapping[str, Any] | None = None,
     ) -> None:
         self.model: Any = model.eval()
         self.align = None if align is None else align.eval()
         self.matching = None if matching is None else matching.eval()
         self.info = dict(info or {})
+        self.encoders_ = None if encoders is None else dict(encoders)
         self.names: tuple[str, ...] = tuple(model.names)
         self.width: int = model.width
+
+    def __repr__(self) -> str:
+        how = self.info.get("method", type(self.model).__name__)
+        imputer = "" if self.align is None else f", imputes with {type(self.align.imputer).__name__}"
+        raw = "" if self.encoders_ is None else ", reads files"
+        return f"Trained({how}: {', '.join(self.names)} -> {self.width}{imputer}{raw})"
 
     @torch.no_grad()
     def encode(self, z: Mapping[str, Array], present: Array | None = None) -> dict[str, Array]:
@@ -129,6 +141,8 @@ def save(folder: Path, trained: Trained) -> None:
     if trained.matching is not None:
         info["matching"] = trained.matching.arguments
         save_file(plain(trained.matching.state_dict()), folder / "matching.safetensors")
+    if trained.encoders_ is not None:
+        (folder / ENCODERS_FILE).write_text(json.dumps(trained.encoders_, indent=1) + "\n", encoding="utf-8")
     (folder / "model.json").write_text(json.dumps(info, indent=2) + "\n", encoding="utf-8")
 
 
@@ -136,6 +150,8 @@ def load(path: str | Path) -> Trained:
     """The model that `calmrl train` wrote: its output directory, or the `model` directory in it."""
     folder = Path(path)
     folder = folder if (folder / "model.json").is_file() else folder / "model"
+    if (Path(path) / "aligner.json").is_file():
+        raise InputError(f"{path} is a saved aligner; open it with calmrl.Aligner.load")
     if not (folder / "model.json").is_file():
         raise InputError(f"{path} holds no trained model (model/model.json); name the --out of a finished calmrl train")
     try:
@@ -149,6 +165,8 @@ def load(path: str | Path) -> Trained:
         if info["matching"] is not None:
             matching = InstanceMatching(**info["matching"])
             matching.load_state_dict(load_file(folder / "matching.safetensors"))
+        recorded = folder / ENCODERS_FILE
+        encoders = json.loads(recorded.read_text(encoding="utf-8")) if recorded.is_file() else None
     except (OSError, ValueError, KeyError, TypeError, RuntimeError, SafetensorError) as error:
         if isinstance(error, InputError):
             raise
@@ -159,4 +177,4 @@ def load(path: str | Path) -> Trained:
         how = dict(info["calibration"])
         imputer = IMPUTERS[how.pop("imputer")].load(folder / "imputer")
         align = CalibratedAlignment(imputer=imputer, update="frozen", **how)
-    return Trained(model, align, matching, info)
+    return Trained(model, align, matching, info, encoders)

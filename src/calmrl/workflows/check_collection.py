@@ -1,37 +1,15 @@
-"""Before any encoding: every file of a collection is decoded once, and what cannot be used is taken out and listed."""
+"""What cannot be used of a collection: taken out, counted and listed."""
 
-import json
-from collections.abc import Callable, Iterator
-from concurrent.futures import Executor
-from dataclasses import asdict, dataclass
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from calmrl._support.output import new_file
-from calmrl.data.features.feature_set import part_of
 from calmrl.data.media.collection_problems import MediaProblem, Problems
-from calmrl.data.media.decode import Job, decoded
 from calmrl.data.media.manifest import Item, Manifest, drop_empty
-from calmrl.data.media.unreadable import Unreadable
-from calmrl.encoders.base import Encoder
+from calmrl.data.media.unreadable import Unreadable, check_file
 from calmrl.errors import InputError
 
 Progress = Callable[[str, int, int], None]  # what is being done, done so far, of how many
-
-
-@dataclass
-class Run:
-    """How to go through a collection."""
-
-    encoders: dict[str, Encoder]
-    frames: int
-    batch_size: int
-    pool: Executor | None
-    progress: Progress
-
-    def jobs(self, name: str, items: list[Item]) -> list[Job]:
-        encoder = self.encoders[name]
-        return [Job(item.cells[name], encoder.kind, encoder.prepare, self.frames, encoder.rate) for item in items]
 
 
 @dataclass
@@ -52,15 +30,35 @@ class CheckedCollection:
         return lines + self.problems.lines(allowed)
 
 
-def check_collection(manifest: Manifest, problems: Problems, run: Run, out: Path) -> CheckedCollection:
-    """Decode every file once; what cannot be used is taken out and listed."""
-    memory = beside(out, "checked.json")
-    key = {"collection": manifest.digest(), "times": manifest.times(), "frames": run.frames}
-    bad = _remembered(memory, key, part_of(out))
-    if bad is None:
-        bad = list(_try_all(manifest, run))
-        with new_file(memory, force=True) as draft:
-            draft.write_text(json.dumps(key | {"problems": [asdict(problem) for problem in bad]}), encoding="utf-8")
+def absent_files(manifest: Manifest) -> list[MediaProblem]:
+    """Files that are not there, are empty or are folders: seen without opening them."""
+    problems = []
+    for item, name, cell in file_cells(manifest):
+        try:
+            check_file(cell)
+        except Unreadable as error:
+            problems.append(cell_problem(item, name, error))
+    return problems
+
+
+def file_cells(manifest: Manifest) -> list[tuple[Item, str, str]]:
+    """(item, modality, path) of every file, modality by modality."""
+    return [
+        (item, name, item.cells[name])
+        for name, kind in manifest.kinds.items()
+        if kind != "text"
+        for item in manifest.items
+        if name in item.cells
+    ]
+
+
+def cell_problem(item: Item, name: str, error: Unreadable) -> MediaProblem:
+    """A file that cannot be used, as a problem of its item."""
+    return MediaProblem(error.kind, "cell", item.line, item.id, name, error.detail)
+
+
+def take_out(manifest: Manifest, problems: Problems, bad: list[MediaProblem]) -> CheckedCollection:
+    """Take the bad cells out of a collection, and the items that have nothing left."""
     problems.entries += bad
     spoiled = {(problem.id, problem.column) for problem in bad}
     for item in manifest.items:
@@ -69,44 +67,16 @@ def check_collection(manifest: Manifest, problems: Problems, run: Run, out: Path
     return CheckedCollection(manifest, problems)
 
 
-def _remembered(memory: Path, key: dict[str, Any], part: Path) -> list[MediaProblem] | None:
-    """The result of an earlier check of the same collection. Features begun after the check of another are refused."""
-    if not memory.is_file():
-        return None
-    saved = json.loads(memory.read_text(encoding="utf-8"))
-    differs = [name for name in key if saved.get(name) != key[name]]
-    if differs and part.exists():
-        what = "media files were written again" if differs == ["times"] else f"{' and '.join(differs)} changed"
-        raise InputError(
-            f"{what} after {part} was begun, so it may hold features of something else; delete it to start over, or "
-            "choose another --out"
-        )
-    return None if differs else [MediaProblem(**problem) for problem in saved["problems"]]
-
-
-def _try_all(manifest: Manifest, run: Run) -> Iterator[MediaProblem]:
-    """Decode every file; yield a problem for each that cannot be."""
-    for name, kind in manifest.kinds.items():
-        if kind == "text":
-            continue
-        items = [item for item in manifest.items if name in item.cells]
-        jobs = run.jobs(name, items)
-        run.progress(f"check {name}", 0, len(items))
-        for done, (item, result) in enumerate(zip(items, decoded(jobs, run.pool, keep=False), strict=True), start=1):
-            run.progress(f"check {name}", done, len(items))
-            if isinstance(result, Unreadable):
-                yield MediaProblem(result.kind, "cell", item.line, item.id, name, result.detail)
-
-
 def stop_at_problems(collection: CheckedCollection, report: Path, allow_missing: bool) -> None:
     """Write all problems to a file; raise InputError unless they are allowed and something is left."""
     report.unlink(missing_ok=True)
-    if collection.problems:
+    serious = len(collection.problems.blocking())
+    if serious:
         collection.problems.write(report)
         if not allow_missing:
             raise InputError(
-                f"{len(collection.problems)} problems, all of them listed in {report}; repair them, or pass "
-                "--allow-missing to go on without what cannot be used"
+                f"{serious} problems, all of them listed in {report}; repair them, or pass --allow-missing to go on "
+                "without what cannot be used (what was encoded so far is kept)"
             )
     if not collection.manifest.items:
         raise InputError(f"no item is left; see {report}")

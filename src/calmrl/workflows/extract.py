@@ -1,4 +1,4 @@
-"""Raw media -> a feature directory: check everything, report, then encode what is left, in batches, resumable.
+"""Raw media -> a feature directory: every file is decoded and encoded once, and what cannot be used is listed.
 
 The features of an item depend on nothing but the item: batch size, workers and interruptions do not change a bit.
 """
@@ -7,24 +7,37 @@ from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from calmrl._support.workers import worker_pool
 from calmrl.data.features.feature_set import FeatureSet, open_features
-from calmrl.data.features.writer import FeatureWriter
 from calmrl.data.media.annotations import read_annotations
-from calmrl.data.media.collection_problems import Problems
+from calmrl.data.media.collection_problems import MediaProblem, Problems
+from calmrl.data.media.columns import guess_kinds
 from calmrl.data.media.decode import decoded
-from calmrl.data.media.manifest import Item, Manifest, build, read_manifest
+from calmrl.data.media.folder import read_folder
+from calmrl.data.media.manifest import Manifest, build, drop_empty, read_manifest
+from calmrl.data.media.table_files import read_rows
 from calmrl.data.media.unreadable import Unreadable
-from calmrl.encoders.registry import load_encoder
+from calmrl.encoders.defaults import default_encoders
+from calmrl.encoders.encoder_set import EncoderSet
+from calmrl.encoders.vector_store import open_stores, remove_stores
 from calmrl.errors import InputError
-from calmrl.workflows.check_collection import Progress, Run, beside, check_collection, stop_at_problems
+from calmrl.workflows.check_collection import (
+    Progress,
+    absent_files,
+    beside,
+    cell_problem,
+    file_cells,
+    stop_at_problems,
+    take_out,
+)
+from calmrl.workflows.encode_collection import encode_collection, write_collection
+
+FEW = 64  # files that are decoded sooner than worker processes have started
 
 
 def extract(
     manifest: str | Path,
-    encoders: Mapping[str, str],
+    encoders: Mapping[str, str] | None,
     out: str | Path,
     *,
     root: str | Path | None = None,
@@ -41,17 +54,18 @@ def extract(
     progress: Progress | None = None,
     tell: Callable[[str], None] | None = None,
 ) -> FeatureSet:
-    """Check a collection of files, report what is unusable, and encode the rest into a feature directory.
+    """Encode a collection of files into a feature directory, and report what is unusable.
 
     Call it again to continue where it stopped. Items with several texts get the mean of their vectors, and every
-    single vector goes to the feature directory `<out>.captions`.
+    single vector goes to the feature directory `<out>.captions`. The directory records its encoders, so that a model
+    fitted on it can read raw files.
 
     Parameters
     ----------
     manifest : str or Path
-        CSV, TSV, JSONL or Parquet; with `layout` an annotation file.
-    encoders : dict
-        Modality -> name of an encoder.
+        A folder (files with one stem are one item); CSV, TSV, JSONL or Parquet; with `layout` an annotation file.
+    encoders : dict or None
+        Modality -> name of an encoder. None takes those of `calmrl.encoders.default_encoders`.
     out : str or Path
         The feature directory to write.
     root : str or Path, optional
@@ -65,8 +79,8 @@ def extract(
     ignore : collection of str
         Columns not to use.
     allow_missing : bool
-        Count what cannot be used as missing. Otherwise it raises InputError before any encoding. In both cases
-        `<out>.problems.csv` lists all of it.
+        Count what cannot be used as missing. Otherwise it raises InputError, and what was encoded so far is kept for
+        the next call. In both cases `<out>.problems.csv` lists all of it.
     frames, batch_size, workers, dtype, device
         Frames per video; items per batch; processes that decode; "float16" or "float32"; where "hf:" encoders run.
     progress : callable, optional
@@ -74,42 +88,120 @@ def extract(
     tell : callable, optional
         Gets sentences for people.
     """
-    out = Path(out)
+    out, problems = Path(out), Problems()
     tell = tell or (lambda line: None)
+    progress = progress or (lambda what, done, total: None)
+    _check_options(Path(manifest), layout, media, captions, root)
+    if encoders is None:
+        encoders = default_encoders(_kinds_of(Path(manifest), layout))
+        tell("encoders: " + ", ".join(f"{name}={encoder}" for name, encoder in encoders.items()))
+    chosen = EncoderSet(encoders, frames=frames, dtype=dtype, device=device)
+    collection = _read(Path(manifest), chosen, problems, root, captions, layout, media, ignore)
+    info: dict[str, Any] = {
+        "made_by": "calmrl extract",
+        "encoders": chosen.names,
+        "frames": frames,
+        "listed": collection.digest(),
+    }
+    if out.exists() and any(out.iterdir() if out.is_dir() else [out]):
+        return _reuse(out, info, tell)
+    report = beside(out, "problems.csv")
+    drop_empty(collection, problems)
+    with worker_pool(workers if len(file_cells(collection)) > FEW else 0) as pool:
+        absent = absent_files(collection)
+        if (absent or problems.blocking()) and not allow_missing:  # list everything, encode nothing
+            checked = take_out(collection, problems, _undecodable(collection, chosen, pool, progress))
+            _tell_all(checked.lines(allow_missing), tell)
+            stop_at_problems(checked, report, allow_missing)
+        take_out(collection, problems, absent)
+        stores, info["encoding"] = open_stores(beside(out, "vectors"), chosen)
+        checked = take_out(
+            collection, problems, encode_collection(collection, chosen, stores, pool, batch_size, progress)
+        )
+    _tell_all(checked.lines(allow_missing), tell)
+    stop_at_problems(checked, report, allow_missing)
+    info |= {"collection": collection.digest(), "problems": len(problems.blocking())}
+    features = write_collection(collection, chosen, stores, out, info)
+    remove_stores(beside(out, "vectors"))
+    return features
+
+
+def _tell_all(lines: list[str], tell: Callable[[str], None]) -> None:
+    for line in lines:
+        tell(line)
+
+
+def _check_options(source: Path, layout: str | None, media: Any, captions: Any, root: Any) -> None:
     if layout is None and media:
         raise InputError("--media goes with --layout; without it, paths are in the manifest and --root is their folder")
     if layout is not None and (captions is not None or root is not None):
         raise InputError("captions and root go with a manifest; an annotation file holds texts and paths itself")
-    loaded = {name: load_encoder(encoder, device) for name, encoder in encoders.items()}
-    if not loaded:
-        raise InputError("name at least one encoder, for instance image=efficientnet_lite0")
-    kinds = {name: encoder.kind for name, encoder in loaded.items()}
-    problems = Problems()
+    if source.is_dir() and (layout is not None or captions is not None or root is not None):
+        raise InputError(f"{source} is a folder: captions, root and layout go with a table; name the table instead")
+
+
+def _kinds_of(source: Path, layout: str | None) -> dict[str, str]:
+    """Modality -> kind, for a collection whose encoders were not named."""
+    if layout is not None:
+        raise InputError("an annotation file needs its encoders named, for instance --encoder vision=NAME")
+    if source.is_dir():
+        return read_folder(source, Problems()).kinds
+    kinds = guess_kinds(row for _, row in read_rows(source, Problems()))
+    if not kinds:
+        raise InputError(
+            f"{source} has no column that is called text or holds names of pictures, films or sounds; name the encoders, "
+            "for instance --encoder image=efficientnet_lite0"
+        )
+    return kinds
+
+
+def _read(
+    source: Path,
+    encoders: EncoderSet,
+    problems: Problems,
+    root: Any,
+    captions: Any,
+    layout: str | None,
+    media: Mapping[str, str | Path] | None,
+    ignore: Collection[str],
+) -> Manifest:
+    """The items of a folder, a table or an annotation file."""
+    kinds = {name: encoders.kind(name) for name in encoders.modalities}
+    if source.is_dir():
+        return _of_folder(source, kinds, problems, ignore)
     if layout is None:
-        items = read_manifest(manifest, kinds, problems, root=root, captions=captions, ignore=ignore)
-    else:
-        folders = {name: Path(folder) for name, folder in (media or {}).items()}
-        rows = read_annotations(Path(manifest), layout, folders, list(encoders))
-        items = build(rows, kinds, problems, root=Path(), ignore=ignore)
-    with worker_pool(workers) as pool:
-        run = Run(loaded, frames, batch_size, pool, progress or (lambda what, done, total: None))
-        collection = check_collection(items, problems, run, out)
-        for line in collection.lines(allow_missing):
-            tell(line)
-        stop_at_problems(collection, beside(out, "problems.csv"), allow_missing)
-        info = {
-            "made_by": "calmrl extract",
-            "encoders": dict(encoders),
-            "frames": frames,
-            "collection": collection.manifest.digest(),
-            "problems": len(problems),
-        }
-        if out.exists() and any(out.iterdir() if out.is_dir() else [out]):
-            features = _reuse(out, info, tell)
-        else:
-            features = _encode(collection.manifest, run, out, info, dtype)
-    beside(out, "checked.json").unlink(missing_ok=True)
-    return features
+        return read_manifest(source, kinds, problems, root=root, captions=captions, ignore=ignore)
+    folders = {name: Path(folder) for name, folder in (media or {}).items()}
+    rows = read_annotations(source, layout, folders, list(encoders.modalities))
+    return build(rows, kinds, problems, root=Path(), ignore=ignore)
+
+
+def _of_folder(source: Path, kinds: dict[str, str], problems: Problems, ignore: Collection[str]) -> Manifest:
+    manifest = read_folder(source, problems)
+    for name, kind in kinds.items():
+        if manifest.kinds.get(name) != kind:
+            got = ", ".join(f"{other} ({own})" for other, own in manifest.kinds.items())
+            raise InputError(f"{source} has no {name} for an encoder of kind {kind}; it has {got}")
+    for name in [name for name in manifest.kinds if name not in kinds]:
+        if name not in ignore:
+            problems.add("no encoder", "table", column=name, detail=f"give it one, or ignore it (--ignore {name})")
+        for item in manifest.items:
+            item.cells.pop(name, None)
+    manifest.kinds = kinds
+    return manifest
+
+
+def _undecodable(manifest: Manifest, encoders: EncoderSet, pool: Any, progress: Progress) -> list[MediaProblem]:
+    """Decode every file without encoding it; a problem for each that cannot be."""
+    cells = file_cells(manifest)
+    jobs = [encoders.job(encoders.encoder(name), cell) for _, name, cell in cells]
+    problems = []
+    progress("check", 0, len(cells))
+    for done, ((item, name, _), result) in enumerate(zip(cells, decoded(jobs, pool, keep=False), strict=True), start=1):
+        progress("check", done, len(cells))
+        if isinstance(result, Unreadable):
+            problems.append(cell_problem(item, name, result))
+    return problems
 
 
 def _reuse(out: Path, info: dict[str, Any], tell: Callable[[str], None]) -> FeatureSet:
@@ -122,66 +214,3 @@ def _reuse(out: Path, info: dict[str, Any], tell: Callable[[str], None]) -> Feat
         )
     tell(f"{out} is complete already; nothing to do")
     return features
-
-
-def _encode(manifest: Manifest, run: Run, out: Path, info: dict[str, Any], dtype: str) -> FeatureSet:
-    items = manifest.items
-    widths = {name: encoder.width for name, encoder in run.encoders.items()}
-    texts = [name for name, kind in manifest.kinds.items() if kind == "text"]
-    several = [name for name in texts if any(len(item.cells.get(name, ())) > 1 for item in items)]
-    about: dict[str, Any] = {name: manifest.column(name) for name in ("split", "labels", "text")}
-    about |= {"columns": manifest.extra(), "info": info}
-    with FeatureWriter(out, widths, [item.id for item in items], dtype=dtype, **about) as writer:
-        for name in widths:
-            rows = np.array([row for row in writer.todo(name) if name not in items[row].cells], dtype=np.int64)
-            if len(rows):
-                nothing = np.zeros((len(rows), widths[name]), np.float32)
-                writer.fill(rows, {name: nothing}, np.zeros((len(rows), 1), dtype=bool))
-            if name in several:
-                target = beside(out, "captions" if several == ["text"] else f"captions.{name}")
-                _encode_captions(items, name, run, target, writer, info, dtype)
-            else:
-                _encode_modality(items, name, run, writer)
-        return writer.finish()
-
-
-def _encode_modality(items: list[Item], name: str, run: Run, writer: FeatureWriter) -> None:
-    todo = writer.todo(name)
-    total = sum(name in item.cells for item in items)
-    start = total - len(todo)
-    kind = run.encoders[name].kind
-    results = decoded(run.jobs(name, [items[row] for row in todo]), None if kind == "text" else run.pool)
-    run.progress(f"encode {name}", start, total)
-    for first in range(0, len(todo), run.batch_size):
-        rows = todo[first : first + run.batch_size]
-        batch = []
-        for _ in rows:
-            result = next(results)
-            if isinstance(result, Unreadable):
-                raise InputError(f"{result}: it could be read during the check; run the same command again")
-            batch.append(result[0] if kind == "text" else result)
-        writer.fill(rows, {name: run.encoders[name].encode(batch)}, np.ones((len(rows), 1), dtype=bool))
-        run.progress(f"encode {name}", start + first + len(rows), total)
-
-
-def _encode_captions(
-    items: list[Item], name: str, run: Run, out: Path, main: FeatureWriter, info: dict[str, Any], dtype: str
-) -> None:
-    """Each text of each item into a directory of its own, and the mean of an item's vectors into the main one."""
-    texts = [(row, text) for row, item in enumerate(items) for text in item.cells.get(name, ())]
-    begins = np.cumsum([0] + [len(item.cells.get(name, ())) for item in items])
-    encoder = run.encoders[name]
-    if out.exists() and not len(main.todo(name)):
-        return  # stopped between the two renamings at the end: everything is written
-    ids = [f"{items[row].id}#{number - begins[row]}" for number, (row, _) in enumerate(texts)]
-    about: dict[str, Any] = {"split": [items[row].columns.get("split") for row, _ in texts]}
-    about |= {"text": [text for _, text in texts], "columns": {"item": [items[row].id for row, _ in texts]}}
-    with FeatureWriter(out, {name: encoder.width}, ids, dtype=dtype, info=info, **about) as writer:
-        todo = main.todo(name)
-        run.progress(f"encode {name}", 0, len(todo))
-        for done, row in enumerate(todo, start=1):
-            vectors = encoder.encode(items[row].cells[name])
-            writer.fill(slice(begins[row], begins[row + 1]), {name: vectors}, np.ones((len(vectors), 1), dtype=bool))
-            main.fill(np.array([row]), {name: vectors.mean(axis=0, keepdims=True)}, np.ones((1, 1), dtype=bool))
-            run.progress(f"encode {name}", done, len(todo))
-        writer.finish()

@@ -8,6 +8,7 @@ from calmrl._support.distributed import join, wait_for_all
 from calmrl._support.output import check_free, new_directory
 from calmrl.alignment import CalibratedAlignment
 from calmrl.config import TrainConfig, dump, load
+from calmrl.encoders.embed_files import recorded_encoders
 from calmrl.errors import InputError
 from calmrl.imputers.gaussian.gradient import GaussianLatent
 from calmrl.imputers.gaussian.imputer import GaussianImputer
@@ -59,7 +60,10 @@ def train(
         check_free(out, advice=", or pass --resume to go on with the run in it")
     elif (out / "config.yaml").is_file():
         _same_config(config, out / "config.yaml")
+    progress = progress or (lambda done, total, text: None)
+    progress(0, 0, "reading the data")
     data = open_data(config)
+    progress(0, 0, f"fitting {config.method}" if not config.stages else f"starting {config.method}")
     step = build_step(config, data)
     trainer = build_trainer(config, data, step, out, progress=progress)
     wait_for_all()
@@ -75,7 +79,8 @@ def train(
     trainer.take_best()
     warnings = _warnings(step, data.validation, trainer.accelerator.device)
     if rank == 0:
-        export(step, config, outcome, out / "model")
+        infos = [features.info for features in data.opened.values()]
+        export(step, config, outcome, out / "model", recorded_encoders(infos, tuple(step.model.names)))
         for warning in warnings:
             tell(f"warning: on validation rows, {warning}")
     wait_for_all()
@@ -91,12 +96,14 @@ def _warnings(step: Step, validation: Sequence[Any], device: Any) -> list[str]:
     return remarks(measure_rows(["imputation"], z=z, present=present, align=align))
 
 
-def export(step: Step, config: TrainConfig, outcome: Outcome, folder: Path) -> None:
-    """Write the model of a training step, with the latent model it was calibrated by."""
+def export(
+    step: Step, config: TrainConfig, outcome: Outcome, folder: Path, encoders: dict[str, Any] | None = None
+) -> None:
+    """Write the model of a training step, with the latent model it was calibrated by and what made its features."""
     info: dict[str, Any] = {"method": config.method, "steps": outcome.steps, "best": outcome.best}
     matching = None if step.matching is getattr(step.model, "matching", None) else step.matching  # part of the model
     with new_directory(folder, force=True) as draft:
-        save(draft, Trained(step.model, fixed_calibration(step), matching, info))
+        save(draft, Trained(step.model, fixed_calibration(step), matching, info, encoders))
         dump(config, draft / "config.yaml")
 
 

@@ -64,3 +64,11 @@ def test_wrong_blocks(table):
         GaussianImputer(2, blocks={"a": 6, "A": 9}).fit(array)
     with pytest.raises(ValueError, match="NaN"):
         GaussianImputer(2).fit(array)
+
+
+def test_the_representation_says_what_was_fitted():
+    rng = np.random.default_rng(0)
+    z = {"image": rng.normal(size=(40, 5)), "text": rng.normal(size=(40, 4))}
+    imputer = GaussianImputer(latent_dim=2)
+    assert repr(imputer) == "GaussianImputer(latent_dim=2)"
+    assert repr(imputer.fit(z)) == "GaussianImputer(latent_dim=2), fitted: image (5), text (4) -> 2 latents"

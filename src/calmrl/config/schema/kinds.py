@@ -2,7 +2,13 @@
 
 from calmrl._support.section import Section
 from calmrl.config.schema.compare import CompareConfig
+from calmrl.config.schema.extract import ExtractConfig
 from calmrl.config.schema.impute import ImputeConfig
 from calmrl.config.schema.train import TrainConfig
 
-KINDS: dict[str, type[Section]] = {"impute": ImputeConfig, "train": TrainConfig, "compare": CompareConfig}
+KINDS: dict[str, type[Section]] = {
+    "impute": ImputeConfig,
+    "train": TrainConfig,
+    "compare": CompareConfig,
+    "extract": ExtractConfig,
+}

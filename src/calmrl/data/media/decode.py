@@ -7,21 +7,22 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import torch
 
 from calmrl.data.media.images import open_image
 from calmrl.data.media.streams import read_audio, read_frames
-from calmrl.data.media.unreadable import Unreadable, check_file
+from calmrl.data.media.suffixes import VIDEO
+from calmrl.data.media.unreadable import Unreadable
 from calmrl.errors import need
-
-VIDEO = (".mp4", ".avi", ".webm", ".mkv", ".mov", ".m4v", ".mpg", ".mpeg", ".ts", ".flv", ".wmv", ".ogv", ".3gp")
 
 AHEAD = 32  # items that workers may be ahead of the encoder
 
 
 @dataclass(frozen=True)
 class Job:
-    """One cell to decode: a path, or texts, and how its encoder wants it."""
+    """One cell to decode, and how its encoder wants it.
+
+    `source` holds texts, or a path, or the bytes of a picture or a sound, or an image of Pillow.
+    """
 
     source: Any
     kind: str
@@ -36,13 +37,17 @@ class Job:
             return [self.prepare(text) for text in self.source]
         if self.kind == "audio":
             return self.prepare(read_audio(self.source, self.rate))
-        check_file(self.source)
-        if self.source.lower().endswith(VIDEO):
+        if isinstance(self.source, str) and self.source.lower().endswith(VIDEO):
             image = need("PIL.Image", "media", "reading video frames")
-            generator = None if self.seed is None else torch.Generator().manual_seed(self.seed)
-            pictures, _ = read_frames(self.source, self.frames, generator)
+            pictures, _ = read_frames(self.source, self.frames, None if self.seed is None else _generator(self.seed))
             return np.stack([self.prepare(image.fromarray(picture)) for picture in pictures])
         return self.prepare(open_image(self.source))[None]
+
+
+def _generator(seed: int) -> Any:
+    import torch  # here, because processes that decode for frozen encoders start faster without it
+
+    return torch.Generator().manual_seed(seed)
 
 
 def decoded(jobs: Sequence[Job], pool: Executor | None, *, keep: bool = True) -> Iterator[Any]:

@@ -125,6 +125,15 @@ class GaussianImputer(BlockColumns, TransformerMixin, BaseEstimator):
         self.blocks = blocks
         self.verbose = verbose
 
+    def __repr__(self, N_CHAR_MAX: int = 700) -> str:
+        text = super().__repr__(N_CHAR_MAX)
+        if not hasattr(self, "parameters_"):
+            return text
+        learned = self.parameters_
+        widths = ", ".join(f"{name} ({width})" for name, width in zip(learned.names, learned.widths, strict=True))
+        mixture = f", {learned.n_components} components" if learned.n_components > 1 else ""
+        return f"{text}, fitted: {widths} -> {learned.latent_dim} latents{mixture}"
+
     # ---- fitting
 
     def fit(self, z: Any, present: Array | None = None) -> GaussianImputer:

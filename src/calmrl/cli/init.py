@@ -1,0 +1,31 @@
+"""`calmrl init`: configs for one's own collection."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from calmrl.cli.printing import data, note
+
+EXAMPLE = """Example:
+  calmrl init pictures-and-sounds --out work
+  calmrl init items.csv --out work
+  calmrl init features.npz --out work"""
+
+
+def run(
+    source: Annotated[Path, typer.Argument(help="A folder of files, a table of files, or features.")],
+    out: Annotated[Path, typer.Option("--out", help="The folder to write configs and notes to.")],
+    force: Annotated[bool, typer.Option("--force", help="Replace configs and notes that are there.")] = False,
+) -> None:
+    """Look at a collection, say what is in it, and write configs for it that run as they are."""
+    from calmrl.workflows.init import init
+
+    start = init(source, out, force=force)
+    for line in [*start.survey.lines(), *start.notes]:
+        note(line)
+    note(f"wrote {', '.join(file.name for file in start.files)} to")
+    data(str(out))
+    note("next:")
+    for line in start.commands:
+        note(f"  {line}")

@@ -1,0 +1,113 @@
+"""Vectors that were encoded, by the content they belong to: a run that was stopped goes on with what is there.
+
+A folder holds for every modality a file of float32 rows and a file of keys, a line per row, written after the row has
+reached the disk. `encoders.json` says which encoders made them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from calmrl.data.features.files import save_json
+from calmrl.encoders.encoder_set import EncoderSet
+from calmrl.encoders.ready import same_signature
+from calmrl.errors import InputError
+
+HEADER = "encoders.json"
+KEY = 32  # characters of a key; its line is one longer
+
+
+class VectorStore:
+    """Vectors of one modality, each under a key."""
+
+    def __init__(self, folder: Path, modality: str, width: int) -> None:
+        self.width = width
+        self._rows, self._names = folder / f"{modality}.rows", folder / f"{modality}.keys"
+        for file in (self._rows, self._names):
+            file.touch()
+        complete = min(self._names.stat().st_size // (KEY + 1), self._rows.stat().st_size // (4 * width))
+        os.truncate(self._names, complete * (KEY + 1))  # what a killed run left half written
+        os.truncate(self._rows, complete * 4 * width)
+        keys = self._names.read_text(encoding="ascii").split()
+        self._places = {key: place for place, key in enumerate(keys)}
+
+    def __contains__(self, key: str) -> bool:
+        return key in self._places
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def add(self, keys: Sequence[str], vectors: np.ndarray) -> None:
+        """Append vectors (n, width); keys that are there already must not be given."""
+        with open(self._rows, "ab") as stream:
+            stream.write(np.ascontiguousarray(vectors, dtype=np.float32).tobytes())
+            stream.flush()
+            os.fsync(stream.fileno())
+        with open(self._names, "a", encoding="ascii") as stream:
+            stream.writelines(f"{key}\n" for key in keys)
+        self._places |= {key: place for place, key in enumerate(keys, start=len(self._places))}
+
+    def get(self, keys: Sequence[str]) -> np.ndarray:
+        """The vectors (n, width) float32 of these keys."""
+        if not keys:
+            return np.zeros((0, self.width), np.float32)
+        if any(key not in self._places for key in keys):
+            raise InputError("a file changed while the collection was being encoded; run the same command again")
+        rows = np.memmap(self._rows, np.float32, mode="r").reshape(-1, self.width)
+        return np.asarray(rows[[self._places[key] for key in keys]])
+
+
+def open_stores(folder: Path, encoders: EncoderSet) -> tuple[dict[str, VectorStore], dict[str, Any]]:
+    """(store of every modality, description of the encoders). Vectors of other encoders are an error."""
+    description = encoders.describe()
+    if (folder / HEADER).is_file():
+        before = json.loads((folder / HEADER).read_text(encoding="utf-8"))
+        if not _same(before, description):
+            raise InputError(
+                f"{folder} holds vectors of a run that was begun with other encoders, frames or dtype; delete it to "
+                "start over, or choose another --out"
+            )
+        description = before  # so that the result has the same bytes as without the interruption
+    else:
+        folder.mkdir(parents=True, exist_ok=True)
+        save_json(folder / HEADER, description)
+    return {name: VectorStore(folder, name, encoders.width(name)) for name in encoders.modalities}, description
+
+
+def remove_stores(folder: Path) -> None:
+    """Delete what `open_stores` began."""
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def text_key(text: str) -> str:
+    """The key of a text: its content."""
+    return hashlib.sha256(text.encode()).hexdigest()[:KEY]
+
+
+def file_key(path: str) -> str:
+    """The key of a file: its path, its size and the time of its last change."""
+    try:
+        status = os.stat(path)
+        stamp = f"{path}\0{status.st_size}\0{status.st_mtime_ns}"
+    except (OSError, ValueError):
+        stamp = path
+    return hashlib.sha256(stamp.encode("utf-8", "surrogateescape")).hexdigest()[:KEY]
+
+
+def _same(one: dict[str, Any], other: dict[str, Any]) -> bool:
+    entries, others = one["encoders"], other["encoders"]
+    if {**one, "encoders": list(entries)} != {**other, "encoders": list(others)}:
+        return False
+    return all(
+        {**entry, "signature": 0} == {**others[name], "signature": 0}
+        and same_signature(entry["signature"], others[name]["signature"])
+        for name, entry in entries.items()
+    )

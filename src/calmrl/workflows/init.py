@@ -1,0 +1,208 @@
+"""From a collection to the configs that fit it: `calmrl init`."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import re
+import shlex
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from calmrl._support.output import new_file
+from calmrl.config.yaml_text import write_yaml
+from calmrl.data.media.manifest import Manifest
+from calmrl.encoders.defaults import default_encoders, default_name
+from calmrl.errors import InputError, MissingExtraError
+from calmrl.workflows.survey import Survey, survey
+
+TABLE = "items.csv"
+SIMPLE = re.compile(r"[\w./][\w./-]*")
+RESPLIT = "{by: id, val: 0.1, test: 0.3}"
+
+
+@dataclass(frozen=True)
+class Start:
+    """What `init` found and wrote."""
+
+    survey: Survey
+    files: list[Path]
+    commands: list[str]  # what to run next, in this order
+    notes: list[str]  # what a person should know first
+
+
+def init(source: str | Path, out: str | Path, *, force: bool = False) -> Start:
+    """Look at a folder, a manifest or features, and write configs that run as they are.
+
+    Parameters
+    ----------
+    source : str or Path
+        A folder of files (files with one stem are one item), a table of files, or features.
+    out : str or Path
+        A folder for `items.csv` (the table of a folder), `extract.yaml`, `train.yaml`, `impute.yaml` and `notes.md`.
+    force : bool
+        Replace files of these names.
+    """
+    source, out = Path(source), Path(out)
+    if out.exists() and not out.is_dir():
+        raise InputError(f"{out} is a file; give the name of a folder")
+    seen = survey(source)
+    notes = [f"problem: {line}" for line in seen.problems.lines(allowed=False)]
+    texts: dict[str, str] = {}
+    features = source
+    if seen.manifest is not None:
+        features = out / "features"
+        table = out / TABLE if seen.form == "folder" else source
+        texts["extract.yaml"] = _extract_text(seen, table, out, features)
+        notes += _missing_packages(seen)
+    if len(seen.names) > 1:
+        texts["train.yaml"] = _train_text(seen, features, out)
+        texts["impute.yaml"] = _impute_text(features, out)
+    else:
+        notes.append(
+            f"one modality ({seen.names[0]}) leaves nothing to align or to impute from; no train.yaml is written"
+        )
+    commands = _commands(seen, features, out, texts)
+    texts["notes.md"] = _notes_text(source, seen, commands, notes)
+    files = []
+    out.mkdir(parents=True, exist_ok=True)
+    if seen.form == "folder" and seen.manifest is not None:
+        files.append(_write_table(seen.manifest, out / TABLE, force))
+    for name, text in texts.items():
+        with new_file(out / name, force=force) as draft:
+            draft.write_text(text, encoding="utf-8")
+        files.append(out / name)
+    return Start(seen, files, commands, notes)
+
+
+def _missing_packages(seen: Survey) -> list[str]:
+    try:
+        default_encoders(seen.kinds)
+    except MissingExtraError as error:
+        return [str(error)]
+    return []
+
+
+def _write_table(manifest: Manifest, path: Path, force: bool) -> Path:
+    """The items of a folder as CSV; paths are relative to the table."""
+    columns = [name for name in ("split", "labels") if manifest.column(name) is not None]
+    home = path.parent.resolve()
+    with new_file(path, force=force) as draft, open(draft, "w", newline="", encoding="utf-8") as stream:
+        writer = csv.writer(stream)
+        writer.writerow(["id", *columns, *manifest.kinds])
+        for item in manifest.items:
+            cells = [_cell(item.cells.get(name), home) for name in manifest.kinds]
+            writer.writerow([item.id, *(item.columns.get(name) or "" for name in columns), *cells])
+    return path
+
+
+def _cell(value: Any, home: Path) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, list):  # texts
+        return value[0] if len(value) == 1 and not value[0].startswith("[") else json.dumps(value, ensure_ascii=False)
+    return Path(os.path.relpath(Path(value).resolve(), home)).as_posix()
+
+
+def _scalar(value: str | Path) -> str:
+    """A name or a path as a YAML text, quoted where it needs to be."""
+    text = value.as_posix() if isinstance(value, Path) else value
+    plain = SIMPLE.fullmatch(text) and not write_yaml(text).startswith("'")  # YAML reads a plain `no` as false
+    return text if plain else json.dumps(text, ensure_ascii=False)
+
+
+def _listed(values: Iterable[str]) -> str:
+    return f"[{', '.join(map(_scalar, values))}]"
+
+
+def _command(*words: str | Path) -> str:
+    return shlex.join(["calmrl", *map(str, words)])
+
+
+def _extract_text(seen: Survey, table: Path, out: Path, features: Path) -> str:
+    encoders = "".join(f"  {_scalar(name)}: {default_name(name, kind)}\n" for name, kind in seen.kinds.items())
+    unknown = sorted({problem.column for problem in seen.problems if problem.kind == "unknown column"})
+    ignore = (
+        f"ignore: {json.dumps(unknown, ensure_ascii=False)}  # columns that are neither files nor texts\n"
+        if unknown
+        else ""
+    )
+    return (
+        f"# {_command('extract', out / 'extract.yaml', '--out', features)}\n"
+        "# Frozen encoders turn texts, pictures and sounds into vectors. `calmrl ls encoders` lists others.\n"
+        "kind: extract\n"
+        f"manifest: {_scalar(table)}\n"
+        f"encoders:\n{encoders}{ignore}"
+        "allow_missing: false  # true: what cannot be decoded counts as missing\n"
+    )
+
+
+def _source_text(seen: Survey, features: Path, out: Path, indent: str) -> str:
+    lines = [f"features: {_scalar(features)}"]
+    if seen.manifest is not None:
+        needs = f"run {_command('extract', out / 'extract.yaml', '--out', features)}"
+        lines.append(f"needs: {_scalar(needs)}")
+    if not seen.has_split():
+        lines.append(f"resplit: {RESPLIT}  # the data have no split: shares of the items, drawn by seed")
+    return "".join(f"{indent}{line}\n" for line in lines)
+
+
+def _train_text(seen: Survey, features: Path, out: Path) -> str:
+    return (
+        f"# {_command('train', out / 'train.yaml', '--out', out / 'run')}\n"
+        "# One space for all modalities, learned from the items as they are, holes included. `calmrl ls methods` lists\n"
+        "# other methods.\n"
+        "kind: train\n"
+        "method: calmrl\n"
+        f"sources:\n  own:\n{_source_text(seen, features, out, '    ')}"
+        f"modalities: {_listed(seen.names)}\n"
+        "seed: 0\n"
+    )
+
+
+def _impute_text(features: Path, out: Path) -> str:
+    line = _command("impute", features, "--config", out / "impute.yaml", "--out", out / "imputed")
+    return (
+        f"# {line}\n"
+        "# Vectors for the modalities that items lack; the imputer is chosen on blocks that are held out.\n"
+        "kind: impute\n"
+        "imputer: {method: auto}\n"
+        "std: true  # also write how uncertain every imputed number is\n"
+        "seed: 0\n"
+    )
+
+
+def _commands(seen: Survey, features: Path, out: Path, texts: dict[str, str]) -> list[str]:
+    commands = []
+    if "extract.yaml" in texts:
+        commands.append(_command("extract", out / "extract.yaml", "--out", features))
+    if "train.yaml" in texts:
+        commands += [
+            _command("diagnose", features, "--out", out / "diagnosis"),
+            _command("train", out / "train.yaml", "--out", out / "run"),
+            _command("evaluate", out / "run"),
+            _command("impute", features, "--config", out / "impute.yaml", "--out", out / "imputed"),
+        ]
+    return commands
+
+
+def _notes_text(source: Path, seen: Survey, commands: list[str], notes: list[str]) -> str:
+    parts = [f"# {source.name}", "", "## What is there", "```text", *seen.lines(), "```"]
+    if notes:
+        parts += ["", "## To look at first", *(f"- {note}" for note in notes)]
+    parts += ["", "## What to run", "```console", *commands, "```"]
+    if seen.manifest is not None and len(seen.names) > 1:
+        item = ", ".join(f'"{name}": ...' for name in seen.names)
+        run = next(line.rpartition(" ")[2] for line in commands if " train " in line)
+        parts += [
+            "",
+            "New items, as raw texts and files:",
+            "```python",
+            "import calmrl",
+            f'model = calmrl.load("{run}")',
+        ]
+        parts += [f"vectors = model.embed_files([{{{item}}}])  # leave out what an item lacks", "```"]
+    return "\n".join(parts) + "\n"

@@ -1,0 +1,177 @@
+"""What a collection holds, before anything is encoded or fitted: items, modalities, holes, splits, texts, labels."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from calmrl.data.features.feature_set import FeatureSet, open_features, read_table
+from calmrl.data.features.formats import FORMATS
+from calmrl.data.media.collection_problems import Problems
+from calmrl.data.media.columns import guess_kinds
+from calmrl.data.media.folder import read_folder
+from calmrl.data.media.manifest import SPLITS, Manifest, build
+from calmrl.data.media.table_files import TABLE_SUFFIXES, read_rows
+from calmrl.data.patterns import patterns
+from calmrl.errors import InputError
+
+SHOWN = 5  # patterns
+FEW_ROWS = 10  # below this a number of test rows is worth a warning
+
+
+@dataclass
+class Survey:
+    """A collection as it was met."""
+
+    form: str  # "folder", "manifest" or "features"
+    names: tuple[str, ...]
+    present: np.ndarray  # (N, k)
+    split: list[str | None]
+    labels: list[Any]
+    texts: list[list[str]]
+    kinds: dict[str, str]  # of raw modalities; empty for features
+    manifest: Manifest | None
+    problems: Problems
+
+    def has_split(self) -> bool:
+        """Whether the split column gives both training and test rows."""
+        return {"train", "test"} <= set(self.split)
+
+    def lines(self) -> list[str]:
+        """All of it, for people."""
+        n = len(self.present)
+        lines = [f"{n} items, {len(self.names)} modalities: {', '.join(self.names)}"]
+        lines += [f"  {name}: {count} of {n}" for name, count in zip(self.names, self.present.sum(axis=0), strict=True)]
+        complete = int(self.present.all(axis=1).sum())
+        lines.append(
+            f"missing: {100 * (1 - self.present.mean()):.1f} % of the blocks; {complete} items have everything"
+        )
+        lines += [
+            f"  {row.rows} items have {' + '.join(row.modalities) or 'nothing'}" for row in self._patterns()[:SHOWN]
+        ]
+        hidden = self._patterns()[SHOWN:]
+        if hidden:
+            lines.append(f"  {sum(row.rows for row in hidden)} items have one of {len(hidden)} other patterns")
+        return [*lines, self._split_line(complete), *self._text_lines(), *self._label_lines(), *self._warnings()]
+
+    def _patterns(self) -> list[Any]:
+        return patterns(self.present, self.names)
+
+    def _split_line(self, complete: int) -> str:
+        counts = Counter(part or "none" for part in self.split)
+        if not self.has_split():
+            given = "" if set(counts) == {"none"} else f" (there is only {', '.join(counts)})"
+            return f"split: none{given}; the configs draw one: 60 % train, 10 % val, 30 % test"
+        listed = ", ".join(f"{name} {counts[name]}" for name in (*SPLITS, "none") if counts[name])
+        whole = sum(part == "test" and row.all() for part, row in zip(self.split, self.present, strict=True))
+        return f"split: {listed}; {whole} of the test items have everything"
+
+    def _text_lines(self) -> list[str]:
+        every = [text for texts in self.texts for text in texts]
+        if not every:
+            return []
+        different = len(set(every))
+        line = f"texts: {len(every)}, of which {different} differ"
+        if different < 0.9 * len(every):
+            line += "; an item with a repeated text cannot be found by its text alone, so R@1 stays low"
+        return [line]
+
+    def _label_lines(self) -> list[str]:
+        given = [label for label in self.labels if label is not None]
+        if not given:
+            return []
+        counts = Counter(
+            str(part) for label in given for part in (label if isinstance(label, (list, tuple)) else [label])
+        )
+        return [f"labels: {len(counts)} classes of {min(counts.values())} to {max(counts.values())} items"]
+
+    def _warnings(self) -> list[str]:
+        lines = []
+        for j, name in enumerate(self.names):
+            together = (self.present[:, j, None] & np.delete(self.present, j, axis=1)).any(axis=1).sum()
+            if len(self.names) > 1 and together < FEW_ROWS:
+                lines.append(f"warning: only {together} items have {name} and something else, too few to align it")
+        return lines
+
+
+def survey(source: str | Path) -> Survey:
+    """Look at a folder, a manifest, or features."""
+    path = Path(source)
+    if not path.exists():
+        raise InputError(f"{path} does not exist; give a folder of files, a table of files, or features")
+    if _is_features(path):
+        return _of_features(open_features(path))
+    problems = Problems()
+    if path.is_dir():
+        return _of_manifest("folder", read_folder(path, problems), problems)
+    if path.suffix.lower() not in TABLE_SUFFIXES:
+        known = ", ".join(dict.fromkeys([*TABLE_SUFFIXES, *FORMATS]))
+        raise InputError(f"{path} ends in {path.suffix!r}; give a folder, or a file that ends in {known}")
+    return _of_manifest("manifest", read_table_of_files(path, problems), problems)
+
+
+def read_table_of_files(path: Path, problems: Problems) -> Manifest:
+    """A manifest whose encoders are not chosen yet: what its columns are is judged by what they hold."""
+    rows = read_rows(path, problems)
+    kinds = guess_kinds(row for _, row in rows)
+    if not kinds:
+        columns = ", ".join(dict.fromkeys(str(name) for _, row in rows for name in row))
+        raise InputError(
+            f"{path} has no column that is called text or holds names of pictures, films or sounds; it has {columns}"
+        )
+    return build(rows, kinds, problems, root=path.parent)
+
+
+def _is_features(path: Path) -> bool:
+    if path.is_dir():
+        return (path / "features.json").is_file() or any(path.glob("*.npy"))
+    if path.suffix == ".parquet":
+        return _has_vectors(path)
+    return path.suffix in FORMATS
+
+
+def _has_vectors(path: Path) -> bool:
+    """Whether a Parquet file has a column of lists of floats."""
+    lists = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
+    columns = [field.type for field in read_table(path).schema if any(test(field.type) for test in lists)]
+    return any(pa.types.is_floating(column.value_type) for column in columns)
+
+
+def _of_features(features: FeatureSet) -> Survey:
+    n = len(features)
+    texts = [
+        [] if value is None else [value] if isinstance(value, str) else list(value)
+        for value in _column(features.text, n)
+    ]
+    split = [None if value in (None, "") else str(value) for value in _column(features.split, n)]
+    labels = _column(features.labels, n)
+    return Survey("features", features.names, np.asarray(features.present), split, labels, texts, {}, None, Problems())
+
+
+def _column(values: Any, n: int) -> list[Any]:
+    return [None] * n if values is None else list(values)
+
+
+def _of_manifest(form: str, manifest: Manifest, problems: Problems) -> Survey:
+    items = manifest.items
+    names = tuple(manifest.kinds)
+    present = np.array([[name in item.cells for name in names] for item in items], dtype=bool).reshape(len(items), -1)
+    if not len(items):
+        raise InputError("\n  ".join(["no item can be used", *problems.lines(allowed=False)]))
+    texts = [name for name, kind in manifest.kinds.items() if kind == "text"]
+    return Survey(
+        form,
+        names,
+        present,
+        [item.columns.get("split") for item in items],
+        [item.columns.get("labels") for item in items],
+        [[text for name in texts for text in item.cells.get(name, ())] for item in items],
+        dict(manifest.kinds),
+        manifest,
+        problems,
+    )

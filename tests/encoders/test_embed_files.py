@@ -1,0 +1,126 @@
+"""Raw files in, vectors out: what `extract` and `embed` give, for models and for aligners."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import calmrl
+from calmrl import config
+from calmrl.data.features.feature_set import open_features
+from calmrl.data.features.writer import write_features
+from calmrl.encoders.embed_files import recorded_encoders
+from calmrl.errors import InputError
+from calmrl.workflows import extract, train
+from make_media import make_sound
+from tiny_encoders import tiny  # noqa: F401
+
+pytest.importorskip("av", reason="PyAV (calmrl[media]) is not installed")
+Image = pytest.importorskip("PIL.Image", reason="Pillow (calmrl[media]) is not installed")
+pytestmark = pytest.mark.usefixtures("tiny")
+ENCODERS = {"text": "tiny_text", "image": "tiny_image", "sound": "tiny_audio"}
+WORDS = ("red", "green", "blue", "dark", "pale")
+
+
+def collection(folder: Path, n: int = 90) -> Path:
+    """Pictures on a transparent ground, sounds and short texts that repeat; a third of the blocks is missing."""
+    rng = np.random.default_rng(0)
+    folder.mkdir()
+    rows = []
+    for i in range(n):
+        keep = rng.random(3) > 0.35
+        keep[i % 3] = True
+        pixels = np.zeros((30, 40, 4), np.uint8)
+        pixels[4 : 12 + i % 9, 6:30] = (*rng.integers(0, 256, 3), 255)
+        Image.fromarray(pixels).save(folder / f"{i}.png")
+        make_sound(folder / f"{i}.wav", rng.normal(size=4000).astype(np.float32) / 10)
+        cells = [f"a {WORDS[i % 5]} thing", f"{i}.png", f"{i}.wav"]
+        rows.append([f"item{i}", ("train", "train", "val", "test")[i % 4]])
+        rows[-1] += [cell if kept else "" for cell, kept in zip(cells, keep, strict=True)]
+    with open(folder / "m.csv", "w", newline="", encoding="utf-8") as stream:
+        csv.writer(stream).writerows([["id", "split", "text", "image", "sound"], *rows])
+    return folder / "m.csv"
+
+
+def raw_items(manifest: Path) -> list[dict[str, str]]:
+    with open(manifest, encoding="utf-8") as stream:
+        rows = list(csv.DictReader(stream))
+    return [
+        {name: row[name] if name == "text" else str(manifest.parent / row[name]) for name in ENCODERS if row[name]}
+        for row in rows
+    ]
+
+
+@pytest.fixture(scope="module")
+def features(tmp_path_factory):
+    from tiny_encoders import TINY
+
+    folder = tmp_path_factory.mktemp("embed")
+    with pytest.MonkeyPatch.context() as patch:
+        for name, spec in TINY.items():
+            patch.setitem(calmrl.encoders.ENCODERS, name, spec)
+        manifest = collection(folder / "c")
+        extract(manifest, ENCODERS, folder / "f")
+    return manifest, folder / "f"
+
+
+@pytest.mark.parametrize("method", ["calmrl", "contrastive"])
+def test_a_trained_model_reads_raw_files(features, tmp_path, method) -> None:
+    manifest, directory = features
+    (tmp_path / "own.yaml").write_text(f"kind: train\nmethod: {method}\nsources: {{own: {{features: {directory}}}}}\n")
+    train(config.load(tmp_path / "own.yaml"), tmp_path / "run")
+    model = calmrl.load(tmp_path / "run")
+    data = open_features(directory)
+    np.testing.assert_array_equal(model.embed_files(raw_items(manifest)), model.embed(data.z, data.present))
+    assert "reads files" in repr(model)
+
+
+def test_an_aligner_reads_raw_files(features, tmp_path) -> None:
+    manifest, directory = features
+    data = open_features(directory)
+    aligner = calmrl.Aligner(refine="never", latent_dim=4, features="linear").fit(data)
+    aligner.save(tmp_path / "a")
+    again = calmrl.Aligner.load(tmp_path / "a")
+    np.testing.assert_array_equal(again.embed_files(raw_items(manifest)), aligner.embed(data.z, data.present))
+    assert repr(again).endswith("fitted: text, image, sound -> 4 latents, linear features, reads files")
+    with pytest.raises(InputError, match="item 1 has no text and no file"):
+        again.embed_files([{"text": "a"}, {}])
+    with pytest.raises(InputError, match=r"calmrl\.Aligner\.load"):
+        calmrl.load(tmp_path / "a")
+
+
+def test_transparent_pictures_are_handled_as_in_extract(features) -> None:
+    manifest, directory = features
+    item = next(item for item in raw_items(manifest) if "image" in item)
+    row = raw_items(manifest).index(item)
+    data = open_features(directory)
+    aligner = calmrl.Aligner(refine="never", latent_dim=4, features="linear").fit(data)
+    z, _ = aligner.encoder_set().encode([item])
+    np.testing.assert_array_equal(z["image"][0], data.z["image"][row])
+    black = Image.open(item["image"]).convert("RGB")  # drops transparency instead of putting it on white
+    by_hand, _ = aligner.encoder_set().encode([{"image": black}])
+    assert not np.array_equal(by_hand["image"][0], z["image"][0])
+
+
+def test_a_model_of_arrays_says_that_it_does_not_know_its_encoders() -> None:
+    rng = np.random.default_rng(0)
+    z = {"a": rng.normal(size=(60, 5)), "b": rng.normal(size=(60, 4))}
+    aligner = calmrl.Aligner(refine="never", latent_dim=2, features="linear").fit(z)
+    with pytest.raises(InputError, match="does not know its encoders"):
+        aligner.embed_files([{"a": "x"}])
+
+
+def test_which_encoders_belong_to_features(features, tmp_path) -> None:
+    _, directory = features
+    data = open_features(directory)
+    kept = recorded_encoders([data.info], ["text", "sound"])
+    assert list(kept["encoders"]) == ["text", "sound"]
+    assert recorded_encoders([{"made_by": "calmrl impute", "features": data.info}], ["text"]) is not None
+    assert recorded_encoders([data.info, data.info], ["text"]) is not None
+    other = write_features(tmp_path / "o", {"text": np.ones((3, 32), np.float32)})
+    assert recorded_encoders([data.info, other.info], ["text"]) is None
+    assert recorded_encoders([data.info], ["text", "smell"]) is None
+    assert recorded_encoders([], ["text"]) is None

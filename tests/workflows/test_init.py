@@ -1,0 +1,183 @@
+"""`calmrl init`: what it says about a collection, and configs that run as they are."""
+
+from __future__ import annotations
+
+import csv
+import json
+
+import numpy as np
+import pytest
+
+import calmrl
+from calmrl.cli import main
+from calmrl.config import load
+from calmrl.data.features.feature_set import open_features
+from calmrl.data.features.writer import write_features
+from calmrl.errors import InputError
+from calmrl.workflows.check_source import check_source
+from calmrl.workflows.init import init
+from make_media import make_sound
+from tiny_encoders import TINY, tiny  # noqa: F401
+
+pytest.importorskip("av", reason="PyAV (calmrl[media]) is not installed")
+Image = pytest.importorskip("PIL.Image", reason="Pillow (calmrl[media]) is not installed")
+pytestmark = pytest.mark.usefixtures("tiny")
+
+
+def folder(path, n: int = 80):
+    """Pictures, sounds and texts in two folders, a third of them missing."""
+    rng = np.random.default_rng(0)
+    for i in range(n):
+        home = path / ("cats" if i % 2 else "dogs")
+        home.mkdir(parents=True, exist_ok=True)
+        keep = rng.random(3) > 0.35
+        keep[i % 3] = True
+        if keep[0]:
+            (home / f"{i}.txt").write_text(f"number {i % 20}", encoding="utf-8")
+        if keep[1]:
+            Image.fromarray(rng.integers(0, 256, (20, 24, 3), dtype=np.uint8)).save(home / f"{i}.png")
+        if keep[2]:
+            make_sound(home / f"{i}.wav", rng.normal(size=3000).astype(np.float32) / 10)
+    return path
+
+
+def run(*words: object) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main([str(word) for word in words])
+    assert stop.value.code in (0, None)
+
+
+@pytest.fixture
+def defaults(monkeypatch):
+    names = {"text": "tiny_text", "image": "tiny_image", "audio": "tiny_audio"}
+    monkeypatch.setattr("calmrl.encoders.defaults.DEFAULTS", names)
+    monkeypatch.setattr("calmrl.encoders.defaults.PACKAGES", {name: () for name in TINY})
+
+
+@pytest.mark.usefixtures("defaults")
+def test_from_a_folder_to_vectors_of_new_files(tmp_path, capsys) -> None:
+    source, out = folder(tmp_path / "c"), tmp_path / "work"
+    (source / "thumbs.db").write_bytes(b"x")
+    run("init", source, "--out", out)
+    told = capsys.readouterr()
+    assert told.out.strip() == str(out)
+    for part in ("80 items, 3 modalities: text, image, sound", "% of the blocks", "labels: 2 classes", "split: none",
+                 "of which 20 differ", "1 x file not understood"):  # fmt: skip
+        assert part in told.err
+    assert sorted(file.name for file in out.iterdir()) == [
+        "extract.yaml", "impute.yaml", "items.csv", "notes.md", "train.yaml",
+    ]  # fmt: skip
+    assert load(out / "train.yaml").sources["own"].resplit is not None
+    run("extract", out / "extract.yaml", "--out", out / "features", "--workers", 0)
+    run("train", out / "train.yaml", "--out", out / "run")
+    run("evaluate", out / "run")
+    run("impute", out / "features", "--config", out / "impute.yaml", "--out", out / "imputed", "imputer.method=mean")
+    features = open_features(out / "features")
+    row = features.ids.tolist().index("dogs/0")
+    item = {name: source / f"dogs/0{suffix}" for name, suffix in (("image", ".png"), ("sound", ".wav"))}
+    item = {name: path for name, path in item.items() if path.exists()}
+    item |= {"text": "number 0"} if (source / "dogs/0.txt").exists() else {}
+    model = calmrl.load(out / "run")
+    expected = model.embed(features.z, features.present)[row]
+    np.testing.assert_array_equal(model.embed_files([item])[0], expected)
+
+
+@pytest.mark.usefixtures("defaults")
+def test_the_table_of_a_folder_gives_the_features_of_the_folder(tmp_path) -> None:
+    from calmrl.workflows import extract
+
+    source = folder(tmp_path / "c", 12)
+    (source / "cats/1.txt").write_text('["a", "b"]')
+    init(source, tmp_path / "work")
+    direct = extract(source, None, tmp_path / "direct")
+    by_table = extract(tmp_path / "work/items.csv", None, tmp_path / "table")
+    assert direct.ids.tolist() == by_table.ids.tolist()
+    assert direct.text.tolist() == by_table.text.tolist()
+    np.testing.assert_array_equal(direct.present, by_table.present[:, [by_table.names.index(n) for n in direct.names]])
+    for name in direct.names:
+        np.testing.assert_array_equal(direct.z[name], by_table.z[name])
+
+
+def test_a_manifest_with_a_split_and_an_odd_column(tmp_path) -> None:
+    picture = Image.new("RGB", (8, 8))
+    rows = []
+    for i in range(30):
+        picture.save(tmp_path / f"{i}.png")
+        rows.append([str(i), ("train", "val", "test")[i % 3], f"{i}.png", f"text {i}", "7"])
+    with open(tmp_path / "m.csv", "w", newline="", encoding="utf-8") as stream:
+        csv.writer(stream).writerows([["id", "split", "photo", "text", "price"], *rows])
+    start = init(tmp_path / "m.csv", tmp_path / "work")
+    config = load(tmp_path / "work/extract.yaml")
+    assert config.encoders == {"photo": "efficientnet_lite0", "text": "use_multilingual"}
+    assert config.ignore == ["price"]
+    assert load(tmp_path / "work/train.yaml").sources["own"].resplit is None
+    assert "items.csv" not in [file.name for file in start.files]
+    assert any("train 10, val 10, test 10" in line for line in start.survey.lines())
+
+
+def test_features(tmp_path) -> None:
+    rng = np.random.default_rng(0)
+    z = {"a": rng.normal(size=(60, 6)), "b": rng.normal(size=(60, 5))}
+    z["a"][:20] = np.nan
+    write_features(tmp_path / "f", z)
+    start = init(tmp_path / "f", tmp_path / "work")
+    assert [file.name for file in start.files] == ["train.yaml", "impute.yaml", "notes.md"]
+    run("train", tmp_path / "work/train.yaml", "--out", tmp_path / "work/run")
+    with pytest.raises(InputError, match="exists"):
+        init(tmp_path / "f", tmp_path / "work")
+    init(tmp_path / "f", tmp_path / "work", force=True)
+    write_features(tmp_path / "one", {"a": z["a"][20:]})
+    start = init(tmp_path / "one", tmp_path / "alone")
+    assert [file.name for file in start.files] == ["notes.md"]
+    assert "one modality" in start.notes[-1]
+
+
+def test_nothing_to_begin_with(tmp_path) -> None:
+    with pytest.raises(InputError, match="does not exist"):
+        init(tmp_path / "absent", tmp_path / "work")
+    (tmp_path / "a.docx").write_bytes(b"x")
+    with pytest.raises(InputError, match=r"ends in '\.docx'"):
+        init(tmp_path / "a.docx", tmp_path / "work")
+    (tmp_path / "m.csv").write_text("id,price\n1,2\n")
+    with pytest.raises(InputError, match="no column that is called text"):
+        init(tmp_path / "m.csv", tmp_path / "work")
+    assert not (tmp_path / "work").exists()
+
+
+def test_check_shows_every_problem_of_a_collection(tmp_path, capsys) -> None:
+    source = folder(tmp_path / "c", 12)
+    (source / "dogs/0.png").write_bytes(b"broken")
+    (source / "dogs/0.gif").write_bytes(b"")
+    (source / "cats/1.jpg").write_bytes(b"broken")
+    (source / "cats/1.png").unlink(missing_ok=True)
+    with pytest.raises(SystemExit) as stop:
+        main(["check", str(source), "--json"])
+    assert stop.value.code == 2
+    told = capsys.readouterr()
+    problems = json.loads(told.out)["problems"]
+    assert len(problems) == 2
+    assert any("several files of one kind" in line for line in problems)
+    assert any("not decodable as image" in line for line in problems)
+    assert "12 items" in told.err
+
+
+def test_check_of_features(tmp_path, capsys) -> None:
+    z = {"a": np.ones((6, 3), np.float32), "b": np.ones((6, 2), np.float32)}
+    z["a"][2] = 0
+    np.savez(tmp_path / "f.npz", **z, split=np.array(["train", "test", "dev", "train", "train", "test"]))
+    problems = check_source(tmp_path / "f.npz")
+    assert len(problems) == 2
+    assert "a: 1 rows are zero throughout" in problems[0]
+    assert "holds dev" in problems[1]
+    z["a"][2] = 1
+    write_features(tmp_path / "f", z)
+    assert check_source(tmp_path / "f") == []
+    run("check", tmp_path / "f")
+    assert "nothing is wrong" in capsys.readouterr().err
+    array = np.load(tmp_path / "f/a.npy")
+    array[1, 1] = np.inf
+    np.save(tmp_path / "f/a.npy", array)
+    problems = check_source(tmp_path / "f")
+    assert len(problems) == 2
+    assert "checksum differs" in problems[0]
+    assert "not finite" in problems[1]
