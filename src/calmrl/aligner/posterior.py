@@ -1,11 +1,12 @@
 """The posterior of a fitted aligner before it becomes a unit vector: how certain an item is, and queries with weights.
 
-Given what a row has, Omega, the latents have mean E and covariance V = (I + sum_{m in Omega} J_m)^-1, so the expected squared
-length of the latents is |E|^2 + tr V. The share of it that the mean accounts for is the certainty of the row,
+Given what a row has, Omega, the latents have mean E and covariance V = (I + sum_{m in Omega} J_m)^-1. The certainty of the row is
 
-    certainty = |E|^2 / (|E|^2 + tr V),    between 0 and 1:
+    certainty = |E|^2 / (|E|^2 + tr(P V)),    P = I - (I + sum over all m of J_m)^-1,    between 0 and 1:
 
-small for a row known by one modality that says little (large V) and for a row that looks like the average of all (small E).
+the share of the squared length of its latents that the mean accounts for, counting variance only in the directions about which the
+modalities say anything together (P is near I there and near 0 elsewhere). It is small for a row known by one modality that says
+little (large V) and for a row that looks like the average of all (small E).
 
 A query is a set of terms, each a value x_t of one modality m_t with a weight w_t > 0. The likelihood of each term is raised to
 the power of its weight:
@@ -38,6 +39,7 @@ def embed_with_certainty(
     A row without any modality gets a zero vector and certainty 0.
     """
     order = list(aligner._order)
+    informed = _informed(aligner)
     columns = [list(z).index(name) for name in order]
     vectors = np.zeros((len(present), aligner._space.latent_dim), np.float32)
     certainty = np.zeros(len(present), np.float32)
@@ -49,7 +51,8 @@ def embed_with_certainty(
             if not held:
                 continue
             heads = [_head(aligner, m, np.asarray(z[order[m]][rows])) for m in held]
-            mean, spread = _combine(aligner, held, [1.0] * len(held), heads)
+            mean, covariance = _combine(aligner, held, [1.0] * len(held), heads)
+            spread = float((informed * covariance).sum())  # the trace of a product of symmetric matrices
             length = mean.square().sum(dim=1)
             vectors[rows] = torch.nn.functional.normalize(mean, dim=1).float().numpy()
             certainty[rows] = (length / (length + spread)).float().numpy()
@@ -84,8 +87,14 @@ def _head(aligner: Aligner, m: int, values: np.ndarray) -> Tensor:
     return aligner._space.head(m, lift(rows) * aligner._scales[m].to(rows))
 
 
-def _combine(aligner: Aligner, held: list[int], weights: list[float], heads: list[Tensor]) -> tuple[Tensor, float]:
-    """(mean (n, L), trace of the covariance)"""
+def _informed(aligner: Aligner) -> Tensor:
+    """P, (L, L)"""
+    eye = torch.eye(aligner._space.latent_dim, dtype=torch.float64)
+    return eye - torch.linalg.inv(eye + sum(J.double() for J in aligner._space.information))
+
+
+def _combine(aligner: Aligner, held: list[int], weights: list[float], heads: list[Tensor]) -> tuple[Tensor, Tensor]:
+    """(mean (n, L), covariance (L, L))"""
     space = aligner._space
     eye = torch.eye(space.latent_dim, dtype=torch.float64)
     information = [space.information[m].double() for m in held]
@@ -94,4 +103,4 @@ def _combine(aligner: Aligner, held: list[int], weights: list[float], heads: lis
     for weight, J, head in zip(weights, information, heads, strict=True):
         right += weight * head @ (eye + J)  # J is symmetric
     cholesky = torch.linalg.cholesky(total)
-    return torch.cholesky_solve(right.T, cholesky).T, float(torch.cholesky_inverse(cholesky).trace())
+    return torch.cholesky_solve(right.T, cholesky).T, torch.cholesky_inverse(cholesky)

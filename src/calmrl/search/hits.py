@@ -17,8 +17,8 @@ class Hit:
     similarity : float
         Cosine with the query; with `hubs=True` the corrected score 2 cos - r(query) - r(item).
     certainty : float or None
-        How far what is observed of the item determines its place, 0 to 1: |E|^2 / (|E|^2 + tr V) of its posterior. None where
-        there is no latent model.
+        How far what is observed of the item determines its place, 0 to 1, from the variance of its posterior; see
+        docs/how-to/search.md. None where there is no latent model.
     modalities : tuple of str
         What was really observed of it; nothing here is imputed.
     text, label : str or None

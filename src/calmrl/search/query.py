@@ -15,7 +15,7 @@ from typing import Any
 
 from calmrl.errors import InputError
 
-WEIGHT = re.compile(r"(\d+(?:\.\d*)?|\.\d+):\s*(?=\S)")
+WEIGHT = re.compile(r"(\d+(?:\.\d*)?|\.\d+):\s*(?=[^\s\d])")  # not 3:00
 SIGN = re.compile(r"(?:^|\s)([+-])\s+")
 LIKE = "like"  # the name under which items of the collection are terms
 

@@ -1,4 +1,4 @@
-"""Conditions on columns, such as `label = 'dog' and not certainty < 0.5`: parsed into a tree, then written as SQL.
+"""Conditions on columns, such as `label = 'dog' and not certainty < 0.5`: read by a small grammar and written anew as SQL.
 
     condition   = term {"or" term}
     term        = factor {"and" factor}
