@@ -5,13 +5,13 @@ from calmrl.report.blocks import Block, Page, PageSection
 from calmrl.report.estimates_table import better, matrix
 from calmrl.report.results import ResultRow, Results
 from calmrl.report.sections import comparison, completion, course, data, neighbours
-from calmrl.report.words import headline, verdict
+from calmrl.report.words import headline, several, verdict
 
 
 def build_page(results: Results, title: str = "") -> Page:
     """The report. Only what there is data for is shown."""
     parts = {
-        "Comparison": comparison.comparison(results),
+        "Comparison": comparison.comparison(results) if several(results) else [],
         "Retrieval": comparison.retrieval(results),
         "Classification": comparison.classification(results),
         "Missing rates": course.rates(results),
@@ -53,5 +53,7 @@ def _shown(row: ResultRow) -> bool:
 
 def _title(results: Results) -> str:
     datasets = list(dict.fromkeys(row.dataset for row in results.rows))
-    methods = len({row.method for row in results.rows})
-    return f"{methods} method{'s' if methods > 1 else ''} on {', '.join(datasets)} with missing modalities"
+    methods = list(dict.fromkeys(row.method for row in results.rows))
+    what = f"{len(methods)} methods" if len(methods) > 1 else f"{methods[0]}, one run,"
+    missing = " with missing modalities" if results.settings else ""
+    return f"{what} on {', '.join(datasets)}{missing}"

@@ -3,7 +3,8 @@
 from collections.abc import Callable, Mapping, Sequence
 
 from calmrl.metrics.registry import describe
-from calmrl.report.blocks import Cell, Heading, Number, Table
+from calmrl.report.blocks import Heading, Number, Table
+from calmrl.report.look import OURS
 from calmrl.report.numbers import Estimate, decimals, plural
 from calmrl.report.results import ResultRow, Results, group
 
@@ -66,16 +67,19 @@ def matrix(
             [head(name) + (f" ({notes[name]})" if notes[name] else ""), *(cell(method, name) for method in methods)]
             for name in columns
         ]
-        return Table(caption + (" Bold: best of each line." if bold else ""), ["task", *methods], turned)
+        return Table(
+            caption + (" Bold: best of each line." if bold else ""), ["task", *map(results.marked, methods)], turned
+        )
     lines, apart = (
         [
-            [Cell(method, results.ours(method)), *(cell(method, name) for name in columns)]
+            [results.marked(method), *(cell(method, name) for name in columns)]
             for method in methods
             if results.ideal(method) is ideal
         ]
         for ideal in (False, True)
     )
     caption += " Bold number: best of each column." if any(best.values()) else ""
+    caption += f" {OURS}ours." if any(map(results.ours, methods)) else ""
     caption += " Below the rule: nothing missing." if apart else ""
     headings = [Heading(head(name), notes[name]) if notes[name] else head(name) for name in columns]
     return Table(caption, ["method", *headings], lines, apart)

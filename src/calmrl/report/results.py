@@ -14,7 +14,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, NonNegativeInt, ValidationError
 
 from calmrl.errors import InputError
-from calmrl.report.look import family, is_ours
+from calmrl.report.look import OURS, family, is_ours
 from calmrl.report.numbers import Estimate, estimate
 
 FILE = "results.json"
@@ -117,6 +117,7 @@ class Meta(BaseModel):
     curves: list[CurvePoint] = []
     maps: dict[str, PointMap] = {}
     neighbours: list[Neighbours] = []
+    remarks: list[str] = []
     words: list[str] = []
 
 
@@ -148,6 +149,10 @@ class Results:
         """Whether the method is this project's."""
         flag = self.methods.get(method, MethodInfo()).ours
         return is_ours(method) if flag is None else flag
+
+    def marked(self, method: str) -> str:
+        """The name of the method, with a mark if it is this project's."""
+        return OURS * self.ours(method) + method
 
     def ideal(self, method: str) -> bool:
         """Whether the method saw everything, so that it bounds the others and does not compete."""

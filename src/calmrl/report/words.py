@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from calmrl.metrics.registry import describe
 from calmrl.metrics.significance import PairedDifference, paired_t
 from calmrl.report.estimates_table import ranked
-from calmrl.report.numbers import Estimate, fixed, plural
+from calmrl.report.numbers import Estimate, capital, fixed, plural
 from calmrl.report.results import ResultRow, Results, group
 
 PREFERRED = ("R@1", "accuracy", "nmse", "mse", "anchor_shift")
@@ -47,6 +47,11 @@ def verdict(results: Results) -> list[str]:
     given = [source.meta.words for source in results.sources]
     if len(given) == 1 and given[0]:
         return given[0]
+    remarks = [
+        f"{source.name}: {remark}" if len(results.sources) > 1 else capital(f"{remark}.")
+        for source in results.sources
+        for remark in source.meta.remarks
+    ]
     task, metric = headline(results.rows)
     sentences = []
     for rated in (False, True):
@@ -56,7 +61,12 @@ def verdict(results: Results) -> list[str]:
             sentences.append(_summary(results, [here for _, here in places], task, metric, what))
         else:
             sentences += [_place(results, place, here, task, metric) for place, here in places]
-    return sentences
+    return sentences + remarks
+
+
+def several(results: Results) -> bool:
+    """Whether there is anything to compare."""
+    return len({row.method for row in results.rows}) > 1
 
 
 def _place(results: Results, place: str, rows: Sequence[ResultRow], task: str, metric: str) -> str:
@@ -67,7 +77,8 @@ def _place(results: Results, place: str, rows: Sequence[ResultRow], task: str, m
     if not order:
         return f"{place}:{full}"
     best = order[0]
-    text = f"{place}: {best} is best, {name_of(task, metric)} {_value(means[best], metric)}"
+    verb = "is best," if several(results) else "reaches"
+    text = f"{place}: {best} {verb} {name_of(task, metric)} {_value(means[best], metric)}"
     text += f" (n = {means[best].items}, {plural(means[best].seeds, 'seed')})"
     pair = _pair(results, order)
     if pair and pair[0] == best:

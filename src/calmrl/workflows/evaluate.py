@@ -16,6 +16,7 @@ from calmrl.errors import InputError
 from calmrl.metrics.measures import Measurement, TidyRow
 from calmrl.metrics.model_rows import LabelledRows, measure_rows, reranked_rows
 from calmrl.metrics.registry import measures
+from calmrl.metrics.remarks import remarks
 from calmrl.models.registry import MODELS
 from calmrl.models.saved import Trained
 from calmrl.models.saved import load as load_model
@@ -41,6 +42,13 @@ class Evaluation:
         self.rows.extend(cast(TidyRow, origin | dict(one)) for one in measured)
         self.datasets[name] = data
 
+    @property
+    def remarks(self) -> list[str]:
+        """What must be known before these numbers are used."""
+        by_set = {name: [row for row in self.rows if row["dataset"] == name] for name in self.datasets}
+        several = len(by_set) > 1
+        return [f"{name}: {said}" if several else said for name, rows in by_set.items() for said in remarks(rows)]
+
     def as_dict(self) -> dict[str, Any]:
         """The content of results.json."""
         method = {"about": f"trained for {len(self.config.stages)} stage(s)", "ours": self.config.method == "calmrl"}
@@ -49,6 +57,7 @@ class Evaluation:
             "config": self.config.model_dump(mode="json"),
             "datasets": {name: data.model_dump() for name, data in self.datasets.items()},
             "methods": {self.config.method: method},
+            "remarks": self.remarks,
         }
         return {"rows": self.rows, "meta": meta}
 

@@ -2,6 +2,7 @@ from .annotations import read_annotations as read_annotations
 from .collection_problems import Problems as Problems
 from .fbank import beats_fbank as beats_fbank
 from .fbank import fbank as fbank
+from .folder import read_folder as read_folder
 from .images import ImageTransform as ImageTransform
 from .manifest import Manifest as Manifest
 from .manifest import read_manifest as read_manifest

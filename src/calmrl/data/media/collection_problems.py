@@ -7,13 +7,18 @@ from pathlib import Path
 
 from calmrl._support.output import new_file
 
-CONSEQUENCE = {"cell": "this modality counts as missing", "row": "the row is left out", "table": "ignored"}
+CONSEQUENCE = {
+    "cell": "this modality counts as missing",
+    "row": "the row is left out",
+    "table": "ignored",
+    "file": "left aside",  # a file of a folder that no item claims; stops nothing
+}
 EXAMPLES = 3
 
 
 @dataclass(frozen=True)
 class MediaProblem:
-    """One problem. `scope` says what it spoils: one modality of a row (cell), the row, or something in the table."""
+    """One problem. `scope` says what it spoils: a modality of a row (cell), the row, something in the table, no item (file)."""
 
     kind: str
     scope: str
@@ -38,6 +43,10 @@ class Problems:
     def add(self, kind: str, scope: str, *, line: int = 0, id: str = "", column: str = "", detail: str = "") -> None:
         self.entries.append(MediaProblem(kind, scope, line, id, column, detail))
 
+    def blocking(self) -> list[MediaProblem]:
+        """Those that stop a run unless they are allowed."""
+        return [problem for problem in self.entries if problem.scope != "file"]
+
     def lines(self, allowed: bool) -> list[str]:
         """One line per kind, with the first examples; `allowed` says what follows from it."""
         groups: dict[tuple[str, str], list[MediaProblem]] = {}
@@ -47,7 +56,7 @@ class Problems:
         for (scope, kind), group in sorted(groups.items(), key=lambda pair: -len(pair[1])):
             shown = "; ".join(_example(problem) for problem in group[:EXAMPLES])
             more = f"; and {len(group) - EXAMPLES} more" if len(group) > EXAMPLES else ""
-            then = f" -> {CONSEQUENCE[scope]}" if allowed else ""
+            then = f" -> {CONSEQUENCE[scope]}" if allowed or scope == "file" else ""
             lines.append(f"{len(group)} x {kind}{then}: {shown}{more}")
         return lines
 

@@ -11,17 +11,19 @@ import torch
 
 from calmrl.data.media.images import open_image
 from calmrl.data.media.streams import read_audio, read_frames
-from calmrl.data.media.unreadable import Unreadable, check_file
+from calmrl.data.media.suffixes import VIDEO
+from calmrl.data.media.unreadable import Unreadable
 from calmrl.errors import need
-
-VIDEO = (".mp4", ".avi", ".webm", ".mkv", ".mov", ".m4v", ".mpg", ".mpeg", ".ts", ".flv", ".wmv", ".ogv", ".3gp")
 
 AHEAD = 32  # items that workers may be ahead of the encoder
 
 
 @dataclass(frozen=True)
 class Job:
-    """One cell to decode: a path, or texts, and how its encoder wants it."""
+    """One cell to decode, and how its encoder wants it.
+
+    `source` holds texts, or a path, or the bytes of a picture or a sound, or an image of Pillow.
+    """
 
     source: Any
     kind: str
@@ -36,8 +38,7 @@ class Job:
             return [self.prepare(text) for text in self.source]
         if self.kind == "audio":
             return self.prepare(read_audio(self.source, self.rate))
-        check_file(self.source)
-        if self.source.lower().endswith(VIDEO):
+        if isinstance(self.source, str) and self.source.lower().endswith(VIDEO):
             image = need("PIL.Image", "media", "reading video frames")
             generator = None if self.seed is None else torch.Generator().manual_seed(self.seed)
             pictures, _ = read_frames(self.source, self.frames, generator)

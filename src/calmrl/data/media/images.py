@@ -1,5 +1,6 @@
 """Images through Pillow, and the resize - crop - normalise transform of CLIP and its relatives, without torchvision."""
 
+import io
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
@@ -7,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from calmrl.data.media.unreadable import Unreadable, check_file
+from calmrl.data.media.unreadable import Unreadable, check_file, label_of
 from calmrl.errors import need
 
 CLIP_MEAN = (0.48145466, 0.4578275, 0.40821073)
@@ -20,33 +21,46 @@ CANVAS = 512
 FAINT = 8  # alpha (of 255) up to which a pixel counts as not there when cutting
 
 
-def open_image(path: str | Path, *, crop_alpha: bool = True) -> Any:
-    """A file as an RGB image of Pillow, upright, with transparency on white.
+def open_image(source: Any, *, crop_alpha: bool = True) -> Any:
+    """A picture as an RGB image of Pillow, upright, with transparency on white.
 
-    With `crop_alpha`, an image with transparent parts is cut to what can be seen and put in the middle of a white
-    square with a margin; otherwise, and without transparency, the image keeps its size.
+    `source` is a path, the bytes of a file, or an image of Pillow. With `crop_alpha`, an image with transparent parts
+    is cut to what can be seen and put in the middle of a white square with a margin; otherwise, and without
+    transparency, the image keeps its size.
     """
-    check_file(str(path))
     image_module = need("PIL.Image", "media", "reading images")
-    ops = need("PIL.ImageOps", "media", "reading images")
+    label = label_of(source)
+    if isinstance(source, (str, Path)):
+        check_file(str(source))
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error", image_module.DecompressionBombWarning)
-            with image_module.open(path) as file:
-                _check_size(file.size, str(path))
-                image = ops.exif_transpose(file)
-                image.load()
+            image = _upright(source, label)
     except (image_module.DecompressionBombError, image_module.DecompressionBombWarning) as error:
-        raise Unreadable("huge image", f"{path}: {error}") from error
+        raise Unreadable("huge image", f"{label}: {error}") from error
     except image_module.UnidentifiedImageError as error:
-        raise Unreadable("not decodable as image", str(path)) from error
+        raise Unreadable("not decodable as image", label) from error
     except (OSError, SyntaxError, ValueError, EOFError) as error:
         if isinstance(error, Unreadable):
             raise
-        raise Unreadable("damaged image", f"{path}: {error}") from error
+        raise Unreadable("damaged image", f"{label}: {error}") from error
     if not image.has_transparency_data:
         return _to_rgb(image)
     return on_white(image.convert("RGBA"), crop=crop_alpha)
+
+
+def _upright(source: Any, label: str) -> Any:
+    """The image, decoded and turned as its EXIF data say."""
+    image_module = need("PIL.Image", "media", "reading images")
+    ops = need("PIL.ImageOps", "media", "reading images")
+    if isinstance(source, image_module.Image):
+        _check_size(source.size, label)
+        return ops.exif_transpose(source)
+    with image_module.open(io.BytesIO(source) if isinstance(source, (bytes, bytearray)) else source) as file:
+        _check_size(file.size, label)
+        image = ops.exif_transpose(file)
+        image.load()
+    return image
 
 
 def on_white(image: Any, *, crop: bool) -> Any:

@@ -4,6 +4,7 @@ Frames come from n equal segments of the video: of segment i, frames [i L / n, (
 and the middle one at test. Sound is mono at 16 kHz; sample t x 16000 is what is heard when the frame of second t shows.
 """
 
+import io
 import math
 from bisect import bisect_right
 from collections.abc import Iterator
@@ -14,7 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from calmrl.data.media.unreadable import Unreadable, check_file
+from calmrl.data.media.unreadable import Unreadable, check_file, label_of
 from calmrl.errors import InputError, need
 
 RATE = 16_000
@@ -55,8 +56,8 @@ def read_frames(
         return [frames[pts] for pts in targets], [float(pts * stream.time_base) - start for pts in targets]
 
 
-def read_audio(path: str | Path, rate: int = RATE) -> np.ndarray:
-    """The sound of an audio or video file as mono float32 samples at `rate`.
+def read_audio(path: str | Path | bytes, rate: int = RATE) -> np.ndarray:
+    """The sound of an audio or video file (its path or its bytes) as mono float32 samples at `rate`.
 
     A track that starts later than the file is preceded by silence, so that the samples stay in step with the frames.
     """
@@ -69,34 +70,39 @@ def read_audio(path: str | Path, rate: int = RATE) -> np.ndarray:
             packets += packet.size > 0
             for frame in packet.decode():
                 parts += [piece.to_ndarray()[0] for piece in resampler.resample(frame)]
-        _check_complete(container, stream, packets, str(path))
+        _check_complete(container, stream, packets, label_of(path))
         if parts:
             parts += [piece.to_ndarray()[0] for piece in resampler.resample(None)]
         begins = float((stream.start_time or 0) * stream.time_base) - _start(container)
     samples = np.concatenate([np.zeros(0, np.float32), *parts])
     if not len(samples):
-        raise Unreadable("no sound in the audio track", str(path))
+        raise Unreadable("no sound in the audio track", label_of(path))
     if not np.isfinite(samples).all():
-        raise Unreadable("sound with values that are not finite", str(path))
+        raise Unreadable("sound with values that are not finite", label_of(path))
     late = round(begins * rate)
     return np.pad(samples, (late, 0)) if late > 0 else samples[-late:]
 
 
 @contextmanager
-def _open(path: str | Path, medium: str) -> Iterator[tuple[Any, Any]]:
+def _open(path: str | Path | bytes, medium: str) -> Iterator[tuple[Any, Any]]:
     """The container and its first stream of a medium; whatever FFmpeg refuses becomes Unreadable."""
     av = need("av", "media", f"reading {medium}")
-    check_file(str(path))
+    label = label_of(path)
+    if isinstance(path, bytes):
+        source: Any = io.BytesIO(path)
+    else:
+        check_file(label)
+        source = label
     try:
-        with av.open(str(path), metadata_errors="replace") as container:
+        with av.open(source, metadata_errors="replace") as container:
             stream = next(iter(getattr(container.streams, medium)), None)
             if stream is None:
-                raise Unreadable(f"no {medium} stream", str(path))
+                raise Unreadable(f"no {medium} stream", label)
             yield container, stream
     except (av.FFmpegError, ValueError, OverflowError) as error:
         if isinstance(error, InputError):
             raise
-        raise Unreadable(f"not decodable as {medium}", f"{path}: {error}") from error
+        raise Unreadable(f"not decodable as {medium}", f"{label}: {error}") from error
 
 
 def _start(container: Any) -> float:

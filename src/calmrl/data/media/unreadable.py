@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from typing import Any
 
 from calmrl.errors import InputError
 
@@ -29,3 +30,10 @@ def check_file(path: str) -> None:
         raise Unreadable("file not found", path)
     if os.path.getsize(path) == 0:
         raise Unreadable("empty file", path)
+
+
+def label_of(source: Any) -> str:
+    """How an error names what was to be decoded: a path, or what is in memory."""
+    if isinstance(source, (bytes, bytearray)):
+        return f"{len(source)} bytes in memory"
+    return str(source) if isinstance(source, (str, os.PathLike)) else f"a {type(source).__name__} in memory"

@@ -16,6 +16,7 @@ from calmrl.report.results import CurvePoint, Results, ResultsFile, group
 from calmrl.report.svg import Panel
 from calmrl.report.words import headline, headline_rows, name_of
 
+MAPPED = 20  # items that a map needs at least: fewer show nothing
 TOGETHER = 6  # methods that one frame can show
 
 
@@ -132,6 +133,8 @@ def maps(results: Results) -> list[Block]:
         order = list(dict.fromkeys(kind for points in source.meta.maps.values() for kind in points.modality))
         for method, points in source.meta.maps.items():
             name, items = _titled(results, source, method), len(set(points.item))
+            if items < MAPPED:
+                continue
             alt = f"Map of {items} items, {name}: one point per item and modality ({', '.join(order)})."
             title = f"{name} ({items} items)"
             panels.append(scatter(f"map-{len(panels) + 1}", alt, points, title=title, modalities=order))

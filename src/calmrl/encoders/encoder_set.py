@@ -1,0 +1,262 @@
+"""The encoders of a model: raw items in, the features out that `calmrl extract` writes, to the bit."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Executor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from calmrl.data.media.decode import Job, decoded
+from calmrl.data.media.manifest import as_texts
+from calmrl.data.media.unreadable import Unreadable
+from calmrl.encoders.ready import ReadyEncoder, ready_encoder, same_signature, signature
+from calmrl.encoders.registry import ENCODERS
+from calmrl.errors import InputError
+
+FORMAT, VERSION = "calmrl.encoders", 1
+ALPHA = "on white, cut to what is visible"  # what `open_image` does with transparent pictures
+BATCH = 16
+SHOWN = 3  # problems in a message
+Cell = Any  # a text or several, a path, bytes, or an image of Pillow
+Features = tuple[dict[str, np.ndarray], np.ndarray]  # z and present
+
+
+class EncoderSet:
+    """One encoder per modality, with all that decides about their vectors.
+
+    Parameters
+    ----------
+    names : mapping of str to str
+        Modality -> name of an encoder (`calmrl ls encoders`, or "hf:PATH").
+    frames : int
+        Frames per film.
+    dtype : {"float16", "float32"}
+        Of the features.
+    device : str
+        Where "hf:" encoders run.
+
+    Examples
+    --------
+    >>> encoders = EncoderSet({"text": "use_multilingual", "image": "efficientnet_lite0"})  # doctest: +SKIP
+    >>> z, present = encoders.encode([{"text": "a dog", "image": "dog.png"}, {"text": "rain"}])  # doctest: +SKIP
+    """
+
+    def __init__(
+        self, names: Mapping[str, str], *, frames: int = 8, dtype: str = "float16", device: str = "cpu"
+    ) -> None:
+        if not names:
+            raise InputError("name at least one encoder, for instance image=efficientnet_lite0")
+        if dtype not in ("float16", "float32"):
+            raise InputError(f'features are float16 or float32; got dtype "{dtype}"')
+        self.names = dict(names)
+        self.frames, self.dtype, self.device = frames, dtype, device
+        self.allow_other = False
+        self._described: dict[str, dict[str, Any]] = {}  # modality -> its entry in the description it was made from
+        self._checked: set[str] = set()
+        for name in self.names.values():
+            if not name.startswith("hf:"):
+                ENCODERS[name]  # an unknown name is an error now, not at the first item
+
+    def __repr__(self) -> str:
+        return f"EncoderSet({', '.join(f'{modality}={name}' for modality, name in self.names.items())})"
+
+    @property
+    def modalities(self) -> tuple[str, ...]:
+        return tuple(self.names)
+
+    def encoder(self, modality: str) -> ReadyEncoder:
+        """The encoder of a modality, loaded once per process and compared with the description."""
+        ready = ready_encoder(self.names[modality], self.device)
+        entry = self._described.get(modality)
+        if entry is not None and modality not in self._checked:
+            if entry["width"] != ready.encoder.width or not same_signature(entry["signature"], signature(ready)):
+                self._differs(modality, "gives other vectors for the same input than the encoder did that made them")
+            self._checked.add(modality)
+        return ready
+
+    def kind(self, modality: str) -> str:
+        """What its encoder takes: "text", "image" or "audio"."""
+        return self._known(modality, "kind")
+
+    def width(self, modality: str) -> int:
+        """Length of the vectors of a modality."""
+        return int(self._known(modality, "width"))
+
+    # ---- raw items in, features out
+
+    def encode(self, cells: Sequence[Mapping[str, Cell]], *, pool: Executor | None = None) -> Features:
+        """Features of raw items, as `calmrl extract` writes them.
+
+        Parameters
+        ----------
+        cells : sequence of mappings
+            One per item: modality -> a text or a list of texts; a path, the bytes of a file, or an image of Pillow.
+            A modality that is absent, None or empty is missing.
+        pool : Executor, optional
+            Processes that decode.
+
+        Returns
+        -------
+        z : dict of str to ndarray (N, width)
+            NaN where a modality is missing. Several texts of an item give the mean of their vectors.
+        present : ndarray of bool (N, k)
+        """
+        if isinstance(cells, Mapping):
+            raise InputError("pass a list of items, each a dict of modality -> text or file; got a single dict")
+        rows = {name: self._rows(cells, name) for name in self.names}
+        self._check_keys(cells)
+        z, bad = {}, []
+        for name, sources in rows.items():
+            z[name] = np.full((len(cells), self.width(name)), np.nan, dtype=self.dtype)
+            if not sources:
+                continue
+            if self.kind(name) == "text":
+                z[name][list(sources)] = self.encode_texts(name, list(sources.values()))
+                continue
+            places = list(sources)
+            for first, vectors in self.encode_files(name, list(sources.values()), pool=pool):
+                for place, vector in zip(places[first:], vectors, strict=False):
+                    if isinstance(vector, Unreadable):
+                        bad.append(f"item {place}, {name}: {vector}")
+                    else:
+                        z[name][place] = vector
+        if bad:
+            more = f"; and {len(bad) - SHOWN} more" if len(bad) > SHOWN else ""
+            raise InputError(f"{len(bad)} files cannot be used: {'; '.join(bad[:SHOWN])}{more}")
+        present = np.stack([np.isin(np.arange(len(cells)), list(rows[name])) for name in self.names], axis=1)
+        return z, present
+
+    def encode_texts(self, modality: str, texts: Sequence[Sequence[str]]) -> np.ndarray:
+        """(items, width) float32: the mean of the vectors of each item's texts. Texts that repeat are encoded once."""
+        encoder = self.encoder(modality)
+        places = {text: number for number, text in enumerate(dict.fromkeys(text for item in texts for text in item))}
+        every = list(places)
+        vectors = np.concatenate([encoder.encode(every[i : i + BATCH]) for i in range(0, len(every), BATCH)])
+        return np.stack([mean_of(vectors[[places[text] for text in item]]) for item in texts])
+
+    def encode_files(
+        self, modality: str, sources: Sequence[Cell], *, pool: Executor | None = None, batch_size: int = BATCH
+    ) -> Iterator[tuple[int, list[np.ndarray | Unreadable]]]:
+        """Decode and encode in batches: (number of the first file, a float32 vector or an Unreadable for each)."""
+        ready = self.encoder(modality)
+        results = decoded([self.job(ready, source) for source in sources], pool)
+        for first in range(0, len(sources), batch_size):
+            batch = [next(results) for _ in sources[first : first + batch_size]]
+            good = [item for item in batch if not isinstance(item, Unreadable)]
+            vectors = iter(ready.encode(good) if good else ())
+            yield first, [item if isinstance(item, Unreadable) else next(vectors) for item in batch]
+
+    def job(self, ready: ReadyEncoder, source: Cell) -> Job:
+        """How a file is decoded for an encoder."""
+        source = str(source) if isinstance(source, Path) else source
+        return Job(source, ready.encoder.kind, ready.encoder.prepare, self.frames, ready.encoder.rate)
+
+    # ---- beside a model
+
+    def describe(self) -> dict[str, Any]:
+        """Names, weights, preparation and a signature of every encoder, as JSON. Loads all of them."""
+        entries = {}
+        for modality, name in self.names.items():
+            ready = self.encoder(modality)
+            entries[modality] = self._described.get(modality) or {
+                "name": name,
+                "kind": ready.encoder.kind,
+                "width": ready.encoder.width,
+                "weights": _weights(name),
+                "prepare": _preparation(ready),
+                "signature": signature(ready),
+            }
+        return {
+            "format": FORMAT,
+            "version": VERSION,
+            "frames": self.frames,
+            "transparency": ALPHA,
+            "dtype": self.dtype,
+            "encoders": entries,
+        }
+
+    @classmethod
+    def from_description(
+        cls, description: Mapping[str, Any], *, device: str = "cpu", allow_other: bool = False
+    ) -> EncoderSet:
+        """The encoders that `describe` described.
+
+        Weights of another version are an error, or with `allow_other` a warning. Vectors are compared when an encoder
+        is first used.
+        """
+        if description.get("format") != FORMAT or description.get("version", 0) > VERSION:
+            got = f"{description.get('format')} {description.get('version')}"
+            raise InputError(f"these encoders are described as {got}; this calmrl reads {FORMAT} up to {VERSION}")
+        entries = description["encoders"]
+        new = cls(
+            {modality: entry["name"] for modality, entry in entries.items()},
+            frames=description["frames"],
+            dtype=description["dtype"],
+            device=device,
+        )
+        new.allow_other, new._described = allow_other, dict(entries)
+        for modality, entry in entries.items():
+            if entry["weights"] != _weights(entry["name"]):
+                new._differs(modality, f"has the weights {_weights(entry['name'])}, not {entry['weights']}")
+        if description["transparency"] != ALPHA:
+            raise InputError(f'transparent pictures were put "{description["transparency"]}", which is unknown here')
+        return new
+
+    def _differs(self, modality: str, how: str) -> None:
+        sentence = f'the encoder "{self.names[modality]}" of {modality} {how}'
+        if not self.allow_other:
+            raise InputError(
+                f"{sentence}, so that new items could not be compared with old ones; install the version that was used, "
+                "or extract and train again (allow_other=True goes on regardless)"
+            )
+        warnings.warn(f"{sentence}; new items may not be comparable with old ones", stacklevel=3)
+
+    def _known(self, modality: str, key: str) -> Any:
+        """The kind or the width of an encoder, without loading it where that is possible."""
+        if modality in self._described:
+            return self._described[modality][key]
+        name = self.names[modality]
+        return getattr(ready_encoder(name, self.device).encoder if name.startswith("hf:") else ENCODERS[name], key)
+
+    def _rows(self, cells: Sequence[Mapping[str, Cell]], modality: str) -> dict[int, Any]:
+        """Row -> what there is of a modality; texts as lists."""
+        rows: dict[int, Any] = {}
+        for number, item in enumerate(cells):
+            value = item.get(modality)
+            if self.kind(modality) == "text":
+                value, wrong = as_texts(value)
+                if wrong:
+                    raise InputError(f"item {number}, {modality}: {wrong[0]}; pass a text or a list of texts")
+                if value:
+                    rows[number] = value
+            elif value is not None and not (isinstance(value, (str, bytes)) and not value):
+                rows[number] = value
+        return rows
+
+    def _check_keys(self, cells: Sequence[Mapping[str, Cell]]) -> None:
+        for number, item in enumerate(cells):
+            for key in item:
+                if key not in self.names:
+                    raise InputError(
+                        f'item {number} has "{key}", for which there is no encoder; there are {", ".join(self.names)}'
+                    )
+
+
+def mean_of(vectors: np.ndarray) -> np.ndarray:
+    """The vector of an item with one or several texts."""
+    return vectors[0] if len(vectors) == 1 else vectors.mean(axis=0)
+
+
+def _weights(name: str) -> str:
+    return name if name.startswith("hf:") else ENCODERS[name].weights
+
+
+def _preparation(ready: ReadyEncoder) -> str:
+    """How items are prepared, as text for people."""
+    prepare = ready.encoder.prepare
+    text = getattr(prepare, "__name__", None) or repr(prepare)
+    return f"{text}, {ready.encoder.rate} Hz" if ready.encoder.kind == "audio" else text
