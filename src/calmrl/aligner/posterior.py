@@ -1,15 +1,15 @@
 """The posterior of a fitted aligner before it becomes a unit vector: how certain an item is, and queries with weights.
 
-Given what a row has, Omega, the latents have mean E and covariance V = (I + sum_{m in Omega} J_m)^-1. The certainty of the row is
+Given what a row has, Omega, the latents have mean E and covariance V = (I + sum_{m in Omega} J_m)^-1. Its certainty is
 
     certainty = |E|^2 / (|E|^2 + tr(P V)),    P = I - (I + sum over all m of J_m)^-1,    between 0 and 1:
 
-the share of the squared length of its latents that the mean accounts for, counting variance only in the directions about which the
-modalities say anything together (P is near I there and near 0 elsewhere). It is small for a row known by one modality that says
-little (large V) and for a row that looks like the average of all (small E).
+the share of the squared length of its latents that the mean accounts for, counting variance only in the directions about
+which the modalities say anything together (P is near I there and near 0 elsewhere). It is small for a row known by one
+modality that says little (large V) and for a row that looks like the average of all (small E).
 
-A query is a set of terms, each a value x_t of one modality m_t with a weight w_t > 0. The likelihood of each term is raised to
-the power of its weight:
+A query is a set of terms, each a value x_t of one modality m_t with a weight w_t > 0. The likelihood of each term is raised
+to the power of its weight:
 
     E = (I + sum_t w_t J_{m_t})^-1 sum_t w_t (I + J_{m_t}) h_{m_t}(x_t).
 

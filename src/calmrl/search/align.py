@@ -65,7 +65,7 @@ def fit(
     rows = np.flatnonzero(collection.present[:, columns].any(axis=1))
     whole = len(rows) == len(collection)
     z = {name: collection.z[name] if whole else np.asarray(collection.z[name][rows]) for name in names}
-    labels = None if groups is None else [groups[row] for row in rows]
+    labels = None if groups is None else [groups[int(row)] for row in rows]
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="no row has both")  # `expected` says it for each direction
         aligner = clone(settings).fit(z, collection.present[rows][:, columns], groups=labels)

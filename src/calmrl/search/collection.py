@@ -165,7 +165,7 @@ def _encoder_names(features: FeatureSet) -> dict[str, str]:
 def _kind(encoder: str | None) -> str:
     from calmrl.encoders.registry import ENCODERS
 
-    return ENCODERS[encoder].kind if encoder in ENCODERS else "vector"
+    return ENCODERS[encoder].kind if encoder is not None and encoder in ENCODERS else "vector"
 
 
 def _thumbnails(features: FeatureSet) -> Callable[[int], bytes | None]:

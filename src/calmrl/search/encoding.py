@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from calmrl.data.media.manifest import Item, Manifest
+from calmrl.data.media.manifest import Item
 from calmrl.data.media.suffixes import TEXT
 from calmrl.data.media.unreadable import Unreadable
 from calmrl.encoders.encoder_set import EncoderSet
@@ -117,7 +117,7 @@ def encode(
     What cannot be decoded is a problem, counts as missing, and is not tried again until the file changes. Items of which
     nothing is left are left out.
     """
-    assert opened.manifest is not None and opened.problems is not None
+    assert opened.manifest is not None
     cells = {item.id: item.cells for item in opened.manifest.items}
     z: dict[str, np.ndarray] = {}
     present = np.zeros((len(known), len(encoders.modalities)), dtype=bool)
@@ -183,7 +183,6 @@ def _mark_unreadable(item: Known, name: str, bad: Mapping[str, str], opened: Ope
         stamps[name] = [UNREADABLE + key, *stamps[name][1:]]
     if key in bad or key.startswith(UNREADABLE):
         reason = bad.get(key, "could not be read before, and has not changed since")
-        assert opened.problems is not None
         opened.problems.add("cannot be read", "cell", id=item.id, column=name, detail=reason)
 
 

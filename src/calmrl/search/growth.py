@@ -35,7 +35,8 @@ class Growth:
         ]
         listed = ", ".join(f"{count} {what}" for count, what in parts if count)
         prune = " --prune" if self.gone else ""
-        return f"files since the index was made: {listed}; bring it up to date with: calmrl add {index} {self.folders[0]}{prune}"
+        line = f"calmrl add {index} {self.folders[0]}{prune}"
+        return f"files since the index was made: {listed}; bring it up to date with: {line}"
 
 
 def growth(index: Index) -> Growth:
@@ -45,7 +46,10 @@ def growth(index: Index) -> Growth:
         paths, stamps = json.loads(row["paths"]), json.loads(row["stamps"])
         known = files.setdefault(row["root"], {})
         known.update({path: (stamps[name][1], stamps[name][2]) for name, path in paths.items() if name in stamps})
-    new, changed, gone, folders = [], [], [], []
+    new: list[str] = []
+    changed: list[str] = []
+    gone: list[str] = []
+    folders: list[str] = []
     for root, known in files.items():
         if not known or index.layout["source"]["type"] != "folder" or not Path(root).is_dir():
             continue

@@ -294,10 +294,9 @@ class Index:
 
     def hub_vectors(self) -> np.ndarray:
         """Places of a sample of items, (n, L)."""
-        count = len(self)
-        offsets = neighbours.hub_sample(count).tolist()
-        column = self.table.take_offsets(offsets).select(["vector"]).to_arrow()["vector"] if count else []
-        kept = [value for value in (column.to_pylist() if count else []) if value is not None]
+        offsets = neighbours.hub_sample(len(self)).tolist()
+        taken = self.table.take_offsets(offsets).select(["vector"]).to_arrow()["vector"].to_pylist() if offsets else []
+        kept = [value for value in taken if value is not None]
         return np.asarray(kept, np.float32).reshape(len(kept), self.layout["width"])
 
     def rows(self, columns: list[str], where: str | None = None) -> list[dict[str, Any]]:

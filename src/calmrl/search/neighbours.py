@@ -90,10 +90,7 @@ def near(
 ) -> list[dict[str, Any]]:
     """The k nearest rows by cosine, as dicts with `_distance`; `how` is None for exact search."""
     query = table.search(np.asarray(vector, np.float32), vector_column_name=column).metric("cosine").limit(k)
-    if how is None:
-        query = query.bypass_vector_index()
-    else:
-        query = query.nprobes(how["nprobes"]).refine_factor(how["refine"])
+    query = query.bypass_vector_index() if how is None else query.nprobes(how["nprobes"]).refine_factor(how["refine"])
     if where:
         query = query.where(where, prefilter=True)
     return query.select([*columns, "_distance"]).to_list()

@@ -1,8 +1,8 @@
 """From the terms of a query to a vector.
 
-Terms with positive weights are fused by the posterior of the aligner (`calmrl.aligner.posterior.fuse`); each term with a negative
-weight -w takes w times its own unit vector off, and the result is scaled to unit length. An item of the collection stands for all
-that was observed of it.
+Terms with positive weights are fused by the posterior of the aligner (`calmrl.aligner.posterior.fuse`); each term with a
+negative weight -w takes w times its own unit vector off, and the result is scaled to unit length. An item of the collection
+stands for all that was observed of it.
 """
 
 from __future__ import annotations

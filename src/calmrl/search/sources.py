@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +32,7 @@ class OpenSource:
     root: str  # the folder that paths are relative to, or what else tells sources apart
     features: FeatureSet | None = None
     manifest: Manifest | None = None
-    problems: Problems | None = None
+    problems: Problems = field(default_factory=Problems)
 
 
 def open_source(source: Any, kinds: Mapping[str, str] | None = None, some: bool = False) -> OpenSource:

@@ -139,11 +139,11 @@ def batch(
         has = collection.present[:, places[name]] if name in places else np.zeros(len(known), bool)
         values[f"has_{j}"] = has
         rows = collection.z[name] if name in places else np.zeros((len(known), layout["modalities"][name]["width"]))
-        values[f"f_{j}"] = _lists(rows, ~has)
+        values[f"f_{j}"] = _lists(rows, np.logical_not(has))
     for name, column in layout["columns"].items():
         values[column["column"]] = [_as(column["holds"], item.columns.get(name)) for item in known]
     if layout["width"]:
-        values["vector"] = _lists(vectors, ~vectors.any(axis=1))
+        values["vector"] = _lists(vectors, np.logical_not(vectors.any(axis=1)))
     arrays = [
         values[field.name] if isinstance(values[field.name], pa.Array) else pa.array(values[field.name], field.type)
         for field in schema

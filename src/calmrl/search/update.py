@@ -154,7 +154,7 @@ def _fitting(index: Index, fresh: Collection) -> Collection:
 
 def _note_unknown(index: Index, opened: OpenSource) -> None:
     """Files of a kind that the index has no modality for."""
-    assert opened.manifest is not None and opened.problems is not None
+    assert opened.manifest is not None
     for name in opened.manifest.kinds:
         count = sum(name in item.cells for item in opened.manifest.items)
         if name not in index.layout["modalities"] and count:

@@ -1,7 +1,7 @@
 """Vectors by content, on disk, so that work that was killed goes on: two files that only grow.
 
-`vectors.f32` holds rows of `width` float32, `keys.txt` the SHA-256 of what each row was made from, a line each. A key is written
-after its vector has reached the disk, so that a vector with a key is whole.
+`vectors.f32` holds rows of `width` float32, `keys.txt` the SHA-256 of what each row was made from, a line each. A key is
+written after its vector has reached the disk, so that a vector with a key is whole.
 """
 
 from __future__ import annotations
