@@ -13,6 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from calmrl.errors import need
+
 EXACT_ROWS = 100_000
 PROBED = 0.1  # share of clusters that a search looks into
 MOST_PROBED = 64
@@ -48,14 +50,10 @@ def build_ann(table: Any, rows: int, width: int) -> dict[str, Any]:
     """Index the vectors of a large table; says how, and which recall it reaches."""
     partitions = max(1, round(math.sqrt(rows)))
     pieces = max(piece for piece in range(1, max(2, width // 4) + 1) if width % piece == 0)
-    table.create_index(
-        metric="cosine",
-        num_partitions=partitions,
-        num_sub_vectors=pieces,
-        vector_column_name="vector",
-        index_type="IVF_PQ",
-        replace=True,
+    config = need("lancedb.index", "search", "An index").IvfPq(
+        distance_type="cosine", num_partitions=partitions, num_sub_vectors=pieces
     )
+    table.create_index("vector", config=config, replace=True)
     how = {
         "index": "IVF_PQ",
         "partitions": partitions,

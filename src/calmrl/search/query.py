@@ -16,7 +16,7 @@ from typing import Any
 from calmrl.errors import InputError
 
 WEIGHT = re.compile(r"(\d+(?:\.\d*)?|\.\d+):\s*(?=[^\s\d])")  # not 3:00
-SIGN = re.compile(r"(?:^|\s)([+-])\s+")
+SIGN = re.compile(r"(?:^|(?<=\s))([+-])\s+")
 LIKE = "like"  # the name under which items of the collection are terms
 
 

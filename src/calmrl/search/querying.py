@@ -1,8 +1,8 @@
 """From the terms of a query to a vector.
 
-Terms with positive weights are fused by the posterior of the aligner (`calmrl.aligner.posterior.fuse`); each term with a
-negative weight -w takes w times its own unit vector off, and the result is scaled to unit length. An item of the collection
-stands for all that was observed of it.
+Terms with positive weights are fused by the posterior of the aligner (`calmrl.aligner.posterior.fuse`); only ratios of weights
+matter, the heaviest term counts once. Each term with a negative weight -w takes w times its own unit vector off, and the result
+is scaled to unit length. An item of the collection stands for all that was observed of it.
 """
 
 from __future__ import annotations
@@ -84,6 +84,8 @@ class QueryVectors:
     def _fused(self, parts: list[tuple[Features, float]]) -> np.ndarray:
         assert self.aligner is not None
         towards = [(name, x, weight) for features, weight in parts if weight > 0 for name, x in features.items()]
+        heaviest = max((weight for _, _, weight in towards), default=1.0)
+        towards = [(name, x, weight / heaviest) for name, x, weight in towards]
         vectors = [(fuse(self.aligner, towards), 1.0)] if towards else []
         for features, weight in parts:
             if weight < 0:
