@@ -15,14 +15,14 @@ import numpy as np
 
 from calmrl.errors import need
 
-EXACT_ROWS = 100_000
-PROBED = 0.1  # share of clusters that a search looks into
-MOST_PROBED = 64
+EXACT_ROWS = 50_000
+PROBED = 20  # clusters that a search looks into, at least; above 100 clusters twice the root of their number
 REFINE = 20  # so many times k candidates are compared exactly
 QUERIES = 100  # to measure recall
 K = 10
 SAMPLE = 4096  # items that hubs are measured against
 BLOCK = 4096
+TRAINING = {"max_iterations": 20, "sample_rate": 64}  # of k-means: rounds, and vectors per cluster
 
 
 def nearness(vectors: np.ndarray, gallery: np.ndarray, own: bool = False) -> np.ndarray:
@@ -51,17 +51,22 @@ def build_ann(table: Any, rows: int, width: int) -> dict[str, Any]:
     partitions = max(1, round(math.sqrt(rows)))
     pieces = max(piece for piece in range(1, max(2, width // 4) + 1) if width % piece == 0)
     config = need("lancedb.index", "search", "An index").IvfPq(
-        distance_type="cosine", num_partitions=partitions, num_sub_vectors=pieces
+        distance_type="cosine", num_partitions=partitions, num_sub_vectors=pieces, **TRAINING
     )
     table.create_index("vector", config=config, replace=True)
     how = {
         "index": "IVF_PQ",
         "partitions": partitions,
         "sub_vectors": pieces,
-        "nprobes": max(1, min(MOST_PROBED, round(PROBED * partitions))),
+        "nprobes": probes(partitions),
         "refine": REFINE,
     }
     return how | {"recall@10": recall(table, how, rows), "queries": QUERIES}
+
+
+def probes(partitions: int) -> int:
+    """How many clusters a search looks into."""
+    return min(partitions, max(PROBED, round(2 * math.sqrt(partitions))))
 
 
 def recall(table: Any, how: dict[str, Any], rows: int) -> float:
