@@ -20,5 +20,6 @@ from .aligner.estimator import Aligner as Aligner
 from .alignment import CalibratedAlignment as CalibratedAlignment
 from .imputers.gaussian.imputer import GaussianImputer as GaussianImputer
 from .models.saved import load as load
+from .search.index import Index as Index
 
 __version__: str

@@ -12,11 +12,32 @@ from typing import Annotated
 
 import typer
 
-from calmrl.cli import check, compare, cp, demo, diagnose, doctor, evaluate, extract, impute, init, ls, report, train
+from calmrl.cli import (
+    add,
+    check,
+    compare,
+    cp,
+    demo,
+    diagnose,
+    doctor,
+    evaluate,
+    extract,
+    impute,
+    index,
+    init,
+    ls,
+    remove,
+    report,
+    search,
+    train,
+)
 from calmrl.cli.printing import error, note
 from calmrl.errors import InputError, JobError, MissingExtraError
 
-COMMANDS = (demo, init, diagnose, extract, impute, train, evaluate, compare, report, ls, cp, check, doctor)
+COMMANDS = (
+    *(demo, init, diagnose, extract, impute, index, add, remove, search),
+    *(train, evaluate, compare, report, ls, cp, check, doctor),
+)
 
 app = typer.Typer(
     name="calmrl",
