@@ -1,0 +1,171 @@
+"""The routes of the JSON interface: read the request, ask the collection in a thread, answer."""
+
+import re
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import FileResponse, Response
+
+from calmrl.errors import InputError
+from calmrl.serve import additions
+from calmrl.serve.answers import Json, item_json, media_type
+from calmrl.serve.limits import Limits
+from calmrl.serve.openapi import description
+from calmrl.serve.parameters import BROWSE, SEARCH, Asked, checked_text, from_pairs, from_query
+from calmrl.serve.uploads import checked_files, read_form
+from calmrl.serve.words import expected_sentences
+from calmrl.serve.workers import Workers
+
+RANGE = re.compile(r"bytes=(\d{1,18}-\d{0,18}|-\d{1,18})")
+# A file of the collection opened on its own runs no script and loads nothing, whatever is in it.
+ALONE = "default-src 'none'; img-src 'self'; media-src 'self'; style-src 'unsafe-inline'; sandbox"
+MINUTE = "private, max-age=60"
+
+
+class Api:
+    """What the routes share: the collection, its threads and the limits."""
+
+    def __init__(self, index: Any, limits: Limits, allow_add: bool) -> None:
+        self.index = index
+        self.limits = limits
+        self.allow_add = allow_add
+        self.workers = Workers(limits)
+
+    async def health(self, request: Request) -> Response:
+        """The server answers."""
+        return Json({"status": "ok"})
+
+    async def openapi(self, request: Request) -> Response:
+        """The description of this interface."""
+        return Json(description(self.limits, self.allow_add))
+
+    async def about(self, request: Request) -> Response:
+        """What the collection is, and how well it can be searched."""
+        from_query(request.scope["query_string"], (), self.limits)
+        return Json(await self.workers.run(self._about))
+
+    def _about(self) -> dict[str, Any]:
+        from calmrl import __version__
+
+        modalities = self.index.modalities()
+        return {
+            "version": __version__,
+            "items": len(self.index),
+            "modalities": modalities,
+            "labels": list(self.index.labels()),
+            "expected": expected_sentences(self.index.expected, modalities),
+            "about": self.index.about(),
+            "allow_add": self.allow_add,
+            "limits": {
+                "body_bytes": self.limits.body_bytes,
+                "pixels": self.limits.pixels,
+                "sound_seconds": self.limits.sound_seconds,
+                "hits": self.limits.hits,
+            },
+        }
+
+    async def search(self, request: Request) -> Response:
+        """Items by words, by an item, and by uploaded files."""
+        if request.method == "POST":
+            from_query(request.scope["query_string"], (), self.limits)
+            form = await read_form(request, self.limits)
+            asked, files = from_pairs(form.fields, SEARCH, self.limits), form.files
+        else:
+            asked, files = from_query(request.scope["query_string"], SEARCH, self.limits), {}
+        if not (asked.text or asked.like or files):
+            raise InputError("the query is empty; give text, like, or the files image and sound")
+        return Json(await self.workers.run(self._search, asked, files))
+
+    def _search(self, asked: Asked, files: dict[str, bytes]) -> dict[str, Any]:
+        given = checked_files(files, self.limits)
+        hits = self.index.search(
+            text=asked.text, like=asked.like, k=asked.k, hubs=asked.hubs, **given, **asked.filters()
+        )
+        modalities = self.index.modalities()
+        return {"count": len(hits), "hits": [item_json(hit, modalities) for hit in hits]}
+
+    async def items(self, request: Request) -> Response:
+        """A page of the collection in its own order."""
+        asked = from_query(request.scope["query_string"], BROWSE, self.limits)
+        return Json(await self.workers.run(self._items, asked))
+
+    def _items(self, asked: Asked) -> dict[str, Any]:
+        items = self.index.items(offset=asked.offset, limit=asked.limit, **asked.filters())
+        modalities = self.index.modalities()
+        return {
+            "offset": asked.offset,
+            "count": len(items),
+            "more": len(items) == asked.limit,
+            "items": [item_json(item, modalities) for item in items],
+        }
+
+    async def item(self, request: Request) -> Response:
+        """One item."""
+        item = await self._known(self.index.item, self._part(request, "id"))
+        return Json(item_json(item, self.index.modalities()))
+
+    async def thumbnail(self, request: Request) -> Response:
+        """A small picture of an item."""
+        content = await self._known(self.index.thumbnail, self._part(request, "id"))
+        if content is None:
+            raise HTTPException(404, "this item has no picture")
+        return Response(content, headers={"cache-control": MINUTE}, media_type=_picture_type(content))
+
+    async def file(self, request: Request) -> Response:
+        """The file of an observed modality, whole or in part."""
+        path = await self._known(self.index.file, self._part(request, "id"), self._part(request, "modality"))
+        if not Path(path).is_file():
+            raise HTTPException(404, "the file is no longer there")
+        wanted = request.headers.get("range")
+        if wanted is not None and not RANGE.fullmatch(wanted.strip()):
+            raise HTTPException(416, "send one range of bytes, for instance Range: bytes=0-999")
+        kind = media_type(path)
+        headers = {"content-security-policy": ALONE, "cache-control": MINUTE, "accept-ranges": "bytes"}
+        place = "inline" if kind.partition("/")[0] in ("image", "audio", "video", "text") else "attachment"
+        return FileResponse(
+            path, media_type=kind, headers=headers, filename=Path(path).name, content_disposition_type=place
+        )
+
+    async def add(self, request: Request) -> Response:
+        """A new item from a form."""
+        self._may_change()
+        form = await read_form(request, self.limits)
+        id = await self.workers.run(additions.add, self.index, form, self.limits)
+        item = await self.workers.run(self.index.item, id)
+        return Json(item_json(item, self.index.modalities()), status_code=201)
+
+    async def remove(self, request: Request) -> Response:
+        """Take an item out of the collection."""
+        self._may_change()
+        id = self._part(request, "id")
+        await self._known(self.index.item, id)
+        await self.workers.run(additions.remove, self.index, id)
+        return Response(status_code=204)
+
+    def _may_change(self) -> None:
+        if not self.allow_add:
+            raise HTTPException(403, "this server does not change its collection; start it with --allow-add")
+
+    def _part(self, request: Request, name: str) -> str:
+        """A part of the path, decoded once."""
+        try:
+            text = unquote(request.path_params[name], errors="strict")
+        except UnicodeDecodeError:
+            raise InputError(f"the {name} in the address is not UTF-8") from None
+        return checked_text(name, text, self.limits)
+
+    async def _known(self, function: Any, *names: str) -> Any:
+        """What the collection has under these names, or 404."""
+        try:
+            return await self.workers.run(function, *names)
+        except InputError as error:
+            raise HTTPException(404, str(error)) from None
+
+
+def _picture_type(content: bytes) -> str:
+    starts = {b"\x89PNG": "image/png", b"\xff\xd8\xff": "image/jpeg", b"RIFF": "image/webp", b"GIF8": "image/gif"}
+    kinds = [kind for start, kind in starts.items() if content.startswith(start)]
+    return kinds[0] if kinds else "application/octet-stream"
