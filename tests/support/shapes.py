@@ -12,6 +12,7 @@ import re
 import wave
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 
@@ -48,7 +49,11 @@ def draw(colour: str, shape: str, side: int = 160):
     elif shape == "bar":
         pen.rectangle((a, m - a / 2, b, m + a / 2), fill)
     else:
-        corners = [(r * np.sin(i * np.pi / 5), -r * np.cos(i * np.pi / 5)) for i in range(10) for r in [(b - a) / (4 if i % 2 else 2)]]
+        corners = [
+            (r * np.sin(i * np.pi / 5), -r * np.cos(i * np.pi / 5))
+            for i in range(10)
+            for r in [(b - a) / (4 if i % 2 else 2)]
+        ]
         pen.polygon([(m + x, m + y) for x, y in corners], fill)
     return picture
 
@@ -112,7 +117,7 @@ class ShapeHit(ShapeItem):
 
 
 class ShapeIndex:
-    expected = {
+    expected: ClassVar[dict] = {
         "text->image": {"R@1": 61.8, "R@10": 93.1, "low": 52.0, "high": 71.0, "n": 38},
         "image->sound": {"R@1": 21.4, "R@10": 60.2, "low": 12.0, "high": 31.0, "n": 38},
     }
@@ -131,10 +136,11 @@ class ShapeIndex:
 
     def modalities(self) -> dict:
         kinds = {IMAGE: "image", "text": "text", SOUND: "audio"}
+        counts = {name: sum(name in row.modalities for row in self.rows.values()) for name in kinds}
         return {
-            name: {"kind": kind, "n": sum(name in row.modalities for row in self.rows.values()), "searchable": True, "encoder": "none"}
+            name: {"kind": kind, "n": counts[name], "searchable": True, "encoder": "none"}
             for name, kind in kinds.items()
-        }  # fmt: skip
+        }
 
     def labels(self) -> list[str]:
         return sorted({row.label for row in self.rows.values() if row.label})
@@ -162,7 +168,12 @@ class ShapeIndex:
     def search(self, text=None, image=None, sound=None, *, like=None, k=10, having=None, where=None, hubs=False):
         kept = self._kept(having, where)
         total = np.zeros(len(kept))
-        for given, measure in ((text, self._by_words), (image, self._by_picture), (sound, self._by_sound), (like, self._by_item)):
+        for given, measure in (
+            (text, self._by_words),
+            (image, self._by_picture),
+            (sound, self._by_sound),
+            (like, self._by_item),
+        ):
             if given is not None:
                 total += measure(given, kept)
         order = np.argsort(-total, kind="stable")[:k]

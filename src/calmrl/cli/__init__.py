@@ -12,11 +12,11 @@ from typing import Annotated
 
 import typer
 
-from calmrl.cli import check, compare, cp, demo, diagnose, doctor, evaluate, extract, impute, ls, report, train
+from calmrl.cli import check, compare, cp, demo, diagnose, doctor, evaluate, extract, impute, ls, report, serve, train
 from calmrl.cli.printing import error, note
 from calmrl.errors import InputError, MissingExtraError
 
-COMMANDS = (demo, diagnose, extract, impute, train, evaluate, compare, report, ls, cp, check, doctor)
+COMMANDS = (demo, diagnose, extract, impute, train, evaluate, compare, report, serve, ls, cp, check, doctor)
 
 app = typer.Typer(
     name="calmrl",

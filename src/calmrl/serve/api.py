@@ -93,12 +93,13 @@ class Api:
         return Json(await self.workers.run(self._items, asked))
 
     def _items(self, asked: Asked) -> dict[str, Any]:
-        items = self.index.items(offset=asked.offset, limit=asked.limit, **asked.filters())
+        page = self.index.items(offset=asked.offset, limit=asked.limit + 1, **asked.filters())
+        items = page[: asked.limit]
         modalities = self.index.modalities()
         return {
             "offset": asked.offset,
             "count": len(items),
-            "more": len(items) == asked.limit,
+            "more": len(page) > len(items),
             "items": [item_json(item, modalities) for item in items],
         }
 

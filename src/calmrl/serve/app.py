@@ -28,9 +28,7 @@ PAGE = {
 }
 
 
-def build_app(
-    index: Any, *, host: str = "127.0.0.1", allow_add: bool = False, limits: Limits | None = None
-) -> ASGIApp:
+def build_app(index: Any, *, host: str = "127.0.0.1", allow_add: bool = False, limits: Limits | None = None) -> ASGIApp:
     """The page and the JSON interface of a collection, as an ASGI application.
 
     Parameters

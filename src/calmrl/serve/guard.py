@@ -12,6 +12,7 @@ from calmrl.serve.answers import problem
 from calmrl.serve.limits import Limits
 
 TARGET_BYTES = 16_384
+HEADER_BYTES = 32_768
 PAGE_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob:; media-src 'self' blob:; "
     "connect-src 'self'; form-action 'none'; base-uri 'none'; frame-ancestors 'none'"
@@ -58,6 +59,8 @@ class Guard:
             return 403, "a page of another site sent this request; only pages of this server may"
         if len(scope["raw_path"]) + len(scope["query_string"]) > TARGET_BYTES:
             return 414, f"the address is longer than {TARGET_BYTES} bytes; shorten it or use POST"
+        if sum(len(name) + len(value) for name, value in scope["headers"]) > HEADER_BYTES:
+            return 431, f"the headers are longer than {HEADER_BYTES} bytes; send fewer"
         length = headers.get("content-length", "0")
         if not (length.isascii() and length.isdigit()):
             return 400, f"Content-Length is {length}, which is not a number"
@@ -106,7 +109,7 @@ class Exchange:
         return message
 
     async def send(self, message: Message) -> None:
-        """Pass the answer on with strict headers; give up a client that does not read it."""
+        """Pass the answer on with strict headers."""
         if message["type"] == "http.response.start":
             headers = MutableHeaders(scope=message)
             for name, value in STRICT.items():
@@ -114,6 +117,4 @@ class Exchange:
             headers.setdefault("cache-control", "no-store")
             if not self.complete:  # the rest of the body is not read, so the connection cannot serve another request
                 headers["connection"] = "close"
-        with anyio.fail_after(self.limits.stall_seconds):
-            await self._send(message)
-
+        await self._send(message)

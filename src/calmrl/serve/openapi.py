@@ -163,9 +163,7 @@ def _operation(
         good["content"] = {answer: {"schema": {"type": "string", "format": "binary"}}}
     elif answer is not None:
         good["content"] = _json(answer)
-    failures = {
-        str(code): {"description": PROBLEMS[code], "content": _json(_ref("Error"))} for code in problems
-    }
+    failures = {str(code): {"description": PROBLEMS[code], "content": _json(_ref("Error"))} for code in problems}
     operation: Schema = {"operationId": name, "summary": summary, "responses": {str(status): good, **failures}}
     if parameters:
         operation["parameters"] = parameters

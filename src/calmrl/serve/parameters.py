@@ -31,10 +31,28 @@ class Asked:
 
     def filters(self) -> dict[str, Any]:
         """`having` and `where` of the collection; a label is a condition like others."""
-        conditions = [f"({self.where})"] if self.where else []
+        where = self.where
         if self.label is not None:
-            conditions.append("label = '{}'".format(self.label.replace("'", "''")))
-        return {"having": list(self.having) or None, "where": " AND ".join(conditions) or None}
+            of_label = "label = '{}'".format(self.label.replace("'", "''"))
+            where = of_label if where is None else f"{of_label} and ({_balanced(where)})"
+        return {"having": list(self.having) or None, "where": where}
+
+
+def _balanced(condition: str) -> str:
+    """A condition that closes only parentheses of its own, so that it cannot leave those around it."""
+    depth, quote = 0, ""
+    for letter in condition:
+        if quote:
+            quote = "" if letter == quote else quote
+        elif letter in "'\"":
+            quote = letter
+        else:
+            depth += (letter == "(") - (letter == ")")
+        if depth < 0:
+            break
+    if depth or quote:
+        raise InputError("where has a parenthesis or a quote that is not closed, or one too many; balance them")
+    return condition
 
 
 def from_query(query: bytes, names: tuple[str, ...], limits: Limits) -> Asked:

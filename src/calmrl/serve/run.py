@@ -40,18 +40,29 @@ def run_server(
         Gets the lines for people.
     """
     limits = limits or Limits()
-    uvicorn = need("uvicorn", "serve", "Serving a collection")
-    need("starlette", "serve", "Serving a collection")
-    need("python_multipart", "serve", "Serving a collection")
-    from calmrl.serve.app import build_app
-    from calmrl.serve.connection import connection_class
+    for package in ("uvicorn", "starlette", "python_multipart"):
+        need(package, "serve", "Serving a collection")
+    import uvicorn
 
     if not is_loopback(host):
         tell(WARNING.format(host=host, change=", and change it" if allow_add else ""))
     listening = listen(host, port)
-    config = uvicorn.Config(
+    shown = f"[{host}]" if ":" in host else host
+    tell(f"{len(index):,} items at http://{shown}:{listening.getsockname()[1]}/ (Ctrl-C stops)")
+    with listening:
+        uvicorn.Server(server_config(index, host, allow_add, limits)).run(sockets=[listening])
+
+
+def server_config(index: Any, host: str, allow_add: bool, limits: Limits) -> Any:
+    """How uvicorn serves a collection: no web sockets, no proxy headers, bounded connections."""
+    import uvicorn
+
+    from calmrl.serve.app import build_app
+    from calmrl.serve.connection import connection_class
+
+    return uvicorn.Config(
         build_app(index, host=host, allow_add=allow_add, limits=limits),
-        http=connection_class(limits.header_seconds),
+        http=connection_class(limits.header_seconds, limits.stall_seconds),
         ws="none",
         log_level="warning",
         access_log=False,
@@ -61,10 +72,6 @@ def run_server(
         timeout_keep_alive=5,
         timeout_graceful_shutdown=5,
     )
-    shown = f"[{host}]" if ":" in host else host
-    tell(f"{len(index):,} items at http://{shown}:{listening.getsockname()[1]}/ (Ctrl-C stops)")
-    with listening:
-        uvicorn.Server(config).run(sockets=[listening])
 
 
 def listen(host: str, port: int) -> socket.socket:

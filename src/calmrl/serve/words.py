@@ -23,9 +23,7 @@ def expected_sentences(
     return sorted(rows, key=lambda row: -row["R@1"])
 
 
-def _row(
-    direction: str, numbers: Mapping[str, float], modalities: Mapping[str, Mapping[str, Any]]
-) -> dict[str, Any]:
+def _row(direction: str, numbers: Mapping[str, float], modalities: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     given, _, target = direction.partition("->")
     n = int(numbers["n"])
     chance = {"chance R@1": min(100.0, 100 / n), "chance R@10": min(100.0, 1000 / n)}
@@ -43,7 +41,7 @@ def _called(name: str, modalities: Mapping[str, Mapping[str, Any]], nouns: Mappi
     parts = name.split("+")
     if len(parts) > 1:
         return " and ".join(_called(part, modalities, nouns) for part in parts)
-    kind = modalities.get(name, {}).get("kind")
+    kind = str(modalities.get(name, {}).get("kind"))
     alone = sum(one["kind"] == kind for one in modalities.values()) == 1
     return nouns[kind] if kind in nouns and alone else name
 

@@ -256,7 +256,7 @@ function describe() {
   const quality = at("quality");
   quality.hidden = false;
   quality.querySelector("summary").append("Expected quality: ", element("b", {}, `${best.from} → ${best.to}`),
-    ` right at the first place in ${Math.round(best["R@1"])} of 100 searches, by guessing in ${best["chance R@1"].toPrecision(2)}`);
+    ` finds the right item first in ${Math.round(best["R@1"])} of 100 searches (by guessing ${best["chance R@1"].toPrecision(2)})`);
   quality.querySelector("ul").append(...about.expected.map((row) => element("li", {}, row.sentence)));
 }
 

@@ -32,7 +32,7 @@ export function noun(name, modalities) {
 
 export const kindIcon = (name, modalities) => icon(NOUNS[modalities[name]?.kind] ? modalities[name].kind : "observed");
 
-export const title = (item) => item.text || item.label || item.id;
+export const title = (item) => item.text || item.id;
 
 /** What is observed and what is not: icon, words and border, not colour alone. */
 export function seenList(item, modalities) {
@@ -75,7 +75,7 @@ export function card(item, modalities, href, like) {
   more.addEventListener("click", () => like(item));
   const body = element("div", { class: "body" },
     element("h3", {}, element("a", { href, "data-item": item.id }, title(item))),
-    item.label && item.label !== title(item) ? element("span", { class: "tag" }, item.label) : null,
+    item.label ? element("span", { class: "tag" }, item.label) : null,
     seenList(item, modalities),
     ...ofKind(item, modalities, "audio").map((name) => player(item, name, modalities)),
     score(item),
