@@ -123,7 +123,7 @@ class ShapeIndex:
     }
 
     def __init__(self, manifest: Path) -> None:
-        self.folder = manifest.parent
+        self.folder = self.path = manifest.parent
         self.rows = {row["id"]: self._item(row) for row in map(json.loads, manifest.read_text().splitlines())}
 
     def _item(self, row: dict) -> ShapeItem:
@@ -166,7 +166,7 @@ class ShapeIndex:
         return self._kept(having, where)[offset : offset + limit]
 
     def search(self, text=None, image=None, sound=None, *, like=None, k=10, having=None, where=None, hubs=False):
-        kept = self._kept(having, where)
+        kept = [row for row in self._kept(having, where) if row.id != like]
         total = np.zeros(len(kept))
         for given, measure in (
             (text, self._by_words),

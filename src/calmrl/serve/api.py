@@ -1,6 +1,7 @@
 """The routes of the JSON interface: read the request, ask the collection in a thread, answer."""
 
 import re
+import threading
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -15,13 +16,14 @@ from calmrl.serve.answers import Json, item_json, media_type
 from calmrl.serve.limits import Limits
 from calmrl.serve.openapi import description
 from calmrl.serve.parameters import BROWSE, SEARCH, Asked, checked_text, from_pairs, from_query
-from calmrl.serve.uploads import checked_files, read_form
+from calmrl.serve.uploads import checked_files, modality_named, read_form
 from calmrl.serve.words import expected_sentences
 from calmrl.serve.workers import Workers
 
 RANGE = re.compile(r"bytes=(\d{1,18}-\d{0,18}|-\d{1,18})")
 # A file of the collection opened on its own runs no script and loads nothing, whatever is in it.
 ALONE = "default-src 'none'; img-src 'self'; media-src 'self'; style-src 'unsafe-inline'; sandbox"
+PRIVATE = ("path", "source", "problems", "modalities")  # paths on the disk of the server, and what is said already
 MINUTE = "private, max-age=60"
 
 
@@ -33,6 +35,9 @@ class Api:
         self.limits = limits
         self.allow_add = allow_add
         self.workers = Workers(limits)
+        self.modalities = {name: dict(entry) for name, entry in index.modalities().items()}
+        self.kinds = {name: str(entry["kind"]) for name, entry in self.modalities.items()}
+        self.encoding = threading.Lock()  # not every encoder may be used by two threads at once
 
     async def health(self, request: Request) -> Response:
         """The server answers."""
@@ -51,13 +56,14 @@ class Api:
         from calmrl import __version__
 
         modalities = self.index.modalities()
+        about = {name: value for name, value in self.index.about().items() if name not in PRIVATE}
         return {
             "version": __version__,
             "items": len(self.index),
             "modalities": modalities,
             "labels": list(self.index.labels()),
             "expected": expected_sentences(self.index.expected, modalities),
-            "about": self.index.about(),
+            "about": about,
             "allow_add": self.allow_add,
             "limits": {
                 "body_bytes": self.limits.body_bytes,
@@ -71,7 +77,7 @@ class Api:
         """Items by words, by an item, and by uploaded files."""
         if request.method == "POST":
             from_query(request.scope["query_string"], (), self.limits)
-            form = await read_form(request, self.limits)
+            form = await read_form(request)
             asked, files = from_pairs(form.fields, SEARCH, self.limits), form.files
         else:
             asked, files = from_query(request.scope["query_string"], SEARCH, self.limits), {}
@@ -80,12 +86,16 @@ class Api:
         return Json(await self.workers.run(self._search, asked, files))
 
     def _search(self, asked: Asked, files: dict[str, bytes]) -> dict[str, Any]:
-        given = checked_files(files, self.limits)
-        hits = self.index.search(
-            text=asked.text, like=asked.like, k=asked.k, hubs=asked.hubs, **given, **asked.filters()
-        )
-        modalities = self.index.modalities()
-        return {"count": len(hits), "hits": [item_json(hit, modalities) for hit in hits]}
+        given: dict[str, Any] = checked_files(files, self.kinds, self.limits)
+        given |= {} if asked.text is None else {"text": asked.text}
+        terms = {modality_named(name, self.kinds): value for name, value in given.items()}
+        options = {"like": asked.like, "k": asked.k, "hubs": asked.hubs, **asked.filters()}
+        if terms:
+            with self.encoding:
+                hits = self.index.search(**terms, **options)
+        else:
+            hits = self.index.search(**options)
+        return {"count": len(hits), "hits": [item_json(hit, self.modalities) for hit in hits]}
 
     async def items(self, request: Request) -> Response:
         """A page of the collection in its own order."""
@@ -95,18 +105,17 @@ class Api:
     def _items(self, asked: Asked) -> dict[str, Any]:
         page = self.index.items(offset=asked.offset, limit=asked.limit + 1, **asked.filters())
         items = page[: asked.limit]
-        modalities = self.index.modalities()
         return {
             "offset": asked.offset,
             "count": len(items),
             "more": len(page) > len(items),
-            "items": [item_json(item, modalities) for item in items],
+            "items": [item_json(item, self.modalities) for item in items],
         }
 
     async def item(self, request: Request) -> Response:
         """One item."""
         item = await self._known(self.index.item, self._part(request, "id"))
-        return Json(item_json(item, self.index.modalities()))
+        return Json(item_json(item, self.modalities))
 
     async def thumbnail(self, request: Request) -> Response:
         """A small picture of an item."""
@@ -133,10 +142,10 @@ class Api:
     async def add(self, request: Request) -> Response:
         """A new item from a form."""
         self._may_change()
-        form = await read_form(request, self.limits)
-        id = await self.workers.run(additions.add, self.index, form, self.limits)
+        form = await read_form(request)
+        id = await self.workers.run(additions.add, self.index, form, self.kinds, self.limits)
         item = await self.workers.run(self.index.item, id)
-        return Json(item_json(item, self.index.modalities()), status_code=201)
+        return Json(item_json(item, self.modalities), status_code=201)
 
     async def remove(self, request: Request) -> Response:
         """Take an item out of the collection."""
@@ -162,8 +171,8 @@ class Api:
         """What the collection has under these names, or 404."""
         try:
             return await self.workers.run(function, *names)
-        except InputError as error:
-            raise HTTPException(404, str(error)) from None
+        except InputError:
+            raise HTTPException(404, "the collection has no such item, or no such file of it") from None
 
 
 def _picture_type(content: bytes) -> str:

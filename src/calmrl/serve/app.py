@@ -55,7 +55,12 @@ def build_app(index: Any, *, host: str = "127.0.0.1", allow_add: bool = False, l
         yield
         api.workers.close()
 
-    app = Starlette(routes=routes(api), lifespan=lifespan, exception_handlers=HANDLERS)  # type: ignore[arg-type]
+    def refused(request: Request, error: Exception) -> Response:
+        """The sentence of the collection, without where it lies on the disk of the server."""
+        return problem(400, str(error).replace(str(index.path), "the collection"))
+
+    handlers = {**HANDLERS, InputError: refused}
+    app = Starlette(routes=routes(api), lifespan=lifespan, exception_handlers=handlers)  # type: ignore[arg-type]
     return Guard(app, limits, host_check(host))
 
 
@@ -91,10 +96,6 @@ def _http(request: Request, error: HTTPException) -> Response:
     return problem(error.status_code, sentences.get(error.status_code, "") if plain else error.detail, error.headers)
 
 
-def _input(request: Request, error: InputError) -> Response:
-    return problem(400, str(error))
-
-
 def _extra(request: Request, error: MissingExtraError) -> Response:
     return problem(501, str(error))
 
@@ -104,4 +105,4 @@ def _failed(request: Request, error: Exception) -> Response:
     return problem(500, "the server failed to answer; its log says why")
 
 
-HANDLERS = {HTTPException: _http, InputError: _input, MissingExtraError: _extra, Exception: _failed}
+HANDLERS = {HTTPException: _http, MissingExtraError: _extra, Exception: _failed}

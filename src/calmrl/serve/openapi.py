@@ -35,7 +35,7 @@ def description(limits: Limits, allow_add: bool) -> Schema:
             ),
             "post": _operation(
                 "searchByFiles",
-                "Search by files, alone or together with words and an item",
+                "Search by files, alone or together with words and an item; a file may also have the name of a modality",
                 _ref("Hits"), 400, 408, 413, 415, 503, 504,
                 body=_form({"image": _file(), "sound": _file(), **_fields(_search(limits))}),
             ),

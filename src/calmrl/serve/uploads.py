@@ -6,6 +6,7 @@ first bytes are those of a container that holds its own samples.
 
 import io
 import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from starlette.datastructures import UploadFile
@@ -16,7 +17,12 @@ from calmrl.errors import InputError, need
 from calmrl.serve.limits import Limits
 
 PICTURES = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF")
-FILES = ("image", "sound")
+KIND_OF = {"text": "text", "image": "image", "sound": "audio"}  # names that stand for a modality of a kind
+MOST_FILES = 8
+SUFFIXES = {
+    "wav": ".wav", "aiff": ".aiff", "mov": ".m4a", "flac": ".flac", "ogg": ".ogg", "matroska": ".webm", "mp3": ".mp3",
+    "aac": ".aac",
+}  # fmt: skip
 TAG_BYTES = 10  # of the header of an ID3 tag
 
 
@@ -26,31 +32,53 @@ class Form:
 
     fields: list[tuple[str, str]] = field(default_factory=list)
     files: dict[str, bytes] = field(default_factory=dict)
-    names: dict[str, str] = field(default_factory=dict)  # of the files, as the client calls them
 
 
-async def read_form(request: Request, limits: Limits) -> Form:
-    """The form of a request; a file must be called image or sound, and each may come once."""
+async def read_form(request: Request) -> Form:
+    """The form of a request; each file has a name of its own."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "multipart/form-data":
         raise HTTPException(415, f"send multipart/form-data with the files image and sound; got {kind or 'no type'}")
     form = Form()
-    async with request.form(max_files=len(FILES), max_fields=30, max_part_size=16_384) as parts:
+    async with request.form(max_files=MOST_FILES, max_fields=30, max_part_size=16_384) as parts:
         for name, part in parts.multi_items():
             if not isinstance(part, UploadFile):
                 form.fields.append((name, part))
-            elif name not in FILES or name in form.files:
-                raise InputError(f"a file is called {name[:80]!r}; send one called image, one called sound, or both")
+            elif name in form.files:
+                raise InputError(f"the file {name[:80]!r} is given twice; give it once")
             else:
                 form.files[name] = await part.read()
-                form.names[name] = part.filename or ""
     return form
 
 
-def checked_files(files: dict[str, bytes], limits: Limits) -> dict[str, bytes]:
+def modality_named(name: str, kinds: Mapping[str, str]) -> str:
+    """The modality of that name; for text, image and sound also the first one of that kind."""
+    if name in kinds or name not in KIND_OF:
+        return name
+    return next((modality for modality, kind in kinds.items() if kind == KIND_OF[name]), name)
+
+
+def checked_files(files: Mapping[str, bytes], kinds: Mapping[str, str], limits: Limits) -> dict[str, bytes]:
     """The files of a form, small enough to be decoded."""
-    checks = {"image": check_picture, "sound": check_sound}
-    return {name: checks[name](content, limits) for name, content in files.items()}
+    checks = {"image": check_picture, "audio": check_sound}
+    checked = {}
+    for name, content in files.items():
+        kind = kinds.get(modality_named(name, kinds))
+        if kind not in checks:
+            names = [modality for modality, kind in kinds.items() if kind in checks]
+            raise InputError(f"no modality takes the file {name[:80]!r}; name it image, sound, or {', '.join(names)}")
+        checked[name] = checks[kind](content, limits)
+    return checked
+
+
+def suffix_of(content: bytes) -> str:
+    """The suffix that a checked file should have."""
+    container = container_of(content)
+    if container is not None:
+        return SUFFIXES[container]
+    image = need("PIL.Image", "media", "Reading a picture")
+    with image.open(io.BytesIO(content), formats=PICTURES) as picture:
+        return f".{picture.format.lower()}"
 
 
 def check_picture(content: bytes, limits: Limits) -> bytes:

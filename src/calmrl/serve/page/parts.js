@@ -60,12 +60,12 @@ function player(item, name, modalities) {
   return element(tag, { controls: true, preload: "none", src: file.url, "aria-label": `${noun(name, modalities)}: ${title(item)}` });
 }
 
-function shot(item, modalities) {
-  const empty = () => element("div", { class: "shot none" }, icon("missing"), element("span", {}, "no picture"));
-  if (!item.thumbnail) return empty();
+function shot(item) {
+  const empty = (words) => element("div", { class: "shot none" }, icon("missing"), element("span", {}, words));
+  if (!item.thumbnail) return empty("no picture");
   const image = element("img", { src: item.thumbnail, alt: "", loading: "lazy", decoding: "async" });
   const box = element("div", { class: "shot" }, image);
-  image.addEventListener("error", () => box.replaceWith(empty()), { once: true });
+  image.addEventListener("error", () => box.replaceWith(empty("no preview")), { once: true });
   return box;
 }
 
@@ -80,7 +80,7 @@ export function card(item, modalities, href, like) {
     ...ofKind(item, modalities, "audio").map((name) => player(item, name, modalities)),
     score(item),
     element("div", { class: "foot" }, more));
-  return element("li", { class: "card" }, shot(item, modalities), body);
+  return element("li", { class: "card" }, shot(item), body);
 }
 
 /** All modalities of one item, those that are missing included. */
