@@ -109,6 +109,7 @@ class ShapeItem:
     text: str | None
     label: str | None
     paths: dict[str, str] = field(default_factory=dict)
+    columns: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass
@@ -129,7 +130,8 @@ class ShapeIndex:
     def _item(self, row: dict) -> ShapeItem:
         names = tuple(name for name in (IMAGE, "text", SOUND) if name in row)
         paths = {name: row[name] for name in (IMAGE, SOUND) if name in row}
-        return ShapeItem(row["id"], 0.4 + 0.2 * len(names), names, row.get("text"), row.get("labels"), paths)
+        columns = {"shape": row["id"].partition("/")[2]}
+        return ShapeItem(row["id"], 0.4 + 0.2 * len(names), names, row.get("text"), row.get("labels"), paths, columns)
 
     def __len__(self) -> int:
         return len(self.rows)

@@ -40,7 +40,7 @@ def problem(status: int, sentence: str, headers: Mapping[str, str] | None = None
 def item_json(item: Any, modalities: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     """An item or a hit: what was observed of it, what is missing, and where its files are.
 
-    `similarity` is there for hits only.
+    Hits have `similarity`; items have `columns`, what else their source says about them.
     """
     address = f"/api/items/{quote(item.id, safe='')}"
     files = {
@@ -59,7 +59,9 @@ def item_json(item: Any, modalities: Mapping[str, Mapping[str, Any]]) -> dict[st
         "thumbnail": f"{address}/thumbnail" if pictured else None,
         "files": files,
     }
-    return {**answer, "similarity": item.similarity} if hasattr(item, "similarity") else answer
+    if hasattr(item, "similarity"):
+        return {**answer, "similarity": item.similarity}
+    return {**answer, "columns": {name: value for name, value in item.columns.items() if value is not None}}
 
 
 def media_type(path: str | PurePath) -> str:

@@ -2,6 +2,7 @@
 
 import re
 import threading
+import time
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -24,6 +25,7 @@ RANGE = re.compile(r"bytes=(\d{1,18}-\d{0,18}|-\d{1,18})")
 # A file of the collection opened on its own runs no script and loads nothing, whatever is in it.
 ALONE = "default-src 'none'; img-src 'self'; media-src 'self'; style-src 'unsafe-inline'; sandbox"
 PRIVATE = ("path", "source", "problems", "modalities")  # paths on the disk of the server, and what is said already
+ABOUT_SECONDS = 5.0
 MINUTE = "private, max-age=60"
 
 
@@ -37,6 +39,9 @@ class Api:
         self.workers = Workers(limits)
         self.modalities = {name: dict(entry) for name, entry in index.modalities().items()}
         self.kinds = {name: str(entry["kind"]) for name, entry in self.modalities.items()}
+        self.about_kept: dict[str, Any] = {}
+        self.about_until = 0.0
+        self.counting = threading.Lock()
         self.encoding = threading.Lock()  # not every encoder may be used by two threads at once
 
     async def health(self, request: Request) -> Response:
@@ -50,7 +55,15 @@ class Api:
     async def about(self, request: Request) -> Response:
         """What the collection is, and how well it can be searched."""
         from_query(request.scope["query_string"], (), self.limits)
-        return Json(await self.workers.run(self._about))
+        return Json(await self.workers.run(self._recent_about))
+
+    def _recent_about(self) -> dict[str, Any]:
+        """Counting a large collection takes a while, so that the answer is kept for some seconds."""
+        with self.counting:
+            if time.monotonic() >= self.about_until:
+                self.about_kept = self._about()
+                self.about_until = time.monotonic() + ABOUT_SECONDS
+            return self.about_kept
 
     def _about(self) -> dict[str, Any]:
         from calmrl import __version__
@@ -144,6 +157,7 @@ class Api:
         self._may_change()
         form = await read_form(request)
         id = await self.workers.run(additions.add, self.index, form, self.kinds, self.limits)
+        self.about_until = 0.0
         item = await self.workers.run(self.index.item, id)
         return Json(item_json(item, self.modalities), status_code=201)
 
@@ -153,6 +167,7 @@ class Api:
         id = self._part(request, "id")
         await self._known(self.index.item, id)
         await self.workers.run(additions.remove, self.index, id)
+        self.about_until = 0.0
         return Response(status_code=204)
 
     def _may_change(self) -> None:

@@ -123,11 +123,12 @@ def _schemas() -> Schema:
         thumbnail={"type": ["string", "null"]},
         files={"type": "object", "additionalProperties": file},
     )
-    similarity = _object(similarity=NUMBER)
+    similarity, columns = _object(similarity=NUMBER), _object(columns={"type": "object"})
     return {
         "Error": _object(error=STRING),
-        "Item": item,
-        "Hit": {"allOf": [_ref("Item"), similarity]},
+        "Described": item,
+        "Item": {"allOf": [_ref("Described"), columns]},
+        "Hit": {"allOf": [_ref("Described"), similarity]},
         "Hits": _object(count={"type": "integer"}, hits={"type": "array", "items": _ref("Hit")}),
         "Items": _object(
             offset={"type": "integer"},

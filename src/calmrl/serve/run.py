@@ -9,6 +9,7 @@ from calmrl.errors import InputError, need
 from calmrl.serve.hosts import is_loopback
 from calmrl.serve.limits import Limits
 
+BACKLOG = 128
 WARNING = (
     "warning: {host} is reachable from other machines. Everyone who reaches it can read the whole collection{change}; "
     "there is no password and no encryption. Use --host 127.0.0.1 to keep it on this machine."
@@ -84,6 +85,7 @@ def listen(host: str, port: int) -> socket.socket:
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listening.bind(address)
+        listening.listen(BACKLOG)  # clients that come before the server is ready wait
     except OSError as error:
         listening.close()
         advice = "choose another --port" if error.errno == errno.EADDRINUSE else "choose another --host or --port"

@@ -81,7 +81,7 @@ async function run({ more = false } = {}) {
   asking?.abort();
   const mine = (asking = new AbortController());
   const before = more ? shown.length : 0;
-  if (!more) drawParts();
+  if (!more) { drawParts(); drawQuality(); }
   lastQuery = location.search.replace(/[?&]item=[^&]*/, "");
   grid.setAttribute("aria-busy", "true");
   try {
@@ -243,7 +243,7 @@ async function show() {
   if (item) await open(item);
 }
 
-// ---- start
+// ---- the collection
 
 function describe() {
   const kinds = Object.entries(about.modalities).map(([name, one]) => `${one.n.toLocaleString("en")} with ${name}`);
@@ -251,14 +251,23 @@ function describe() {
   at("having").append(...Object.keys(about.modalities).map((name) => choice(name, about.modalities, false)));
   label.append(...about.labels.map((name) => element("option", { value: name }, name)));
   at("label-box").hidden = !about.labels.length;
-  const best = about.expected[0];
-  if (!best) return;
-  const quality = at("quality");
-  quality.hidden = false;
-  quality.querySelector("summary").append("Expected quality: ", element("b", {}, `${best.from} → ${best.to}`),
-    ` finds the right item first in ${Math.round(best["R@1"])} of 100 searches (by guessing ${best["chance R@1"].toPrecision(2)})`);
-  quality.querySelector("ul").append(...about.expected.map((row) => element("li", {}, row.sentence)));
+  at("quality").hidden = !about.expected.length;
+  at("quality").querySelector("ul").append(...about.expected.map((row) => element("li", {}, row.sentence)),
+    element("li", {}, "Similarity compares an item with the query. Certainty says how far what is observed of an item determines its place."));
 }
+
+/** The expectation that fits the query best: from what was asked with, to pictures if there are any. */
+function drawQuality() {
+  const kind = (name) => about.modalities[name]?.kind;
+  const asked = files.image && !words.value.trim() ? "image" : files.sound && !words.value.trim() ? "audio" : "text";
+  const fitting = about.expected.filter((row) => kind(row.from) === asked && kind(row.to) !== asked);
+  const row = fitting.find((one) => kind(one.to) === "image") || fitting[0] || about.expected[0];
+  if (!row) return;
+  at("quality").querySelector("summary").replaceChildren("Expected quality: ", element("b", {}, `${row.from} → ${row.to}`),
+    ` finds the right item first in ${Math.round(row["R@1"])} of 100 searches (by guessing ${row["chance R@1"].toPrecision(2)})`);
+}
+
+// ---- start
 
 async function start() {
   try {

@@ -54,6 +54,8 @@ export function score(item) {
 
 const ofKind = (item, modalities, kind) => item.modalities.filter((name) => modalities[name]?.kind === kind && item.files[name]);
 
+const pictured = (item, modalities) => item.modalities.find((name) => modalities[name]?.kind === "image");
+
 function player(item, name, modalities) {
   const file = item.files[name];
   const tag = file.type.startsWith("video/") ? "video" : "audio";
@@ -83,21 +85,23 @@ export function card(item, modalities, href, like) {
   return element("li", { class: "card" }, shot(item), body);
 }
 
-/** All modalities of one item, those that are missing included. */
+/** All modalities of one item, those that are missing included, and what else its source says about it. */
 export function itemView(item, modalities, like) {
   const more = element("button", { type: "button", class: "quiet" }, icon("like"), "More like this");
   more.addEventListener("click", () => like(item));
-  const fact = (name, value) => (value == null || value === "" ? null : element("span", {}, `${name} `, element("b", {}, value)));
+  const fact = (name, value) => (value == null || value === "" ? null : element("span", {}, `${name} `, element("b", {}, String(value))));
   const certainty = item.certainty == null ? null : `${Math.round(100 * item.certainty)} %`;
+  const others = Object.entries(item.columns).filter(([name]) => !(name in modalities));
   return [
     element("div", { class: "facts" }, fact("id", item.id), fact("label", item.label), fact("certainty", certainty), more),
     ...Object.keys(modalities).map((name) => modalityView(item, name, modalities)),
+    others.length ? element("div", { class: "facts" }, ...others.map(([name, value]) => fact(name, value)).filter(Boolean)) : "",
   ];
 }
 
 function modalityView(item, name, modalities) {
   const observed = item.modalities.includes(name);
-  const head = element("h3", {}, kindIcon(name, modalities), noun(name, modalities),
+  const head = element("h3", {}, observed ? kindIcon(name, modalities) : icon("missing"), noun(name, modalities),
     element("span", {}, observed ? "observed" : "not observed"));
   return element("section", { class: "modality" }, head, observed ? content(item, name, modalities)
     : element("p", { class: "gap" }, `This item has no ${noun(name, modalities)}; searches reach it through its other modalities.`));
@@ -106,11 +110,15 @@ function modalityView(item, name, modalities) {
 function content(item, name, modalities) {
   const { kind } = modalities[name];
   const file = item.files[name];
-  if (kind === "text") return element("blockquote", {}, item.text || "");
-  if (!file) return element("p", { class: "gap" }, "Observed, but its file is not part of the collection.");
-  if (kind === "audio" || file.type.startsWith("video/")) return player(item, name, modalities);
-  return element("img", { src: file.url, alt: `${noun(name, modalities)} of ${title(item)}` });
+  const words = name in item.columns ? item.columns[name] : name === "text" || onlyText(name, modalities) ? item.text : null;
+  if (words) return element("blockquote", {}, String(words));
+  const image = (source) => element("img", { src: source, alt: `${noun(name, modalities)} of ${title(item)}` });
+  if (kind === "image" && !file && item.thumbnail && name === pictured(item, modalities)) return image(item.thumbnail);
+  if (!file) return element("p", { class: "unshown" }, "Observed, but the collection holds only its features.");
+  return kind === "audio" || file.type.startsWith("video/") ? player(item, name, modalities) : image(file.url);
 }
+
+const onlyText = (name, modalities) => Object.keys(modalities).filter((one) => modalities[one].kind === "text").join() === name;
 
 /** A part of the query that can be taken out again. */
 export function queryPart(label, picture, kind, remove) {
