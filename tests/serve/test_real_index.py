@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import re
+import signal
+import subprocess
+import sys
+import urllib.request
+
 import numpy as np
 import pytest
 from starlette.testclient import TestClient
@@ -172,3 +179,15 @@ def test_the_command_says_where_it_listens_and_warns(index, monkeypatch, calmrl)
     code, _, err = calmrl("serve", index.path.parent / "nothing")
     assert code == 2
     assert "no index" in err
+
+
+def test_the_command_serves_until_it_is_interrupted(index):
+    run = [sys.executable, "-m", "calmrl", "serve", str(index.path), "--port", "0"]
+    with subprocess.Popen(run, stderr=subprocess.PIPE, text=True) as server:
+        line = server.stderr.readline()
+        port = int(re.fullmatch(r"48 items at http://127\.0\.0\.1:(\d+)/ \(Ctrl-C stops\)\n", line)[1])
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/api/search?like=red%2Fcircle&k=2") as answer:
+            assert len(json.load(answer)["hits"]) == 2
+        server.send_signal(signal.SIGINT)
+        assert server.wait(timeout=60) == 0
+        assert server.stderr.read() == ""

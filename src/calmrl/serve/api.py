@@ -3,6 +3,7 @@
 import re
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -42,7 +43,12 @@ class Api:
         self.about_kept: dict[str, Any] = {}
         self.about_until = 0.0
         self.counting = threading.Lock()
-        self.encoding = threading.Lock()  # not every encoder may be used by two threads at once
+        self.encoders = Workers(replace(limits, at_once=1))  # not every encoder may be used by two threads at once
+
+    def close(self) -> None:
+        """Let go of the threads."""
+        self.workers.close()
+        self.encoders.close()
 
     async def health(self, request: Request) -> Response:
         """The server answers."""
@@ -96,18 +102,14 @@ class Api:
             asked, files = from_query(request.scope["query_string"], SEARCH, self.limits), {}
         if not (asked.text or asked.like or files):
             raise InputError("the query is empty; give text, like, or the files image and sound")
-        return Json(await self.workers.run(self._search, asked, files))
+        workers = self.encoders if asked.text or files else self.workers
+        return Json(await workers.run(self._search, asked, files))
 
     def _search(self, asked: Asked, files: dict[str, bytes]) -> dict[str, Any]:
         given: dict[str, Any] = checked_files(files, self.kinds, self.limits)
         given |= {} if asked.text is None else {"text": asked.text}
         terms = {modality_named(name, self.kinds): value for name, value in given.items()}
-        options = {"like": asked.like, "k": asked.k, "hubs": asked.hubs, **asked.filters()}
-        if terms:
-            with self.encoding:
-                hits = self.index.search(**terms, **options)
-        else:
-            hits = self.index.search(**options)
+        hits = self.index.search(**terms, like=asked.like, k=asked.k, hubs=asked.hubs, **asked.filters())
         return {"count": len(hits), "hits": [item_json(hit, self.modalities) for hit in hits]}
 
     async def items(self, request: Request) -> Response:
@@ -156,7 +158,7 @@ class Api:
         """A new item from a form."""
         self._may_change()
         form = await read_form(request)
-        id = await self.workers.run(additions.add, self.index, form, self.kinds, self.limits)
+        id = await self.encoders.run(additions.add, self.index, form, self.kinds, self.limits)
         self.about_until = 0.0
         item = await self.workers.run(self.index.item, id)
         return Json(item_json(item, self.modalities), status_code=201)

@@ -53,7 +53,7 @@ def build_app(index: Any, *, host: str = "127.0.0.1", allow_add: bool = False, l
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
         yield
-        api.workers.close()
+        api.close()
 
     def refused(request: Request, error: Exception) -> Response:
         """The sentence of the collection, without where it lies on the disk of the server."""

@@ -1,7 +1,7 @@
 """What stands before every route: names of the server, sizes, deadlines, and headers that keep a browser strict."""
 
 from collections.abc import Callable
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 import anyio
 from starlette.datastructures import Headers, MutableHeaders
@@ -47,7 +47,7 @@ class Guard:
                 await problem(*refusal)(scope, exchange.receive, exchange.send)
                 return
             # Routes see the path as it was sent, so that an id with an encoded slash is one part of it.
-            scope["path"] = scope["raw_path"].decode("ascii", "replace")
+            scope["path"] = _sent_path(scope).decode("ascii", "replace")
             await self.app(scope, exchange.receive, exchange.send)
 
     def _refusal(self, scope: Scope) -> tuple[int, str] | None:
@@ -57,7 +57,7 @@ class Guard:
             return 421, f"this server does not answer to the name {', '.join(hosts) or '(none)'}; use its own address"
         if _foreign(headers, hosts[0]):
             return 403, "a page of another site sent this request; only pages of this server may"
-        if len(scope["raw_path"]) + len(scope["query_string"]) > TARGET_BYTES:
+        if len(_sent_path(scope)) + len(scope["query_string"]) > TARGET_BYTES:
             return 414, f"the address is longer than {TARGET_BYTES} bytes; shorten it or use POST"
         if sum(len(name) + len(value) for name, value in scope["headers"]) > HEADER_BYTES:
             return 431, f"the headers are longer than {HEADER_BYTES} bytes; send fewer"
@@ -67,6 +67,11 @@ class Guard:
         if int(length) > self.limits.body_bytes:
             return 413, _too_large(self.limits)
         return None
+
+
+def _sent_path(scope: Scope) -> bytes:
+    """The path as it was sent, not decoded; servers need not keep it."""
+    return scope.get("raw_path") or quote(scope["path"]).encode()
 
 
 def _foreign(headers: Headers, host: str) -> bool:

@@ -3,6 +3,7 @@
 import errno
 import socket
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from calmrl.errors import InputError, need
@@ -50,7 +51,7 @@ def run_server(
     listening = listen(host, port)
     shown = f"[{host}]" if ":" in host else host
     tell(f"{len(index):,} items at http://{shown}:{listening.getsockname()[1]}/ (Ctrl-C stops)")
-    with listening:
+    with listening, suppress(KeyboardInterrupt):  # Ctrl-C is how it is stopped
         uvicorn.Server(server_config(index, host, allow_add, limits)).run(sockets=[listening])
 
 

@@ -251,6 +251,10 @@ function describe() {
   at("having").append(...Object.keys(about.modalities).map((name) => choice(name, about.modalities, false)));
   label.append(...about.labels.map((name) => element("option", { value: name }, name)));
   at("label-box").hidden = !about.labels.length;
+  if (!searchable("text")) {
+    words.disabled = document.querySelector("#query button[type=submit]").disabled = true;
+    words.placeholder = "This collection cannot be searched by words";
+  }
   at("quality").hidden = !about.expected.length;
   at("quality").querySelector("ul").append(...about.expected.map((row) => element("li", {}, row.sentence)),
     element("li", {}, "Similarity compares an item with the query. Certainty says how far what is observed of an item determines its place."));

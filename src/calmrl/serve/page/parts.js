@@ -32,7 +32,8 @@ export function noun(name, modalities) {
 
 export const kindIcon = (name, modalities) => icon(NOUNS[modalities[name]?.kind] ? modalities[name].kind : "observed");
 
-export const title = (item) => item.text || item.id;
+/** The first caption; without one, the id. */
+export const title = (item) => (item.text || item.id).split("\n")[0];
 
 /** What is observed and what is not: icon, words and border, not colour alone. */
 export function seenList(item, modalities) {
