@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-pytest.importorskip("starlette", reason='starlette (pip install "calmrl[serve]") is not installed')
-pytest.importorskip("uvicorn", reason='uvicorn (pip install "calmrl[serve]") is not installed')
-
 from shapes import ShapeIndex, write_shapes
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import threading
+import time
 
 import pytest
 from starlette.testclient import TestClient
@@ -179,7 +180,7 @@ def test_requests_beyond_the_queue_get_503_and_come_back_later(shapes):
         for thread in threads:
             thread.start()
         while len(answers) < 3:
-            pass
+            time.sleep(0.01)
         index.go.set()
         for thread in threads:
             thread.join()
@@ -187,6 +188,25 @@ def test_requests_beyond_the_queue_get_503_and_come_back_later(shapes):
         assert len(refused) == 3
         assert all(answer.headers["retry-after"] == "2" for answer in refused)
         assert client.get("/api/search?text=red").status_code == 200
+
+
+def test_uploads_beyond_their_number_get_503(shapes):
+    index = Slow(shapes.folder / "items.jsonl")
+    with client_of(index, limits=Limits(uploads=2)) as client:
+        answers = []
+        picture = {"image": ("q.png", data.png("red", "ring"), "image/png")}
+        threads = [
+            threading.Thread(target=lambda: answers.append(client.post("/api/search", files=picture))) for _ in "123"
+        ]
+        for thread in threads:
+            thread.start()
+        while not answers:
+            time.sleep(0.01)
+        assert client.get("/api/items").status_code == 200
+        index.go.set()
+        for thread in threads:
+            thread.join()
+    assert sorted(answer.status_code for answer in answers) == [200, 200, 503]
 
 
 def test_a_search_that_takes_too_long_is_504(shapes):

@@ -13,9 +13,7 @@ import shapes as data
 from calmrl.serve import Limits
 from serving import exchange, status
 
-LIMITS = Limits(
-    body_bytes=2**20, pixels=10**6, sound_seconds=5, header_seconds=1, body_seconds=1, stall_seconds=1, connections=40
-)
+LIMITS = Limits(body_bytes=2**20, pixels=10**6, sound_seconds=5, header_seconds=2, body_seconds=2, stall_seconds=1)
 FORM = "multipart/form-data; boundary=xx"
 SECRET = b"root:x:0:0"  # how /etc/passwd begins
 

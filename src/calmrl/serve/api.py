@@ -3,6 +3,8 @@
 import re
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +22,7 @@ from calmrl.serve.openapi import description
 from calmrl.serve.parameters import BROWSE, SEARCH, Asked, checked_text, from_pairs, from_query
 from calmrl.serve.uploads import checked_files, modality_named, read_form
 from calmrl.serve.words import expected_sentences
-from calmrl.serve.workers import Workers
+from calmrl.serve.workers import Workers, busy
 
 RANGE = re.compile(r"bytes=(\d{1,18}-\d{0,18}|-\d{1,18})")
 # A file of the collection opened on its own runs no script and loads nothing, whatever is in it.
@@ -42,6 +44,7 @@ class Api:
         self.kinds = {name: str(entry["kind"]) for name, entry in self.modalities.items()}
         self.about_kept: dict[str, Any] = {}
         self.about_until = 0.0
+        self.uploading = 0
         self.counting = threading.Lock()
         self.encoders = Workers(replace(limits, at_once=1))  # not every encoder may be used by two threads at once
 
@@ -94,16 +97,29 @@ class Api:
 
     async def search(self, request: Request) -> Response:
         """Items by words, by an item, and by uploaded files."""
-        if request.method == "POST":
-            from_query(request.scope["query_string"], (), self.limits)
+        if request.method != "POST":
+            return await self._found(from_query(request.scope["query_string"], SEARCH, self.limits), {})
+        from_query(request.scope["query_string"], (), self.limits)
+        with self._upload():
             form = await read_form(request)
-            asked, files = from_pairs(form.fields, SEARCH, self.limits), form.files
-        else:
-            asked, files = from_query(request.scope["query_string"], SEARCH, self.limits), {}
+            return await self._found(from_pairs(form.fields, SEARCH, self.limits), form.files)
+
+    async def _found(self, asked: Asked, files: dict[str, bytes]) -> Response:
         if not (asked.text or asked.like or files):
             raise InputError("the query is empty; give text, like, or the files image and sound")
         workers = self.encoders if asked.text or files else self.workers
         return Json(await workers.run(self._search, asked, files))
+
+    @contextmanager
+    def _upload(self) -> Iterator[None]:
+        """Bounds how many bodies are in memory at once."""
+        if self.uploading >= self.limits.uploads:
+            raise busy()
+        self.uploading += 1
+        try:
+            yield
+        finally:
+            self.uploading -= 1
 
     def _search(self, asked: Asked, files: dict[str, bytes]) -> dict[str, Any]:
         given: dict[str, Any] = checked_files(files, self.kinds, self.limits)
@@ -157,8 +173,9 @@ class Api:
     async def add(self, request: Request) -> Response:
         """A new item from a form."""
         self._may_change()
-        form = await read_form(request)
-        id = await self.encoders.run(additions.add, self.index, form, self.kinds, self.limits)
+        with self._upload():
+            form = await read_form(request)
+            id = await self.encoders.run(additions.add, self.index, form, self.kinds, self.limits)
         self.about_until = 0.0
         item = await self.workers.run(self.index.item, id)
         return Json(item_json(item, self.modalities), status_code=201)

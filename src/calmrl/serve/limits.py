@@ -27,6 +27,8 @@ class Limits:
         Requests that the collection works on at the same time; one of them at most encodes words or files.
     waiting : int
         Requests that may wait for their turn; those beyond get 503 with Retry-After.
+    uploads : int
+        Requests with files at the same time, from their first byte to their answer; those beyond get 503.
     connections : int
         Open connections; those beyond get 503.
     hits : int
@@ -44,6 +46,7 @@ class Limits:
     stall_seconds: float = 30.0
     at_once: int = 4
     waiting: int = 64
+    uploads: int = 8
     connections: int = 256
     hits: int = 200
     characters: int = 2000

@@ -13,6 +13,11 @@ T = TypeVar("T")
 RETRY_SECONDS = 2
 
 
+def busy() -> HTTPException:
+    """Too much to do; the client may try again."""
+    return HTTPException(503, "too many requests are waiting; try again soon", {"Retry-After": str(RETRY_SECONDS)})
+
+
 class Workers:
     """Runs functions in threads; 503 when too many wait, 504 when one takes too long."""
 
@@ -24,9 +29,7 @@ class Workers:
     async def run(self, function: Callable[..., T], *arguments: Any, **named: Any) -> T:
         """The result of a function, from another thread."""
         if self.pending >= self.limits.at_once + self.limits.waiting:
-            raise HTTPException(
-                503, "too many requests are waiting; try again soon", headers={"Retry-After": str(RETRY_SECONDS)}
-            )
+            raise busy()
         loop = asyncio.get_running_loop()
         self.pending += 1
         future = self.pool.submit(function, *arguments, **named)
