@@ -31,6 +31,7 @@ LAYERS = (
     ("config",),
     ("report",),
     ("workflows",),
+    ("serve",),
     ("cli",),
     ("__main__",),
 )

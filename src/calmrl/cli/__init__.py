@@ -29,13 +29,14 @@ from calmrl.cli import (
     remove,
     report,
     search,
+    serve,
     train,
 )
 from calmrl.cli.printing import error, note
 from calmrl.errors import InputError, JobError, MissingExtraError
 
 COMMANDS = (
-    *(demo, init, diagnose, extract, impute, index, add, remove, search),
+    *(demo, init, diagnose, extract, impute, index, add, remove, search, serve),
     *(train, evaluate, compare, report, ls, cp, check, doctor),
 )
 
