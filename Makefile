@@ -3,15 +3,16 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 STAMPS := $(VENV)/.calmrl
-EXTRAS_demo :=
+EXTRAS_demo := [search,serve]
 EXTRAS_dev := [dev,media,search]
 EXTRAS_bench := [bench]
 EXTRAS_docs := [docs]
 
-.PHONY: help demo test lint bench docs picture clean
+.PHONY: help demo compare test lint bench docs picture clean
 
 help:
-	@echo "make demo   compare the methods on bundled real data (writes demo-out/)"
+	@echo "make demo   compare methods on bundled real data, then search it (writes demo-out/)"
+	@echo "make compare  the full study: all methods, three collections, ten seeds (writes study-out/; an hour or two)"
 	@echo "make test   run the test suite"
 	@echo "make lint   ruff, ruff format, mypy"
 	@echo "make bench  measure speed and quality against other packages (writes bench-out/)"
@@ -28,6 +29,11 @@ $(STAMPS)-%: pyproject.toml constraints.txt
 
 demo: $(STAMPS)-demo
 	$(BIN)/calmrl demo --out demo-out --force
+
+# The study behind the tables of README and docs; a run that was stopped goes on.
+compare: $(STAMPS)-demo
+	$(BIN)/calmrl compare study --out study-out
+	$(BIN)/python docs/make_study.py study-out
 
 test: $(STAMPS)-dev
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
@@ -48,4 +54,4 @@ docs: $(STAMPS)-docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 clean:
-	rm -rf $(VENV) site demo-out bench-out
+	rm -rf $(VENV) site demo-out study-out bench-out

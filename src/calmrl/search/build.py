@@ -123,11 +123,11 @@ def _collect(
     if opened.features is not None:
         column = groups if isinstance(groups, str) else None
         collection = from_features(opened.features, opened.root, column)
-        named = {**(ENCODERS_OF.get(opened.root, {}) if opened.type == "dataset" else {}), **(encoders or {})}
-        unknown = sorted(set(named) - set(collection.z))
+        unknown = sorted(set(encoders or {}) - set(collection.z))
         if unknown:
             raise InputError(f"--encoder names {unknown[0]}, but the features have {', '.join(collection.z)}")
-        collection.encoders |= named
+        made_by = ENCODERS_OF.get(opened.root, {}) if opened.type == "dataset" else {}
+        collection.encoders |= {name: made_by[name] for name in made_by if name in collection.z} | dict(encoders or {})
         collection.kinds |= kinds_of(collection.encoders)
         return with_thumbnails(opened, collection), None
     assert opened.manifest is not None

@@ -41,12 +41,15 @@ def open_source(source: Any, kinds: Mapping[str, str] | None = None, some: bool 
     Parameters
     ----------
     source : str, Path, FeatureSet or dict
-        A folder of files, a manifest, a feature directory or file, the name of a bundled data set, features in memory.
+        A folder of files, a manifest, a feature directory or file, the name of a bundled data set, features in memory;
+        or what this function returned.
     kinds : mapping of str to str, optional
         Modality -> "text", "image" or "audio", where it is known; otherwise columns of a manifest are guessed.
     some : bool
         Whether a manifest may lack some of these modalities.
     """
+    if isinstance(source, OpenSource):
+        return source
     if isinstance(source, FeatureSet):
         return OpenSource("features", str(source.path or source.name or "features"), features=source)
     if isinstance(source, Mapping):
