@@ -176,3 +176,23 @@ def test_impute_of_nothing(tmp_path, capsys):
     assert _run("impute", tmp_path / "nowhere", "--out", tmp_path / "done") == 2
     assert "no features at" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_command_warns_where_nothing_is_predicted_and_speaks_json(tmp_path, capsys):
+    rng = np.random.default_rng(0)
+    latent = rng.normal(size=(300, 3))
+    z = {name: latent @ rng.normal(size=(3, 5)) for name in ("image", "text")}
+    z["noise"] = rng.normal(size=(300, 5))
+    for j, name in enumerate(z):
+        z[name][j::4] = np.nan
+    np.savez(tmp_path / "features.npz", **z)
+    arguments = ["impute", str(tmp_path / "features.npz"), "--out", str(tmp_path / "out"), "--json"]
+    assert main([*arguments, "imputer.candidates=[gaussian, mean]"]) == 0
+    printed = capsys.readouterr()
+    told = json.loads(printed.out)
+    errors = told["choice"]["error_by_modality"]
+    assert errors["image"] < 0.5  # the premise: one modality is predicted, the other is not
+    assert errors["noise"] > 0.98
+    assert told["imputed"] == 225
+    assert "does not predict noise (" in printed.err
+    assert "image (" not in printed.err.partition("does not predict")[2]

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import textwrap
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from calmrl.cli.printing import note
+from calmrl.cli.printing import as_json, note
 from calmrl.cli.progress import Progress
 
 EXAMPLE = """Example:
   calmrl impute features --out imputed --std
   calmrl impute features.npz --out imputed imputer.method=kernel
   calmrl impute features --out imputed imputer.method=knn"""
+
+
+USELESS = 0.98  # normalised error from which imputed values count as no better than the column means
 
 
 def run(
@@ -23,6 +28,7 @@ def run(
     std: Annotated[bool, typer.Option("--std", help="Also write standard deviations; the same as std=true.")] = False,
     config: Annotated[str | None, typer.Option("--config", help="A config file or a shipped config.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace an earlier output of calmrl.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print counts and what was chosen to stdout.")] = False,
 ) -> None:
     """Impute the modalities that rows lack, and mark what was imputed."""
     from calmrl.config import ImputeConfig, load
@@ -35,18 +41,39 @@ def run(
         result = impute(features, out, resolved, force=force, progress=lambda rows, total: bar("imputing", rows, total))
     if result.choice is not None:
         note(_chosen(result.choice))
+        for warning in _warnings(result.choice):
+            note(textwrap.fill(f"warning: {warning}", 80, subsequent_indent="  "))
     note(f"imputed {result.imputed} of {result.blocks} value blocks in {result.rows} rows; wrote {out}")
+    if json:
+        as_json(asdict(result))
 
 
 def _chosen(choice: dict[str, Any]) -> str:
     """What an imputer that chooses has chosen, a line per modality, and how well that did on held-out blocks."""
     lines = [
-        f"  {name}: " + ", ".join(f"{100 * w:.0f} % {imputer}" for imputer, w in weights.items() if w >= 0.005)
+        f"  {name}: {_error(choice, name)}"
+        + ", ".join(f"{100 * w:.0f} % {imputer}" for imputer, w in weights.items() if w >= 0.005)
         for name, weights in choice["weights"].items()
     ]
     error = choice["error"]
     if error is None:
         return "\n".join(["too few blocks to compare imputers:", *lines])
-    worse = "; that is no better than the column means" if error >= 1 else ""
-    head = f"chosen on {choice['held_out']} held-out blocks, error {error:.3f} (1 = the column means){worse}:"
+    head = f"chosen on {choice['held_out']} held-out blocks, error {error:.3f} (1 = the column means):"
     return "\n".join([head, *lines])
+
+
+def _error(choice: dict[str, Any], name: str) -> str:
+    error = choice["error_by_modality"][name]
+    return "" if error is None else f"error {error:.3f}; "
+
+
+def _warnings(choice: dict[str, Any]) -> list[str]:
+    """Modalities whose imputed values are no better than the column means."""
+    errors = choice["error_by_modality"].items()
+    useless = [f"{name} ({error:.3f})" for name, error in errors if error is not None and error >= USELESS]
+    if not useless:
+        return []
+    return [
+        f"what is observed does not predict {', '.join(useless)}: imputed values are about the column means, and carry no "
+        "information about the single item"
+    ]

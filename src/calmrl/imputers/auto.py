@@ -137,6 +137,7 @@ class AutoImputer(BlockImputer):
             "errors": {},
             "weights": {name: {"mean": 1.0} for name in self.names_},
             "error": None,
+            "error_by_modality": dict.fromkeys(self.names_),
             "std_scale": self._scale_by_name(),
             "seconds": {},
         }
@@ -213,6 +214,7 @@ class AutoImputer(BlockImputer):
                 for j, m in enumerate(self.names_)
             },
             "error": weights.error,
+            "error_by_modality": dict(zip(self.names_, stack.averaged_errors(weights), strict=True)),
             "std_scale": self._scale_by_name(),
             "seconds": seconds,
         }

@@ -120,6 +120,15 @@ class Stack:
         wrong = sum(float(w @ gram @ w) for w, gram in zip(columns, part, strict=True))
         return np.stack(columns, axis=1), wrong
 
+    def averaged_errors(self, weights: Weights) -> list[float | None]:
+        """Normalised error of the weighted average per modality (1.0 is the column mean); None where nothing varies."""
+        errors: list[float | None] = []
+        for m, total in enumerate(self.totals):
+            residuals = np.stack([self.guesses[name].residuals[m] for name in weights.chosen])
+            wrong = float(np.square(np.tensordot(weights.weight[:, m], residuals, axes=1)).sum())
+            errors.append(wrong / total if total > 0 else None)
+        return errors
+
     def scores(self, weights: Weights) -> list[np.ndarray]:
         """Per modality |error| / deviation of the average, (blocks, d_m).
 
