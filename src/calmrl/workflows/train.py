@@ -60,6 +60,7 @@ def train(
     data = open_data(config)
     progress(0, 0, f"fitting {config.method}" if not config.stages else f"starting {config.method}")
     step = build_step(config, data)
+    step.model.encoders_ = recorded_encoders([features.info for features in data.opened.values()], step.model.names)
     trainer = build_trainer(config, data, step, out, progress=progress)
     wait_for_all()
     if rank == 0:
@@ -73,20 +74,17 @@ def train(
     outcome = trainer.run(resume=resume)
     trainer.take_best()
     if rank == 0:
-        infos = [features.info for features in data.opened.values()]
-        export(step, config, outcome, out / "model", recorded_encoders(infos, tuple(step.model.names)))
+        export(step, config, outcome, out / "model")
     wait_for_all()
     return outcome
 
 
-def export(
-    step: Step, config: TrainConfig, outcome: Outcome, folder: Path, encoders: dict[str, Any] | None = None
-) -> None:
-    """Write the model of a training step, with the latent model it was calibrated by and what made its features."""
+def export(step: Step, config: TrainConfig, outcome: Outcome, folder: Path) -> None:
+    """Write the model of a training step, with the latent model it was calibrated by."""
     info: dict[str, Any] = {"method": config.method, "steps": outcome.steps, "best": outcome.best}
     matching = None if step.matching is getattr(step.model, "matching", None) else step.matching  # part of the model
     with new_directory(folder, force=True) as draft:
-        save(draft, Trained(step.model, fixed_calibration(step), matching, info, encoders))
+        save(draft, Trained(step.model, fixed_calibration(step), matching, info))
         dump(config, draft / "config.yaml")
 
 
