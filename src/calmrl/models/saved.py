@@ -53,12 +53,13 @@ class Trained(EmbedsFiles):
         align: CalibratedAlignment | None = None,
         matching: Any = None,
         info: Mapping[str, Any] | None = None,
+        encoders: Mapping[str, Any] | None = None,
     ) -> None:
         self.model: Any = model.eval()
         self.align = None if align is None else align.eval()
         self.matching = None if matching is None else matching.eval()
         self.info = dict(info or {})
-        self.encoders_ = getattr(model, "encoders_", None)  # set by training on features of `calmrl extract`
+        self.encoders_ = None if encoders is None else dict(encoders)
         self.names: tuple[str, ...] = tuple(model.names)
         self.width: int = model.width
 
@@ -165,7 +166,7 @@ def load(path: str | Path) -> Trained:
             matching = InstanceMatching(**info["matching"])
             matching.load_state_dict(load_file(folder / "matching.safetensors"))
         recorded = folder / ENCODERS_FILE
-        model.encoders_ = json.loads(recorded.read_text(encoding="utf-8")) if recorded.is_file() else None
+        encoders = json.loads(recorded.read_text(encoding="utf-8")) if recorded.is_file() else None
     except (OSError, ValueError, KeyError, TypeError, RuntimeError, SafetensorError) as error:
         if isinstance(error, InputError):
             raise
@@ -176,4 +177,4 @@ def load(path: str | Path) -> Trained:
         how = dict(info["calibration"])
         imputer = IMPUTERS[how.pop("imputer")].load(folder / "imputer")
         align = CalibratedAlignment(imputer=imputer, update="frozen", **how)
-    return Trained(model, align, matching, info)
+    return Trained(model, align, matching, info, encoders)

@@ -60,7 +60,6 @@ def train(
     data = open_data(config)
     progress(0, 0, f"fitting {config.method}" if not config.stages else f"starting {config.method}")
     step = build_step(config, data)
-    step.model.encoders_ = recorded_encoders([features.info for features in data.opened.values()], step.model.names)
     trainer = build_trainer(config, data, step, out, progress=progress)
     wait_for_all()
     if rank == 0:
@@ -74,17 +73,20 @@ def train(
     outcome = trainer.run(resume=resume)
     trainer.take_best()
     if rank == 0:
-        export(step, config, outcome, out / "model")
+        infos = [features.info for features in data.opened.values()]
+        export(step, config, outcome, out / "model", recorded_encoders(infos, tuple(step.model.names)))
     wait_for_all()
     return outcome
 
 
-def export(step: Step, config: TrainConfig, outcome: Outcome, folder: Path) -> None:
-    """Write the model of a training step, with the latent model it was calibrated by."""
+def export(
+    step: Step, config: TrainConfig, outcome: Outcome, folder: Path, encoders: dict[str, Any] | None = None
+) -> None:
+    """Write the model of a training step, with the latent model it was calibrated by and what made its features."""
     info: dict[str, Any] = {"method": config.method, "steps": outcome.steps, "best": outcome.best}
     matching = None if step.matching is getattr(step.model, "matching", None) else step.matching  # part of the model
     with new_directory(folder, force=True) as draft:
-        save(draft, Trained(step.model, fixed_calibration(step), matching, info))
+        save(draft, Trained(step.model, fixed_calibration(step), matching, info, encoders))
         dump(config, draft / "config.yaml")
 
 
