@@ -13,18 +13,16 @@ from __future__ import annotations
 import argparse
 import csv
 import re
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 
 import numpy as np
+from bundling import Groups, compare_bundles, debian_package, encode, rasterise
 
 from calmrl.data.features.feature_set import FeatureSet
 from calmrl.data.media.streams import read_audio
 from calmrl.datasets.splits import split_by_group
 from calmrl.datasets.stamps import BUNDLE, MODALITIES
-from calmrl.workflows.extract import extract
 
 PACKAGE, VERSION = "tuxpaint-stamps-default", "2022.06.04-1"
 ENCODERS = {
@@ -33,7 +31,6 @@ ENCODERS = {
     "speech": "whisper_base",
     "sound": "yamnet",
 }
-PIXELS = 512  # longer side of a rasterised SVG
 SILENT = 1e-3  # loudest sample up to which a recording counts as silent
 TWIN = 0.85  # cosine of two image features from which two stamps count as the same picture
 
@@ -49,17 +46,12 @@ def main() -> None:
     stamps = options.stamps or download(options.work)
     manifest = options.work / "stamps.csv"
     write_manifest(stamps.resolve(), options.work, manifest)
-    features = extract(
-        manifest,
-        ENCODERS,
-        options.work / "features",
-        workers=options.workers,
-        tell=lambda line: print(line, file=sys.stderr),
-        progress=lambda what, done, total: print(f"{what} {done}/{total}", file=sys.stderr, end="\r"),
-    )
+    features = encode(manifest, ENCODERS, options.work / "features", options.workers)
     arrays = bundle(features)
     if BUNDLE.exists():
-        compare(arrays)
+        with np.load(BUNDLE, allow_pickle=False) as saved:
+            compare_bundles(dict(saved), arrays, MODALITIES)
+    print("rows per split:", dict(Counter(arrays["split"])), "by folder:", dict(Counter(arrays["split_folder"])))
     if options.write:
         np.savez_compressed(BUNDLE, **arrays)
         print(f"{BUNDLE}: {BUNDLE.stat().st_size / 1e6:.2f} MB")
@@ -67,9 +59,7 @@ def main() -> None:
 
 def download(work: Path) -> Path:
     """The folder of stamps, from the Debian package."""
-    subprocess.run(["apt-get", "download", f"{PACKAGE}={VERSION}"], cwd=work, check=True)
-    subprocess.run(["dpkg", "-x", next(work.glob(f"{PACKAGE}_*.deb")), work / "package"], check=True)
-    return work / "package/usr/share/tuxpaint/stamps"
+    return debian_package(PACKAGE, VERSION, work) / "usr/share/tuxpaint/stamps"
 
 
 def write_manifest(stamps: Path, work: Path, manifest: Path) -> None:
@@ -124,19 +114,6 @@ def image(stamps: Path, work: Path, name: str) -> str:
     return str(target.resolve())
 
 
-def rasterise(path: Path) -> bytes:
-    """An SVG as PNG with transparency; letters in the fonts that come with matplotlib, the same on every machine."""
-    import matplotlib
-    import resvg_py
-
-    fonts = str(Path(matplotlib.get_data_path()) / "fonts/ttf")
-    settings = {"dpi": 96.0, "skip_system_fonts": True, "font_dirs": [fonts], "font_family": "DejaVu Sans"}
-    first = bytes(resvg_py.svg_to_bytes(svg_path=str(path), width=64, **settings))
-    height = int.from_bytes(first[20:24], "big")  # of the PNG header
-    side = {"width": PIXELS} if height <= 64 else {"height": PIXELS}
-    return bytes(resvg_py.svg_to_bytes(svg_path=str(path), **side, **settings))
-
-
 def bundle(features: FeatureSet) -> dict[str, np.ndarray]:
     """The arrays of the bundled file."""
     ids = [str(name) for name in features.ids]
@@ -171,51 +148,17 @@ def concepts(ids: list[str], captions: list[str], features: FeatureSet) -> list[
     Together: the same caption but for articles and case; a stamp, its mirror image and its numbered variants in the
     same folder; pictures whose features are almost equal; the same recording.
     """
-    parent = list(range(len(ids)))
-
-    def root(i: int) -> int:
-        while parent[i] != i:
-            parent[i] = parent[parent[i]]
-            i = parent[i]
-        return i
-
-    seen: dict[str, int] = {}
-    for i, (name, text) in enumerate(zip(ids, captions, strict=True)):
+    groups = Groups(ids)
+    for row, (name, text) in enumerate(zip(ids, captions, strict=True)):
         words = re.findall(r"\w+", text.lower())
         plain = " ".join(word for word in words if word not in ("a", "an", "the", "some"))
         stem = re.sub(r"(_mirror|_flip)$", "", name)
         stem = re.sub(r"[-_]?\d+$", "", stem)
-        for key in (f"caption {plain}" if plain else "", f"stem {stem}"):
-            if key:
-                parent[root(i)] = root(seen.setdefault(key, i))
-    rows = np.flatnonzero(features.present[:, MODALITIES.index("image")])
-    unit = np.asarray(features.z["image"][rows], dtype=np.float32)
-    unit /= np.linalg.norm(unit, axis=1, keepdims=True)
-    for i, j in zip(*np.nonzero(np.triu(unit @ unit.T > TWIN, 1)), strict=True):
-        parent[root(int(rows[i]))] = root(int(rows[j]))
+        groups.share(row, [f"caption {plain}" if plain else "", f"stem {stem}"])
+    groups.join_twins(features, "image", TWIN)
     for name in ("speech", "sound"):
-        heard: dict[bytes, int] = {}
-        for i in np.flatnonzero(features.present[:, MODALITIES.index(name)]).tolist():
-            parent[root(i)] = root(heard.setdefault(features.z[name][i].tobytes(), i))
-    smallest: dict[int, str] = {}
-    for i, name in enumerate(ids):
-        smallest.setdefault(root(i), name)
-    return [smallest[root(i)] for i in range(len(ids))]
-
-
-def compare(arrays: dict[str, np.ndarray]) -> None:
-    """Print how far these features are from the bundled ones."""
-    with np.load(BUNDLE, allow_pickle=False) as saved:
-        for key in ("ids", "present", "caption", "group", "split", "split_folder", "glyph"):
-            print(f"{key}: {'same' if np.array_equal(saved[key], arrays[key]) else 'DIFFERS'}")
-        for name, column in zip(MODALITIES, saved["present"].T, strict=True):
-            old, new = saved[name][column].astype(np.float64), arrays[name][column].astype(np.float64)
-            cosine = (old * new).sum(1) / np.linalg.norm(old, axis=1) / np.linalg.norm(new, axis=1)
-            gap = np.abs(old - new).max() / np.abs(old).max()
-            print(
-                f"{name}: {len(old)} rows, lowest cosine {cosine.min():.7f}, largest difference {gap:.1e} of the range"
-            )
-    print("rows per split:", dict(Counter(arrays["split"])), "by folder:", dict(Counter(arrays["split_folder"])))
+        groups.join_equal(features, name)
+    return groups.group_names()
 
 
 if __name__ == "__main__":

@@ -14,11 +14,13 @@ from . import metrics as metrics
 from . import models as models
 from . import report as report
 from . import search as search
+from . import serve as serve
 from . import training as training
 from . import workflows as workflows
 from .aligner.estimator import Aligner as Aligner
 from .alignment import CalibratedAlignment as CalibratedAlignment
 from .imputers.gaussian.imputer import GaussianImputer as GaussianImputer
 from .models.saved import load as load
+from .search.index import Index as Index
 
 __version__: str

@@ -8,6 +8,10 @@ class InputError(ValueError):
     """Data, a config or an argument that cannot be used as it is. Commands turn it into exit code 2."""
 
 
+class JobError(RuntimeError):
+    """One of many jobs failed: which one, and the traceback of where it ran, as text. Commands show all of it."""
+
+
 class MissingExtraError(ImportError):
     """An optional dependency is not installed."""
 

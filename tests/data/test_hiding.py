@@ -39,9 +39,10 @@ def test_subset_and_something_left(kind: str, n: int, k: int, share: float, seed
     before = present.copy()
     had = present.any(axis=1)
     many = present.sum(axis=1) > 1
-    most = {"mcar": 1 - had.sum() / max(1, present.sum()), "one": many.mean(), "source": 1.0}
+    most = {"mcar": 1 - had.sum() / max(1, present.sum()), "one": many.mean(), "alone": many.mean(), "source": 1.0}
     rate = share * float(most.get(kind, most["mcar"]))
-    left = hide(present, rate, rng, kind, **options(kind, n, k, seed))
+    more = {"complete": int(share * present.all(axis=1).sum())} if kind == "all-but" else options(kind, n, k, seed)
+    left = hide(present, None if kind == "all-but" else rate, rng, kind, **more)
     assert np.array_equal(present, before)
     assert not (left & ~present).any()
     assert np.array_equal(left.any(axis=1), had)
@@ -112,7 +113,8 @@ def test_torch_in_torch_out() -> None:
 def test_same_generator_same_mask() -> None:
     present = np.ones((50, 3), dtype=bool)
     for kind in MECHANISMS:
-        a, b = (hide(present, 0.3, np.random.default_rng(5), kind, **options(kind, 50, 3)) for _ in range(2))
+        rate, more = (None, {"complete": 9}) if kind == "all-but" else (0.3, options(kind, 50, 3))
+        a, b = (hide(present, rate, np.random.default_rng(5), kind, **more) for _ in range(2))
         assert np.array_equal(a, b)
 
 
@@ -159,3 +161,40 @@ def test_patterns() -> None:
     ]
     with pytest.raises(InputError, match=r"2 names|3 names"):
         patterns(present, ["image", "text", "sound"])
+
+
+def test_all_but_keeps_so_many_complete_rows():
+    present = np.ones((200, 3), dtype=bool)
+    present[150:, 1] = False  # these lack something already
+    masks = {n: hide(present, None, np.random.default_rng(3), kind="all-but", complete=n) for n in (0, 25, 100, 150)}
+    for n, mask in masks.items():
+        assert mask.all(axis=1).sum() == n
+        assert (mask.sum(axis=1) >= 2).all()
+        assert (mask[150:] == present[150:]).all()
+    assert not (masks[25].all(axis=1) & ~masks[100].all(axis=1)).any()  # the smaller set is part of the larger
+    assert (masks[150] == present).all()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"rate": 0.5, "complete": 3}, "takes complete=, a number of rows, and no rate; got 0.5"),
+        ({"rate": None}, "how many of the 10 complete rows stay so; got None"),
+        ({"rate": None, "complete": 11}, "of the 10 complete rows stay so; got 11"),
+    ],
+)
+def test_all_but_says_what_it_needs(options, message):
+    with pytest.raises(InputError, match=message):
+        hide(np.ones((10, 2), dtype=bool), generator=np.random.default_rng(0), kind="all-but", **options)
+
+
+def test_alone_leaves_one_modality():
+    present = np.ones((100, 4), dtype=bool)
+    present[:10, 1:] = False
+    left = hide(present, 0.7, np.random.default_rng(0), kind="alone")
+    counts = left.sum(axis=1)
+    assert (counts == 1).sum() == 80  # 70, and the ten that had one
+    assert (counts == 4).sum() == 20
+    assert (left[:, 1:].sum(axis=0) > 5).all()
+    with pytest.raises(InputError, match="100 of 100 rows should keep one modality only but 90 have several"):
+        hide(present, 1.0, np.random.default_rng(0), kind="alone")

@@ -9,7 +9,7 @@ from sklearn.kernel_ridge import KernelRidge
 
 from calmrl.errors import InputError
 from calmrl.imputers import KernelImputer
-from calmrl.imputers.kernel_ridge import Kernel, fit_regression, leave_one_out, make_features
+from calmrl.imputers.kernel_ridge import Kernel, best_alpha, fewer_columns, fit_regression, leave_one_out, make_features
 from latent_data import from_model, random_present
 
 
@@ -179,3 +179,13 @@ def test_modalities_that_never_meet():
     present[30:, 2] = True
     filled = KernelImputer().fit(z, present).transform(z, present)
     np.testing.assert_allclose(filled["m2"][:30], np.tile(z["m2"][30:].mean(0), (30, 1)))
+
+
+def test_fewer_columns_choose_the_same(regression_data):
+    x = regression_data[0]
+    y = torch.randn(len(x), 3 * len(x), dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    features, p = make_features(Kernel(0.3, 0.5), x, len(x))
+    assert fewer_columns(y).shape == (len(x), len(x))
+    full, few = (best_alpha(p, features.energy, columns, (0.1, 1.0, 10.0)) for columns in (y, fewer_columns(y)))
+    assert few[1] == full[1]
+    assert few[0] == pytest.approx(full[0], rel=1e-9)

@@ -124,3 +124,23 @@ def test_posterior_goes_through_embed_on_both_sides():
         mixed_pool(text, z, present, scoring="posterior", completed=imputer)
     with pytest.raises(InputError, match="needs an imputer with embed"):
         mixed_pool({"text": text}, z, present, scoring="posterior", completed=MeanImputer())
+
+
+@pytest.mark.parametrize("same", [False, True])
+def test_centring_leaves_no_zero_vector(same):
+    """One item alone has a sound, or all that have one have the same: minus the mean, nothing would be left."""
+    queries, _, _ = pool(n=7)
+    present = np.tile([True, False], (7, 1))
+    present[3] = [False, True]
+    sound = np.full((7, 8), np.nan)
+    sound[3] = np.arange(8.0) + 1
+    if same:
+        present[5], sound[5] = [False, True], sound[3]
+    image = np.where(present[:, [0]], np.random.default_rng(1).normal(size=(7, 8)), np.nan)
+    measured = mixed_pool(queries, {"image": image, "sound": sound}, present, scoring="centred")
+    assert measured["n"] == 7
+    assert np.isfinite(measured["R@1"])
+    alone = mixed_pool(
+        queries[:1], {"image": image[:1]}, present[:1, :1], scoring="centred"
+    )  # a query that is its mean
+    assert alone["R@1"] == 100

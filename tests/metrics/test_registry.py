@@ -93,7 +93,10 @@ def test_every_entry_is_whole():
         assert all(map(callable, functions))
         assert functions or group == "examples"
         assert len(set(functions)) == len(functions)
-    assert names_of("retrieval") == ["R@1", "R@5", "R@10", "MedR"]
+    assert names_of("retrieval") == [
+        *("R@1", "R@5", "R@10", "MedR", "MRR"),
+        *("chance R@1", "chance R@5", "chance R@10"),
+    ]
 
 
 def test_directions_and_units():

@@ -163,12 +163,12 @@ def test_the_main_table(tmp_path):
     table = build_page(_results(tmp_path, rows)).first[0]
     assert [str(getattr(h, "text", h)) for h in table.head] == ["method", "x", "y"]
     assert table.head[1].note == "n = 50, 2 seeds"
-    found = {line[0].text: line[1:] for line in table.lines}
+    found = {line[0].removeprefix("▸ "): line[1:] for line in table.lines}
     assert list(found) == ["calmrl", "gram", "vast"]  # best of the first column on top
     assert found["calmrl"][0] == Number("4.0 ± 12.7", 4.0, True)
     assert found["gram"] == ["–"] or found["gram"][1] == "–"
     assert found["vast"][1] == Number("7.0", 7.0, True, "n = 50, 1 seed")
-    assert [line[0].text for line in table.apart] == ["ideal"]
+    assert [line[0] for line in table.apart] == ["ideal"]
     assert not any(cell.best for line in table.apart for cell in line[1:])
     assert "numbers without ± come from one seed" in table.caption
 
@@ -230,9 +230,23 @@ def test_every_figure_has_a_text_and_a_caption(demo):
 
 
 def test_only_what_was_measured_is_shown(tmp_path):
-    page = build_page(_results(tmp_path, [_row()]))
+    page = build_page(_results(tmp_path, [_row(), _row("pmrl")]))
     assert [section.title for section in page.sections] == ["Comparison", "Repeat it"]
     assert "was not recorded" in as_html(page)
+
+
+def test_one_run_is_not_called_a_comparison(tmp_path):
+    page = build_page(_results(tmp_path, [_row("pmrl")], remarks=["few queries: a->b (7)"]))
+    assert page.title.startswith("pmrl, one run, on ")
+    assert [section.title for section in page.sections] == ["Repeat it"]
+    assert "is best" not in page.answer[0]
+    assert page.answer[-1] == "Few queries: a->b (7)."
+
+
+def test_bold_means_best_and_nothing_else(tmp_path):
+    page = as_markdown(build_page(_results(tmp_path, _rows(gram=[5, 6], calmrl=[1, 2]))))
+    assert "| ▸ calmrl | 1.5" in page
+    assert "| gram | **5.5" in page
 
 
 def test_nothing_measured_is_left_out(tmp_path):
@@ -305,7 +319,7 @@ def test_the_same_results_give_the_same_bytes(demo, tmp_path):
 
 def test_blocks_by_hand():
     panel = dots("one", "What it shows", [Mark("a", 1.0, look("gram"), 0.5, 1.5)], x="value (unit)")
-    table = Table("Words", ["a", "b"], [["x", Cell("y", True)], ["z", Number("1.0 ± 0.1", 1.0, True)]])
+    table = Table("Words", ["a", "b"], [["x", Cell("y")], ["z", Number("1.0 ± 0.1", 1.0, True)]])
     page = Page("T", ["Yes."], [table], [PageSection("S", [Figure("See.", [panel]), Text("t"), Code("run", "`x`")])])
     assert '<td class="num" data-value="1.0"><strong>1.0 <span class="pm">± 0.1</span></strong></td>' in as_html(page)
     assert "value (unit)" in panel.svg

@@ -10,10 +10,11 @@ import numpy as np
 import torch
 
 from calmrl.aligner.candidates import Candidate, Grid
-from calmrl.aligner.crossvalidation import CandidateSearch, Fold, Outcome, score
+from calmrl.aligner.crossvalidation import Fold, Outcome, score
 from calmrl.aligner.expected import Evidence, dispersion, growth
 from calmrl.aligner.refine import steps_worth
 from calmrl.aligner.row_sample import Rows, folds_of
+from calmrl.aligner.search import CandidateSearch
 
 SEARCH_ROWS = 2400  # rows of the cross-validation: 1,600 to learn from and 800 to find, three times
 
@@ -24,7 +25,7 @@ class Choice:
 
     candidate: Candidate
     refine_steps: int
-    scores: dict[Candidate, float]
+    scores: dict[Candidate, tuple[int, float]]  # folds that it ran on, and its score there
     evidence: dict[str, Evidence]
     gain: float  # what the final fit adds to the logit of recall by having more rows than a fold
     dispersion: float  # how much more recall varies between folds than between queries
@@ -32,15 +33,15 @@ class Choice:
     refined: dict[int, float]  # steps -> score, where refinement was tried
 
     def summary(self, latent_dim: int) -> dict[str, Any]:
-        """As a plain dict: the choice, and all candidates from the best to the worst."""
-        ranked = sorted(self.scores.items(), key=lambda pair: -pair[1])
+        """As a plain dict: the choice, and all candidates from the best to the worst, those that ran on one fold last."""
+        ranked = sorted(self.scores.items(), key=lambda pair: (-pair[1][0], -pair[1][1]))
         return {
             **self.candidate.row(),
             "latent_dim": latent_dim,
             "refine_steps": self.refine_steps,
-            "score": self.scores.get(self.candidate),
+            "score": self.scores[self.candidate][1] if self.scores else None,
             "rows": self.rows,
-            "candidates": [{**candidate.row(), "score": value} for candidate, value in ranked],
+            "candidates": [{**candidate.row(), "score": value, "folds": folds} for candidate, (folds, value) in ranked],
             "refinement": [{"steps": steps, "score": value} for steps, value in self.refined.items()],
         }
 
@@ -69,7 +70,7 @@ def choose(
     return Choice(
         winner,
         steps,
-        {candidate: score(outcomes) for candidate, outcomes in search.tried.items()},
+        {candidate: (len(outcomes), score(outcomes)) for candidate, outcomes in search.tried.items()},
         _evidence(names, better if steps else judged),
         gain,
         dispersion(better if steps else judged),

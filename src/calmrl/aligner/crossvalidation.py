@@ -19,14 +19,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from calmrl.aligner.candidates import Candidate, Grid
+from calmrl.aligner.candidates import Candidate
 from calmrl.aligner.lift import Lift, fit_kernel, fit_linear
 from calmrl.aligner.row_sample import Rows
 from calmrl.aligner.space import Space, fit_space, source_of_features
 from calmrl.metrics.own_items import own_items
 from calmrl.metrics.ranks import ranks_of_scores
-
-BEHIND = 0.8  # features whose first candidate reaches less than this share of the best score are not searched further
 
 
 @dataclass(frozen=True)
@@ -116,45 +114,3 @@ def score(outcomes: Iterable[Outcome]) -> float:
         gains = np.concatenate([math.log(d.gallery) / d.ranks for d in directions])
         means.append(float(gains.mean()))
     return float(np.mean(means)) if means else 0.0
-
-
-@dataclass
-class CandidateSearch:
-    """All candidates tried so far, each on every fold."""
-
-    folds: list[Fold]
-    tried: dict[Candidate, list[Outcome]] = field(default_factory=dict)
-
-    def attempt(self, candidates: Iterable[Candidate]) -> bool:
-        """Evaluate those that were not tried before; whether there was any."""
-        before = len(self.tried)
-        for candidate in candidates:
-            if candidate not in self.tried:
-                self.tried[candidate] = [fold.evaluate(candidate) for fold in self.folds]
-        return len(self.tried) > before
-
-    def best(self, without: int | None = None, features: str | None = None) -> Candidate:
-        """The best candidate, judged by all folds but `without`; the first tried wins ties."""
-        scores = {
-            candidate: score(one for f, one in enumerate(outcomes) if f != without)
-            for candidate, outcomes in self.tried.items()
-            if features in (None, candidate.features)
-        }
-        return max(scores, key=lambda candidate: scores[candidate])
-
-    def run(self, grid: Grid) -> Candidate:
-        """Row scaling first, then features, then whitening and latents where they are not far behind; last, the prior up
-        and down while that helps."""
-        form = grid.features[0]
-        self.attempt(grid.first(form, unit) for unit in grid.unit_rows)
-        unit = self.best().unit_rows
-        self.attempt(grid.first(form, unit) for form in grid.features)
-        top = score(self.tried[self.best()])
-        for form in grid.features:
-            leader = self.best(features=form)
-            if score(self.tried[leader]) >= BEHIND * top:
-                self.attempt(grid.around(leader))
-        best = self.best()
-        while self.attempt(grid.priors(best)):
-            best = self.best()
-        return best

@@ -73,7 +73,7 @@ class Aligner(EmbedsFiles, BaseEstimator):
     Attributes
     ----------
     choice_ : dict
-        What was chosen, its score, and "candidates": all that were tried, best first.
+        What was chosen, its score, and "candidates": all that were tried, on how many "folds", best first.
     expected_ : dict
         Direction ("text->image") -> R@1 and R@10 to expect on new items in a gallery of n, in percent, and the interval
         "low" to "high" for R@1. Directions that no row shows are not in it. `expected(n)` is the same for any n.

@@ -23,7 +23,7 @@ LINEAR_SHARE = 0.5  # w
 MEDIAN_ROWS = 400
 KERNEL_DIRECTIONS = 512
 LINEAR_DIRECTIONS = 256
-LIFT_BYTES = 1 << 27  # kernel values held at once
+LIFT_BYTES = 1 << 24  # kernel values held at once: few enough to stay in the cache
 RANK = 1e-10  # directions with less than this share of the largest variance are rounding
 
 
@@ -48,7 +48,7 @@ class Lift:
         """Features of rows, in their dtype, computed in blocks of bounded size."""
         offset, projection = self.offset.to(x), self.projection.to(x)
         blocks = blocks_of_rows(len(x), 4 * x.dtype.itemsize * len(projection), LIFT_BYTES)
-        parts = [(self.similarities(x[start:stop]) - offset) @ projection for start, stop in blocks]
+        parts = [self.similarities(x[start:stop]).sub_(offset) @ projection for start, stop in blocks]
         return torch.cat(parts) if parts else x.new_zeros((0, self.width))
 
     def similarities(self, x: Tensor) -> Tensor:
@@ -78,8 +78,8 @@ def prepared(x: Tensor, centre: Tensor, unit: bool) -> Tensor:
 def kernel(x: Tensor, y: Tensor, sharpness: float, linear: float) -> Tensor:
     """exp(-sharpness |x - y|^2) + linear x . y, (n, m)."""
     products = x @ y.T
-    distance = (x.square().sum(1)[:, None] + y.square().sum(1) - 2 * products).clamp(min=0)
-    return torch.exp(-sharpness * distance) + linear * products
+    power = (2 * sharpness * products).sub_(sharpness * x.square().sum(1)[:, None]).sub_(sharpness * y.square().sum(1))
+    return power.clamp_(max=0).exp_().add_(products, alpha=linear)
 
 
 def fit_linear(x: Tensor, unit: bool) -> Lift:

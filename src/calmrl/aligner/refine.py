@@ -6,20 +6,20 @@ closed form is already good, so few and small steps are right; more steps unlear
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
-from itertools import combinations
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from calmrl.aligner.candidates import Candidate
+from calmrl.aligner.contrast import head_gradients
 from calmrl.aligner.crossvalidation import Fold, Outcome, outcome, score
 from calmrl.aligner.space import Space
-from calmrl.losses.softmax import symmetric_terms
 
-TEMPERATURE = 0.1
 RATE = 0.003  # of Adam, in standard deviations of a head's weights
+FIRST, SECOND = 0.9, 0.999  # how much of the mean gradient and of the mean square stays from step to step
 BATCH = 256
 STEPS = (25, 50, 100, 200)  # where held-out rows are looked at
 PATIENCE = 50  # steps after which a first fold without any gain ends the attempt
@@ -77,18 +77,14 @@ def _gains(before: list[Outcome], after: list[Outcome]) -> bool:
 
 
 class Walk:
-    """Steps from a space, as far as they were needed so far; the precisions stay as they are."""
+    """Steps of Adam from a space, as far as they were needed so far; the precisions stay as they are."""
 
     def __init__(self, space: Space, features: list[Tensor], present: Tensor, seed: int) -> None:
         self.space, self.features, self.present = space, features, present
-        self.weight = [w.to(f).clone().requires_grad_() for w, f in zip(space.weight, features, strict=True)]
-        self.bias = [b.to(f).clone().requires_grad_() for b, f in zip(space.bias, features, strict=True)]
-        self.optimiser = torch.optim.Adam(
-            [
-                {"params": [w, b], "lr": RATE * float(w.detach().std())}
-                for w, b in zip(self.weight, self.bias, strict=True)
-            ]
-        )
+        self.weight = [w.to(f).clone() for w, f in zip(space.weight, features, strict=True)]
+        self.bias = [b.to(f).clone() for b, f in zip(space.bias, features, strict=True)]
+        self.rate = [RATE * float(w.std()) for w in self.weight]
+        self.mean, self.square = ([torch.zeros_like(t) for t in (*self.weight, *self.bias)] for _ in range(2))
         self.generator = torch.Generator().manual_seed(seed)
         self.useful = (present.sum(1) > 1).nonzero()[:, 0]  # rows that can teach something
         self.number = present.long().cumsum(0) - 1
@@ -98,37 +94,33 @@ class Walk:
     def to(self, steps: int) -> Space:
         """The space after so many steps in all."""
         while self.done < steps and len(self.useful) > 1:
-            self._step()
             self.done += 1
-        weight, bias = ([t.detach().double().clone() for t in part] for part in (self.weight, self.bias))
+            self._step()
+        weight, bias = ([t.double().clone() for t in part] for part in (self.weight, self.bias))
         return replace(self.space, weight=weight, bias=bias)
 
-    @torch.enable_grad()
     def _step(self) -> None:
+        """One step of Adam on the next rows."""
+        by_weight, by_bias = self._gradients(self._next_rows())
+        places = zip((*self.weight, *self.bias), (*by_weight, *by_bias), self.mean, self.square, strict=True)
+        root = math.sqrt(1 - SECOND**self.done)
+        for place, (value, gradient, mean, square) in enumerate(places):
+            rate = self.rate[place % len(self.rate)] / (1 - FIRST**self.done)
+            mean.lerp_(gradient, 1 - FIRST)
+            square.mul_(SECOND).addcmul_(gradient, gradient, value=1 - SECOND)
+            value.addcdiv_(mean, (square.sqrt() / root).add_(1e-8), value=-rate)
+
+    def _next_rows(self) -> Tensor:
         if len(self.order) < min(BATCH, len(self.useful)):
             order = torch.randperm(len(self.useful), generator=self.generator)
             self.order = self.useful[order.to(self.useful.device)]
         rows, self.order = self.order[:BATCH], self.order[BATCH:]
-        self.optimiser.zero_grad()
-        space = replace(self.space, weight=self.weight, bias=self.bias)
-        _loss(space, self.features, self.present[rows], self.number[rows]).backward()
-        self.optimiser.step()
+        return rows
 
-
-def _loss(space: Space, features: list[Tensor], present: Tensor, number: Tensor) -> Tensor:
-    """Mean over pairs of modalities and rows that have both of the symmetric cross-entropy."""
-    unit = []
-    for m, values in enumerate(features):
-        has = present[:, m]
-        full = values.new_zeros((len(present), space.latent_dim))
-        unit.append(full.index_put((has.nonzero()[:, 0],), space.unit(m, values[number[has, m]])))
-    totals, counts = [], []
-    for a, b in combinations(range(len(unit)), 2):
-
-        def scores(start: int, stop: int, a: int = a, b: int = b) -> Tensor:
-            return unit[a][start:stop] @ unit[b].T / TEMPERATURE
-
-        total, count = symmetric_terms(scores, present[:, a], present[:, b], smoothing=0.0, chunk_size=None)
-        totals.append(total)
-        counts.append(count)
-    return torch.stack(totals).sum() / torch.stack(counts).sum().clamp(min=1)
+    def _gradients(self, rows: Tensor) -> tuple[list[Tensor], list[Tensor]]:
+        """The derivatives of the loss of these rows by weights and biases."""
+        present, number = self.present[rows], self.number[rows]
+        values = [f[number[present[:, m], m]] for m, f in enumerate(self.features)]
+        heads = [torch.addmm(b, v, w) for v, w, b in zip(values, self.weight, self.bias, strict=True)]
+        slopes = head_gradients(heads, present)
+        return [v.T @ s for v, s in zip(values, slopes, strict=True)], [s.sum(0) for s in slopes]

@@ -11,7 +11,6 @@ The heads h_m are what refinement changes; the precisions J_m stay as the latent
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -88,11 +87,11 @@ def _rows(head: Tensor | None, index: Tensor) -> Tensor:
     return head[index]
 
 
-def fit_space(source: Source, candidate: Candidate, seed: int, **more: Any) -> Space:
+def fit_space(source: Source, candidate: Candidate, seed: int) -> Space:
     """The space after ITERATIONS of PX-EM on whitened features."""
     latents = min(candidate.latent_dim, sum(source.widths))
     settings = Settings(latents, prior=candidate.prior, iterations=ITERATIONS)
-    fit = fit_settings(source, settings, seed=seed, max_iter=ITERATIONS, tol=0.0, **more)
+    fit = fit_settings(source, settings, seed=seed, max_iter=ITERATIONS, tol=0.0)
     return Space.of(fit.params.moved(source.mean))
 
 

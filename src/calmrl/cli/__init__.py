@@ -12,11 +12,33 @@ from typing import Annotated
 
 import typer
 
-from calmrl.cli import check, compare, cp, demo, diagnose, doctor, evaluate, extract, impute, init, ls, report, train
+from calmrl.cli import (
+    add,
+    check,
+    compare,
+    cp,
+    demo,
+    diagnose,
+    doctor,
+    evaluate,
+    extract,
+    impute,
+    index,
+    init,
+    ls,
+    remove,
+    report,
+    search,
+    serve,
+    train,
+)
 from calmrl.cli.printing import error, note
-from calmrl.errors import InputError, MissingExtraError
+from calmrl.errors import InputError, JobError, MissingExtraError
 
-COMMANDS = (demo, init, diagnose, extract, impute, train, evaluate, compare, report, ls, cp, check, doctor)
+COMMANDS = (
+    *(demo, init, diagnose, extract, impute, index, add, remove, search, serve),
+    *(train, evaluate, compare, report, ls, cp, check, doctor),
+)
 
 app = typer.Typer(
     name="calmrl",
@@ -69,7 +91,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         by_user = isinstance(problem, (InputError, MissingExtraError))
         if "--debug" in words:
             traceback.print_exc()
-        elif by_user:
+        elif by_user or isinstance(problem, JobError):
             error(str(problem))
         else:
             error(f"{type(problem).__name__}: {' '.join(str(problem).split())}")

@@ -1,17 +1,30 @@
 """What `calmrl compare` and `calmrl demo` have in common: run, show the table and the words."""
 
+from __future__ import annotations
+
 import textwrap
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from calmrl.cli.printing import data, note, people
 from calmrl.cli.progress import Progress
 from calmrl.config import CompareConfig
+from calmrl.metrics.registry import describe
 from calmrl.report import Results
 
+if TYPE_CHECKING:
+    from calmrl.workflows import Comparison
 
-def compare_and_show(config: CompareConfig, out: Path, command: str) -> None:
-    """Compare with a progress bar, then print a table per setting and what it means."""
+WIDTH = 80  # columns of a screen
+COMMANDS = 3  # that train a best row, shown at most
+METHOD, CELL = 22, 14  # of them, for the names of methods and for each data set and setting
+
+
+def compare_and_show(
+    config: CompareConfig, out: Path, command: str, *, keep: Literal["best"] | None = None, json: bool = False
+) -> None:
+    """Compare with a progress bar, then print one table over all data sets and settings, and what it means."""
     from calmrl.workflows import compare
 
     with Progress() as bar:
@@ -19,33 +32,69 @@ def compare_and_show(config: CompareConfig, out: Path, command: str) -> None:
             config,
             out,
             command=command,
+            keep=keep,
             progress=lambda done, total, text: bar(text or "the first jobs", done, total),
         )
-    for setting in config.settings:
-        people().print(_table(comparison.results, setting))
-    for sentence in comparison.words:
-        note(textwrap.fill(sentence, 80))
+    for metric in config.table:
+        note(f"\n{describe(metric).axis}, average over all directions; ± 95 % over seeds")
+        for table in tables(comparison.results, metric):
+            people().print(table, width=WIDTH)
+    for sentence in (*comparison.notes, *comparison.words):
+        note(textwrap.fill(sentence, WIDTH))
+    _next_steps(comparison, out)
+    if json:
+        data((out / "results.json").read_text(encoding="utf-8"))
+    else:
+        data(str(out / "results.json"))
+
+
+def _next_steps(comparison: Comparison, out: Path) -> None:
+    for folder in comparison.models:
+        note(f'calmrl.load("{folder}") opens the model of a best row')
+    shown = comparison.best[:COMMANDS]
+    if shown:
+        note("\nto train the best row on all rows, nothing hidden:")
+    for row in shown:
+        note(f"  {row.command}")
+    if len(comparison.best) > len(shown):
+        note(f"  ... and {len(comparison.best) - len(shown)} more, for the configs in {out / 'train'}")
     note(f"\nopen {out / 'report.html'} to see it; tables for a paper are in {out / 'tables'}; the numbers are in")
-    data(str(out / "results.json"))
 
 
-def _table(results: Results, setting: str) -> Any:
+def tables(results: Results, metric: str = "R@1") -> list[Any]:
+    """Methods down, data sets and settings across: mean ± 95 % interval over seeds; as many tables as the width needs."""
+    rows = [row for row in results.rows if (row.task, row.metric) == ("average", metric)]
+    places = results.places(rows)
+    step = (WIDTH - METHOD) // CELL
+    return [_table(results, rows, places[start : start + step], metric) for start in range(0, len(places), step)]
+
+
+def _table(results: Results, rows: Sequence[Any], places: Sequence[tuple[str, str]], metric: str) -> Any:
     from rich import box
     from rich.table import Table
 
     from calmrl.report.results import group
 
-    rows = [row for row in results.rows if (row.setting, row.task) == (setting, "average")]
-    means = group(rows, lambda row: (row.method, row.metric))
-    queries = next(iter(means.values())).items
-    title = f"{setting}: R@1 in %, average over all directions (n = {queries} queries per seed)"
-    table = Table(title=title, box=box.SIMPLE, title_justify="left")
-    table.add_column("method")
-    for heading in ("R@1", "95 %", "R@5", "R@10"):
-        table.add_column(heading, justify="right")
-    methods = dict.fromkeys(row.method for row in rows)
-    for method in sorted(methods, key=lambda name: (results.ideal(name), -means[name, "R@1"].mean)):
-        first, *others = (means[method, metric] for metric in ("R@1", "R@5", "R@10"))
-        spread = "one seed" if first.half is None else f"± {first.half:.1f}"
-        table.add_row(method, f"{first.mean:.1f}", spread, *(f"{each.mean:.1f}" for each in others))
+    means = group([row for row in rows if row.place in places], lambda row: (row.method, row.place))
+    methods = list(dict.fromkeys(method for method, _ in means))
+    sign, chances = describe(metric).sign, results.chances(metric)
+    table = Table(box=box.SIMPLE, padding=(0, 1, 0, 0), show_footer=bool(chances))
+    table.add_column("method", footer="by chance" if chances else "", max_width=METHOD - 2, overflow="fold")
+    for place in places:
+        queries = next(mean.items for (_, where), mean in means.items() if where == place)
+        name = place[1] if len({dataset for dataset, _ in results.places(results.rows)}) == 1 else "\n".join(place)
+        level = chances.get((place, "average"))
+        table.add_column(
+            f"{name}\nn = {queries}",
+            footer="" if level is None else f"{level:.1f}",
+            justify="right",
+            min_width=CELL - 3,
+        )
+
+    def order(method: str) -> tuple[bool, float]:
+        return results.ideal(method), -sign * sum(means[method, p].mean for p in places if (method, p) in means)
+
+    for method in sorted(methods, key=order):
+        cells = [means.get((method, place)) for place in places]
+        table.add_row(method, *("–" if cell is None else cell.text(1) for cell in cells))
     return table

@@ -1,15 +1,17 @@
 """`calmrl evaluate`: a trained model on test rows."""
 
+import textwrap
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from calmrl.cli.printing import data, note, people
+from calmrl.cli.printing import as_json, data, note, people
 
 EXAMPLE = """Example:
   calmrl evaluate runs/stamps
-  calmrl evaluate runs/stamps --data features --out results.json"""
+  calmrl evaluate runs/stamps --data features --out results.json
+  calmrl evaluate runs/stamps --force --json | jq '.rows[] | select(.metric == "R@1")'"""
 
 
 def run(
@@ -17,22 +19,28 @@ def run(
     features: Annotated[
         Path | None, typer.Option("--data", help="Other features. [default: the test rows of the training data]")
     ] = None,
+    relevant_by: Annotated[
+        str, typer.Option("--relevant-by", help="A found item counts if it has the query's id, text, labels or COLUMN.")
+    ] = "id",
     out: Annotated[Path | None, typer.Option("--out", help="The file to write. [default: DIR/results.json]")] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace the file if it exists.")] = False,
+    as_text: Annotated[bool, typer.Option("--json", help="Print what is in the file instead of tables.")] = False,
 ) -> None:
     """Measure a trained model: retrieval, classification, imputation, anchor shift."""
-    from rich import box
-    from rich.table import Table
-
+    from calmrl.cli.evaluation_tables import tables
     from calmrl.workflows.evaluate import evaluate
 
     out = folder / "results.json" if out is None else out
-    evaluation = evaluate(folder, features, out, force=force)
-    table = Table(box=box.SIMPLE)
-    for heading in ("task", "metric", "value", "n"):
-        table.add_column(heading, justify="left" if heading in ("task", "metric") else "right")
-    for row in evaluation.rows:
-        table.add_row(row["task"], row["metric"], f"{row['value']:.3f}", str(row["n"]))
-    people().print(table)
-    note("the numbers are in")
-    data(str(out))
+    evaluation = evaluate(folder, features, out, force=force, relevant_by=relevant_by)
+    if as_text:
+        as_json(evaluation.as_dict())
+    else:
+        shown = ""
+        for title, table in tables(evaluation.rows):
+            note(f"\n{title}" if title != shown else "")
+            people().print(table)
+            shown = title
+    for sentence in evaluation.remarks:
+        note(textwrap.fill(f"note: {sentence}", 80, subsequent_indent="  "))
+    note("\nthe numbers are in")
+    (note if as_text else data)(str(out))

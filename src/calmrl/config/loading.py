@@ -1,8 +1,9 @@
 """Text -> checked config, and back."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from pydantic import ValidationError
 
@@ -23,22 +24,31 @@ def load(name: str | Path | None, overrides: Sequence[str] = (), *, kind: str | 
     A name ending in .yaml or .yml, or with a path separator, is a file; any other name is a shipped config; None starts
     from the defaults of `kind`. `kind` is what the caller can use. Raises `ConfigError` with every mistake.
     """
-    source = read_yaml(_text(name) if name is not None else _defaults(kind))
-    name = "defaults" if name is None else name
+    text = _text(name) if name is not None else _defaults(kind)
+    return _checked(text, "defaults" if name is None else str(name), overrides, kind)
+
+
+def load_values(values: Mapping[str, Any], overrides: Sequence[str] = (), *, name: str) -> Section:
+    """The same for a config that a program made; `name` is what its mistakes are reported under."""
+    return _checked(write_yaml(dict(values)), name, overrides, None)
+
+
+def _checked(text: str, name: str, overrides: Sequence[str], kind: str | None) -> Section:
+    source = read_yaml(text)
     if any(not problem.key for problem in source.problems):  # not YAML, or not a mapping: nothing to look into
-        raise ConfigError(str(name), source.problems)
+        raise ConfigError(name, source.problems)
     apply_overrides(source, overrides)
     problems = source.problems
     problem = _kind_problem(source, kind)
     if problem:
-        raise ConfigError(str(name), [problem, *problems])
+        raise ConfigError(name, [problem, *problems])
     model = KINDS[source.values["kind"]]
     try:
         config = model.model_validate(source.values)
     except ValidationError as error:
         problems = [*problems, *explain(error, model, source)]
     if problems:
-        raise ConfigError(str(name), sorted(problems, key=_reading_order))
+        raise ConfigError(name, sorted(problems, key=_reading_order))
     return config
 
 

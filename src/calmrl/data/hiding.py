@@ -6,6 +6,8 @@
 | `value` | blocks with a large value along a random direction more often (informative missingness) | observed blocks |
 | `source` | all that the row's source does not record: "video-text" rows, "audio-text" rows, ... | rows |
 | `one` | one modality of a row | rows |
+| `alone` | all modalities of a row but one | rows |
+| `all-but` | one modality of every complete row but a given number | (no rate) |
 
 The result is a subset of `present` and leaves every row at least one of the modalities it had.
 """
@@ -22,7 +24,9 @@ from calmrl.convention import Array, blocks_of_rows, to_tensor
 from calmrl.errors import InputError
 
 
-def hide(present: Array, rate: float, generator: np.random.Generator, kind: str = "mcar", **options: Any) -> Array:
+def hide(
+    present: Array, rate: float | None, generator: np.random.Generator, kind: str = "mcar", **options: Any
+) -> Array:
     """`present` with some more blocks False.
 
     - `kind="mcar"`: keep one modality per row, drawn uniformly, then choose round(rate * observed blocks) of the other
@@ -32,14 +36,18 @@ def hide(present: Array, rate: float, generator: np.random.Generator, kind: str 
     - `kind="source", groups=[(0, 2), (1, 2)]`: round(rate * N) rows come from an incomplete source each and keep only
       that source's columns; the source is drawn uniformly from those that leave the row something.
     - `kind="one", column=None`: round(rate * N) rows lose one modality each, drawn uniformly, or always this column.
+    - `kind="alone"`: round(rate * N) rows keep one modality each, drawn uniformly.
+    - `kind="all-but", complete=50`: of the rows that have everything 50 stay so, the others lose one modality each, drawn
+      uniformly. Rows that lack something stay as they are. For one state of the generator, the rows that stay complete
+      with a smaller number are among those that do with a larger one.
 
     Parameters
     ----------
     present : array or tensor of bool (N, k)
-    rate : float
-        Share of the observed blocks, or of the rows, that is hidden; see the table above.
+    rate : float or None
+        Share of the observed blocks, or of the rows, that is hidden; see the table above. None for "all-but".
     generator : numpy.random.Generator
-    kind : {"mcar", "value", "source", "one"}
+    kind : {"mcar", "value", "source", "one", "alone", "all-but"}
     **options
         Of the kind, as above.
 
@@ -63,7 +71,10 @@ def hide(present: Array, rate: float, generator: np.random.Generator, kind: str 
     mask = to_tensor(present).cpu().numpy()
     if mask.ndim != 2 or mask.dtype != bool:
         raise InputError(f"present must be a bool array of shape (N, k); got {mask.dtype} of shape {mask.shape}")
-    if not 0 <= rate <= 1:
+    if kind == "all-but":
+        if rate is not None:
+            raise InputError(f'hide(kind="all-but") takes complete=, a number of rows, and no rate; got {rate}')
+    elif rate is None or not 0 <= rate <= 1:
         raise InputError(f"rate must lie between 0 and 1; got {rate}")
     left = mask & ~function(mask, rate, generator, **options)
     return torch.from_numpy(left).to(present.device) if isinstance(present, torch.Tensor) else left
@@ -138,7 +149,42 @@ def _one(mask: np.ndarray, rate: float, generator: np.random.Generator, column: 
     return hidden
 
 
-MECHANISMS: dict[str, Callable[..., np.ndarray]] = {"mcar": _mcar, "value": _value, "source": _source, "one": _one}
+def _alone(mask: np.ndarray, rate: float, generator: np.random.Generator) -> np.ndarray:
+    several = np.flatnonzero(mask.sum(axis=1) > 1)
+    wanted = round(rate * len(mask))
+    if wanted > len(several):
+        raise InputError(
+            f"{wanted} of {len(mask)} rows should keep one modality only but {len(several)} have several; use a rate of "
+            f"at most {len(several) / max(1, len(mask)):.3f}"
+        )
+    rows = generator.choice(several, wanted, replace=False)
+    hidden = np.zeros_like(mask)
+    hidden[rows] = True
+    hidden[rows, _draw(mask[rows], generator)] = False
+    return hidden
+
+
+def _all_but(mask: np.ndarray, rate: None, generator: np.random.Generator, complete: int | None = None) -> np.ndarray:
+    whole = np.flatnonzero(mask.all(axis=1))
+    if complete is None or not 0 <= complete <= len(whole):
+        raise InputError(
+            f'hide(kind="all-but") needs complete=, how many of the {len(whole)} complete rows stay so; got {complete}'
+        )
+    columns = _draw(mask[whole], generator)
+    losing = generator.permutation(len(whole))[complete:]
+    hidden = np.zeros_like(mask)
+    hidden[whole[losing], columns[losing]] = mask.shape[1] > 1
+    return hidden
+
+
+MECHANISMS: dict[str, Callable[..., np.ndarray]] = {
+    "mcar": _mcar,
+    "value": _value,
+    "source": _source,
+    "one": _one,
+    "alone": _alone,
+    "all-but": _all_but,
+}
 
 
 def _draw(allowed: np.ndarray, generator: np.random.Generator) -> np.ndarray:

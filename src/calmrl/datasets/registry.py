@@ -15,6 +15,7 @@ DATASETS: Registry[Callable[..., FeatureSet]] = Registry(
     "data set",
     {
         "stamps": "calmrl.datasets.stamps:stamps",
+        "emoji": "calmrl.datasets.emoji:emoji",
         "digits": "calmrl.datasets.digits:digits",
         "mfeat": "calmrl.datasets.mfeat:mfeat",
         "world": "calmrl.datasets.world:world",

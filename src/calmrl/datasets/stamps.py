@@ -7,6 +7,7 @@ import numpy as np
 from calmrl._support.registry import lookup
 from calmrl.data.features.feature_set import FeatureSet
 from calmrl.data.features.row_table import meta_table
+from calmrl.datasets.scaling import centre_and_scale
 
 BUNDLE = Path(__file__).with_name("stamps.npz")
 MODALITIES = ("image", "text", "speech", "sound")
@@ -34,7 +35,7 @@ def stamps(split: str = "caption", standardize: bool = True) -> FeatureSet:
     z = {name: saved[name].astype(np.float32) for name in MODALITIES}
     if standardize:
         for j, name in enumerate(MODALITIES):
-            z[name] = _standardize(z[name], present[:, j] & (home == "train") & ~saved["glyph"])
+            z[name] = centre_and_scale(z[name], present[:, j] & (home == "train") & ~saved["glyph"])
     parts = [name.split("/")[:-1] for name in saved["ids"]]
     return FeatureSet(
         z,
@@ -55,9 +56,3 @@ def stamps(split: str = "caption", standardize: bool = True) -> FeatureSet:
         name="stamps",
         source="Tux Paint stamps, Debian package tuxpaint-stamps-default 2022.06.04-1 (GPL-2); docs/reference/stamps.md",
     )
-
-
-def _standardize(values: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """Centred on the mean of these rows, and scaled so that their mean square is 1."""
-    centred = values - values[rows].mean(axis=0)
-    return centred / np.sqrt(np.mean(centred[rows] ** 2))

@@ -17,13 +17,14 @@ from torch import Tensor
 from calmrl.convention import Array, Views, check
 from calmrl.errors import InputError
 from calmrl.imputers.base import BlockImputer
+from calmrl.imputers.calibration import factors, levels, missing_counts
 from calmrl.imputers.gaussian import GaussianImputer
 from calmrl.imputers.gaussian.choices import seed_of
 from calmrl.imputers.kernel import KernelImputer, linked
 from calmrl.imputers.knowledge_bridger import KnowledgeBridgerImputer
 from calmrl.imputers.mopoe import MoPoEImputer
 from calmrl.imputers.simple import KNNImputer, MeanImputer, RidgeImputer
-from calmrl.imputers.stacking import Guesses, Stack, hidden_blocks
+from calmrl.imputers.stacking import Guesses, Stack, Weights, hidden_blocks
 
 CANDIDATES: dict[str, Any] = {
     "gaussian": GaussianImputer,
@@ -37,6 +38,7 @@ CANDIDATES: dict[str, Any] = {
 COSTLY = ("mopoe", "knowledge_bridger", "ridge", "knn")  # tried only on data of at most MOST_VALUES values
 MOST_VALUES = 2 * 10**7
 CHOICE_ROWS = 10_000  # rows on which the candidates are compared
+LEVEL_ROWS = 2000  # incomplete rows on which the deviations of two fits are compared
 LEAST_BLOCKS = 10  # hidden blocks, below which nothing can be compared
 
 
@@ -49,7 +51,8 @@ class AutoImputer(BlockImputer):
     candidate is fitted without them (`gaussian` and `kernel` choose their own settings there) and guesses them. The
     best is kept, others join while that lowers the held-out error; their weights, one set per modality, are those of
     the least squared error. What was kept is fitted again on all rows. Deviations are averaged alike and scaled per
-    modality so that 90 % intervals cover 90 % of the held-out values.
+    modality and number of observed modalities so that 90 % intervals cover 90 % of the held-out values; the deviations
+    of the last fit, which saw these values, are brought to the size that was checked.
 
     Parameters
     ----------
@@ -60,7 +63,8 @@ class AutoImputer(BlockImputer):
 
     Learned: `choice_`, a dict with "held_out" (number of blocks), "errors" (candidate -> normalised error over all
     modalities and per modality, 1.0 is the column mean), "weights" (modality -> candidate -> weight), "error" (of the
-    average), "std_scale" (modality -> factor) and "seconds" (candidate -> time); `models_`, the fitted imputers by name.
+    average), "std_scale" (modality -> factor per number of observed modalities, 0 to k) and "seconds" (candidate ->
+    time); `models_`, the fitted imputers by name.
     """
 
     def __init__(
@@ -82,8 +86,10 @@ class AutoImputer(BlockImputer):
         if int(hidden.sum()) < LEAST_BLOCKS:
             self._settle_on_mean(views, int(hidden.sum()))
             return self
-        self._compare(sample, hidden, names)
-        return self.refit(z, present)
+        trial = self._compare(sample, hidden, names)
+        self.refit(z, present)
+        self._carry_levels(sample, trial)
+        return self
 
     def refit(self, z: Any, present: Array | None = None) -> AutoImputer:
         """Fit what was chosen on other rows, with the same settings, weights and scale of deviations."""
@@ -124,19 +130,19 @@ class AutoImputer(BlockImputer):
             stacklevel=3,
         )
         self.chosen_, self.weight_ = ["mean"], np.ones((1, len(self.names_)))
-        self.scale_ = [1.0] * len(self.names_)
+        self.scale_ = np.ones((len(self.names_) + 1, len(self.names_)))
         self.models_ = {"mean": MeanImputer().fit(views.arrays, views.present)}
         self.choice_ = {
             "held_out": blocks,
             "errors": {},
             "weights": {name: {"mean": 1.0} for name in self.names_},
             "error": None,
-            "std_scale": dict.fromkeys(self.names_, 1.0),
+            "std_scale": self._scale_by_name(),
             "seconds": {},
         }
 
-    def _compare(self, views: Views, hidden: np.ndarray, names: list[str]) -> None:
-        """Every candidate's guesses of the hidden blocks, and the weights that follow."""
+    def _compare(self, views: Views, hidden: np.ndarray, names: list[str]) -> dict[str, Any]:
+        """Every candidate's guesses of the hidden blocks, and the weights that follow; returns what was fitted."""
         hide = torch.from_numpy(hidden).to(views.present.device)
         visible = views.present & ~hide
         truth = [_double(values)[hidden[:, m]] for m, values in enumerate(views.rows(0, len(views)))]
@@ -164,12 +170,38 @@ class AutoImputer(BlockImputer):
             )
             seconds[name] = time.perf_counter() - start
             self._tell(f"{name}: held-out error {stack.error(name):.4f} ({seconds[name]:.1f} s)")
-        self._choose(stack, seconds)
-        self.settled_ = {name: fitted[name] for name in ("gaussian",) if name in fitted}
-
-    def _choose(self, stack: Stack, seconds: dict[str, float]) -> None:
         weights = stack.weigh()
-        self.chosen_, self.weight_, self.scale_ = weights.chosen, weights.weight, stack.scales(weights)
+        visible_count = visible.sum(1).cpu().numpy()
+        sources = [visible_count[hidden[:, m]] for m in range(len(self.names_))]
+        missing = missing_counts(views.present.cpu().numpy())
+        self.chosen_, self.weight_ = weights.chosen, weights.weight
+        self.scale_ = factors(stack.scores(weights), sources, missing)
+        self._record(stack, weights, seconds)
+        self.settled_ = {name: fitted[name] for name in ("gaussian",) if name in fitted}
+        self.forms_ = fitted["kernel"].choice_ if "kernel" in fitted else {}
+        return fitted
+
+    def _carry_levels(self, views: Views, trial: dict[str, Any]) -> None:
+        """Bring the deviations of the last fit to the size of those that were checked, on blocks that are missing."""
+        rows = (~views.present).any(1).nonzero()[:, 0]
+        rows = rows[torch.linspace(0, len(rows) - 1, min(len(rows), LEVEL_ROWS)).round().long()]
+        if not len(rows):
+            return
+        taken = views.take(rows)
+        present = taken.present.cpu().numpy()
+        before, after = (
+            [_double(v.sqrt())[~present[:, m]] for m, v in enumerate(self._average(models, taken, spread=True)[1])]
+            for models in (trial, self.models_)
+        )
+        count = present.sum(axis=1)
+        sources = [count[~present[:, m]] for m in range(len(self.names_))]
+        self.scale_ = self.scale_ * levels(before, after, sources)
+        self.choice_["std_scale"] = self._scale_by_name()
+
+    def _scale_by_name(self) -> dict[str, list[float]]:
+        return dict(zip(self.names_, self.scale_.T.tolist(), strict=True))
+
+    def _record(self, stack: Stack, weights: Weights, seconds: dict[str, float]) -> None:
         self.choice_ = {
             "held_out": int(sum(stack.blocks)),
             "errors": {
@@ -181,7 +213,7 @@ class AutoImputer(BlockImputer):
                 for j, m in enumerate(self.names_)
             },
             "error": weights.error,
-            "std_scale": dict(zip(self.names_, self.scale_, strict=True)),
+            "std_scale": self._scale_by_name(),
             "seconds": seconds,
         }
         mixed = ", ".join(f"{name} {weights.weight[c].mean():.2f}" for c, name in enumerate(weights.chosen))
@@ -200,7 +232,9 @@ class AutoImputer(BlockImputer):
                 shared = fitted.get("gaussian")
                 if shared is None and linked(present):
                     shared = self._gaussian(z, mask, again)
-                return imputer.fit(z, mask) if shared is None else imputer.fit_on(views, shared)
+                if shared is None:
+                    shared = MeanImputer().fit(z, mask)
+                return imputer.fit_on(views, shared, self.forms_ if again else None)
             make: Callable[..., Any] = CANDIDATES[name]
             options = {"random_state": self.seed_} if "random_state" in inspect.signature(make).parameters else {}
             return make(**options).fit(z, mask)
@@ -219,27 +253,36 @@ class AutoImputer(BlockImputer):
     # ---- imputing
 
     def _fill(self, views: Views, spread: bool) -> tuple[list[Tensor], list[Tensor]]:
+        filled, variance = self._average(self.models_, views, spread)
+        scale = torch.from_numpy(self.scale_).to(views.present.device)[views.present.sum(1)]  # (N, k)
+        return filled, [scale[:, m, None] * v.sqrt() for m, v in enumerate(variance)]
+
+    def _average(self, models: dict[str, Any], views: Views, spread: bool) -> tuple[list[Tensor], list[Tensor]]:
+        """(guesses, variances) per modality: the weighted averages of what the chosen models say."""
         device = views.present.device
         arrays = {name: a for name, a in views.arrays.items() if a is not None}
         columns = [views.names.index(name) for name in arrays]
         present = views.present[:, columns]
         mask: Array = present if isinstance(views.given(), Tensor) else present.cpu().numpy()
         filled = [torch.zeros((len(views), d), dtype=torch.float64, device=device) for d in self.widths_]
-        variance = [torch.zeros_like(block) for block in filled]
+        variance = [torch.zeros_like(block) for block in filled] if spread else []
         for c, name in enumerate(self.chosen_):
-            answer = self.models_[name].impute(arrays, mask, return_std=spread)
+            answer = models[name].impute(arrays, mask, return_std=spread)
             guess, std = answer if spread else (answer, None)
             for m, modality in enumerate(self.names_):
                 weight = float(self.weight_[c, m])
                 filled[m] = filled[m] + weight * torch.as_tensor(guess[modality]).double()
                 if std is not None:
                     variance[m] = variance[m] + weight * torch.as_tensor(std[modality]).double().square()
-        return filled, [scale * v.sqrt() for scale, v in zip(self.scale_, variance, strict=True)] if spread else []
+        return filled, variance
 
     # ---- state
 
     def _learned(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
-        tensors: dict[str, Tensor] = {"weight": torch.from_numpy(self.weight_)}
+        tensors: dict[str, Tensor] = {
+            "weight": torch.from_numpy(self.weight_),
+            "scale": torch.from_numpy(self.scale_),
+        }
         states = {}
         settled = {f"settled {name}": model for name, model in getattr(self, "settled_", {}).items()}
         for number, (name, model) in enumerate({**self.models_, **settled}.items()):
@@ -248,16 +291,16 @@ class AutoImputer(BlockImputer):
             states[name] = state["meta"]
         return {
             "chosen": self.chosen_,
-            "scale": self.scale_,
             "choice": self.choice_,
             "seed": self.seed_,
+            "forms": getattr(self, "forms_", {}),
             "states": states,
         }, tensors
 
     def _relearn(self, meta: dict[str, Any], tensors: dict[str, Tensor]) -> None:
-        self.chosen_, self.scale_, self.choice_ = meta["chosen"], meta["scale"], meta["choice"]
-        self.seed_, self.weight_ = meta["seed"], tensors["weight"].cpu().numpy().copy()
-        self.models_, self.settled_ = {}, {}
+        self.chosen_, self.choice_, self.seed_ = meta["chosen"], meta["choice"], meta["seed"]
+        self.weight_, self.scale_ = (tensors[key].cpu().numpy().copy() for key in ("weight", "scale"))
+        self.models_, self.settled_, self.forms_ = {}, {}, meta["forms"]
         for number, (name, state) in enumerate(meta["states"].items()):
             start = f"{number}."
             held = {key[len(start) :]: t for key, t in tensors.items() if key.startswith(start)}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import replace
-from itertools import product
 from typing import Any, Literal
 
 import numpy as np
@@ -24,8 +23,8 @@ from calmrl.imputers.kernel_ridge import (
     Kernel,
     Regression,
     best_alpha,
+    fewer_columns,
     fit_regression,
-    leave_one_out,
     make_features,
 )
 from calmrl.imputers.simple import MeanImputer
@@ -89,8 +88,8 @@ class KernelImputer(BlockImputer):
         views = check(z, present, min_rows=1)
         return self.fit_on(views, self._fitted_base(views))
 
-    def fit_on(self, views: Views, base: Any) -> KernelImputer:
-        """As `fit`, with a base that is fitted already."""
+    def fit_on(self, views: Views, base: Any, forms: dict[str, dict[str, Any]] | None = None) -> KernelImputer:
+        """As `fit`, with a base that is fitted already and, if given, forms of the kernel as in another's `choice_`."""
         self.names_, self.widths_, self.base_ = views.names, views.widths, base
         self._measure(views)
         self.models_: list[Regression | None] = []
@@ -98,7 +97,7 @@ class KernelImputer(BlockImputer):
         self.factors_: list[dict[str, float]] = []  # per modality, pattern of sources -> factor on the deviation
         self.choice_: dict[str, dict[str, Any]] = {}
         for m, name in enumerate(self.names_):
-            self._fit_modality(views, m, name)
+            self._fit_modality(views, m, name, (forms or {}).get(name, {}))
         return self
 
     def _check_arguments(self) -> None:
@@ -149,7 +148,7 @@ class KernelImputer(BlockImputer):
                 parts.append((block - self.mean_[j]) / self.length_[j])
         return torch.cat(parts, dim=1) / max(1, len(parts)) ** 0.5
 
-    def _fit_modality(self, views: Views, m: int, name: str) -> None:
+    def _fit_modality(self, views: Views, m: int, name: str, form: dict[str, Any]) -> None:
         others = views.present.clone()
         others[:, m] = False
         rows = (views.present[:, m] & others.any(1)).nonzero()[:, 0].cpu()
@@ -164,42 +163,47 @@ class KernelImputer(BlockImputer):
         values = views.rows(0, len(views))[m]
         assert values is not None
         y = values.detach()[rows.to(values.device)].double().cpu()
-        unit, kernel = self._choose(x, y)
-        model, ratio = fit_regression(kernel, _unit(x) if unit else x, y, self._alphas(), self.landmarks)
+        unit, kernel = _form(form) if "gamma" in form else self._choose(x, y)
+        model, left_out = fit_regression(kernel, _unit(x) if unit else x, y, self._alphas(), self.landmarks)
         keys = _keys(others[rows.to(others.device)])
-        self.factors_.append(_factors(ratio, keys))
+        self.factors_.append(_factors(left_out.ratio, keys))
         factor = torch.tensor([self.factors_[m][key] for key in keys], dtype=torch.float64)
-        reach = np.quantile((ratio.abs() / factor[:, None]).numpy(), 0.9) / normal_reach(0.9)
+        reach = np.quantile((left_out.ratio.abs() / factor[:, None]).numpy(), 0.9) / normal_reach(0.9)
         self.models_.append(replace(model, variance=model.variance * reach**2))
         self.unit_.append(unit)
-        error = _left_out_error(model, _unit(x) if unit else x, y)
         self.choice_[name] = {
             "rows": len(rows),
             "unit_rows": unit,
             "gamma": kernel.gamma,
             "linear": kernel.linear,
             "alpha": model.alpha,
-            "error": error,
+            "error": left_out.error,
         }
 
     def _alphas(self) -> tuple[float, ...]:
         return ALPHAS if self.alpha == "auto" else (float(self.alpha),)
 
     def _choose(self, x: Tensor, y: Tensor) -> tuple[bool, Kernel]:
-        """Form of the kernel with the least leave-one-out error on some of the rows."""
+        """Form of the kernel with the least leave-one-out error on some of the rows: first whether rows have unit length
+        and how much is linear, at the middle gamma, then gamma."""
         units = (True, False) if self.unit_rows == "auto" else (bool(self.unit_rows),)
         gammas = GAMMAS if self.gamma == "auto" else (float(self.gamma),)
         linear = LINEAR if self.linear == "auto" else (float(self.linear),)
-        forms = [(unit, Kernel(g, w)) for unit, g, w in product(units, gammas, linear)]
-        if len(forms) == 1:
-            return forms[0]
+        if len(units) == len(gammas) == len(linear) == 1:
+            return units[0], Kernel(gammas[0], linear[0])
         at = _evenly(torch.arange(len(x)), CHOICE_ROWS)
-        x, y = x[at], y[at] - y[at].mean(0)
-        errors = []
-        for unit, kernel in forms:
-            features, p = make_features(kernel, _unit(x) if unit else x, len(x))
-            errors.append(best_alpha(p, features.energy, y, self._alphas())[0])
-        return forms[int(np.argmin(errors))]
+        x, y = x[at], fewer_columns(y[at] - y[at].mean(0))
+        inputs = {unit: _unit(x) if unit else x for unit in units}
+
+        def error(form: tuple[bool, Kernel]) -> float:
+            features, p = make_features(form[1], inputs[form[0]], len(x))
+            return best_alpha(p, features.energy, y, self._alphas())[0]
+
+        middle = gammas[len(gammas) // 2]
+        errors = {form: error(form) for form in [(unit, Kernel(middle, w)) for unit in units for w in linear]}
+        unit, kernel = min(errors, key=lambda form: errors[form])
+        errors |= {form: error(form) for form in [(unit, replace(kernel, gamma=g)) for g in gammas if g != middle]}
+        return min(errors, key=lambda form: errors[form])
 
     def _fill(self, views: Views, spread: bool) -> tuple[list[Tensor], list[Tensor]]:
         device, n = views.present.device, len(views)
@@ -272,6 +276,10 @@ class KernelImputer(BlockImputer):
             self.models_.append(Regression(features, alpha, parts["weights"], parts["centre"], parts["variance"]))
 
 
+def _form(choice: dict[str, Any]) -> tuple[bool, Kernel]:
+    return choice["unit_rows"], Kernel(choice["gamma"], choice["linear"])
+
+
 def _unit(x: Tensor) -> Tensor:
     """Rows of length 1."""
     return torch.nn.functional.normalize(x, dim=1)
@@ -294,14 +302,6 @@ def _factors(ratio: Tensor, keys: list[str], shrink: float = 20.0) -> dict[str, 
         own = squares[torch.tensor([other == key for other in keys])]
         factors[key] = float(((own.sum() + shrink) / (len(own) + shrink)).sqrt())
     return factors
-
-
-def _left_out_error(model: Regression, x: Tensor, y: Tensor) -> float:
-    """Leave-one-out squared error over squared deviation from the mean."""
-    p = model.features.of(x)
-    residual, _ = leave_one_out(p, model.features.energy, y - model.centre, model.alpha)
-    total = (y - model.centre).square().sum()
-    return float(residual.square().sum() / total) if float(total) > 0 else 1.0
 
 
 def linked(present: Tensor) -> bool:

@@ -62,16 +62,28 @@ def make_features(kernel: Kernel, x: Tensor, landmarks: int) -> tuple[Features, 
     return Features(kernel, points, (turn @ axes).contiguous(), energy), p @ axes
 
 
-def leave_one_out(p: Tensor, energy: Tensor, y: Tensor, alpha: float) -> tuple[Tensor, Tensor]:
-    """(residuals (n, d) of every row predicted from the others, 1 - hat (n,))."""
+def leave_one_out(
+    p: Tensor, energy: Tensor, y: Tensor, alpha: float, along: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """(residuals (n, d) of every row predicted from the others, 1 - hat (n,)); `along` is P^T Y if that is there."""
     shrink = 1 / (energy + alpha)
     left = (1 - p.square() @ shrink).clamp(min=1e-8)
-    return (y - p @ (shrink[:, None] * (p.T @ y))) / left[:, None], left
+    along = p.T @ y if along is None else along
+    return (y - p @ (shrink[:, None] * along)) / left[:, None], left
 
 
 def best_alpha(p: Tensor, energy: Tensor, y: Tensor, alphas: tuple[float, ...]) -> tuple[float, float]:
-    """(mean squared leave-one-out residual, alpha) of the best alpha."""
-    return min((float(leave_one_out(p, energy, y, alpha)[0].square().mean()), alpha) for alpha in alphas)
+    """(squared leave-one-out residual, summed; alpha) of the best alpha."""
+    along = p.T @ y
+    return min((float(leave_one_out(p, energy, y, alpha, along)[0].square().sum()), alpha) for alpha in alphas)
+
+
+def fewer_columns(y: Tensor) -> Tensor:
+    """(n, at most n) with the same Y Y^T: rows keep all their inner products, so that squared errors are the same."""
+    if y.shape[1] <= y.shape[0]:
+        return y
+    energy, axes = torch.linalg.eigh(y @ y.T)
+    return axes * energy.clamp(min=0).sqrt()
 
 
 @dataclass(frozen=True)
@@ -93,18 +105,29 @@ class Regression:
         return p @ self.weights + self.centre, deviation
 
 
+@dataclass(frozen=True)
+class LeftOut:
+    """What leaving out each training row in turn showed."""
+
+    ratio: Tensor  # (n, d) residuals in units of their predicted deviations
+    error: float  # squared residuals over squared deviations from the mean
+
+
 def fit_regression(
     kernel: Kernel, x: Tensor, y: Tensor, alphas: tuple[float, ...], landmarks: int
-) -> tuple[Regression, Tensor]:
-    """(the regression with the best alpha, its leave-one-out residuals in units of their predicted deviations)."""
+) -> tuple[Regression, LeftOut]:
+    """The regression with the best alpha, and what it does on rows that are left out."""
     features, p = make_features(kernel, x, landmarks)
     centre = y.mean(0)
-    _, alpha = best_alpha(p, features.energy, y - centre, alphas)
-    residual, left = leave_one_out(p, features.energy, y - centre, alpha)
+    y = y - centre
+    alpha = best_alpha(p, features.energy, fewer_columns(y), alphas)[1] if len(alphas) > 1 else alphas[0]
+    along = p.T @ y
+    residual, left = leave_one_out(p, features.energy, y, alpha, along)
     unit = alpha / left  # variance of a left-out row, up to the scale of its column
     variance = (residual.square() / unit[:, None]).mean(0)
-    weights = (p.T @ (y - centre)) / (features.energy + alpha)[:, None]
+    weights = along / (features.energy + alpha)[:, None]
     floor = torch.finfo(torch.float64).tiny
-    return Regression(features, alpha, weights.contiguous(), centre, variance), residual / (
-        unit[:, None] * variance + floor
-    ).sqrt()
+    ratio = residual / (unit[:, None] * variance + floor).sqrt()
+    total = float(y.square().sum())
+    error = float(residual.square().sum()) / total if total > 0 else 1.0
+    return Regression(features, alpha, weights.contiguous(), centre, variance), LeftOut(ratio, error)

@@ -12,8 +12,6 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.optimize import nnls
 
-from calmrl.imputers.gaussian.held_out import normal_reach
-
 SHARE = 0.12  # of the observed blocks is hidden
 FEWEST = 60  # blocks are hidden, where there are so many to spare
 MARGIN = 0.003  # a further candidate has to lower the error by this share
@@ -122,27 +120,26 @@ class Stack:
         wrong = sum(float(w @ gram @ w) for w, gram in zip(columns, part, strict=True))
         return np.stack(columns, axis=1), wrong
 
-    def scales(self, weights: Weights, level: float = 0.9) -> list[float]:
-        """Per modality, the factor on the averaged deviation with which `level` intervals cover `level` of the values.
+    def scores(self, weights: Weights) -> list[np.ndarray]:
+        """Per modality |error| / deviation of the average, (blocks, d_m).
 
         Weights make the errors of the blocks that they were fitted on too small, so the errors of either half of the
         blocks are those with weights from the other half.
         """
         mine = [self.guesses[name] for name in weights.chosen]
         pooled = self._grams(weights.chosen).sum(axis=0) / max(sum(self.blocks), 1)
-        factors = []
-        for m, blocks in enumerate(self.blocks):
+        scores = []
+        for m, share in enumerate(self.share):
             residuals = np.stack([g.residuals[m] for g in mine])  # (chosen, blocks, d)
             variances = np.stack([g.deviations[m] for g in mine]) ** 2
-            ratios = []
+            error = np.empty(residuals.shape[1:])
             for half in (0, 1):
                 other = residuals[:, 1 - half :: 2].reshape(len(mine), -1)
-                weight = simplex_weights(self.share[m] * (other @ other.T) + SHARED * pooled)
-                error = np.tensordot(weight, residuals[:, half::2], axes=1)
-                variance = np.tensordot(weights.weight[:, m], variances[:, half::2], axes=1)
-                ratios.append((np.abs(error) / np.sqrt(np.maximum(variance, np.finfo(float).tiny))).ravel())
-            factors.append(float(np.quantile(np.concatenate(ratios), level)) / normal_reach(level) if blocks else 1.0)
-        return factors
+                weight = simplex_weights(share * (other @ other.T) + SHARED * pooled)
+                error[half::2] = np.tensordot(weight, residuals[:, half::2], axes=1)
+            variance = np.tensordot(weights.weight[:, m], variances, axes=1)
+            scores.append(np.abs(error) / np.sqrt(np.maximum(variance, np.finfo(float).tiny)))
+        return scores
 
 
 def simplex_weights(gram: np.ndarray) -> np.ndarray:

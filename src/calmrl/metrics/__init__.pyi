@@ -1,3 +1,4 @@
+from .chance import chance as chance
 from .classify import classification as classification
 from .finetune import fine_tune as fine_tune
 from .finetune import fine_tuned_classification as fine_tuned_classification

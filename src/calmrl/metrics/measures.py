@@ -35,13 +35,14 @@ class Measurement(TypedDict):
 
 
 class TidyRow(Measurement, total=False):
-    """A measurement and what it was made on, as results.json has it; `setting` and `rate` may be absent."""
+    """A measurement and what it was made on, as results.json has it; from `setting` on, keys may be absent."""
 
     dataset: str
-    setting: str
     method: str
     seed: int
-    rate: float
+    setting: str
+    rate: float  # missing
+    complete: int  # training rows that lack nothing
 
 
 def row(task: str, metric: str, value: float | Tensor, n: int) -> Measurement:

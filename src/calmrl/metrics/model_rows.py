@@ -1,6 +1,6 @@
 """Everything that is measured on the test rows of one trained model."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from inspect import Parameter, signature
 from itertools import permutations
@@ -12,6 +12,7 @@ from sklearn.manifold import TSNE
 
 from calmrl.alignment import CalibratedAlignment
 from calmrl.errors import InputError
+from calmrl.metrics.chance import chance
 from calmrl.metrics.classify import classification
 from calmrl.metrics.measures import Measurement, anchor_shift_rows, coverage, imputation_error, row
 from calmrl.metrics.pool import mixed_pool
@@ -24,6 +25,10 @@ RANKED = ("R@1", "R@5", "R@10", "MedR")  # what `retrieval` gives
 Vectors = dict[str, torch.Tensor]
 
 
+class NotMeasurable(InputError):
+    """These rows do not allow a measure; the message says what they lack."""
+
+
 @dataclass(frozen=True)
 class LabelledRows:
     """Rows of all splits in the shared space, for classifiers."""
@@ -34,8 +39,11 @@ class LabelledRows:
     split: Sequence[str]
 
 
-def measure_rows(groups: Sequence[str], **given: Any) -> list[Measurement]:
-    """The rows of all measures of these groups of METRICS; each function gets those of `given` that it names."""
+def measure_rows(groups: Sequence[str], left_out: list[str] | None = None, **given: Any) -> list[Measurement]:
+    """The rows of all measures of these groups of METRICS; each function gets those of `given` that it names.
+
+    A measure that the rows do not allow is left out; `left_out` receives a sentence for each.
+    """
     rows: list[Measurement] = []
     for function in functions_of(groups):
         wanted = signature(function).parameters
@@ -45,28 +53,60 @@ def measure_rows(groups: Sequence[str], **given: Any) -> list[Measurement]:
                 f"the measure {function.__name__} asks for {absent[0]}, which is not there; a measure may ask for "
                 f"{', '.join(given)}"
             )
-        rows += function(**{name: given[name] for name in wanted if name in given})
+        try:
+            rows += function(**{name: given[name] for name in wanted if name in given})
+        except InputError as reason:
+            if left_out is None and not isinstance(reason, NotMeasurable):
+                raise
+            if left_out is not None:
+                left_out.append(f"{function.__name__.removesuffix('_rows').replace('_', ' ')}: {reason}")
     return rows
 
 
-def retrieval_rows(z: Vectors, present: torch.Tensor, hits: dict[str, list[float]] | None = None) -> list[Measurement]:
-    """R@k and median rank for every direction and on average; `hits` receives, per direction, each query's hit at 1."""
+def retrieval_rows(
+    z: Vectors,
+    present: torch.Tensor,
+    hits: dict[str, list[float]] | None = None,
+    asked: dict[str, list[int]] | None = None,
+    relevant: Sequence[Hashable] | None = None,
+    hubs: str | None = None,
+) -> list[Measurement]:
+    """R@k, MRR and median rank for every direction and on average, and what a random order reaches.
+
+    `relevant` has one value per row: a query's own items are those with its value, by default its own row alone. Per
+    direction, `hits` receives each query's hit at 1 and `asked` the rows that ask. `hubs="csls"` corrects
+    scores for hubs; whoever asks for it names it in what is reported.
+    """
     rows: list[Measurement] = []
     for (a, first), (b, second) in permutations(enumerate(z), 2):
         both = present[:, a] & present[:, b]
         if both.sum() < 2:
             continue
         task = f"{first}->{second}"
-        ranks = retrieval(z[first][both], z[second][both], per_query=True)
-        rows += [row(task, metric, ranks[metric], ranks["n"]) for metric in RANKED]
+        asking = both.nonzero()[:, 0].tolist()
+        ids = None if relevant is None else [relevant[i] for i in asking]
+        ranks = retrieval(z[first][both], z[second][both], ids, ids, per_query=True, hubs=hubs)
+        rows += _ranked_rows(task, ranks, ids)
         if hits is not None:
             hits[task] = [float(hit) for hit in ranks["hits"]["R@1"]]
+        if asked is not None:
+            asked[task] = asking
+    if not rows:
+        raise NotMeasurable(f"no two modalities meet in two of the {len(present)} test rows")
     return rows + _averages("average", rows)
 
 
+def _ranked_rows(task: str, ranks: dict[str, Any], ids: Sequence[Hashable] | None = None) -> list[Measurement]:
+    """The rows of one retrieval, with the level of chance; `ranks` is what `retrieval(..., per_query=True)` gives."""
+    n = ranks["n"]
+    measured = {metric: ranks[metric] for metric in RANKED} | {"MRR": 100 * float((1 / ranks["ranks"]).mean())}
+    levels = {f"chance {metric}": level for metric, level in chance(n, ids).items()}
+    return [row(task, metric, value, n) for metric, value in (measured | levels).items()]
+
+
 def _averages(task: str, rows: Sequence[Measurement]) -> list[Measurement]:
-    """The mean of every ranked metric over the rows that have it."""
-    values = {metric: [one for one in rows if one["metric"] == metric] for metric in RANKED}
+    """The mean of every metric over the rows that have it."""
+    values = {metric: [one for one in rows if one["metric"] == metric] for metric in (one["metric"] for one in rows)}
     return [
         row(task, metric, float(np.mean([one["value"] for one in same])), sum(one["n"] for one in same))
         for metric, same in values.items()
@@ -90,21 +130,22 @@ def reranked_rows(matching: Any, z: Vectors, present: torch.Tensor, top: int = 5
 
 def imputation_rows(z: Vectors, present: torch.Tensor, align: CalibratedAlignment | None) -> list[Measurement]:
     """Error of the imputed vectors on complete test rows."""
-    whole = _complete(z, present)
-    return [] if align is None or whole is None else imputation_error(align.imputer, whole)
+    return [] if align is None else imputation_error(align.imputer, _complete(z, present))
 
 
 def coverage_rows(z: Vectors, present: torch.Tensor, align: CalibratedAlignment | None) -> list[Measurement]:
     """How often the intervals of imputed vectors hold the truth, on complete test rows that lose a modality each."""
+    if align is None:
+        return []
     whole = _complete(z, present)
-    return [] if align is None or whole is None else coverage(align.imputer, whole, None, _one_each(whole))
+    return coverage(align.imputer, whole, None, _one_each(whole))
 
 
 def shift_rows(z: Vectors, present: torch.Tensor, align: CalibratedAlignment | None) -> list[Measurement]:
     """Anchor shift before and after imputing, on complete test rows that lose a modality each."""
-    whole = _complete(z, present)
-    if align is None or whole is None or len(z) < 3:
+    if align is None or len(z) < 3:
         return []
+    whole = _complete(z, present)
     left = ~_one_each(whole)
     return anchor_shift_rows(whole, left, align.complete(whole, left), renormalize=False)
 
@@ -112,15 +153,15 @@ def shift_rows(z: Vectors, present: torch.Tensor, align: CalibratedAlignment | N
 def pool_rows(z: Vectors, present: torch.Tensor, align: CalibratedAlignment | None, seed: int) -> list[Measurement]:
     """One pool of test items that each lack some modality; every modality in turn asks for its items by the others."""
     names, k = list(z), len(z)
-    whole = _complete(z, present)
-    if k < 3 or whole is None:
+    if k < 3:
         return []
+    whole = _complete(z, present)
     generator = np.random.default_rng(seed)
     rows: dict[str, list[Measurement]] = {}
 
     def ask(scoring: str, queries: Any, mask: torch.Tensor, completed: Any = None) -> None:
-        ranks = mixed_pool(queries, whole, mask, scoring=scoring, completed=completed)
-        rows.setdefault(scoring, []).extend(row("", metric, ranks[metric], ranks["n"]) for metric in RANKED)
+        ranks = mixed_pool(queries, whole, mask, scoring=scoring, completed=completed, per_query=True)
+        rows.setdefault(scoring, []).extend(_ranked_rows("", ranks))
 
     for j, asks in enumerate(names):
         left = np.ones((len(whole[asks]), k), dtype=bool)
@@ -140,13 +181,22 @@ def pool_rows(z: Vectors, present: torch.Tensor, align: CalibratedAlignment | No
 def classification_rows(labelled: Callable[[], LabelledRows | None]) -> list[Measurement]:
     """Linear probe and nearest neighbours on the mean of what a row has, if there are labels."""
     rows = labelled()
-    return [] if rows is None else classification(rows.z, rows.present, rows.labels, rows.split)
+    if rows is None:
+        return []
+    learnt = {label for label, part in zip(rows.labels, rows.split, strict=True) if part == "train"}
+    if len(learnt) < 2:
+        raise NotMeasurable(f"the training rows have {len(learnt)} class of labels; a classifier needs two")
+    return classification(rows.z, rows.present, rows.labels, rows.split)
 
 
-def _complete(z: Vectors, present: torch.Tensor) -> Vectors | None:
-    """The rows that lack nothing; None if there are fewer than two."""
+def _complete(z: Vectors, present: torch.Tensor) -> Vectors:
+    """The rows that lack nothing; fewer than two cannot be measured."""
     complete = present.all(1)
-    return {name: rows[complete] for name, rows in z.items()} if complete.sum() > 1 else None
+    if complete.sum() < 2:
+        raise NotMeasurable(
+            f"{int(complete.sum())} of {len(present)} test rows have every modality; at least two are needed"
+        )
+    return {name: rows[complete] for name, rows in z.items()}
 
 
 def _one_each(z: Vectors) -> torch.Tensor:

@@ -15,6 +15,7 @@ from calmrl.metrics.retrieve import check_vectors, retrieval
 from calmrl.protocols import Embedder
 
 SCORINGS = {"raw": "mean", "centred": None, "anchor": "anchor", "imputed": "imputed", "posterior": None}  # their fusion
+NOTHING = 1e-9  # the length of a centred unit vector that is zero but for rounding
 
 
 @torch.no_grad()
@@ -37,7 +38,8 @@ def mixed_pool(
 
         "raw"       sum over m in Omega of z^m,
         "centred"   the same after subtracting from each modality its mean over the items that have it, and from the
-                    queries theirs: differences between modalities as a whole no longer count,
+                    queries theirs: differences between modalities as a whole no longer count. A vector that is its
+                    own mean, as that of a modality which one item has, stays as it is,
         "anchor"    the leading left singular vector of the z^m in Omega (`calmrl.anchors.anchor`): "raw" for one
                     modality and for two with a positive cosine; for two with a negative cosine its side is arbitrary,
         "imputed"   sum over all m of the completed z^m. `completed` is a fitted imputer of `calmrl.imputers`, or the
@@ -81,4 +83,10 @@ def _centred(queries: Array, z: Tensor, present: Tensor) -> tuple[Array, Tensor]
     unit, seen = normalize(z, dim=2), present[:, :, None]
     middle = unit.sum(0) / seen.sum(0).clamp(min=1)  # (k, d)
     asked = normalize(to_tensor(queries).double(), dim=1)
-    return asked - asked.mean(0), normalize(torch.where(seen, unit - middle, 0.0), dim=2).sum(1)
+    return _minus(asked, asked.mean(0)), normalize(torch.where(seen, _minus(unit, middle), 0.0), dim=2).sum(1)
+
+
+def _minus(unit: Tensor, middle: Tensor) -> Tensor:
+    """unit - middle, but the unit vector itself where nothing is left of it: a zero vector has no direction."""
+    rest = unit - middle
+    return torch.where(rest.norm(dim=-1, keepdim=True) > NOTHING, rest, unit)

@@ -27,6 +27,7 @@ GROUPS = {
     "classification": "classifiers on the representations, also with a modality taken away",
     "examples": "a map and nearest neighbours for the report",
 }
+CHANCE = "what a random order of the items reaches"
 OF_GROUPS: dict[str, str] = {"pool": f"{HOME}:pool_rows"}  # measure metrics of other groups in a setting of their own
 
 
@@ -74,6 +75,11 @@ METRICS: Registry[Metric] = Registry(
     {
         **{f"R@{k}": _recall(k) for k in (1, 5, 10)},
         "MedR": Metric("median rank", "", "lower", "retrieval", _RANKS, "rank of the first item of their own", 1),
+        "MRR": Metric("mean reciprocal rank", "%", "higher", "retrieval", _RANKS, "mean of 1 / rank, in percent", 1),
+        **{
+            f"chance R@{k}": Metric(f"R@{k} by chance", "%", "neither", "retrieval", _RANKS, CHANCE, 1)
+            for k in (1, 5, 10)
+        },
         "nmse": Metric("normalised error", "1 = the mean", "lower", "imputation", _ERRORS, "relative to the mean"),
         "mse": Metric("mean squared error", "", "lower", "imputation", _ERRORS, "of imputed against real vectors"),
         "mse_random": Metric(

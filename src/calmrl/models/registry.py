@@ -16,6 +16,7 @@ class ModelKind:
     section: str  # the keys of `model` in a training config
     build: str  # (section, data, names, seed, root) -> model, before its first step
     restore: str  # the `arguments` of a saved model -> a model of the same shape
+    steps: bool = True  # whether it learns by gradient steps; otherwise it is ready once it is built
 
     @property
     def __doc__(self) -> str:  # type: ignore[override]
@@ -42,6 +43,7 @@ MODELS: Registry[ModelKind] = Registry(
             "calmrl.models.aligner.section:AlignerSection",
             "calmrl.models.aligner.build:build_aligner",
             "calmrl.models.aligner.model:AlignedModel",
+            steps=False,
         ),
         "vast": ModelKind(
             "the paper's towers on raw video, audio and text",

@@ -27,10 +27,9 @@ class Picture:
 
 @dataclass(frozen=True)
 class Cell:
-    """A cell with words; `strong` sets it in bold."""
+    """A cell with words."""
 
     text: str
-    strong: bool = False
     picture: Picture | None = None
 
 

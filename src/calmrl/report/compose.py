@@ -1,20 +1,22 @@
 """Results become a page: the answer, the main table, and a section for everything that was measured."""
 
 from calmrl.metrics.registry import describe, names_of
-from calmrl.report.blocks import Block, Page, PageSection
+from calmrl.report.blocks import Block, Page, PageSection, Text
 from calmrl.report.estimates_table import better, matrix
 from calmrl.report.results import ResultRow, Results
 from calmrl.report.sections import comparison, completion, course, data, neighbours
-from calmrl.report.words import headline, verdict
+from calmrl.report.words import headline, several, verdict
 
 
 def build_page(results: Results, title: str = "") -> Page:
     """The report. Only what there is data for is shown."""
     parts = {
-        "Comparison": comparison.comparison(results),
+        "Read this first": _notes(results),
+        "Comparison": comparison.comparison(results) if several(results) else [],
         "Retrieval": comparison.retrieval(results),
         "Classification": comparison.classification(results),
         "Missing rates": course.rates(results),
+        "Complete rows": course.complete_rows(results),
         "Imputed vectors": completion.imputation(results),
         "Predicted uncertainty": completion.coverage(results),
         "Anchor shift": completion.shift(results),
@@ -28,6 +30,11 @@ def build_page(results: Results, title: str = "") -> Page:
     }
     sections = [PageSection(name, blocks) for name, blocks in parts.items() if blocks]
     return Page(title or _title(results), verdict(results), [comparison.main_table(results)], sections)
+
+
+def _notes(results: Results) -> list[Block]:
+    """Remarks on the data and on what could not be measured."""
+    return [Text(note) for source in results.sources for note in source.meta.notes]
 
 
 def _other(results: Results) -> list[Block]:
@@ -53,5 +60,7 @@ def _shown(row: ResultRow) -> bool:
 
 def _title(results: Results) -> str:
     datasets = list(dict.fromkeys(row.dataset for row in results.rows))
-    methods = len({row.method for row in results.rows})
-    return f"{methods} method{'s' if methods > 1 else ''} on {', '.join(datasets)} with missing modalities"
+    methods = list(dict.fromkeys(row.method for row in results.rows))
+    what = f"{len(methods)} methods" if len(methods) > 1 else f"{methods[0]}, one run,"
+    missing = " with missing modalities" if results.settings else ""
+    return f"{what} on {', '.join(datasets)}{missing}"

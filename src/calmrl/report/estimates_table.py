@@ -3,7 +3,8 @@
 from collections.abc import Callable, Mapping, Sequence
 
 from calmrl.metrics.registry import describe
-from calmrl.report.blocks import Cell, Heading, Number, Table
+from calmrl.report.blocks import Heading, Number, Table
+from calmrl.report.look import OURS
 from calmrl.report.numbers import Estimate, decimals, plural
 from calmrl.report.results import ResultRow, Results, group
 
@@ -60,25 +61,40 @@ def matrix(
         return Number(here.text(places[name]), here.mean, method in best[name], note)
 
     caption = f"{caption} {spread_words(list(cells.values()))}" + (f" {common} throughout." if common else "")
-    notes = {name: "" if common else agreed[name] for name in columns}
+    levels = _chances(results, rows, column, of)
+    notes = {name: "; ".join(filter(None, ("" if common else agreed[name], levels[name]))) for name in columns}
     if len(columns) > WIDE and len(methods) < len(columns):
         turned = [
             [head(name) + (f" ({notes[name]})" if notes[name] else ""), *(cell(method, name) for method in methods)]
             for name in columns
         ]
-        return Table(caption + (" Bold: best of each line." if bold else ""), ["task", *methods], turned)
+        return Table(
+            caption + (" Bold: best of each line." if bold else ""), ["task", *map(results.marked, methods)], turned
+        )
     lines, apart = (
         [
-            [Cell(method, results.ours(method)), *(cell(method, name) for name in columns)]
+            [results.marked(method), *(cell(method, name) for name in columns)]
             for method in methods
             if results.ideal(method) is ideal
         ]
         for ideal in (False, True)
     )
     caption += " Bold number: best of each column." if any(best.values()) else ""
+    caption += f" {OURS}ours." if any(map(results.ours, methods)) else ""
     caption += " Below the rule: nothing missing." if apart else ""
     headings = [Heading(head(name), notes[name]) if notes[name] else head(name) for name in columns]
     return Table(caption, ["method", *headings], lines, apart)
+
+
+def _chances(
+    results: Results, rows: Sequence[ResultRow], column: Callable[[ResultRow], str], of: Mapping[str, str]
+) -> dict[str, str]:
+    """Column -> "chance 0.4", what a random order reaches; "" for metrics that have no such level."""
+    known = {metric: results.chances(metric) for metric in set(of.values())}
+    levels: dict[str, list[float]] = {name: [] for name in of}
+    for name, where in dict.fromkeys((column(row), (row.place, row.task)) for row in rows):
+        levels[name] += [known[of[name]][where]] if where in known[of[name]] else []
+    return {name: f"chance {sum(each) / len(each):.1f}" if each else "" for name, each in levels.items()}
 
 
 def spread_words(estimates: Sequence[Estimate]) -> str:

@@ -12,6 +12,7 @@ from typing import Literal
 
 from calmrl.training.methods import METHODS
 
+OURS = "▸ "  # stands before the names of this project's methods, in tables and drawings
 INK, PAPER, SOFT, FAINT = "#1b1f24", "#fffffe", "#7d8590", "#b8bec6"  # INK and PAPER follow the page, see svg.py
 BLUE, VERMILLION, ORANGE, SKY = "#0072b2", "#d55e00", "#e69f00", "#56b4e9"
 GREEN, PURPLE, GREY, BROWN = "#009e73", "#cc79a7", "#7f7f7f", "#8c6d31"

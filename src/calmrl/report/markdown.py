@@ -67,7 +67,7 @@ def _cell(cell: str | Cell | Number) -> str:
         text = f"**{plain(cell.text)}**" if cell.best else plain(cell.text)
         return text + (f" ({plain(cell.note)})" if cell.note else "")
     cell = Cell(cell) if isinstance(cell, str) else cell
-    text = f"**{plain(cell.text)}**" if cell.strong else plain(cell.text)
+    text = plain(cell.text)
     return f"![{plain(cell.picture.alt)}]({FOLDER}/{cell.picture.name}) {text}" if cell.picture else text
 
 

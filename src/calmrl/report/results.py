@@ -2,7 +2,8 @@
 
     {"rows": [{"dataset", "setting", "method", "seed", "task", "metric", "value", "n"}, ...], "meta": {...}}
 
-`setting` may be absent; a row may carry `rate` (missing rate, 0 to 1) and `seconds`. Everything in `meta` may be absent.
+`setting` may be absent; a row may carry `rate` (missing rate, 0 to 1) or `complete` (number of complete training rows),
+and `seconds`. Everything in `meta` may be absent.
 """
 
 import json
@@ -14,7 +15,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, NonNegativeInt, ValidationError
 
 from calmrl.errors import InputError
-from calmrl.report.look import family, is_ours
+from calmrl.report.look import OURS, family, is_ours
 from calmrl.report.numbers import Estimate, estimate
 
 FILE = "results.json"
@@ -33,6 +34,7 @@ class ResultRow(BaseModel):
     value: FiniteFloat
     n: NonNegativeInt
     rate: float | None = Field(default=None, ge=0, le=1)
+    complete: NonNegativeInt | None = None
     seconds: float | None = Field(default=None, ge=0)
 
     @property
@@ -117,7 +119,9 @@ class Meta(BaseModel):
     curves: list[CurvePoint] = []
     maps: dict[str, PointMap] = {}
     neighbours: list[Neighbours] = []
+    remarks: list[str] = []
     words: list[str] = []
+    notes: list[str] = []
 
 
 class Content(BaseModel):
@@ -149,6 +153,10 @@ class Results:
         flag = self.methods.get(method, MethodInfo()).ours
         return is_ours(method) if flag is None else flag
 
+    def marked(self, method: str) -> str:
+        """The name of the method, with a mark if it is this project's."""
+        return OURS * self.ours(method) + method
+
     def ideal(self, method: str) -> bool:
         """Whether the method saw everything, so that it bounds the others and does not compete."""
         flag = self.methods.get(method, MethodInfo()).ideal
@@ -162,6 +170,14 @@ class Results:
         """(name of a place, its rows), in the order of the rows."""
         places = self.places(rows)
         return [(self.place_name(place), [row for row in rows if row.place == place]) for place in places]
+
+    def chances(self, metric: str) -> dict[tuple[tuple[str, str], str], float]:
+        """(place, task) -> what a random order reaches by this metric, the mean over seeds."""
+        levels: dict[tuple[tuple[str, str], str], list[float]] = {}
+        for row in self.rows:
+            if row.metric == f"chance {metric}":
+                levels.setdefault((row.place, row.task), []).append(row.value)
+        return {where: sum(values) / len(values) for where, values in levels.items()}
 
     def place_name(self, place: tuple[str, str]) -> str:
         """The shortest name that tells a place from the others."""

@@ -22,15 +22,15 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 WIDTH = 4.0  # inches, 384 px
-LETTERS = 58  # of a legend that fit the width of a panel
+LETTERS = 52  # of a legend that fit the width of a panel
 SETTINGS: Any = {
     "svg.fonttype": "none",
     **dict.fromkeys(("figure.facecolor", "figure.edgecolor", "axes.facecolor"), "none"),
     "svg.hashsalt": "calmrl",
     "text.parse_math": False,  # a "$" in a name is a "$"
     "font.family": "DejaVu Sans",
-    **dict.fromkeys(("font.size", "axes.labelsize"), 8),
-    **dict.fromkeys(("xtick.labelsize", "ytick.labelsize", "legend.fontsize"), 7.5),
+    **dict.fromkeys(("font.size", "axes.labelsize"), 9),
+    **dict.fromkeys(("xtick.labelsize", "ytick.labelsize", "legend.fontsize"), 8.5),
     **dict.fromkeys(("axes.spines.top", "axes.spines.right"), False),
     **dict.fromkeys(("axes.grid", "axes.axisbelow"), True),
     **dict.fromkeys(("axes.linewidth", "xtick.major.width", "ytick.major.width"), 0.7),
@@ -83,7 +83,7 @@ def finish(figure: Figure, name: str, alt: str, title: str = "") -> Panel:
     from matplotlib.backends.backend_svg import FigureCanvasSVG
 
     if title:
-        figure.suptitle(clip(title, 56), fontsize=8.5, fontweight="bold", x=0.01, ha="left")
+        figure.suptitle(clip(title, 50), fontsize=9.5, fontweight="bold", x=0.01, ha="left")
     text = io.StringIO()
     FigureCanvasSVG(figure).print_svg(text, metadata={"Date": None})
     return Panel(name, alt, clean(text.getvalue(), name, alt))
@@ -144,8 +144,8 @@ def legend_below(figure: Figure, handles: list[Any], labels: list[str]) -> None:
     labels = [clip(label, 44) for label in labels]
     columns = max(1, min(3, len(labels), LETTERS // (max(map(len, labels)) + 6)))
     rows = -(-len(labels) // columns)
-    figure.set_figheight(figure.get_figheight() + 0.165 * rows + 0.1)
-    figure.legend(handles, labels, loc="outside lower left", ncols=columns, fontsize=7.5, frameon=False,
+    figure.set_figheight(figure.get_figheight() + 0.185 * rows + 0.1)
+    figure.legend(handles, labels, loc="outside lower left", ncols=columns, fontsize=8.5, frameon=False,
                   handlelength=2.4, columnspacing=1.2, labelspacing=0.35, borderaxespad=0.2)  # fmt: skip
 
 

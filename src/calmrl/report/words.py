@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from calmrl.metrics.registry import describe
 from calmrl.metrics.significance import PairedDifference, paired_t
 from calmrl.report.estimates_table import ranked
-from calmrl.report.numbers import Estimate, fixed, plural
+from calmrl.report.numbers import Estimate, capital, fixed, plural
 from calmrl.report.results import ResultRow, Results, group
 
 PREFERRED = ("R@1", "accuracy", "nmse", "mse", "anchor_shift")
@@ -25,13 +25,13 @@ def headline(rows: Sequence[ResultRow]) -> tuple[str, str]:
 
 
 def headline_rows(results: Results, *, rated: bool | None = None) -> list[ResultRow]:
-    """The rows of the headline; `rated` picks settings that are (or are not) steps of a missing rate.
+    """The rows of the headline; `rated` picks settings that are (or are not) steps: of a missing rate, or of complete rows.
 
     Where every setting is such a step, none is: they are the settings.
     """
     shown = headline(results.rows)
     rows = [row for row in results.rows if (row.task, row.metric) == shown]
-    steps = {row.place for row in rows if row.rate is not None}
+    steps = {row.place for row in rows if row.rate is not None or row.complete is not None}
     if steps == {row.place for row in rows}:
         steps = set()
     return rows if rated is None else [row for row in rows if (row.place in steps) is rated]
@@ -47,16 +47,26 @@ def verdict(results: Results) -> list[str]:
     given = [source.meta.words for source in results.sources]
     if len(given) == 1 and given[0]:
         return given[0]
+    remarks = [
+        f"{source.name}: {remark}" if len(results.sources) > 1 else capital(f"{remark}.")
+        for source in results.sources
+        for remark in source.meta.remarks
+    ]
     task, metric = headline(results.rows)
     sentences = []
     for rated in (False, True):
         rows = headline_rows(results, rated=rated)
-        places, what = results.by_place(rows), "missing rates" if rated else "settings"
+        places, what = results.by_place(rows), "steps" if rated else "settings"
         if len(places) > SPELLED_OUT:
             sentences.append(_summary(results, [here for _, here in places], task, metric, what))
         else:
             sentences += [_place(results, place, here, task, metric) for place, here in places]
-    return sentences
+    return sentences + remarks
+
+
+def several(results: Results) -> bool:
+    """Whether there is anything to compare."""
+    return len({row.method for row in results.rows}) > 1
 
 
 def _place(results: Results, place: str, rows: Sequence[ResultRow], task: str, metric: str) -> str:
@@ -67,7 +77,8 @@ def _place(results: Results, place: str, rows: Sequence[ResultRow], task: str, m
     if not order:
         return f"{place}:{full}"
     best = order[0]
-    text = f"{place}: {best} is best, {name_of(task, metric)} {_value(means[best], metric)}"
+    verb = "is best," if several(results) else "reaches"
+    text = f"{place}: {best} {verb} {name_of(task, metric)} {_value(means[best], metric)}"
     text += f" (n = {means[best].items}, {plural(means[best].seeds, 'seed')})"
     pair = _pair(results, order)
     if pair and pair[0] == best:

@@ -104,27 +104,36 @@ class Trainer:
         self.position = Position()
         self.held: Checkpoint | None = None  # the best so far, when nothing is written
         self.records: Records | None = None
+        self.batches: Batches | None = None  # of the stage that is under way
 
     def _prepare(self, **how: Any) -> None:
         self.module, self.optimiser = self.accelerator.prepare(self.step, make_optimiser(self.step, **how))
 
     # ---- the loop
 
-    def run(self, resume: bool = False) -> Outcome:
-        """Train to the end. With `resume` go on from the newest checkpoint in `out`."""
+    def run(self, resume: bool = False, until: int | None = None) -> Outcome:
+        """Train to the end, or pause after step `until`; the next call goes on from there.
+
+        With `resume` go on from the newest checkpoint in `out`.
+        """
         path = checkpoint.newest(self.out / "checkpoints") if resume and self.out is not None else None
-        batches = self._restore(path) if path else None
+        if path:
+            self.batches = self._restore(path)
         if self.out is not None and self.accelerator.is_main_process:
             self.records = Records(self.out / "metrics.jsonl", upto=self.position.step if resume else None)
         at, early = self.position, False
         try:
             with listening() as flag:
-                while at.stage < len(self.stages):
-                    early = self._stage(flag, batches or self._batches())
-                    batches = None
+                while at.stage < len(self.stages) and (until is None or at.step < until):
+                    self.batches = self.batches or self._batches()
+                    early = self._stage(flag, self.batches, until)
+                    if early and not self._tired():
+                        break  # paused
+                    self.batches = None
                     at.stage, at.stage_step = at.stage + 1, 0
-            self._record("end", best=at.best, best_step=at.best_step, stopped_early=early,
-                         seconds=at.seconds, latent_seconds=at.latent_seconds)  # fmt: skip
+            if at.stage == len(self.stages):
+                self._record("end", best=at.best, best_step=at.best_step, stopped_early=early,
+                             seconds=at.seconds, latent_seconds=at.latent_seconds)  # fmt: skip
         except NotFinite as wrong:
             self._record("failed", what=wrong.what, rows=wrong.rows)
             raise
@@ -134,8 +143,8 @@ class Trainer:
             close_trackers(self.accelerator)
         return Outcome(at.step, at.best, at.best_step, at.seconds, at.latent_seconds, early)
 
-    def _stage(self, flag: StopFlag, batches: Batches) -> bool:
-        """One stage from where it stands; whether it was ended early."""
+    def _stage(self, flag: StopFlag, batches: Batches, until: int | None) -> bool:
+        """One stage from where it stands to its end, or to step `until`; whether steps of it were left out."""
         stage, at = self.stages[self.position.stage], self.position
         epoch = -(-len(batches) // self.accumulate)
         total = stage.steps if stage.steps is not None else max(1, round((stage.epochs or 1) * epoch))
@@ -149,7 +158,7 @@ class Trainer:
             self.step.remember_start()
         stream = _endless(batches)
         self.step.train()
-        while at.stage_step < total and not self._tired():
+        while at.stage_step < total and not self._tired() and (until is None or at.step < until):
             if at.stage_step % (epoch * self.refit) == 0:
                 self._fit_imputer(stage)
             values = self._update(stream, batches, total, stage)
@@ -183,13 +192,13 @@ class Trainer:
             with nullcontext() if whole else self.accelerator.no_sync(self.module):
                 loss = self.module(*self._moved(batch), self._generator(micro))
                 must_be_finite(loss, "loss", self.position.step + 1, batches, batch)
-                self.accelerator.backward(loss / self.accumulate)
+                self._backward(loss / self.accumulate)
             losses.append(loss.detach())
             rows += len(batch["index"])
         norm = self._clip()
         if self.accelerator.scaler is None:
             must_be_finite(norm, "gradient", self.position.step + 1, batches, batch)
-        self.optimiser.step()
+        (self.optimiser if self.accelerator.scaler else self.optimiser.optimizer).step()
         if self.average is not None:
             self.average.update()
         took, inside = time.perf_counter() - started, self.step.latent_seconds - latent
@@ -202,6 +211,14 @@ class Trainer:
             "rows_per_s": rows * world()[0] / took,
             "latent_share": inside / took,
         }
+
+    def _backward(self, loss: torch.Tensor) -> None:
+        """Gradients of all processes; only the scaler of half precision needs accelerate for it, which looks for
+        packages on disk at every call."""
+        if self.accelerator.scaler is None:
+            loss.backward()
+        else:
+            self.accelerator.backward(loss)
 
     def _clip(self) -> torch.Tensor:
         """Clip the gradient, that of a latent model apart: neither sees the other's loss. The norm without the latter."""

@@ -1,36 +1,53 @@
 """The methods one can train and compare. METHODS is the one table: name -> recipe.
 
 A recipe is a list of changes to a training config, dotted key -> value. The first is what `calmrl train method=NAME`
-does by default; `calmrl compare` tries several and chooses on validation rows.
+does by default; `calmrl compare` tries all of them and chooses on validation rows. Every method that makes steps has the
+same number of trials, TRIALS, which is more than the aligner has candidates.
 
 | name | is |
 |---|---|
 | `contrastive`, `vast`, `gram`, `triangle`, `pmrl` | the objective on observed modalities, heads from random weights |
-| `NAME+latent` | the same with heads that start from a latent model of the features |
-| `NAME+staged` | first the complete rows, then all of them, half of the steps each |
 | `closed-form` | posterior means of the latent model: heads that start from it, and no step |
 | `calmrl` | the aligner: one space in closed form, chosen by cross-validation, refined where that helps |
 | `calibrated` | heads from the latent model, contrastive over all pairs, rows imputed by a latent model; joint |
-| `calibrated:IMPUTER` | `calibrated` with another imputer, for instance `calibrated:mvae` |
 | `calmrl-paper` | as printed: staged, one modality hidden per complete row at first, PMRL with temperature 0.05 |
 | `calmrl-start` | `calmrl-paper` that imputes from the representations at the start of the stage |
 | `ideal` | `calmrl` on the same rows with nothing hidden; a row of comparisons only |
+
+Names may go on, so that one part at a time can be compared:
+
+| name | is |
+|---|---|
+| `NAME+latent` | an objective with heads that start from a latent model of the features |
+| `NAME+staged` | an objective on the complete rows first, then on all of them, half of the steps each |
+| `NAME+mlp` | MLP heads in every trial; without it trials have linear and MLP heads |
+| `NAME+kernel` | the kernel features of the aligner in every trial, for anything that trains heads |
+| `NAME+csls` | NAME, measured with the hub correction; a row of comparisons only |
+| `calibrated:IMPUTER` | `calibrated` with another imputer in every trial, for instance `calibrated:mvae` |
+| `calmrl:PART` | `calmrl` with a choice made: `linear` or `kernel`, `unrefined` or `refined`, or `calmrl:kernel:refined` |
 """
 
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 
 from calmrl._support.registry import Registry, lookup
 from calmrl.errors import InputError
 from calmrl.imputers.registry import IMPUTERS
+from calmrl.training.method import Changes, Method, grid
 
-Changes = dict[str, Any]  # dotted keys of a training config -> values
-
+TRIALS = 16  # of every method that makes steps
 RATE = "optimiser.learning_rate"
 FEATURES = "model.standardize"
+HEADS = "model.hidden"
+TEMPERATURE = "objective.temperature"
 WEIGHT = "calibration.weight"
 RATES = (3e-3, 1e-2)  # heads from random weights
-LATENT_RATES = (3e-4, 1e-3)  # heads that start from the latent model
+SLOWER = {3e-3: 3e-4, 1e-2: 1e-3}  # heads that start from the latent model
+HIDDEN = 256  # units of an MLP head
+SMALL_HIDDEN = 128  # where every trial has MLP heads, in half of them
+TEMPERATURES = {"pmrl": (0.5, 0.2)}  # at the printed 0.05 it is saturated before it starts
+OTHER_TEMPERATURES = (0.2, 0.07)
+KERNELS = {"scale": "kernel", "whiten": "kernel-plain"}  # rows of length one, and rows as they are
 LATENT_START: Changes = {"model.init": "latent", "model.latent_prior": 300.0, "model.latent_iterations": 8}
 GAUSSIAN = {"method": "gaussian", "latent_dim": 64, "prior": 300.0, "max_iter": 15}
 CALIBRATION: Changes = {
@@ -39,78 +56,34 @@ CALIBRATION: Changes = {
     "calibration.refit": 12,
     "calibration.certainty": True,
 }
+PARTS: dict[str, Changes] = {
+    "linear": {"model.features": "linear"},
+    "kernel": {"model.features": "kernel"},
+    "unrefined": {"model.refine": "never"},
+    "refined": {"model.refine": "always"},
+}
 
 
-@dataclass(frozen=True)
-class Method:
-    """A way to train, as changes to a training config.
-
-    Parameters
-    ----------
-    about : one line for people
-    objective : a name of LOSSES
-    recipe : changes that every trial shares
-    trials : changes of each trial, the most promising first
-    calibrated : whether missing representations are imputed before the objective
-    staged : complete rows first, then all rows
-    hide_one : hides one modality of every complete row in the first stage
-    steps : False makes no step at all
-    latent : whether it uses a latent model anywhere
-    ours : whether this project proposes it, as opposed to a baseline
-    ideal : whether it sees the rows with nothing hidden
-    """
-
-    about: str
-    objective: str
-    recipe: Changes
-    trials: tuple[Changes, ...]
-    calibrated: bool = False
-    staged: bool = False
-    hide_one: bool = False
-    steps: bool = True
-    latent: bool = False
-    ours: bool = False
-    ideal: bool = False
-
-    @property
-    def __doc__(self) -> str:  # type: ignore[override]
-        return self.about
-
-    def stages(self, unit: str, total: int) -> list[Changes]:
-        """The stages of a training of `total` units, "steps" or "epochs"."""
-        if not self.steps:
-            return []
-        if not self.staged:
-            return [{"name": "joint", unit: total}]
-        first = {"name": "warm-up", unit: total // 2, "complete_only": True}
-        first |= {"hide_one": True} if self.hide_one else {}
-        return [first, {"name": "continual", unit: total - total // 2}]
-
-    @property
-    def model(self) -> str:
-        """The kind of model that it trains, a name of MODELS; objectives train any."""
-        return self.recipe.get("model.kind", "heads")
-
-    def configs(self, count: int) -> list[Changes]:
-        """The changes of the first `count` trials, everything spelled out."""
-        return [self.recipe | trial for trial in self.trials[:count]]
-
-
-def _grid(key: str, values: tuple[float, float], *, plain_first: bool = False) -> tuple[Changes, ...]:
-    """Both values of a key with both forms of the features."""
-    forms = ("scale", "whiten") if plain_first else ("whiten", "scale")
-    return tuple({key: value, FEATURES: form} for form in forms for value in values)
+def _trials(objective: str, rates: tuple[float, ...] = RATES) -> tuple[Changes, ...]:
+    """Temperature, rate, features and heads: two of each."""
+    return grid(
+        {
+            TEMPERATURE: TEMPERATURES.get(objective, OTHER_TEMPERATURES),
+            RATE: rates,
+            FEATURES: ("scale", "whiten"),
+            HEADS: (None, HIDDEN),
+        }
+    )
 
 
 def _objective(name: str) -> Changes:
-    """The objective from scratch: a temperature that does not saturate, and no smoothing."""
-    if name == "pmrl":
-        return {"objective": {"name": name, "temperature": 0.5}}
-    return {"objective": {"name": name, "temperature": 0.2, "learn_temperature": False, "label_smoothing": 0.0}}
+    """The objective without smoothing, at the temperature of the trial."""
+    plain = {} if name == "pmrl" else {"learn_temperature": False, "label_smoothing": 0.0}
+    return {"objective": {"name": name} | plain}
 
 
 def _baseline(objective: str, about: str) -> Method:
-    return Method(about, objective, _objective(objective), _grid(RATE, RATES, plain_first=True))
+    return Method(about, objective, _objective(objective), _trials(objective))
 
 
 _CALMRL = Method(
@@ -127,11 +100,13 @@ _CALIBRATED = Method(
     "heads from the latent model, rows imputed by it, then aligned",
     "contrastive",
     LATENT_START | CALIBRATION | _objective("contrastive"),
-    (
-        {FEATURES: "whiten", WEIGHT: 0.0, RATE: LATENT_RATES[0]},
-        {FEATURES: "whiten", WEIGHT: 0.5, RATE: LATENT_RATES[0]},
-        {FEATURES: "whiten", WEIGHT: 0.0, RATE: LATENT_RATES[1]},
-        {FEATURES: "scale", WEIGHT: 0.0, RATE: LATENT_RATES[0]},
+    grid(
+        {
+            TEMPERATURE: OTHER_TEMPERATURES,
+            RATE: SLOWER.values(),
+            FEATURES: ("whiten", "scale"),
+            WEIGHT: (0.0, 0.5),
+        }
     ),
     calibrated=True,
     latent=True,
@@ -141,11 +116,15 @@ _CALIBRATED = Method(
 _PAPER = Method(
     "as printed: staged, PMRL at temperature 0.05; needs encoders that are aligned already",
     "pmrl",
-    {
-        "objective": {"name": "pmrl", "temperature": 0.05},
-        "calibration.imputer": {"method": "gaussian", "latent_dim": 64},
-    },
-    _grid(RATE, RATES, plain_first=True),
+    {"objective": {"name": "pmrl", "temperature": 0.05}},
+    grid(
+        {
+            "calibration.imputer": tuple({"method": "gaussian", "latent_dim": latents} for latents in (64, 32)),
+            RATE: RATES,
+            FEATURES: ("scale", "whiten"),
+            HEADS: (None, HIDDEN),
+        }
+    ),
     calibrated=True,
     staged=True,
     hide_one=True,
@@ -167,7 +146,13 @@ METHODS: Registry[Method] = Registry(
             "posterior means of the latent model, no gradient step",
             "contrastive",
             LATENT_START,
-            _grid("model.latent_prior", (300.0, 100.0)),
+            grid(
+                {
+                    "model.latent_iterations": (8, 16),
+                    "model.latent_prior": (300.0, 100.0, 1000.0, 30.0),
+                    FEATURES: ("whiten", "scale"),
+                }
+            ),
             steps=False,
             latent=True,
             ours=True,
@@ -183,29 +168,76 @@ METHODS: Registry[Method] = Registry(
 
 
 def find_method(name: str) -> Method:
-    """The method of a name such as `pmrl`, `pmrl+latent`, `gram+staged` or `calibrated:mvae`."""
+    """The method of a name such as `pmrl`, `pmrl+latent+mlp`, `gram+staged`, `calibrated:mvae` or `calmrl:kernel`."""
     base, *suffixes = name.split("+")
-    base, _, imputer = base.partition(":")
+    base, *parts = base.split(":")
     method = METHODS[base]
-    if imputer:
-        if base != "calibrated":
-            raise InputError(f'"{name}" is no method; an imputer goes with calibrated, as in calibrated:mvae')
-        method = _with_imputer(method, imputer)
-    baseline = not (method.ours or method.ideal)
-    if set(suffixes) - {"latent", "staged"} or (suffixes and not baseline):
-        possible = ", ".join(key for key, value in METHODS.items() if not (value.ours or value.ideal))
-        raise InputError(f'"{name}" is no method; +latent and +staged go with {possible}')
-    if "latent" in suffixes:
-        method = replace(
-            method,
-            about=f"{method.about}, heads from the latent model",
-            recipe=method.recipe | LATENT_START,
-            trials=_grid(RATE, LATENT_RATES),
-            latent=True,
-        )
-    if "staged" in suffixes:
-        method = replace(method, about=f"{method.about}, complete rows first", staged=True)
+    if parts:
+        method = _with_parts(name, base, parts)
+    for suffix in suffixes:
+        goes, change = lookup(SUFFIXES, suffix, "ending of a method")
+        if not goes(method):
+            possible = ", ".join(key for key, value in METHODS.items() if goes(value))
+            raise InputError(f'"{name}" is no method; +{suffix} goes with {possible}')
+        method = change(method)
     return method
+
+
+def _with_parts(name: str, base: str, parts: list[str]) -> Method:
+    """`calibrated:IMPUTER` and `calmrl:PART`."""
+    method = METHODS[base]
+    if base == "calibrated" and len(parts) == 1:
+        return _with_imputer(method, parts[0])
+    if base == "calmrl":
+        changes = [lookup(PARTS, part, "part of calmrl") for part in parts]
+        if len({key for change in changes for key in change}) == len(parts):
+            about = f"calmrl, {' and '.join(parts)}"
+            return replace(method, about=about, recipe={k: v for c in (method.recipe, *changes) for k, v in c.items()})
+    raise InputError(
+        f'"{name}" is no method; an imputer goes with calibrated, as in calibrated:mvae, and calmrl takes '
+        f"{', '.join(PARTS)}, as in calmrl:kernel:refined"
+    )
+
+
+def _with_latent(method: Method) -> Method:
+    """Heads start from the latent model and move more slowly; mildly whitened features first."""
+    trials = sorted(_slower(method.trials), key=lambda trial: trial[FEATURES] != "whiten")
+    about = f"{method.about}, heads from the latent model"
+    return replace(method, about=about, recipe=method.recipe | LATENT_START, trials=tuple(trials), latent=True)
+
+
+def _slower(trials: Iterable[Changes]) -> tuple[Changes, ...]:
+    return tuple(trial | {RATE: SLOWER.get(trial[RATE], trial[RATE])} for trial in trials)
+
+
+def _with_mlp(method: Method) -> Method:
+    trials = tuple(trial | {HEADS: trial[HEADS] or SMALL_HIDDEN} for trial in method.trials)
+    return replace(method, about=f"{method.about}, MLP heads", trials=trials)
+
+
+def _with_kernel(method: Method) -> Method:
+    trials = tuple(trial | {FEATURES: KERNELS[trial[FEATURES]]} for trial in method.trials)
+    return replace(method, about=f"{method.about}, on kernel features", trials=trials)
+
+
+def _is_baseline(method: Method) -> bool:
+    return not (method.ours or method.ideal)
+
+
+Suffix = tuple[Callable[[Method], bool], Callable[[Method], Method]]  # (which methods take it, what it does)
+SUFFIXES: dict[str, Suffix] = {
+    "latent": (lambda method: _is_baseline(method) and not method.latent, _with_latent),
+    "staged": (
+        _is_baseline,
+        lambda method: replace(method, about=f"{method.about}, complete rows first", staged=True),
+    ),
+    "mlp": (lambda method: all(HEADS in trial for trial in method.trials), _with_mlp),
+    "kernel": (lambda method: all(trial[FEATURES] in KERNELS for trial in method.trials), _with_kernel),
+    "csls": (
+        lambda method: method.hubs is None,
+        lambda method: replace(method, about=f"{method.about}, hubs corrected", hubs="csls"),
+    ),
+}
 
 
 def continual(method: Method, steps: int) -> tuple[Method, list[Changes]]:
@@ -217,7 +249,7 @@ def continual(method: Method, steps: int) -> tuple[Method, list[Changes]]:
     aligned = replace(
         method,
         recipe=method.recipe | LATENT_START | {"model.latent_rows": "complete", "validation.every": 0},
-        trials=_grid(RATE, LATENT_RATES),
+        trials=_slower(method.trials),
     )
     return aligned, [first, last | {"incomplete_only": True, "fresh_best": True}]
 
@@ -228,4 +260,5 @@ def _with_imputer(method: Method, imputer: str) -> Method:
     section = GAUSSIAN if imputer == "gaussian" else {"method": imputer}
     more = {"calibration.imputer": section, "calibration.refit": 10_000, WEIGHT: 0.5}
     about, recipe = f"calibrated with {imputer}", method.recipe | more
-    return replace(method, about=about, recipe=recipe, trials=_grid(RATE, LATENT_RATES))
+    trials = sorted(_trials(method.objective, tuple(SLOWER.values())), key=lambda trial: trial[FEATURES] != "whiten")
+    return replace(method, about=about, recipe=recipe, trials=tuple(trials))

@@ -40,7 +40,8 @@ def make_optimiser(
         {"params": parameters, "lr": rate, "base": rate, "weight_decay": decay}
         for (rate, decay), parameters in groups.items()
     ]
-    return torch.optim.AdamW(listed, betas=betas)
+    fused = all(parameter.device.type == "cpu" for parameters in groups.values() for parameter in parameters)
+    return torch.optim.AdamW(listed, betas=betas, fused=fused or None)
 
 
 def freeze(model: torch.nn.Module, patterns: Sequence[str]) -> None:

@@ -1,18 +1,21 @@
 """How good the representations are on validation rows, while training."""
 
 from collections.abc import Sequence
-from itertools import permutations
+from itertools import combinations
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.functional import normalize
 
 from calmrl._support.distributed import gather_rows, world
 from calmrl.alignment import CalibratedAlignment
 from calmrl.anchors import completion_shift
+from calmrl.convention import blocks_of_rows
 from calmrl.errors import InputError
-from calmrl.metrics import retrieval
+from calmrl.metrics.products import TIE
+from calmrl.metrics.ranks import BLOCK_BYTES, Ranks, count
 
 ROWS = 1024  # encoded at a time
 
@@ -65,18 +68,39 @@ def retrieval_scores(z: dict[str, Tensor], present: Tensor) -> dict[str, float]:
     "MRR" is 100 times the mean of 1 / rank and "recall" the mean of the three R@k, both smoother scores to choose by;
     "pairs" counts queries over all directions.
     """
-    directions = []
-    for (a, first), (b, second) in permutations(enumerate(z), 2):
+    directions: list[Ranks] = []
+    for (a, first), (b, second) in combinations(enumerate(z), 2):
         both = present[:, a] & present[:, b]
         if both.sum() > 1:
-            directions.append(retrieval(z[first][both], z[second][both], per_query=True))
-    scores = {key: float(np.mean([one[key] for one in directions])) for key in ("R@1", "R@5", "R@10")}
+            directions += _both_ways(z[first][both], z[second][both])
+    sizes = [len(one.above) for one in directions]
+    together = Ranks(*(torch.cat([getattr(one, part) for one in directions]) for part in ("above", "tied", "own")))
+
+    def mean(values: Tensor) -> float:
+        return 100 * float(np.mean([float(one.mean()) for one in values.split(sizes)]))
+
+    scores = {f"R@{k}": mean(together.hits(k)) for k in (1, 5, 10)}
     return {
         **scores,
         "recall": float(np.mean(list(scores.values()))),
-        "MRR": float(np.mean([100 * (1 / one["ranks"]).mean() for one in directions])),
-        "pairs": float(sum(one["n"] for one in directions)),
+        "MRR": mean(1 / together.expected()),
+        "pairs": float(sum(sizes)),
     }
+
+
+def _both_ways(first: Tensor, second: Tensor) -> tuple[Ranks, Ranks]:
+    """Ranks as `retrieval` finds them, row i belonging to row i, in float64 throughout."""
+    first, second = (normalize(vectors.double(), dim=1) for vectors in (first, second))
+
+    def ranks(queries: Tensor, gallery: Tensor, start: int) -> Tensor:
+        rows = torch.arange(len(queries))
+        return count(queries @ gallery.T, rows, start + rows, TIE)[1]
+
+    def all_ranks(queries: Tensor, gallery: Tensor) -> Ranks:
+        blocks = blocks_of_rows(len(queries), 8 * len(gallery), BLOCK_BYTES)
+        return Ranks(*torch.cat([ranks(queries[start:stop], gallery, start) for start, stop in blocks], dim=1))
+
+    return all_ranks(first, second), all_ranks(second, first)
 
 
 @torch.no_grad()

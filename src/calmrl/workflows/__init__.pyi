@@ -7,6 +7,7 @@ from .evaluate import evaluate as evaluate
 from .extract import extract as extract
 from .impute import Imputation as Imputation
 from .impute import impute as impute
+from .index import index as index
 from .init import Start as Start
 from .init import init as init
 from .report import WrittenReport as WrittenReport

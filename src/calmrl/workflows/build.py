@@ -82,8 +82,10 @@ def open_data(config: TrainConfig, given: Mapping[str, FeatureSet] | None = None
         present = data.present
         if section.hide is not None:
             present = present.copy()
-            values = {name: array[rows] for name, array in data.z.items()} if section.hide.kind == "value" else None
-            present[rows] = hidden(present[rows], data.names, section.hide, config.seed, values)
+            names = tuple(name for name in data.names if name in widths)  # others are not seen anyway
+            values = {name: data.z[name][rows] for name in names} if section.hide.kind == "value" else None
+            here = np.ix_(rows, np.array([data.names.index(name) for name in names]))
+            present[here] = hidden(present[here], names, section.hide, config.seed, values)
         train[name] = FeatureRows.of(data, rows, present, widths, name=name, weight=section.weight)
         validation.append(FeatureRows.of(data, kept, widths=widths, name=name))
         validation[-1].check()  # a bad row would otherwise stop the first epoch at its end

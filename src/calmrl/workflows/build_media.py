@@ -129,8 +129,14 @@ def hidden(present: np.ndarray, names: tuple[str, ...], section: HideSection, se
     """`present` of some rows without what the section hides; kind "value" needs their `values`."""
     if section.kind == "value" and values is None:
         raise InputError('hide.kind "value" needs features; for raw media take mcar, one or source')
-    options = {} if section.groups is None else {"groups": [[names.index(name) for name in g] for g in section.groups]}
+    for name in (name for group in section.groups or () for name in group):
+        if name not in names:
+            raise InputError(f'hide.groups names the modality "{name}"; the training has {", ".join(names)}')
+    options: dict[str, Any] = {}
+    if section.groups is not None:
+        options["groups"] = [[names.index(name) for name in group] for group in section.groups]
     options |= {} if values is None else {"values": values}
+    options |= {} if section.complete is None else {"complete": section.complete}
     generator = np.random.default_rng(seed if section.seed is None else section.seed)
     return hide(present, section.rate, generator, kind=section.kind, **options)
 

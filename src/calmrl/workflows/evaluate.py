@@ -16,6 +16,7 @@ from calmrl.errors import InputError
 from calmrl.metrics.measures import Measurement, TidyRow
 from calmrl.metrics.model_rows import LabelledRows, measure_rows, reranked_rows
 from calmrl.metrics.registry import measures
+from calmrl.metrics.remarks import remarks
 from calmrl.models.registry import MODELS
 from calmrl.models.saved import Trained
 from calmrl.models.saved import load as load_model
@@ -24,6 +25,7 @@ from calmrl.training.validate import encode_all
 from calmrl.workflows.build import open_features_of, parts_of
 from calmrl.workflows.build_media import open_test_media
 from calmrl.workflows.evaluate_captions import captions_rows
+from calmrl.workflows.relevance import ROW, relevance_of
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,13 @@ class Evaluation:
         self.rows.extend(cast(TidyRow, origin | dict(one)) for one in measured)
         self.datasets[name] = data
 
+    @property
+    def remarks(self) -> list[str]:
+        """What must be known before these numbers are used."""
+        by_set = {name: [row for row in self.rows if row["dataset"] == name] for name in self.datasets}
+        several = len(by_set) > 1
+        return [f"{name}: {said}" if several else said for name, rows in by_set.items() for said in remarks(rows)]
+
     def as_dict(self) -> dict[str, Any]:
         """The content of results.json."""
         method = {"about": f"trained for {len(self.config.stages)} stage(s)", "ours": self.config.method == "calmrl"}
@@ -49,12 +58,18 @@ class Evaluation:
             "config": self.config.model_dump(mode="json"),
             "datasets": {name: data.model_dump() for name, data in self.datasets.items()},
             "methods": {self.config.method: method},
+            "remarks": self.remarks,
         }
         return {"rows": self.rows, "meta": meta}
 
 
 def evaluate(
-    folder: str | Path, data: str | Path | None = None, out: str | Path | None = None, *, force: bool = False
+    folder: str | Path,
+    data: str | Path | None = None,
+    out: str | Path | None = None,
+    *,
+    force: bool = False,
+    relevant_by: str = ROW,
 ) -> Evaluation:
     """Measure a trained model on test rows.
 
@@ -70,37 +85,44 @@ def evaluate(
         A results.json to write.
     force : bool
         Replace `out` if it exists.
+    relevant_by : str
+        What counts as found: the query's own row ("id"), or all items with its "text", "labels" or another column.
     """
     features = None if data is None else Path(data)
     if out is None:
-        return _evaluate(Path(folder), features)
+        return _evaluate(Path(folder), features, relevant_by)
     with new_file(out, force=force) as draft:
-        evaluation = _evaluate(Path(folder), features)
+        evaluation = _evaluate(Path(folder), features, relevant_by)
         draft.write_text(json.dumps(evaluation.as_dict(), indent=1), encoding="utf-8")
     return evaluation
 
 
-def _evaluate(folder: Path, data: Path | None) -> Evaluation:
+def _evaluate(folder: Path, data: Path | None, relevant_by: str) -> Evaluation:
     model = load_model(folder)
     written = folder / "config.yaml"
     config = load(written if written.is_file() else folder / "model" / "config.yaml", kind="train")
     assert isinstance(config, TrainConfig)
     options = [] if data is None else ["--data", str(data)]
+    options += [] if relevant_by == ROW else ["--relevant-by", relevant_by]
     evaluation = Evaluation(config, shlex.join(["calmrl", "evaluate", str(folder), *options]))
     if MODELS[config.model.kind].reads == "media":
         if data is not None:
             raise InputError("a model of raw media is evaluated on the test rows of its sources; leave out --data")
+        if relevant_by != ROW:
+            raise InputError("for a model of raw media a query finds its own row; leave out --relevant-by")
         _evaluate_media(model, evaluation)
         return evaluation
     sets = {data.name: (open_features(data), None)} if data is not None else _sources(config, model)
     for name, (features, split) in sets.items():
         widths = {key: array.shape[1] for key, array in features.z.items() if key in model.names}
-        measured = evaluate_on(model, features, split)
+        measured = evaluate_on(model, features, split, relevant_by)
         evaluation.add(name, DatasetInfo(rows=len(features), modalities=widths, source=features.source), measured)
     return evaluation
 
 
-def evaluate_on(model: Trained, data: FeatureSet, split: np.ndarray | None = None) -> list[Measurement]:
+def evaluate_on(
+    model: Trained, data: FeatureSet, split: np.ndarray | None = None, relevant_by: str = ROW
+) -> list[Measurement]:
     """Measurements on the test rows of a feature set; classification where there are labels and training rows."""
     names = [name for name in model.names if name in data.z]
     if len(names) < 2:
@@ -123,7 +145,9 @@ def evaluate_on(model: Trained, data: FeatureSet, split: np.ndarray | None = Non
     labelled = None
     if data.labels is not None and {"train", "val", "test"} <= set(split):
         labelled = LabelledRows(encoded, mask, [str(label) for label in data.labels[used]], split[used])
+    relevant = relevance_of(data, relevant_by)
     given: dict[str, Any] = {
+        "relevant": None if relevant is None else relevant[used][test.numpy()].tolist(),
         "z": asked,
         "present": there,
         "align": model.align,
@@ -152,7 +176,13 @@ def _evaluate_media(model: Trained, evaluation: Evaluation) -> None:
     """Add measurements of a model of raw media on the test rows of its sources."""
     for name, media in open_test_media(evaluation.config).items():
         z, present = encode_all(model.model, [media])
-        given = {"z": z, "present": present, "align": model.align, "labelled": lambda: None, "seed": 0}
+        given: dict[str, Any] = {
+            "z": z,
+            "present": present,
+            "align": model.align,
+            "labelled": lambda: None,
+            "seed": 0,
+        }
         measured = measure_rows(["retrieval", "imputation", "shift"], **given)
         if model.model.matching is not None:
             measured += captions_rows(model.model, media, z, present)

@@ -1,5 +1,6 @@
 """`report`: results of one or several runs as a page."""
 
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,7 +31,8 @@ def report(folders: Sequence[str | Path], out: str | Path | None = None, *, forc
     >>> report(["run-1", "run-2"], "both.html").files[0]  # doctest: +SKIP
     """
     if out is None and len(folders) > 1:
-        raise InputError(f"{len(folders)} directories make one report; say where with --out FILE.html")
+        command = shlex.join(["calmrl", "report", *map(str, folders), "--out", "FILE.html"])
+        raise InputError(f"{len(folders)} directories make one report; say where to write it: {command}")
     results = read_results(folders)
     target = results.sources[0].folder / "report.html" if out is None else out
     return WrittenReport(write_page(build_page(results), target, force=force), results)

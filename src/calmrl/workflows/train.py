@@ -1,6 +1,6 @@
 """A training run in its directory: `config.yaml`, `metrics.jsonl`, `checkpoints/`, `model/`."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +12,18 @@ from calmrl.encoders.embed_files import recorded_encoders
 from calmrl.errors import InputError
 from calmrl.imputers.gaussian.gradient import GaussianLatent
 from calmrl.imputers.gaussian.imputer import GaussianImputer
+from calmrl.metrics.model_rows import measure_rows
+from calmrl.metrics.remarks import remarks
 from calmrl.models.saved import Trained, save
 from calmrl.training.checkpoint import newest
 from calmrl.training.loop import Progress
 from calmrl.training.plan import Outcome
 from calmrl.training.step import Step
 from calmrl.training.track import flat
+from calmrl.training.validate import encode_all
 from calmrl.workflows.build import build_step, build_trainer, open_data
+
+CHECKED_ROWS = 2048  # validation rows, at most, on which imputed vectors are checked
 
 
 def train(
@@ -72,11 +77,23 @@ def train(
             tell(note)
     outcome = trainer.run(resume=resume)
     trainer.take_best()
+    warnings = _warnings(step, data.validation, trainer.accelerator.device)
     if rank == 0:
         infos = [features.info for features in data.opened.values()]
         export(step, config, outcome, out / "model", recorded_encoders(infos, tuple(step.model.names)))
+        for warning in warnings:
+            tell(f"warning: on validation rows, {warning}")
     wait_for_all()
     return outcome
+
+
+def _warnings(step: Step, validation: Sequence[Any], device: Any) -> list[str]:
+    """What is wrong with the vectors that the trained model imputes, on validation rows; every process calls this."""
+    align = fixed_calibration(step)
+    if align is None or not validation:
+        return []
+    z, present = encode_all(step.model, validation, device, most=CHECKED_ROWS)
+    return remarks(measure_rows(["imputation"], z=z, present=present, align=align))
 
 
 def export(

@@ -13,23 +13,33 @@ from calmrl.config.schema.impute import ImputerSection
 from calmrl.errors import InputError
 from calmrl.losses.registry import LOSSES
 from calmrl.models.registry import MODELS
-from calmrl.training.methods import METHODS, find_method
+from calmrl.training.methods import METHODS, TEMPERATURE, find_method
 
 EPOCHS = 30  # of a training whose stages are not given
 
 
 class HideSection(Section):
-    """Training blocks to hide on purpose. `groups`, for kind "source": the modalities each kind of pair keeps."""
+    """Training blocks to hide on purpose.
 
-    kind: Literal["mcar", "value", "one", "source"] = "mcar"
-    rate: Annotated[float, Field(gt=0, le=1)]
+    `groups`, for kind "source": the modalities each kind of pair keeps. `complete`, for kind "all-but": how many rows
+    stay complete.
+    """
+
+    kind: Literal["mcar", "value", "one", "alone", "source", "all-but"] = "mcar"
+    rate: Annotated[float, Field(gt=0, le=1)] | None = None
     groups: Annotated[list[list[str]], Field(min_length=1)] | None = None
+    complete: Annotated[int, Field(ge=0)] | None = None
     seed: Seed | None = None
 
     @model_validator(mode="after")
     def _grouped(self) -> HideSection:
         if (self.kind == "source") != (self.groups is not None):
             raise ValueError('groups belongs to kind "source", and that kind needs it, for instance [[image, text]]')
+        if (self.kind == "all-but") != (self.complete is not None):
+            raise ValueError('complete belongs to kind "all-but", and that kind needs it, for instance 50')
+        rated = self.kind not in ("all-but", "as-is")
+        if rated != (self.rate is not None):
+            raise ValueError(f"kind {self.kind} {'needs a rate, for instance 0.5' if rated else 'has no rate'}")
         return self
 
 
@@ -38,7 +48,7 @@ class ResplitSection(Section):
 
     by: str = "id"
     val: Annotated[float, Field(gt=0, lt=0.5)] = 0.1
-    test: Annotated[float, Field(gt=0, lt=0.8)] = 0.3
+    test: Annotated[float, Field(ge=0, lt=0.8)] = 0.3
     seed: Seed | None = None
 
 
@@ -222,8 +232,8 @@ class TrainConfig(Section):
             )
         if self.calibration is not None and not method.calibrated:
             raise ValueError(f"method {self.method} does not calibrate; remove calibration, or set method=calibrated")
-        if (self.model.kind == "aligner") != (method.model == "aligner"):
-            fitting = "calmrl" if self.model.kind == "aligner" else "calibrated or contrastive"
+        if MODELS[self.model.kind].steps != MODELS[method.model].steps:
+            fitting = "calibrated or contrastive" if MODELS[self.model.kind].steps else "calmrl"
             raise ValueError(
                 f"method {self.method} does not go with model.kind {self.model.kind}; set method={fitting}, "
                 "or leave model.kind out"
@@ -261,6 +271,8 @@ def check_method(name: str) -> str:
         raise PydanticCustomError("literal_error", "Input should be {expected}", {"expected": expected}) from None
     if method.ideal:
         raise ValueError(f"{name} is a row of comparisons only; to train on complete rows, hide nothing")
+    if method.hubs is not None:
+        raise ValueError(f"{name} is a row of comparisons only: the model is the same without +{method.hubs}")
     return name
 
 
@@ -276,8 +288,11 @@ def fill_in(values: dict[str, Any]) -> dict[str, Any]:
     filled = values | {"stages": values.get("stages", method.stages("epochs", EPOCHS))}
     if same:
         filled["model"] = {"kind": method.model} | model
+    objective = values.get("objective") or {}
+    own = not isinstance(objective, dict) or objective.get("name", method.objective) == method.objective
     for key, value in method.configs(1)[0].items():
-        if value is not None and (same or not key.startswith("model.")):
+        fits = own if key == TEMPERATURE else same or not key.startswith("model.")
+        if value is not None and fits:
             filled = _beneath(filled, key.split("."), value)
     return filled
 

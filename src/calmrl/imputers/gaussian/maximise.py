@@ -72,8 +72,11 @@ def maximise(stats: Statistics, old: Parameters, prior: Prior, *, m_step: str, i
             mu = (z1 - (old.W[m] @ m1[..., None])[..., 0]) / count[:, None]
             W = _solve(m2, zm - mu[..., None] * m1[:, None])
             solved = torch.cat([W, mu[..., None]], dim=2)
-        # expected squared residual + penalty, per feature, without touching the data again
-        residual = z2 - 2 * (solved * target).sum(2) + ((solved @ gram) * solved).sum(2)  # (K, d)
+        # expected squared residual + penalty, per feature, without touching the data again: solved gram = target, so that
+        # one product is enough where a prior keeps gram far from singular
+        residual = z2 - (solved * target).sum(2)  # (K, d)
+        if m_step != "joint" or prior.loading == 0:
+            residual = residual - (solved * target).sum(2) + ((solved @ gram) * solved).sum(2)
         residual = residual + prior.noise * prior.scale[m]
         if isotropic:
             residual = residual.mean(1, keepdim=True).expand_as(residual)

@@ -129,11 +129,16 @@ def add_single(
     stats.n[:, 0] += held.sum(0)
     stats.rows += float(len(packed))
     stats.all1[0] += means.sum(0, dtype=torch.float64)
-    stats.all2[0] += means.T @ means
+    by_pattern = len(packed.patterns) * L <= len(packed)
+    if by_pattern:
+        _add_products(stats, packed, means)
+    else:
+        stats.all2[0] += means.T @ means
     for m, z in enumerate(packed.z):
         mine = means.index_select(0, packed.places[m])  # (N_m, L)
         stats.m1[m, 0] += mine.sum(0, dtype=torch.float64)
-        stats.m2[m, 0] += mine.T @ mine
+        if not by_pattern:
+            stats.m2[m, 0] += mine.T @ mine
         if stats.zm[m].dtype == z.dtype:
             stats.zm[m][0].addmm_(z.T, mine)
         else:
@@ -144,6 +149,14 @@ def add_single(
             [z.square().sum(0, dtype=torch.float64) for z in packed.z],
         )
         add_moments(stats, expect.params, z1, z2)
+
+
+def _add_products(stats: Statistics, packed: Pack, means: Tensor) -> None:
+    """Add sum of m_i m_i^T pattern by pattern: every row is multiplied once, however many modalities it has."""
+    k, L = packed.patterns.shape[1], means.shape[1]
+    products = torch.stack([rows.T @ rows for rows in means.split(packed.sizes)]).double()  # (P, L, L)
+    stats.m2[:, 0] += (packed.patterns.double().T @ products.flatten(1)).reshape(k, L, L)
+    stats.all2[0] += products.sum(0)
 
 
 def _add_mixture(stats: Statistics, packed: Pack, expect: Expectation) -> None:

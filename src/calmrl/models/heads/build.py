@@ -11,6 +11,7 @@ from sklearn.exceptions import ConvergenceWarning
 from calmrl._support.distributed import own_rows
 from calmrl.data.loaders.feature_rows import FeatureRows, standardization
 from calmrl.imputers.gaussian import GaussianImputer
+from calmrl.models.heads.kernel import UNIT_ROWS, fit_kernels
 from calmrl.models.heads.model import Heads
 from calmrl.models.heads.section import HeadsSection
 
@@ -21,11 +22,7 @@ def build_heads(section: HeadsSection, data: Any, names: Sequence[str], seed: in
     """The heads before their first step, for the rows of `data`."""
     torch.manual_seed(seed)
     sources = list(data.train.values())
-    centres, maps = standardization(sources, section.standardize) if section.standardize else ({}, None)
-    inner = None if maps is None else {name: matrix.shape[1] for name, matrix in maps.items()}
-    heads = Heads(data.widths, section.width, hidden=section.hidden, inner=inner)
-    if maps is not None:
-        heads.standardize(centres, maps)
+    heads = _heads(section, data.widths, sources, seed)
     if section.init == "latent":
         x, present = _standardized(heads, sources)
         if section.latent_rows == "complete":
@@ -36,6 +33,25 @@ def build_heads(section: HeadsSection, data: Any, names: Sequence[str], seed: in
                 section.width, prior=section.latent_prior, max_iter=section.latent_iterations, random_state=seed
             ).fit(*own_rows(x, present))
         heads.start_from(latent.as_heads())
+    return heads
+
+
+def _heads(section: HeadsSection, widths: dict[str, int], sources: Sequence[FeatureRows], seed: int) -> Heads:
+    """Heads with random weights on the form of the features that the section names."""
+    shape: dict[str, Any] = {"hidden": section.hidden}
+    shape["skip"] = section.hidden is not None and section.init == "latent"
+    if section.standardize in UNIT_ROWS:
+        lifts = fit_kernels(sources, section.standardize, seed)
+        shape["inner"] = {name: lift.width for name, lift in lifts.items()}
+        shape["kernels"] = {name: (len(lift.landmarks), lift.unit) for name, lift in lifts.items()}
+        heads = Heads(widths, section.width, **shape)
+        heads.compare_with(lifts)
+    elif section.standardize is not None:
+        centres, maps = standardization(sources, section.standardize)
+        heads = Heads(widths, section.width, inner={name: m.shape[1] for name, m in maps.items()}, **shape)
+        heads.standardize(centres, maps)
+    else:
+        heads = Heads(widths, section.width, **shape)
     return heads
 
 

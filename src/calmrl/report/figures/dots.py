@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from calmrl.report.look import INK, SOFT, Look
+from calmrl.report.look import INK, OURS, SOFT, Look
 from calmrl.report.svg import Panel, clip, draw, finish, legend_below, points, styled
 
 ROW, DENSE = 0.21, 0.175  # inches per row
@@ -31,14 +31,14 @@ def dots(
     *,
     x: str,
     title: str = "",
-    strong: Sequence[str] = (),
+    marked: Sequence[str] = (),
     line: tuple[float, str] | None = None,
     apart: int = 0,
     connect: bool = False,
 ) -> Panel:
     """Rows from top to bottom in the order they occur.
 
-    x: label of the axis, with unit. strong: rows in bold. line: a dashed reference (value, label). apart: so many rows
+    x: label of the axis, with unit. marked: rows of our methods. line: a dashed reference (value, label). apart: so many rows
     at the end stand below a rule. connect: join the marks of a row. Marks of one row with different labels are moved
     apart a little when they have intervals, so that these do not hide each other.
     """
@@ -71,9 +71,7 @@ def dots(
         handles[line[1]] = axes.lines[-1]
     if apart:
         axes.axhline(len(rows) - apart - 0.5, color=SOFT, linewidth=0.8)
-    axes.set_yticks(range(len(rows)), [clip(row, 28) for row in rows])
-    for tick, row in zip(axes.get_yticklabels(), rows, strict=True):
-        tick.set_fontweight("bold" if row in strong else "normal")
+    axes.set_yticks(range(len(rows)), [clip(OURS * (row in marked) + row, 28) for row in rows])
     axes.set_ylim(len(rows) - 0.4, -0.6)
     axes.grid(False, axis="y")
     axes.spines["left"].set_visible(False)

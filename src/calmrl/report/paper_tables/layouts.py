@@ -24,7 +24,8 @@ def retrieval_table(rows: Sequence[Row], meta: Meta = None, *, metrics: Sequence
     columns = [
         Column(key[0], key[1].replace("->", "→"), metric, (key,)) for key in _by_dataset(some) for metric in metrics
     ]
-    return build(f"Retrieval, {', '.join(metrics)}", some, columns + _averages(some, metrics), meta)
+    table = build(f"Retrieval, {', '.join(metrics)}", some, columns + _averages(some, metrics), meta)
+    return _with_chance(table, rows, metrics)
 
 
 def classification_table(
@@ -50,7 +51,8 @@ def average_table(rows: Sequence[Row], meta: Meta = None, *, metric: str = "R@1"
         for dataset in dict.fromkeys(key[0] for key in keys)
     ]
     everything = _averages(some, (metric,)) if len(columns) > 1 else []
-    return build(f"Retrieval, {metric}, average over directions", some, columns + everything, meta)
+    table = build(f"Retrieval, {metric}, average over directions", some, columns + everything, meta)
+    return _with_chance(table, rows, (metric,))
 
 
 def generative_table(rows: Sequence[Row], *, metric: str = "R@1") -> PaperTable:
@@ -132,7 +134,7 @@ def dataset_table(meta: Meta) -> PaperTable:
 def all_tables(results: Mapping[str, Any]) -> dict[str, PaperTable]:
     """name -> table, for every table that `results` ({"rows", "meta"}) has something for."""
     rows, meta = results["rows"], results.get("meta") or {}
-    ranked = names_of("retrieval")
+    ranked = [name for name in names_of("retrieval") if describe(name).sign]  # levels of chance are no result
     recalls = [name for name in ranked if describe(name).unit == "%"]
     pools = [row for row in rows if row["task"].startswith("mixed-pool")]
     made = {
@@ -163,6 +165,24 @@ def all_tables(results: Mapping[str, Any]) -> dict[str, PaperTable]:
     if not any(":" in row["method"] for row in rows):
         del made["generative"]  # no other imputer was tried
     return {name: table for name, table in made.items() if table.columns and table.blocks}
+
+
+def _with_chance(table: PaperTable, rows: Sequence[Row], metrics: Sequence[str]) -> PaperTable:
+    """The table with a note on what a random order reaches in its directions, by data set."""
+    notes = []
+    for metric in metrics:
+        levels: dict[str, list[float]] = {}
+        for row in _directed(rows, (f"chance {metric}",)):
+            levels.setdefault(str(row.get("dataset", "")), []).append(float(row["value"]))
+        listed = [f"{name} {_range(some)}" for name, some in levels.items()]
+        notes += [f"{metric} of a random order (%): {', '.join(listed)}."] if listed else []
+    return replace(table, notes=(*table.notes, *notes))
+
+
+def _range(values: Sequence[float]) -> str:
+    """0.4, or 0.4 to 0.6 where they differ."""
+    low, high = f"{min(values):.1f}", f"{max(values):.1f}"
+    return low if low == high else f"{low} to {high}"
 
 
 def _is_direction(task: str) -> bool:

@@ -144,8 +144,11 @@ def build(
     roles = kinds(rows, meta)
     made = []
     for block in blocks:
-        tests = ((meta or {}).get("tests") or {}).get(block.title) or {}
-        of_columns = [_cells(block, column, roles, tests, ranked=not rank_lines) for column in columns]
+        tests = [_tests(meta, block.title, column) for column in columns]
+        of_columns = [
+            _cells(block, column, roles, test, ranked=not rank_lines)
+            for column, test in zip(columns, tests, strict=True)
+        ]
         lines = [PaperLine(m, kind, tuple(cells.get(m) for cells in of_columns)) for m, kind in roles.items()]
         lines = [line for line in lines if any(line.cells)]
         if lines:
@@ -153,6 +156,12 @@ def build(
     with_n = tuple(replace(c, n=span(n for block in blocks for n in block.numbers(c))) for c in columns)
     bootstrapped = bool((meta or {}).get("tests")) and any(column.tested for column in columns)
     return PaperTable(title, with_n, tuple(made), _notes(made, bootstrapped))
+
+
+def _tests(meta: Mapping[str, Any] | None, setting: str, column: Column) -> Mapping[str, Any]:
+    """The tests of a setting, or, where there are several data sets, of the column's data set in that setting."""
+    every = (meta or {}).get("tests") or {}
+    return every.get(setting) or every.get(f"{column.keys[0][0] if column.keys else ''}, {setting}") or {}
 
 
 def _cells(

@@ -6,14 +6,14 @@ from calmrl.metrics.registry import describe, names_of
 from calmrl.report.blocks import Block, Figure, Table, Text
 from calmrl.report.estimates_table import better, matrix, ranked, readable
 from calmrl.report.figures import Mark, dots
-from calmrl.report.look import look
+from calmrl.report.look import OURS, look
 from calmrl.report.numbers import Estimate, capital
 from calmrl.report.results import ResultRow, Results, group
 from calmrl.report.svg import Panel
-from calmrl.report.words import headline, headline_rows, name_of
+from calmrl.report.words import headline, headline_rows, name_of, several
 
 MANY = 40  # rows of a panel
-WAYS = ("missing", "calibrated")  # what the best of the others, and of ours, stands for
+WAYS = ("best of the others", "best of ours")
 
 
 def main_table(results: Results) -> Table:
@@ -35,7 +35,7 @@ def comparison(results: Results) -> list[Block]:
     ]
     caption = (
         f"{capital(name_of(task, metric))} of every method, the best on top. Markers: mean over seeds; bars: 95 % interval of "
-        f"the mean; ticks: single seeds. Methods in bold are ours. Look at whether bars overlap, and "
+        f"the mean; ticks: single seeds. {OURS}ours. Look at whether bars overlap, and "
         "at how far the best is from what is reached with nothing missing (below the rule, where measured)."
     )
     return [Figure(caption, panels), *three_ways(results)]
@@ -57,7 +57,7 @@ def compare_panel(results: Results, rows: Sequence[ResultRow], name: str, task: 
         marks,
         x=f"{task} {label}",
         title=f"{place} (n = {estimates[order[0]].items})",
-        strong=[method for method in order if results.ours(method)],
+        marked=[method for method in order if results.ours(method)],
         apart=0 if all(map(results.ideal, order)) else sum(map(results.ideal, order)),
     )
 
@@ -78,9 +78,9 @@ def three_ways(results: Results) -> list[Block]:
     if not panels:
         return []
     caption = (
-        f"What missing modalities cost and what calibration recovers, {metric} per direction: the best method trained on "
-        "what is there (missing), the best of ours (calibrated), and the best with nothing missing (ideal), chosen by the "
-        "first line. The closer calibrated is to ideal, the less is left to gain. Bars: 95 % intervals over seeds."
+        f"What missing modalities cost and what is recovered, {metric} per direction: the best of the other methods, the best "
+        "of ours, and the best with nothing missing (ideal), chosen by the first line. The closer ours is to ideal, the less "
+        "is left to gain. Bars: 95 % intervals over seeds."
     )
     return [Figure(caption, panels)]
 
@@ -89,7 +89,7 @@ def _three(results: Results, rows: Sequence[ResultRow], best_of: dict[str, str],
     tasks = sorted({row.task for row in rows}, key=lambda task: ("->" in task, task))[:MANY]
     estimates = group(rows, lambda row: (row.method, row.task))
     marks = [
-        _mark(method, estimates[method, task], readable(task), f"{kind}: {method}", parts=False)
+        _mark(method, estimates[method, task], readable(task), _legend(kind, method), parts=False)
         for task in tasks
         for kind, method in best_of.items()
         if (method, task) in estimates
@@ -100,14 +100,18 @@ def _three(results: Results, rows: Sequence[ResultRow], best_of: dict[str, str],
         for kind, method in best_of.items()
         if (method, tasks[0]) in estimates
     )
-    alt = f"Dot plot, {place}: {label} per direction, missing, calibrated and ideal. {readable(tasks[0])}: {first}."
-    return dots(name, alt, marks, x=label, title=place, strong=[readable(tasks[0])], connect=True)
+    alt = f"Dot plot, {place}: {label} per direction, best others, ours and ideal. {readable(tasks[0])}: {first}."
+    return dots(name, alt, marks, x=label, title=place, connect=True)
+
+
+def _legend(kind: str, method: str) -> str:
+    return method if kind == method else f"{kind}: {method}"
 
 
 def retrieval(results: Results) -> list[Block]:
     """Tables: all averages, every direction, pools of incomplete items."""
     blocks: list[Block] = []
-    every = names_of("retrieval")
+    every = [metric for metric in names_of("retrieval") if describe(metric).sign]  # headings have the level of chance
     for name, here in results.by_place(results.rows):
         average = [row for row in here if row.task == "average" and row.metric in every]
         if len({row.metric for row in average}) > 1:
@@ -136,7 +140,7 @@ def classification(results: Results) -> list[Block]:
             panels.append(compare_panel(results, at, f"classify-{len(panels) + 1}", task))
         caption = f"{name}: classification, accuracy and macro-F1 (%)."
         blocks.append(matrix(results, here, _class_column, caption, metric=lambda column: column.rpartition(", ")[2]))
-    if panels:
+    if panels and several(results):
         caption = "Accuracy of a classifier on the representations, best on top; bars: 95 % interval over seeds."
         blocks.insert(0, Figure(caption, panels))
     return blocks

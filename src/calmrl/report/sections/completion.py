@@ -142,8 +142,8 @@ def shift(results: Results) -> list[Block]:
         )
         alt = f"Dot plot, {name}: anchor shift before and after calibration. {changes}."
         label = describe("anchor_shift").axis
-        strong = [mark.row for mark in marks if results.ours(mark.row)]
-        panels.append(dots(f"shift-{len(panels) + 1}", alt, marks, x=label, title=name, strong=strong))
+        marked = [mark.row for mark in marks if results.ours(mark.row)]
+        panels.append(dots(f"shift-{len(panels) + 1}", alt, marks, x=label, title=name, marked=marked))
         caption = f"{name}: anchor shift (lower is better) before (observed) and after (calibrated), and mean bounds."
         here = sorted(here, key=lambda row: row.task == "observed")  # the methods in the order of what they reach
         metrics = {_shift_column(row): row.metric for row in here}

@@ -1,7 +1,7 @@
 """Over missing rates, over training, and in the plane."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -12,46 +12,94 @@ from calmrl.report.estimates_table import matrix, ranked, readable
 from calmrl.report.figures import Curve, curves, scatter, small_curves
 from calmrl.report.look import family, look
 from calmrl.report.numbers import capital
-from calmrl.report.results import CurvePoint, Results, ResultsFile, group
+from calmrl.report.results import CurvePoint, ResultRow, Results, ResultsFile, group
 from calmrl.report.svg import Panel
 from calmrl.report.words import headline, headline_rows, name_of
 
+MAPPED = 20  # items that a map needs at least: fewer show nothing
 TOGETHER = 6  # methods that one frame can show
+AS_IS = "as-is"  # the setting in which nothing is hidden
 
 
 def rates(results: Results) -> list[Block]:
     """The headline metric over the missing rate: in one frame, or, for many methods, one per family."""
-    task, metric = headline(results.rows)
-    rows = [row for row in headline_rows(results) if row.rate is not None]
-    panels: list[Panel] = []
-    blocks: list[Block] = []
-    label, shown = describe(metric).axis, describe(metric).decimals
-    x, y = "missing rate (% of blocks)", f"{readable(task)} {label}"
-    for dataset, kind in dict.fromkeys((row.dataset, _kind(row.setting)) for row in rows):
-        here = [row for row in rows if (row.dataset, _kind(row.setting)) == (dataset, kind)]
-        estimates = group(here, lambda row: (row.method, row.rate))
-        if len({rate for _, rate in estimates}) < 2:
+    x, caption = "missing rate (%)", "as more is missing (the table of settings says of what)"
+    return _steps(results, "rate", x, caption, lambda at: f"{at:g} % missing")
+
+
+def complete_rows(results: Results) -> list[Block]:
+    """The headline metric over the number of complete training rows."""
+    x, caption = "complete training rows", "as more training rows are complete"
+    return _steps(results, "complete", x, caption, lambda at: f"{at:g} complete rows")
+
+
+def step_curves(results: Results, field: str) -> dict[tuple[str, str], list[Curve]]:
+    """(data set, kind of setting) -> a curve per method over `field`, "rate" (in percent) or "complete", the best first.
+
+    Over complete rows, a setting of the same data set in which nothing is hidden is the last point.
+    """
+    _, metric = headline(results.rows)
+    levels = _levels(results, field)
+    rows = [row for row in headline_rows(results) if row.place in levels]
+    frames: dict[tuple[str, str], list[Curve]] = {}
+    for dataset, kind in dict.fromkeys(
+        (row.dataset, _kind(row.setting)) for row in rows if _at(row, field) is not None
+    ):
+        ends = [place for place in levels if place[0] == dataset and place[1] == AS_IS and field == "complete"]
+        here = [r for r in rows if (r.dataset, _kind(r.setting)) == (dataset, kind) or r.place in ends]
+        estimates = group(here, lambda row: (row.method, levels[row.place]))
+        if len({at for _, at in estimates}) < 2:
             continue
         lines = []
         for method in ranked(group(here, lambda row: row.method), metric):
-            at = sorted((rate, estimate) for (name, rate), estimate in estimates.items() if name == method)
-            low, high = [e.mean - (e.half or 0) for _, e in at], [e.mean + (e.half or 0) for _, e in at]
-            lines.append(Curve(method, [100 * r for r, _ in at], [e.mean for _, e in at], look(method), low, high))
+            points = sorted((at, estimate) for (name, at), estimate in estimates.items() if name == method)
+            low, high = [e.mean - (e.half or 0) for _, e in points], [e.mean + (e.half or 0) for _, e in points]
+            lines.append(Curve(method, [at for at, _ in points], [e.mean for _, e in points], look(method), low, high))
+        frames[dataset, kind] = lines
+    return frames
+
+
+def _at(row: ResultRow, field: str) -> float | None:
+    value = getattr(row, field)
+    return 100 * value if field == "rate" and value is not None else value
+
+
+def _levels(results: Results, field: str) -> dict[tuple[str, str], float]:
+    """Place -> where it stands on the axis."""
+    levels = {row.place: at for row in results.rows if (at := _at(row, field)) is not None}
+    if field == "complete":
+        for place in results.places(row for row in results.rows if row.setting == AS_IS):
+            for source in results.sources:
+                held = source.meta.patterns.get(results.place_name(place))
+                names = set(source.meta.datasets[place[0]].modalities) if place[0] in source.meta.datasets else set()
+                if held and names:
+                    levels[place] = sum(pattern.rows for pattern in held if set(pattern.has) == names)
+    return levels
+
+
+def _steps(results: Results, field: str, x: str, words: str, column: Callable[[float], str]) -> list[Block]:
+    task, metric = headline(results.rows)
+    panels, blocks = list[Panel](), list[Block]()
+    label, shown = describe(metric).axis, describe(metric).decimals
+    y, levels = f"{readable(task)} {label}", _levels(results, field)
+    for (dataset, kind), lines in step_curves(results, field).items():
         name = ", ".join(part for part in (dataset, kind) if part)
-        course = f"{lines[0].label} goes from {lines[0].y[0]:.{shown}f} to {lines[0].y[-1]:.{shown}f}"
-        alt = f"Curves, {name}: {name_of(task, metric)} of {len(lines)} methods over the missing rate. {course}."
-        number = f"rates-{len(panels) + 1}"
+        ends = f"{lines[0].label} goes from {lines[0].y[0]:.{shown}f} to {lines[0].y[-1]:.{shown}f}"
+        alt = f"Curves, {name}: {name_of(task, metric)} of {len(lines)} methods over the {x}. {ends}."
+        number = f"{'rates' if field == 'rate' else field}-{len(panels) + 1}"
         if len(lines) <= TOGETHER:
             panels.append(curves(number, alt, lines, x=x, y=y, title=name))
         else:
             panels.append(small_curves(number, alt, _families(results, lines), x=x, y=y, title=name, same=True))
         if headline_rows(results, rated=True):  # otherwise the main table has them
-            caption = f"{name}: {readable(task)} {label} at every missing rate."
-            blocks.append(matrix(results, here, lambda row: f"{100 * (row.rate or 0):g} % missing", caption, head=str))
+            here = [r for r in headline_rows(results) if (r.dataset, _kind(r.setting)) == (dataset, kind)]
+            here = sorted((r for r in here if r.place in levels), key=lambda row: levels[row.place])
+            caption = f"{name}: {readable(task)} {label} at every step."
+            blocks.append(matrix(results, here, lambda row: column(levels[row.place]), caption, head=str))
     if not panels:
         return []
     caption = (
-        f"{capital(name_of(task, metric))} as more is missing. Look at who falls slowest, and where lines cross. Bands: "
+        f"{capital(name_of(task, metric))} {words}. Look at who falls slowest, and where lines cross. Bands: "
         "95 % intervals over seeds. Where every family of methods has its own frame, the best of ours and what is "
         "reached with nothing missing are drawn in each, for comparison."
     )
@@ -132,6 +180,8 @@ def maps(results: Results) -> list[Block]:
         order = list(dict.fromkeys(kind for points in source.meta.maps.values() for kind in points.modality))
         for method, points in source.meta.maps.items():
             name, items = _titled(results, source, method), len(set(points.item))
+            if items < MAPPED:
+                continue
             alt = f"Map of {items} items, {name}: one point per item and modality ({', '.join(order)})."
             title = f"{name} ({items} items)"
             panels.append(scatter(f"map-{len(panels) + 1}", alt, points, title=title, modalities=order))

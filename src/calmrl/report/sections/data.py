@@ -2,7 +2,7 @@
 
 import yaml
 
-from calmrl.report.blocks import Block, Cell, Code, Figure, Line, Number, Table, Text
+from calmrl.report.blocks import Block, Code, Figure, Line, Number, Table, Text
 from calmrl.report.figures import upset
 from calmrl.report.results import Results
 from calmrl.report.svg import Panel
@@ -54,7 +54,7 @@ def methods(results: Results) -> list[Block]:
     described = {name: method for name, method in results.methods.items() if method.about}
     kind = {(True, False): "ours", (False, True): "nothing missing", (True, True): "ours, nothing missing"}
     lines: list[Line] = [
-        [Cell(name, results.ours(name)), method.about, kind.get((results.ours(name), results.ideal(name)), "")]
+        [results.marked(name), method.about, kind.get((results.ours(name), results.ideal(name)), "")]
         for name, method in described.items()
     ]
     return [Table("The methods.", ["method", "what it does", "kind"], lines, sortable=False)] if lines else []

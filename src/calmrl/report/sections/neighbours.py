@@ -31,13 +31,10 @@ def _table(task: str, every: list[Neighbours], folder: Path, album: _Album) -> T
     before = len(album.unread)
     lines: list[Line] = []
     for each in shown:
-        items = [
-            Cell(_caption(item), item.own, album.picture(folder, item.picture, item.caption))
-            for item in each.found[:FOUND]
-        ]
-        query = Cell(each.query, False, album.picture(folder, each.picture, each.query))
+        items = [Cell(_caption(item), album.picture(folder, item.picture, item.caption)) for item in each.found[:FOUND]]
+        query = Cell(each.query, album.picture(folder, each.picture, each.query))
         lines.append([query, each.method, Number(str(each.rank), each.rank), *items, *[""] * (width - len(items))])
-    caption = f"{readable(task)}: what is found for a query, nearest first; bold with ✓ is the query's own item."
+    caption = f"{readable(task)}: what is found for a query, nearest first; ✓ is the query's own item."
     if len(shown) < len(every):
         caption += f" The first {QUERIES} queries of each method; results.json has {len(every)} lines."
     if len(album.unread) > before:

@@ -10,15 +10,20 @@ from typing import Any
 import torch
 
 from calmrl.config import CompareConfig
-from calmrl.config.schema.train import ModelSection, TrainConfig
+from calmrl.config.schema.train import ModelSection
 from calmrl.data.loaders.feature_rows import pattern_counts
 from calmrl.metrics.measures import Measurement
 from calmrl.metrics.model_rows import LabelledRows, Vectors, measure_rows, neighbours, picture
-from calmrl.training.validate import encode_all, retrieval_scores
-from calmrl.workflows.build import build_step, build_trainer, start_model
+from calmrl.models.heads.kernel import UNIT_ROWS
+from calmrl.training.method import Changes
+from calmrl.training.methods import find_method
+from calmrl.training.validate import encode_all
+from calmrl.workflows.build import start_model
+from calmrl.workflows.compare.kernel_rows import on_kernel_features
+from calmrl.workflows.compare.plan import Job
 from calmrl.workflows.compare.rows import ComparedRows, method_of, open_rows, training_config, trials_of
-
-Job = tuple[str, str, int]  # setting, method, seed
+from calmrl.workflows.compare.trials import Trial, train_and_choose
+from calmrl.workflows.relevance import relevance_of
 
 
 @dataclass(frozen=True)
@@ -27,37 +32,38 @@ class JobResult:
 
     rows: list[Measurement]
     hits: dict[str, list[float]]  # direction -> hit at 1 of each query
+    asked: dict[str, list[int]]  # direction -> which test items are its queries
     items: list[str]  # the test items
     chosen: int  # number of the trial with the best validation score
-    trials: list[dict[str, Any]]  # changes to the training config, and the validation score
+    trials: list[dict[str, Any]]  # changes to the training config, the validation score, and the steps made
     curve: list[dict[str, float]]
     patterns: list[dict[str, Any]]  # modalities that training rows have, and how many rows
     examples: dict[str, Any] | None
+    left_out: list[str]  # measures that these test rows do not allow, and why
     seconds: float
 
 
 def run_job(config: CompareConfig, job: Job) -> JobResult:
     """Train every trial, choose by validation score, and measure the chosen one; no test row is looked at before."""
-    setting, method, seed = job
+    setting, method, seed = job.setting, job.method, job.seed
+    config = config.only(job.dataset)
     started = time.perf_counter()
     hidden = "" if method_of(method).ideal else setting
     text = config.model_dump_json()
     base, _, swept = method.partition(" ")
     more = _swept(config, swept)
-    best: tuple[float, Any] | None = None
-    trials: list[dict[str, Any]] = []
-    for form, changes in trials_of(base, config.steps, config.trials, config.settings[setting].regime):
-        rows = _rows(text, hidden, seed, form)
-        trained = training_config(config, hidden, seed, changes | more)
-        step, curve = _train(text, trained, rows, hidden, form)
-        score = retrieval_scores(*encode_all(step.model, rows.data.validation))[config.metric]
-        trials.append({"changes": {"standardize": form} | changes | more, config.metric: score})
-        if best is None or score > best[0]:
-            best = (score, (step, curve, len(trials) - 1, rows))
-    assert best is not None
-    step, curve, chosen, rows = best[1]
+    start = [
+        partial(_trial, config, text, hidden, seed, form, changes | more)
+        for form, changes in trials_of(base, config.steps, config.trials, config.settings[setting].regime)
+    ]
+    halve = find_method(base).steps and config.settings[setting].regime == "joint"
+    trials, chosen = train_and_choose(start, config.steps, halve)
+    step, rows = trials[chosen].step, trials[chosen].rows
     z, present = encode_all(step.model, [rows.test])
     hits: dict[str, list[float]] = {}
+    asked: dict[str, list[int]] = {}
+    left_out: list[str] = []
+    relevant = relevance_of(rows.features, config.relevant_by)
     measured = measure_rows(
         ["retrieval", *config.measures],
         z=z,
@@ -66,36 +72,33 @@ def run_job(config: CompareConfig, job: Job) -> JobResult:
         seed=seed,
         labelled=partial(_labelled, step.model, rows),
         hits=hits,
+        hubs=find_method(base).hubs,
+        asked=asked,
+        relevant=None if relevant is None else relevant[rows.test.home].tolist(),
+        left_out=left_out,
     )
     first = (setting, seed) == (next(iter(config.settings)), config.seeds[0])
     counts = pattern_counts(list(rows.data.train.values()))
     return JobResult(
         rows=measured,
         hits=hits,
+        asked=asked,
         items=[str(name) for name in rows.test.ids],
         chosen=chosen,
-        trials=trials,
-        curve=curve,
+        trials=[{"changes": one.changes, config.metric: one.score(), "steps": one.steps} for one in trials],
+        curve=trials[chosen].curve(),
         patterns=[{"has": pattern["has"], "rows": pattern["rows"]} for pattern in counts],
-        examples=_examples(rows, z, present) if first and "examples" in config.measures else None,
+        examples=_examples(rows, z, present, left_out) if first and "examples" in config.measures else None,
+        left_out=left_out,
         seconds=time.perf_counter() - started,
     )
 
 
-def _train(text: str, trained: TrainConfig, rows: ComparedRows, hidden: str, form: str | None) -> tuple[Any, list[Any]]:
-    model = copy.deepcopy(_start(text, hidden, trained.seed, form, trained.model.model_dump_json()))
-    step = build_step(trained, rows.data, model)
-    records: list[dict[str, Any]] = []
-    trainer = build_trainer(trained, rows.data, step, None, listen=records.append)
-    trainer.run()
-    trainer.take_best()
-    names = {"step": "step", "loss": "loss", trained.validation.metric: "val"}
-    curve = [
-        {names[key]: value for key, value in record.items() if key in names}
-        for record in records
-        if record["kind"] in ("train", "validation")
-    ]
-    return step.eval(), curve
+def _trial(config: CompareConfig, text: str, hidden: str, seed: int, form: str | None, changes: Changes) -> Trial:
+    """A trial before its first step; rows and starting models are shared between trials."""
+    trained, rows = training_config(config, hidden, seed, changes), _rows(text, hidden, seed, form)
+    model = copy.deepcopy(_start(text, hidden, seed, form, trained.model.model_dump_json()))
+    return Trial.of(trained, {"standardize": form} | changes, rows, model)
 
 
 def _labelled(model: Any, rows: ComparedRows) -> LabelledRows | None:
@@ -111,11 +114,14 @@ def _labelled(model: Any, rows: ComparedRows) -> LabelledRows | None:
     )
 
 
-def _examples(rows: ComparedRows, z: Vectors, present: torch.Tensor) -> dict[str, Any]:
+def _examples(rows: ComparedRows, z: Vectors, present: torch.Tensor, left_out: list[str]) -> dict[str, Any] | None:
     complete = present.all(1)
     z = {name: values[complete] for name, values in z.items()}
+    if complete.sum() < 4:
+        left_out.append(f"examples: {int(complete.sum())} test rows have every modality; a map needs at least 4")
+        return None
     examples: dict[str, Any] = {"map": picture(z), "neighbours": []}
-    if rows.features.text is not None and complete.any():
+    if rows.features.text is not None:
         shown = complete.nonzero()[:, 0].tolist()
         ids = [str(rows.test.ids[i]) for i in shown]
         captions = [_caption(rows.features.text[rows.test.home[i]], name) for i, name in zip(shown, ids, strict=True)]
@@ -132,9 +138,11 @@ def _caption(text: Any, name: str) -> str:
     return str(text) if text else name
 
 
-@lru_cache(maxsize=4)
+@lru_cache(maxsize=8)
 def _rows(text: str, hidden: str, seed: int, form: str | None) -> ComparedRows:
     """The rows of a setting and seed; several methods use them one after the other."""
+    if form in UNIT_ROWS:
+        return on_kernel_features(_rows(text, hidden, seed, None), form, seed)
     return open_rows(CompareConfig.model_validate_json(text), hidden, seed, form)
 
 

@@ -1,6 +1,7 @@
 """The rows of a comparison: split, holes, and features standardised once for all methods."""
 
 from collections.abc import Mapping
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
@@ -8,14 +9,17 @@ from typing import Any
 import numpy as np
 
 from calmrl.config import CompareConfig
-from calmrl.config.schema.train import SourceSection, TrainConfig
+from calmrl.config.schema.train import ObjectiveSection, SourceSection, TrainConfig
 from calmrl.data.features.feature_set import FeatureSet
 from calmrl.data.loaders.feature_rows import FeatureRows, standardization
 from calmrl.errors import InputError
-from calmrl.training.methods import FEATURES, Changes, Method, continual, find_method
+from calmrl.models.registry import MODELS
+from calmrl.training.method import Changes, Method
+from calmrl.training.methods import FEATURES, continual, find_method
 from calmrl.workflows.build import Data, open_data, open_features_of, parts_of
 
 NAME = "data"  # of the one source
+PATIENCE = 6  # validations without a better score, of 20 in a whole training, after which a trial stops
 
 
 @dataclass
@@ -38,7 +42,8 @@ def trials_of(name: str, steps: int, count: int, regime: str = "joint") -> list[
     stages = method.stages("steps", steps)
     if regime == "continual" and method.steps and not method.ideal:
         method, stages = continual(method, steps)
-    fixed = {"method": "calmrl" if method.ideal else name, "stages": stages}
+    trained = "+".join(part for part in name.split("+") if part != method.hubs)  # without the way it is measured
+    fixed = {"method": "calmrl" if method.ideal else trained, "stages": stages}
     return [
         (trial[FEATURES], {key: value for key, value in trial.items() if key != FEATURES} | fixed)
         for trial in method.configs(count)
@@ -46,7 +51,11 @@ def trials_of(name: str, steps: int, count: int, regime: str = "joint") -> list[
 
 
 def training_config(config: CompareConfig, setting: str, seed: int, changes: Mapping[str, Any]) -> TrainConfig:
-    """The config of one trial: what all methods share, changed by the method. "ideal" hides nothing."""
+    """The config of one trial: what all methods share, changed by the method. "ideal" hides nothing.
+
+    `config` is about one data set, as `CompareConfig.only` gives it.
+    """
+    assert config.source is not None
     values: dict[str, Any] = {
         "kind": "train",
         "sources": {NAME: config.source.model_dump(mode="json")},
@@ -54,27 +63,44 @@ def training_config(config: CompareConfig, setting: str, seed: int, changes: Map
         "method": "contrastive",
         "model": {"kind": "heads", "width": config.width, "standardize": None},
         "batch_size": config.batch_size,
-        "validation": {"metric": config.metric, "every": max(1, config.steps // 6)},
+        "validation": {"metric": config.metric, "every": max(1, config.steps // 20), "patience": PATIENCE},
         "checkpoint": {"every": 0},
         "log_every": max(1, config.steps // 20),
         "seed": seed,
     }
     if setting:
-        values["sources"][NAME]["hide"] = config.settings[setting].model_dump(mode="json", exclude={"regime"})
-    if changes.get("model.kind", "heads") != "heads":
+        values["sources"][NAME]["hide"] = config.settings[setting].hide
+    if not MODELS[changes.get("model.kind", "heads")].steps:
         values["model"] = {"groups": None if config.source.resplit is None else config.source.resplit.by}
     for key, value in changes.items():
         here = values
         *path, last = key.split(".")
         for part in path:
             here = here.setdefault(part, {})
-        here[last] = value
+        here[last] = deepcopy(value)  # a later key may change a part of it
     if "name" not in (values.get("objective") or {"name": ""}):  # a swept key of the method's own objective
         values["objective"]["name"] = find_method(values["method"]).objective
+    if needs_anchor((values.get("objective") or {}).get("name", "")):
+        values["objective"].setdefault("anchor", anchor_of(config))
     return TrainConfig.model_validate(values)
 
 
-@lru_cache(maxsize=2)
+def needs_anchor(objective: str) -> bool:
+    """Whether the objective compares one modality with all others, by default text."""
+    fields = ObjectiveSection.member(objective).model_fields if objective else {}
+    return "anchor" in fields and fields["anchor"].default is not None
+
+
+def anchor_of(config: CompareConfig) -> str:
+    """The anchor modality of objectives that need one: text, or, without a text, what most rows have."""
+    assert config.source is not None
+    features = features_of(config.source.model_dump_json())
+    names = config.modalities or list(features.names)
+    counts = {name: int(features.present[:, features.names.index(name)].sum()) for name in names}
+    return "text" if "text" in counts else max(counts, key=lambda name: counts[name])
+
+
+@lru_cache(maxsize=8)
 def features_of(section: str) -> FeatureSet:
     """The features of a comparison, opened once; `section` is its source as JSON."""
     return open_features_of(SourceSection.model_validate_json(section))
@@ -85,6 +111,7 @@ def open_rows(config: CompareConfig, setting: str, seed: int, standardize: str |
 
     `standardize=None` leaves the features as they are.
     """
+    assert config.source is not None
     plain = training_config(config, setting, seed, {})
     features = features_of(config.source.model_dump_json())
     data = open_data(plain, {NAME: features})

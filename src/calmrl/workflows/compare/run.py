@@ -1,8 +1,12 @@
-"""`compare`: all jobs of a comparison, and its directory: `config.yaml`, `jobs/`, `results.json`, `tables/`, `report.html`."""
+"""`compare`: all jobs of a comparison, and its directory.
+
+`config.yaml`, `jobs/`, `results.json`, `tables/`, `report.html`, `train/` (configs of the best rows), `models/` (if kept).
+"""
 
 import json
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from calmrl._support.output import WRITTEN_BY, new_file
 from calmrl.config import CompareConfig, dump, load
@@ -11,18 +15,22 @@ from calmrl.metrics.measures import TidyRow
 from calmrl.report import Results, build_page, results_of, write_page
 from calmrl.report.paper_tables import write_tables
 from calmrl.workflows.compare.all_jobs import Progress, run_all
+from calmrl.workflows.compare.best import BestRow, best_rows, keep_models
 from calmrl.workflows.compare.collect import collect
-from calmrl.workflows.compare.rows import features_of
+from calmrl.workflows.compare.plan import plan
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """What `compare` found: tidy rows, the sentences about them, and both as the report reads them."""
+    """What `compare` found: tidy rows, the sentences about them, remarks on the data, and all as the report reads it."""
 
     directory: Path
     rows: list[TidyRow]
     words: list[str]
+    notes: list[str]
     results: Results
+    best: list[BestRow]
+    models: list[Path]  # of the best rows, where they were kept
 
 
 def compare(
@@ -30,6 +38,7 @@ def compare(
     out: str | Path,
     *,
     command: str = "",
+    keep: Literal["best"] | None = None,
     progress: Progress = lambda finished, total, text: None,
 ) -> Comparison:
     """Compare methods on the same rows, with the same number of steps and trials, chosen on validation rows.
@@ -39,6 +48,7 @@ def compare(
     config: a config of kind compare: an object, a file, or the name of a shipped one.
     out: the directory to write. A comparison that was stopped goes on there.
     command: what the report shows as the way to repeat it.
+    keep: "best" trains the best row of every data set and setting once more and keeps its model, under `out/models`.
     progress: called as `progress(finished, total, text)` after every job.
 
     Examples
@@ -50,16 +60,19 @@ def compare(
         assert isinstance(loaded, CompareConfig)
         config = loaded
     out = Path(out)
+    planned = plan(config)
     _prepare(config, out)
-    features = features_of(config.source.model_dump_json())
-    results = run_all(config, out / "jobs", progress)
-    content = collect(config, results, features, command)
+    results = run_all(config, out / "jobs", progress, planned.jobs)
+    content = collect(config, results, planned.notes, command)
     with new_file(out / "results.json", force=True) as draft:
         draft.write_text(json.dumps(content, indent=1), encoding="utf-8")
     write_tables(content, out / "tables")
     read = results_of({out / "results.json": content})
     write_page(build_page(read), out / "report.html", force=True)
-    return Comparison(out, content["rows"], content["meta"]["words"], read)
+    best = best_rows(config, results, content["rows"], out)
+    models = keep_models(config, results, best, out) if keep == "best" else []
+    meta = content["meta"]
+    return Comparison(out, content["rows"], meta["words"], meta["notes"], read, best, models)
 
 
 def _prepare(config: CompareConfig, out: Path) -> None:

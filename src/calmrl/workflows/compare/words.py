@@ -17,22 +17,30 @@ if TYPE_CHECKING:
 SURE = 0.05
 
 
+Place = tuple[str, str]  # data set and setting
+
+
 def average(
-    rows: Sequence[TidyRow], setting: str, metric: str = "R@1", task: str = "average"
+    rows: Sequence[TidyRow], place: Place, metric: str = "R@1", task: str = "average"
 ) -> dict[str, dict[int, float]]:
     """method -> seed -> value."""
     values: dict[str, dict[int, float]] = {}
     for row in rows:
-        if (row["setting"], row["task"], row["metric"]) == (setting, task, metric):
+        if ((row["dataset"], row["setting"]), row["task"], row["metric"]) == (place, task, metric):
             values.setdefault(row["method"], {})[row["seed"]] = row["value"]
     return values
 
 
-def in_words(settings: Sequence[str], rows: Sequence[TidyRow], tests: Mapping[str, SettingTests | None]) -> list[str]:
-    """Setting by setting: which method is best, how calmrl compares with the best others, and what its anchors do."""
+def in_words(
+    places: Mapping[Place, str], rows: Sequence[TidyRow], tests: Mapping[str, SettingTests | None]
+) -> list[str]:
+    """Place by place: which method is best, how calmrl compares with the best others, and what its anchors do.
+
+    `places` maps data set and setting to the name that `tests` and the sentences use.
+    """
     sentences: list[str] = []
-    for setting in settings:
-        values = average(rows, setting)
+    for place, name in places.items():
+        values = average(rows, place)
         means = {m: float(np.mean(list(v.values()))) for m, v in values.items() if " " not in m}
         real = {method: mean for method, mean in means.items() if not method_of(method).ideal}
         if not real:
@@ -45,9 +53,18 @@ def in_words(settings: Sequence[str], rows: Sequence[TidyRow], tests: Mapping[st
             for method in means
             if method_of(method).ideal
         ]
-        text = f"{best} has the best mean: R@1 {real[best]:.1f}{spread} over all directions.{''.join(ideal)}"
-        sentences += [f"{setting}: {said}" for said in (text, *_calmrl(tests[setting], real), *_shift(rows, setting))]
+        text = (
+            f"{best} has the best mean: R@1 {real[best]:.1f}{spread} over all directions{_by_chance(rows, place)}."
+            f"{''.join(ideal)}"
+        )
+        parts = (text, *_calmrl(tests[name], real), *_shift(rows, place))
+        sentences += [f"{name}: {sentence}" for sentence in parts]
     return sentences
+
+
+def _by_chance(rows: Sequence[TidyRow], place: Place) -> str:
+    levels = [value for seeds in average(rows, place, "chance R@1").values() for value in seeds.values()]
+    return f" (by chance {np.mean(levels):.1f})" if levels else ""
 
 
 def _calmrl(tests: SettingTests | None, means: dict[str, float]) -> list[str]:
@@ -70,8 +87,8 @@ def _against(tests: SettingTests | None, means: dict[str, float], what: str) -> 
     return [f"calmrl is not distinguishable from {other}: {bounds}; no difference shown."]
 
 
-def _shift(rows: Sequence[TidyRow], setting: str) -> list[str]:
-    shifts = [average(rows, setting, "anchor_shift", task) for task in ("observed", "calibrated")]
+def _shift(rows: Sequence[TidyRow], place: Place) -> list[str]:
+    shifts = [average(rows, place, "anchor_shift", task) for task in ("observed", "calibrated")]
     name = next(
         (name for name in shifts[1] if method_of(name).ours and method_of(name).latent and name in shifts[0]), None
     )

@@ -17,14 +17,16 @@ import yaml
 from calmrl.config import CompareConfig, load
 from calmrl.errors import InputError
 from calmrl.imputers import IMPUTERS
-from calmrl.training.methods import METHODS, find_method
+from calmrl.models.registry import MODELS
+from calmrl.training.methods import METHODS, TRIALS, find_method
 from calmrl.workflows import compare
 from calmrl.workflows.build import open_features_of
 from calmrl.workflows.compare import all_jobs as jobs_module
 from calmrl.workflows.compare import rows as rows_module
-from calmrl.workflows.compare.all_jobs import jobs_of, methods_of, run_all
+from calmrl.workflows.compare.all_jobs import run_all
 from calmrl.workflows.compare.collect import collect, describe
 from calmrl.workflows.compare.job import run_job
+from calmrl.workflows.compare.plan import Job, jobs_of, methods_of
 from calmrl.workflows.compare.rows import features_of, open_rows, training_config, trials_of
 
 BASELINES = [name for name, method in METHODS.items() if not (method.ours or method.ideal)]
@@ -61,7 +63,7 @@ def whole(tmp_path_factory):
 
 
 def collected(config, results):
-    return collect(config, results, features_of(config.source.model_dump_json()))
+    return collect(config, results)
 
 
 def numbers(results):
@@ -82,7 +84,7 @@ def test_results_that_are_there_are_not_made_again(whole, tmp_path, monkeypatch)
     made = []
     monkeypatch.setattr(jobs_module, "run_job", lambda config, job: made.append(job) or run_job(config, job))
     assert numbers(run_all(config, tmp_path)) == numbers(one)
-    assert {job[2] for job in made} == {1}
+    assert {job.seed for job in made} == {1}
 
 
 def test_workers_leave_with_a_parent_that_was_killed(tmp_path):
@@ -125,8 +127,8 @@ def test_killed_half_way_and_started_again_gives_the_same_table(whole, tmp_path)
     "name", [*METHODS, *(f"{o}+latent+staged" for o in BASELINES), *(f"calibrated:{i}" for i in IMPUTERS)]
 )
 def test_every_method_gets_the_same_budget(name):
-    trials = trials_of(name, 100, 4)
-    count = 1 if find_method(name).model == "aligner" else 4  # the aligner chooses by cross-validation, inside
+    trials = trials_of(name, 100, TRIALS)
+    count = TRIALS if MODELS[find_method(name).model].steps else 1  # the aligner chooses by cross-validation, inside
     assert len(trials) == count
     for _, changes in trials:
         steps = [stage["steps"] for stage in changes["stages"]]
@@ -159,7 +161,7 @@ def test_rows_of_a_setting():
 def test_test_rows_do_not_choose(whole, monkeypatch):
     """The chosen trial is the one with the best validation score."""
     config = tiny(trials=4, methods=["pmrl"], seeds=[0])
-    found = run_job(config, ("pairs", "pmrl", 0))
+    found = run_job(config, Job("world", "pairs", "pmrl", 0))
     scores = [trial["MRR"] for trial in found.trials]
     assert len(scores) == 4
     assert found.chosen == int(np.argmax(scores))
@@ -194,7 +196,7 @@ def test_sweeps_are_rows_of_their_own():
     )
     assert methods_of(config) == ["pmrl", "pmrl objective.temperature=0.1", "pmrl objective.temperature=0.5"]
     assert len(jobs_of(config)) == 3
-    found = run_job(config, ("pairs", "pmrl objective.temperature=0.1", 0))
+    found = run_job(config, Job("world", "pairs", "pmrl objective.temperature=0.1", 0))
     assert found.trials[0]["changes"]["objective.temperature"] == 0.1
 
 

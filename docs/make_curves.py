@@ -1,0 +1,91 @@
+"""Draw docs/assets/curves.svg from a comparison: `python docs/make_curves.py runs/curves` after `calmrl compare curves`.
+
+One row of frames per data set: R@1 over the number of complete training rows, and over the share of training rows that
+keep one modality only. calmrl and the best three other methods, by their mean over all steps; bands are 95 % intervals
+over seeds.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_svg import FigureCanvasSVG
+from matplotlib.figure import Figure
+
+from calmrl.report import Results, read_results
+from calmrl.report.figures import Curve
+from calmrl.report.sections.course import step_curves
+
+TARGET = Path(__file__).with_name("assets") / "curves.svg"
+INK = "#808890"  # readable on light and on dark
+AXES = {"complete": "complete training rows", "rate": "training rows with one modality only (%)"}
+OTHERS = 3  # methods beside calmrl
+
+
+def frames(results: Results) -> dict[str, dict[str, list[Curve]]]:
+    """Data set -> "complete" or "rate" -> curves of calmrl and the best others."""
+    grouped: dict[str, dict[str, list[Curve]]] = {}
+    for axis in AXES:
+        for (dataset, _), lines in step_curves(results, axis).items():
+            grouped.setdefault(dataset, {})[axis] = lines
+    return {dataset: {axis: _chosen(lines) for axis, lines in axes.items()} for dataset, axes in grouped.items()}
+
+
+def _chosen(lines: list[Curve]) -> list[Curve]:
+    others = [curve for curve in lines if curve.label not in ("calmrl", "ideal")]
+    best = sorted(others, key=lambda curve: -float(np.mean(curve.y)))[:OTHERS]
+    return [*(curve for curve in lines if curve.label == "calmrl"), *best]
+
+
+def draw(results: Results) -> Figure:
+    """All frames in one figure."""
+    grouped = frames(results)
+    figure = Figure(figsize=(9, 0.8 + 2.6 * len(grouped)), layout="constrained")
+    figure.patch.set_alpha(0)
+    every = figure.subplots(len(grouped), 2, squeeze=False, sharey="row")
+    for row, (dataset, by_axis) in zip(every, grouped.items(), strict=True):
+        for frame, axis in zip(row, AXES, strict=True):
+            _frame(frame, by_axis.get(axis, []), f"{dataset}", AXES[axis])
+        row[0].set_ylabel("R@1 (%)", color=INK)
+    lines = {line.get_label(): line for frame in every.flat for line in frame.get_lines()}
+    figure.legend(list(lines.values()), list(lines), loc="outside lower center", ncols=4, frameon=False, labelcolor=INK)
+    return figure
+
+
+def _frame(frame: Axes, lines: list[Curve], title: str, x: str) -> None:
+    frame.patch.set_alpha(0)
+    frame.tick_params(colors=INK)
+    frame.spines[:].set_color(INK)
+    frame.spines[["top", "right"]].set_visible(False)
+    frame.set_title(title, loc="left", color=INK, fontsize=10)
+    frame.set_xlabel(x, color=INK)
+    for curve in lines:
+        look, width = curve.look, 2.2 if curve.label == "calmrl" else 1.2
+        frame.plot(
+            curve.x,
+            curve.y,
+            color=look.colour,
+            linestyle=look.line,
+            marker=look.marker,
+            linewidth=width,
+            label=curve.label,
+        )
+        if curve.low is not None and curve.high is not None:
+            frame.fill_between(curve.x, curve.low, curve.high, color=look.colour, alpha=0.15, linewidth=0)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("results", type=Path, help="the --out of calmrl compare curves, or its results.json")
+    parser.add_argument("--out", type=Path, default=TARGET)
+    given = parser.parse_args()
+    given.out.parent.mkdir(parents=True, exist_ok=True)
+    FigureCanvasSVG(draw(read_results([given.results]))).print_svg(given.out, metadata={"Date": None})
+    print(given.out)
+
+
+if __name__ == "__main__":
+    main()

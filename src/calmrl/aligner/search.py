@@ -1,0 +1,87 @@
+"""The search over candidates, as a race: whoever is clearly behind on the first fold does not run on the others.
+
+A candidate is behind where its queries on the first fold find their items later than those of the leader, by more than
+RACE standard errors of the paired difference, or never earlier. The winner, all that came near it, and therefore what
+to expect of new items, are judged on all folds.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from calmrl.aligner.candidates import Candidate, Grid
+from calmrl.aligner.crossvalidation import Fold, Outcome, score
+
+BEHIND = 0.8  # features whose first candidate reaches less than this share of the best score are not searched further
+RACE = 3.0  # standard errors; queries of one row are not independent, so that they are a little too small
+RACE_QUERIES = 100  # with fewer of them, one fold says too little to drop anything
+
+
+@dataclass
+class CandidateSearch:
+    """All candidates tried so far: what each found on every fold, or on the first one only."""
+
+    folds: list[Fold]
+    tried: dict[Candidate, list[Outcome]] = field(default_factory=dict)
+
+    def attempt(self, candidates: Iterable[Candidate]) -> bool:
+        """Evaluate those that were not tried before; whether there was any."""
+        before = len(self.tried)
+        for candidate in candidates:
+            if candidate not in self.tried:
+                self.tried[candidate] = self._race(candidate)
+        return len(self.tried) > before
+
+    def _race(self, candidate: Candidate) -> list[Outcome]:
+        leader = self.tried[self.best()][0] if self.tried else {}
+        first = self.folds[0].evaluate(candidate)
+        if behind(first, leader):
+            return [first]
+        return [first, *(fold.evaluate(candidate) for fold in self.folds[1:])]
+
+    def best(self, without: int | None = None, features: str | None = None) -> Candidate:
+        """The best candidate, judged by all folds but `without`; the first tried wins ties.
+
+        Candidates that ran on the first fold only count where there are no others.
+        """
+        among = {c: outcomes for c, outcomes in self.tried.items() if features in (None, c.features)}
+        whole = {c: outcomes for c, outcomes in among.items() if len(outcomes) == len(self.folds)}
+        scores = {
+            candidate: score(one for f, one in enumerate(outcomes) if f != without or not whole)
+            for candidate, outcomes in (whole or among).items()
+        }
+        return max(scores, key=lambda candidate: scores[candidate])
+
+    def run(self, grid: Grid) -> Candidate:
+        """Row scaling first, then features, then whitening and latents where they are not far behind; last, the prior up
+        and down while that helps."""
+        form = grid.features[0]
+        self.attempt(grid.first(form, unit) for unit in grid.unit_rows)
+        unit = self.best().unit_rows
+        self.attempt(grid.first(form, unit) for form in grid.features)
+        top = self._first_score(self.best())
+        for form in grid.features:
+            leader = self.best(features=form)
+            if self._first_score(leader) >= BEHIND * top:
+                self.attempt(grid.around(leader))
+        best = self.best()
+        while self.attempt(grid.priors(best)):
+            best = self.best()
+        return best
+
+    def _first_score(self, candidate: Candidate) -> float:
+        return score(self.tried[candidate][:1])
+
+
+def behind(mine: Outcome, leader: Outcome) -> bool:
+    """Whether `mine` is clearly worse than `leader` on the same queries, or nowhere better."""
+    gains = [math.log(mine[key].gallery) * (1 / mine[key].ranks - 1 / leader[key].ranks) for key in leader]
+    if sum(len(gain) for gain in gains) < RACE_QUERIES:
+        return False
+    mean = np.mean([gain.mean() for gain in gains])
+    error = math.sqrt(sum(gain.var() / len(gain) for gain in gains)) / len(gains)
+    return bool(mean + RACE * error <= 0)

@@ -1,0 +1,33 @@
+"""`calmrl add`: what is new or changed in a source goes into an index."""
+
+from typing import Annotated
+
+import typer
+
+from calmrl.cli.extract import Progress
+from calmrl.cli.printing import as_json, note
+
+EXAMPLE = """Example:
+  calmrl add photos.index photos
+  calmrl add photos.index photos --prune"""
+
+
+def run(
+    index: Annotated[str, typer.Argument(help="An index.")],
+    source: Annotated[str, typer.Argument(help="A folder, a manifest or features; usually the same as before.")],
+    prune: Annotated[bool, typer.Option("--prune", help="Remove items that are gone from this source.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Ids as JSON on stdout.")] = False,
+) -> None:
+    """Add what is new or changed in a source, in one commit; only new content is encoded.
+
+    The space stays as it was fitted. Run the same line again to continue where it stopped.
+    """
+    from dataclasses import asdict
+
+    from calmrl.search import Index
+
+    change = Index.open(index).add(source, prune=prune, progress=Progress())
+    for line in change.lines():
+        note(line)
+    if json:
+        as_json(asdict(change))

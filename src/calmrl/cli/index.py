@@ -1,0 +1,39 @@
+"""`calmrl index`: a collection -> an index that any modality can search."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from calmrl.cli.extract import Progress, _pairs
+from calmrl.cli.printing import note
+
+EXAMPLE = """Example:
+  calmrl index photos --out photos.index
+  calmrl index items.csv --out items.index --encoder image=efficientnet_lite0
+  calmrl index emoji --out emoji.index"""
+
+
+def run(
+    source: Annotated[str, typer.Argument(help="A folder, a manifest, features, or a bundled data set by name.")],
+    out: Annotated[str, typer.Option(help="The index to write: a folder, or an address such as s3://bucket/index.")],
+    encoder: Annotated[
+        list[str] | None,
+        typer.Option(help="MODALITY=NAME; by default encoders that work offline (calmrl ls encoders)."),
+    ] = None,
+    model: Annotated[
+        Path | None, typer.Option(help="A saved aligner to use, instead of fitting one on the items.")
+    ] = None,
+    groups: Annotated[
+        str | None, typer.Option(help="A column that says which items are siblings, for honest expectations.")
+    ] = None,
+) -> None:
+    """Encode a collection, align its modalities, and write an index to search.
+
+    Items may lack any modality. Run the same line again to continue where it stopped.
+    """
+    from calmrl.workflows.index import index
+
+    named = _pairs(encoder or [], "--encoder", "image=efficientnet_lite0")
+    made = index(source, out, named or None, model=model, groups=groups, progress=Progress(), tell=note)
+    note(f'wrote {out}: search it with: calmrl search {out} "..." ({len(made)} items)')

@@ -1,0 +1,115 @@
+"""`calmrl search`: items found by any subset of modalities."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from calmrl.cli.printing import as_json, data, note
+from calmrl.errors import InputError
+
+if TYPE_CHECKING:
+    from calmrl.search import Hit, Index
+
+EXAMPLE = """Example:
+  calmrl search photos.index "a dog by the sea" --having image
+  calmrl search photos.index "2:dog + ./pool.jpg - fruit" -k 5
+  calmrl search photos.index --sound bark.wav --where "label = 'pets'" --paths"""
+
+
+def run(
+    index: Annotated[str, typer.Argument(help="An index.")],
+    text: Annotated[
+        str | None, typer.Argument(help='Words, or terms with weights: "2:dog + ./pool.jpg - fruit".')
+    ] = None,
+    image: Annotated[list[str] | None, typer.Option(help="A picture.")] = None,
+    sound: Annotated[list[str] | None, typer.Option(help="A sound.")] = None,
+    with_: Annotated[
+        list[str] | None, typer.Option("--with", help="MODALITY=VALUE, a text or a file of any modality.")
+    ] = None,
+    like: Annotated[list[str] | None, typer.Option(help="The id of an item of the index.")] = None,
+    having: Annotated[str | None, typer.Option(help="Only items that really have these modalities: m,...")] = None,
+    where: Annotated[str | None, typer.Option(help="A condition, as in: label = 'dog' and certainty > 0.5")] = None,
+    k: Annotated[int, typer.Option("-k", help="How many items.")] = 10,
+    hubs: Annotated[bool, typer.Option("--hubs", help="Take off how near an item is to everything (CSLS).")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Hits as JSON.")] = False,
+    paths: Annotated[bool, typer.Option("--paths", help="Only the files of the hits, one per line.")] = False,
+) -> None:
+    """Find items by words, pictures, sounds, other items, or any mix of them."""
+    from calmrl.search import Index
+
+    opened = Index.open(index)
+    since = opened.growth()
+    if since:
+        note(since.sentence(index))
+    wanted = [name.strip() for name in having.split(",")] if having is not None else None
+    hits = opened.search(**_terms(text, image, sound, with_, like), k=k, having=wanted, where=where, hubs=hubs)
+    if json:
+        correction = "csls" if hubs else None
+        as_json({"hubs": correction, "hits": [_as_dict(hit) for hit in hits]})
+    elif paths:
+        _print_paths(opened, hits, wanted)
+    else:
+        if hubs:
+            note("similarity is corrected for hubs (CSLS): 2 cos - r(query) - r(item)")
+        for hit in hits:
+            data(_line(hit))
+    if not hits:
+        note("nothing was found: no item fulfils --having and --where")
+
+
+def _terms(
+    text: str | None,
+    image: list[str] | None,
+    sound: list[str] | None,
+    others: list[str] | None,
+    like: list[str] | None,
+) -> dict[str, Any]:
+    """All terms of the command line, by modality."""
+    from calmrl.data.media.suffixes import modality_of
+    from calmrl.search.query import is_path, parse_query
+
+    terms: dict[str, list[Any]] = {"text": [], "image": list(image or []), "sound": list(sound or [])}
+    terms["like"] = list(like or [])
+    for given in others or []:
+        name, equals, value = given.partition("=")
+        if not (name and equals and value):
+            raise InputError(f"--with {given} is not MODALITY=VALUE; for instance --with speech=voice.wav")
+        terms.setdefault(name, []).append(value)
+    for weight, term in parse_query(text) if text is not None else []:
+        if not is_path(term):
+            terms["text"].append((weight, term))
+            continue
+        modality = modality_of(term)
+        if modality in (None, "text"):
+            raise InputError(f"{term} is no picture, film or sound by its name; ask with --with MODALITY={term}")
+        terms.setdefault(str(modality), []).append((weight, str(Path(term).expanduser())))
+    return {name: values or None for name, values in terms.items()}
+
+
+def _as_dict(hit: Hit) -> dict[str, Any]:
+    from dataclasses import asdict
+
+    return asdict(hit)
+
+
+def _line(hit: Hit) -> str:
+    """similarity, certainty, id, what it has, caption, file"""
+    parts = [f"{hit.similarity:6.3f}", f"{hit.certainty or 0.0:4.2f}", hit.id, f"[{', '.join(hit.modalities)}]"]
+    caption = " ".join((hit.text or "").split())
+    return "  ".join([*parts, *([caption[:80]] if caption else []), *([hit.path] if hit.path else [])])
+
+
+def _print_paths(index: Index, hits: list[Hit], having: list[str] | None) -> None:
+    """A file per hit: of the first modality that was asked for, else the first it has."""
+    without = 0
+    for hit in hits:
+        files: Mapping[str, str] = {name: hit.paths[name] for name in having or [] if name in hit.paths} or hit.paths
+        if files:
+            data(str(index.file(hit.id, next(iter(files)))))
+        without += not files
+    if without:
+        note(f"{without} of {len(hits)} hits have no file")

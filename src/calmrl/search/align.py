@@ -1,0 +1,150 @@
+"""Which modalities of a collection can be put into one space, and the aligner that does it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+import warnings
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from sklearn.base import clone
+
+from calmrl.aligner.estimator import Aligner
+from calmrl.aligner.posterior import embed_with_certainty
+from calmrl.errors import InputError
+from calmrl.models.saved import load
+from calmrl.search.collection import Collection, sha256
+
+MIN_PAIRS = 20  # items that must have both of two modalities before anything is learned from them
+FILES = ("aligner.json", "aligner.safetensors")
+
+
+def linked(names: Sequence[str], present: np.ndarray) -> tuple[list[str], dict[str, str]]:
+    """(modalities that enough items link with each other, why each of the others is not among them)."""
+    mask = np.asarray(present).astype(np.int64)
+    together = mask.T @ mask  # (k, k)
+    groups: list[set[int]] = []
+    for j in range(len(names)):
+        touching = [group for group in groups if any(together[j, other] >= MIN_PAIRS for other in group)]
+        groups = [group for group in groups if group not in touching] + [{j}.union(*touching)]
+    best = max(groups, key=lambda group: (len(group) > 1, int(mask[:, sorted(group)].any(axis=1).sum())))
+    inside = sorted(best) if len(best) > 1 else []
+    return [names[j] for j in inside], {
+        name: _reason(name, names, together, j) for j, name in enumerate(names) if j not in inside
+    }
+
+
+def _reason(name: str, names: Sequence[str], together: np.ndarray, j: int) -> str:
+    if not together[j, j]:
+        return "no item has it"
+    others = [(int(together[j, other]), names[other]) for other in range(len(names)) if other != j]
+    if not others:
+        return "it is the only modality, so nothing else can find it"
+    pairs, other = max(others)
+    with_other = f"{pairs} items have both {name} and {other}"
+    return (
+        f"{with_other if pairs else f'no item has both {name} and another modality'}; {MIN_PAIRS} are needed to align"
+    )
+
+
+def fit(
+    collection: Collection, names: list[str], groups: Sequence[Any] | None, keep: Path, settings: Aligner
+) -> Aligner | None:
+    """The aligner of these modalities; kept in a folder until the index is whole, so that a killed run need not refit."""
+    if not names:
+        return None
+    digest = _digest(collection, names, groups, settings)
+    marker = keep / "fitted.json"
+    if marker.is_file() and json.loads(marker.read_text("utf-8")) == digest:
+        return Aligner.load(keep / "aligner")
+    columns = [list(collection.z).index(name) for name in names]
+    rows = np.flatnonzero(collection.present[:, columns].any(axis=1))
+    whole = len(rows) == len(collection)
+    z = {name: collection.z[name] if whole else np.asarray(collection.z[name][rows]) for name in names}
+    labels = None if groups is None else [groups[int(row)] for row in rows]
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="no row has both")  # `expected` says it for each direction
+        aligner = clone(settings).fit(z, collection.present[rows][:, columns], groups=labels)
+    marker.unlink(missing_ok=True)
+    aligner.save(keep / "aligner", overwrite=(keep / "aligner").exists())
+    marker.write_text(json.dumps(digest), encoding="utf-8")
+    return aligner
+
+
+def _digest(collection: Collection, names: list[str], groups: Sequence[Any] | None, settings: Aligner) -> str:
+    """Changes with everything that the fit depends on."""
+    content = [
+        [item.id, {name: item.stamps[name][0] for name in names if name in item.stamps}] for item in collection.known
+    ]
+    encoders = {name: collection.encoders.get(name) for name in names}
+    siblings = None if groups is None else [str(label) for label in groups]
+    return sha256(json.dumps([content, encoders, siblings, settings.get_params(deep=False)]).encode())
+
+
+def load_aligner(path: str | Path) -> Aligner:
+    """An aligner that was saved, or that `calmrl train` made."""
+    if (Path(path) / FILES[0]).is_file():
+        return Aligner.load(path)
+    model = load(path).model
+    if not hasattr(model, "aligner"):
+        raise InputError(
+            f"{path} holds a model of kind {model.kind!r}; an index takes a saved Aligner, or what "
+            "calmrl train method=calmrl made, because it fuses queries by the posterior of the latent model"
+        )
+    return model.aligner
+
+
+def check_aligner(aligner: Aligner, collection: Collection) -> tuple[list[str], dict[str, str]]:
+    """(modalities that a given aligner covers, why the others are not searched)."""
+    widths = {name: len(lift.centre) for name, lift in zip(aligner._order, aligner._lifts, strict=True)}
+    inside = [name for name in collection.z if name in widths]
+    for name in inside:
+        if collection.z[name].shape[1] != widths[name]:
+            raise InputError(
+                f"{name} has width {collection.z[name].shape[1]} but the model was fitted on width {widths[name]}; use "
+                "the encoder that the model was made with"
+            )
+    if not inside:
+        raise InputError(f"the model knows {', '.join(widths)}, the collection has {', '.join(collection.z)}")
+    return inside, {name: "the model does not know it" for name in collection.z if name not in widths}
+
+
+def place(aligner: Aligner | None, collection: Collection) -> tuple[np.ndarray, np.ndarray]:
+    """(vectors (N, L), certainty (N,)) of items; zero where nothing that is aligned was observed."""
+    if aligner is None:
+        return np.zeros((len(collection), 0), np.float32), np.zeros(len(collection), np.float32)
+    k, n = len(aligner._order), len(collection)
+    z: dict[str, np.ndarray] = {}
+    present = np.zeros((n, k), dtype=bool)
+    for j, name in enumerate(aligner._order):
+        inside = name in collection.z
+        z[name] = collection.z[name] if inside else np.zeros((n, len(aligner._lifts[j].centre)), np.float32)
+        if inside:
+            present[:, j] = collection.present[:, list(collection.z).index(name)]
+    return embed_with_certainty(aligner, z, present)
+
+
+def aligner_parts(aligner: Aligner | None) -> dict[str, bytes]:
+    """A fitted aligner as files."""
+    if aligner is None:
+        return {}
+    with tempfile.TemporaryDirectory() as folder:
+        aligner.save(Path(folder) / "aligner")
+        return {name: (Path(folder) / "aligner" / name).read_bytes() for name in FILES}
+
+
+def aligner_from(parts: Mapping[str, bytes]) -> Aligner | None:
+    """The inverse of `aligner_parts`."""
+    if FILES[0] not in parts:
+        return None
+    folder = Path(tempfile.mkdtemp())
+    try:
+        for name in FILES:
+            (folder / name).write_bytes(parts[name])
+        return Aligner.load(folder)
+    finally:
+        shutil.rmtree(folder)

@@ -1,0 +1,187 @@
+"""What is put into an index: items with their features, and what else is known about them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from calmrl.data.features.feature_set import FeatureSet
+from calmrl.data.media.collection_problems import Problems
+from calmrl.errors import InputError
+
+STANDARD = ("id", "split", "labels", "text")
+
+
+@dataclass(frozen=True)
+class Known:
+    """What is known about an item besides its features."""
+
+    id: str
+    texts: tuple[str, ...] = ()
+    labels: tuple[str, ...] = ()
+    split: str | None = None
+    paths: Mapping[str, str] = field(default_factory=dict)  # modality -> file, relative to the collection
+    stamps: Mapping[str, Any] = field(default_factory=dict)  # modality -> [SHA-256, size, time] of what it has
+    columns: Mapping[str, Any] = field(default_factory=dict)
+
+    def fingerprint(self) -> str:
+        """Changes with everything but the times of files."""
+        content = {name: stamp[0] for name, stamp in self.stamps.items()}
+        parts = [self.id, self.texts, self.labels, self.split, dict(self.paths), content, dict(self.columns)]
+        return sha256(json.dumps(parts, default=str, sort_keys=True).encode())
+
+
+@dataclass
+class Collection:
+    """Items with features.
+
+    Attributes
+    ----------
+    known : list of Known
+    z : dict of str to ndarray (N, width)
+        Rows of missing modalities are not read.
+    present : ndarray of bool (N, k)
+    kinds : dict of str to str
+        Modality -> "text", "image", "audio", or "vector" where no encoder is known.
+    root : str
+        The folder that paths are relative to, or the name of the features.
+    encoders : dict of str to str
+        Modality -> name of its encoder, as far as they are known.
+    thumbnail : function
+        Number of an item -> a small picture, or None.
+    groups : sequence, optional
+        Which items are siblings.
+    """
+
+    known: list[Known]
+    z: dict[str, np.ndarray]
+    present: np.ndarray
+    kinds: dict[str, str]
+    root: str
+    encoders: dict[str, str] = field(default_factory=dict)
+    thumbnail: Callable[[int], bytes | None] = lambda row: None
+    groups: list[Any] | None = None
+    problems: Problems = field(default_factory=Problems)
+
+    def __len__(self) -> int:
+        return len(self.known)
+
+    def take(self, rows: list[int]) -> Collection:
+        """Some of the items."""
+        index = np.asarray(rows, dtype=np.int64)
+        return Collection(
+            [self.known[row] for row in rows],
+            {name: np.asarray(values[index]) for name, values in self.z.items()},
+            np.asarray(self.present[index]),
+            self.kinds,
+            self.root,
+            self.encoders,
+            lambda row: self.thumbnail(rows[row]),
+            None if self.groups is None else [self.groups[row] for row in rows],
+            self.problems,
+        )
+
+
+def from_features(features: FeatureSet, root: str, groups: str | None = None) -> Collection:
+    """Features as a collection. Rows that have nothing are refused; imputed blocks count as missing, as they are."""
+    present = np.asarray(features.present)
+    if not len(present):
+        raise InputError("the features have no rows, so there is nothing to search in")
+    if not present.any(axis=1).all():
+        empty = features.ids[np.flatnonzero(~present.any(axis=1))[0]]
+        raise InputError(f"item {empty!r} has no modality at all; leave such rows out")
+    _check_values(features.z, present)
+    encoders = _encoder_names(features)
+    return Collection(
+        _known(features, present),
+        features.z,
+        present,
+        {name: _kind(encoders.get(name)) for name in features.z},
+        root,
+        encoders,
+        _thumbnails(features),
+        _groups(features, groups),
+    )
+
+
+def _known(features: FeatureSet, present: np.ndarray) -> list[Known]:
+    extra = [name for name in features.meta.column_names if name not in (*STANDARD, "thumbnail")]
+    columns = {name: features.meta[name].to_pylist() for name in extra}
+    split, labels, text = (_values(features.meta, name) for name in ("split", "labels", "text"))
+    names = list(features.z)
+    return [
+        Known(
+            id=str(name),
+            texts=_texts(text[row]),
+            labels=_texts(labels[row]),
+            split=None if split[row] is None else str(split[row]),
+            stamps={
+                names[j]: [sha256(np.ascontiguousarray(features.z[names[j]][row]).tobytes()), 0, 0]
+                for j in np.flatnonzero(present[row])
+            },
+            columns={name: values[row] for name, values in columns.items()},
+        )
+        for row, name in enumerate(features.ids)
+    ]
+
+
+def _values(table: pa.Table, name: str) -> list[Any]:
+    return table[name].to_pylist() if name in table.column_names else [None] * table.num_rows
+
+
+def _texts(value: Any) -> tuple[str, ...]:
+    """None, a text, a number or a list of them, as texts."""
+    if value is None:
+        return ()
+    return tuple(str(part) for part in (value if isinstance(value, (list, tuple)) else [value]) if part is not None)
+
+
+def _check_values(z: Mapping[str, np.ndarray], present: np.ndarray) -> None:
+    """Observed rows must be finite in float32, which the index stores."""
+    for j, (name, values) in enumerate(z.items()):
+        rows = np.flatnonzero(present[:, j])
+        for block in np.array_split(rows, max(1, len(rows) // 4096)):
+            with np.errstate(over="ignore"):
+                good = np.isfinite(np.asarray(values[block]).astype(np.float32)).all(axis=1)
+            if not good.all():
+                raise InputError(
+                    f"{name}: row {block[~good][0]} is marked as present but has NaN or values too large for float32; "
+                    "mark it as missing, or divide the modality by a constant"
+                )
+
+
+def _encoder_names(features: FeatureSet) -> dict[str, str]:
+    """Modality -> encoder, where the features say how they were made."""
+    names = features.info.get("encoders") or {}
+    return {name: str(encoder) for name, encoder in names.items() if name in features.z and isinstance(encoder, str)}
+
+
+def _kind(encoder: str | None) -> str:
+    from calmrl.encoders.registry import ENCODERS
+
+    return ENCODERS[encoder].kind if encoder is not None and encoder in ENCODERS else "vector"
+
+
+def _thumbnails(features: FeatureSet) -> Callable[[int], bytes | None]:
+    if "thumbnail" not in features.meta.column_names:
+        return lambda row: None
+    column = features.meta["thumbnail"]
+    return lambda row: column[row].as_py()
+
+
+def _groups(features: FeatureSet, groups: str | None) -> list[Any] | None:
+    """The column that says which items are siblings; "group" by default, if there is one."""
+    if groups is not None:
+        return list(features.column(groups))
+    return list(features.column("group")) if "group" in features.meta.column_names else None
+
+
+def sha256(content: bytes) -> str:
+    """As hex."""
+    return hashlib.sha256(content).hexdigest()

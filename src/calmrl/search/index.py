@@ -1,0 +1,350 @@
+"""`Index`: a collection on disk in which any modality finds any other."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from calmrl._support.registry import lookup
+from calmrl.aligner.estimator import Aligner
+from calmrl.encoders.encoder_set import EncoderSet
+from calmrl.errors import InputError
+from calmrl.search import neighbours, store
+from calmrl.search.align import aligner_from
+from calmrl.search.build import build
+from calmrl.search.encoding import Progress
+from calmrl.search.growth import Growth, growth
+from calmrl.search.hits import Hit, Item
+from calmrl.search.query import LIKE, terms_of
+from calmrl.search.querying import Features, QueryVectors
+from calmrl.search.summary import about, summary
+from calmrl.search.table import check_k
+from calmrl.search.update import Change, add, remove
+from calmrl.search.where import Column, quote, where_sql
+
+HUB_CANDIDATES = 1000  # nearest items among which hubs are taken back, at least
+
+
+class Index:
+    """A searchable collection on disk: made by `build`, opened by `open`.
+
+    Every item has one place in a shared space, E[beta | what was observed of it] of an `Aligner` fitted on the items' own
+    incomplete pairs; so has every query, whatever modalities it mixes. Nearness is the cosine between places.
+
+    Examples
+    --------
+    >>> index = Index.build("photos", "photos.index")  # doctest: +SKIP
+    >>> for hit in index.search(text="a dog by the sea", k=3):  # doctest: +SKIP
+    ...     print(f"{hit.similarity:.2f} {hit.certainty:.2f} {hit.path}")
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = path
+        self.table, self._parts = store.open_tables(path)
+        self.layout = store.read_layout(self._parts, path)
+
+    # ---- make, open, change
+
+    @classmethod
+    def build(
+        cls,
+        source: Any,
+        path: str | Path,
+        encoders: Mapping[str, str] | None = None,
+        *,
+        model: str | Path | Aligner | None = None,
+        groups: str | Sequence[Any] | None = None,
+        progress: Progress | None = None,
+    ) -> Index:
+        """Encode, align and write.
+
+        Parameters
+        ----------
+        source : str, Path, FeatureSet or dict
+            A folder (files with one stem are one item), a manifest, features, or the name of a bundled data set.
+        path : str or Path
+            The index to write, a folder or an address such as s3://bucket/index. What is there already is kept: call it
+            again to continue a run that was stopped.
+        encoders : mapping of str to str, optional
+            Modality -> name of an encoder; by default those of `calmrl.encoders.default_encoders`.
+        model : path or Aligner, optional
+            A fitted aligner to use instead of fitting one on the items; one that is not fitted says how to fit.
+        groups : str or sequence, optional
+            A column, or a label per item, that says which items are siblings; see `Aligner.fit`.
+        progress : callable, optional
+            Called with (what is being done, done so far, of how many).
+        """
+        build(source, path, encoders, model=model, groups=groups, progress=progress)
+        return cls(path)
+
+    @classmethod
+    def open(cls, path: str | Path) -> Index:
+        """An index that `build` made."""
+        return cls(path)
+
+    def add(self, source: Any, *, prune: bool = False, progress: Progress | None = None) -> Change:
+        """Add what is new or changed in a source, in one commit; only new content is encoded.
+
+        Parameters
+        ----------
+        source
+            As in `build`; usually the same folder again.
+        prune : bool
+            Remove items of this source that are gone from it.
+        progress : callable, optional
+        """
+        return add(self, source, prune, progress)
+
+    def remove(self, ids: str | Iterable[str]) -> int:
+        """Remove items by id, in one commit; returns how many. An unknown id is an error, and nothing is removed."""
+        return remove(self, ids)
+
+    def refresh(self) -> None:
+        """See what others have committed since."""
+        self.table.checkout_latest()
+
+    def growth(self) -> Growth:
+        """Which files of its folders are new, changed or gone, by names, sizes and times."""
+        return growth(self)
+
+    # ---- search
+
+    def search(
+        self,
+        text: Any = None,
+        image: Any = None,
+        sound: Any = None,
+        *,
+        like: Any = None,
+        k: int = 10,
+        having: str | Sequence[str] | None = None,
+        where: str | None = None,
+        hubs: bool = False,
+        **others: Any,
+    ) -> list[Hit]:
+        """The items nearest to a query that mixes any modalities.
+
+        Parameters
+        ----------
+        text, image, sound, **others
+            By modality: a text; a file, its bytes, a picture (Pillow, or uint8 (H, W, 3)) or samples at 16 kHz; or a feature
+            vector of the modality's width. `text`, `image` and `sound` also stand for the only modality of their kind. A
+            list holds several values, and (weight, value) pairs weigh them; a negative weight pushes away.
+        like : str, pair or list
+            Items of the collection, by id; they are not among the hits.
+        k : int
+            How many hits, at least 1.
+        having : str or sequence of str, optional
+            Only items of which these modalities were really observed.
+        where : str, optional
+            A condition on columns, such as "label = 'dog' and certainty > 0.5".
+        hubs : bool
+            Take off how near an item is to everything (CSLS with the items themselves as queries): similarities then are
+            2 cos - r(query) - r(item).
+
+        Returns
+        -------
+        list of Hit
+            The most similar first.
+        """
+        check_k(k)
+        terms = terms_of({"text": text, "image": image, "sound": sound, LIKE: like, **others})
+        self.refresh()
+        conditions = self._conditions(having, where)
+        vector, column = self._queries.vector(terms)
+        own = [quote(str(term.value)) for term in terms if term.modality == LIKE]
+        if own:
+            conditions.append(f"id NOT IN ({', '.join(own)})")
+        if column != "vector":
+            if hubs:
+                raise InputError("hubs=True needs aligned modalities; this query is compared within one modality")
+            conditions.append(f"has_{column.removeprefix('f_')}")
+        filters = " AND ".join(conditions) or None
+        if hubs:
+            return self._without_hubs(vector, int(k), filters)
+        how = self.layout["search"] if column == "vector" else None
+        rows = neighbours.near(self.table, vector, int(k), how, self._columns, filters, column)
+        return [self._hit(row, 1.0 - row["_distance"]) for row in rows]
+
+    def _without_hubs(self, vector: np.ndarray, k: int, filters: str | None) -> list[Hit]:
+        """CSLS among the nearest candidates."""
+        columns = [*self._columns, "nearness"]
+        rows = neighbours.near(self.table, vector, max(HUB_CANDIDATES, 10 * k), self.layout["search"], columns, filters)
+        own = float(neighbours.nearness(np.asarray(vector, np.float32)[None], self.hub_vectors())[0])
+        scored = [(2 * (1.0 - row["_distance"]) - own - row["nearness"], row) for row in rows]
+        scored.sort(key=lambda pair: -pair[0])
+        return [self._hit(row, score) for score, row in scored[:k]]
+
+    # ---- look at it
+
+    def __len__(self) -> int:
+        return int(self.table.count_rows())
+
+    def item(self, id: str) -> Item:
+        """All that is known about an item."""
+        return self._item(self._row(id, [*self._columns, "split", "root", *self._extra.values()]))
+
+    def items(
+        self,
+        offset: int = 0,
+        limit: int = 50,
+        having: str | Sequence[str] | None = None,
+        where: str | None = None,
+    ) -> list[Item]:
+        """Items in the order in which they are stored, for browsing."""
+        for name, value, least in (("offset", offset, 0), ("limit", limit, 1)):
+            if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
+                raise InputError(f"{name} is a whole number from {least} on; got {value!r}")
+        self.refresh()
+        query = self.table.search().select([*self._columns, "split", "root", *self._extra.values()])
+        filters = " AND ".join(self._conditions(having, where))
+        query = query.where(filters) if filters else query
+        return [self._item(row) for row in query.offset(int(offset)).limit(int(limit)).to_list()]
+
+    def thumbnail(self, id: str) -> bytes | None:
+        """A small picture of an item as WebP; None if it has no picture."""
+        return self._row(id, ["thumbnail"])["thumbnail"]
+
+    def file(self, id: str, modality: str) -> Path:
+        """The file of an item; nothing outside of the collection is ever returned."""
+        row = self._row(id, ["root", "paths"])
+        paths = json.loads(row["paths"])
+        lookup(self.layout["modalities"], modality, "modality")
+        if modality not in paths:
+            raise InputError(f"item {id!r} has no file of {modality}; it has {', '.join(paths) or 'none'}")
+        path = Path(row["root"]) / paths[modality]
+        inside = Path(paths[modality]).is_absolute() or path.resolve().is_relative_to(Path(row["root"]).resolve())
+        if not inside or not path.is_file():
+            raise InputError(f"the file {paths[modality]} of item {id!r} is no longer in {row['root']}")
+        return path
+
+    def labels(self) -> dict[str, int]:
+        """Labels and how many items have each, the most frequent first."""
+        counts = Counter(label for row in self.rows(["labels"]) for label in row["labels"] or [])
+        return dict(counts.most_common())
+
+    def modalities(self) -> dict[str, dict[str, Any]]:
+        """Per modality: kind, n (items that have it), encoder, aligned, searchable, and why it is not.
+
+        `searchable`: a text or file of this modality can be a query, because its encoder is known. `aligned`: it finds and is
+        found by other modalities; otherwise it only finds items that have it too.
+        """
+        return {
+            name: {
+                "kind": entry["kind"],
+                "n": int(self.table.count_rows(f"has_{j}")),
+                "searchable": entry["encoder"] is not None,
+                "encoder": entry["encoder"],
+                "aligned": entry["aligned"],
+                "why": entry["why"],
+            }
+            for j, (name, entry) in enumerate(self.layout["modalities"].items())
+        }
+
+    @property
+    def expected(self) -> dict[str, dict[str, float]]:
+        """Recall to expect per direction, by cross-validation over the items: `Aligner.expected_`."""
+        return {} if self.aligner is None else self.aligner.expected_
+
+    def about(self) -> dict[str, Any]:
+        """Counts, patterns, encoders, versions, and how it is searched."""
+        return about(self)
+
+    def summary(self) -> list[str]:
+        """The same as sentences."""
+        return summary(self)
+
+    # ---- inside
+
+    @cached_property
+    def aligner(self) -> Aligner | None:
+        """The aligner behind it; None where no two modalities could be aligned."""
+        return aligner_from(self._parts)
+
+    def encoders(self) -> EncoderSet:
+        """The encoders of its modalities."""
+        return self._encoders
+
+    @cached_property
+    def _encoders(self) -> EncoderSet:
+        description = self.layout["encoders"]
+        if description is not None:
+            return EncoderSet.from_description(description)
+        names = {name: entry["encoder"] for name, entry in self.layout["modalities"].items() if entry["encoder"]}
+        if not names:
+            raise InputError(f"{self.path} was made from features and knows no encoders; add features to it, not files")
+        return EncoderSet(names, dtype="float32")
+
+    @cached_property
+    def _queries(self) -> QueryVectors:
+        return QueryVectors(self.layout, self.aligner, self.encoders, self.features_of)
+
+    def features_of(self, id: str) -> Features:
+        """The features of all that was observed of an item."""
+        names = list(self.layout["modalities"])
+        row = self._row(id, [f"f_{j}" for j in range(len(names))])
+        pairs = {name: row[f"f_{j}"] for j, name in enumerate(names)}
+        return {name: np.asarray(values, np.float64) for name, values in pairs.items() if values is not None}
+
+    def hub_vectors(self) -> np.ndarray:
+        """Places of a sample of items, (n, L)."""
+        offsets = neighbours.hub_sample(len(self)).tolist()
+        taken = self.table.take_offsets(offsets).select(["vector"]).to_arrow()["vector"].to_pylist() if offsets else []
+        kept = [value for value in taken if value is not None]
+        return np.asarray(kept, np.float32).reshape(len(kept), self.layout["width"])
+
+    def rows(self, columns: list[str], where: str | None = None) -> list[dict[str, Any]]:
+        """Some columns of all items, or of those that fulfil an SQL condition."""
+        query = self.table.search().select(columns)
+        return (query.where(where) if where else query).limit(max(1, len(self))).to_list()
+
+    def _row(self, id: str, columns: list[str]) -> dict[str, Any]:
+        self.refresh()
+        rows = self.table.search().where(f"id = {quote(str(id))}").select(columns).limit(1).to_list()
+        if not rows:
+            raise InputError(f"no item {str(id)!r:.200} in {self.path}")
+        return rows[0]
+
+    @property
+    def _columns(self) -> list[str]:
+        has = [f"has_{j}" for j in range(len(self.layout["modalities"]))]
+        return ["id", "text", "label", "paths", "certainty", *has]
+
+    @property
+    def _extra(self) -> dict[str, str]:
+        return {name: column["column"] for name, column in self.layout["columns"].items()}
+
+    def where_columns(self) -> dict[str, Column]:
+        """What a condition may ask about."""
+        columns = {name: Column(name, "text") for name in ("id", "text", "split")}
+        columns["label"] = Column("labels", "texts")
+        columns["certainty"] = Column("certainty", "number")
+        extra = {name: Column(c["column"], c["holds"]) for name, c in self.layout["columns"].items()}
+        return extra | columns
+
+    def _conditions(self, having: str | Sequence[str] | None, where: str | None) -> list[str]:
+        names = list(self.layout["modalities"])
+        wanted = [having] if isinstance(having, str) else list(having or [])
+        conditions = []
+        for name in wanted:
+            lookup(self.layout["modalities"], name, "modality")
+            conditions.append(f"has_{names.index(name)}")
+        return conditions + ([where_sql(where, self.where_columns())] if where else [])
+
+    def _described(self, row: Mapping[str, Any]) -> dict[str, Any]:
+        modalities = tuple(name for j, name in enumerate(self.layout["modalities"]) if row[f"has_{j}"])
+        shared = {name: row[name] for name in ("id", "text", "label", "certainty")}
+        return shared | {"modalities": modalities, "paths": json.loads(row["paths"])}
+
+    def _hit(self, row: Mapping[str, Any], similarity: float) -> Hit:
+        return Hit(similarity=float(similarity), **self._described(row))
+
+    def _item(self, row: Mapping[str, Any]) -> Item:
+        columns = {name: row[column] for name, column in self._extra.items()}
+        return Item(split=row["split"], root=row["root"], columns=columns, **self._described(row))

@@ -1,0 +1,168 @@
+"""An index on disk: a LanceDB database with two tables, so that it can lie in an object store as well as in a folder.
+
+`items`: a row per item. `parts`: name and content of the files that belong to it (the layout as JSON, the aligner). `parts` is
+written last: a database without it is no index. Every change of the items is one commit, and a reader sees one version.
+
+| column of items | holds |
+|---|---|
+| id, text, split, root | texts; several captions are lines of `text` |
+| label, labels | labels with commas between them, and as a list |
+| paths, stamps | JSON: modality -> file; modality -> [SHA-256, size, time] |
+| fingerprint | changes with everything but times |
+| certainty, nearness | of its place; how near its nearest neighbours are (for hubs) |
+| thumbnail | a small picture |
+| has_0, has_1, ... | whether a modality was observed |
+| x_0, x_1, ... | other columns of the source |
+| f_0, f_1, ... | the features of each modality; null where it is missing |
+| vector | the place in the shared space; null where nothing that is aligned was observed |
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from calmrl.errors import InputError, need
+from calmrl.search.collection import Collection, Known
+
+ITEMS, PARTS = "items", "parts"
+LAYOUT = "index.json"
+FORMAT, VERSION = "calmrl.index", 1
+PLAIN = ("id", "text", "label", "split", "root", "certainty", "paths", "stamps")  # columns that describe an item
+HOLDS = {"text": pa.string(), "number": pa.float64(), "flag": pa.bool_()}
+
+
+def is_remote(path: str | Path) -> bool:
+    """Whether a path is an address such as s3://bucket/index."""
+    return isinstance(path, str) and "://" in path
+
+
+def connect(path: str | Path) -> Any:
+    """The database at a path or an address."""
+    lancedb = need("lancedb", "search", "An index")
+    return lancedb.connect(path if is_remote(path) else str(Path(path)))
+
+
+def table_names(database: Any) -> list[str]:
+    """Names of all its tables."""
+    return list(database.list_tables().tables)
+
+
+def open_tables(path: str | Path) -> tuple[Any, dict[str, bytes]]:
+    """(the table of items, the parts) of an index."""
+    if not is_remote(path) and not Path(path).is_dir():
+        part = Path(f"{path}.part")
+        hint = f"; {part.name} beside it is unfinished: run calmrl index again to finish it" if part.exists() else ""
+        raise InputError(f"no index at {path}; make one with calmrl index SOURCE --out {path}{hint}")
+    database = connect(path)
+    names = table_names(database)
+    if PARTS not in names or ITEMS not in names:
+        raise InputError(f"{path} is no index of calmrl; make one with calmrl index SOURCE --out NEW")
+    rows = database.open_table(PARTS).to_arrow().to_pylist()
+    return database.open_table(ITEMS), {row["name"]: row["content"] for row in rows}
+
+
+def read_layout(parts: Mapping[str, bytes], path: str | Path) -> dict[str, Any]:
+    """The layout of an index, checked."""
+    try:
+        layout = json.loads(parts[LAYOUT])
+    except (KeyError, ValueError) as error:
+        raise InputError(f"{path} is a damaged index ({error}); make it again") from error
+    if layout.get("format") != FORMAT or layout.get("version", 0) > VERSION:
+        raise InputError(
+            f"{path} has format {layout.get('format')} {layout.get('version')}; this calmrl reads {FORMAT} up to {VERSION}"
+        )
+    return layout
+
+
+def write_parts(path: str | Path, parts: Mapping[str, bytes]) -> None:
+    """The last step of making an index."""
+    table = pa.table({"name": list(parts), "content": pa.array(list(parts.values()), pa.large_binary())})
+    connect(path).create_table(PARTS, table)
+
+
+def schema_of(layout: Mapping[str, Any]) -> pa.Schema:
+    """The columns of the items."""
+    fields = [pa.field(name, pa.string()) for name in ("id", "text", "label", "split", "root", "paths", "stamps")]
+    fields += [pa.field("labels", pa.list_(pa.string())), pa.field("fingerprint", pa.string())]
+    fields += [pa.field(name, pa.float32()) for name in ("certainty", "nearness")]
+    fields.append(pa.field("thumbnail", pa.large_binary()))
+    fields += [pa.field(f"has_{j}", pa.bool_()) for j in range(len(layout["modalities"]))]
+    fields += [pa.field(column["column"], HOLDS[column["holds"]]) for column in layout["columns"].values()]
+    for j, modality in enumerate(layout["modalities"].values()):
+        fields.append(pa.field(f"f_{j}", pa.list_(pa.float32(), modality["width"])))
+    if layout["width"]:
+        fields.append(pa.field("vector", pa.list_(pa.float32(), layout["width"])))
+    return pa.schema(fields)
+
+
+def columns_of(known: Iterable[Known]) -> dict[str, dict[str, str]]:
+    """Other columns of a source by name: where they are kept, and what they hold."""
+    values: dict[str, set[type]] = {}
+    for item in known:
+        for name, value in item.columns.items():
+            values.setdefault(name, set()).update([] if value is None else [type(value)])
+    columns = {}
+    for number, (name, types) in enumerate(values.items()):
+        holds = "flag" if types == {bool} else "number" if types and types <= {int, float} else "text"
+        columns[name] = {"column": f"x_{number}", "holds": holds}
+    return columns
+
+
+def batch(
+    collection: Collection, vectors: np.ndarray, certainty: np.ndarray, nearness: np.ndarray, layout: Mapping[str, Any]
+) -> pa.RecordBatch:
+    """Items as rows of the table."""
+    schema = schema_of(layout)
+    known = collection.known
+    values: dict[str, Any] = {
+        "id": [item.id for item in known],
+        "text": ["\n".join(item.texts) or None for item in known],
+        "label": [", ".join(item.labels) or None for item in known],
+        "labels": [list(item.labels) or None for item in known],
+        "split": [item.split for item in known],
+        "root": [collection.root] * len(known),
+        "paths": [json.dumps(dict(item.paths)) for item in known],
+        "stamps": [json.dumps(dict(item.stamps)) for item in known],
+        "fingerprint": [item.fingerprint() for item in known],
+        "certainty": certainty,
+        "nearness": nearness,
+        "thumbnail": [collection.thumbnail(row) for row in range(len(known))],
+    }
+    places = {name: j for j, name in enumerate(collection.z)}
+    for j, name in enumerate(layout["modalities"]):
+        has = collection.present[:, places[name]] if name in places else np.zeros(len(known), bool)
+        values[f"has_{j}"] = has
+        rows = collection.z[name] if name in places else np.zeros((len(known), layout["modalities"][name]["width"]))
+        values[f"f_{j}"] = _lists(rows, np.logical_not(has))
+    for name, column in layout["columns"].items():
+        values[column["column"]] = [_as(column["holds"], item.columns.get(name)) for item in known]
+    if layout["width"]:
+        values["vector"] = _lists(vectors, np.logical_not(vectors.any(axis=1)))
+    arrays = [
+        values[field.name] if isinstance(values[field.name], pa.Array) else pa.array(values[field.name], field.type)
+        for field in schema
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _lists(rows: np.ndarray, missing: np.ndarray) -> pa.FixedSizeListArray:
+    """Rows as lists of one length; null where missing."""
+    values = np.where(missing[:, None], np.float32(0), np.asarray(rows, dtype=np.float32))
+    return pa.FixedSizeListArray.from_arrays(pa.array(values.ravel()), rows.shape[1], mask=pa.array(missing))
+
+
+def _as(holds: str, value: Any) -> Any:
+    if value is None or holds == "flag":
+        return value
+    return float(value) if holds == "number" else str(value)
+
+
+def create_items(path: str | Path, batches: Iterator[pa.RecordBatch], layout: Mapping[str, Any]) -> Any:
+    """The table of items, written in one commit."""
+    return connect(path).create_table(ITEMS, batches, schema=schema_of(layout), on_bad_vectors="null")

@@ -1,0 +1,201 @@
+"""Change an index in place: one commit per change, and only new content is encoded."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from calmrl.errors import InputError
+from calmrl.search import neighbours, store
+from calmrl.search.align import place
+from calmrl.search.build import working_folder
+from calmrl.search.bundled import with_thumbnails
+from calmrl.search.collection import Collection, Known, from_features
+from calmrl.search.encoding import UNREADABLE, Memory, Progress, encode, survey
+from calmrl.search.sources import OpenSource, open_source
+from calmrl.search.where import quote
+
+if TYPE_CHECKING:
+    from calmrl.search.index import Index
+
+CLASH = 3  # ids named in an error
+
+
+@dataclass
+class Change:
+    """What an addition did: ids that are new, that changed, that were removed, and that are gone from their source."""
+
+    added: list[str] = field(default_factory=list)
+    changed: list[str] = field(default_factory=list)
+    removed: list[str] = field(default_factory=list)
+    gone: list[str] = field(default_factory=list)
+    unchanged: int = 0
+    problems: list[str] = field(default_factory=list)
+
+    def lines(self) -> list[str]:
+        """For people."""
+        counts = [f"{len(self.added)} added", f"{len(self.changed)} changed", f"{self.unchanged} unchanged"]
+        lines = [*self.problems, ", ".join(counts + ([f"{len(self.removed)} removed"] if self.removed else []))]
+        if self.gone:
+            lines.append(
+                f"{len(self.gone)} items are gone from their source but still in the index; --prune removes them"
+            )
+        return lines
+
+
+def add(index: Index, source: Any, prune: bool = False, progress: Progress | None = None) -> Change:
+    """Add what is new or changed in a source; with `prune` remove what is gone from it."""
+    index.refresh()
+    with working_folder(index.path) as part:
+        kinds = {name: entry["kind"] for name, entry in index.layout["modalities"].items() if entry["kind"] != "vector"}
+        opened = open_source(source, kinds or None, some=True)
+        rows = _stored(index)
+        fresh, change = _compare(index, opened, rows, part, progress)
+        gone = [id for id, row in rows.items() if row["root"] == opened.root and id not in change.seen]
+        change.change.gone = [] if prune else gone
+        change.change.removed = gone if prune else []
+        _commit(index, fresh, change.change.removed)
+        return change.change
+
+
+def remove(index: Index, ids: Iterable[str]) -> int:
+    """Remove items by id, in one commit."""
+    wanted = [ids] if isinstance(ids, str) else [str(id) for id in ids]
+    index.refresh()
+    unknown = sorted(set(wanted) - set(_stored(index)))
+    if unknown:
+        more = f" and {len(unknown) - CLASH} more" if len(unknown) > CLASH else ""
+        raise InputError(f"no item {', '.join(map(repr, unknown[:CLASH]))}{more} in {index.path}; nothing was removed")
+    with working_folder(index.path):
+        _commit(index, None, list(dict.fromkeys(wanted)))
+    return len(set(wanted))
+
+
+@dataclass
+class _Comparison:
+    change: Change
+    seen: set[str]
+
+
+def _stored(index: Index) -> dict[str, dict[str, Any]]:
+    """Id -> where each item comes from and what it was made of."""
+    rows = index.rows(["id", "root", "fingerprint", "stamps"])
+    return {row["id"]: row | {"stamps": json.loads(row["stamps"])} for row in rows}
+
+
+def _compare(
+    index: Index, opened: OpenSource, rows: dict[str, dict[str, Any]], part: Path, progress: Progress | None
+) -> tuple[Collection | None, _Comparison]:
+    """(items to write, what they are)"""
+    whole = None
+    if opened.features is not None:
+        whole = with_thumbnails(opened, from_features(opened.features, opened.root))
+        known = whole.known
+    else:
+        mine = {id: row["stamps"] for id, row in rows.items() if row["root"] == opened.root}
+        known = survey(opened, Memory(mine))
+    _check_clash(known, rows, opened)
+    todo = [row for row, item in enumerate(known) if _differs(item, rows.get(item.id))]
+    change = Change(
+        added=[known[row].id for row in todo if known[row].id not in rows],
+        changed=[known[row].id for row in todo if known[row].id in rows],
+        unchanged=len(known) - len(todo),
+    )
+    comparison = _Comparison(change, {item.id for item in known})
+    if not todo:
+        return None, comparison
+    if whole is not None:
+        fresh = _fitting(index, whole.take(todo))
+    else:
+        memory = Memory(fetch=lambda name, keys: _fetch(index, rows, name, keys))
+        fresh = encode(opened, [known[row] for row in todo], index.encoders(), part / "cells", memory, progress)
+        left_out = set(change.added + change.changed) - {item.id for item in fresh.known}
+        change.added = [id for id in change.added if id not in left_out]
+        change.changed = [id for id in change.changed if id not in left_out]
+        comparison.seen -= left_out
+        _note_unknown(index, opened)
+        change.problems = fresh.problems.lines(True)
+    return fresh, comparison
+
+
+def _differs(item: Known, row: dict[str, Any] | None) -> bool:
+    return row is None or row["fingerprint"] != item.fingerprint() or row["stamps"] != dict(item.stamps)
+
+
+def _check_clash(known: list[Known], rows: dict[str, dict[str, Any]], opened: OpenSource) -> None:
+    """An item of one source must not take the place of an item of another."""
+    clashing = [item.id for item in known if item.id in rows and rows[item.id]["root"] != opened.root]
+    if clashing:
+        raise InputError(
+            f"{len(clashing)} ids are in the index already, from {rows[clashing[0]]['root']} (first: "
+            f"{', '.join(map(repr, clashing[:CLASH]))}); rename the new items, or remove the old ones first"
+        )
+
+
+def _fitting(index: Index, fresh: Collection) -> Collection:
+    """Features that are to be added must have the modalities and widths of the index."""
+    modalities = index.layout["modalities"]
+    for name, values in fresh.z.items():
+        if name not in modalities:
+            raise InputError(f"the index has no modality {name!r}; it has {', '.join(modalities)}")
+        if values.shape[1] != modalities[name]["width"]:
+            raise InputError(
+                f"{name} has width {values.shape[1]} but the index was made with {modalities[name]['width']}; use the "
+                "same encoder"
+            )
+    return fresh
+
+
+def _note_unknown(index: Index, opened: OpenSource) -> None:
+    """Files of a kind that the index has no modality for."""
+    assert opened.manifest is not None
+    for name in opened.manifest.kinds:
+        count = sum(name in item.cells for item in opened.manifest.items)
+        if name not in index.layout["modalities"] and count:
+            detail = (
+                f"{count} files; the index has {', '.join(index.layout['modalities'])}: make it again to include them"
+            )
+            opened.problems.add(f"{name} is not in the index", "file", detail=detail)
+
+
+def _fetch(index: Index, rows: dict[str, dict[str, Any]], name: str, keys: list[str]) -> dict[str, np.ndarray]:
+    """Vectors that the index has already, by the content they were made from, whichever item it belongs to."""
+    wanted, owner = set(keys), {}
+    for id, row in rows.items():
+        key = row["stamps"].get(name, [UNREADABLE])[0]
+        if key in wanted:
+            owner[id] = key
+    if not owner:
+        return {}
+    column = f"f_{list(index.layout['modalities']).index(name)}"
+    held = index.rows(["id", column], where=_any_of(owner))
+    return {owner[row["id"]]: np.asarray(row[column], np.float32) for row in held if row[column] is not None}
+
+
+def _commit(index: Index, fresh: Collection | None, removed: list[str]) -> None:
+    """New, changed and removed items in one commit."""
+    table = index.table
+    if fresh is None or not len(fresh):
+        if removed:
+            table.delete(_any_of(removed))
+    else:
+        vectors, certainty = place(index.aligner, fresh)
+        near = neighbours.nearness(vectors, index.hub_vectors())
+        merge = table.merge_insert("id").when_matched_update_all().when_not_matched_insert_all()
+        if removed:
+            merge = merge.when_not_matched_by_source_delete(_any_of(removed))
+        rows = pa.Table.from_batches([store.batch(fresh, vectors, certainty, near, index.layout)])
+        merge.execute(rows, on_bad_vectors="null")
+    if index.layout["search"] is not None:
+        table.optimize()  # new rows join the clusters
+    index.refresh()
+
+
+def _any_of(ids: Iterable[str]) -> str:
+    return f"id IN ({', '.join(quote(id) for id in ids)})"

@@ -1,0 +1,5 @@
+"""A local page and a JSON interface to search and browse a collection whose items lack modalities."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

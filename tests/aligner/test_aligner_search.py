@@ -1,0 +1,62 @@
+"""The race between candidates."""
+
+import numpy as np
+import pytest
+
+from calmrl.aligner.candidates import make_grid
+from calmrl.aligner.crossvalidation import FoldDirection
+from calmrl.aligner.search import CandidateSearch, behind
+
+
+def found(ranks, gallery=300):
+    return {(0, 1): FoldDirection(np.asarray(ranks, dtype=float), gallery)}
+
+
+def test_behind_is_clearly_worse_or_nowhere_better():
+    rng = np.random.default_rng(0)
+    ranks = rng.integers(1, 50, 300)
+    assert behind(found(ranks + 5), found(ranks))
+    assert behind(found(ranks), found(ranks))  # the first tried wins ties
+    assert not behind(found(ranks), found(ranks + 5))
+    assert not behind(found(rng.permutation(ranks)), found(ranks))  # a difference within noise
+    assert not behind(found(ranks[:90] + 5), found(ranks[:90]))  # too few queries to say
+    assert not behind({}, {})
+
+
+class FakeFold:
+    """Ranks that depend on the candidate: the smaller the whitening and the larger the prior, the better."""
+
+    def __init__(self, seed):
+        self.ranks = np.random.default_rng(seed).integers(1, 9, 400)
+        self.evaluated = []
+
+    def evaluate(self, candidate):
+        self.evaluated.append(candidate)
+        worse = 10 * candidate.whitening + 30 / candidate.prior + 5 * (candidate.features == "kernel")
+        return found(self.ranks + worse)
+
+
+@pytest.fixture
+def folds():
+    return [FakeFold(seed) for seed in range(3)]
+
+
+def test_candidates_behind_run_on_one_fold_and_the_winner_is_that_of_a_full_search(folds):
+    search = CandidateSearch(folds)
+    winner = search.run(make_grid("auto", "auto", "auto", "auto", "auto"))
+    assert (winner.features, winner.whitening, winner.prior) == ("linear", 0.0, 1000.0)
+    assert len(search.tried[winner]) == 3
+    assert all(len(outcomes) in (1, 3) for outcomes in search.tried.values())
+    assert set(folds[0].evaluated) == set(search.tried)
+    assert len(folds[1].evaluated) < len(folds[0].evaluated)
+    assert folds[1].evaluated == folds[2].evaluated
+
+
+def test_the_choice_without_a_fold_is_among_those_that_ran_on_all(folds):
+    search = CandidateSearch(folds)
+    search.run(make_grid("auto", "auto", "auto", "auto", "auto"))
+    for fold in range(3):
+        assert len(search.tried[search.best(without=fold)]) == 3
+    kernel = search.best(features="kernel")  # none of them ran on all folds
+    assert kernel.features == "kernel"
+    assert len(search.tried[kernel]) == 1

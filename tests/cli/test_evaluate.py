@@ -1,0 +1,53 @@
+"""`calmrl evaluate` on the terminal: grouped tables, warnings, JSON."""
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from calmrl.cli import app
+from calmrl.cli.evaluation_tables import tables
+
+ROWS = [
+    {"dataset": "d", "task": "a->b", "metric": "R@1", "value": 12.34, "n": 40},
+    {"dataset": "d", "task": "a->b", "metric": "R@5", "value": 50.0, "n": 40},
+    {"dataset": "d", "task": "95", "metric": "coverage", "value": 94.0, "n": 999},
+    {"dataset": "d", "task": "a->b", "metric": "nmse", "value": 0.5, "n": 40},
+]
+
+
+def test_metrics_that_are_computed_together_share_a_table():
+    found = tables(ROWS)
+    assert [[column.header for column in table.columns] for _, table in found] == [
+        ["", "R@1", "R@5", "n"],
+        ["", "nmse", "n"],
+        ["", "coverage", "n"],
+    ]
+    assert list(found[0][1].columns[1].cells) == ["12.3"]
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    out = tmp_path_factory.mktemp("run") / "run"
+    config = ["stamps", "--out", str(out), "stages.0.epochs=2"]
+    told = CliRunner().invoke(app, ["train", *config])
+    assert told.exit_code == 0, told.output
+    return out, told
+
+
+def test_json_goes_to_stdout_and_tables_do_not(trained):
+    out, _ = trained
+    result = CliRunner().invoke(app, ["evaluate", str(out), "--force", "--json"])
+    assert result.exit_code == 0, result.output
+    content = json.loads(result.stdout)
+    assert content == json.loads((out / "results.json").read_text())
+    assert any(row["metric"] == "R@1" for row in content["rows"])
+
+
+def test_a_recipe_that_imputes_worse_than_the_mean_says_so_in_train_and_evaluate(trained):
+    out, told = trained
+    result = CliRunner().invoke(app, ["evaluate", str(out), "--force", "--json"])
+    errors = {row["task"]: row["value"] for row in json.loads(result.stdout)["rows"] if row["metric"] == "nmse"}
+    assert max(errors.values()) > 1  # the premise
+    assert "imputing is worse than the column means" in result.stderr
+    assert "imputing is worse than the column means" in told.stderr

@@ -1,0 +1,135 @@
+"""The journey on the command line: index, search by words, picture, sound and a mix, add, remove."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+pytest.importorskip("lancedb", reason="the extra search is not installed")
+pytest.importorskip("av", reason="PyAV (calmrl[media]) is not installed")
+pytest.importorskip("PIL.Image", reason="Pillow (calmrl[media]) is not installed")
+
+from calmrl.encoders import ENCODERS
+from calmrl.search import Index
+from colour_world import (
+    COLOUR_ENCODERS,
+    NAMES,
+    colour,
+    has,
+    make_folder,
+    settings,
+    write_item,
+    write_picture,
+    write_sound,
+)
+
+ITEMS = 60
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch, calmrl):
+    """A folder with an index beside it, and the command line in it."""
+    for name, spec in COLOUR_ENCODERS.items():
+        monkeypatch.setitem(ENCODERS, name, spec)
+    monkeypatch.chdir(tmp_path)
+    make_folder(tmp_path / "colours", ITEMS)
+    Index.build("colours", "trial", NAMES, model=settings()).aligner.save("aligner")
+    named = [part for name, encoder in NAMES.items() for part in ("--encoder", f"{name}={encoder}")]
+    code, out, err = calmrl("index", "colours", "--out", "ix", "--model", "aligner", *named)
+    assert (code, out) == (0, "")
+    assert f"{ITEMS} items: " in err
+    assert "text->image" in err
+    assert "search is exact" in err
+    return tmp_path
+
+
+def found(out: str) -> list[str]:
+    return [hit["id"] for hit in json.loads(out)["hits"]]
+
+
+def test_the_journey(place, calmrl) -> None:
+    rgb = colour(8)
+    words = " ".join(map(str, rgb))
+    write_picture(place / "q.png", rgb)
+    write_sound(place / "q.wav", rgb)
+    for query in [
+        [words],
+        ["--image", "q.png"],
+        ["--sound", "q.wav"],
+        ["--with", "sound=q.wav"],
+        [f"2:colour {words} + ./q.png"],
+        [f"colour {words} + q.wav - .1:colour 255 255 255"],
+        [f"colour {words}", "--image", "q.png", "--sound", "q.wav"],
+    ]:
+        code, out, err = calmrl("search", "ix", *query, "--json", "-k", "3")
+        assert code == 0, err
+        assert found(out)[0] == "dark/c8", query
+    code, out, _ = calmrl("search", "ix", "--like", "dark/c8", "--json")
+    assert len(found(out)) == 10
+    assert "dark/c8" not in found(out)
+
+
+def test_what_is_printed(place, calmrl) -> None:
+    code, out, _ = calmrl("search", "ix", "10 20 30", "-k", "2", "--having", "text,image")
+    assert code == 0
+    lines = out.splitlines()
+    assert len(lines) == 2
+    assert "[text, image" in lines[0]
+    assert "the colour" in lines[0]
+    code, out, err = calmrl("search", "ix", "10 20 30", "-k", "3", "--having", "image", "--paths")
+    assert [path.endswith(".png") and (place / path).is_file() for path in out.split()] == [True] * 3
+    code, out, err = calmrl("search", "ix", "10 20 30", "--where", "label = 'light'", "-k", "90", "--json")
+    assert {id.split("/")[0] for id in found(out)} == {"light"}
+    code, out, err = calmrl("search", "ix", "10 20 30", "--hubs")
+    assert "CSLS" in err
+    assert json.loads(calmrl("search", "ix", "10 20 30", "--hubs", "--json")[1])["hubs"] == "csls"
+    code, out, err = calmrl("search", "ix", "10 20 30", "--where", "label = 'nothing'")
+    assert (code, out) == (0, "")
+    assert "nothing was found" in err
+
+
+def test_a_grown_folder_is_noticed(place, calmrl) -> None:
+    assert "since the index was made" not in calmrl("search", "ix", "1 2 3")[2]
+    write_item(place / "colours", 1000, {"image", "text"})
+    number = next(n for n in range(0, ITEMS, 2) if has(n) == {"image"})
+    (place / "colours" / "dark" / f"c{number}.png").unlink()
+    err = calmrl("search", "ix", "1 2 3")[2]
+    assert "2 not in the index" in err
+    assert "1 gone" in err
+    assert f"calmrl add ix {place / 'colours'} --prune" in err
+    code, out, err = calmrl("add", "ix", "colours", "--json")
+    assert code == 0
+    assert "1 added, 0 changed" in err
+    assert "--prune removes them" in err
+    assert json.loads(out)["gone"] == [f"dark/c{number}"]
+    assert "1 removed" in calmrl("add", "ix", "colours", "--prune")[2]
+    assert "since the index was made" not in calmrl("search", "ix", "1 2 3")[2]
+    assert calmrl("remove", "ix", "dark/c1000")[0] == 0
+    assert len(Index.open("ix")) == ITEMS - 1
+
+
+ERRORS = [
+    (["search", "ix"], "the query is empty"),
+    (["search", "ix", "dog", "-k", "0"], "a whole number from 1 on; got 0"),
+    (["search", "ix", "dog", "-k", "-1"], "a whole number from 1 on; got -1"),
+    (["search", "ix", "dog", "--having", "imag"], 'did you mean "image"'),
+    (["search", "ix", "dog", "--where", "x = 1"], "unknown column"),
+    (["search", "ix", "dog + ./no.png"], "there is no file ./no.png"),
+    (["search", "ix", "--image", "no.png"], "there is no file no.png"),
+    (["search", "ix", "--with", "smell"], "is not MODALITY=VALUE"),
+    (["search", "nothing", "dog"], "no index at nothing"),
+    (["search", "colours", "dog"], "is no index of calmrl"),
+    (["remove", "ix", "nobody"], "nothing was removed"),
+    (["add", "ix", "nowhere"], "neither a file or folder"),
+    (["index", "colours", "--out", "colours"], "exists and is no index"),
+    (["index", "stamps", "--out", "ix"], "is an index already, made otherwise"),
+]
+
+
+def test_errors_end_with_code_2(place, calmrl) -> None:
+    for line, reason in ERRORS:
+        code, out, err = calmrl(*line)
+        assert (code, out) == (2, ""), line
+        assert reason in err
+        assert "Traceback" not in err

