@@ -58,8 +58,11 @@ def test_mistakes_in_overrides_and_in_the_file_are_shown_together(write):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("", "kind: missing; say what the config is for: one of impute, train, compare"),
-        ("kind: imput", "line 1, kind: should be one of impute, train, compare; got 'imput'; did you mean \"impute\"?"),
+        ("", "kind: missing; say what the config is for: one of impute, train, compare, extract"),
+        (
+            "kind: imput",
+            "line 1, kind: should be one of impute, train, compare, extract; got 'imput'; did you mean \"impute\"?",
+        ),
         ("- 1", "line 1: a config is a mapping of `key: value` lines"),
         ("kind: impute\nseed: [1", "line 2: not valid YAML"),
         ("kind: impute\nseed: 1\nseed: 2", "line 3, seed: given twice; first on line 2"),

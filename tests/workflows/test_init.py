@@ -65,9 +65,11 @@ def test_from_a_folder_to_vectors_of_new_files(tmp_path, capsys) -> None:
                  "of which 20 differ", "1 x file not understood"):  # fmt: skip
         assert part in told.err
     assert sorted(file.name for file in out.iterdir()) == [
-        "extract.yaml", "impute.yaml", "items.csv", "notes.md", "train.yaml",
+        "compare.yaml", "extract.yaml", "impute.yaml", "items.csv", "notes.md", "train.yaml",
     ]  # fmt: skip
     assert load(out / "train.yaml").sources["own"].resplit is not None
+    compared = load(out / "compare.yaml", kind="compare")
+    assert (list(compared.settings), compared.relevant_by) == (["as-is"], "labels")
     run("extract", out / "extract.yaml", "--out", out / "features", "--workers", 0)
     run("train", out / "train.yaml", "--out", out / "run")
     run("evaluate", out / "run")
@@ -121,7 +123,7 @@ def test_features(tmp_path) -> None:
     z["a"][:20] = np.nan
     write_features(tmp_path / "f", z)
     start = init(tmp_path / "f", tmp_path / "work")
-    assert [file.name for file in start.files] == ["train.yaml", "impute.yaml", "notes.md"]
+    assert [file.name for file in start.files] == ["train.yaml", "compare.yaml", "impute.yaml", "notes.md"]
     run("train", tmp_path / "work/train.yaml", "--out", tmp_path / "work/run")
     with pytest.raises(InputError, match="exists"):
         init(tmp_path / "f", tmp_path / "work")

@@ -1,5 +1,6 @@
 """`calmrl train`: heads or encoders, trained on rows with missing modalities."""
 
+import time
 from pathlib import Path
 from typing import Annotated
 
@@ -32,7 +33,7 @@ def run(
 
     resolved = load(config, overrides or [], kind="train")
     assert isinstance(resolved, TrainConfig)
-    main = join()[1] == 0
+    main, began = join()[1] == 0, time.monotonic()
     with Progress(shown=main) as bar:
         try:
             outcome = train(
@@ -47,7 +48,10 @@ def run(
             raise typer.Exit(1) from None
     if not main:
         return
-    note(f"{outcome.steps} steps in {outcome.seconds:.1f} s")
+    if outcome.steps:
+        note(f"{outcome.steps} steps in {outcome.seconds:.1f} s")
+    else:
+        note(f"{resolved.method} is in closed form: no steps; fitted in {time.monotonic() - began:.0f} s")
     if outcome.best is not None:
         note(f"best {resolved.validation.metric}: {outcome.best:.1f} at step {outcome.best_step}")
     if outcome.latent_seconds:

@@ -42,7 +42,8 @@ def init(source: str | Path, out: str | Path, *, force: bool = False) -> Start:
     source : str or Path
         A folder of files (files with one stem are one item), a table of files, or features.
     out : str or Path
-        A folder for `items.csv` (the table of a folder), `extract.yaml`, `train.yaml`, `impute.yaml` and `notes.md`.
+        A folder for `items.csv` (the table of a folder), `extract.yaml`, `train.yaml`, `compare.yaml`,
+        `impute.yaml` and `notes.md`.
     force : bool
         Replace files of these names.
     """
@@ -60,6 +61,7 @@ def init(source: str | Path, out: str | Path, *, force: bool = False) -> Start:
         notes += _missing_packages(seen)
     if len(seen.names) > 1:
         texts["train.yaml"] = _train_text(seen, features, out)
+        texts["compare.yaml"] = _compare_text(seen, features, out)
         texts["impute.yaml"] = _impute_text(features, out)
     else:
         notes.append(
@@ -163,6 +165,24 @@ def _train_text(seen: Survey, features: Path, out: Path) -> str:
     )
 
 
+def _compare_text(seen: Survey, features: Path, out: Path) -> str:
+    labelled = seen.repeats_texts() and all(label is not None for label in seen.labels)
+    relevant = (
+        "relevant_by: labels  # texts repeat: every item with the label of the query counts\n" if labelled else ""
+    )
+    return (
+        f"# {_command('compare', out / 'compare.yaml', '--out', out / 'comparison')}\n"
+        "# Which method suits these data: all get the same rows, steps and trials, and validation rows choose.\n"
+        "kind: compare\n"
+        f"source:\n{_source_text(seen, features, out, '  ')}"
+        f"modalities: {_listed(seen.names)}\n"
+        "settings: as-is  # items lack what they lack; nothing is hidden on purpose\n"
+        f"{relevant}"
+        "methods: [contrastive, pmrl, calibrated, calmrl]\n"
+        "seeds: [0, 1, 2]\n"
+    )
+
+
 def _impute_text(features: Path, out: Path) -> str:
     line = _command("impute", features, "--config", out / "impute.yaml", "--out", out / "imputed")
     return (
@@ -184,6 +204,7 @@ def _commands(seen: Survey, features: Path, out: Path, texts: dict[str, str]) ->
             _command("diagnose", features, "--out", out / "diagnosis"),
             _command("train", out / "train.yaml", "--out", out / "run"),
             _command("evaluate", out / "run"),
+            _command("compare", out / "compare.yaml", "--out", out / "comparison"),
             _command("impute", features, "--config", out / "impute.yaml", "--out", out / "imputed"),
         ]
     return commands

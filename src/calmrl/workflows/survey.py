@@ -21,6 +21,7 @@ from calmrl.data.patterns import patterns
 from calmrl.errors import InputError
 
 SHOWN = 5  # patterns
+DIFFERENT = 0.9  # share of texts that differ, below which texts repeat
 FEW_ROWS = 10  # below this a number of test rows is worth a warning
 
 
@@ -41,6 +42,11 @@ class Survey:
     def has_split(self) -> bool:
         """Whether the split column gives both training and test rows."""
         return {"train", "test"} <= set(self.split)
+
+    def repeats_texts(self) -> bool:
+        """Whether so many texts are the same that a text does not single out its item."""
+        every = [text for texts in self.texts for text in texts]
+        return len(set(every)) < DIFFERENT * len(every)
 
     def lines(self) -> list[str]:
         """All of it, for people."""
@@ -77,7 +83,7 @@ class Survey:
             return []
         different = len(set(every))
         line = f"texts: {len(every)}, of which {different} differ"
-        if different < 0.9 * len(every):
+        if self.repeats_texts():
             line += "; an item with a repeated text cannot be found by its text alone, so R@1 stays low"
         return [line]
 
