@@ -144,7 +144,7 @@ def _tests(config: CompareConfig, results: Mapping[Job, JobResult], dataset: str
     methods = list(dict.fromkeys(job.method for job in here))
     values = {m: [here[Job(dataset, setting, m, seed)] for seed in config.seeds] for m in methods}
     aligned = len({tuple(result.items) for each in values.values() for result in each}) == 1
-    hits = {method: _hits(each, aligned) for method, each in values.items()}
+    hits = {method: _hits(each, aligned) for method, each in values.items() if method_of(method).hubs is None}
     groups = None if aligned and _alike(values[methods[0]]) else _asking(values[methods[0]])
     others = {m: float(hit.mean()) for m, hit in hits.items() if not (method_of(m).ours or method_of(m).ideal)}
     plain = {method: mean for method, mean in others.items() if not method_of(method).latent}
