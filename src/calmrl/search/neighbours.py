@@ -15,7 +15,7 @@ import numpy as np
 
 from calmrl.errors import need
 
-EXACT_ROWS = 50_000
+EXACT_ROWS = 1_000_000  # LanceDB 0.40 was seen to hang while it made clusters on a machine with two cores
 PROBED = 20  # clusters that a search looks into, at least; above 100 clusters twice the root of their number
 REFINE = 20  # so many times k candidates are compared exactly,
 CANDIDATES = 200  # and at least so many
