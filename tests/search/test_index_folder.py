@@ -18,7 +18,8 @@ pytest.importorskip("PIL.Image", reason="Pillow (calmrl[media]) is not installed
 from PIL import Image
 
 from calmrl import Index
-from calmrl.encoders import ENCODERS
+from calmrl.data import FeatureSet
+from calmrl.encoders import ENCODERS, EncoderSet
 from calmrl.errors import InputError
 from colour_world import (
     COLOUR_ENCODERS,
@@ -259,6 +260,22 @@ def test_the_model_and_its_encoders_come_back(index, monkeypatch) -> None:
     monkeypatch.setitem(ENCODERS, "see", type(other)(*[*other.__dict__.values()][:3], "see 2", "none", "", other.make))
     with pytest.raises(InputError, match="has the weights see 2, not see 1"):
         Index.open(index.path).search(image=np.zeros((4, 4, 3), np.uint8))
+
+
+def test_features_that_say_which_encoders_made_them(tmp_path) -> None:
+    numbers = range(60)
+    cells = [{"text": f"{' '.join(map(str, colour(n)))}"} for n in numbers]
+    for n, cell in zip(numbers, cells, strict=True):
+        if "image" in has(n):
+            cell["image"] = write_picture(tmp_path / f"{n}.png", colour(n))
+    names = {"text": "read", "image": "see"}
+    z, present = EncoderSet(names, dtype="float32").encode(cells)
+    index = Index.build(FeatureSet(z, present, info={"encoders": names}), tmp_path / "ix", model=settings())
+    assert index.modalities()["image"]["kind"] == "image"
+    assert index.search(text=cells[5]["text"], k=1)[0].id == "5"
+    assert index.search(image=np.full((5, 5, 3), colour(7), np.uint8), k=1)[0].id == "7"
+    with pytest.raises(InputError, match='no modality "sound", nor any of that kind'):
+        index.search(sound=np.ones(4000))
 
 
 def test_errors(tmp_path, index) -> None:

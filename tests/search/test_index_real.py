@@ -18,7 +18,14 @@ from emoji_folder import make_folder, missing_tools
 pytestmark = pytest.mark.skipif(missing_tools() is not None, reason=str(missing_tools()))
 ITEMS, HELD = 170, 40
 ENCODERS = {"text": "use_multilingual", "image": "efficientnet_lite0", "sound": "whisper_base"}
-LINEAR = {"features": "linear", "unit_rows": True, "whitening": 0.5, "latent_dim": 64, "prior": 100.0, "refine": "never"}
+LINEAR = {
+    "features": "linear",
+    "unit_rows": True,
+    "whitening": 0.5,
+    "latent_dim": 64,
+    "prior": 100.0,
+    "refine": "never",
+}
 
 
 @pytest.fixture(scope="module")

@@ -98,6 +98,14 @@ def load_aligner(path: str | Path) -> Aligner:
     return model.aligner
 
 
+def encoders_of(model: Any) -> dict[str, str]:
+    """Modality -> encoder that a trained model was made with, where it says so."""
+    if model is None or isinstance(model, Aligner) or (Path(model) / FILES[0]).is_file():
+        return {}
+    described = getattr(load(model), "encoders_", None) or {}
+    return {name: entry["name"] for name, entry in described.get("encoders", {}).items()}
+
+
 def check_aligner(aligner: Aligner, collection: Collection) -> tuple[list[str], dict[str, str]]:
     """(modalities that a given aligner covers, why the others are not searched)."""
     widths = {name: len(lift.centre) for name, lift in zip(aligner._order, aligner._lifts, strict=True)}

@@ -25,9 +25,9 @@ from calmrl.encoders.defaults import default_encoders
 from calmrl.encoders.encoder_set import EncoderSet
 from calmrl.errors import InputError
 from calmrl.search import neighbours, store
-from calmrl.search.align import aligner_parts, check_aligner, fit, linked, load_aligner, place
+from calmrl.search.align import aligner_parts, check_aligner, encoders_of, fit, linked, load_aligner, place
 from calmrl.search.bundled import ENCODERS_OF, with_thumbnails
-from calmrl.search.collection import Collection, from_features
+from calmrl.search.collection import Collection, described, from_features
 from calmrl.search.encoding import Progress, encode, survey
 from calmrl.search.sources import OpenSource, kinds_of, open_source
 
@@ -45,6 +45,7 @@ def build(
 ) -> None:
     """Write the index of a source; see `calmrl.Index.build`."""
     with working_folder(path) as part:
+        encoders = {**encoders_of(model), **(encoders or {})}
         opened = open_source(source, kinds_of(encoders) if encoders else None)
         if is_index(path):
             _check_same(path, opened, encoders)
@@ -129,7 +130,7 @@ def _collect(
         made_by = ENCODERS_OF.get(opened.root, {}) if opened.type == "dataset" else {}
         collection.encoders |= {name: made_by[name] for name in made_by if name in collection.z} | dict(encoders or {})
         collection.kinds |= kinds_of(collection.encoders)
-        return with_thumbnails(opened, collection), None
+        return with_thumbnails(opened, collection), None if encoders else described(opened.features)
     assert opened.manifest is not None
     kinds = {name: kind for name, kind in opened.manifest.kinds.items() if not encoders or name not in encoders}
     names = dict(encoders or {}) | (default_encoders(kinds) if kinds else {})

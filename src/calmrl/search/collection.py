@@ -162,6 +162,16 @@ def _encoder_names(features: FeatureSet) -> dict[str, str]:
     return {name: str(encoder) for name, encoder in names.items() if name in features.z and isinstance(encoder, str)}
 
 
+def described(features: FeatureSet) -> dict[str, Any] | None:
+    """The description of the encoders that made features, where `calmrl extract` recorded it."""
+    description = features.info.get("encoding")
+    return (
+        description
+        if isinstance(description, dict) and set(description.get("encoders", ())) == set(features.z)
+        else None
+    )
+
+
 def _kind(encoder: str | None) -> str:
     from calmrl.encoders.registry import ENCODERS
 

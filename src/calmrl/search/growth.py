@@ -41,6 +41,8 @@ class Growth:
 
 def growth(index: Index) -> Growth:
     """Compare the folders that were indexed with what lies in them now."""
+    if index.layout["source"]["type"] != "folder":
+        return Growth()  # what else lies beside the files of a manifest is no part of it
     files: dict[str, dict[str, tuple[int, int]]] = {}
     for row in index.rows(["root", "paths", "stamps"]):
         paths, stamps = json.loads(row["paths"]), json.loads(row["stamps"])
@@ -51,7 +53,7 @@ def growth(index: Index) -> Growth:
     gone: list[str] = []
     folders: list[str] = []
     for root, known in files.items():
-        if not known or index.layout["source"]["type"] != "folder" or not Path(root).is_dir():
+        if not known or not Path(root).is_dir():
             continue
         before = len(new) + len(changed) + len(gone)
         here = dict(_files(root))

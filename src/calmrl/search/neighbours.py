@@ -15,9 +15,11 @@ import numpy as np
 
 from calmrl.errors import need
 
-EXACT_ROWS = 50_000
+EXACT_ROWS = 1_000_000  # LanceDB 0.40 was seen to hang while it made clusters on a machine with two cores
 PROBED = 20  # clusters that a search looks into, at least; above 100 clusters twice the root of their number
-REFINE = 20  # so many times k candidates are compared exactly
+REFINE = 20  # so many times k candidates are compared exactly,
+CANDIDATES = 200  # and at least so many
+FINEST = 16  # pieces into which short vectors are cut; long ones into pieces of four numbers
 QUERIES = 100  # to measure recall
 K = 10
 SAMPLE = 4096  # items that hubs are measured against
@@ -49,7 +51,8 @@ def hub_sample(count: int) -> np.ndarray:
 def build_ann(table: Any, rows: int, width: int) -> dict[str, Any]:
     """Index the vectors of a large table; says how, and which recall it reaches."""
     partitions = max(1, round(math.sqrt(rows)))
-    pieces = max(piece for piece in range(1, max(2, width // 4) + 1) if width % piece == 0)
+    most = max(width // 4, min(width, FINEST))
+    pieces = max(piece for piece in range(1, most + 1) if width % piece == 0)
     config = need("lancedb.index", "search", "An index").IvfPq(
         distance_type="cosine", num_partitions=partitions, num_sub_vectors=pieces, **TRAINING
     )
@@ -93,7 +96,11 @@ def near(
 ) -> list[dict[str, Any]]:
     """The k nearest rows by cosine, as dicts with `_distance`; `how` is None for exact search."""
     query = table.search(np.asarray(vector, np.float32), vector_column_name=column).metric("cosine").limit(k)
-    query = query.bypass_vector_index() if how is None else query.nprobes(how["nprobes"]).refine_factor(how["refine"])
+    query = (
+        query.bypass_vector_index()
+        if how is None
+        else query.nprobes(how["nprobes"]).refine_factor(max(how["refine"], -(-CANDIDATES // k)))
+    )
     if where:
         query = query.where(where, prefilter=True)
     return query.select([*columns, "_distance"]).to_list()

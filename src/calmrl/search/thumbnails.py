@@ -6,9 +6,9 @@ import io
 from pathlib import Path
 from typing import Any
 
-from calmrl.data.media.decode import VIDEO
 from calmrl.data.media.images import open_image
 from calmrl.data.media.streams import read_frames
+from calmrl.data.media.suffixes import VIDEO
 from calmrl.data.media.unreadable import Unreadable
 from calmrl.errors import need
 

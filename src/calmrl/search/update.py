@@ -68,7 +68,9 @@ def remove(index: Index, ids: Iterable[str]) -> int:
     """Remove items by id, in one commit."""
     wanted = [ids] if isinstance(ids, str) else [str(id) for id in ids]
     index.refresh()
-    unknown = sorted(set(wanted) - set(_stored(index)))
+    if not wanted:
+        return 0
+    unknown = sorted(set(wanted) - {row["id"] for row in index.rows(["id"], where=_any_of(wanted))})
     if unknown:
         more = f" and {len(unknown) - CLASH} more" if len(unknown) > CLASH else ""
         raise InputError(f"no item {', '.join(map(repr, unknown[:CLASH]))}{more} in {index.path}; nothing was removed")
