@@ -11,7 +11,7 @@ import pytest
 
 import shapes as data
 from calmrl.serve import Limits
-from hostile_requests import FILE, FORM, LIMITS, REQUESTS, get, refused, request
+from hostile_requests import FILE, FORM, LIMITS, REQUESTS, SHORT, get, refused, request
 from serving import digest, exchange, served, status
 
 
@@ -62,9 +62,10 @@ SLOW = {
 
 
 @pytest.mark.parametrize("name", SLOW)
-def test_slow_clients_are_closed(name, port):
+def test_slow_clients_are_closed(name, shapes):
     """The server ends the connection long before the client has sent all: each would take 4 s and then go on waiting."""
-    answer = exchange(port, SLOW[name], pause=0.1)
+    with served(shapes, SHORT) as port:
+        answer = exchange(port, SLOW[name], pause=0.1)
     assert status(answer) in (None, 405, 408), answer
 
 
@@ -72,7 +73,7 @@ def test_a_client_that_does_not_read_is_closed(tmp_path):
     """A file larger than all buffers is not kept open for a client that reads none of it."""
     index = data.ShapeIndex(data.write_shapes(tmp_path / "items"))
     index.file("red/circle", "sound").write_bytes(bytes(64 * 2**20))
-    with served(index, LIMITS) as port, socket.create_connection(("127.0.0.1", port)) as connection:
+    with served(index, SHORT) as port, socket.create_connection(("127.0.0.1", port)) as connection:
         connection.settimeout(30)
         connection.sendall(get(FILE))
         time.sleep(3)

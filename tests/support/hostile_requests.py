@@ -7,13 +7,15 @@ import json
 import struct
 import wave
 import zlib
+from dataclasses import replace
 from pathlib import Path
 
 import shapes as data
 from calmrl.serve import Limits
 from serving import exchange, status
 
-LIMITS = Limits(body_bytes=2**20, pixels=10**6, sound_seconds=5, header_seconds=2, body_seconds=2, stall_seconds=1)
+LIMITS = Limits(body_bytes=2**20, pixels=10**6, sound_seconds=5)
+SHORT = replace(LIMITS, header_seconds=2, body_seconds=2, stall_seconds=1)  # for clients that are slow on purpose
 FORM = "multipart/form-data; boundary=xx"
 SECRET = b"root:x:0:0"  # how /etc/passwd begins
 
