@@ -37,7 +37,7 @@ def emoji_without_names(rate: float = HIDDEN, seed: int = 0) -> tuple[OpenSource
     names = [*SEEN, *NAMED]
     present = data.present[:, [data.names.index(name) for name in names]].copy()
     hidden = np.random.default_rng(seed).random(len(data)) < rate
-    present[np.ix_(hidden, [names.index(name) for name in NAMED])] = False
+    present[:, [name in NAMED for name in names]] &= ~hidden[:, None]
     table = data.meta.append_column("words", pa.array(np.where(hidden, "hidden", "seen").tolist()))
     part = FeatureSet({name: data.z[name] for name in names}, present, table, name=data.name, source=data.source)
     return OpenSource("dataset", source.root, features=part), hidden
