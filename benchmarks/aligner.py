@@ -38,7 +38,7 @@ STEPS, BATCH, HEAD = 300, 256, 256
 
 def run() -> list[dict[str, Any]]:
     torch.set_num_threads(1)
-    return [*(against_heads(noise) for noise in (0.3, 3.0)), from_disk()]
+    return [*(against_heads(noise) for noise in (0.3, 1.0, 3.0)), from_disk()]
 
 
 def block(maps: list[np.ndarray], n: int, seed: int, noise: float = 0.3) -> tuple[list[np.ndarray], np.ndarray]:
