@@ -111,7 +111,7 @@ def test_ls(calmrl):
     code, out, _ = calmrl("ls", "configs", "--json")
     assert set(json.loads(out)["configs"]) >= {"impute", "demo"}
     code, out, _ = calmrl("ls", "configs")
-    assert out.splitlines()[0].split()[0] == "align"
+    assert out.splitlines()[0].split()[0] == "ablation"
 
 
 @pytest.mark.parametrize("shelf", SHELVES)
@@ -130,7 +130,7 @@ def test_doctor(calmrl):
     assert code == 0
     assert told["system"]["calmrl"] == __version__
     assert told["packages"]["torch"]
-    assert set(told["extras"]) == {"media", "encoders", "lora", "search", "track", "bench", "docs", "dev"}
+    assert set(told["extras"]) == {"media", "encoders", "lora", "search", "serve", "track", "bench", "docs", "dev"}
     code, out, _ = calmrl("doctor")
     assert code == 0
     extras = out.partition("\nextras\n")[2].splitlines()

@@ -12,7 +12,10 @@ import calmrl
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-PUBLIC = {"calmrl", *(f"calmrl.{name}" for name in calmrl.__all__)}
+PUBLIC = {
+    *("calmrl", *(f"calmrl.{name}" for name in calmrl.__all__)),
+    "calmrl.datasets.emoji",  # a data set with pictures and query words of its own
+}
 IMPORT = re.compile(r"^\s*(?:>>> )?(?:from\s+(calmrl[\w.]*)\s+import|import\s+(calmrl[\w.]*))", re.MULTILINE)
 REFERENCED = sorted(
     {name for page in PAGES for name in re.findall(r"^::: (\S+)", page.read_text("utf-8"), re.MULTILINE)}

@@ -11,7 +11,7 @@ from calmrl.cli.printing import as_json, data, note, people
 EXAMPLE = """Example:
   calmrl evaluate runs/stamps
   calmrl evaluate runs/stamps --data features --out results.json
-  calmrl evaluate runs/stamps --force --json | jq '.rows[] | select(.metric == "R@1")'"""
+  calmrl evaluate runs/stamps --force --json | jq .meta.remarks"""
 
 
 def run(
