@@ -160,9 +160,9 @@ def test_an_override_replaces_a_whole_section():
 
 
 def test_overrides_reach_into_lists():
-    assert load("demo", ["seeds.1=7"]).seeds[1] == 7
-    assert _problems("demo", ["seeds.9=7"]) == ["override 1, seeds.9: seeds is a list with items 0 to 2; got '7'"]
-    assert _problems("demo", ["source.dataset.x=7"]) == [
+    assert load("study", ["seeds.1=7"]).seeds[1] == 7
+    assert _problems("demo", ["seeds.9=7"]) == ["override 1, seeds.9: seeds is a list with items 0 to 0; got '7'"]
+    assert _problems("emoji", ["source.dataset.x=7"]) == [
         "override 1, source.dataset.x: source.dataset is a single value and has no key 'x'; got '7'"
     ]
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import permutations
+
 import numpy as np
 import pytest
 
@@ -43,14 +45,14 @@ def test_held_out_items_are_found_as_expected(index, tmp_path) -> None:
         [{name: _value(tmp_path / "held" / id, name) for name in ENCODERS} for id in held]
     )
     assert present.all()
-    for a in ENCODERS:
-        for b in ENCODERS:
-            if a == b:
-                continue
-            scores = index.aligner.similarity({a: z[a]}, {b: z[b]})
-            recall = 100 * np.mean((scores > np.diag(scores)[:, None]).sum(axis=1) == 0)
-            expected = index.aligner.expected(HELD)[f"{a}->{b}"]
-            assert expected["low"] - 5 <= recall <= expected["high"] + 5, (a, b, recall, expected)
+    outside = []
+    for a, b in permutations(ENCODERS, 2):
+        scores = index.aligner.similarity({a: z[a]}, {b: z[b]})
+        recall = 100 * np.mean((scores > np.diag(scores)[:, None]).sum(axis=1) == 0)
+        expected = index.aligner.expected(HELD)[f"{a}->{b}"]
+        if not expected["low"] <= recall <= expected["high"]:
+            outside.append((a, b, recall, expected))
+    assert len(outside) <= 2, outside  # intervals hold nine of ten, and six directions share these few items
     chance = 100 / HELD
     assert index.aligner.expected(HELD)["image->text"]["R@1"] > 3 * chance
 

@@ -19,6 +19,7 @@ from calmrl.training.methods import METHODS, TRIALS, find_method
 from calmrl.training.validate import encode_all, retrieval_scores
 from calmrl.workflows.compare import job as job_module
 from calmrl.workflows.compare.job import _rows, _trial, run_job
+from calmrl.workflows.compare.plan import Job
 from calmrl.workflows.compare.rows import training_config, trials_of
 from calmrl.workflows.compare.trials import Trial, train_and_choose
 
@@ -72,7 +73,7 @@ def test_baselines_try_both_heads_rates_forms_and_temperatures():
 @pytest.mark.parametrize("name", ["contrastive+mlp", "pmrl+latent+mlp"])
 def test_mlp_heads_where_they_are_forced(name):
     config = tiny(steps=4)
-    result = run_job(config, ("pairs", name, 0))
+    result = run_job(config, Job("world", "pairs", name, 0))
     assert {one["changes"]["model.hidden"] for one in result.trials} == {128, 256}
     chosen = trial(config, name, result.chosen)
     for head in chosen.step.model.heads.values():
@@ -140,7 +141,7 @@ def test_halving_lets_the_better_half_go_on():
 @pytest.mark.parametrize("name", ["contrastive", "closed-form", "calmrl"])
 def test_test_rows_cannot_change_a_choice(name, monkeypatch):
     config = tiny(steps=6, trials=6)
-    before = run_job(config, ("pairs", name, 0))
+    before = run_job(config, Job("world", "pairs", name, 0))
 
     def other_test_rows(*given):
         rows, generator = _rows(*given), np.random.default_rng(5)
@@ -148,7 +149,7 @@ def test_test_rows_cannot_change_a_choice(name, monkeypatch):
         return replace(rows, test=replace(rows.test, z=z))
 
     monkeypatch.setattr(job_module, "_rows", other_test_rows)
-    after = run_job(config, ("pairs", name, 0))
+    after = run_job(config, Job("world", "pairs", name, 0))
     assert after.rows != before.rows
     assert (after.chosen, after.trials, after.curve) == (before.chosen, before.trials, before.curve)
 
@@ -187,7 +188,7 @@ def test_kernel_features_are_the_same_in_training_and_in_comparisons():
 
 def test_hub_correction_is_a_row_of_its_own():
     config = tiny(steps=4, trials=1)
-    plain, corrected = (run_job(config, ("pairs", name, 0)) for name in ("closed-form", "closed-form+csls"))
+    plain, corrected = (run_job(config, Job("world", "pairs", name, 0)) for name in ("closed-form", "closed-form+csls"))
     assert plain.trials == corrected.trials  # the same model
     assert plain.rows != corrected.rows
     assert find_method("closed-form+csls").hubs == "csls"
@@ -201,7 +202,7 @@ def test_parts_of_calmrl():
         "model.features": "kernel",
         "model.refine": "always",
     }
-    result = run_job(tiny(), ("pairs", "calmrl:linear:unrefined", 0))
+    result = run_job(tiny(), Job("world", "pairs", "calmrl:linear:unrefined", 0))
     assert result.trials[0]["changes"]["model.refine"] == "never"
     for name in ("calmrl:kernal", "calmrl:kernel:linear", "calmrl+kernel", "pmrl:kernel", "calibrated+mlp"):
         with pytest.raises(InputError):

@@ -208,11 +208,15 @@ def test_settings_in_words():
 def test_the_demo_and_the_study_are_comparisons():
     demo, study = (load(name, kind="compare") for name in ("demo", "study"))
     assert isinstance(demo, CompareConfig)
-    assert {"contrastive", "gram", "pmrl", "calmrl-paper", "closed-form", "calmrl", "ideal"} <= set(demo.methods)
+    assert {"contrastive", "gram", "pmrl", "calmrl-paper", "contrastive+latent", "calmrl", "ideal"} == set(demo.methods)
     assert set(demo.methods) < set(study.methods)
     assert {*BASELINES, *(f"{name}+latent" for name in BASELINES)} <= set(study.methods)
-    assert len(demo.seeds) == len(study.seeds) == 3
-    assert demo.settings == study.settings
+    assert (len(demo.seeds), len(study.seeds)) == (1, 10)
+    assert (demo.trials, demo.steps) == (study.trials, study.steps)
+    assert (demo.names, study.names) == (["stamps", "emoji"], ["stamps", "emoji", "digits"])
+    for name in demo.names:
+        assert demo.datasets[name].source == study.datasets[name].source
+        assert demo.only(name).settings.items() <= study.only(name).settings.items()
 
 
 def test_from_python(tmp_path, monkeypatch, capfd):
