@@ -39,7 +39,7 @@ def start(*arguments, slow: float) -> subprocess.Popen:
 
 def kept(part: Path) -> int:
     """Vectors that survive in the working folder."""
-    return sum(file.stat().st_size // 65 for file in part.glob("cells/*/keys.txt"))
+    return sum(file.stat().st_size // 65 for file in part.glob("cells/*.sha256"))
 
 
 def kill_when(process: subprocess.Popen, part: Path, vectors: int) -> None:

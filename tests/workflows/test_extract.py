@@ -93,7 +93,7 @@ def test_killed_and_started_again_gives_the_same_bytes(tmp_path) -> None:
     command += ["--workers", "0", "--batch-size", "2", "--out", str(tmp_path / "killed")]
     paths = [str(ROOT / "tests" / "support"), str(ROOT / "src"), os.environ.get("PYTHONPATH", "")]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(paths)}
-    keys = tmp_path / "killed.vectors" / "image.keys"
+    keys = tmp_path / "killed.vectors" / "image.sha256"
     seen = set()
     for _ in range(2):
         process = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE)

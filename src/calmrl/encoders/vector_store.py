@@ -22,21 +22,34 @@ from calmrl.encoders.ready import same_signature
 from calmrl.errors import InputError
 
 HEADER = "encoders.json"
-KEY = 32  # characters of a key; its line is one longer
+LINE = 65  # 64 hex digits of a SHA-256 and the end of the line
 
 
 class VectorStore:
-    """Vectors of one modality, each under a key."""
+    """Vectors of one width on disk, each under the SHA-256 (as hex) of what it was made from.
 
-    def __init__(self, folder: Path, modality: str, width: int) -> None:
+    A key is written after its vector has reached the disk, so that a vector with a key is whole.
+
+    Parameters
+    ----------
+    folder : Path
+        Where the two files are; made if it is not there.
+    name : str
+        Of the two files; the modality, for instance.
+    width : int
+        Length of the vectors.
+    """
+
+    def __init__(self, folder: Path, name: str, width: int) -> None:
         self.width = width
-        self._rows, self._names = folder / f"{modality}.rows", folder / f"{modality}.keys"
-        for file in (self._rows, self._names):
+        folder.mkdir(parents=True, exist_ok=True)
+        self._rows, self._keys = folder / f"{name}.rows", folder / f"{name}.sha256"
+        for file in (self._rows, self._keys):
             file.touch()
-        complete = min(self._names.stat().st_size // (KEY + 1), self._rows.stat().st_size // (4 * width))
-        os.truncate(self._names, complete * (KEY + 1))  # what a killed run left half written
+        complete = min(self._keys.stat().st_size // LINE, self._rows.stat().st_size // (4 * width))
+        os.truncate(self._keys, complete * LINE)  # what a killed run left half written
         os.truncate(self._rows, complete * 4 * width)
-        keys = self._names.read_text(encoding="ascii").split()
+        keys = self._keys.read_text(encoding="ascii").split()
         self._places = {key: place for place, key in enumerate(keys)}
 
     def __contains__(self, key: str) -> bool:
@@ -47,12 +60,10 @@ class VectorStore:
 
     def add(self, keys: Sequence[str], vectors: np.ndarray) -> None:
         """Append vectors (n, width); keys that are there already must not be given."""
-        with open(self._rows, "ab") as stream:
-            stream.write(np.ascontiguousarray(vectors, dtype=np.float32).tobytes())
-            stream.flush()
-            os.fsync(stream.fileno())
-        with open(self._names, "a", encoding="ascii") as stream:
-            stream.writelines(f"{key}\n" for key in keys)
+        if vectors.shape != (len(keys), self.width):
+            raise ValueError(f"{len(keys)} keys for vectors of shape {vectors.shape} in a store of width {self.width}")
+        _append(self._rows, np.ascontiguousarray(vectors, dtype="<f4").tobytes())
+        _append(self._keys, "".join(f"{key}\n" for key in keys).encode("ascii"))
         self._places |= {key: place for place, key in enumerate(keys, start=len(self._places))}
 
     def get(self, keys: Sequence[str]) -> np.ndarray:
@@ -61,8 +72,15 @@ class VectorStore:
             return np.zeros((0, self.width), np.float32)
         if any(key not in self._places for key in keys):
             raise InputError("a file changed while the collection was being encoded; run the same command again")
-        rows = np.memmap(self._rows, np.float32, mode="r").reshape(-1, self.width)
-        return np.asarray(rows[[self._places[key] for key in keys]])
+        rows = np.memmap(self._rows, "<f4", mode="r").reshape(-1, self.width)
+        return rows[[self._places[key] for key in keys]].astype(np.float32)
+
+
+def _append(file: Path, content: bytes) -> None:
+    with file.open("ab") as stream:
+        stream.write(content)
+        stream.flush()
+        os.fsync(stream.fileno())
 
 
 def open_stores(folder: Path, encoders: EncoderSet) -> tuple[dict[str, VectorStore], dict[str, Any]]:
@@ -89,7 +107,7 @@ def remove_stores(folder: Path) -> None:
 
 def text_key(text: str) -> str:
     """The key of a text: its content."""
-    return hashlib.sha256(text.encode()).hexdigest()[:KEY]
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def file_key(path: str) -> str:
@@ -99,7 +117,7 @@ def file_key(path: str) -> str:
         stamp = f"{path}\0{status.st_size}\0{status.st_mtime_ns}"
     except (OSError, ValueError):
         stamp = path
-    return hashlib.sha256(stamp.encode("utf-8", "surrogateescape")).hexdigest()[:KEY]
+    return hashlib.sha256(stamp.encode("utf-8", "surrogateescape")).hexdigest()
 
 
 def _same(one: dict[str, Any], other: dict[str, Any]) -> bool:

@@ -221,7 +221,7 @@ def _write(
     table = store.create_items(target, batches(), layout)
     layout["search"] = None
     if len(placed) > neighbours.EXACT_ROWS:
-        layout["search"] = neighbours.build_ann(table, len(collection), layout["width"])
+        layout["search"] = neighbours.build_ann(table, len(collection))
     store.write_parts(target, {store.LAYOUT: json.dumps(layout).encode(), **aligner_parts(aligner)})
     if target is not path:
         if Path(path).is_dir():

@@ -15,10 +15,10 @@ from calmrl.data.media.manifest import Item
 from calmrl.data.media.suffixes import TEXT
 from calmrl.data.media.unreadable import Unreadable
 from calmrl.encoders.encoder_set import EncoderSet
+from calmrl.encoders.vector_store import VectorStore
 from calmrl.search.collection import Collection, Known, sha256
 from calmrl.search.sources import OpenSource
 from calmrl.search.thumbnails import thumbnail
-from calmrl.search.vector_cache import VectorCache
 
 Progress = Callable[[str, int, int], None]  # what is being done, done so far, of how many
 Stamp = list[Any]  # SHA-256 of the content, size, time in nanoseconds
@@ -122,7 +122,7 @@ def encode(
     z: dict[str, np.ndarray] = {}
     present = np.zeros((len(known), len(encoders.modalities)), dtype=bool)
     for j, name in enumerate(encoders.modalities):
-        vectors = VectorCache(cache / _folder_name(name, encoders.names[name]), encoders.width(name))
+        vectors = VectorStore(cache, _store_name(name, encoders.names[name]), encoders.width(name))
         rows = [row for row, item in enumerate(known) if name in item.stamps and name in cells[item.id]]
         todo = {known[row].stamps[name][0]: cells[known[row].id][name] for row in rows}
         todo = {key: cell for key, cell in todo.items() if key not in vectors and not key.startswith(UNREADABLE)}
@@ -133,14 +133,14 @@ def encode(
             _mark_unreadable(known[row], name, bad, opened)
         good = [row for row in rows if known[row].stamps[name][0] in vectors]
         present[good, j] = True
-        z[name][good] = vectors.take(known[row].stamps[name][0] for row in good)
+        z[name][good] = vectors.get([known[row].stamps[name][0] for row in good])
     kinds = {name: encoders.kind(name) for name in encoders.modalities}
     whole = Collection(known, z, present, kinds, opened.root, dict(encoders.names), problems=opened.problems)
     whole.thumbnail = lambda row: _thumbnail(known[row], opened)
     return _without_empty(whole)
 
 
-def _recall(vectors: VectorCache, name: str, todo: dict[str, Any], memory: Memory | None) -> None:
+def _recall(vectors: VectorStore, name: str, todo: dict[str, Any], memory: Memory | None) -> None:
     """Move what the index has already from `todo` into the cache."""
     if memory is None or memory.fetch is None or not todo:
         return
@@ -152,7 +152,7 @@ def _recall(vectors: VectorCache, name: str, todo: dict[str, Any], memory: Memor
 
 
 def _encode_cells(
-    encoders: EncoderSet, name: str, todo: dict[str, Any], vectors: VectorCache, progress: Progress | None
+    encoders: EncoderSet, name: str, todo: dict[str, Any], vectors: VectorStore, progress: Progress | None
 ) -> dict[str, str]:
     """Encode cells by content; returns content -> why it cannot be decoded."""
     bad: dict[str, str] = {}
@@ -205,5 +205,5 @@ def _thumbnail(item: Known, opened: OpenSource) -> bytes | None:
     return None
 
 
-def _folder_name(modality: str, encoder: str) -> str:
+def _store_name(modality: str, encoder: str) -> str:
     return sha256(f"{modality}\0{encoder}".encode())[:16]

@@ -79,7 +79,7 @@ def summary(index: Index) -> list[str]:
         lines.append("search is exact")
     else:
         lines.append(
-            f"search is approximate ({how['index']}, {how['partitions']} clusters): it finds "
+            f"search is approximate ({how['index']}): it finds "
             f"{100 * how['recall@10']:.1f} % of the true ten nearest ({how['queries']} items as queries)"
         )
     return lines
