@@ -25,7 +25,7 @@ from calmrl.training.validate import encode_all
 from calmrl.workflows.build import open_features_of, parts_of
 from calmrl.workflows.build_media import open_test_media
 from calmrl.workflows.evaluate_captions import captions_rows
-from calmrl.workflows.relevance import ROW, relevance_of
+from calmrl.data.features.relevance import ROW, relevance_of
 
 
 @dataclass(frozen=True)

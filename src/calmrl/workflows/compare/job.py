@@ -23,7 +23,7 @@ from calmrl.workflows.compare.kernel_rows import on_kernel_features
 from calmrl.workflows.compare.plan import Job
 from calmrl.workflows.compare.rows import ComparedRows, method_of, open_rows, training_config, trials_of
 from calmrl.workflows.compare.trials import Trial, train_and_choose
-from calmrl.workflows.relevance import relevance_of
+from calmrl.data.features.relevance import relevance_of
 
 
 @dataclass(frozen=True)

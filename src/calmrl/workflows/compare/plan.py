@@ -13,7 +13,7 @@ from calmrl.errors import InputError
 from calmrl.training.methods import find_method
 from calmrl.workflows.build import parts_of
 from calmrl.workflows.compare.rows import anchor_of, features_of, method_of, needs_anchor
-from calmrl.workflows.relevance import ROW, relevance_of
+from calmrl.data.features.relevance import ROW, relevance_of
 
 FEW = 50  # queries of a direction, below which one of them is more than 2 points
 
