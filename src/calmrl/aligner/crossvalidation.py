@@ -94,9 +94,7 @@ def fit_lifts(rows: Rows, features: str, unit: bool, seed: int, landmarks: int) 
     return [fit_kernel(rows.of(m), unit, generator, landmarks) for m in range(len(rows.z))]
 
 
-def outcome(
-    unit: list[Tensor], present: Tensor, relevant: np.ndarray | None = None, every: bool = False
-) -> Outcome:
+def outcome(unit: list[Tensor], present: Tensor, relevant: np.ndarray | None = None, every: bool = False) -> Outcome:
     """Ranks for every direction with at least one query and two gallery items; `unit[m]` are the rows that have m.
 
     `relevant` says which rows count for each other, as in `Rows`. With `every`, all relevant items are looked at, not the

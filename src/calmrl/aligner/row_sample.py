@@ -37,9 +37,7 @@ class Rows:
         return self.z[m][self.present[:, m]]
 
 
-def sample(
-    source: Source, groups: np.ndarray | None, most: int, seed: int, relevant: np.ndarray | None = None
-) -> Rows:
+def sample(source: Source, groups: np.ndarray | None, most: int, seed: int, relevant: np.ndarray | None = None) -> Rows:
     """About `most` random rows of all processes, and all rows of modalities that few rows have.
 
     `groups` numbers the rows of this process; None puts every row in a group of its own. `relevant` numbers them, too.
