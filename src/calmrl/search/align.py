@@ -14,8 +14,8 @@ import numpy as np
 from sklearn.base import clone
 
 from calmrl.aligner.estimator import Aligner
-from calmrl.data.features.relevance import ROW, relevance_texts
 from calmrl.aligner.posterior import embed_with_certainty
+from calmrl.data.features.relevance import ROW, relevance_texts
 from calmrl.errors import InputError
 from calmrl.models.saved import load
 from calmrl.search.collection import Collection, sha256
