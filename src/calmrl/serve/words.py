@@ -16,7 +16,8 @@ def expected_sentences(
     Parameters
     ----------
     expected : mapping
-        Direction ("text->image") -> R@1, R@10, low and high (of R@1) in percent, and n, the items searched; "own" if several are right.
+        Direction ("text->image") -> R@1, R@10, low and high (of R@1) in percent, and n, the items searched;
+        "own", where several are right, is how many.
     modalities : mapping
         Name -> its kind, among others.
     """
