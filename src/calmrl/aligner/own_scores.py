@@ -22,6 +22,8 @@ from torch import Tensor
 
 BEFORE = 32  # relevant items kept besides the own row; more of them matter only in galleries of a few percent
 
+NEGLIGIBLE = 1e-6  # probability of a case that is left out
+
 
 @dataclass(frozen=True)
 class OwnScores:
@@ -47,7 +49,8 @@ class OwnScores:
         for above in self.above[:, :-1].T:
             there = ~np.isnan(above)
             drawn = np.where(there, np.minimum(1.0, (n - 1) / np.maximum(left, 1)), 0.0)
-            chance += undrawn * drawn * at_most(k - 1, left - 1, np.where(there, above, 0.0), n - 2)
+            rows = undrawn * drawn > NEGLIGIBLE
+            chance[rows] += (undrawn * drawn)[rows] * at_most(k - 1, left[rows] - 1, above[rows], n - 2)
             undrawn *= 1 - drawn
             left -= there
         return chance + undrawn * at_most(k - 1, left, self.above[:, -1], n - 1)
@@ -60,11 +63,13 @@ class OwnScores:
 def at_most(k: int, items: np.ndarray, marked: np.ndarray, draws: int) -> np.ndarray:
     """P(at most k marked ones among so many draws from `items`); between whole numbers of marked ones, linear."""
     items = np.maximum(items, 0)
+    cases, inverse = np.unique(np.stack([items, marked]), axis=1, return_inverse=True)  # many queries are alike
+    items, marked = cases
     low = np.floor(marked)
     share = marked - low
     taken = np.clip(draws, 0, items)
     at = [hypergeom.cdf(k, items, np.minimum(low + step, items), taken) for step in (0, 1)]
-    return (1 - share) * at[0] + share * at[1]
+    return ((1 - share) * at[0] + share * at[1])[inverse.reshape(-1)]
 
 
 def own_scores(scores: Tensor, relevant: Tensor, own: Tensor) -> OwnScores:
