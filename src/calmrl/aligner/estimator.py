@@ -168,7 +168,7 @@ class Aligner(EmbedsFiles, BaseEstimator):
             if groups is None and GROUP in z.meta.column_names:
                 groups = list(z.column(GROUP))
             if isinstance(relevant, str):
-                relevant = None if relevant == ROW else z.column(relevant)
+                relevant = None if relevant == ROW else list(z.column(relevant))
             encoders = recorded_encoders([z.info], z.names)
             z, present = z.z, np.asarray(z.present)
         given = tuple(z) if isinstance(z, Mapping) else None
