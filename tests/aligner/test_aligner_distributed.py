@@ -27,6 +27,10 @@ def fitted(rows):
         aligner = Aligner(**{**KERNEL, "whitening": "auto"}).fit(part, present[rows])
         out[way] = (aligner.embed(z, present), aligner.choice_["whitening"], aligner.expected_)
     fitting.ROWS_PER_FEATURE = 4
+    values = [None if i % 5 == 0 else f"class {i % 30}" for i in range(240)][rows]
+    aligner = Aligner(**KERNEL).fit(part, present[rows], relevant=values)
+    assert all(row["own"] > 1 for row in aligner.expected_.values())
+    out["relevant"] = (aligner.embed(z, present), aligner.choice_["whitening"], aligner.expected_)
     return out
 
 

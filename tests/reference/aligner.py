@@ -55,3 +55,13 @@ def hit_chance(rank, gallery, k, n, draws, rng):
     others = np.arange(1, gallery)  # those below `rank` beat the own item
     hits = [np.sum(rng.choice(others, n - 1, replace=False) < rank) < k for _ in range(draws)]
     return np.mean(hits)
+
+
+def relevant_hit_chance(scores, relevant, own, k, n, draws, rng):
+    """How often a relevant item is among the first k of the own row and n - 1 random others, by trial."""
+    others = np.delete(np.arange(len(scores)), own)
+    hits = 0
+    for _ in range(draws):
+        gallery = np.append(rng.choice(others, n - 1, replace=False), own)
+        hits += relevant[gallery[np.argsort(-scores[gallery])][:k]].any()
+    return hits / draws

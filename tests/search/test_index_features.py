@@ -273,6 +273,22 @@ def test_one_modality_alone(tmp_path) -> None:
         index.search(image=np.zeros(5))
 
 
+def test_items_with_the_same_value_count_in_what_is_expected(tmp_path) -> None:
+    plain = Index.build(DATA, tmp_path / "plain", model=settings())
+    index = Index.build(DATA, tmp_path / "ix", model=settings(), relevant="my column")
+    again = Index.build(DATA, tmp_path / "values", model=settings(), relevant=[f"s{i % 2}" for i in range(N)])
+    labels = Index.build(DATA, tmp_path / "labels", model=settings(), relevant="labels")
+    assert index.expected == again.expected == settings().fit(DATA, relevant="my column").expected_
+    assert labels.expected == settings().fit(DATA, relevant="labels").expected_
+    assert all("own" not in row for row in plain.expected.values())
+    with pytest.raises(InputError, match="no item has a value in the column 'colour'"):
+        Index.build(DATA, tmp_path / "no", model=settings(), relevant="colour")
+    with pytest.raises(InputError, match="relevant has 3 values but there are 200 items; pass one per item"):
+        Index.build(DATA, tmp_path / "no", model=settings(), relevant=["a", "b", "c"])
+    with pytest.raises(InputError, match="relevant says how an aligner is chosen, but model is fitted already"):
+        Index.build(DATA, tmp_path / "no", model=settings().fit(DATA), relevant="labels")
+
+
 def test_a_fitted_aligner_can_be_given(tmp_path) -> None:
     aligner = settings().fit(DATA)
     aligner.save(tmp_path / "aligner")

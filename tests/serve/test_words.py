@@ -26,3 +26,11 @@ def test_the_best_direction_comes_first_and_chance_is_named():
 def test_chance_is_never_above_everything():
     row = expected_sentences({"text->image": {"R@1": 50, "R@10": 100, "low": 1, "high": 99, "n": 7}}, KINDS)[0]
     assert row["chance R@10"] == 100
+
+
+def test_several_right_items_are_said_and_guessed_more_often():
+    numbers = {"R@1": 50.0, "R@10": 90.0, "low": 40.0, "high": 60.0, "n": 40, "own": 4.0}
+    row = expected_sentences({"text->image": numbers}, KINDS)[0]
+    assert "should put a right image among 40 first" in row["sentence"]
+    assert abs(row["chance R@1"] - 10) < 1e-9
+    assert abs(row["chance R@10"] - 100 * (1 - (30 * 29 * 28 * 27) / (40 * 39 * 38 * 37))) < 1e-9

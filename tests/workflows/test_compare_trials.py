@@ -171,6 +171,31 @@ def test_validation_scores_are_those_of_retrieval():
     assert scores["MRR"] == pytest.approx(np.mean([100 * (1 / one["ranks"]).mean() for one in slow]))
 
 
+def test_validation_scores_by_relevance_are_those_of_retrieval_with_ids():
+    generator = torch.Generator().manual_seed(0)
+    z = {name: torch.randn(40, 4, generator=generator) for name in ("a", "b")}
+    present = torch.rand(40, 2, generator=generator) < 0.8
+    relevant, both = [row % 7 for row in range(40)], present.all(1)
+    ids = [relevant[row] for row in both.nonzero()[:, 0].tolist()]
+    slow = [retrieval(z[a][both], z[b][both], ids, ids) for a, b in (("a", "b"), ("b", "a"))]
+    assert retrieval_scores(z, present, relevant)["R@1"] == pytest.approx(np.mean([one["R@1"] for one in slow]))
+    assert retrieval_scores(z, present, list(range(40))) == retrieval_scores(z, present)
+
+
+def test_all_methods_are_chosen_by_the_relevance_that_they_are_compared_by():
+    config = tiny(relevant_by="labels")
+    for method in ("contrastive", "calmrl"):
+        one = trial(config, method)
+        labels = one.rows.features.labels[one.rows.data.validation[0].home]
+        assert one.trainer.relevant == [str(label) for label in labels]
+        if method == "calmrl":
+            assert all(row["own"] > 1 for row in one.step.model.aligner.expected_.values())
+        own = retrieval_scores(*encode_all(one.step.model, one.rows.data.validation))["MRR"]
+        if one.trainer.position.best is None:
+            assert one.score() > own
+    assert trial(tiny(), "contrastive").trainer.relevant is None
+
+
 def test_kernel_features_are_the_same_in_training_and_in_comparisons():
     """The heads of `calmrl train` compute them; a comparison computes them once before."""
     config = tiny()

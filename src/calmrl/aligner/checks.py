@@ -1,4 +1,4 @@
-"""Arguments of the aligner, the links between modalities, and group labels: checked before anything is computed."""
+"""Arguments of the aligner, the links between modalities, groups and relevance: checked before anything is computed."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from calmrl._support.registry import closest
+from calmrl.data.features.relevance import relevance_texts
 from calmrl.errors import InputError
 from calmrl.imputers.gaussian.choices import check_links
 from calmrl.imputers.gaussian.row_sources import Source
@@ -78,12 +79,30 @@ def group_numbers(groups: Sequence[Any] | None, source: Source) -> np.ndarray | 
     """One number per row from any labels; equal labels give equal numbers in every process."""
     if groups is None:
         return None
-    labels = groups.tolist() if hasattr(groups, "tolist") else list(groups)
-    rows = sum(len(views) for views in source.chunks())
-    if len(labels) != rows:
-        raise InputError(f"groups has {len(labels)} labels but z has {rows} rows; pass one label per row")
+    labels = _one_per_row("groups", "label", groups, source)
     number = {label: _hash(label) for label in set(labels)}
     return np.array([number[label] for label in labels], dtype=np.int64)
+
+
+def relevance_numbers(relevant: Sequence[Any] | None, source: Source) -> np.ndarray | None:
+    """One number per row from any values, as `group_numbers`; -1 for rows without a value."""
+    if relevant is None:
+        return None
+    texts = relevance_texts(_one_per_row("relevant", "value", relevant, source))
+    number = {text: -1 if text is None else _hash(text) for text in set(texts)}
+    return np.array([number[text] for text in texts], dtype=np.int64)
+
+
+def _one_per_row(name: str, what: str, values: Sequence[Any], source: Source) -> list[Any]:
+    if isinstance(values, (str, bytes)):
+        raise InputError(
+            f"{name} is {values!r}, the name of a column, but z is no feature set; pass one {what} per row"
+        )
+    listed = values.tolist() if hasattr(values, "tolist") else list(values)
+    rows = sum(len(views) for views in source.chunks())
+    if len(listed) != rows:
+        raise InputError(f"{name} has {len(listed)} {what}s but z has {rows} rows; pass one {what} per row")
+    return listed
 
 
 def _hash(label: Any) -> int:

@@ -61,7 +61,7 @@ def choose(
     winner = search.run(grid)
     if not any(search.tried[winner]):
         return _unchosen(grid, "no held-out row has two modalities, so that nothing can look for anything")
-    judged = [search.tried[search.best(without=fold)][fold] for fold in range(folds)]
+    judged = [_judged(search, fold) for fold in range(folds)]
     steps, refined, better = steps_worth(search.folds, winner, search.tried[winner], refine, seed)
     smaller = [Fold(names, parts[f - 1], parts[f], seed, landmarks).evaluate(winner) for f in range(folds)]
     gain = growth(
@@ -77,6 +77,14 @@ def choose(
         len(rows),
         refined,
     )
+
+
+def _judged(search: CandidateSearch, fold: int) -> Outcome:
+    """What this fold finds with the candidate that the others chose."""
+    candidate = search.best(without=fold)
+    if search.folds[fold].held.relevant is None:
+        return search.tried[candidate][fold]
+    return search.folds[fold].look(search.folds[fold].spaces[candidate], candidate, every=True)
 
 
 def _part(rows: Rows, seed: int) -> Rows:

@@ -4,7 +4,8 @@ The score of a candidate is the mean over directions a->b of
 
     mean over queries of 1 / rank, times log(gallery),
 
-where queries are the held-out rows that have a and b, and the gallery is all held-out rows that have b. Principal
+where queries are the held-out rows that have a and b, and the gallery is all held-out rows that have b. The rank is that of
+the own row, or of the best row that is relevant to the query where rows say which others count. Principal
 directions are computed once per fold and kind of features; whitenings, latents and priors share them.
 """
 
@@ -21,6 +22,7 @@ from torch import Tensor
 
 from calmrl.aligner.candidates import Candidate
 from calmrl.aligner.lift import Lift, fit_kernel, fit_linear
+from calmrl.aligner.own_scores import OwnScores, own_scores
 from calmrl.aligner.row_sample import Rows
 from calmrl.aligner.space import Space, fit_space, source_of_features
 from calmrl.metrics.own_items import own_items
@@ -29,10 +31,14 @@ from calmrl.metrics.ranks import ranks_of_scores
 
 @dataclass(frozen=True)
 class FoldDirection:
-    """What the queries of one direction found: the (expected) rank of each, and the size of their gallery."""
+    """What the queries of one direction found: the (expected) rank of each, and the size of their gallery.
+
+    `own` holds more about queries to which several items are relevant; only `outcome(..., every=True)` computes it.
+    """
 
     ranks: np.ndarray  # (n,) float64, from 1
     gallery: int
+    own: OwnScores | None = None
 
 
 Outcome = dict[tuple[int, int], FoldDirection]  # (asked with, asked for) -> what was found
@@ -68,11 +74,16 @@ class Fold:
 
     def evaluate(self, candidate: Candidate) -> Outcome:
         """Fit on the training rows and rank the held-out ones."""
-        train, held = self.whitened(candidate)
+        train, _ = self.whitened(candidate)
         source = source_of_features(self.names, train, self.train.present, shared=False)
         space = fit_space(source, candidate, self.seed)
         self.spaces[candidate] = space
-        return outcome([space.unit(m, f) for m, f in enumerate(held)], self.held.present)
+        return self.look(space, candidate)
+
+    def look(self, space: Space, candidate: Candidate, every: bool = False) -> Outcome:
+        """What the held-out rows find in a space of the features of this candidate."""
+        _, held = self.whitened(candidate)
+        return outcome([space.unit(m, f) for m, f in enumerate(held)], self.held.present, self.held.relevant, every)
 
 
 def fit_lifts(rows: Rows, features: str, unit: bool, seed: int, landmarks: int) -> list[Lift]:
@@ -83,9 +94,14 @@ def fit_lifts(rows: Rows, features: str, unit: bool, seed: int, landmarks: int) 
     return [fit_kernel(rows.of(m), unit, generator, landmarks) for m in range(len(rows.z))]
 
 
-def outcome(unit: list[Tensor], present: Tensor) -> Outcome:
-    """Ranks for every direction with at least one query and two gallery items; `unit[m]` are the rows that have m."""
+def outcome(unit: list[Tensor], present: Tensor, relevant: np.ndarray | None = None, every: bool = False) -> Outcome:
+    """Ranks for every direction with at least one query and two gallery items; `unit[m]` are the rows that have m.
+
+    `relevant` says which rows count for each other, as in `Rows`. With `every`, all relevant items are looked at, not the
+    best alone.
+    """
     directions: Outcome = {}
+    ids = _row_ids(relevant, len(present))
     number = present.long().cumsum(0) - 1
     for a, b in permutations(range(len(unit)), 2):
         both = (present[:, a] & present[:, b]).nonzero()[:, 0]
@@ -93,14 +109,28 @@ def outcome(unit: list[Tensor], present: Tensor) -> Outcome:
         if not len(both) or len(gallery) < 2:
             continue
         queries = unit[a][number[both, a]]
-        own = own_items(number[both, b].tolist(), list(range(len(gallery))), len(queries), len(gallery))
+        asked, there = ids[both.cpu()], ids[present[:, b].cpu()]
+        own = own_items(asked.tolist(), there.tolist(), len(queries), len(gallery))
 
         def scores(start: int, stop: int, queries: Tensor = queries, gallery: Tensor = gallery) -> Tensor:
             return queries[start:stop] @ gallery.T
 
         ranks = ranks_of_scores(scores, len(queries), own, step=1024)
-        directions[a, b] = FoldDirection(ranks.expected().numpy(), len(gallery))
+        several = None
+        if every and len(there.unique()) < len(there):
+            same = (asked[:, None] == there).to(gallery.device)
+            several = own_scores(queries @ gallery.T, same, number[both, b])
+        directions[a, b] = FoldDirection(ranks.expected().numpy(), len(gallery), several)
     return directions
+
+
+def _row_ids(relevant: np.ndarray | None, rows: int) -> Tensor:
+    """(rows,) equal where rows count for each other."""
+    alone = -1 - torch.arange(rows)
+    if relevant is None:
+        return alone
+    numbers = torch.from_numpy(relevant)
+    return torch.where(numbers < 0, alone, numbers)
 
 
 def score(outcomes: Iterable[Outcome]) -> float:

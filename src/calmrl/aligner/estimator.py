@@ -14,7 +14,7 @@ from torch import Tensor
 
 from calmrl._support.tensor_files import load_state, save_state
 from calmrl.aligner.candidates import make_grid
-from calmrl.aligner.checks import check_aligner, check_pairs, group_numbers
+from calmrl.aligner.checks import check_aligner, check_pairs, group_numbers, relevance_numbers
 from calmrl.aligner.choose import Choice, choose
 from calmrl.aligner.crossvalidation import fit_lifts
 from calmrl.aligner.expected import Evidence, expectation
@@ -26,6 +26,7 @@ from calmrl.aligner.space import Space
 from calmrl.aligner.storage import from_state, to_state
 from calmrl.convention import Array, Views, blocks_of_rows, check, like_input
 from calmrl.data.features.feature_set import FeatureSet
+from calmrl.data.features.relevance import ROW
 from calmrl.encoders.embed_files import EmbedsFiles, recorded_encoders
 from calmrl.errors import InputError
 from calmrl.imputers.gaussian.choices import seed_of
@@ -76,7 +77,8 @@ class Aligner(EmbedsFiles, BaseEstimator):
         What was chosen, its score, and "candidates": all that were tried, on how many "folds", best first.
     expected_ : dict
         Direction ("text->image") -> R@1 and R@10 to expect on new items in a gallery of n, in percent, and the interval
-        "low" to "high" for R@1. Directions that no row shows are not in it. `expected(n)` is the same for any n.
+        "low" to "high" for R@1. Directions that no row shows are not in it. `expected(n)` is the same for any n. With
+        `relevant`, "own" is how many of the n count for a query on average.
     modalities_ : tuple of str
     encoders_ : dict or None
         What encoded the features, if it was fitted on a directory of `calmrl extract`; `embed_files` needs it.
@@ -134,7 +136,13 @@ class Aligner(EmbedsFiles, BaseEstimator):
         return f"{text}, fitted: {names} -> {self._space.latent_dim} latents, {self.choice_['features']} features{raw}"
 
     @torch.no_grad()
-    def fit(self, z: Any, present: Array | None = None, groups: Sequence[Any] | None = None) -> Aligner:
+    def fit(
+        self,
+        z: Any,
+        present: Array | None = None,
+        groups: Sequence[Any] | None = None,
+        relevant: Sequence[Any] | str | None = None,
+    ) -> Aligner:
         """Choose and fit.
 
         Parameters
@@ -146,6 +154,12 @@ class Aligner(EmbedsFiles, BaseEstimator):
             One label per row; rows with the same label are never on both sides of a fold. Pass it where items have
             siblings (frames of a film, captions of a picture), or `expected_` promises too much. By default the
             column "group" of a feature set, if it has one.
+        relevant : sequence or str, optional
+            One value per row (a caption, a class), or the name of a column of a feature set: a held-out query counts as
+            found where any row with its value is found, in the choice and in `expected_`. Rows without a value (None, "",
+            NaN) count for themselves only. By default every row does. It says nothing about folds: rows with one
+            value are in several of them, as new items will have values that were seen, unless `groups` keeps them
+            together.
         """
         arguments = self.get_params(deep=False)
         check_aligner(arguments)
@@ -153,13 +167,16 @@ class Aligner(EmbedsFiles, BaseEstimator):
         if present is None and isinstance(z, FeatureSet):
             if groups is None and GROUP in z.meta.column_names:
                 groups = list(z.column(GROUP))
+            if isinstance(relevant, str):
+                relevant = None if relevant == ROW else list(z.column(relevant))
             encoders = recorded_encoders([z.info], z.names)
             z, present = z.z, np.asarray(z.present)
         given = tuple(z) if isinstance(z, Mapping) else None
         source = open_source(*_sorted(z, present))
         check_pairs(source)
         seed = seed_of(self.random_state)
-        rows = sample(source, group_numbers(groups, source), SAMPLE_ROWS, seed)
+        numbers = relevance_numbers(relevant, source)
+        rows = sample(source, group_numbers(groups, source), SAMPLE_ROWS, seed, numbers)
         grid = make_grid(*(arguments[name] for name in ("features", "unit_rows", "whitening", "latent_dim", "prior")))
         names = list(source.names)
         choice = choose(names, rows, source.rows, grid, self.folds, self.landmarks, self.refine, seed)
@@ -233,7 +250,8 @@ class Aligner(EmbedsFiles, BaseEstimator):
         """R@1 and R@10 in percent to expect on new items in a gallery of `n`, per direction.
 
         "low" to "high" holds the R@1 that n new queries measure, in about nine of ten cases. New items must be like the
-        training rows; `n` beyond the folds' galleries is an extrapolation, and the interval grows with it.
+        training rows; `n` beyond the folds' galleries is an extrapolation, and the interval grows with it. With `relevant`,
+        the gallery is the query's own row and n - 1 random others, some of which count as well: "own" on average.
         """
         check_is_fitted(self)
         if n is not None and (isinstance(n, bool) or not isinstance(n, (int, np.integer)) or n < 2):

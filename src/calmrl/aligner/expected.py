@@ -5,7 +5,8 @@ things differ between a fold and new items, and both are corrected:
 
 - the gallery. A query that a of g - 1 others beat is a hit at k in a random gallery of n <= g with the hypergeometric
   probability P(at most k - 1 of those a are among the n - 1 others drawn). Beyond g recall is continued as a power of n, with
-  the slope between g / 2 and g;
+  the slope between g / 2 and g. Where several items count as found, they are drawn like all others (`OwnScores`), so
+  that larger galleries hold more of them and recall may rise with n; then the misses are continued as a power of n;
 - the training rows. A fold learns from 2/3 of the rows. The gain from 1/3 to 2/3 of them, in the logit of the mean
   reciprocal rank, is continued by the law c - A / rows, under which every further row helps less.
 
@@ -21,9 +22,10 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.stats import betabinom, hypergeom
+from scipy.stats import betabinom
 
 from calmrl.aligner.crossvalidation import FoldDirection, Outcome
+from calmrl.aligner.own_scores import OwnScores, at_most
 
 KS = (1, 10)
 LEVEL = 0.9
@@ -35,12 +37,16 @@ class Evidence:
 
     ranks: np.ndarray  # (n,) float64, from 1
     gallery: np.ndarray  # (n,) int64, the size of the gallery of each query
+    own: OwnScores | None = None  # where several items count for some query
 
     @staticmethod
     def of(directions: list[FoldDirection]) -> Evidence:
         """All folds of one direction together."""
         sizes = [np.full(len(one.ranks), one.gallery) for one in directions]
-        return Evidence(np.concatenate([one.ranks for one in directions]), np.concatenate(sizes))
+        own = None
+        if any(one.own is not None for one in directions):
+            own = OwnScores.join([_own(one) for one in directions])
+        return Evidence(np.concatenate([one.ranks for one in directions]), np.concatenate(sizes), own)
 
     def recall(self, k: int, n: int) -> float:
         """Expected share of hits at k in galleries of n, continued beyond the smallest gallery that was seen."""
@@ -51,17 +57,24 @@ class Evidence:
         now, before = float(self._hits(k, seen).mean()), float(self._hits(k, half).mean())
         if now <= 0 or seen <= half:
             return now
+        if now > before:
+            slope = math.log(max(1 - now, 1e-9) / (1 - before)) / math.log(seen / half)
+            return 1 - (1 - now) * (n / seen) ** slope
         slope = math.log(now / before) / math.log(seen / half)
         return now * (n / seen) ** slope
 
     def _hits(self, k: int, n: int) -> np.ndarray:
         """(queries,) probability of a hit at k in a random gallery of n; halves of ties lie between whole ranks."""
-        above = self.ranks - 1
-        low = np.floor(above)
-        share = above - low
-        others = self.gallery - 1
-        at = [hypergeom.cdf(k - 1, others, np.minimum(low + step, others), n - 1) for step in (0, 1)]
-        return (1 - share) * at[0] + share * at[1]
+        if self.own is not None:
+            return self.own.hits(k, n, self.gallery)
+        return at_most(k - 1, self.gallery - 1, self.ranks - 1, n - 1)
+
+
+def _own(direction: FoldDirection) -> OwnScores:
+    """Of a fold in which every query has one item, too."""
+    if direction.own is not None:
+        return direction.own
+    return OwnScores(direction.ranks[:, None] - 1, np.ones(len(direction.ranks), dtype=np.int64))
 
 
 def growth(fewer: list[Outcome], more: list[Outcome], seen: float, rows: float) -> float:
@@ -98,7 +111,8 @@ def dispersion(outcomes: list[Outcome]) -> float:
 def expectation(evidence: Evidence, gain: float, more: float, n: int | None) -> dict[str, float]:
     """{"R@1", "R@10", "low", "high", "n"} in percent, for galleries of n; by default as large as those that were seen.
 
-    `gain` is what `growth` gives, `more` what `dispersion` gives.
+    `gain` is what `growth` gives, `more` what `dispersion` gives. Where several items count for some query, "own" is how
+    many of the n count for a query on average.
     """
     seen = int(np.median(evidence.gallery))
     n = seen if n is None else n
@@ -112,7 +126,8 @@ def expectation(evidence: Evidence, gain: float, more: float, n: int | None) -> 
         spread += (0.5 * (near - p)) ** 2
     size = max(1.0, p * (1 - p) / spread - 1)
     hits = betabinom.ppf([(1 - LEVEL) / 2, (1 + LEVEL) / 2], n, p * size, (1 - p) * size)
-    return {**recalls, "low": 100 * float(hits[0]) / n, "high": 100 * float(hits[1]) / n, "n": n}
+    row = {**recalls, "low": 100 * float(hits[0]) / n, "high": 100 * float(hits[1]) / n, "n": n}
+    return row if evidence.own is None else {**row, "own": evidence.own.mean_count(n, evidence.gallery)}
 
 
 def _clipped(share: float, n: int) -> float:

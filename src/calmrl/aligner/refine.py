@@ -48,8 +48,10 @@ def steps_worth(
     ]
 
     def after(f: int, steps: int) -> Outcome:
-        space = walks[f].to(steps)
-        return outcome([space.unit(m, h) for m, h in enumerate(features[f][1])], folds[f].held.present)
+        space, held = walks[f].to(steps), folds[f].held
+        return outcome(
+            [space.unit(m, h) for m, h in enumerate(features[f][1])], held.present, held.relevant, every=True
+        )
 
     first = {steps: after(0, steps) for steps in STEPS if steps <= PATIENCE}
     if refine == "auto" and max(score([one]) for one in first.values()) <= score(start[:1]):

@@ -16,47 +16,52 @@ RARE = 500  # a modality that fewer rows have is sampled whole
 
 @dataclass(frozen=True)
 class Rows:
-    """Some rows: values per modality (NaN where missing), mask, and the group of each row."""
+    """Some rows: values per modality (NaN where missing), mask, and the group and relevance of each row."""
 
     z: list[Tensor]  # (n, d_m)
     present: Tensor  # (n, k)
     groups: np.ndarray  # (n,) int64, rows with the same number belong together
+    relevant: np.ndarray | None = None  # (n,) int64, rows with the same number count for each other; -1: with no other
 
     def __len__(self) -> int:
         return len(self.present)
 
     def take(self, index: Tensor) -> Rows:
         """Some of the rows."""
-        return Rows([z[index] for z in self.z], self.present[index], self.groups[index.cpu().numpy()])
+        at = index.cpu().numpy()
+        relevant = None if self.relevant is None else self.relevant[at]
+        return Rows([z[index] for z in self.z], self.present[index], self.groups[at], relevant)
 
     def of(self, m: int) -> Tensor:
         """The values of the rows that have modality m, (n_m, d_m)."""
         return self.z[m][self.present[:, m]]
 
 
-def sample(source: Source, groups: np.ndarray | None, most: int, seed: int) -> Rows:
+def sample(source: Source, groups: np.ndarray | None, most: int, seed: int, relevant: np.ndarray | None = None) -> Rows:
     """About `most` random rows of all processes, and all rows of modalities that few rows have.
 
-    `groups` numbers the rows of this process; None puts every row in a group of its own.
+    `groups` numbers the rows of this process; None puts every row in a group of its own. `relevant` numbers them, too.
     """
     generator = torch.Generator().manual_seed(seed)
     rate = min(1.0, most / max(1, source.rows))
     rare = (source.count <= RARE).cpu()
     parts: list[list[Tensor]] = [[] for _ in source.names]
-    masks, numbers, start = [], [], 0
+    masks, numbers, places, start = [], [], [], 0
     for views in source.chunks():
         keep = torch.rand(len(views), generator=generator) < rate if rate < 1 else torch.ones(len(views)).bool()
         keep |= (views.present.cpu() & rare).any(1)
         index = keep.nonzero()[:, 0]
         taken = views.take(index)
         masks.append(taken.present)
-        numbers.append(index.numpy() + start if groups is None else groups[start:][index.numpy()])
+        places.append(index.numpy() + start)
+        numbers.append(places[-1] if groups is None else groups[places[-1]])
         start += len(views)
         for m, values in enumerate(taken.rows(0, len(index))):
             if values is None:
                 values = torch.full((len(index), source.widths[m]), float("nan"), device=source.device)
             parts[m].append(values.detach().to(source.dtype))
-    mine = Rows([torch.cat(part) for part in parts], torch.cat(masks), np.concatenate(numbers))
+    values = None if relevant is None else relevant[np.concatenate(places)]
+    mine = Rows([torch.cat(part) for part in parts], torch.cat(masks), np.concatenate(numbers), values)
     return _over_processes(mine, source.device, groups is None)
 
 
@@ -73,6 +78,7 @@ def _over_processes(mine: Rows, device: torch.device, own_groups: bool) -> Rows:
         [torch.cat([rows.z[m].to(device) for rows in gathered]) for m in range(len(mine.z))],
         torch.cat([rows.present.to(device) for rows in gathered]),
         np.concatenate(numbers),
+        None if mine.relevant is None else np.concatenate([rows.relevant for rows in gathered]),
     )
 
 

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from calmrl.aligner.expected import Evidence
 from calmrl.aligner.lift import Lift
+from calmrl.aligner.own_scores import OwnScores
 from calmrl.aligner.space import Space
 from calmrl.errors import InputError
 
@@ -28,6 +29,9 @@ def to_state(aligner: Aligner) -> dict[str, Any]:
     for key, evidence in aligner._evidence.items():
         tensors[f"ranks.{key}"] = torch.from_numpy(evidence.ranks)
         tensors[f"gallery.{key}"] = torch.from_numpy(evidence.gallery)
+        if evidence.own is not None:
+            tensors[f"above.{key}"] = torch.from_numpy(evidence.own.above)
+            tensors[f"own.{key}"] = torch.from_numpy(evidence.own.count)
     meta = {
         "arguments": aligner.get_params(deep=False),
         "modalities": list(aligner.modalities_),
@@ -52,10 +56,7 @@ def from_state(state: dict[str, Any], origin: str = "a saved aligner") -> Aligne
             Lift(unit=choice["unit_rows"], **{part: tensors[f"lift.{name}.{part}"] for part in LIFT}) for name in order
         ]
         parts = [[tensors[f"space.{name}.{part}"] for name in order] for part in SPACE]
-        evidence = {
-            key: Evidence(tensors[f"ranks.{key}"].numpy(), tensors[f"gallery.{key}"].numpy())
-            for key in meta["directions"]
-        }
+        evidence = {key: _evidence(key, tensors) for key in meta["directions"]}
         learned = {
             "_order": tuple(order),
             "modalities_": tuple(meta["modalities"]),
@@ -73,3 +74,10 @@ def from_state(state: dict[str, Any], origin: str = "a saved aligner") -> Aligne
         return aligner
     except (KeyError, TypeError) as error:
         raise InputError(f"{origin} is incomplete ({error}); save it again") from error
+
+
+def _evidence(key: str, tensors: dict[str, Tensor]) -> Evidence:
+    own = None
+    if f"own.{key}" in tensors:
+        own = OwnScores(tensors[f"above.{key}"].numpy(), tensors[f"own.{key}"].numpy())
+    return Evidence(tensors[f"ranks.{key}"].numpy(), tensors[f"gallery.{key}"].numpy(), own)

@@ -27,6 +27,12 @@ def run(
     groups: Annotated[
         str | None, typer.Option(help="A column that says which items are siblings, for honest expectations.")
     ] = None,
+    relevant_by: Annotated[
+        str | None,
+        typer.Option(
+            "--relevant-by", help="Expect found items to count if they have the query's text, labels or COLUMN."
+        ),
+    ] = None,
 ) -> None:
     """Encode a collection, align its modalities, and write an index to search.
 
@@ -35,5 +41,7 @@ def run(
     from calmrl.workflows.index import index
 
     named = _pairs(encoder or [], "--encoder", "image=efficientnet_lite0")
-    made = index(source, out, named or None, model=model, groups=groups, progress=Progress(), tell=note)
+    made = index(
+        source, out, named or None, model=model, groups=groups, relevant=relevant_by, progress=Progress(), tell=note
+    )
     note(f'wrote {out}: search it with: calmrl search {out} "..." ({len(made)} items)')

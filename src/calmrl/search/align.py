@@ -15,6 +15,7 @@ from sklearn.base import clone
 
 from calmrl.aligner.estimator import Aligner
 from calmrl.aligner.posterior import embed_with_certainty
+from calmrl.data.features.relevance import ROW, relevance_texts
 from calmrl.errors import InputError
 from calmrl.models.saved import load
 from calmrl.search.collection import Collection, sha256
@@ -52,12 +53,17 @@ def _reason(name: str, names: Sequence[str], together: np.ndarray, j: int) -> st
 
 
 def fit(
-    collection: Collection, names: list[str], groups: Sequence[Any] | None, keep: Path, settings: Aligner
+    collection: Collection,
+    names: list[str],
+    groups: Sequence[Any] | None,
+    keep: Path,
+    settings: Aligner,
+    relevant: Sequence[Any] | None = None,
 ) -> Aligner | None:
     """The aligner of these modalities; kept in a folder until the index is whole, so that a killed run need not refit."""
     if not names:
         return None
-    digest = _digest(collection, names, groups, settings)
+    digest = _digest(collection, names, groups, settings, relevant)
     marker = keep / "fitted.json"
     if marker.is_file() and json.loads(marker.read_text("utf-8")) == digest:
         return Aligner.load(keep / "aligner")
@@ -65,24 +71,50 @@ def fit(
     rows = np.flatnonzero(collection.present[:, columns].any(axis=1))
     whole = len(rows) == len(collection)
     z = {name: collection.z[name] if whole else np.asarray(collection.z[name][rows]) for name in names}
-    labels = None if groups is None else [groups[int(row)] for row in rows]
+    labels, values = (None if given is None else [given[int(row)] for row in rows] for given in (groups, relevant))
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="no row has both")  # `expected` says it for each direction
-        aligner = clone(settings).fit(z, collection.present[rows][:, columns], groups=labels)
+        aligner = clone(settings).fit(z, collection.present[rows][:, columns], groups=labels, relevant=values)
     marker.unlink(missing_ok=True)
     aligner.save(keep / "aligner", overwrite=(keep / "aligner").exists())
     marker.write_text(json.dumps(digest), encoding="utf-8")
     return aligner
 
 
-def _digest(collection: Collection, names: list[str], groups: Sequence[Any] | None, settings: Aligner) -> str:
+def relevance_of_items(collection: Collection, relevant: str | Sequence[Any] | None) -> list[Any] | None:
+    """One value per item: those of a column, or as given."""
+    if relevant is None or (isinstance(relevant, str) and relevant == ROW):
+        return None
+    if not isinstance(relevant, str):
+        if len(relevant) != len(collection):
+            raise InputError(
+                f"relevant has {len(relevant)} values but there are {len(collection)} items; pass one per item"
+            )
+        return list(relevant)
+    if relevant in ("text", "labels"):
+        values: list[Any] = [item.texts if relevant == "text" else item.labels for item in collection.known]
+    else:
+        values = [item.columns.get(relevant) for item in collection.known]
+    if not any(value is not None for value in relevance_texts(values)):
+        raise InputError(f"no item has a value in the column {relevant!r}, so it cannot say which items are relevant")
+    return values
+
+
+def _digest(
+    collection: Collection,
+    names: list[str],
+    groups: Sequence[Any] | None,
+    settings: Aligner,
+    relevant: Sequence[Any] | None,
+) -> str:
     """Changes with everything that the fit depends on."""
     content = [
         [item.id, {name: item.stamps[name][0] for name in names if name in item.stamps}] for item in collection.known
     ]
     encoders = {name: collection.encoders.get(name) for name in names}
     siblings = None if groups is None else [str(label) for label in groups]
-    return sha256(json.dumps([content, encoders, siblings, settings.get_params(deep=False)]).encode())
+    values = None if relevant is None else relevance_texts(relevant)
+    return sha256(json.dumps([content, encoders, siblings, values, settings.get_params(deep=False)]).encode())
 
 
 def load_aligner(path: str | Path) -> Aligner:

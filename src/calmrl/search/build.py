@@ -25,7 +25,16 @@ from calmrl.encoders.defaults import default_encoders
 from calmrl.encoders.encoder_set import EncoderSet
 from calmrl.errors import InputError
 from calmrl.search import neighbours, store
-from calmrl.search.align import aligner_parts, check_aligner, encoders_of, fit, linked, load_aligner, place
+from calmrl.search.align import (
+    aligner_parts,
+    check_aligner,
+    encoders_of,
+    fit,
+    linked,
+    load_aligner,
+    place,
+    relevance_of_items,
+)
 from calmrl.search.bundled import ENCODERS_OF, with_thumbnails
 from calmrl.search.collection import Collection, described, from_features
 from calmrl.search.encoding import Progress, encode, survey
@@ -41,6 +50,7 @@ def build(
     *,
     model: str | Path | Aligner | None = None,
     groups: str | Sequence[Any] | None = None,
+    relevant: str | Sequence[Any] | None = None,
     progress: Progress | None = None,
 ) -> None:
     """Write the index of a source; see `calmrl.Index.build`."""
@@ -52,7 +62,7 @@ def build(
             return  # nothing to do; or an earlier run was stopped after its last step
         _check_free(path)
         collection, description = _collect(opened, encoders, part, groups, progress)
-        aligner, layout = _align(collection, model, groups, part, progress)
+        aligner, layout = _align(collection, model, groups, relevant, part, progress)
         layout |= {
             "encoders": description,
             "source": {"type": opened.type, "path": opened.root},
@@ -150,6 +160,7 @@ def _align(
     collection: Collection,
     model: str | Path | Aligner | None,
     groups: str | Sequence[Any] | None,
+    relevant: str | Sequence[Any] | None,
     part: Path,
     progress: Progress | None,
 ) -> tuple[Aligner | None, dict[str, Any]]:
@@ -161,12 +172,17 @@ def _align(
     settings = model if isinstance(model, Aligner) and not model.__sklearn_is_fitted__() else Aligner(random_state=0)
     if model is None or model is settings:
         inside, why = linked(names, collection.present)
+        values = relevance_of_items(collection, relevant)
         if progress is not None and inside:
             progress(f"align {', '.join(inside)}", 0, 1)
-        aligner = fit(collection, inside, siblings, part, settings)
+        aligner = fit(collection, inside, siblings, part, settings, values)
         if progress is not None and inside:
             progress(f"align {', '.join(inside)}", 1, 1)
     else:
+        if relevant is not None:
+            raise InputError(
+                "relevant says how an aligner is chosen, but model is fitted already; leave one of them out"
+            )
         aligner = model if isinstance(model, Aligner) else load_aligner(model)
         inside, why = check_aligner(aligner, collection)
     modalities = {

@@ -60,6 +60,7 @@ class Index:
         *,
         model: str | Path | Aligner | None = None,
         groups: str | Sequence[Any] | None = None,
+        relevant: str | Sequence[Any] | None = None,
         progress: Progress | None = None,
     ) -> Index:
         """Encode, align and write.
@@ -77,10 +78,13 @@ class Index:
             A fitted aligner to use instead of fitting one on the items; one that is not fitted says how to fit.
         groups : str or sequence, optional
             A column, or a label per item, that says which items are siblings; see `Aligner.fit`.
+        relevant : str or sequence, optional
+            "text", "labels" or another column, or a value per item: items with the same value count as found for each
+            other where the aligner is chosen and in `expected`; see `Aligner.fit`.
         progress : callable, optional
             Called with (what is being done, done so far, of how many).
         """
-        build(source, path, encoders, model=model, groups=groups, progress=progress)
+        build(source, path, encoders, model=model, groups=groups, relevant=relevant, progress=progress)
         return cls(path)
 
     @classmethod

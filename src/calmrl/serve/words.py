@@ -1,5 +1,6 @@
 """The expected quality of a search in ordinary words, beside what guessing would give."""
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,7 +16,8 @@ def expected_sentences(
     Parameters
     ----------
     expected : mapping
-        Direction ("text->image") -> R@1, R@10, low and high (of R@1) in percent, and n, the items searched.
+        Direction ("text->image") -> R@1, R@10, low and high (of R@1) in percent, and n, the items searched;
+        "own", where several are right, is how many.
     modalities : mapping
         Name -> its kind, among others.
     """
@@ -26,14 +28,23 @@ def expected_sentences(
 def _row(direction: str, numbers: Mapping[str, float], modalities: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     given, _, target = direction.partition("->")
     n = int(numbers["n"])
-    chance = {"chance R@1": min(100.0, 100 / n), "chance R@10": min(100.0, 1000 / n)}
+    chance = {f"chance R@{k}": _chance(k, numbers.get("own", 1), n) for k in (1, 10)}
+    right = "a right" if "own" in numbers else "the right"
     sentence = (
-        f"A search by {_called(given, modalities, NOUNS)} should put the right {_called(target, modalities, TARGETS)} "
+        f"A search by {_called(given, modalities, NOUNS)} should put {right} {_called(target, modalities, TARGETS)} "
         f"among {n:,} first in {_of_100(numbers['R@1'])} searches (likely {_whole(numbers['low'])} to "
         f"{_whole(numbers['high'])}) and among the first ten in {_of_100(numbers['R@10'])}; "
         f"guessing gives {_percent(chance['chance R@1'])} and {_percent(chance['chance R@10'])}."
     )
     return {"direction": direction, "from": given, "to": target, "sentence": sentence, **numbers, **chance}
+
+
+def _chance(k: int, own: float, n: int) -> float:
+    """Percent of random orders with one of the `own` right items of n among the first k."""
+    if own == 1:
+        return min(100.0, 100 * k / n)
+    missed = math.prod(max(0.0, (n - own - place) / (n - place)) for place in range(min(k, n)))
+    return 100 * (1 - missed)
 
 
 def _called(name: str, modalities: Mapping[str, Mapping[str, Any]], nouns: Mapping[str, str]) -> str:

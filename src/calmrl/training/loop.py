@@ -34,7 +34,8 @@ class Trainer:
 
     - `batch_size` counts the rows of all processes in one forward pass; `accumulate` of those make one update.
     - `metric` ("MRR", "R@1", "R@5", "R@10" or "recall", their mean) on the rows in `validation` picks the best checkpoint;
-      `patience` validations without a better one end the stage.
+      `patience` validations without a better one end the stage. `relevant` has one value per validation row: rows with the
+      value of the query count as found.
     - `validate_every` and `checkpoint_every` count updates; None is once per epoch; 0 is only at the end of a stage.
     - `refit` is for a frozen imputer: it is fitted to the representations before every so many epochs.
     - `out=None` keeps everything in memory: no records, and the best weights are held instead of written.
@@ -48,6 +49,7 @@ class Trainer:
         *,
         out: Path | None = None,
         validation: Sequence[Any] = (),
+        relevant: Sequence[Any] | None = None,
         seed: int = 0,
         batch_size: int = 64,
         accumulate: int = 1,
@@ -75,6 +77,7 @@ class Trainer:
         from accelerate.utils import DistributedDataParallelKwargs
 
         self.step, self.stages, self.out, self.validation = step, list(stages), out, list(validation)
+        self.relevant = relevant
         self.seed, self.batch_size, self.accumulate = seed, batch_size, accumulate
         self.warmup_ratio, self.clip, self.metric = warmup_ratio, clip, metric
         self.validate_every, self.patience = validate_every, patience
@@ -281,7 +284,7 @@ class Trainer:
             return False
         with nullcontext() if self.average is None else self.average.applied():
             z, present = encode_all(self.step.model, self.validation, self.accelerator.device)
-            scores = retrieval_scores(z, present)
+            scores = retrieval_scores(z, present, self.relevant)
             if self.step.calibration is not None:
                 scores |= calibration_scores(self.step.calibration, z, present)
         self._record("validation", stage=stage.name, rows=len(present), **scores)

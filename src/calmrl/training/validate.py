@@ -14,6 +14,7 @@ from calmrl.alignment import CalibratedAlignment
 from calmrl.anchors import completion_shift
 from calmrl.convention import blocks_of_rows
 from calmrl.errors import InputError
+from calmrl.metrics.own_items import own_items
 from calmrl.metrics.products import TIE
 from calmrl.metrics.ranks import BLOCK_BYTES, Ranks, count
 
@@ -62,17 +63,19 @@ def check_pairs(sources: Sequence[Any]) -> None:
         )
 
 
-def retrieval_scores(z: dict[str, Tensor], present: Tensor) -> dict[str, float]:
+def retrieval_scores(z: dict[str, Tensor], present: Tensor, relevant: Sequence[Any] | None = None) -> dict[str, float]:
     """R@1, R@5, R@10 in percent, averaged over the directions between modalities that some rows have in common.
 
     "MRR" is 100 times the mean of 1 / rank and "recall" the mean of the three R@k, both smoother scores to choose by;
-    "pairs" counts queries over all directions.
+    "pairs" counts queries over all directions. `relevant` has one value per row: every row with the value of the query
+    counts as found; by default its own row alone.
     """
     directions: list[Ranks] = []
     for (a, first), (b, second) in combinations(enumerate(z), 2):
         both = present[:, a] & present[:, b]
         if both.sum() > 1:
-            directions += _both_ways(z[first][both], z[second][both])
+            values = None if relevant is None else [relevant[row] for row in both.nonzero()[:, 0].tolist()]
+            directions += _both_ways(z[first][both], z[second][both], values)
     sizes = [len(one.above) for one in directions]
     together = Ranks(*(torch.cat([getattr(one, part) for one in directions]) for part in ("above", "tied", "own")))
 
@@ -88,13 +91,14 @@ def retrieval_scores(z: dict[str, Tensor], present: Tensor) -> dict[str, float]:
     }
 
 
-def _both_ways(first: Tensor, second: Tensor) -> tuple[Ranks, Ranks]:
-    """Ranks as `retrieval` finds them, row i belonging to row i, in float64 throughout."""
+def _both_ways(first: Tensor, second: Tensor, relevant: Sequence[Any] | None) -> tuple[Ranks, Ranks]:
+    """Ranks as `retrieval` finds them, row i belonging to the rows with its value, in float64 throughout."""
+    own = own_items(relevant, relevant, len(first), len(second))
     first, second = (normalize(vectors.double(), dim=1) for vectors in (first, second))
 
     def ranks(queries: Tensor, gallery: Tensor, start: int) -> Tensor:
-        rows = torch.arange(len(queries))
-        return count(queries @ gallery.T, rows, start + rows, TIE)[1]
+        rows = start + torch.arange(len(queries))
+        return count(queries @ gallery.T, *own.pairs(rows), TIE)[1]
 
     def all_ranks(queries: Tensor, gallery: Tensor) -> Ranks:
         blocks = blocks_of_rows(len(queries), 8 * len(gallery), BLOCK_BYTES)

@@ -17,6 +17,7 @@ from calmrl._support.section import Section
 from calmrl.alignment import CalibratedAlignment
 from calmrl.config.schema.train import CalibrationSection, SourceSection, TrainConfig
 from calmrl.data.features.feature_set import FeatureSet, open_features
+from calmrl.data.features.relevance import relevance_texts
 from calmrl.data.loaders.feature_rows import FeatureRows, widths_of
 from calmrl.datasets import load_dataset
 from calmrl.errors import InputError
@@ -111,6 +112,17 @@ def build_step(config: TrainConfig, data: Data, model: Any = None) -> Step:
     return Step(model, objective, InstanceMatching(list(data.widths), model.width, **options), config.matching.weight)
 
 
+def _validation_relevance(config: TrainConfig, data: Data) -> list[Any] | None:
+    """One value per validation row of all sources, if the config names a column; a row without a value has its own."""
+    column = config.validation.relevant
+    if column is None:
+        return None
+    if not data.opened:
+        raise InputError("validation.relevant needs features; for a model of raw media a query finds its own row")
+    values = [value for rows in data.validation for value in data.opened[rows.name].column(column)[rows.home]]
+    return [row if text is None else text for row, text in enumerate(relevance_texts(values))]
+
+
 def build_trainer(config: TrainConfig, data: Data, step: Step, out: Path | None, **more: Any) -> Trainer:
     """The trainer of a config; `more` goes to it as it is."""
     stages = []
@@ -124,6 +136,7 @@ def build_trainer(config: TrainConfig, data: Data, step: Step, out: Path | None,
         stages,
         out=out,
         validation=data.validation,
+        relevant=_validation_relevance(config, data),
         seed=config.seed,
         batch_size=config.batch_size,
         betas=tuple(how.pop("betas")),

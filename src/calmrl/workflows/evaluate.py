@@ -12,6 +12,7 @@ import torch
 from calmrl._support.output import new_file
 from calmrl.config import TrainConfig, load
 from calmrl.data.features.feature_set import FeatureSet, open_features
+from calmrl.data.features.relevance import ROW, relevance_of
 from calmrl.errors import InputError
 from calmrl.metrics.measures import Measurement, TidyRow
 from calmrl.metrics.model_rows import LabelledRows, measure_rows, reranked_rows
@@ -25,7 +26,6 @@ from calmrl.training.validate import encode_all
 from calmrl.workflows.build import open_features_of, parts_of
 from calmrl.workflows.build_media import open_test_media
 from calmrl.workflows.evaluate_captions import captions_rows
-from calmrl.workflows.relevance import ROW, relevance_of
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ def index(
     *,
     model: Any = None,
     groups: str | Sequence[Any] | None = None,
+    relevant: str | Sequence[Any] | None = None,
     progress: Progress | None = None,
     tell: Callable[[str], None] | None = None,
 ) -> Index:
@@ -26,12 +27,12 @@ def index(
         A folder, a manifest, features, or the name of a bundled data set.
     out : str or Path
         The index to write. Call it again to continue where it stopped.
-    encoders, model, groups, progress
+    encoders, model, groups, relevant, progress
         See `calmrl.Index.build`.
     tell : callable, optional
         Gets sentences for people: problems, items, patterns, recall to expect, what cannot be searched.
     """
-    made = Index.build(source, out, encoders, model=model, groups=groups, progress=progress)
+    made = Index.build(source, out, encoders, model=model, groups=groups, relevant=relevant, progress=progress)
     for line in [*made.layout["problems"], *made.summary()]:
         (tell or (lambda line: None))(line)
     return made

@@ -173,12 +173,13 @@ class OptimiserSection(Section):
 
 
 class ValidationSection(Section):
-    """When to measure on validation rows, and what decides."""
+    """When to measure on validation rows, and what decides. `relevant` names a column: rows with the query's value count."""
 
     metric: Literal["MRR", "recall", "R@1", "R@5", "R@10"] = "MRR"
     every: Annotated[int, Field(ge=0)] | None = None
     patience: Count | None = None
     fraction: Annotated[float, Field(gt=0, lt=0.5)] = 0.1
+    relevant: str | None = None
 
 
 class CheckpointSection(Section):

@@ -11,7 +11,8 @@ from calmrl._support.section import Section
 
 
 class AlignerSection(Section):
-    """The arguments of `calmrl.Aligner`. `groups` names a column: rows with the same value stay in one fold."""
+    """The arguments of `calmrl.Aligner`. `groups` names a column: rows with the same value stay in one fold. So does
+    `relevant`: rows with the same value count as found for each other."""
 
     kind: Literal["aligner"]
     features: Literal["auto", "linear", "kernel"] = "auto"
@@ -23,3 +24,4 @@ class AlignerSection(Section):
     folds: Annotated[int, Ge(2)] = 3
     landmarks: Count = 2000
     groups: str | None = None
+    relevant: str | None = None

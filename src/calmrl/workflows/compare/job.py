@@ -11,6 +11,7 @@ import torch
 
 from calmrl.config import CompareConfig
 from calmrl.config.schema.train import ModelSection
+from calmrl.data.features.relevance import relevance_of
 from calmrl.data.loaders.feature_rows import pattern_counts
 from calmrl.metrics.measures import Measurement
 from calmrl.metrics.model_rows import LabelledRows, Vectors, measure_rows, neighbours, picture
@@ -23,7 +24,6 @@ from calmrl.workflows.compare.kernel_rows import on_kernel_features
 from calmrl.workflows.compare.plan import Job
 from calmrl.workflows.compare.rows import ComparedRows, method_of, open_rows, training_config, trials_of
 from calmrl.workflows.compare.trials import Trial, train_and_choose
-from calmrl.workflows.relevance import relevance_of
 
 
 @dataclass(frozen=True)

@@ -9,11 +9,11 @@ import numpy as np
 
 from calmrl.config import CompareConfig
 from calmrl.data.features.feature_set import FeatureSet
+from calmrl.data.features.relevance import ROW, relevance_of
 from calmrl.errors import InputError
 from calmrl.training.methods import find_method
 from calmrl.workflows.build import parts_of
 from calmrl.workflows.compare.rows import anchor_of, features_of, method_of, needs_anchor
-from calmrl.workflows.relevance import ROW, relevance_of
 
 FEW = 50  # queries of a direction, below which one of them is more than 2 points
 

@@ -11,6 +11,7 @@ import numpy as np
 from calmrl.config import CompareConfig
 from calmrl.config.schema.train import ObjectiveSection, SourceSection, TrainConfig
 from calmrl.data.features.feature_set import FeatureSet
+from calmrl.data.features.relevance import ROW
 from calmrl.data.loaders.feature_rows import FeatureRows, standardization
 from calmrl.errors import InputError
 from calmrl.models.registry import MODELS
@@ -56,6 +57,7 @@ def training_config(config: CompareConfig, setting: str, seed: int, changes: Map
     `config` is about one data set, as `CompareConfig.only` gives it.
     """
     assert config.source is not None
+    relevant = None if config.relevant_by == ROW else config.relevant_by
     values: dict[str, Any] = {
         "kind": "train",
         "sources": {NAME: config.source.model_dump(mode="json")},
@@ -63,7 +65,12 @@ def training_config(config: CompareConfig, setting: str, seed: int, changes: Map
         "method": "contrastive",
         "model": {"kind": "heads", "width": config.width, "standardize": None},
         "batch_size": config.batch_size,
-        "validation": {"metric": config.metric, "every": max(1, config.steps // 20), "patience": PATIENCE},
+        "validation": {
+            "metric": config.metric,
+            "every": max(1, config.steps // 20),
+            "patience": PATIENCE,
+            "relevant": relevant,
+        },
         "checkpoint": {"every": 0},
         "log_every": max(1, config.steps // 20),
         "seed": seed,
@@ -71,7 +78,8 @@ def training_config(config: CompareConfig, setting: str, seed: int, changes: Map
     if setting:
         values["sources"][NAME]["hide"] = config.settings[setting].hide
     if not MODELS[changes.get("model.kind", "heads")].steps:
-        values["model"] = {"groups": None if config.source.resplit is None else config.source.resplit.by}
+        groups = None if config.source.resplit is None else config.source.resplit.by
+        values["model"] = {"groups": groups, "relevant": relevant}
     for key, value in changes.items():
         here = values
         *path, last = key.split(".")

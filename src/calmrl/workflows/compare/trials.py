@@ -50,7 +50,8 @@ class Trial:
     def score(self) -> float:
         """The best validation score so far; of a model without steps, its own."""
         if self.trainer.position.best is None:
-            return retrieval_scores(*encode_all(self.step.model, self.rows.data.validation))[self.metric]
+            z, present = encode_all(self.step.model, self.rows.data.validation)
+            return retrieval_scores(z, present, self.trainer.relevant)[self.metric]
         return self.trainer.position.best
 
     def curve(self) -> list[dict[str, float]]:

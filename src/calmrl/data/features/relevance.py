@@ -1,5 +1,8 @@
 """Which items count as found for a query: its own row, or all rows with the same value in a column."""
 
+from __future__ import annotations
+
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -22,11 +25,15 @@ def relevance_of(features: FeatureSet, by: str = ROW) -> np.ndarray | None:
     """
     if by == ROW:
         return None
-    values = features.column(by)
     keys = np.empty(len(features), dtype=object)
-    for row, value in enumerate(values):
-        keys[row] = ("value", _text(value)) if _given(value) else ("row", row)
+    for row, value in enumerate(relevance_texts(features.column(by))):
+        keys[row] = ("row", row) if value is None else ("value", value)
     return keys
+
+
+def relevance_texts(values: Iterable[Any]) -> list[str | None]:
+    """Each value as a text, None where there is none; several captions are the same where all of them are."""
+    return [_text(value) if _given(value) else None for value in values]
 
 
 def _given(value: Any) -> bool:
@@ -36,5 +43,4 @@ def _given(value: Any) -> bool:
 
 
 def _text(value: Any) -> str:
-    """Several captions are the same where all of them are."""
     return "\n".join(map(str, value)) if isinstance(value, (list, tuple, np.ndarray)) else str(value)
