@@ -47,7 +47,7 @@ def main(folder: Path, items: int = 551, seed: int = 0) -> int:
         for modality in has(rng):
             path = home / f"{number:04d}"
             if modality == "text":
-                path.with_suffix(".txt").write_text(f"a {name}\n", encoding="utf-8")
+                path.with_suffix(".txt").write_text(f"{'an' if name[0] in 'aeiou' else 'a'} {name}\n", encoding="utf-8")
             elif modality == "image":
                 picture(name, rng).save(path.with_suffix(".png"))
             else:

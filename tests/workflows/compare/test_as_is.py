@@ -163,6 +163,8 @@ def test_one_column_for_relevance(features, tmp_path):
     assert values[1]["average", "R@1"] > values[0]["average", "R@1"]
     with pytest.raises(InputError, match='no column "colour"'):
         plan(by_row.model_copy(update={"relevant_by": "colour"}))
+    assert any("every item with the labels of the query" in note for note in plan(by_label).notes)
+    assert not any("what counts as found" in note for note in plan(by_row).notes)
 
 
 def test_the_kept_model_is_the_one_that_was_compared(comparison):
