@@ -16,8 +16,8 @@ import pytest
 
 from calmrl.cli import main
 from calmrl.data.features.feature_set import open_features
-from calmrl.data.media.decode import Job
 from calmrl.data.features.item_files import files_of
+from calmrl.data.media.decode import Job
 from calmrl.data.media.manifest import SPLITS
 from calmrl.encoders import load_encoder
 from calmrl.errors import InputError

@@ -152,7 +152,9 @@ def _notes(part: CompareConfig, splits: list[np.ndarray]) -> list[str]:
     if part.relevant_by == ROW:
         notes += _repeats(features, test)
     else:
-        notes.append(f"what counts as found: every item with the {part.relevant_by} of the query, not only its own row.")
+        notes.append(
+            f"what counts as found: every item with the {part.relevant_by} of the query, not only its own row."
+        )
     fewest = min(count for split in splits for count in _queries(features, names, split))
     if fewest < FEW:
         notes.append(
