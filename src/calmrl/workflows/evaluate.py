@@ -25,6 +25,7 @@ from calmrl.report.results import DatasetInfo
 from calmrl.training.validate import encode_all
 from calmrl.workflows.build import open_features_of, parts_of
 from calmrl.workflows.build_media import open_test_media
+from calmrl.workflows.compare.plan import repeats
 from calmrl.workflows.evaluate_captions import captions_rows
 from calmrl.workflows.examples import nearest_examples
 from calmrl.workflows.relevance import ROW, relevance_of
@@ -39,6 +40,7 @@ class Evaluation:
     rows: list[TidyRow] = field(default_factory=list)
     datasets: dict[str, DatasetInfo] = field(default_factory=dict)
     neighbours: list[dict[str, Any]] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
 
     def add(
         self, name: str, data: DatasetInfo, measured: list[Measurement], examples: Sequence[dict[str, Any]] = ()
@@ -54,7 +56,8 @@ class Evaluation:
         """What must be known before these numbers are used."""
         by_set = {name: [row for row in self.rows if row["dataset"] == name] for name in self.datasets}
         several = len(by_set) > 1
-        return [f"{name}: {said}" if several else said for name, rows in by_set.items() for said in remarks(rows)]
+        warnings = [f"{name}: {text}" if several else text for name, rows in by_set.items() for text in remarks(rows)]
+        return [*self.notes, *warnings]
 
     def as_dict(self) -> dict[str, Any]:
         """The content of results.json."""
@@ -124,6 +127,7 @@ def _evaluate(folder: Path, data: Path | None, relevant_by: str) -> Evaluation:
         widths = {key: array.shape[1] for key, array in features.z.items() if key in model.names}
         info = DatasetInfo(rows=len(features), modalities=widths, source=features.source)
         evaluation.add(name, info, *evaluate_on(model, features, split, relevant_by))
+        evaluation.notes.extend(repeats(features, _split(features, split) == "test") if relevant_by == ROW else [])
     return evaluation
 
 
@@ -139,8 +143,7 @@ def evaluate_on(
         raise InputError(
             f"the model has {', '.join(model.names)}, the data have {', '.join(data.z)}; they must share two modalities"
         )
-    if split is None:
-        split = np.full(len(data), "test", dtype=object) if data.split is None else data.split
+    split = _split(data, split)
     present = data.present[:, [data.names.index(name) for name in names]]
     used = (split != "") & present.any(axis=1)
     z = {name: np.asarray(data.z[name][used]) for name in names}
@@ -169,6 +172,13 @@ def evaluate_on(
         rows += reranked_rows(model.matching, asked, there)
     rows += measure_rows([group for group in measures() if group not in ("pool", "examples")], **given)
     return rows, nearest_examples(data, np.flatnonzero(used)[test.numpy()], asked, there)
+
+
+def _split(data: FeatureSet, split: np.ndarray | None) -> np.ndarray:
+    """Which part each row belongs to; without a split all rows are test rows."""
+    if split is not None:
+        return split
+    return np.full(len(data), "test", dtype=object) if data.split is None else data.split
 
 
 def _sources(config: TrainConfig, model: Trained) -> dict[str, tuple[FeatureSet, np.ndarray | None]]:
