@@ -4,7 +4,7 @@ python examples/make_collection.py collection
 calmrl init collection --out work        # says what is there, writes configs, and lists what to run next
 
 551 items of 37 things. A picture is an emoji on transparent ground, turned and scaled; a sound is the spoken name of the
-thing in one of several voices; a text is its name. 37 % of the blocks are missing, and only 22 items have all three.
+thing in one of several voices; a text is its name. 37 % of the blocks are missing, and only 25 items have all three.
 Needs Pillow and, for pictures and sounds like these, an emoji font and espeak-ng; without them it draws shapes and
 writes tones.
 """
@@ -47,7 +47,7 @@ def main(folder: Path, items: int = 551, seed: int = 0) -> int:
         for modality in has(rng):
             path = home / f"{number:04d}"
             if modality == "text":
-                path.with_suffix(".txt").write_text(f"a {name}\n", encoding="utf-8")
+                path.with_suffix(".txt").write_text(f"{'an' if name[0] in 'aeiou' else 'a'} {name}\n", encoding="utf-8")
             elif modality == "image":
                 picture(name, rng).save(path.with_suffix(".png"))
             else:

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner
 
 from calmrl.cli import app
@@ -24,6 +25,16 @@ def test_metrics_that_are_computed_together_share_a_table():
         ["", "coverage", "n"],
     ]
     assert list(found[0][1].columns[1].cells) == ["12.3"]
+
+
+def test_names_of_directions_are_whole_in_80_columns(capsys):
+    metrics = ["R@1", "R@5", "R@10", "MedR", "MRR", "chance R@1", "chance R@5", "chance R@10"]
+    tasks = ["image->sound", "sound->image"]
+    rows = [{"dataset": "d", "task": task, "metric": m, "value": 100.0, "n": 306} for task in tasks for m in metrics]
+    Console(width=80).print(tables(rows)[0][1])
+    printed = capsys.readouterr().out
+    assert all(task in printed for task in tasks)
+    assert printed.count("100.0") == 2 * len(metrics)
 
 
 @pytest.fixture(scope="module")

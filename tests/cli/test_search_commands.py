@@ -71,7 +71,8 @@ def test_the_journey(place, calmrl) -> None:
 
 
 def test_what_is_printed(place, calmrl) -> None:
-    code, out, _ = calmrl("search", "ix", "10 20 30", "-k", "2", "--having", "text,image")
+    code, out, err = calmrl("search", "ix", "10 20 30", "-k", "2", "--having", "text,image")
+    assert "similarity, certainty, id" in err
     assert code == 0
     lines = out.splitlines()
     assert len(lines) == 2

@@ -29,3 +29,7 @@ def test_make_collection(tmp_path) -> None:
     assert len(manifest.items) == 40
     assert sum(len(item.cells) for item in manifest.items) == files
     assert set(manifest.kinds) == {"text", "image", "sound"}
+    assert (tmp_path / "c/elephant").is_dir()
+    texts = {path.read_text().strip() for path in (tmp_path / "c").rglob("*.txt")}
+    assert {text for text in texts if text.split()[1][0] in "aeiou"} == {text for text in texts if text[:2] == "an"}
+    assert 0.3 * main.__globals__["COMPLETE"] * 551 < 10  # so that fewer than ten test rows are complete

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import io
 import json
 import re
 from html.parser import HTMLParser
@@ -293,6 +295,17 @@ def test_pictures_are_small_and_inside(tmp_path):
     assert image["alt"] == "picture: a"
     written = write_page(page, tmp_path / "out" / "report.html")
     assert Image.open(next(path for path in written if path.suffix == ".jpg")).size == (96, 64)
+
+
+def test_pictures_may_be_inside_results(tmp_path):
+    buffer = io.BytesIO()
+    Image.new("RGBA", (30, 20), (255, 0, 0, 255)).save(buffer, "WEBP")
+    good = "data:image/webp;base64," + base64.b64encode(buffer.getvalue()).decode()
+    found = [{"caption": "a", "picture": good}, {"caption": "b", "picture": "data:image/webp;base64,AAAA"}]
+    near = [{"method": "m", "task": "text->image", "query": "q", "rank": 2, "found": found}]
+    html = as_html(build_page(_results(tmp_path, [_row()], neighbours=near)))
+    assert sum(tag == "img" for tag, _ in _Tags(html).tags) == 1
+    assert "1 pictures could not be read, first one inside results.json" in html
 
 
 def test_markdown_says_the_same(demo):

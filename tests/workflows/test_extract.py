@@ -16,6 +16,7 @@ import pytest
 
 from calmrl.cli import main
 from calmrl.data.features.feature_set import open_features
+from calmrl.data.features.item_files import files_of
 from calmrl.data.media.decode import Job
 from calmrl.data.media.manifest import SPLITS
 from calmrl.encoders import load_encoder
@@ -66,6 +67,8 @@ def test_features_are_those_of_the_encoder(tmp_path) -> None:
     assert features.text[5] == ["text number 5"]
     assert features.column("place").tolist() == [str(10 * i) for i in range(12)]
     assert features.info["encoders"] == ENCODERS
+    assert features.column("file.image")[:3].tolist() == ["../v.mp4", "../1.png", None]
+    assert files_of(features, 3) == {"image": tmp_path / "f" / "../3.png"}
     encoder = load_encoder("tiny_image")
     expected = encoder.encode([encoder.prepare(Image.open(tmp_path / "1.png").convert("RGB"))[None]])[0]
     np.testing.assert_array_equal(features.z["image"][1], expected)

@@ -14,9 +14,11 @@ def tables(rows: Sequence[TidyRow]) -> list[tuple[str, Any]]:
 
     made = []
     for (group, _), together in sorted(_together(rows).items(), key=lambda pair: _place(pair[1][0]["metric"])):
-        table = Table(box=box.SIMPLE, show_edge=False)
+        table = Table(box=box.SIMPLE, show_edge=False, pad_edge=False, collapse_padding=True)
         metrics = list(dict.fromkeys(row["metric"] for row in together))
-        table.add_column("")
+        table.add_column(
+            "", no_wrap=True, min_width=max(len(row["task"].removeprefix(f"{group} ")) for row in together)
+        )
         for metric in metrics:
             table.add_column(metric, justify="right")
         table.add_column("n", justify="right")

@@ -55,6 +55,8 @@ def run(
     else:
         if hubs:
             note("similarity is corrected for hubs (CSLS): 2 cos - r(query) - r(item)")
+        if hits:
+            note("similarity, certainty, id, [what was observed], caption, file:")
         for hit in hits:
             data(_line(hit))
     if not hits:

@@ -87,7 +87,7 @@ class PointMap(BaseModel):
 
 
 class FoundItem(BaseModel):
-    """An item found for a query; `picture` is a path from the directory of results.json."""
+    """An item found for a query; `picture` is a path from the directory of results.json, or a data URI."""
 
     caption: str = ""
     id: int | str = ""

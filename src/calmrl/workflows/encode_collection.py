@@ -8,6 +8,7 @@ import numpy as np
 
 from calmrl.convention import blocks_of_rows
 from calmrl.data.features.feature_set import FeatureSet, open_features
+from calmrl.data.features.item_files import file_columns
 from calmrl.data.features.writer import FeatureWriter
 from calmrl.data.media.collection_problems import MediaProblem
 from calmrl.data.media.manifest import Item, Manifest
@@ -87,7 +88,8 @@ def write_collection(
     items = manifest.items
     widths = {name: encoders.width(name) for name in encoders.modalities}
     about: dict[str, Any] = {name: manifest.column(name) for name in ("split", "labels", "text")}
-    about |= {"columns": manifest.extra(), "info": info}
+    files = [{m: cell for m, cell in item.cells.items() if manifest.kinds[m] != "text"} for item in items]
+    about |= {"columns": file_columns(files, out) | manifest.extra(), "info": info}
     texts = [name for name, kind in manifest.kinds.items() if kind == "text"]
     several = [name for name in texts if any(len(item.cells.get(name, ())) > 1 for item in items)]
     for name in several:

@@ -2,6 +2,7 @@
 
 import json
 import shlex
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
@@ -25,7 +26,9 @@ from calmrl.report.results import DatasetInfo
 from calmrl.training.validate import encode_all
 from calmrl.workflows.build import open_features_of, parts_of
 from calmrl.workflows.build_media import open_test_media
+from calmrl.workflows.compare.plan import repeats
 from calmrl.workflows.evaluate_captions import captions_rows
+from calmrl.workflows.examples import nearest_examples
 
 
 @dataclass(frozen=True)
@@ -36,9 +39,14 @@ class Evaluation:
     command: str
     rows: list[TidyRow] = field(default_factory=list)
     datasets: dict[str, DatasetInfo] = field(default_factory=dict)
+    neighbours: list[dict[str, Any]] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
 
-    def add(self, name: str, data: DatasetInfo, measured: list[Measurement]) -> None:
-        """Add the measurements on a data set."""
+    def add(
+        self, name: str, data: DatasetInfo, measured: list[Measurement], examples: Sequence[dict[str, Any]] = ()
+    ) -> None:
+        """Add the measurements on a data set, and what a few queries find in it."""
+        self.neighbours.extend({"method": self.config.method, **query} for query in examples)
         origin = {"dataset": name, "method": self.config.method, "seed": self.config.seed}
         self.rows.extend(cast(TidyRow, origin | dict(one)) for one in measured)
         self.datasets[name] = data
@@ -48,7 +56,8 @@ class Evaluation:
         """What must be known before these numbers are used."""
         by_set = {name: [row for row in self.rows if row["dataset"] == name] for name in self.datasets}
         several = len(by_set) > 1
-        return [f"{name}: {said}" if several else said for name, rows in by_set.items() for said in remarks(rows)]
+        warnings = [f"{name}: {text}" if several else text for name, rows in by_set.items() for text in remarks(rows)]
+        return [*self.notes, *warnings]
 
     def as_dict(self) -> dict[str, Any]:
         """The content of results.json."""
@@ -58,6 +67,7 @@ class Evaluation:
             "config": self.config.model_dump(mode="json"),
             "datasets": {name: data.model_dump() for name, data in self.datasets.items()},
             "methods": {self.config.method: method},
+            "neighbours": self.neighbours,
             "remarks": self.remarks,
         }
         return {"rows": self.rows, "meta": meta}
@@ -115,22 +125,25 @@ def _evaluate(folder: Path, data: Path | None, relevant_by: str) -> Evaluation:
     sets = {data.name: (open_features(data), None)} if data is not None else _sources(config, model)
     for name, (features, split) in sets.items():
         widths = {key: array.shape[1] for key, array in features.z.items() if key in model.names}
-        measured = evaluate_on(model, features, split, relevant_by)
-        evaluation.add(name, DatasetInfo(rows=len(features), modalities=widths, source=features.source), measured)
+        info = DatasetInfo(rows=len(features), modalities=widths, source=features.source)
+        evaluation.add(name, info, *evaluate_on(model, features, split, relevant_by))
+        evaluation.notes.extend(repeats(features, _split(features, split) == "test") if relevant_by == ROW else [])
     return evaluation
 
 
 def evaluate_on(
     model: Trained, data: FeatureSet, split: np.ndarray | None = None, relevant_by: str = ROW
-) -> list[Measurement]:
-    """Measurements on the test rows of a feature set; classification where there are labels and training rows."""
+) -> tuple[list[Measurement], list[dict[str, Any]]]:
+    """(measurements on the test rows of a feature set, what a few queries find).
+
+    Classification is measured where there are labels and training rows.
+    """
     names = [name for name in model.names if name in data.z]
     if len(names) < 2:
         raise InputError(
             f"the model has {', '.join(model.names)}, the data have {', '.join(data.z)}; they must share two modalities"
         )
-    if split is None:
-        split = np.full(len(data), "test", dtype=object) if data.split is None else data.split
+    split = _split(data, split)
     present = data.present[:, [data.names.index(name) for name in names]]
     used = (split != "") & present.any(axis=1)
     z = {name: np.asarray(data.z[name][used]) for name in names}
@@ -157,7 +170,15 @@ def evaluate_on(
     rows = measure_rows(["retrieval"], **given)
     if model.matching is not None:
         rows += reranked_rows(model.matching, asked, there)
-    return rows + measure_rows([group for group in measures() if group not in ("pool", "examples")], **given)
+    rows += measure_rows([group for group in measures() if group not in ("pool", "examples")], **given)
+    return rows, nearest_examples(data, np.flatnonzero(used)[test.numpy()], asked, there)
+
+
+def _split(data: FeatureSet, split: np.ndarray | None) -> np.ndarray:
+    """Which part each row belongs to; without a split all rows are test rows."""
+    if split is not None:
+        return split
+    return np.full(len(data), "test", dtype=object) if data.split is None else data.split
 
 
 def _sources(config: TrainConfig, model: Trained) -> dict[str, tuple[FeatureSet, np.ndarray | None]]:

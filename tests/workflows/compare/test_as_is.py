@@ -163,6 +163,8 @@ def test_one_column_for_relevance(features, tmp_path):
     assert values[1]["average", "R@1"] > values[0]["average", "R@1"]
     with pytest.raises(InputError, match='no column "colour"'):
         plan(by_row.model_copy(update={"relevant_by": "colour"}))
+    assert any("every item with the labels of the query" in note for note in plan(by_label).notes)
+    assert not any("what counts as found" in note for note in plan(by_row).notes)
 
 
 def test_the_kept_model_is_the_one_that_was_compared(comparison):
@@ -175,7 +177,10 @@ def test_the_kept_model_is_the_one_that_was_compared(comparison):
     }
     assert measured["average", "R@1"] == pytest.approx(compared["average", "R@1"], abs=1.5)
     assert measured["average", "MRR"] == pytest.approx(compared["average", "MRR"], abs=1.0)
-    by_label = {(one["task"], one["metric"]): one["value"] for one in evaluate(folder, relevant_by="labels").rows}
+    assert any("--relevant-by text or labels" in remark for remark in evaluate(folder).remarks)
+    evaluation = evaluate(folder, relevant_by="labels")
+    assert not any("--relevant-by" in remark for remark in evaluation.remarks)
+    by_label = {(one["task"], one["metric"]): one["value"] for one in evaluation.rows}
     assert by_label["average", "chance R@1"] > 5 * measured["average", "chance R@1"]
     assert by_label["average", "R@1"] >= measured["average", "R@1"]
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import base64
 import io
 from itertools import count
 from pathlib import Path
 
+from calmrl.data.media.images import open_image
+from calmrl.data.media.unreadable import Unreadable
 from calmrl.report.blocks import Block, Cell, Line, Number, Picture, Table
 from calmrl.report.estimates_table import readable
 from calmrl.report.results import FoundItem, Neighbours, Results
@@ -13,6 +16,7 @@ from calmrl.report.results import FoundItem, Neighbours, Results
 QUERIES = 8  # per method and direction
 FOUND = 5  # per query
 SIDE = 96  # pixels
+INSIDE = "data:image/"  # a picture that results.json holds itself
 
 
 def neighbours(results: Results) -> list[Block]:
@@ -62,18 +66,17 @@ class _Album:
     def __init__(self) -> None:
         self.numbers, self.unread = count(1), list[str]()
 
-    def picture(self, folder: Path, path: str | None, text: str) -> Picture | None:
-        from PIL import Image, UnidentifiedImageError
-
-        if path is None:
+    def picture(self, folder: Path, source: str | None, text: str) -> Picture | None:
+        """The picture of a path from `folder`, or of a data URI."""
+        if source is None:
             return None
+        inside = source.startswith(INSIDE)
         try:
-            with Image.open(folder / path) as image:
-                small = image.convert("RGB")
-                small.thumbnail((SIDE, SIDE))
-        except (OSError, UnidentifiedImageError, Image.DecompressionBombError):
-            self.unread.append(path)
+            small = open_image(base64.b64decode(source.partition(",")[2]) if inside else folder / source)
+        except Unreadable:
+            self.unread.append("one inside results.json" if inside else source)
             return None
+        small.thumbnail((SIDE, SIDE))
         buffer = io.BytesIO()
         small.save(buffer, "JPEG", quality=80)
         return Picture(f"picture-{next(self.numbers)}.jpg", buffer.getvalue(), f"picture: {text}")

@@ -68,7 +68,7 @@ def collect(
             for job, result in first.items()
             for point in result.curve
         ],
-        "maps": {_of_dataset(config, job): example["map"] for job, example in examples.items()},
+        "maps": {_of_dataset(config, job): example["map"] for job, example in examples.items() if "map" in example},
         "neighbours": [
             {"method": _of_dataset(config, job), **query}
             for job, example in examples.items()

@@ -14,7 +14,7 @@ from calmrl.config.schema.train import ModelSection
 from calmrl.data.features.relevance import relevance_of
 from calmrl.data.loaders.feature_rows import pattern_counts
 from calmrl.metrics.measures import Measurement
-from calmrl.metrics.model_rows import LabelledRows, Vectors, measure_rows, neighbours, picture
+from calmrl.metrics.model_rows import LabelledRows, Vectors, measure_rows, picture
 from calmrl.models.heads.kernel import UNIT_ROWS
 from calmrl.training.method import Changes
 from calmrl.training.methods import find_method
@@ -24,6 +24,7 @@ from calmrl.workflows.compare.kernel_rows import on_kernel_features
 from calmrl.workflows.compare.plan import Job
 from calmrl.workflows.compare.rows import ComparedRows, method_of, open_rows, training_config, trials_of
 from calmrl.workflows.compare.trials import Trial, train_and_choose
+from calmrl.workflows.examples import nearest_examples
 
 
 @dataclass(frozen=True)
@@ -114,28 +115,15 @@ def _labelled(model: Any, rows: ComparedRows) -> LabelledRows | None:
     )
 
 
-def _examples(rows: ComparedRows, z: Vectors, present: torch.Tensor, left_out: list[str]) -> dict[str, Any] | None:
+def _examples(rows: ComparedRows, z: Vectors, present: torch.Tensor, left_out: list[str]) -> dict[str, Any]:
+    """A map of the complete test rows, if there are enough, and what a few queries find."""
     complete = present.all(1)
-    z = {name: values[complete] for name, values in z.items()}
+    examples: dict[str, Any] = {"neighbours": nearest_examples(rows.features, rows.test.home, z, present)}
     if complete.sum() < 4:
         left_out.append(f"examples: {int(complete.sum())} test rows have every modality; a map needs at least 4")
-        return None
-    examples: dict[str, Any] = {"map": picture(z), "neighbours": []}
-    if rows.features.text is not None:
-        shown = complete.nonzero()[:, 0].tolist()
-        ids = [str(rows.test.ids[i]) for i in shown]
-        captions = [_caption(rows.features.text[rows.test.home[i]], name) for i, name in zip(shown, ids, strict=True)]
-        names = list(z)
-        asks = "text" if "text" in names else names[0]
-        gives = next(name for name in names if name != asks)
-        examples["neighbours"] = neighbours(z, captions, ids, asks, gives)
+    else:
+        examples["map"] = picture({name: values[complete] for name, values in z.items()})
     return examples
-
-
-def _caption(text: Any, name: str) -> str:
-    if isinstance(text, (list, tuple)):
-        text = text[0] if len(text) else None
-    return str(text) if text else name
 
 
 @lru_cache(maxsize=8)

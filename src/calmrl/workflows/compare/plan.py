@@ -150,7 +150,11 @@ def _notes(part: CompareConfig, splits: list[np.ndarray]) -> list[str]:
     relevance_of(features, part.relevant_by)  # an unknown column is an error before anything is trained
     test = splits[0] == "test"
     if part.relevant_by == ROW:
-        notes += _repeats(features, test)
+        notes += repeats(features, test)
+    else:
+        notes.append(
+            f"what counts as found: every item with the {part.relevant_by} of the query, not only its own row."
+        )
     fewest = min(count for split in splits for count in _queries(features, names, split))
     if fewest < FEW:
         notes.append(
@@ -160,7 +164,7 @@ def _notes(part: CompareConfig, splits: list[np.ndarray]) -> list[str]:
     return notes
 
 
-def _repeats(features: FeatureSet, test: np.ndarray) -> list[str]:
+def repeats(features: FeatureSet, test: np.ndarray) -> list[str]:
     """A sentence where captions or labels of test rows repeat, so that several items are right."""
     rows, different = int(test.sum()), {}
     for column, name in (("text", "texts"), ("labels", "labels")):
