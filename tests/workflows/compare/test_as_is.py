@@ -12,12 +12,13 @@ from calmrl import load
 from calmrl.cli import main
 from calmrl.config import CompareConfig
 from calmrl.config import load as load_config
+from calmrl.data.features.feature_set import open_features
 from calmrl.data.features.writer import write_features
 from calmrl.errors import InputError, JobError
 from calmrl.workflows import compare, evaluate
 from calmrl.workflows.compare import all_jobs as jobs_module
 from calmrl.workflows.compare.own_data import config_for
-from calmrl.workflows.compare.plan import Job, jobs_of, plan
+from calmrl.workflows.compare.plan import Job, jobs_of, plan, repeats
 from calmrl.workflows.compare.rows import anchor_of, training_config, trials_of
 from own_collection import own_collection
 
@@ -82,9 +83,16 @@ def test_every_data_set_has_an_anchor_of_its_own(features):
 
 
 def test_repeated_captions_and_few_queries_are_remarked(comparison):
-    repeats = "37 different texts and 5 different labels in 91 test rows, yet a query finds only its own row"
-    assert any(repeats in note and "--relevant-by text or labels" in note for note in comparison.notes)
+    remark = "37 different texts and 5 different labels in 91 test rows, yet a query finds only its own row"
+    assert any(remark in note and "--relevant-by text or labels" in note for note in comparison.notes)
     assert any("test queries, so that one query is" in note for note in comparison.notes)
+
+
+def test_rows_without_a_text_do_not_count_as_texts(tmp_path):
+    z = {"image": np.ones((6, 2)), "text": np.ones((6, 2))}
+    write_features(tmp_path / "f", z, text=["a", "a", "b", None, None, None])
+    (sentence,) = repeats(open_features(tmp_path / "f"), np.ones(6, dtype=bool))
+    assert sentence.startswith("2 different texts (of 3) in 6 test rows")
 
 
 def test_what_cannot_be_measured_is_left_out_with_a_sentence(tmp_path):

@@ -166,16 +166,18 @@ def _notes(part: CompareConfig, splits: list[np.ndarray]) -> list[str]:
 
 def repeats(features: FeatureSet, test: np.ndarray) -> list[str]:
     """A sentence where captions or labels of test rows repeat, so that several items are right."""
-    rows, different = int(test.sum()), {}
+    rows, repeated = int(test.sum()), {}
     for column, name in (("text", "texts"), ("labels", "labels")):
         if column in features.meta.column_names:
             values = relevance_of(features, column)
             assert values is not None
-            different[column, name] = len(set(values[test]))
-    repeated = {names: count for names, count in different.items() if count < rows}
+            given = [value for origin, value in values[test] if origin == "value"]
+            if len(set(given)) < len(given):
+                among = "" if len(given) == rows else f" (of {len(given)})"
+                repeated[column, name] = f"{len(set(given))} different {name}{among}"
     if not repeated:
         return []
-    counts = " and ".join(f"{count} different {name}" for (_, name), count in repeated.items())
+    counts = " and ".join(repeated.values())
     columns = " or ".join(column for column, _ in repeated)
     return [
         f"{counts} in {rows} test rows, yet a query finds only its own row; --relevant-by {columns} counts every item with "
