@@ -12,7 +12,7 @@ EXTRAS_docs := [docs]
 
 help:
 	@echo "make demo   compare methods on bundled real data, then search it (writes demo-out/)"
-	@echo "make compare  the full study: all methods, three collections, ten seeds (writes study-out/; an hour or two)"
+	@echo "make compare  the full study: all methods, three collections, ten seeds (writes study-out/; hours)"
 	@echo "make test   run the test suite"
 	@echo "make lint   ruff, ruff format, mypy"
 	@echo "make bench  measure speed and quality against other packages (writes bench-out/)"

@@ -1,6 +1,6 @@
 """Write the tables of README.md and docs/how-to/compare.md and draw docs/assets/study.svg again from the study.
 
-    calmrl compare study --out study-out
+    calmrl compare study --out study-out     or, for one split and fewer methods, calmrl demo --out study-out
     python docs/make_study.py study-out
 
 A table stands between `<!-- study: NAME -->` and `<!-- end of study -->`; `average` is R@1 of every method on every data set
@@ -69,7 +69,7 @@ def words(results: Results) -> str:
 def draw(results: Results) -> Figure:
     """A frame per data set and setting, a line per method: mean and 95 % interval over seeds."""
     places, order, cells = _cells(results)
-    figure = Figure(figsize=(9.5, 0.9 + 0.27 * len(order)), layout="constrained")
+    figure = Figure(figsize=(2.2 + 2.4 * len(places), 0.9 + 0.27 * len(order)), layout="constrained")
     figure.patch.set_alpha(0)
     frames = figure.subplots(1, len(places), sharey=True, squeeze=False)[0]
     for frame, place in zip(frames, places, strict=True):
@@ -86,7 +86,8 @@ def _frame(frame: Axes, order: list[str], values: dict[str, Estimate], place: tu
     for y, method in enumerate(order):
         style, here = look(method), values[method]
         colour = INK if method == "ideal" else style.colour
-        frame.plot([here.low, here.high], [y, y], color=colour, linewidth=2)
+        if here.low is not None and here.high is not None:  # more than one seed
+            frame.plot([here.low, here.high], [y, y], color=colour, linewidth=2)
         frame.plot(here.mean, y, marker=style.marker, color=colour, markersize=8 if style.strong else 6)
     frame.set_xlim(left=0)
     frame.tick_params(colors=INK, labelsize=8)

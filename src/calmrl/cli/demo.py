@@ -37,7 +37,7 @@ def run(
     if force and out.exists():
         check_free(out, force=True)
         shutil.rmtree(out)
-    note("1. Methods compared on rows that lack modalities: about a minute on two cores")
+    note("1. Methods compared on rows that lack modalities: about two minutes on two cores")
     compare_and_show(resolved, out, shlex.join(["calmrl", "demo", "--out", str(out), *(overrides or [])]))
     note("\n2. Search: emoji by words, although the words of 70 % of them were hidden")
     _search(out / "emoji.index")
