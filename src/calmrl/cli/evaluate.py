@@ -24,7 +24,7 @@ def run(
     ] = "id",
     out: Annotated[Path | None, typer.Option("--out", help="The file to write. [default: DIR/results.json]")] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace the file if it exists.")] = False,
-    as_text: Annotated[bool, typer.Option("--json", help="Print what is in the file instead of tables.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print what is in the file instead of tables.")] = False,
 ) -> None:
     """Measure a trained model: retrieval, classification, imputation, anchor shift."""
     from calmrl.cli.evaluation_tables import tables
@@ -32,7 +32,7 @@ def run(
 
     out = folder / "results.json" if out is None else out
     evaluation = evaluate(folder, features, out, force=force, relevant_by=relevant_by)
-    if as_text:
+    if json:
         as_json(evaluation.as_dict())
     else:
         shown = ""
@@ -43,4 +43,4 @@ def run(
     for sentence in evaluation.remarks:
         note(textwrap.fill(f"note: {sentence}", 80, subsequent_indent="  "))
     note("\nthe numbers are in")
-    (note if as_text else data)(str(out))
+    (note if json else data)(str(out))

@@ -131,19 +131,24 @@ def _source(
     return hidden
 
 
+def _some(eligible: np.ndarray, rate: float, n: int, generator: np.random.Generator, what: str) -> np.ndarray:
+    """A share `rate` of n rows, drawn among the eligible; an error, `what` with their number, where they are too few."""
+    wanted = round(rate * n)
+    if wanted > len(eligible):
+        raise InputError(
+            f"{wanted} of {n} rows should {what.format(len(eligible))}; use a rate of at most "
+            f"{len(eligible) / max(1, n):.3f}"
+        )
+    return generator.choice(eligible, wanted, replace=False)
+
+
 def _one(mask: np.ndarray, rate: float, generator: np.random.Generator, column: int | None = None) -> np.ndarray:
     n, k = mask.shape
     if column is not None and not 0 <= column < k:
         raise InputError(f"column must be one of 0 to {k - 1}; got {column}")
     candidates = mask if column is None else mask & (np.arange(k) == column)
     eligible = np.flatnonzero(candidates.any(axis=1) & (mask.sum(axis=1) > 1))
-    wanted = round(rate * n)
-    if wanted > len(eligible):
-        raise InputError(
-            f"{wanted} of {n} rows should lose a modality but only {len(eligible)} can and keep another; use a rate of "
-            f"at most {len(eligible) / max(1, n):.3f}"
-        )
-    rows = generator.choice(eligible, wanted, replace=False)
+    rows = _some(eligible, rate, n, generator, "lose a modality but only {} can and keep another")
     hidden = np.zeros_like(mask)
     hidden[rows, _draw(candidates[rows], generator)] = True
     return hidden
@@ -151,13 +156,7 @@ def _one(mask: np.ndarray, rate: float, generator: np.random.Generator, column: 
 
 def _alone(mask: np.ndarray, rate: float, generator: np.random.Generator) -> np.ndarray:
     several = np.flatnonzero(mask.sum(axis=1) > 1)
-    wanted = round(rate * len(mask))
-    if wanted > len(several):
-        raise InputError(
-            f"{wanted} of {len(mask)} rows should keep one modality only but {len(several)} have several; use a rate of "
-            f"at most {len(several) / max(1, len(mask)):.3f}"
-        )
-    rows = generator.choice(several, wanted, replace=False)
+    rows = _some(several, rate, len(mask), generator, "keep one modality only but {} have several")
     hidden = np.zeros_like(mask)
     hidden[rows] = True
     hidden[rows, _draw(mask[rows], generator)] = False
