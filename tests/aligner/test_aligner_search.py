@@ -44,7 +44,7 @@ def folds():
 def test_candidates_behind_run_on_one_fold_and_the_winner_is_that_of_a_full_search(folds):
     search = CandidateSearch(folds)
     winner = search.run(make_grid("auto", "auto", "auto", "auto", "auto"))
-    assert (winner.features, winner.whitening, winner.prior) == ("linear", 0.0, 1000.0)
+    assert (winner.features, winner.whitening, winner.prior) == ("linear", 0.0, 1800.0)
     assert len(search.tried[winner]) == 3
     assert all(len(outcomes) in (1, 3) for outcomes in search.tried.values())
     assert set(folds[0].evaluated) == set(search.tried)
@@ -60,3 +60,18 @@ def test_the_choice_without_a_fold_is_among_those_that_ran_on_all(folds):
     kernel = search.best(features="kernel")  # none of them ran on all folds
     assert kernel.features == "kernel"
     assert len(search.tried[kernel]) == 1
+
+
+class CoupledFold(FakeFold):
+    """With few noise rows fewer latents are better, with many more of them: only both together are best."""
+
+    def evaluate(self, candidate):
+        more = candidate.latent_dim > 64
+        worse = 30 / candidate.prior + (0.02 if more else 0.0) - (0.1 if more and candidate.prior >= 1000 else 0.0)
+        return found(self.ranks + worse + 5 * (candidate.features == "kernel"))
+
+
+def test_parts_that_were_chosen_are_looked_at_again_after_the_others():
+    search = CandidateSearch([CoupledFold(seed) for seed in range(3)])
+    winner = search.run(make_grid("auto", "auto", 0.5, "auto", "auto"))
+    assert (winner.features, winner.latent_dim, winner.prior) == ("linear", 128, 1800.0)

@@ -8,7 +8,7 @@ from typing import Any
 FEATURES = ("linear", "kernel")
 WHITENING = {"linear": (0.5, 0.0, 0.75), "kernel": (0.5, 0.75)}  # the first is tried before the others
 LATENTS = {"linear": (128, 64), "kernel": (256, 64)}
-PRIORS = (300.0, 30.0, 100.0, 1000.0)  # the first is tried before the others
+PRIORS = (300.0, 30.0, 100.0, 170.0, 550.0, 1000.0, 1800.0)  # the first is tried before the others
 
 
 @dataclass(frozen=True)
@@ -54,6 +54,10 @@ class Grid:
         ladder = sorted(self.prior)
         place = ladder.index(chosen.prior)
         return [replace(chosen, prior=prior) for prior in ladder[max(0, place - 1) : place + 2]]
+
+    def scalings(self, chosen: Candidate) -> list[Candidate]:
+        """The same candidate with either row scaling."""
+        return [replace(chosen, unit_rows=unit) for unit in self.unit_rows]
 
 
 def make_grid(features: str, unit_rows: bool | str, whitening: Any, latent_dim: Any, prior: Any) -> Grid:

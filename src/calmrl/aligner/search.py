@@ -57,21 +57,24 @@ class CandidateSearch:
         return max(scores, key=lambda candidate: scores[candidate])
 
     def run(self, grid: Grid) -> Candidate:
-        """Row scaling first, then features, then whitening and latents where they are not far behind; last, the prior up
-        and down while that helps."""
+        """Row scaling first, then features; then one part after the other for features that are not far behind."""
         form = grid.features[0]
         self.attempt(grid.first(form, unit) for unit in grid.unit_rows)
         unit = self.best().unit_rows
         self.attempt(grid.first(form, unit) for form in grid.features)
         top = self._first_score(self.best())
         for form in grid.features:
-            leader = self.best(features=form)
-            if self._first_score(leader) >= BEHIND * top:
-                self.attempt(grid.around(leader))
-        best = self.best()
-        while self.attempt(grid.priors(best)):
-            best = self.best()
-        return best
+            if self._first_score(self.best(features=form)) >= BEHIND * top:
+                self._climb(grid, form)
+        return self.best()
+
+    def _climb(self, grid: Grid, form: str) -> None:
+        """Whitening and latents, the prior up and down, the row scaling, and again, until the best has no untried neighbour."""
+        more = True
+        while more:
+            more = False
+            for neighbours in (grid.around, grid.priors, grid.scalings):
+                more |= self.attempt(neighbours(self.best(features=form)))
 
     def _first_score(self, candidate: Candidate) -> float:
         return score(self.tried[candidate][:1])

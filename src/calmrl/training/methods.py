@@ -41,6 +41,7 @@ FEATURES = "model.standardize"
 HEADS = "model.hidden"
 TEMPERATURE = "objective.temperature"
 WEIGHT = "calibration.weight"
+PRIOR = "model.latent_prior"
 RATES = (3e-3, 1e-2)  # heads from random weights
 SLOWER = {3e-3: 3e-4, 1e-2: 1e-3}  # heads that start from the latent model
 HIDDEN = 256  # units of an MLP head
@@ -48,7 +49,8 @@ SMALL_HIDDEN = 128  # where every trial has MLP heads, in half of them
 TEMPERATURES = {"pmrl": (0.5, 0.2)}  # at the printed 0.05 it is saturated before it starts
 OTHER_TEMPERATURES = (0.2, 0.07)
 KERNELS = {"scale": "kernel", "whiten": "kernel-plain"}  # rows of length one, and rows as they are
-LATENT_START: Changes = {"model.init": "latent", "model.latent_prior": 300.0, "model.latent_iterations": 8}
+PRIORS = (300.0, 1000.0)  # of the latent model that heads start from
+LATENT_START: Changes = {"model.init": "latent", PRIOR: PRIORS[0], "model.latent_iterations": 8}
 GAUSSIAN = {"method": "gaussian", "latent_dim": 64, "prior": 300.0, "max_iter": 15}
 CALIBRATION: Changes = {
     "calibration.imputer": GAUSSIAN,
@@ -102,9 +104,10 @@ _CALIBRATED = Method(
     LATENT_START | CALIBRATION | _objective("contrastive"),
     grid(
         {
-            TEMPERATURE: OTHER_TEMPERATURES,
+            TEMPERATURE: OTHER_TEMPERATURES[:1],
             RATE: SLOWER.values(),
             FEATURES: ("whiten", "scale"),
+            PRIOR: PRIORS,
             WEIGHT: (0.0, 0.5),
         }
     ),
@@ -149,7 +152,7 @@ METHODS: Registry[Method] = Registry(
             grid(
                 {
                     "model.latent_iterations": (8, 16),
-                    "model.latent_prior": (300.0, 100.0, 1000.0, 30.0),
+                    PRIOR: (300.0, 100.0, 1000.0, 30.0),
                     FEATURES: ("whiten", "scale"),
                 }
             ),
@@ -200,8 +203,15 @@ def _with_parts(name: str, base: str, parts: list[str]) -> Method:
 
 
 def _with_latent(method: Method) -> Method:
-    """Heads start from the latent model and move more slowly; mildly whitened features first."""
-    trials = sorted(_slower(method.trials), key=lambda trial: trial[FEATURES] != "whiten")
+    """Heads start from the latent model and move more slowly; mildly whitened features first.
+
+    Trials differ in the prior of the latent model instead of the temperature, which is the first one in all of them.
+    """
+    first = method.trials[0][TEMPERATURE]
+    trials = [
+        trial | {TEMPERATURE: first, PRIOR: PRIORS[0] if trial[TEMPERATURE] == first else PRIORS[1]}
+        for trial in sorted(_slower(method.trials), key=lambda trial: trial[FEATURES] != "whiten")
+    ]
     about = f"{method.about}, heads from the latent model"
     return replace(method, about=about, recipe=method.recipe | LATENT_START, trials=tuple(trials), latent=True)
 
