@@ -5,7 +5,8 @@ import pytest
 
 from calmrl.aligner.candidates import make_grid
 from calmrl.aligner.crossvalidation import FoldDirection
-from calmrl.aligner.search import CandidateSearch, behind
+from calmrl.aligner.search import MOST, CandidateSearch, behind
+from calmrl.training.methods import TRIALS
 
 
 def found(ranks, gallery=300):
@@ -24,7 +25,7 @@ def test_behind_is_clearly_worse_or_nowhere_better():
 
 
 class FakeFold:
-    """Ranks that depend on the candidate: the smaller the whitening and the larger the prior, the better."""
+    """Ranks that depend on the candidate: the smaller the whitening and the nearer the prior to 550, the better."""
 
     def __init__(self, seed):
         self.ranks = np.random.default_rng(seed).integers(1, 9, 400)
@@ -32,7 +33,7 @@ class FakeFold:
 
     def evaluate(self, candidate):
         self.evaluated.append(candidate)
-        worse = 10 * candidate.whitening + 30 / candidate.prior + 5 * (candidate.features == "kernel")
+        worse = 10 * candidate.whitening + abs(np.log(candidate.prior / 550)) / 10 + 5 * (candidate.features == "kernel")
         return found(self.ranks + worse)
 
 
@@ -44,7 +45,7 @@ def folds():
 def test_candidates_behind_run_on_one_fold_and_the_winner_is_that_of_a_full_search(folds):
     search = CandidateSearch(folds)
     winner = search.run(make_grid("auto", "auto", "auto", "auto", "auto"))
-    assert (winner.features, winner.whitening, winner.prior) == ("linear", 0.0, 1800.0)
+    assert (winner.features, winner.whitening, winner.prior) == ("linear", 0.0, 550.0)
     assert len(search.tried[winner]) == 3
     assert all(len(outcomes) in (1, 3) for outcomes in search.tried.values())
     assert set(folds[0].evaluated) == set(search.tried)
@@ -75,3 +76,9 @@ def test_parts_that_were_chosen_are_looked_at_again_after_the_others():
     search = CandidateSearch([CoupledFold(seed) for seed in range(3)])
     winner = search.run(make_grid("auto", "auto", 0.5, "auto", "auto"))
     assert (winner.features, winner.latent_dim, winner.prior) == ("linear", 128, 1800.0)
+
+
+def test_never_more_candidates_than_other_methods_have_trials(folds):
+    search = CandidateSearch(folds)
+    search.run(make_grid("auto", "auto", "auto", "auto", "auto"))
+    assert 10 < len(search.tried) <= MOST <= TRIALS

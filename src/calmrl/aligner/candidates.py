@@ -40,14 +40,13 @@ class Grid:
         """The candidate that is tried first for these features and this row scaling."""
         return Candidate(features, unit_rows, self.whitening[features][0], self.latent_dim[features][0], self.prior[0])
 
-    def around(self, chosen: Candidate) -> list[Candidate]:
-        """All whitenings and numbers of latents for the features and row scaling of `chosen`."""
-        form = chosen.features
-        return [
-            Candidate(form, chosen.unit_rows, whitening, latents, chosen.prior)
-            for whitening in self.whitening[form]
-            for latents in self.latent_dim[form]
-        ]
+    def whitenings(self, chosen: Candidate) -> list[Candidate]:
+        """The same candidate with every whitening."""
+        return [replace(chosen, whitening=power) for power in self.whitening[chosen.features]]
+
+    def latents(self, chosen: Candidate) -> list[Candidate]:
+        """The same candidate with every number of latents."""
+        return [replace(chosen, latent_dim=count) for count in self.latent_dim[chosen.features]]
 
     def priors(self, chosen: Candidate) -> list[Candidate]:
         """The same candidate with the priors next to its own."""

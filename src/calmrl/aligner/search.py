@@ -8,7 +8,7 @@ to expect of new items, are judged on all folds.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -17,6 +17,7 @@ from calmrl.aligner.candidates import Candidate, Grid
 from calmrl.aligner.crossvalidation import Fold, Outcome, score
 
 BEHIND = 0.8  # features whose first candidate reaches less than this share of the best score are not searched further
+MOST = 16  # candidates; in comparisons other methods have as many trials
 RACE = 3.0  # standard errors; queries of one row are not independent, so that they are a little too small
 RACE_QUERIES = 100  # with fewer of them, one fold says too little to drop anything
 
@@ -29,10 +30,10 @@ class CandidateSearch:
     tried: dict[Candidate, list[Outcome]] = field(default_factory=dict)
 
     def attempt(self, candidates: Iterable[Candidate]) -> bool:
-        """Evaluate those that were not tried before; whether there was any."""
+        """Evaluate those that were not tried before, up to MOST in all; whether there was any."""
         before = len(self.tried)
         for candidate in candidates:
-            if candidate not in self.tried:
+            if candidate not in self.tried and len(self.tried) < MOST:
                 self.tried[candidate] = self._race(candidate)
         return len(self.tried) > before
 
@@ -57,24 +58,28 @@ class CandidateSearch:
         return max(scores, key=lambda candidate: scores[candidate])
 
     def run(self, grid: Grid) -> Candidate:
-        """Row scaling first, then features; then one part after the other for features that are not far behind."""
+        """Row scaling first, then features; then whitening, latents and prior of features that are not far behind; last, all
+        parts of the best once more, for one part may want another value after the others have changed."""
         form = grid.features[0]
         self.attempt(grid.first(form, unit) for unit in grid.unit_rows)
         unit = self.best().unit_rows
         self.attempt(grid.first(form, unit) for form in grid.features)
-        top = self._first_score(self.best())
-        for form in grid.features:
-            if self._first_score(self.best(features=form)) >= BEHIND * top:
-                self._climb(grid, form)
+        parts = (grid.whitenings, grid.latents, grid.priors)
+        for form in self._not_far_behind(grid.features):
+            self._improve(form, *parts)
+        while self._improve(self.best().features, *parts, grid.scalings):
+            pass
         return self.best()
 
-    def _climb(self, grid: Grid, form: str) -> None:
-        """Whitening and latents, the prior up and down, the row scaling, and again, until the best has no untried neighbour."""
-        more = True
-        while more:
-            more = False
-            for neighbours in (grid.around, grid.priors, grid.scalings):
-                more |= self.attempt(neighbours(self.best(features=form)))
+    def _improve(self, form: str, *parts: Callable[[Candidate], list[Candidate]]) -> bool:
+        """Try other values of one part after the other, each from the best so far; whether there was any to try."""
+        return any([self.attempt(values(self.best(features=form))) for values in parts])
+
+    def _not_far_behind(self, forms: Iterable[str]) -> list[str]:
+        """Features to search further, the best first."""
+        scores = {form: self._first_score(self.best(features=form)) for form in forms}
+        near = [form for form, reached in scores.items() if reached >= BEHIND * max(scores.values())]
+        return sorted(near, key=lambda form: -scores[form])
 
     def _first_score(self, candidate: Candidate) -> float:
         return score(self.tried[candidate][:1])

@@ -36,7 +36,7 @@ def compare_and_show(
             progress=lambda done, total, text: bar(text or "the first jobs", done, total),
         )
     for metric in config.table:
-        note(f"\n{describe(metric).axis}, average over all directions; ± 95 % over seeds")
+        note(f"\n{describe(metric).axis}, average over all directions; {_spread(config)}")
         for table in tables(comparison.results, metric):
             people().print(table, width=WIDTH)
     for sentence in (*comparison.notes, *comparison.words):
@@ -46,6 +46,11 @@ def compare_and_show(
         data((out / "results.json").read_text(encoding="utf-8"))
     else:
         data(str(out / "results.json"))
+
+
+def _spread(config: CompareConfig) -> str:
+    """What stands behind a mean."""
+    return f"± 95 % over {len(config.seeds)} seeds" if len(config.seeds) > 1 else "one seed, so no spread"
 
 
 def _next_steps(comparison: Comparison, out: Path) -> None:
@@ -58,7 +63,8 @@ def _next_steps(comparison: Comparison, out: Path) -> None:
         note(f"  {row.command}")
     if len(comparison.best) > len(shown):
         note(f"  ... and {len(comparison.best) - len(shown)} more, for the configs in {out / 'train'}")
-    note(f"\nopen {out / 'report.html'} to see it; tables for a paper are in {out / 'tables'}; the numbers are in")
+    text = f"open {out / 'report.html'} to see it; tables for a paper are in {out / 'tables'}; the numbers are in"
+    note("\n" + textwrap.fill(text, WIDTH, break_long_words=False, break_on_hyphens=False))
 
 
 def tables(results: Results, metric: str = "R@1") -> list[Any]:

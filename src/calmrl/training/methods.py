@@ -2,7 +2,7 @@
 
 A recipe is a list of changes to a training config, dotted key -> value. The first is what `calmrl train method=NAME`
 does by default; `calmrl compare` tries all of them and chooses on validation rows. Every method that makes steps has the
-same number of trials, TRIALS, which is more than the aligner has candidates.
+same number of trials, TRIALS, and the aligner at most as many candidates.
 
 | name | is |
 |---|---|
@@ -35,7 +35,7 @@ from calmrl.errors import InputError
 from calmrl.imputers.registry import IMPUTERS
 from calmrl.training.method import Changes, Method, grid
 
-TRIALS = 16  # of every method that makes steps
+TRIALS = 16  # of every method that makes steps; candidates of the aligner are at most as many
 RATE = "optimiser.learning_rate"
 FEATURES = "model.standardize"
 HEADS = "model.hidden"
