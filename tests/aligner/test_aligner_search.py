@@ -33,7 +33,9 @@ class FakeFold:
 
     def evaluate(self, candidate):
         self.evaluated.append(candidate)
-        worse = 10 * candidate.whitening + abs(np.log(candidate.prior / 550)) / 10 + 5 * (candidate.features == "kernel")
+        worse = (
+            10 * candidate.whitening + abs(np.log(candidate.prior / 550)) / 10 + 5 * (candidate.features == "kernel")
+        )
         return found(self.ranks + worse)
 
 
