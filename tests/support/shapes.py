@@ -194,9 +194,12 @@ class ShapeIndex:
         rows = [row for row in self.rows.values() if label is None or row.label == label]
         return [row for row in rows if set(having or ()) <= set(row.modalities)]
 
-    def _by_words(self, text: str, rows) -> list[float]:
-        wanted = set(text.lower().split())
-        return [len(wanted & set(row.id.split("/"))) / max(1, len(wanted)) for row in rows]
+    def _by_words(self, terms: list[tuple[float, str]], rows) -> np.ndarray:
+        total = np.zeros(len(rows))
+        for weight, text in terms:
+            wanted = set(text.lower().split())
+            total += [weight * len(wanted & set(row.id.split("/"))) / max(1, len(wanted)) for row in rows]
+        return total
 
     def _by_picture(self, content: bytes, rows) -> list[float]:
         from PIL import Image
@@ -214,5 +217,5 @@ class ShapeIndex:
         top = np.abs(np.fft.rfft(samples)).argmax() * RATE / len(samples)
         return [1 - abs(np.log2(top / pitch(*row.id.split("/")))) for row in rows]
 
-    def _by_item(self, id: str, rows) -> list[float]:
-        return self._by_words(" ".join(self.item(id).id.split("/")), rows)
+    def _by_item(self, id: str, rows) -> np.ndarray:
+        return self._by_words([(1.0, " ".join(self.item(id).id.split("/")))], rows)

@@ -7,6 +7,7 @@ from urllib.parse import parse_qsl
 
 from calmrl._support.registry import lookup
 from calmrl.errors import InputError
+from calmrl.search.query import parse_query
 from calmrl.serve.limits import Limits
 
 SEARCH = ("text", "like", "k", "having", "label", "where", "hubs")
@@ -79,6 +80,14 @@ def from_pairs(pairs: Iterable[tuple[str, str]], names: tuple[str, ...], limits:
         elif text.strip():
             values[name] = _read(name, text, limits)
     return Asked(**values)
+
+
+def weighted_words(text: str, limits: Limits) -> list[tuple[float, str]]:
+    """`2:dog - fruit` as (weight, words) pairs, as on the command line; a term is never a path here."""
+    pairs = parse_query(text)
+    if len(pairs) > limits.terms:
+        raise InputError(f"the query has {len(pairs)} terms; at most {limits.terms} are allowed")
+    return pairs
 
 
 def checked_text(name: str, text: str, limits: Limits) -> str:
