@@ -130,7 +130,7 @@ def test_weights_and_negation_as_on_the_command_line(client):
     assert sum(id.startswith("red/") for id in heavy) > sum(id.startswith("red/") for id in light)
     quoted = ids(client.get("/api/search", params={"text": '"red - circle"', "k": 1}))
     assert quoted == ["red/circle"]
-    for text, sentence in (("red +", "empty term"), ("0:red", "other than 0"), ("a + " * 16 + "a", "17 terms")):
+    for text, sentence in (("red + - star", "empty term"), ("0:red", "other than 0"), ("a + " * 16 + "a", "17 terms")):
         answer = client.get("/api/search", params={"text": text})
         assert answer.status_code == 400
         assert sentence in answer.json()["error"]
