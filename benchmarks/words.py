@@ -12,9 +12,9 @@ divided. Nothing is refined; everything else is chosen by cross-validation anew 
 in an index: two pictures, and words where they were not hidden.
 
 - "by cosine" and "corrected for hubs": `Index.search` as it is, and with `hubs=True`.
-- "pictures only": the same aligner, but all items are placed by their pictures alone: none has the advantage of words.
-- "all other names", the ideal: the hidden items are divided into three parts; the names of each part search in a space that was
-  fitted with all names but these. Items are placed as in the first line.
+- "lacking words": with `lacking="text"`, only among the items without words.
+- "lacking words, all other names", the ideal: the hidden items are divided into three parts; names of each part search among
+  the same items, in a space that was fitted with all names but these.
 """
 
 from __future__ import annotations
@@ -97,13 +97,13 @@ def own_items(emoji: Emoji, seed: int) -> Iterator[tuple[str, Result]]:
     yield "in the collection, by cosine", of_scores(scores, asked)
     corrected = 2 * scores - nearness(places, places, own=True)
     yield "in the collection, corrected for hubs", of_scores(corrected, asked)
-    pictures = aligner.embed(emoji.z, emoji.pictured())
-    yield "in the collection, pictures only", of_scores(queries @ pictures.T, asked)
-    yield "in the collection, all other names (ideal)", all_other_names(emoji, hidden, asked, seed)
+    yield "in the collection, lacking words", of_scores(scores, asked, hidden)
+    ideal = all_other_names(emoji, hidden, asked, seed)
+    yield "in the collection, lacking words, all other names (ideal)", of_scores(ideal, asked, hidden)
 
 
-def all_other_names(emoji: Emoji, hidden: np.ndarray, asked: np.ndarray, seed: int) -> Result:
-    """Each part of the hidden items asks in a space that was fitted with the names of the others."""
+def all_other_names(emoji: Emoji, hidden: np.ndarray, asked: np.ndarray, seed: int) -> np.ndarray:
+    """Scores where each part of the hidden items asks in a space that was fitted with the names of the others."""
     part = emoji.part_of_group(PARTS, seed)
     scores = np.zeros((len(asked), len(hidden)))
     for number in range(PARTS):
@@ -111,13 +111,15 @@ def all_other_names(emoji: Emoji, hidden: np.ndarray, asked: np.ndarray, seed: i
         mine = part[asked] == number
         places = aligner.embed(emoji.z, emoji.without_words(hidden))
         scores[mine] = emoji.named(aligner, asked[mine]) @ places.T
-    return of_scores(scores, asked)
+    return scores
 
 
-def of_scores(scores: np.ndarray, own: np.ndarray) -> Result:
-    """R@1 and R@10 in percent of queries whose item is the column `own`; a tie counts as a miss."""
-    rank = (scores >= scores[np.arange(len(own)), own][:, None]).sum(axis=1)
-    return {f"R@{k}": 100 * float((rank <= k).mean()) for k in KS} | {"n": len(own), "gallery": scores.shape[1]}
+def of_scores(scores: np.ndarray, own: np.ndarray, among: np.ndarray | None = None) -> Result:
+    """R@1 and R@10 in percent of queries whose item is the column `own`, among some columns; a tie counts as a miss."""
+    mine = scores[np.arange(len(own)), own][:, None]
+    kept = scores if among is None else scores[:, among]
+    rank = (kept >= mine).sum(axis=1)
+    return {f"R@{k}": 100 * float((rank <= k).mean()) for k in KS} | {"n": len(own), "gallery": kept.shape[1]}
 
 
 def run() -> list[dict[str, Any]]:

@@ -115,6 +115,18 @@ def test_what_a_hit_says(index, colour_index) -> None:
     assert all(item.label == "dark" for item in index.items(where="label = 'dark'"))
 
 
+def test_items_that_lack_a_modality(index) -> None:
+    rgb = " ".join(map(str, colour(7)))
+    hits = index.search(text=rgb, lacking="text", having=["image"], k=ITEMS)
+    assert {number_of(hit) for hit in hits} == {n for n in range(ITEMS) if "image" in has(n) and "text" not in has(n)}
+    assert [item.id for item in index.items(lacking=["text", "image"], limit=ITEMS)] == [
+        item.id for item in index.items(limit=ITEMS) if item.modalities == ("sound",)
+    ]
+    assert index.search(text=rgb, lacking="text", having="text") == []
+    with pytest.raises(InputError, match="unknown modality"):
+        index.search(text=rgb, lacking="smell")
+
+
 def test_only_files_of_the_collection(own, tmp_path) -> None:
     index, folder = own
     with pytest.raises(InputError, match=r"no item '\.\./\.\./x'"):

@@ -55,6 +55,13 @@ def test_filters(client):
         assert 0.1 < hit["certainty"] <= 1
 
 
+def test_items_without_words_are_found_by_words(client):
+    hits = client.get("/api/search?text=red+ring&lacking=text&k=48").json()["hits"]
+    assert len(hits) == 10
+    assert all("text" in hit["missing"] for hit in hits)
+    assert client.get("/api/items?lacking=text&limit=200").json()["count"] == 10
+
+
 def test_browsing_thumbnails_and_files(client, index):
     page = client.get("/api/items?limit=200").json()
     assert (page["count"], page["more"]) == (48, False)

@@ -128,6 +128,7 @@ class Index:
         like: Any = None,
         k: int = 10,
         having: str | Sequence[str] | None = None,
+        lacking: str | Sequence[str] | None = None,
         where: str | None = None,
         hubs: bool = False,
         **others: Any,
@@ -146,6 +147,9 @@ class Index:
             How many hits, at least 1.
         having : str or sequence of str, optional
             Only items of which these modalities were really observed.
+        lacking : str or sequence of str, optional
+            Only items of which these were not: `text="a dog", lacking="text"` finds what nobody has described yet, which
+            items whose own words match would otherwise precede.
         where : str, optional
             A condition on columns, such as "label = 'dog' and certainty > 0.5".
         hubs : bool
@@ -160,7 +164,7 @@ class Index:
         check_k(k)
         terms = terms_of({"text": text, "image": image, "sound": sound, LIKE: like, **others})
         self.refresh()
-        conditions = self._rows.conditions(having, where)
+        conditions = self._rows.conditions(having, lacking, where)
         vector, column = self._queries.vector(terms)
         own = [quote(str(term.value)) for term in terms if term.modality == LIKE]
         if own:
@@ -200,6 +204,7 @@ class Index:
         limit: int = 50,
         having: str | Sequence[str] | None = None,
         where: str | None = None,
+        lacking: str | Sequence[str] | None = None,
     ) -> list[Item]:
         """Items in the order in which they are stored, for browsing."""
         for name, value, least in (("offset", offset, 0), ("limit", limit, 1)):
@@ -207,7 +212,7 @@ class Index:
                 raise InputError(f"{name} is a whole number from {least} on; got {value!r}")
         self.refresh()
         query = self.table.search().select(self._rows.of_items)
-        filters = " AND ".join(self._rows.conditions(having, where))
+        filters = " AND ".join(self._rows.conditions(having, lacking, where))
         query = query.where(filters) if filters else query
         return [self._rows.item(row) for row in query.offset(int(offset)).limit(int(limit)).to_list()]
 

@@ -29,14 +29,17 @@ class Rows:
         self.of_hits = [*DESCRIBED, *(f"has_{j}" for j in range(len(self.modalities)))]
         self.of_items = [*self.of_hits, "split", "root", *self.others.values()]
 
-    def conditions(self, having: str | Sequence[str] | None, where: str | None) -> list[str]:
-        """The modalities that must be there and a condition, as SQL."""
-        names = list(self.modalities)
-        conditions = []
-        for name in [having] if isinstance(having, str) else list(having or []):
-            lookup(self.modalities, name, "modality")
-            conditions.append(f"has_{names.index(name)}")
-        return conditions + ([where_sql(where, self.asked)] if where else [])
+    def conditions(
+        self, having: str | Sequence[str] | None, lacking: str | Sequence[str] | None, where: str | None
+    ) -> list[str]:
+        """Modalities that must be there, modalities that must not, and a condition, as SQL."""
+        wanted = [f"has_{self._number(name)}" for name in _listed(having)]
+        unwanted = [f"NOT has_{self._number(name)}" for name in _listed(lacking)]
+        return wanted + unwanted + ([where_sql(where, self.asked)] if where else [])
+
+    def _number(self, name: str) -> int:
+        lookup(self.modalities, name, "modality")
+        return list(self.modalities).index(name)
 
     def hit(self, row: Mapping[str, Any], similarity: float) -> Hit:
         """A row with the columns `of_hits`."""
@@ -63,3 +66,7 @@ class Rows:
         modalities = tuple(name for j, name in enumerate(self.modalities) if row[f"has_{j}"])
         shared = {name: row[name] for name in SHARED}
         return shared | {"modalities": modalities, "paths": json.loads(row["paths"])}
+
+
+def _listed(names: str | Sequence[str] | None) -> list[str]:
+    return [names] if isinstance(names, str) else list(names or [])

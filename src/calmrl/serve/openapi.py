@@ -105,6 +105,7 @@ def _browse(limits: Limits) -> list[Schema]:
 def _filters() -> list[Schema]:
     return [
         _query("having", STRING, "Modalities, separated by commas, that were really observed."),
+        _query("lacking", STRING, "Modalities, separated by commas, that were not observed."),
         _query("label", STRING, "Only items with this label."),
         _query("where", STRING, "A condition on the columns of the collection."),
     ]

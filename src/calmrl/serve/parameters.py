@@ -10,9 +10,9 @@ from calmrl.errors import InputError
 from calmrl.search.query import parse_query
 from calmrl.serve.limits import Limits
 
-SEARCH = ("text", "like", "k", "having", "label", "where", "hubs")
-BROWSE = ("offset", "limit", "having", "label", "where")
-REPEATED = ("having",)
+SEARCH = ("text", "like", "k", "having", "lacking", "label", "where", "hubs")
+BROWSE = ("offset", "limit", "having", "lacking", "label", "where")
+REPEATED = ("having", "lacking")
 LARGEST = 10**9
 
 
@@ -26,17 +26,18 @@ class Asked:
     offset: int = 0
     limit: int = 60
     having: tuple[str, ...] = ()
+    lacking: tuple[str, ...] = ()
     label: str | None = None
     where: str | None = None
     hubs: bool = False
 
     def filters(self) -> dict[str, Any]:
-        """`having` and `where` of the collection; a label is a condition like others."""
+        """`having`, `lacking` and `where` of the collection; a label is a condition like others."""
         where = self.where
         if self.label is not None:
             of_label = "label = '{}'".format(self.label.replace("'", "''"))
             where = of_label if where is None else f"{of_label} and ({_balanced(where)})"
-        return {"having": list(self.having) or None, "where": where}
+        return {"having": list(self.having) or None, "lacking": list(self.lacking) or None, "where": where}
 
 
 def _balanced(condition: str) -> str:
