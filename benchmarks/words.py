@@ -1,8 +1,8 @@
 """Pictures without any word are found by words: emoji of which the names and keywords of 70 % were hidden.
 
 Queries are true names that no aligner has seen with their own pictures. Groups of siblings stay together wherever rows are
-divided. Nothing is refined. Settings are chosen by cross-validation on the training rows of the first seed, once with 70 % and once
-with nothing hidden, and kept for the other seeds. Three seeds of hiding.
+divided. Nothing is refined. Settings are chosen by cross-validation on the training rows of the first seed, once with 70 % and
+once with nothing hidden, and kept for the other seeds. Three seeds of hiding.
 
 **New items.** A fifth of the items takes no part in fitting. Their names search among their pictures.
 
