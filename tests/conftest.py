@@ -8,6 +8,30 @@ from calmrl.cli import main
 
 
 @pytest.fixture
+def colour_encoders(monkeypatch):
+    """The encoders of `colour_world` by name; what they encode is counted from nothing."""
+    import colour_world
+
+    colour_world.register(monkeypatch)
+    colour_world.ENCODED.clear()
+
+
+@pytest.fixture(scope="session")
+def colour_index(tmp_path_factory):
+    """A folder that holds files (`colours`), their index (`ix`) and its `aligner`: to be read or copied, never changed."""
+    import colour_world
+    from calmrl import Index
+
+    root = tmp_path_factory.mktemp("colour_index")
+    colour_world.make_folder(root / "colours", colour_world.ITEMS)
+    with pytest.MonkeyPatch.context() as patch:
+        colour_world.register(patch)
+        index = Index.build(root / "colours", root / "ix", colour_world.NAMES, model=colour_world.settings())
+    index.aligner.save(root / "aligner")
+    return root
+
+
+@pytest.fixture
 def calmrl(capsys, monkeypatch):
     """The command line: arguments -> (exit code, stdout, stderr)."""
     monkeypatch.setenv("COLUMNS", "80")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 
 import pytest
 
@@ -10,31 +11,24 @@ pytest.importorskip("lancedb", reason="the extra search is not installed")
 pytest.importorskip("av", reason="PyAV (calmrl[media]) is not installed")
 pytest.importorskip("PIL.Image", reason="Pillow (calmrl[media]) is not installed")
 
-from calmrl.encoders import ENCODERS
 from calmrl.search import Index
 from colour_world import (
-    COLOUR_ENCODERS,
+    ITEMS,
     NAMES,
     colour,
     has,
-    make_folder,
-    settings,
     write_item,
     write_picture,
     write_sound,
 )
 
-ITEMS = 60
-
 
 @pytest.fixture
-def place(tmp_path, monkeypatch, calmrl):
+def place(tmp_path, monkeypatch, calmrl, colour_encoders, colour_index):
     """A folder with an index beside it, and the command line in it."""
-    for name, spec in COLOUR_ENCODERS.items():
-        monkeypatch.setitem(ENCODERS, name, spec)
     monkeypatch.chdir(tmp_path)
-    make_folder(tmp_path / "colours", ITEMS)
-    Index.build("colours", "trial", NAMES, model=settings()).aligner.save("aligner")
+    shutil.copytree(colour_index / "colours", "colours")
+    shutil.copytree(colour_index / "aligner", "aligner")
     named = [part for name, encoder in NAMES.items() for part in ("--encoder", f"{name}={encoder}")]
     code, out, err = calmrl("index", "colours", "--out", "ix", "--model", "aligner", *named)
     assert (code, out) == (0, "")

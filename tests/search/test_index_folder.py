@@ -24,6 +24,7 @@ from calmrl.errors import InputError
 from colour_world import (
     COLOUR_ENCODERS,
     ENCODED,
+    ITEMS,
     NAMES,
     RATE,
     TONES,
@@ -37,37 +38,16 @@ from colour_world import (
     write_text,
 )
 
-ITEMS = 90
-
-
-@pytest.fixture(autouse=True)
-def encoders(monkeypatch):
-    for name, spec in COLOUR_ENCODERS.items():
-        monkeypatch.setitem(ENCODERS, name, spec)
-    ENCODED.clear()
-
-
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory):
-    """A folder and its index, both to be copied."""
-    root = tmp_path_factory.mktemp("whole")
-    make_folder(root / "colours", ITEMS)
-    before = dict(ENCODERS)
-    ENCODERS.update(COLOUR_ENCODERS)
-    Index.build(root / "colours", root / "ix", NAMES, model=settings())
-    for name in COLOUR_ENCODERS:
-        del ENCODERS[name]
-    assert dict(ENCODERS) == before
-    return root
+pytestmark = pytest.mark.usefixtures("colour_encoders")
 
 
 @pytest.fixture
-def index(whole):
-    return Index.open(whole / "ix")
+def index(colour_index):
+    return Index.open(colour_index / "ix")
 
 
 @pytest.fixture
-def own(whole, tmp_path):
+def own(tmp_path):
     """(index, folder) that may be changed; the folder is at a new place, so the items are added anew from it."""
     make_folder(tmp_path / "colours", ITEMS)
     return Index.build(tmp_path / "colours", tmp_path / "ix", NAMES, model=settings()), tmp_path / "colours"
@@ -118,7 +98,7 @@ def test_distances_are_those_of_the_colours(index) -> None:
     assert np.mean([colour(number_of(hit))[2] for hit in less]) < np.mean([colour(number_of(hit))[2] for hit in hits])
 
 
-def test_what_a_hit_says(index, whole) -> None:
+def test_what_a_hit_says(index, colour_index) -> None:
     for hit in index.search(text="10 20 30", k=ITEMS):
         number = number_of(hit)
         assert set(hit.modalities) == has(number)
@@ -126,13 +106,25 @@ def test_what_a_hit_says(index, whole) -> None:
         assert set(hit.paths) == has(number)
         assert (hit.text is not None) == ("text" in has(number))
         for name in hit.paths:
-            assert index.file(hit.id, name) == whole / "colours" / hit.paths[name]
+            assert index.file(hit.id, name) == colour_index / "colours" / hit.paths[name]
             assert index.file(hit.id, name).is_file()
         picture = index.thumbnail(hit.id)
         assert (picture is not None) == ("image" in has(number))
         if picture is not None:
             assert np.abs(np.asarray(Image.open(io.BytesIO(picture)).convert("RGB"))[0, 0] - colour(number)).max() < 40
     assert all(item.label == "dark" for item in index.items(where="label = 'dark'"))
+
+
+def test_items_that_lack_a_modality(index) -> None:
+    rgb = " ".join(map(str, colour(7)))
+    hits = index.search(text=rgb, lacking="text", having=["image"], k=ITEMS)
+    assert {number_of(hit) for hit in hits} == {n for n in range(ITEMS) if "image" in has(n) and "text" not in has(n)}
+    assert [item.id for item in index.items(lacking=["text", "image"], limit=ITEMS)] == [
+        item.id for item in index.items(limit=ITEMS) if item.modalities == ("sound",)
+    ]
+    assert index.search(text=rgb, lacking="text", having="text") == []
+    with pytest.raises(InputError, match="unknown modality"):
+        index.search(text=rgb, lacking="smell")
 
 
 def test_only_files_of_the_collection(own, tmp_path) -> None:
@@ -221,7 +213,7 @@ def test_files_that_cannot_be_read_are_reported_once_and_missing(tmp_path, monke
     assert index.item(f"dark/c{number}").modalities == ("text", "image")
 
 
-def test_a_manifest(tmp_path, whole) -> None:
+def test_a_manifest(tmp_path, colour_index) -> None:
     rows = []
     for number in range(60):
         folder = "light" if number % 2 else "dark"
@@ -230,7 +222,7 @@ def test_a_manifest(tmp_path, whole) -> None:
         row["text"] = f"the colour {' '.join(map(str, colour(number)))}" if "text" in has(number) else ""
         rows.append(row)
     rows = [row for row in rows if row["image"] or row["text"]]
-    shutil.copytree(whole / "colours", tmp_path / "media")
+    shutil.copytree(colour_index / "colours", tmp_path / "media")
 
     def write(some):
         with (tmp_path / "media" / "items.csv").open("w", newline="") as file:

@@ -16,19 +16,15 @@ pytest.importorskip("av", reason="PyAV (calmrl[media]) is not installed")
 pytest.importorskip("PIL.Image", reason="Pillow (calmrl[media]) is not installed")
 
 from calmrl import Index
-from calmrl.encoders import ENCODERS
-from colour_world import COLOUR_ENCODERS, NAMES, make_folder, settings, write_item
+from colour_world import NAMES, make_folder, settings, write_item
 
 ITEMS = 60
 SCRIPT = Path(__file__).parents[1] / "support" / "colour_world.py"
 SOURCE = Path(__file__).parents[2] / "src"
-pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="needs SIGKILL")
-
-
-@pytest.fixture(autouse=True)
-def encoders(monkeypatch):
-    for name, spec in COLOUR_ENCODERS.items():
-        monkeypatch.setitem(ENCODERS, name, spec)
+pytestmark = [
+    pytest.mark.skipif(sys.platform == "win32", reason="needs SIGKILL"),
+    pytest.mark.usefixtures("colour_encoders"),
+]
 
 
 def start(*arguments, slow: float) -> subprocess.Popen:

@@ -8,19 +8,14 @@ import threading
 import time
 
 import pytest
-from starlette.testclient import TestClient
 
 import shapes as data
 from calmrl.errors import InputError
-from calmrl.serve import Limits, build_app
-
-
-def client_of(index, **options):
-    return TestClient(build_app(index, **options), base_url="http://127.0.0.1:8000", raise_server_exceptions=False)
+from calmrl.serve import Limits
 
 
 @pytest.fixture
-def client(shapes):
+def client(shapes, client_of):
     with client_of(shapes) as client:
         yield client
 
@@ -154,7 +149,7 @@ class Broken(data.ShapeIndex):
         raise RuntimeError("/secret/path")
 
 
-def test_a_failure_tells_the_client_nothing(shapes):
+def test_a_failure_tells_the_client_nothing(shapes, client_of):
     with client_of(Broken(shapes.folder / "items.jsonl")) as client:
         answer = client.get("/api/items/red%2Fcircle")
     assert answer.status_code == 500
@@ -171,7 +166,7 @@ class Slow(data.ShapeIndex):
         return super().search(*arguments, **options)
 
 
-def test_requests_beyond_the_queue_get_503_and_come_back_later(shapes):
+def test_requests_beyond_the_queue_get_503_and_come_back_later(shapes, client_of):
     index = Slow(shapes.folder / "items.jsonl")
     with client_of(index, limits=Limits(at_once=1, waiting=1)) as client:
         answers = []
@@ -190,7 +185,7 @@ def test_requests_beyond_the_queue_get_503_and_come_back_later(shapes):
         assert client.get("/api/search?text=red").status_code == 200
 
 
-def test_uploads_beyond_their_number_get_503(shapes):
+def test_uploads_beyond_their_number_get_503(shapes, client_of):
     index = Slow(shapes.folder / "items.jsonl")
     with client_of(index, limits=Limits(uploads=2)) as client:
         answers = []
@@ -209,7 +204,7 @@ def test_uploads_beyond_their_number_get_503(shapes):
     assert sorted(answer.status_code for answer in answers) == [200, 200, 503]
 
 
-def test_a_search_that_takes_too_long_is_504(shapes):
+def test_a_search_that_takes_too_long_is_504(shapes, client_of):
     index = Slow(shapes.folder / "items.jsonl")
     with client_of(index, limits=Limits(answer_seconds=0.2)) as client:
         assert client.get("/api/search?text=red").status_code == 504
@@ -226,7 +221,7 @@ def test_every_answer_is_strict(client):
 
 
 def test_the_page_loads_nothing_from_elsewhere(client):
-    for path in ("/", "/page.css", "/page.js", "/parts.js"):
+    for path in ("/", "/page.css", "/page.js", "/parts.js", "/adding.js", "/dropping.js"):
         text = client.get(path).text
         links = re.findall(r"""(?:https?:|["'(])//[^\s"')]+""", text)
         assert links in ([], ["http://www.w3.org/2000/svg"])
@@ -262,7 +257,7 @@ def test_numbers_that_json_lacks(shapes):
     assert json.loads(Json({"a": float("nan"), "b": [float("inf"), 1.5]}).body) == {"a": None, "b": [None, 1.5]}
 
 
-def test_errors_of_a_collection_are_sentences(shapes):
+def test_errors_of_a_collection_are_sentences(shapes, client_of):
     class Refusing(data.ShapeIndex):
         def search(self, *arguments, **options):
             raise InputError("this collection cannot be searched by sound")

@@ -190,6 +190,21 @@ def test_axe_finds_nothing_and_nothing_is_too_wide(browser, address, scheme, vie
         _check(page)
 
 
+@pytest.mark.parametrize("viewport", [None, PHONE], ids=["wide", "phone"])
+def test_axe_finds_nothing_in_the_form_for_new_items(browser, shapes, viewport):
+    options = {"viewport": viewport} if viewport else {}
+    with (
+        served(shapes, allow_add=True) as port,
+        page_of(browser, f"http://127.0.0.1:{port}", reduced_motion="reduce", **options) as page,
+    ):
+        page.goto("/")
+        settled(page, "shown")
+        page.locator("#help summary").click()
+        page.locator("#adding-open").click()
+        page.get_by_role("dialog").wait_for()
+        _check(page)
+
+
 def _check(page) -> None:
     found = axe.Axe().run(page).response
     assert len(found["passes"]) > 15

@@ -8,47 +8,26 @@ import signal
 import subprocess
 import sys
 import urllib.request
+from contextlib import contextmanager
 
-import numpy as np
 import pytest
-from starlette.testclient import TestClient
 
 import shapes as data
 from browser import CHROMIUM, chromium, drop, page_of, settled
-from calmrl import Aligner
-from calmrl.encoders import ENCODERS
-from calmrl.encoders.base import same
-from calmrl.search import Index
-from calmrl.serve import build_app
+from calmrl.serve import additions
 from hostile_requests import LIMITS, REQUESTS, refused
 from serving import digest, served
-from tiny_encoders import TINY, _spec
 
-pytest.importorskip("lancedb", reason='lancedb (pip install "calmrl[search]") is not installed')
-WORDS = (*data.COLOURS, *data.SHAPES)
-AS_GIVEN = Aligner(features="linear", unit_rows=False, whitening=0.5, latent_dim=12, prior=1.0, refine="never")
-
-
-def count_words(texts):
-    return np.array([[float(word in text.lower().split()) for word in WORDS] for text in texts], np.float32)
-
-
-@pytest.fixture(scope="module")
-def index(tmp_path_factory):
-    with pytest.MonkeyPatch.context() as patch:
-        for name, spec in {**TINY, "shape_words": _spec("text", len(WORDS), same, count_words)}.items():
-            patch.setitem(ENCODERS, name, spec)
-        folder = tmp_path_factory.mktemp("real")
-        encoders = {"image": "tiny_image", "text": "shape_words", "sound": "tiny_audio"}
-        yield Index.build(data.write_shapes(folder / "items"), folder / "index", encoders, model=AS_GIVEN)
-
-
-def client_of(index, **options):
-    return TestClient(build_app(index, **options), base_url="http://127.0.0.1", raise_server_exceptions=False)
+PICTURE = ("a.png", "image/png", data.png("blue", "star"))
 
 
 @pytest.fixture
-def client(index):
+def index(real_index):
+    return real_index
+
+
+@pytest.fixture
+def client(index, client_of):
     with client_of(index) as client:
         yield client
 
@@ -74,6 +53,13 @@ def test_filters(client):
         assert hit["label"] == "blue"
         assert {"sound", "image"} <= set(hit["modalities"])
         assert 0.1 < hit["certainty"] <= 1
+
+
+def test_items_without_words_are_found_by_words(client):
+    hits = client.get("/api/search?text=red+ring&lacking=text&k=48").json()["hits"]
+    assert len(hits) == 9
+    assert all("text" in hit["missing"] for hit in hits)
+    assert client.get("/api/items?lacking=text&limit=200").json()["count"] == 9
 
 
 def test_browsing_thumbnails_and_files(client, index):
@@ -102,7 +88,7 @@ def test_hostile_requests_change_nothing(index):
     assert digest(index.path.parent) == before
 
 
-def test_items_come_and_go_when_they_may(index):
+def test_items_come_and_go_when_they_may(index, client_of):
     with client_of(index, allow_add=True) as client:
         before = len(index)
         files = {
@@ -133,7 +119,7 @@ def test_items_come_and_go_when_they_may(index):
         ({"label": "x"}, {"sound": ("a.wav", data.tone(440)[:30], "audio/wav")}),
     ],
 )
-def test_what_cannot_be_added_leaves_nothing_behind(index, fields, files):
+def test_what_cannot_be_added_leaves_nothing_behind(index, client_of, fields, files):
     with client_of(index, allow_add=True) as client:
         answer = client.post("/api/items", data=fields, files=files)
         assert answer.status_code == 400, answer.text
@@ -142,27 +128,112 @@ def test_what_cannot_be_added_leaves_nothing_behind(index, fields, files):
     assert index.item("red/circle").text == "A red circle on white"
 
 
-@pytest.mark.skipif(not CHROMIUM, reason="chromium is not installed, so the page is not tried in a browser")
-def test_the_page(index):
+def test_weights_and_negation_as_on_the_command_line(client):
+    both = ids(client.get("/api/search", params={"text": "red + circle", "k": 48}))
+    assert both[0] == "red/circle"
+    without = ids(client.get("/api/search", params={"text": "red - circle", "k": 48}))
+    assert without.index("red/circle") > both.index("red/circle")
+    heavy, light = (ids(client.get("/api/search", params={"text": f"{w}:red + star", "k": 6})) for w in ("9", ".1"))
+    assert sum(id.startswith("red/") for id in heavy) > sum(id.startswith("red/") for id in light)
+    quoted = ids(client.get("/api/search", params={"text": '"red - circle"', "k": 1}))
+    assert quoted == ["red/circle"]
+    for text, sentence in (("red + - star", "empty term"), ("0:red", "other than 0"), ("a + " * 16 + "a", "17 terms")):
+        answer = client.get("/api/search", params={"text": text})
+        assert answer.status_code == 400
+        assert sentence in answer.json()["error"]
+    path = client.get("/api/search", params={"text": "/etc/passwd"})
+    assert path.status_code == 200  # words, not a file
+
+
+@contextmanager
+def opened(index, **options):
+    """The page of an index in a browser that must not complain."""
     pytest.importorskip("playwright", reason="playwright is not installed")
     complaints: list[str] = []
     with (
-        served(index) as port,
+        served(index, **options) as port,
         chromium() as browser,
         page_of(browser, f"http://127.0.0.1:{port}", complaints=complaints) as page,
     ):
         page.goto("/")
         settled(page, "24 of 48 shown")
-        page.fill("#words", "red circle")
-        page.press("#words", "Enter")
-        settled(page, "nearest first")
-        assert page.locator(".card h3").first.inner_text() == "A red circle on white"
-        drop(page, ("a.png", "image/png", data.png("blue", "star")))
+        yield page
+    assert complaints == []
+
+
+def search(page, words: str) -> list[str]:
+    page.fill("#words", words)
+    page.press("#words", "Enter")
+    settled(page, "nearest first")
+    return page.locator(".card h3").all_inner_texts()
+
+
+@pytest.mark.skipif(not CHROMIUM, reason="chromium is not installed, so the page is not tried in a browser")
+def test_the_journey_in_the_page(index):
+    with opened(index) as page:
+        assert search(page, "red circle")[0] == "A red circle on white"
+        assert "A red circle on white" not in search(page, "red - circle")[:3]
+        drop(page, PICTURE)
         page.wait_for_selector("#parts li")
-        settled(page, "nearest first")
+        page.fill("#words", "")
+        page.press("#words", "Enter")
+        page.wait_for_function("() => document.querySelector('.card h3').textContent === 'A blue star on white'")
         page.select_option("#label", "blue")
         settled(page, "8 items, nearest first")
-    assert complaints == []
+        page.locator(".card h3 a", has_text="A blue star on white").click()
+        page.get_by_role("dialog").wait_for()
+        heads = page.locator("#item-body .modality h3").all_inner_texts()
+        assert [head.split("\n")[1] for head in heads] == ["observed"] * 3
+        length = page.evaluate(
+            """async () => {
+              const player = document.querySelector("#item-body audio");
+              await player.play();
+              await new Promise((done) => player.addEventListener("ended", done, {once: true}));
+              return player.duration;
+            }"""
+        )
+        assert length == pytest.approx(1.0, abs=0.05)
+
+
+@pytest.mark.skipif(not CHROMIUM, reason="chromium is not installed, so the page is not tried in a browser")
+def test_the_page_adds_an_item_where_it_may(index):
+    with opened(index) as page:
+        assert not page.locator("#adding-open").is_visible()
+    name, kind, content = ("star.png", "image/png", data.png("green", "star"))
+    with opened(index, allow_add=True) as page:
+        page.locator("#adding-open").click()
+        page.fill("#adding input[name=id]", "added/star")
+        page.fill("#adding input[name=text]", "a star that was added")
+        page.set_input_files("#adding input[name=image]", {"name": name, "mimeType": kind, "buffer": content})
+        page.locator("#adding-form button").click()
+        page.locator("#item-title", has_text="a star that was added").wait_for()
+        assert "49 items" in page.locator("#summary").inner_text()
+    try:
+        assert set(index.item("added/star").modalities) == {"image", "text"}
+        assert index.file("added/star", "image").read_bytes() == content
+    finally:
+        additions.remove(index, "added/star")
+    assert len(index) == 48
+
+
+@pytest.mark.skipif(not CHROMIUM, reason="chromium is not installed, so the page is not tried in a browser")
+def test_the_page_says_why_an_item_cannot_be_added(index):
+    pytest.importorskip("playwright", reason="playwright is not installed")
+    with (
+        served(index, allow_add=True) as port,
+        chromium() as browser,
+        page_of(browser, f"http://127.0.0.1:{port}") as page,
+    ):
+        page.goto("/")
+        settled(page, "24 of 48 shown")
+        page.locator("#adding-open").click()
+        page.locator("#adding-form button").click()
+        page.locator("#adding-problem", has_text="the item is empty").wait_for()
+        broken = {"name": "<b>.png", "mimeType": "image/png", "buffer": b"no picture"}
+        page.set_input_files("#adding input[name=image]", broken)
+        page.locator("#adding-form button").click()
+        page.locator("#adding-problem", has_text="cannot be read").wait_for()
+    assert len(index) == 48
 
 
 def test_the_command_says_where_it_listens_and_warns(index, monkeypatch, calmrl):

@@ -164,11 +164,13 @@ class ShapeIndex:
     def thumbnail(self, id: str) -> bytes | None:
         return self.file(id, IMAGE).read_bytes() if IMAGE in self.item(id).paths else None
 
-    def items(self, offset: int = 0, limit: int = 60, having=None, where=None) -> list[ShapeItem]:
-        return self._kept(having, where)[offset : offset + limit]
+    def items(self, offset: int = 0, limit: int = 60, having=None, lacking=None, where=None) -> list[ShapeItem]:
+        return self._kept(having, lacking, where)[offset : offset + limit]
 
-    def search(self, text=None, image=None, sound=None, *, like=None, k=10, having=None, where=None, hubs=False):
-        kept = [row for row in self._kept(having, where) if row.id != like]
+    def search(
+        self, text=None, image=None, sound=None, *, like=None, k=10, having=None, lacking=None, where=None, hubs=False
+    ):
+        kept = [row for row in self._kept(having, lacking, where) if row.id != like]
         total = np.zeros(len(kept))
         for given, measure in (
             (text, self._by_words),
@@ -181,8 +183,8 @@ class ShapeIndex:
         order = np.argsort(-total, kind="stable")[:k]
         return [ShapeHit(**vars(kept[i]), similarity=float(np.tanh(total[i]))) for i in order]
 
-    def _kept(self, having, where) -> list[ShapeItem]:
-        for name in having or ():
+    def _kept(self, having, lacking, where) -> list[ShapeItem]:
+        for name in [*(having or ()), *(lacking or ())]:
             if name not in (IMAGE, "text", SOUND):
                 raise InputError(f"unknown modality {name!r}; known: image, text, sound")
         label = None
@@ -192,11 +194,15 @@ class ShapeIndex:
                 raise InputError(f"where {where!r} is no condition; for instance label = 'red'")
             label = match[1].replace("''", "'")
         rows = [row for row in self.rows.values() if label is None or row.label == label]
-        return [row for row in rows if set(having or ()) <= set(row.modalities)]
+        rows = [row for row in rows if set(having or ()) <= set(row.modalities)]
+        return [row for row in rows if not set(lacking or ()) & set(row.modalities)]
 
-    def _by_words(self, text: str, rows) -> list[float]:
-        wanted = set(text.lower().split())
-        return [len(wanted & set(row.id.split("/"))) / max(1, len(wanted)) for row in rows]
+    def _by_words(self, terms: list[tuple[float, str]], rows) -> np.ndarray:
+        total = np.zeros(len(rows))
+        for weight, text in terms:
+            wanted = set(text.lower().split())
+            total += [weight * len(wanted & set(row.id.split("/"))) / max(1, len(wanted)) for row in rows]
+        return total
 
     def _by_picture(self, content: bytes, rows) -> list[float]:
         from PIL import Image
@@ -214,5 +220,5 @@ class ShapeIndex:
         top = np.abs(np.fft.rfft(samples)).argmax() * RATE / len(samples)
         return [1 - abs(np.log2(top / pitch(*row.id.split("/")))) for row in rows]
 
-    def _by_item(self, id: str, rows) -> list[float]:
-        return self._by_words(" ".join(self.item(id).id.split("/")), rows)
+    def _by_item(self, id: str, rows) -> np.ndarray:
+        return self._by_words([(1.0, " ".join(self.item(id).id.split("/")))], rows)

@@ -13,6 +13,7 @@ from calmrl.cli.printing import note
 
 if TYPE_CHECKING:
     from calmrl.search import Index
+    from calmrl.workflows.demo import DemoSearch
 
 EXAMPLE = """Example:
   calmrl demo --out demo-out
@@ -25,7 +26,7 @@ def run(
     config: Annotated[str, typer.Option("--config", help="A config file or a shipped config.")] = "demo",
     force: Annotated[bool, typer.Option("--force", help="Begin anew: remove an earlier output of calmrl.")] = False,
 ) -> None:
-    """Compare methods on bundled real data with missing modalities, then search a collection by words."""
+    """Compare methods on bundled real data with missing modalities, then search two collections by words and sounds."""
     import shlex
 
     from calmrl._support.output import check_free
@@ -39,26 +40,34 @@ def run(
         shutil.rmtree(out)
     note("1. Methods compared on rows that lack modalities: about two minutes on two cores")
     compare_and_show(resolved, out, shlex.join(["calmrl", "demo", "--out", str(out), *(overrides or [])]))
-    note("\n2. Search: emoji by words, although the words of 70 % of them were hidden")
-    _search(out / "emoji.index")
+    _search(out)
 
 
-def _search(path: Path) -> None:
-    """Index the emoji and show what some words find; without the extra `search`, say what is missing."""
+def _search(out: Path) -> None:
+    """Index emoji and stamps and show what some queries find; without the extra `search`, say what is missing."""
     from calmrl.errors import MissingExtraError
-    from calmrl.workflows.demo import emoji_index, word_searches
+    from calmrl.workflows.demo import emoji_index, sound_searches, stamps_index, word_searches
 
+    emoji, stamps = out / "emoji.index", out / "stamps.index"
+    note("\n2. Search: emoji by words, although the words of 70 % of them were hidden")
     try:
-        index = emoji_index(path)
+        index = emoji_index(emoji)
     except MissingExtraError as absent:
         note(f"left out: {absent}")
         return
     _show_choice(index)
-    for found in word_searches(index):
-        names = ", ".join(hit.text or hit.id for hit in found.hits)
-        note(textwrap.fill(f"{found.word}: {names}", 80, initial_indent="  ", subsequent_indent="    "))
-    note(f'\nsearch it yourself: calmrl search {path} "weather"')
-    note(f"or in a browser:    calmrl serve {path}")
+    _show_hits(word_searches(index))
+    index = stamps_index(stamps)
+    note(f"\n3. Search: {len(index)} stamps by a sound; pictures of other stamps")
+    _show_hits(sound_searches(index))
+    note(f'\nsearch it yourself: calmrl search {emoji} "weather"')
+    note(f"or in a browser:    calmrl serve {emoji}    (or {stamps})")
+
+
+def _show_hits(searches: list[DemoSearch]) -> None:
+    for search in searches:
+        names = ", ".join((hit.text or hit.id).rstrip(".") for hit in search.hits)
+        note(textwrap.fill(f"{search.query}: {names}", 80, initial_indent="  ", subsequent_indent="    "))
 
 
 def _show_choice(index: Index) -> None:

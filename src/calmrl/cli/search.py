@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 EXAMPLE = """Example:
   calmrl search photos.index "a dog by the sea" --having image
+  calmrl search photos.index "a dog by the sea" --lacking text
   calmrl search photos.index "2:dog + ./pool.jpg - fruit" -k 5
   calmrl search photos.index --sound bark.wav --where "label = 'pets'" --paths"""
 
@@ -32,6 +33,7 @@ def run(
     ] = None,
     like: Annotated[list[str] | None, typer.Option(help="The id of an item of the index.")] = None,
     having: Annotated[str | None, typer.Option(help="Only items that really have these modalities: m,...")] = None,
+    lacking: Annotated[str | None, typer.Option(help="Only items without these modalities: m,...")] = None,
     where: Annotated[str | None, typer.Option(help="A condition, as in: label = 'dog' and certainty > 0.5")] = None,
     k: Annotated[int, typer.Option("-k", help="How many items.")] = 10,
     hubs: Annotated[bool, typer.Option("--hubs", help="Take off how near an item is to everything (CSLS).")] = False,
@@ -45,8 +47,11 @@ def run(
     since = opened.growth()
     if since:
         note(since.sentence(index))
-    wanted = [name.strip() for name in having.split(",")] if having is not None else None
-    hits = opened.search(**_terms(text, image, sound, with_, like), k=k, having=wanted, where=where, hubs=hubs)
+    wanted, unwanted = (
+        None if given is None else [name.strip() for name in given.split(",")] for given in (having, lacking)
+    )
+    terms = _terms(text, image, sound, with_, like)
+    hits = opened.search(**terms, k=k, having=wanted, lacking=unwanted, where=where, hubs=hubs)
     if json:
         correction = "csls" if hubs else None
         as_json({"hubs": correction, "hits": [_as_dict(hit) for hit in hits]})
@@ -60,7 +65,7 @@ def run(
         for hit in hits:
             data(_line(hit))
     if not hits:
-        note("nothing was found: no item fulfils --having and --where")
+        note("nothing was found: no item fulfils --having, --lacking and --where")
 
 
 def _terms(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
@@ -11,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from calmrl._support.registry import lookup
 from calmrl.aligner.estimator import Aligner
 from calmrl.encoders.encoder_set import EncoderSet
 from calmrl.errors import InputError
@@ -23,10 +21,11 @@ from calmrl.search.growth import Growth, growth
 from calmrl.search.hits import Hit, Item
 from calmrl.search.query import LIKE, terms_of
 from calmrl.search.querying import Features, QueryVectors
+from calmrl.search.rows import Rows
 from calmrl.search.summary import about, summary
 from calmrl.search.table import check_k
 from calmrl.search.update import Change, add, remove
-from calmrl.search.where import Column, quote, where_sql
+from calmrl.search.where import quote
 
 HUB_CANDIDATES = 1000  # nearest items among which hubs are taken back, at least
 
@@ -48,6 +47,7 @@ class Index:
         self.path = path
         self.table, self._parts = store.open_tables(path)
         self.layout = store.read_layout(self._parts, path)
+        self._rows = Rows(self.layout)
 
     # ---- make, open, change
 
@@ -128,6 +128,7 @@ class Index:
         like: Any = None,
         k: int = 10,
         having: str | Sequence[str] | None = None,
+        lacking: str | Sequence[str] | None = None,
         where: str | None = None,
         hubs: bool = False,
         **others: Any,
@@ -146,6 +147,9 @@ class Index:
             How many hits, at least 1.
         having : str or sequence of str, optional
             Only items of which these modalities were really observed.
+        lacking : str or sequence of str, optional
+            Only items of which these were not: `text="a dog", lacking="text"` finds what nobody has described yet, which
+            items whose own words match would otherwise precede.
         where : str, optional
             A condition on columns, such as "label = 'dog' and certainty > 0.5".
         hubs : bool
@@ -160,7 +164,7 @@ class Index:
         check_k(k)
         terms = terms_of({"text": text, "image": image, "sound": sound, LIKE: like, **others})
         self.refresh()
-        conditions = self._conditions(having, where)
+        conditions = self._rows.conditions(having, lacking, where)
         vector, column = self._queries.vector(terms)
         own = [quote(str(term.value)) for term in terms if term.modality == LIKE]
         if own:
@@ -173,17 +177,17 @@ class Index:
         if hubs:
             return self._without_hubs(vector, int(k), filters)
         how = self.layout["search"] if column == "vector" else None
-        rows = neighbours.near(self.table, vector, int(k), how, self._columns, filters, column)
-        return [self._hit(row, 1.0 - row["_distance"]) for row in rows]
+        rows = neighbours.near(self.table, vector, int(k), how, self._rows.of_hits, filters, column)
+        return [self._rows.hit(row, 1.0 - row["_distance"]) for row in rows]
 
     def _without_hubs(self, vector: np.ndarray, k: int, filters: str | None) -> list[Hit]:
         """CSLS among the nearest candidates."""
-        columns = [*self._columns, "nearness"]
+        columns = [*self._rows.of_hits, "nearness"]
         rows = neighbours.near(self.table, vector, max(HUB_CANDIDATES, 10 * k), self.layout["search"], columns, filters)
         own = float(neighbours.nearness(np.asarray(vector, np.float32)[None], self.hub_vectors())[0])
         scored = [(2 * (1.0 - row["_distance"]) - own - row["nearness"], row) for row in rows]
         scored.sort(key=lambda pair: -pair[0])
-        return [self._hit(row, score) for score, row in scored[:k]]
+        return [self._rows.hit(row, score) for score, row in scored[:k]]
 
     # ---- look at it
 
@@ -192,7 +196,7 @@ class Index:
 
     def item(self, id: str) -> Item:
         """All that is known about an item."""
-        return self._item(self._row(id, [*self._columns, "split", "root", *self._extra.values()]))
+        return self._rows.item(self._row(id, self._rows.of_items))
 
     def items(
         self,
@@ -200,16 +204,17 @@ class Index:
         limit: int = 50,
         having: str | Sequence[str] | None = None,
         where: str | None = None,
+        lacking: str | Sequence[str] | None = None,
     ) -> list[Item]:
         """Items in the order in which they are stored, for browsing."""
         for name, value, least in (("offset", offset, 0), ("limit", limit, 1)):
             if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
                 raise InputError(f"{name} is a whole number from {least} on; got {value!r}")
         self.refresh()
-        query = self.table.search().select([*self._columns, "split", "root", *self._extra.values()])
-        filters = " AND ".join(self._conditions(having, where))
+        query = self.table.search().select(self._rows.of_items)
+        filters = " AND ".join(self._rows.conditions(having, lacking, where))
         query = query.where(filters) if filters else query
-        return [self._item(row) for row in query.offset(int(offset)).limit(int(limit)).to_list()]
+        return [self._rows.item(row) for row in query.offset(int(offset)).limit(int(limit)).to_list()]
 
     def thumbnail(self, id: str) -> bytes | None:
         """A small picture of an item as WebP; None if it has no picture."""
@@ -217,16 +222,7 @@ class Index:
 
     def file(self, id: str, modality: str) -> Path:
         """The file of an item; nothing outside of the collection is ever returned."""
-        row = self._row(id, ["root", "paths"])
-        paths = json.loads(row["paths"])
-        lookup(self.layout["modalities"], modality, "modality")
-        if modality not in paths:
-            raise InputError(f"item {id!r} has no file of {modality}; it has {', '.join(paths) or 'none'}")
-        path = Path(row["root"]) / paths[modality]
-        inside = Path(paths[modality]).is_absolute() or path.resolve().is_relative_to(Path(row["root"]).resolve())
-        if not inside or not path.is_file():
-            raise InputError(f"the file {paths[modality]} of item {id!r} is no longer in {row['root']}")
-        return path
+        return self._rows.file(self._row(id, ["root", "paths"]), id, modality)
 
     def labels(self) -> dict[str, int]:
         """Labels and how many items have each, the most frequent first."""
@@ -314,41 +310,3 @@ class Index:
         if not rows:
             raise InputError(f"no item {str(id)!r:.200} in {self.path}")
         return rows[0]
-
-    @property
-    def _columns(self) -> list[str]:
-        has = [f"has_{j}" for j in range(len(self.layout["modalities"]))]
-        return ["id", "text", "label", "paths", "certainty", *has]
-
-    @property
-    def _extra(self) -> dict[str, str]:
-        return {name: column["column"] for name, column in self.layout["columns"].items()}
-
-    def where_columns(self) -> dict[str, Column]:
-        """What a condition may ask about."""
-        columns = {name: Column(name, "text") for name in ("id", "text", "split")}
-        columns["label"] = Column("labels", "texts")
-        columns["certainty"] = Column("certainty", "number")
-        extra = {name: Column(c["column"], c["holds"]) for name, c in self.layout["columns"].items()}
-        return extra | columns
-
-    def _conditions(self, having: str | Sequence[str] | None, where: str | None) -> list[str]:
-        names = list(self.layout["modalities"])
-        wanted = [having] if isinstance(having, str) else list(having or [])
-        conditions = []
-        for name in wanted:
-            lookup(self.layout["modalities"], name, "modality")
-            conditions.append(f"has_{names.index(name)}")
-        return conditions + ([where_sql(where, self.where_columns())] if where else [])
-
-    def _described(self, row: Mapping[str, Any]) -> dict[str, Any]:
-        modalities = tuple(name for j, name in enumerate(self.layout["modalities"]) if row[f"has_{j}"])
-        shared = {name: row[name] for name in ("id", "text", "label", "certainty")}
-        return shared | {"modalities": modalities, "paths": json.loads(row["paths"])}
-
-    def _hit(self, row: Mapping[str, Any], similarity: float) -> Hit:
-        return Hit(similarity=float(similarity), **self._described(row))
-
-    def _item(self, row: Mapping[str, Any]) -> Item:
-        columns = {name: row[column] for name, column in self._extra.items()}
-        return Item(split=row["split"], root=row["root"], columns=columns, **self._described(row))

@@ -19,7 +19,7 @@ from calmrl.serve import additions
 from calmrl.serve.answers import Json, item_json, media_type
 from calmrl.serve.limits import Limits
 from calmrl.serve.openapi import description
-from calmrl.serve.parameters import BROWSE, SEARCH, Asked, checked_text, from_pairs, from_query
+from calmrl.serve.parameters import BROWSE, SEARCH, Asked, checked_text, from_pairs, from_query, weighted_words
 from calmrl.serve.uploads import checked_files, modality_named, read_form
 from calmrl.serve.words import expected_sentences
 from calmrl.serve.workers import Workers, busy
@@ -123,7 +123,7 @@ class Api:
 
     def _search(self, asked: Asked, files: dict[str, bytes]) -> dict[str, Any]:
         given: dict[str, Any] = checked_files(files, self.kinds, self.limits)
-        given |= {} if asked.text is None else {"text": asked.text}
+        given |= {} if asked.text is None else {"text": weighted_words(asked.text, self.limits)}
         terms = {modality_named(name, self.kinds): value for name, value in given.items()}
         hits = self.index.search(**terms, like=asked.like, k=asked.k, hubs=asked.hubs, **asked.filters())
         return {"count": len(hits), "hits": [item_json(hit, self.modalities) for hit in hits]}

@@ -35,6 +35,8 @@ class Limits:
         The largest number of items in one answer.
     characters : int
         The longest text of a query, id, label or condition.
+    terms : int
+        The most terms with weights in the text of a query; each is encoded by itself.
     """
 
     body_bytes: int = 32 * 2**20
@@ -50,3 +52,4 @@ class Limits:
     connections: int = 256
     hits: int = 200
     characters: int = 2000
+    terms: int = 16

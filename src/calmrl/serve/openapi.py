@@ -86,7 +86,7 @@ def description(limits: Limits, allow_add: bool) -> Schema:
 
 def _search(limits: Limits) -> list[Schema]:
     return [
-        _query("text", STRING, "Words to search by."),
+        _query("text", STRING, 'Words to search by; terms may have weights: 2:dog - fruit + "rock - paper".'),
         _query("like", STRING, "The id of an item to search by."),
         _query("k", _whole(1, limits.hits, 24), "How many items."),
         *_filters(),
@@ -105,6 +105,7 @@ def _browse(limits: Limits) -> list[Schema]:
 def _filters() -> list[Schema]:
     return [
         _query("having", STRING, "Modalities, separated by commas, that were really observed."),
+        _query("lacking", STRING, "Modalities, separated by commas, that were not observed."),
         _query("label", STRING, "Only items with this label."),
         _query("where", STRING, "A condition on the columns of the collection."),
     ]

@@ -7,11 +7,12 @@ from urllib.parse import parse_qsl
 
 from calmrl._support.registry import lookup
 from calmrl.errors import InputError
+from calmrl.search.query import parse_query
 from calmrl.serve.limits import Limits
 
-SEARCH = ("text", "like", "k", "having", "label", "where", "hubs")
-BROWSE = ("offset", "limit", "having", "label", "where")
-REPEATED = ("having",)
+SEARCH = ("text", "like", "k", "having", "lacking", "label", "where", "hubs")
+BROWSE = ("offset", "limit", "having", "lacking", "label", "where")
+REPEATED = ("having", "lacking")
 LARGEST = 10**9
 
 
@@ -25,17 +26,18 @@ class Asked:
     offset: int = 0
     limit: int = 60
     having: tuple[str, ...] = ()
+    lacking: tuple[str, ...] = ()
     label: str | None = None
     where: str | None = None
     hubs: bool = False
 
     def filters(self) -> dict[str, Any]:
-        """`having` and `where` of the collection; a label is a condition like others."""
+        """`having`, `lacking` and `where` of the collection; a label is a condition like others."""
         where = self.where
         if self.label is not None:
             of_label = "label = '{}'".format(self.label.replace("'", "''"))
             where = of_label if where is None else f"{of_label} and ({_balanced(where)})"
-        return {"having": list(self.having) or None, "where": where}
+        return {"having": list(self.having) or None, "lacking": list(self.lacking) or None, "where": where}
 
 
 def _balanced(condition: str) -> str:
@@ -79,6 +81,14 @@ def from_pairs(pairs: Iterable[tuple[str, str]], names: tuple[str, ...], limits:
         elif text.strip():
             values[name] = _read(name, text, limits)
     return Asked(**values)
+
+
+def weighted_words(text: str, limits: Limits) -> list[tuple[float, str]]:
+    """`2:dog - fruit` as (weight, words) pairs, as on the command line; a term is never a path here."""
+    pairs = parse_query(text)
+    if len(pairs) > limits.terms:
+        raise InputError(f"the query has {len(pairs)} terms; at most {limits.terms} are allowed")
+    return pairs
 
 
 def checked_text(name: str, text: str, limits: Limits) -> str:

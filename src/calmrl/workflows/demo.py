@@ -1,4 +1,4 @@
-"""What `calmrl demo` shows: a comparison of methods, and a search by words for pictures whose names were hidden."""
+"""What `calmrl demo` searches: emoji by words, although most names were hidden, and stamps by sounds."""
 
 from __future__ import annotations
 
@@ -15,17 +15,20 @@ from calmrl.search.sources import OpenSource, open_source
 if TYPE_CHECKING:
     from calmrl.search import Hit, Index
 
-WORDS = ("fruit", "love", "insects", "public transport", "laughing")
+WORDS = ("love", "insects", "public transport")
+SOUNDS = ("animals/birds/cuckoo", "hobbies/music/string/violin")  # stamps whose sounds are queries
 NAMED = ("text", "keywords")  # modalities that hold words
 SEEN = ("image", "drawing")
 HIDDEN = 0.7  # share of the emoji whose words are hidden
+EMOJI = {"features": "linear", "unit_rows": True, "whitening": 0.0}  # latents and prior are chosen
+STAMPS = {"features": "linear", "unit_rows": True, "whitening": 0.5, "latent_dim": 128, "prior": 300.0}
 
 
 @dataclass(frozen=True)
-class WordSearch:
-    """A word and what it found among pictures without words."""
+class DemoSearch:
+    """What was asked, and what it found."""
 
-    word: str
+    query: str
     hits: list[Hit]
 
 
@@ -49,9 +52,28 @@ def emoji_index(path: str | Path) -> Index:
     from calmrl.search import Index
 
     source, _ = emoji_without_names()
-    return Index.build(source, path, model=Aligner(refine="never", random_state=0), groups="group")
+    return Index.build(source, path, model=Aligner(**EMOJI, refine="never", random_state=0), groups="group")
 
 
-def word_searches(index: Index, k: int = 5) -> list[WordSearch]:
-    """The pictures nearest to each word, among items of which no word was seen."""
-    return [WordSearch(word, index.search(text=word, k=k, where="words = 'hidden'")) for word in WORDS]
+def stamps_index(path: str | Path) -> Index:
+    """Index the stamps as they are, with fixed settings: nothing is searched for, so that it takes seconds."""
+    from calmrl.aligner import Aligner
+    from calmrl.search import Index
+
+    return Index.build("stamps", path, model=Aligner(**STAMPS, refine="never", random_state=0), groups="group")
+
+
+def word_searches(index: Index, k: int = 5) -> list[DemoSearch]:
+    """The pictures nearest to each word, among emoji of which no word was seen."""
+    return [DemoSearch(word, index.search(text=word, k=k, where="words = 'hidden'")) for word in WORDS]
+
+
+def sound_searches(index: Index, k: int = 5) -> list[DemoSearch]:
+    """The pictures of other stamps nearest to the sound of one."""
+    searches = []
+    for id in SOUNDS:
+        others = "id != '{}'".format(id.replace("'", "''"))
+        hits = index.search(sound=index.features_of(id)["sound"], k=k, having="image", where=others)
+        caption = (index.item(id).text or id).rstrip(".")
+        searches.append(DemoSearch(f"the sound of {caption[0].lower()}{caption[1:]}", hits))
+    return searches

@@ -1,5 +1,7 @@
 // State lives in the address; files, which cannot, live in this page and are found again through the history.
 
+import { listenForAdding } from "/adding.js";
+import { listenForDrops } from "/dropping.js";
 import { card, choice, element, itemView, queryPart, title } from "/parts.js";
 
 const PAGE = 24;
@@ -181,22 +183,18 @@ function listenForFiles() {
     input.addEventListener("change", () => { take(input.files); input.value = ""; });
   }
   at("drop-hint").hidden = at("choose-image").hidden && at("choose-sound").hidden;
-  let depth = 0;
-  const over = (change) => { depth = Math.max(0, depth + change); at("drop").classList.toggle("on", depth > 0); };
-  const withFiles = (event) => event.dataTransfer?.types.includes("Files");
-  addEventListener("dragenter", (event) => { if (withFiles(event)) { event.preventDefault(); over(1); } });
-  addEventListener("dragleave", (event) => { if (withFiles(event)) over(-1); });
-  addEventListener("dragover", (event) => { if (withFiles(event)) event.preventDefault(); });
-  addEventListener("drop", (event) => {
-    if (!withFiles(event)) return;
-    event.preventDefault();
-    over(-depth);
-    take(event.dataTransfer.files);
-  });
-  addEventListener("paste", (event) => { if (event.clipboardData?.files.length) take(event.clipboardData.files); });
+  listenForDrops(take);
 }
 
 // ---- one item
+
+/** After an item was added: count anew and show it. */
+async function added(item) {
+  about = await ask("/api/about");
+  countItems();
+  history.pushState({ ...history.state, opened: true }, "", address(item.id));
+  await open(item.id);
+}
 
 async function open(id) {
   try {
@@ -245,15 +243,20 @@ async function show() {
 
 // ---- the collection
 
-function describe() {
+function countItems() {
   const kinds = Object.entries(about.modalities).map(([name, one]) => `${one.n.toLocaleString("en")} with ${name}`);
   at("summary").textContent = `${about.items.toLocaleString("en")} items: ${kinds.join(", ")}`;
+}
+
+function describe() {
+  countItems();
   at("having").append(...Object.keys(about.modalities).map((name) => choice(name, about.modalities, false)));
   label.append(...about.labels.map((name) => element("option", { value: name }, name)));
   at("label-box").hidden = !about.labels.length;
   if (!searchable("text")) {
     words.disabled = document.querySelector("#query button[type=submit]").disabled = true;
     words.placeholder = "This collection cannot be searched by words";
+    at("help").hidden = true;
   }
   at("quality").hidden = !about.expected.length;
   at("quality").querySelector("ul").append(...about.expected.map((row) => element("li", {}, row.sentence)),
@@ -282,6 +285,7 @@ async function start() {
   describe();
   listenForFiles();
   listenForItems();
+  listenForAdding(about, ask, added, searchable);
   at("query").addEventListener("submit", (event) => { event.preventDefault(); go(); });
   at("having").addEventListener("change", go);
   label.addEventListener("change", go);
