@@ -198,7 +198,7 @@ def evaluate_on(
     if model.matching is not None:
         rows += reranked_rows(model.matching, asked, there)
     rows += measure_rows([group for group in measures() if group not in ("pool", "examples")], left_out, **given)
-    return rows, nearest_examples(data, np.flatnonzero(used)[test.numpy()], asked, there)
+    return rows, nearest_examples(data, np.flatnonzero(used)[test.numpy()], asked, there, relevant_by)
 
 
 def _not_measured(model: Trained, present: torch.Tensor) -> list[str]:
