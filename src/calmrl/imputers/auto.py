@@ -20,6 +20,7 @@ from calmrl.imputers.base import BlockImputer
 from calmrl.imputers.calibration import factors, levels, missing_counts
 from calmrl.imputers.gaussian import GaussianImputer
 from calmrl.imputers.gaussian.choices import seed_of
+from calmrl.imputers.gaussian.held_out import normal_reach
 from calmrl.imputers.kernel import KernelImputer, linked
 from calmrl.imputers.knowledge_bridger import KnowledgeBridgerImputer
 from calmrl.imputers.mopoe import MoPoEImputer
@@ -63,8 +64,9 @@ class AutoImputer(BlockImputer):
 
     Learned: `choice_`, a dict with "held_out" (number of blocks), "errors" (candidate -> normalised error over all
     modalities and per modality, 1.0 is the column mean), "weights" (modality -> candidate -> weight), "error" (of the
-    average), "std_scale" (modality -> factor per number of observed modalities, 0 to k) and "seconds" (candidate ->
-    time); `models_`, the fitted imputers by name.
+    average), "error_by_modality", "held_out_by_modality" (blocks), "coverage_by_modality" (percent of the held-out values
+    inside 95 % intervals), "std_scale" (modality -> factor per number of observed modalities, 0 to k) and "seconds"
+    (candidate -> time); `models_`, the fitted imputers by name.
     """
 
     def __init__(
@@ -138,6 +140,8 @@ class AutoImputer(BlockImputer):
             "weights": {name: {"mean": 1.0} for name in self.names_},
             "error": None,
             "error_by_modality": dict.fromkeys(self.names_),
+            "held_out_by_modality": dict.fromkeys(self.names_, 0),
+            "coverage_by_modality": dict.fromkeys(self.names_),
             "std_scale": self._scale_by_name(),
             "seconds": {},
         }
@@ -176,11 +180,21 @@ class AutoImputer(BlockImputer):
         sources = [visible_count[hidden[:, m]] for m in range(len(self.names_))]
         missing = missing_counts(views.present.cpu().numpy())
         self.chosen_, self.weight_ = weights.chosen, weights.weight
-        self.scale_ = factors(stack.scores(weights), sources, missing)
+        scores = stack.scores(weights)
+        self.scale_ = factors(scores, sources, missing)
         self._record(stack, weights, seconds)
+        covered = [self._covered(m, score, sources[m]) for m, score in enumerate(scores)]
+        self.choice_["held_out_by_modality"] = dict(zip(self.names_, map(int, stack.blocks), strict=True))
+        self.choice_["coverage_by_modality"] = dict(zip(self.names_, covered, strict=True))
         self.settled_ = {name: fitted[name] for name in ("gaussian",) if name in fitted}
         self.forms_ = fitted["kernel"].choice_ if "kernel" in fitted else {}
         return fitted
+
+    def _covered(self, m: int, score: np.ndarray, sources: np.ndarray) -> float | None:
+        """Percent of the held-out values of modality m inside their 95 % interval; None where nothing was held out."""
+        if not score.size:
+            return None
+        return 100 * float((score <= self.scale_[sources, m][:, None] * normal_reach(0.95)).mean())
 
     def _carry_levels(self, views: Views, trial: dict[str, Any]) -> None:
         """Bring the deviations of the last fit to the size of those that were checked, on blocks that are missing."""
