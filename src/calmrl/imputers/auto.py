@@ -43,6 +43,9 @@ LEVEL_ROWS = 2000  # incomplete rows on which the deviations of two fits are com
 LEAST_BLOCKS = 10  # hidden blocks, below which nothing can be compared
 
 
+Progress = Callable[[str, int, int], None]  # what is done next, steps done, steps in all
+
+
 class AutoImputer(BlockImputer):
     """Whatever imputes held-out blocks of these data best: one imputer, or a weighted average of a few.
 
@@ -76,8 +79,11 @@ class AutoImputer(BlockImputer):
         self.random_state = random_state
         self.verbose = verbose
 
-    def fit(self, z: Any, present: Array | None = None) -> AutoImputer:
-        """Compare the candidates on held-out blocks, then fit what was chosen on all rows."""
+    def fit(self, z: Any, present: Array | None = None, progress: Progress | None = None) -> AutoImputer:
+        """Compare the candidates on held-out blocks, then fit what was chosen on all rows.
+
+        `progress` is called with (what is done next, steps done, steps in all): a step per candidate, and one for the rest.
+        """
         views = check(z, present, min_rows=1)
         names = self._names(views)
         self.names_, self.widths_ = views.names, views.widths
@@ -88,7 +94,9 @@ class AutoImputer(BlockImputer):
         if int(hidden.sum()) < LEAST_BLOCKS:
             self._settle_on_mean(views, int(hidden.sum()))
             return self
-        trial = self._compare(sample, hidden, names)
+        trial = self._compare(sample, hidden, names, progress)
+        if progress is not None:
+            progress(f"fitting {' + '.join(self.chosen_)}", len(names), len(names) + 1)
         self.refit(z, present)
         self._carry_levels(sample, trial)
         return self
@@ -146,7 +154,9 @@ class AutoImputer(BlockImputer):
             "seconds": {},
         }
 
-    def _compare(self, views: Views, hidden: np.ndarray, names: list[str]) -> dict[str, Any]:
+    def _compare(
+        self, views: Views, hidden: np.ndarray, names: list[str], progress: Progress | None = None
+    ) -> dict[str, Any]:
         """Every candidate's guesses of the hidden blocks, and the weights that follow; returns what was fitted."""
         hide = torch.from_numpy(hidden).to(views.present.device)
         visible = views.present & ~hide
@@ -160,7 +170,9 @@ class AutoImputer(BlockImputer):
         asked = hide.any(1).nonzero()[:, 0]
         fitted: dict[str, Any] = {}
         seconds = {}
-        for name in names:
+        for step, name in enumerate(names):
+            if progress is not None:
+                progress(f"trying {name}", step, len(names) + 1)
             if name == "gaussian" and not linked(visible):
                 self._tell("gaussian: left out, because no rows link all modalities")
                 continue
