@@ -150,6 +150,11 @@ def test_queries_that_fail_together_make_the_interval_wider():
     assert alone["high"] - alone["low"] == pytest.approx(narrow["high"] - narrow["low"], abs=1.5)
 
 
+def test_queries_that_all_hit_still_leave_room():
+    sure = expectation(_two_relevant(np.full(60, True), np.arange(60) // 10), 0.0, 1.0, 80)
+    assert 90 < sure["low"] < sure["high"] == 100
+
+
 @pytest.mark.parametrize("n", [40, 80, 300])
 @pytest.mark.parametrize("rises", [False, True])
 def test_influence_is_the_derivative_by_the_weight_of_a_query(n, rises):

@@ -10,6 +10,7 @@ pytest.importorskip("lancedb", reason="the extra search is not installed")
 pytest.importorskip("av", reason="PyAV (calmrl[media]) is not installed")
 pytest.importorskip("PIL.Image", reason="Pillow (calmrl[media]) is not installed")
 
+from calmrl.cli.progress import Progress
 from calmrl.encoders import ENCODERS
 from calmrl.search import Index
 from colour_world import (
@@ -108,6 +109,27 @@ def test_a_grown_folder_is_noticed(place, calmrl) -> None:
     assert "since the index was made" not in calmrl("search", "ix", "1 2 3")[2]
     assert calmrl("remove", "ix", "dark/c1000")[0] == 0
     assert len(Index.open("ix")) == ITEMS - 1
+
+
+def test_index_shows_what_it_is_doing(place, calmrl, monkeypatch) -> None:
+    """Inside a progress that is shown, fitting included."""
+    steps = []
+
+    class Recorder(Progress):
+        def __call__(self, what: str, done: int = 0, total: int = 0) -> None:
+            steps.append((what, self._over.is_set(), self.entered))
+
+        def __enter__(self) -> Progress:
+            self.entered = True
+            return super().__enter__()
+
+        entered = False
+
+    monkeypatch.setattr("calmrl.cli.index.Progress", Recorder)
+    named = [part for name, encoder in NAMES.items() for part in ("--encoder", f"{name}={encoder}")]
+    assert calmrl("index", "colours", "--out", "fitted", *named)[0] == 0
+    assert any(what.startswith("align ") and f"({ITEMS} items)" in what for what, _, _ in steps)
+    assert all(entered and not over for _, over, entered in steps)
 
 
 def test_removed_on_purpose_is_not_new(place, calmrl) -> None:

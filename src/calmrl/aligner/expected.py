@@ -174,7 +174,8 @@ def _spread(evidence: Evidence, raw: float, p: float, more: float, n: int) -> fl
     alone, together = evidence.inflation(1, n)
     more = max(more, together)
     moved = p * (1 - p) / (raw * (1 - raw))  # what the gain makes of a small difference
-    return moved**2 * more * alone + p * (1 - p) * (more - 1) / n
+    alone = max(moved**2 * alone, p * (1 - p) / len(evidence.ranks))  # also where all queries hit, or none
+    return more * alone + p * (1 - p) * (more - 1) / n
 
 
 def _clipped(share: float, n: int) -> float:
