@@ -15,6 +15,7 @@ import torch
 
 from calmrl import Aligner
 from calmrl.config import load
+from calmrl.data.features.relevance import ROW, relevance_of
 from calmrl.datasets import load_dataset
 from calmrl.metrics import retrieval
 from calmrl.workflows.compare.rows import open_rows
@@ -27,12 +28,17 @@ PLACES = (
     ("emoji", "one-source"),
     ("digits", "half-missing"),
 )
+BY_COLUMN = (("stamps", "two-source", "text"), ("digits", "half-missing", "labels"))  # every item with its value counts
 Rows = tuple[dict[str, np.ndarray], np.ndarray]
 
 
 def run() -> list[dict[str, Any]]:
     torch.set_num_threads(1)
     rows = [_row(f"{name}, {setting}", [_of_study(name, setting, seed) for seed in SEEDS]) for name, setting in PLACES]
+    rows += [
+        _row(f"{name}, {setting}, by {by}", [_of_study(name, setting, seed, by) for seed in SEEDS])
+        for name, setting, by in BY_COLUMN
+    ]
     return [*rows, _row("world, noise 0.5, bend 0.6", [_of_world(seed) for seed in SEEDS])]
 
 
@@ -42,13 +48,16 @@ def _row(case: str, inside: list[list[bool]]) -> dict[str, Any]:
     return {"case": case, "ratio": float(np.mean(flat)), "target": ">= 0.85", "note": note}
 
 
-def _of_study(name: str, setting: str, seed: int) -> list[bool]:
+def _of_study(name: str, setting: str, seed: int, by: str = ROW) -> list[bool]:
     config = load("study", [], kind="compare").only(name)  # type: ignore[union-attr]
     rows = open_rows(config, setting, seed, None)
     train = next(iter(rows.data.train.values()))
     column = config.source.resplit.by
     siblings = None if column == "id" else list(rows.features.column(column)[train.home])
-    return _inside(Aligner(random_state=seed).fit(*_arrays(train), groups=siblings), *_arrays(rows.test))
+    relevant = relevance_of(rows.features, by)
+    learned = None if relevant is None else list(rows.features.column(by)[train.home])
+    aligner = Aligner(random_state=seed).fit(*_arrays(train), groups=siblings, relevant=learned)
+    return _inside(aligner, *_arrays(rows.test), None if relevant is None else relevant[rows.test.home])
 
 
 def _arrays(source: Any) -> Rows:
@@ -67,7 +76,9 @@ def _of_world(seed: int) -> list[bool]:
     return _inside(Aligner(random_state=seed).fit(*take["train"]), *take["test"])
 
 
-def _inside(aligner: Aligner, z: dict[str, np.ndarray], present: np.ndarray) -> list[bool]:
+def _inside(
+    aligner: Aligner, z: dict[str, np.ndarray], present: np.ndarray, relevant: np.ndarray | None = None
+) -> list[bool]:
     names = list(z)
     answers = []
     for a, b in permutations(range(len(names)), 2):
@@ -76,7 +87,8 @@ def _inside(aligner: Aligner, z: dict[str, np.ndarray], present: np.ndarray) -> 
         if key not in aligner.expected_ or both.sum() < 2:
             continue
         queries, gallery = (aligner.embed({names[j]: z[names[j]][both]}) for j in (a, b))
-        measured = retrieval(queries, gallery)["R@1"]
+        ids = None if relevant is None else list(relevant[both])
+        measured = retrieval(queries, gallery, ids, ids)["R@1"]
         expected = aligner.expected(int(both.sum()))[key]
         answers.append(bool(expected["low"] <= measured <= expected["high"]))
     return answers

@@ -86,7 +86,7 @@ def test_smaller_galleries_hold_fewer_relevant_items(k, n):
     found = own_scores(*map(torch.from_numpy, (scores, relevant, own)))
     want = [relevant_hit_chance(scores[q], relevant[q], own[q], k, n, 3000, rng) for q in range(6)]
     assert_allclose(found.hits(k, n, np.full(6, 20)), want, atol=0.04)
-    assert_allclose(found.count, relevant.sum(1))
+    assert_allclose(found.relevant, relevant.sum(1))
 
 
 def test_ties_are_shared_between_own_items_and_others():
@@ -103,7 +103,7 @@ def test_folds_with_and_without_repeats_are_joined():
     parts = [FoldDirection(np.array([1.0, 2.0]), 10, several), FoldDirection(np.array([4.0]), 9)]
     evidence = Evidence.of(parts)
     assert_allclose(evidence.own.above[:, -1], [3, 1, 3])
-    assert evidence.own.count.tolist() == [2, 1, 1]
+    assert evidence.own.relevant.tolist() == [2, 1, 1]
     assert_allclose(evidence.recall(1, 9), (evidence.own.hits(1, 9, np.array([10, 10, 9]))).mean())
     row = expectation(evidence, 0.0, 1.0, 5)
     assert_allclose(row["own"], 1 + (1 * 4 / 9) / 3)
@@ -130,6 +130,45 @@ def test_expected_recall_is_what_new_rows_measure():
                 inside.append(expected["low"] <= measured <= expected["high"])
                 assert_allclose(expected["own"], 1 + (n - 1) / 12, rtol=0.2)
     assert np.mean(inside) >= 0.8
+
+
+def _two_relevant(hit, group):
+    """60 queries, two relevant items each; a miss is beaten by three others."""
+    above = np.where(hit, 0.0, 3.0)
+    own = OwnScores(np.stack([above, above + 1], axis=1), np.stack([np.full(60, 2), group], axis=1))
+    return Evidence(np.where(hit, 1.0, 4.0), np.full(60, 80), own)
+
+
+def test_queries_that_fail_together_make_the_interval_wider():
+    """The same hits: of whole groups, or of half of every group."""
+    group = np.arange(60) // 10
+    together, apart = (_two_relevant(hit, group) for hit in (group % 2 == 0, np.arange(60) % 2 == 0))
+    wide, narrow = (expectation(evidence, 0.0, 1.0, 80) for evidence in (together, apart))
+    assert wide["R@1"] == narrow["R@1"] == 50
+    assert wide["high"] - wide["low"] > 2 * (narrow["high"] - narrow["low"])
+    alone = expectation(_two_relevant(np.arange(60) % 2 == 0, np.arange(60)), 0.0, 1.0, 80)
+    assert alone["high"] - alone["low"] == pytest.approx(narrow["high"] - narrow["low"], abs=1.5)
+
+
+def test_queries_that_all_hit_still_leave_room():
+    sure = expectation(_two_relevant(np.full(60, True), np.arange(60) // 10), 0.0, 1.0, 80)
+    assert 90 < sure["low"] < sure["high"] == 100
+
+
+@pytest.mark.parametrize("n", [40, 80, 300])
+@pytest.mark.parametrize("rises", [False, True])
+def test_influence_is_the_derivative_by_the_weight_of_a_query(n, rises):
+    """By hand: recall with one query counted twice, to first order."""
+    rng = np.random.default_rng(0)
+    last = rng.integers(0, 12, 40).astype(float)
+    first = last - rng.integers(0, 3, 40) if rises else np.full(40, np.nan)
+    own = OwnScores(np.stack([np.maximum(first, 0), last], axis=1), np.stack([np.full(40, 2), np.arange(40)], axis=1))
+    evidence = Evidence(last + 1, np.full(40, 80), own)
+    psi = evidence.influence(1, n)
+    assert_allclose(psi.mean(), 0, atol=1e-12)
+    rows = np.concatenate([np.tile(np.arange(40), 200), [7]])
+    more = Evidence(evidence.ranks[rows], evidence.gallery[rows], OwnScores(own.above[rows], own.count[rows]))
+    assert_allclose((more.recall(1, n) - evidence.recall(1, n)) * len(rows), psi[7], rtol=0.02, atol=1e-4)
 
 
 def test_wrong_relevance_is_refused():

@@ -72,3 +72,16 @@ def test_a_line_per_minute_without_a_terminal(capsys) -> None:
     with Progress() as progress:
         progress("quick", 1, 1)
     assert capsys.readouterr().err == ""
+
+
+def test_without_a_total_the_time_is_shown(monkeypatch) -> None:
+    clock = Clock()
+    monkeypatch.setattr("calmrl.cli.progress.time.monotonic", clock)
+    progress = Progress()
+    clock.now = 5.0
+    progress("align image, text")
+    clock.now = 12.0
+    progress("align image, text")  # still the same
+    assert progress.line() == "align image, text: 0:00:07"
+    progress("write items", 3, 9)
+    assert progress.line() == "write items: 3 of 9"

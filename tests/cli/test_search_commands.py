@@ -11,6 +11,7 @@ pytest.importorskip("lancedb", reason="the extra search is not installed")
 pytest.importorskip("av", reason="PyAV (calmrl[media]) is not installed")
 pytest.importorskip("PIL.Image", reason="Pillow (calmrl[media]) is not installed")
 
+from calmrl.cli.progress import Progress
 from calmrl.search import Index
 from colour_world import (
     ITEMS,
@@ -102,6 +103,53 @@ def test_a_grown_folder_is_noticed(place, calmrl) -> None:
     assert "since the index was made" not in calmrl("search", "ix", "1 2 3")[2]
     assert calmrl("remove", "ix", "dark/c1000")[0] == 0
     assert len(Index.open("ix")) == ITEMS - 1
+
+
+def test_index_shows_what_it_is_doing(place, calmrl, monkeypatch) -> None:
+    """Inside a progress that is shown, fitting included."""
+    steps = []
+
+    class Recorder(Progress):
+        def __call__(self, what: str, done: int = 0, total: int = 0) -> None:
+            steps.append((what, self._over.is_set(), self.entered))
+
+        def __enter__(self) -> Progress:
+            self.entered = True
+            return super().__enter__()
+
+        entered = False
+
+    monkeypatch.setattr("calmrl.cli.index.Progress", Recorder)
+    named = [part for name, encoder in NAMES.items() for part in ("--encoder", f"{name}={encoder}")]
+    assert calmrl("index", "colours", "--out", "fitted", *named)[0] == 0
+    assert any(what.startswith("align ") and f"({ITEMS} items)" in what for what, _, _ in steps)
+    assert all(entered and not over for _, over, entered in steps)
+
+
+def test_removed_on_purpose_is_not_new(place, calmrl) -> None:
+    """Neither to search nor to add, until a file of it is named or --removed is given."""
+    gone = ["dark/c2", "dark/c4"]
+    for id in gone:
+        assert Index.open("ix").item(id).paths  # the premise: files that stay
+    assert calmrl("remove", "ix", *gone)[0] == 0
+    assert "since the index was made" not in calmrl("search", "ix", "1 2 3")[2]
+    write_item(place / "colours", 1000, {"image", "text"})
+    assert "files since the index was made: 2 not in the index" in calmrl("search", "ix", "1 2 3")[2]
+    code, out, err = calmrl("add", "ix", "colours", "--json")
+    assert code == 0
+    assert json.loads(out)["added"] == ["dark/c1000"]
+    assert json.loads(out)["left_out"] == gone
+    assert "2 items that were removed from the index stay out" in err
+    file = next(iter((place / "colours" / "dark").glob("c2.*")))
+    assert json.loads(calmrl("add", "ix", str(file), "--json")[1])["added"] == gone[:1]
+    assert "1 items that were removed from the index stay out" in calmrl("add", "ix", "colours")[2]
+    assert "since the index was made" not in calmrl("search", "ix", "1 2 3")[2]
+    assert json.loads(calmrl("add", "ix", "colours", "--removed", "--json")[1])["added"] == gone[1:]
+    assert "stay out" not in calmrl("add", "ix", "colours")[2]
+    (place / "else.txt").write_text("1 2 3")
+    code, _, err = calmrl("add", "ix", "else.txt")
+    assert code == 2
+    assert "lies in no folder of ix" in err
 
 
 ERRORS = [

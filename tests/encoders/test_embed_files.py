@@ -92,6 +92,17 @@ def test_an_aligner_reads_raw_files(features, tmp_path) -> None:
         calmrl.load(tmp_path / "a")
 
 
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+def test_vectors_have_the_dtype_of_the_features(features, tmp_path, dtype) -> None:
+    manifest, _ = features
+    extract(manifest, ENCODERS, tmp_path / "f", dtype=dtype)
+    aligner = calmrl.Aligner(refine="never", latent_dim=4, features="linear").fit(open_features(tmp_path / "f"))
+    vectors = aligner.embed_files(raw_items(manifest)[:5])
+    assert vectors.dtype == dtype
+    lengths = np.linalg.norm(vectors.astype(np.float64), axis=1)
+    np.testing.assert_allclose(lengths, 1, atol={"float16": 2e-3, "float32": 1e-6}[dtype])
+
+
 def test_transparent_pictures_are_handled_as_in_extract(features) -> None:
     manifest, directory = features
     item = next(item for item in raw_items(manifest) if "image" in item)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import runpy
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -41,6 +43,16 @@ def test_raw_files_give_the_features_of_extract(collection) -> None:
     np.testing.assert_array_equal(present[:, order], features.present)
     for name in features.names:
         np.testing.assert_array_equal(z[name], features.z[name])
+
+
+def test_the_sound_encoder_starts_in_silence() -> None:
+    try:
+        default_encoders({"sound": "audio"})
+    except MissingExtraError as error:
+        pytest.skip(str(error))
+    code = "from calmrl.encoders.audio import yamnet; yamnet()"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stderr == ""
 
 
 def test_transparency_put_on_black_by_hand_is_another_vector(collection) -> None:

@@ -1,7 +1,8 @@
 """Warnings about measurements."""
 
 from calmrl.metrics.measures import row
-from calmrl.metrics.remarks import remarks
+from calmrl.metrics.remarks import FEW, remarks
+from calmrl.workflows.compare import plan
 
 
 def test_good_numbers_need_no_remark():
@@ -23,3 +24,9 @@ def test_intervals_that_do_not_cover():
 def test_few_queries_say_what_one_hit_is_worth():
     (said,) = remarks([row("a->b", "R@1", 14.0, 7), row("b->a", "R@1", 14.0, 300), row("average", "R@1", 14.0, 14)])
     assert said == "few queries: a->b (7); with 7, one hit more or less moves R@1 by 14 points"
+
+
+def test_evaluate_and_compare_call_the_same_numbers_of_queries_few():
+    assert plan.FEW is FEW
+    assert remarks([row("a->b", "R@1", 14.0, FEW)]) == []
+    assert remarks([row("a->b", "R@1", 14.0, FEW - 1)]) != []

@@ -6,6 +6,7 @@ import base64
 import io
 import json
 import re
+import wave
 from html.parser import HTMLParser
 from xml.etree import ElementTree
 
@@ -16,6 +17,8 @@ from PIL import Image
 import report_data
 from calmrl.cli import main
 from calmrl.data.hiding import hide
+from calmrl.data.media.clip import SECONDS, clip
+from calmrl.data.media.streams import read_audio
 from calmrl.data.patterns import patterns
 from calmrl.errors import InputError
 from calmrl.report import (
@@ -277,7 +280,7 @@ def test_names_cannot_break_out(tmp_path):
     prose = as_markdown(page).split("```")[0]
     assert "<script" not in re.sub(r"\\.", "", prose)
     assert "](http" not in re.sub(r"\\.", "", prose)
-    assert "1 pictures could not be read" in as_html(page)
+    assert "1 files could not be read" in as_html(page)
     written = write_page(page, tmp_path / "out" / "report.html")
     for path in written[2:]:
         assert re.fullmatch(r"[a-z]+-\d+\.svg", path.name)
@@ -305,7 +308,53 @@ def test_pictures_may_be_inside_results(tmp_path):
     near = [{"method": "m", "task": "text->image", "query": "q", "rank": 2, "found": found}]
     html = as_html(build_page(_results(tmp_path, [_row()], neighbours=near)))
     assert sum(tag == "img" for tag, _ in _Tags(html).tags) == 1
-    assert "1 pictures could not be read, first one inside results.json" in html
+    assert "1 files could not be read, first one inside results.json" in html
+
+
+def _tone(seconds: float) -> bytes:
+    buffer = io.BytesIO()
+    with wave.open(buffer, "wb") as file:
+        file.setnchannels(1)
+        file.setsampwidth(2)
+        file.setframerate(16_000)
+        samples = 9000 * np.sin(np.arange(round(16_000 * seconds)) * 0.2)
+        file.writeframes(samples.astype("<i2").tobytes())
+    return buffer.getvalue()
+
+
+def test_sounds_are_short_inside_and_load_when_played(tmp_path):
+    """From a file beside the results, and from inside them; what is no sound is counted."""
+    (tmp_path / "long.wav").write_bytes(_tone(20))
+    inside = "data:audio/mpeg;base64," + base64.b64encode(clip(_tone(1))).decode()
+    found = [{"caption": "a", "sound": "../long.wav"}, {"caption": "b", "sound": inside}, {"caption": "c"},
+             {"caption": "d", "sound": "data:audio/mpeg;base64,AAA"}, {"caption": "e", "sound": "gone.wav"}]  # fmt: skip
+    near = [{"method": "m", "task": "text->sound", "query": "q", "rank": 2, "found": found}]
+    page = build_page(_results(tmp_path, [_row()], neighbours=near))
+    html = as_html(page)
+    players = [attributes for tag, attributes in _Tags(html).tags if tag == "audio"]
+    assert [player["aria-label"] for player in players] == ["sound: a", "sound: b"]
+    assert all("controls" in player and player["preload"] == "none" for player in players)
+    assert players[1]["src"] == inside
+    assert "2 files could not be read, first one inside results.json" in html
+    assert len(players[0]["src"]) < 40_000
+    seconds = [len(read_audio(base64.b64decode(player["src"].partition(",")[2]))) / 16_000 for player in players]
+    assert seconds == pytest.approx([SECONDS, 1], abs=0.2)
+    written = write_page(page, tmp_path / "out" / "report.html")
+    mp3 = [path for path in written if path.suffix == ".mp3"]
+    assert [path.name for path in mp3] == ["sound-1.mp3", "sound-2.mp3"]
+    assert "b [listen](figures/sound-2.mp3)" in (tmp_path / "out" / "report.md").read_text()
+
+
+def test_every_item_that_counts_is_marked(tmp_path):
+    found = [{"caption": "a", "relevant": True}, {"caption": "b"}, {"caption": "c", "own": True, "relevant": True}]
+    near = {"method": "m", "task": "text->image", "query": "q", "rank": 1, "found": found}
+    text = as_markdown(build_page(_results(tmp_path, [_row()], neighbours=[near | {"relevant_by": "labels"}])))
+    assert "| q | m | 1 | a ✓ | b | c ✓ |" in text
+    assert "✓ has the labels of the query" in text
+    assert "rank of the first ✓" in text
+    own = as_markdown(build_page(_results(tmp_path, [_row()], neighbours=[near])))
+    assert "✓ is the query's own item" in own
+    assert "rank of its own" in own
 
 
 def test_markdown_says_the_same(demo):

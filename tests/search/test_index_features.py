@@ -147,7 +147,10 @@ def test_looking_at_it(index) -> None:
     assert about["patterns"]["image + te`xt + sound"] == int(DATA.present.all(axis=1).sum())
     assert [item.id for item in index.items(offset=10, limit=3)] == IDS[10:13]
     assert set(index.expected) == {f"{a}->{b}" for a in WIDTHS for b in WIDTHS if a != b}
-    assert any("R@1" in line for line in index.summary())
+    (line,) = [line for line in index.summary() if "image->sound" in line]
+    n = index.expected["image->sound"]["n"]
+    assert f"chance {100 / n:4.1f}  R@10" in line
+    assert f"chance {1000 / n:4.1f}  n {n}" in line
     assert index.thumbnail(IDS[0]) is None
 
 
@@ -281,6 +284,9 @@ def test_items_with_the_same_value_count_in_what_is_expected(tmp_path) -> None:
     assert index.expected == again.expected == settings().fit(DATA, relevant="my column").expected_
     assert labels.expected == settings().fit(DATA, relevant="labels").expected_
     assert all("own" not in row for row in plain.expected.values())
+    (line,) = [line for line in index.summary() if "image->sound" in line]
+    row = index.expected["image->sound"]
+    assert f"chance {100 * row['own'] / row['n']:4.1f}  R@10" in line  # about half of the items count
     with pytest.raises(InputError, match="no item has a value in the column 'colour'"):
         Index.build(DATA, tmp_path / "no", model=settings(), relevant="colour")
     with pytest.raises(InputError, match="relevant has 3 values but there are 200 items; pass one per item"):

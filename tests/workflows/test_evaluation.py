@@ -10,7 +10,16 @@ import pytest
 from calmrl.cli import main
 from calmrl.config.schema.train import TrainConfig
 from calmrl.data.features.writer import write_features
+from calmrl.workflows.evaluate import evaluate
 from calmrl.workflows.train import train
+
+TRAINED = {
+    "kind": "train",
+    "sources": {"mine": {"features": "mine"}},
+    "model": {"kind": "heads", "width": 4},
+    "stages": [{"steps": 3}],
+    "batch_size": 16,
+}
 
 
 @pytest.fixture
@@ -21,16 +30,11 @@ def run(tmp_path, monkeypatch):
     z = {name: (shared @ rng.normal(size=(3, 6))).astype(np.float32) for name in ("image", "text", "audio")}
     split = ["train"] * 60 + ["val"] * 10 + ["test"] * 20
     write_features(tmp_path / "data" / "mine", z, split=split, labels=["a", "b", "c"] * 30)
-    config = {
-        "kind": "train",
+    config = TRAINED | {
         "method": "calibrated",
         "root": str(tmp_path / "data"),
-        "sources": {"mine": {"features": "mine"}},
-        "model": {"kind": "heads", "width": 4},
         "calibration": {"imputer": {"method": "gaussian", "latent_dim": 2}},
         "matching": {"hidden": 8, "layers": 1, "heads": 2},
-        "stages": [{"steps": 3}],
-        "batch_size": 16,
     }
     train(TrainConfig.model_validate(config), tmp_path / "run")
     monkeypatch.chdir(tmp_path)
@@ -53,3 +57,30 @@ def test_evaluates_on_other_features(run):
         main(["evaluate", "run", "--data", "data/mine", "--out", "other.json"])
     assert not stop.value.code
     assert json.loads((run / "other.json").read_text())["rows"]
+
+
+def test_what_is_not_measured_is_named_with_the_reason(run, capsys):
+    """Features without labels and split, of which no row has all and no row has text with audio."""
+    rng = np.random.default_rng(1)
+    z = {name: rng.normal(size=(12, 6)).astype(np.float32) for name in ("image", "text", "audio")}
+    present = np.tile([[True, True, False], [True, False, True]], (6, 1))
+    write_features(run / "holes", z, present)
+    evaluation = evaluate(run / "run", run / "holes")
+    (sentences,) = evaluation.left_out.values()
+    text = "\n".join(sentences)
+    assert "retrieval between text and audio: fewer than two test rows have both" in text
+    assert "classification: the data have no labels" in text
+    for measure in ("imputation", "coverage", "shift"):
+        assert f"{measure}: 0 of 12 test rows have every modality; at least two are needed" in text
+    assert {f"not measured: {sentence}" for sentence in sentences} <= set(evaluation.remarks)
+    with pytest.raises(SystemExit):
+        main(["evaluate", "run", "--data", "holes", "--out", "holes.json"])
+    assert "not measured: classification: the data have no labels" in capsys.readouterr().err
+    assert not any("not measured" in remark for remark in evaluate(run / "run").remarks)  # everything is there
+
+
+def test_a_model_without_an_imputer_says_so(run):
+    config = TRAINED | {"method": "contrastive", "root": str(run / "data")}
+    train(TrainConfig.model_validate(config), run / "plain")
+    (sentences,) = evaluate(run / "plain").left_out.values()
+    assert sentences == ["imputation, coverage and anchor shift: this model imputes nothing"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
+import wave
 
 import numpy as np
 import pytest
@@ -48,6 +49,47 @@ def test_what_is_found_is_shown_with_its_picture_although_no_row_is_complete(fea
     red, green, _ = colour(queries[1]["found"][0]["picture"])
     assert green > 240
     assert red < 15
+
+
+def test_all_items_with_the_value_of_the_query_count(tmp_path) -> None:
+    z = {name: np.eye(4) for name in ("text", "image")}
+    columns = {"thing": ["dog", "cat", "dog", None]}
+    write_features(tmp_path / "features", z, ids=list("abcd"), text=["red", "x", "green", "blue"], columns=columns)
+    features = open_features(tmp_path / "features")
+    places = {"text": torch.eye(4), "image": torch.eye(4)[[1, 0, 2, 3]] + 0.1 * torch.eye(4)}
+    everything = torch.ones(4, 2, dtype=torch.bool)
+    first, second, _, last = nearest_examples(features, np.arange(4), places, everything, "thing")
+    assert {item["id"]: item["relevant"] for item in first["found"]} == {"b": False, "a": True, "c": True}
+    assert first["rank"] == 2
+    assert [item["id"] for item in second["found"] if item["relevant"]] == ["b"]
+    assert [item["id"] for item in last["found"] if item["relevant"]] == ["d"]  # without a value: its own row alone
+    assert {query["relevant_by"] for query in (first, second, last)} == {"thing"}
+    (first, *_) = nearest_examples(features, np.arange(4), places, everything)
+    assert [item["id"] for item in first["found"] if item["relevant"]] == ["a"]
+
+
+def test_items_with_sound_files_can_be_heard(tmp_path) -> None:
+    """Of the query, only the file of the modality that asks."""
+    (tmp_path / "media").mkdir()
+    tone = (np.sin(np.arange(8000)) * 9000).astype("<i2").tobytes()
+    for name in "ab":
+        with wave.open(str(tmp_path / "media" / f"{name}.wav"), "wb") as file:
+            file.setparams((1, 2, 16_000, 0, "NONE", ""))
+            file.writeframes(tone)
+    (tmp_path / "media" / "c.wav").write_text("no sound")
+    cells = [{"sound": str(tmp_path / "media" / f"{name}.wav")} for name in "abc"]
+    z = {name: np.eye(3) for name in ("text", "sound")}
+    out = tmp_path / "features"
+    write_features(out, z, ids=list("abc"), text=["x", "y", "z"], columns=file_columns(cells, out))
+    queries = nearest_examples(open_features(out), np.arange(3), {n: torch.eye(3) for n in z}, torch.ones(3, 2) > 0)
+    heard = {item["id"]: item["sound"] for item in queries[0]["found"]}
+    assert heard["a"].startswith("data:audio/mpeg;base64,")
+    assert heard["c"] is None
+    assert queries[0]["sound"] is None  # it was asked with a text
+    by_sound = {"sound": torch.eye(3), "image": torch.eye(3)}
+    asked = nearest_examples(open_features(out), np.arange(3), by_sound, torch.ones(3, 2) > 0)
+    assert asked[0]["task"] == "sound->image"
+    assert asked[0]["sound"] is not None
 
 
 def test_a_file_that_is_gone_is_no_picture(features) -> None:

@@ -14,6 +14,16 @@ The interval is for the recall that n new queries measure in a gallery of n: the
 distribution. Its beta part has the variance of a share over the held-out queries plus that of half of each correction.
 Galleries differ by more than their queries do, for instance where one of them holds a hub; how much more, `dispersion`
 reads off the folds, and both samples, the held-out and the new one, are taken to vary so much more.
+
+Where several items count as found, two more things make recall vary. Queries of one class or caption look for the same items
+and fail together, so that there are fewer independent ones than queries. And the continuation beyond g amplifies the
+noise of the two recalls it starts from, although it hardly changes recall. With psi_i the derivative of the estimate by
+the share of query i (`Evidence.influence`), the variance over the held-out queries is then
+
+    sum over groups of (sum over the queries i of a group of psi_i)^2 / queries^2,
+
+where a group is the queries of one fold that have the same relevant items; the new sample is taken to vary as much more than
+independent queries as this does.
 """
 
 from __future__ import annotations
@@ -63,6 +73,32 @@ class Evidence:
         slope = math.log(now / before) / math.log(seen / half)
         return now * (n / seen) ** slope
 
+    def influence(self, k: int, n: int) -> np.ndarray:
+        """(queries,) psi: how far each query moves `recall(k, n)`, times the number of queries; the mean is 0."""
+        seen = int(self.gallery.min())
+        last = self._hits(k, min(n, seen))
+        now, half = float(last.mean()), max(2, seen // 2)
+        if n <= seen or now <= 0 or seen <= half:
+            return last - now
+        first = self._hits(k, half)
+        before, value = float(first.mean()), self.recall(k, n)
+        power = math.log(n / seen) / math.log(seen / half)  # recall (or the misses) is now^(1 + power) / before^power
+        if now > before:
+            now, before, value = max(1 - now, 1e-9), 1 - before, 1 - value
+        by_last, by_first = (1 + power) * value / now, power * value / before
+        return by_last * (last - last.mean()) - by_first * (first - first.mean())
+
+    def inflation(self, k: int, n: int) -> tuple[float, float]:
+        """(variance of `recall(k, n)` over independent queries, how much larger it is as queries of a group agree)."""
+        psi = self.influence(k, n)
+        alone = float((psi**2).mean()) / len(psi)
+        if self.own is None or alone == 0:
+            return alone, 1.0
+        _, group = np.unique(self.own.group, return_inverse=True)
+        sums = np.bincount(group, weights=psi)
+        together = float((sums**2).sum()) / len(psi) ** 2 * len(sums) / max(1, len(sums) - 1)
+        return alone, max(1.0, together / alone)
+
     def _hits(self, k: int, n: int) -> np.ndarray:
         """(queries,) probability of a hit at k in a random gallery of n; halves of ties lie between whole ranks."""
         if self.own is not None:
@@ -74,7 +110,8 @@ def _own(direction: FoldDirection) -> OwnScores:
     """Of a fold in which every query has one item, too."""
     if direction.own is not None:
         return direction.own
-    return OwnScores(direction.ranks[:, None] - 1, np.ones(len(direction.ranks), dtype=np.int64))
+    n = len(direction.ranks)
+    return OwnScores(direction.ranks[:, None] - 1, np.stack([np.ones(n, dtype=np.int64), np.arange(n)], axis=1))
 
 
 def growth(fewer: list[Outcome], more: list[Outcome], seen: float, rows: float) -> float:
@@ -120,7 +157,7 @@ def expectation(evidence: Evidence, gain: float, more: float, n: int | None) -> 
     recalls["R@10"] = max(recalls["R@1"], recalls["R@10"]) if n > 10 else 100.0
     raw = _clipped(evidence.recall(1, n), len(evidence.ranks))
     p = _moved(raw, gain)
-    spread = p * (1 - p) * (more / len(evidence.ranks) + (more - 1) / n) + (0.5 * gain * p * (1 - p)) ** 2
+    spread = _spread(evidence, raw, p, more, n) + (0.5 * gain * p * (1 - p)) ** 2
     if n > evidence.gallery.min():
         near = _moved(_clipped(evidence.recall(1, int(evidence.gallery.min())), len(evidence.ranks)), gain)
         spread += (0.5 * (near - p)) ** 2
@@ -128,6 +165,17 @@ def expectation(evidence: Evidence, gain: float, more: float, n: int | None) -> 
     hits = betabinom.ppf([(1 - LEVEL) / 2, (1 + LEVEL) / 2], n, p * size, (1 - p) * size)
     row = {**recalls, "low": 100 * float(hits[0]) / n, "high": 100 * float(hits[1]) / n, "n": n}
     return row if evidence.own is None else {**row, "own": evidence.own.mean_count(n, evidence.gallery)}
+
+
+def _spread(evidence: Evidence, raw: float, p: float, more: float, n: int) -> float:
+    """Variance from the choice of held-out and of new items, beyond that of n independent new queries."""
+    if evidence.own is None:
+        return p * (1 - p) * (more / len(evidence.ranks) + (more - 1) / n)
+    alone, together = evidence.inflation(1, n)
+    more = max(more, together)
+    moved = p * (1 - p) / (raw * (1 - raw))  # what the gain makes of a small difference
+    alone = max(moved**2 * alone, p * (1 - p) / len(evidence.ranks))  # also where all queries hit, or none
+    return more * alone + p * (1 - p) * (more - 1) / n
 
 
 def _clipped(share: float, n: int) -> float:

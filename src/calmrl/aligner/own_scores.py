@@ -27,20 +27,32 @@ NEGLIGIBLE = 1e-6  # probability of a case that is left out
 
 @dataclass(frozen=True)
 class OwnScores:
-    """Per query: others above its relevant items, and how many of these there are."""
+    """Per query: others above its relevant items, how many of these there are, and which queries share them."""
 
     above: np.ndarray  # (n, J) float64, best item first, the own row last, NaN between; halves where scores tie
-    count: np.ndarray  # (n,) int64, relevant items in the gallery, the own row included
+    count: np.ndarray  # (n, 2) int64, relevant items in the gallery, the own row included; number of the query's group
+
+    @property
+    def relevant(self) -> np.ndarray:
+        """(n,) items that are relevant to each query."""
+        return self.count.reshape(len(self.count), -1)[:, 0]
+
+    @property
+    def group(self) -> np.ndarray:
+        """(n,) the same number where queries of one fold have the same relevant items."""
+        return self.count[:, 1] if self.count.ndim == 2 else np.arange(len(self.count))  # files of earlier versions
 
     @staticmethod
     def join(parts: Sequence[OwnScores]) -> OwnScores:
         """The queries of several folds."""
         width = max(part.above.shape[1] for part in parts)
-        padded = []
+        padded, counts, groups = [], [], 0
         for part in parts:
             gap = np.full((len(part.above), width - part.above.shape[1]), np.nan)
             padded.append(np.concatenate([part.above[:, :-1], gap, part.above[:, -1:]], axis=1))
-        return OwnScores(np.concatenate(padded), np.concatenate([part.count for part in parts]))
+            counts.append(np.stack([part.relevant, groups + part.group], axis=1))
+            groups += int(part.group.max(initial=-1)) + 1
+        return OwnScores(np.concatenate(padded), np.concatenate(counts))
 
     def hits(self, k: int, n: int, gallery: np.ndarray) -> np.ndarray:
         """(queries,) probability of a hit at k in a random gallery of n; `gallery` (queries,) is the size that was seen."""
@@ -57,7 +69,7 @@ class OwnScores:
 
     def mean_count(self, n: int, gallery: np.ndarray) -> float:
         """Relevant items of a query in a random gallery of n, on average."""
-        return float((1 + (self.count - 1) * (n - 1) / (gallery - 1)).mean())
+        return float((1 + (self.relevant - 1) * (n - 1) / (gallery - 1)).mean())
 
 
 def at_most(k: int, items: np.ndarray, marked: np.ndarray, draws: int) -> np.ndarray:
@@ -88,4 +100,5 @@ def own_scores(scores: Tensor, relevant: Tensor, own: Tensor) -> OwnScores:
     before = above + tied * place / (alike + 1)
     before[:, :-1][best == lowest] = torch.nan
     used = torch.cat([(best > lowest).any(0), torch.ones(1, dtype=torch.bool, device=best.device)])
-    return OwnScores(before[:, used].double().cpu().numpy(), relevant.sum(1).cpu().numpy())
+    first = relevant.int().argmax(1)  # the same for queries with the same relevant items
+    return OwnScores(before[:, used].double().cpu().numpy(), torch.stack([relevant.sum(1), first], 1).cpu().numpy())

@@ -9,24 +9,28 @@ from calmrl.cli.printing import as_json, note
 
 EXAMPLE = """Example:
   calmrl add photos.index photos
-  calmrl add photos.index photos --prune"""
+  calmrl add photos.index photos --prune
+  calmrl add photos.index photos/dogs/rex.png"""
 
 
 def run(
     index: Annotated[str, typer.Argument(help="An index.")],
-    source: Annotated[str, typer.Argument(help="A folder, a manifest or features; usually the same as before.")],
+    source: Annotated[str, typer.Argument(help="A folder (usually as before), a file in it, a manifest, features.")],
     prune: Annotated[bool, typer.Option("--prune", help="Remove items that are gone from this source.")] = False,
+    removed: Annotated[bool, typer.Option("--removed", help="Also add items that calmrl remove took out.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Ids as JSON on stdout.")] = False,
 ) -> None:
     """Add what is new or changed in a source, in one commit; only new content is encoded.
 
-    The space stays as it was fitted. Run the same line again to continue where it stopped.
+    Items of a folder that calmrl remove took out stay out, unless a file of theirs is named. The space stays as it was
+    fitted. Run the same line again to continue where it stopped.
     """
     from dataclasses import asdict
 
     from calmrl.search import Index
 
-    change = Index.open(index).add(source, prune=prune, progress=Progress())
+    with Progress() as progress:
+        change = Index.open(index).add(source, prune=prune, removed=removed, progress=progress)
     for line in change.lines():
         note(line)
     if json:

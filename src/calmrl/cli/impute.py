@@ -18,9 +18,6 @@ EXAMPLE = """Example:
   calmrl impute features --out imputed imputer.method=knn"""
 
 
-USELESS = 0.98  # normalised error from which imputed values count as no better than the column means
-
-
 def run(
     features: Annotated[Path, typer.Argument(help="A feature directory, or a .npz, .safetensors or .parquet file.")],
     out: Annotated[Path, typer.Option("--out", help="The feature directory to write.")],
@@ -32,7 +29,7 @@ def run(
 ) -> None:
     """Impute the modalities that rows lack, and mark what was imputed."""
     from calmrl.config import ImputeConfig, load
-    from calmrl.workflows.impute import impute
+    from calmrl.workflows.impute import imputation_warnings, impute
 
     resolved = load(config, [*(overrides or []), *(["std=true"] if std else [])], kind="impute")
     assert isinstance(resolved, ImputeConfig)
@@ -41,7 +38,7 @@ def run(
         result = impute(features, out, resolved, force=force, progress=lambda rows, total: bar("imputing", rows, total))
     if result.choice is not None:
         note(_chosen(result.choice))
-        for warning in _warnings(result.choice):
+        for warning in imputation_warnings(result.choice):
             note(textwrap.fill(f"warning: {warning}", 80, subsequent_indent="  "))
     note(f"imputed {result.imputed} of {result.blocks} value blocks in {result.rows} rows; wrote {out}")
     if json:
@@ -65,15 +62,3 @@ def _chosen(choice: dict[str, Any]) -> str:
 def _error(choice: dict[str, Any], name: str) -> str:
     error = choice["error_by_modality"][name]
     return "" if error is None else f"error {error:.3f}; "
-
-
-def _warnings(choice: dict[str, Any]) -> list[str]:
-    """Modalities whose imputed values are no better than the column means."""
-    errors = choice["error_by_modality"].items()
-    useless = [f"{name} ({error:.3f})" for name, error in errors if error is not None and error >= USELESS]
-    if not useless:
-        return []
-    return [
-        f"what is observed does not predict {', '.join(useless)}: imputed values are about the column means, and carry no "
-        "information about the single item"
-    ]

@@ -13,7 +13,7 @@ from typing import Any
 
 WINDOW = 20.0  # seconds over which speed is measured
 SURE = 2.0  # seconds that an estimate needs
-MINUTE = 60.0
+SECOND, MINUTE = 1.0, 60.0
 
 
 class Pace:
@@ -61,6 +61,7 @@ class Pace:
 class Progress:
     """Shows what is being done while a block runs. Call it with (text, done, total), or with a text alone.
 
+    Where the total is not known, it shows for how long this has been done.
     Without a terminal it prints a line per minute, also if nothing was reported in it, and nothing for what is quick.
     """
 
@@ -70,7 +71,7 @@ class Progress:
         self.pace = Pace()
         self._status: Any = None
         self._over = threading.Event()
-        self._began = time.monotonic()
+        self._began = self._since = time.monotonic()
 
     def __enter__(self) -> Progress:
         if self.shown and sys.stderr.isatty():
@@ -78,6 +79,7 @@ class Progress:
 
             self._status = people().status(self.line())
             self._status.start()
+            threading.Thread(target=self._redraw_each_second, daemon=True).start()
         elif self.shown:
             threading.Thread(target=self._print_each_minute, daemon=True).start()
         return self
@@ -90,6 +92,8 @@ class Progress:
             self._status.stop()
 
     def __call__(self, what: str, done: int = 0, total: int = 0) -> None:
+        if what != self.what:
+            self._since = time.monotonic()
         self.what = what
         self.pace.update(done, total)
         if self._status is not None:
@@ -97,7 +101,11 @@ class Progress:
 
     def line(self) -> str:
         """What a person sees now."""
-        return ": ".join(part for part in (self.what, self.pace.text()) if part)
+        return f"{self.what}: {self.pace.text() or timedelta(seconds=int(time.monotonic() - self._since))}"
+
+    def _redraw_each_second(self) -> None:
+        while not self._over.wait(SECOND):
+            self._status.update(self.line())
 
     def _print_each_minute(self) -> None:
         while not self._over.wait(self.every):

@@ -14,7 +14,7 @@ def run(
     index: Annotated[str, typer.Argument(help="An index.")],
     ids: Annotated[list[str], typer.Argument(help="Ids of items.")],
 ) -> None:
-    """Remove items from an index, in one commit. Files are not touched.
+    """Remove items from an index, in one commit. Files are not touched, and calmrl add does not bring them back unasked.
 
     An unknown id is an error, and nothing is removed then.
     """

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from calmrl.encoders.base import Encoder, same_peak
+from calmrl.encoders.quiet import without_lines
 from calmrl.encoders.registry import ENCODERS
 from calmrl.encoders.weights import check_hash, packaged
 from calmrl.errors import InputError, need
@@ -16,6 +17,7 @@ from calmrl.errors import InputError, need
 RATE = 16_000
 YAMNET_PIP = ENCODERS["yamnet"].install
 YAMNET_FILES = {"yamnet.tflite": "10c95ea3eb9a7bb4cb8bddf6feb023250381008177ac162ce169694d05c317de"}
+XNNPACK = "INFO: Created TensorFlow Lite XNNPACK delegate"  # no setting of the library turns this line off
 YAMNET_WINDOW, YAMNET_HOP = 15_600, 7_800
 WHISPER_PIP = ENCODERS["whisper_base"].install
 WHISPER_ONE = {
@@ -34,7 +36,8 @@ def yamnet() -> Encoder:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # it advises against keeping inner layers, which is what is wanted here
         model = lite.Interpreter(str(file), experimental_preserve_all_tensors=True, num_threads=1)
-    model.allocate_tensors()
+    with without_lines(XNNPACK):
+        model.allocate_tensors()
     layer = next(t for t in model.get_tensor_details() if t["name"] == "tower0/network/layer28/reduce_mean")
     return Encoder("audio", 1024, same_peak, partial(_run_yamnet, model, layer))
 

@@ -37,6 +37,10 @@ class EmbedsFiles:
     def embed_files(self, items: Sequence[Mapping[str, Any]], *, device: str = "cpu", allow_other: bool = False) -> Any:
         """One unit vector per item from raw texts and files: what `calmrl extract` and then `embed` give, to the bit.
 
+        So vectors have the dtype of the features that the model was fitted on, which `calmrl extract` writes as float16
+        unless told otherwise: lengths are then 1 to three digits. Convert them before large sums, or extract with
+        `--dtype float32`.
+
         Parameters
         ----------
         items : sequence of mappings

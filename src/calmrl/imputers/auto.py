@@ -20,6 +20,7 @@ from calmrl.imputers.base import BlockImputer
 from calmrl.imputers.calibration import factors, levels, missing_counts
 from calmrl.imputers.gaussian import GaussianImputer
 from calmrl.imputers.gaussian.choices import seed_of
+from calmrl.imputers.gaussian.held_out import normal_reach
 from calmrl.imputers.kernel import KernelImputer, linked
 from calmrl.imputers.knowledge_bridger import KnowledgeBridgerImputer
 from calmrl.imputers.mopoe import MoPoEImputer
@@ -40,6 +41,9 @@ MOST_VALUES = 2 * 10**7
 CHOICE_ROWS = 10_000  # rows on which the candidates are compared
 LEVEL_ROWS = 2000  # incomplete rows on which the deviations of two fits are compared
 LEAST_BLOCKS = 10  # hidden blocks, below which nothing can be compared
+
+
+Progress = Callable[[str, int, int], None]  # what is done next, steps done, steps in all
 
 
 class AutoImputer(BlockImputer):
@@ -63,8 +67,9 @@ class AutoImputer(BlockImputer):
 
     Learned: `choice_`, a dict with "held_out" (number of blocks), "errors" (candidate -> normalised error over all
     modalities and per modality, 1.0 is the column mean), "weights" (modality -> candidate -> weight), "error" (of the
-    average), "std_scale" (modality -> factor per number of observed modalities, 0 to k) and "seconds" (candidate ->
-    time); `models_`, the fitted imputers by name.
+    average), "error_by_modality", "held_out_by_modality" (blocks), "coverage_by_modality" (percent of the held-out values
+    inside 95 % intervals), "std_scale" (modality -> factor per number of observed modalities, 0 to k) and "seconds"
+    (candidate -> time); `models_`, the fitted imputers by name.
     """
 
     def __init__(
@@ -74,8 +79,11 @@ class AutoImputer(BlockImputer):
         self.random_state = random_state
         self.verbose = verbose
 
-    def fit(self, z: Any, present: Array | None = None) -> AutoImputer:
-        """Compare the candidates on held-out blocks, then fit what was chosen on all rows."""
+    def fit(self, z: Any, present: Array | None = None, progress: Progress | None = None) -> AutoImputer:
+        """Compare the candidates on held-out blocks, then fit what was chosen on all rows.
+
+        `progress` is called with (what is done next, steps done, steps in all): a step per candidate, and one for the rest.
+        """
         views = check(z, present, min_rows=1)
         names = self._names(views)
         self.names_, self.widths_ = views.names, views.widths
@@ -86,7 +94,9 @@ class AutoImputer(BlockImputer):
         if int(hidden.sum()) < LEAST_BLOCKS:
             self._settle_on_mean(views, int(hidden.sum()))
             return self
-        trial = self._compare(sample, hidden, names)
+        trial = self._compare(sample, hidden, names, progress)
+        if progress is not None:
+            progress(f"fitting {' + '.join(self.chosen_)}", len(names), len(names) + 1)
         self.refit(z, present)
         self._carry_levels(sample, trial)
         return self
@@ -138,11 +148,15 @@ class AutoImputer(BlockImputer):
             "weights": {name: {"mean": 1.0} for name in self.names_},
             "error": None,
             "error_by_modality": dict.fromkeys(self.names_),
+            "held_out_by_modality": dict.fromkeys(self.names_, 0),
+            "coverage_by_modality": dict.fromkeys(self.names_),
             "std_scale": self._scale_by_name(),
             "seconds": {},
         }
 
-    def _compare(self, views: Views, hidden: np.ndarray, names: list[str]) -> dict[str, Any]:
+    def _compare(
+        self, views: Views, hidden: np.ndarray, names: list[str], progress: Progress | None = None
+    ) -> dict[str, Any]:
         """Every candidate's guesses of the hidden blocks, and the weights that follow; returns what was fitted."""
         hide = torch.from_numpy(hidden).to(views.present.device)
         visible = views.present & ~hide
@@ -156,7 +170,9 @@ class AutoImputer(BlockImputer):
         asked = hide.any(1).nonzero()[:, 0]
         fitted: dict[str, Any] = {}
         seconds = {}
-        for name in names:
+        for step, name in enumerate(names):
+            if progress is not None:
+                progress(f"trying {name}", step, len(names) + 1)
             if name == "gaussian" and not linked(visible):
                 self._tell("gaussian: left out, because no rows link all modalities")
                 continue
@@ -176,11 +192,21 @@ class AutoImputer(BlockImputer):
         sources = [visible_count[hidden[:, m]] for m in range(len(self.names_))]
         missing = missing_counts(views.present.cpu().numpy())
         self.chosen_, self.weight_ = weights.chosen, weights.weight
-        self.scale_ = factors(stack.scores(weights), sources, missing)
+        scores = stack.scores(weights)
+        self.scale_ = factors(scores, sources, missing)
         self._record(stack, weights, seconds)
+        covered = [self._covered(m, score, sources[m]) for m, score in enumerate(scores)]
+        self.choice_["held_out_by_modality"] = dict(zip(self.names_, map(int, stack.blocks), strict=True))
+        self.choice_["coverage_by_modality"] = dict(zip(self.names_, covered, strict=True))
         self.settled_ = {name: fitted[name] for name in ("gaussian",) if name in fitted}
         self.forms_ = fitted["kernel"].choice_ if "kernel" in fitted else {}
         return fitted
+
+    def _covered(self, m: int, score: np.ndarray, sources: np.ndarray) -> float | None:
+        """Percent of the held-out values of modality m inside their 95 % interval; None where nothing was held out."""
+        if not score.size:
+            return None
+        return 100 * float((score <= self.scale_[sources, m][:, None] * normal_reach(0.95)).mean())
 
     def _carry_levels(self, views: Views, trial: dict[str, Any]) -> None:
         """Bring the deviations of the last fit to the size of those that were checked, on blocks that are missing."""

@@ -220,14 +220,29 @@ def picture(z: Vectors, most: int = 120, seed: int = 0) -> dict[str, list[Any]]:
 
 
 def neighbours(
-    z: Vectors, captions: Sequence[str], ids: Sequence[str], asks: str, gives: str, count: int = 5
+    z: Vectors,
+    captions: Sequence[str],
+    ids: Sequence[str],
+    asks: str,
+    gives: str,
+    relevant: Sequence[Hashable] | None = None,
+    count: int = 5,
 ) -> list[Any]:
-    """The nearest items of a few queries, evenly spaced over the test rows."""
+    """The nearest items of a few queries, evenly spaced over the test rows.
+
+    `relevant` has one value per row: items with the query's value count, by default its own row alone. "rank" is that of
+    the first item that counts.
+    """
     scores = z[asks] @ z[gives].T
+    values = list(ids) if relevant is None else list(relevant)
     shown = []
     for q in np.linspace(0, len(scores) - 1, min(count, len(scores))).round().astype(int):
-        order = scores[q].argsort(descending=True)
-        rank = int((order == q).nonzero()[0, 0]) + 1
-        nearest = [{"caption": captions[i], "id": ids[i], "own": bool(i == q)} for i in order[:3].tolist()]
-        shown.append({"task": f"{asks}->{gives}", "query": captions[q], "rank": rank, "found": nearest})
+        order = scores[q].argsort(descending=True).tolist()
+        counts = [values[i] == values[q] for i in order]
+        nearest = [
+            {"caption": captions[i], "id": ids[i], "own": i == int(q), "relevant": hit}
+            for i, hit in zip(order[:3], counts, strict=False)
+        ]
+        query = {"task": f"{asks}->{gives}", "query": captions[q], "id": ids[q], "rank": counts.index(True) + 1}
+        shown.append({**query, "found": nearest})
     return shown

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from calmrl.metrics.measures import Measurement
 
-FEW = 30  # queries below which recall is mostly chance
+FEW = 50  # queries of a direction, below which one of them is more than 2 points of recall
 LEVEL, TOO_LOW, TOO_HIGH = "95", 90.0, 98.0  # percent inside the 95 % interval that are still called right
 
 

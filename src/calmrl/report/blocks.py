@@ -26,11 +26,22 @@ class Picture:
 
 
 @dataclass(frozen=True)
+class Sound:
+    """A short sound beside a caption: a file name, its bytes, their type ("audio/mpeg"), and what it is."""
+
+    name: str
+    content: bytes
+    type: str
+    alt: str
+
+
+@dataclass(frozen=True)
 class Cell:
     """A cell with words."""
 
     text: str
     picture: Picture | None = None
+    sound: Sound | None = None
 
 
 @dataclass(frozen=True)

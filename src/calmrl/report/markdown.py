@@ -1,11 +1,11 @@
-"""A page as Markdown; its drawings and pictures are files in the folder `figures` beside it."""
+"""A page as Markdown; its drawings, pictures and sounds are files in the folder `figures` beside it."""
 
 from __future__ import annotations
 
 import re
 from itertools import count
 
-from calmrl.report.blocks import Block, Cell, Code, Figure, Heading, Number, Page, Picture, Table
+from calmrl.report.blocks import Block, Cell, Code, Figure, Heading, Number, Page, Picture, Sound, Table
 from calmrl.report.svg import standalone
 
 FOLDER = "figures"
@@ -28,7 +28,7 @@ def drawings(page: Page) -> dict[str, bytes]:
         if isinstance(block, Figure):
             found |= {f"{panel.name}.svg": standalone(panel).encode() for panel in block.panels}
         elif isinstance(block, Table):
-            found |= {picture.name: picture.jpeg for picture in _pictures(block)}
+            found |= {part.name: part.jpeg if isinstance(part, Picture) else part.content for part in _media(block)}
     return found
 
 
@@ -68,9 +68,10 @@ def _cell(cell: str | Cell | Number) -> str:
         return text + (f" ({plain(cell.note)})" if cell.note else "")
     cell = Cell(cell) if isinstance(cell, str) else cell
     text = plain(cell.text)
-    return f"![{plain(cell.picture.alt)}]({FOLDER}/{cell.picture.name}) {text}" if cell.picture else text
+    picture = f"![{plain(cell.picture.alt)}]({FOLDER}/{cell.picture.name}) " if cell.picture else ""
+    return picture + text + (f" [listen]({FOLDER}/{cell.sound.name})" if cell.sound else "")
 
 
-def _pictures(table: Table) -> list[Picture]:
-    cells = [cell for line in [*table.lines, *table.apart] for cell in line]
-    return [cell.picture for cell in cells if isinstance(cell, Cell) and cell.picture is not None]
+def _media(table: Table) -> list[Picture | Sound]:
+    cells = [cell for line in [*table.lines, *table.apart] for cell in line if isinstance(cell, Cell)]
+    return [part for cell in cells for part in (cell.picture, cell.sound) if part is not None]

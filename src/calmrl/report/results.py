@@ -14,6 +14,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, NonNegativeInt, ValidationError
 
+from calmrl.data.features.relevance import ROW
 from calmrl.errors import InputError
 from calmrl.report.look import OURS, family, is_ours
 from calmrl.report.numbers import Estimate, estimate
@@ -87,23 +88,30 @@ class PointMap(BaseModel):
 
 
 class FoundItem(BaseModel):
-    """An item found for a query; `picture` is a path from the directory of results.json, or a data URI."""
+    """An item found for a query: whether it is the query's own, or counts as found without being so.
+
+    `picture` and `sound` are paths from the directory of results.json, or data URIs.
+    """
 
     caption: str = ""
     id: int | str = ""
     own: bool = False
+    relevant: bool = False
     picture: str | None = None
+    sound: str | None = None
 
 
 class Neighbours(BaseModel):
-    """A query, what was found for it, and at which rank its own item is."""
+    """A query, what was found for it, and the rank of the first item that counts: its own, or one with its `relevant_by`."""
 
     method: str
     task: str
     query: str
     rank: int
     found: list[FoundItem]
+    relevant_by: str = ROW
     picture: str | None = None
+    sound: str | None = None
 
 
 class Meta(BaseModel):

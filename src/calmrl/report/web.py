@@ -21,7 +21,7 @@ def as_html(page: Page) -> str:
     environment.globals |= {
         **{"next": next, "tables": count(1), "figures": count(1), "inline": inline, "id": _id, "numeric": numeric},
         "split": lambda text: text.partition(" ± ")[::2],
-        "base64": lambda jpeg: base64.b64encode(jpeg).decode(),
+        "base64": lambda content: base64.b64encode(content).decode(),
         "breakable": lambda text: escape(text).replace("+", Markup("+<wbr>")),  # where a long name may break
     }
     return environment.from_string(form).render(page=page, style=style, script=script)

@@ -174,10 +174,8 @@ def _align(
         inside, why = linked(names, collection.present)
         values = relevance_of_items(collection, relevant)
         if progress is not None and inside:
-            progress(f"align {', '.join(inside)}", 0, 1)
+            progress(f"align {', '.join(inside)} ({len(collection)} items)", 0, 0)  # how long is not known
         aligner = fit(collection, inside, siblings, part, settings, values)
-        if progress is not None and inside:
-            progress(f"align {', '.join(inside)}", 1, 1)
     else:
         if relevant is not None:
             raise InputError(

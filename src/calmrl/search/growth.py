@@ -1,4 +1,7 @@
-"""Whether the folders of an index have changed since, by names, sizes and times; nothing is read."""
+"""Whether the folders of an index have changed since, by names, sizes and times; nothing is read.
+
+Files of items that were removed from the index on purpose are not new.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from calmrl.data.media.suffixes import modality_of
+from calmrl.search.removed import removed_items
 
 if TYPE_CHECKING:
     from calmrl.search.index import Index
@@ -52,12 +56,14 @@ def growth(index: Index) -> Growth:
     changed: list[str] = []
     gone: list[str] = []
     folders: list[str] = []
+    on_purpose = removed_items(index.path)
     for root, known in files.items():
         if not known or not Path(root).is_dir():
             continue
+        left_out = {path for paths in on_purpose.get(root, {}).values() for path in paths} - set(known)
         before = len(new) + len(changed) + len(gone)
         here = dict(_files(root))
-        new += [f"{root}/{path}" for path in here if path not in known]
+        new += [f"{root}/{path}" for path in here if path not in known and path not in left_out]
         changed += [f"{root}/{path}" for path, stamp in here.items() if path in known and stamp != known[path]]
         gone += [f"{root}/{path}" for path in known if path not in here]
         if len(new) + len(changed) + len(gone) > before:

@@ -92,21 +92,29 @@ class Index:
         """An index that `build` made."""
         return cls(path)
 
-    def add(self, source: Any, *, prune: bool = False, progress: Progress | None = None) -> Change:
+    def add(
+        self, source: Any, *, prune: bool = False, removed: bool = False, progress: Progress | None = None
+    ) -> Change:
         """Add what is new or changed in a source, in one commit; only new content is encoded.
 
         Parameters
         ----------
         source
-            As in `build`; usually the same folder again.
+            As in `build`; usually the same folder again. Or one file of a folder that the index was made from.
         prune : bool
             Remove items of this source that are gone from it.
+        removed : bool
+            Add items of a folder again that `remove` took out; otherwise they stay out, unless one of their files is the
+            source.
         progress : callable, optional
         """
-        return add(self, source, prune, progress)
+        return add(self, source, prune, progress, removed)
 
     def remove(self, ids: str | Iterable[str]) -> int:
-        """Remove items by id, in one commit; returns how many. An unknown id is an error, and nothing is removed."""
+        """Remove items by id, in one commit; returns how many. An unknown id is an error, and nothing is removed.
+
+        Files stay; `growth` does not call them new, and `add` of their folder leaves them out.
+        """
         return remove(self, ids)
 
     def refresh(self) -> None:

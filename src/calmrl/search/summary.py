@@ -52,6 +52,22 @@ def patterns(index: Index) -> dict[str, int]:
     return {" + ".join(name for name, has in zip(names, rows[p], strict=True) if has): int(counts[p]) for p in order}
 
 
+def chance_level(k: int, n: int, own: float = 1.0) -> float:
+    """R@k in percent of a random order of n items, `own` of which count for a query on average: 100 k / n for one.
+
+    Examples
+    --------
+    >>> chance_level(10, 200)
+    5.0
+    >>> chance_level(1, 200, own=20)
+    10.0
+    """
+    missed = 1.0
+    for drawn in range(min(k, n)):
+        missed *= max(0.0, n - own - drawn) / (n - drawn)
+    return round(100 * (1 - missed), 9)
+
+
 def summary(index: Index) -> list[str]:
     """Items, patterns, recall to expect per direction, what cannot be searched and why."""
     every = patterns(index)
@@ -61,13 +77,15 @@ def summary(index: Index) -> list[str]:
     expected = index.expected
     if expected:
         lines.append(
-            "expected on new items, by cross-validation (R@1 with its 90 % interval, R@10, in a gallery of n):"
+            "expected on new items, by cross-validation (R@1 with its 90 % interval, R@10, and what a random order reaches, "
+            "in a gallery of n):"
         )
         width = max(map(len, expected))
         for direction, e in expected.items():
             interval = f"({e['low']:.0f} to {e['high']:.0f})"
+            first, ten = (f"chance {chance_level(k, e['n'], e.get('own', 1.0)):4.1f}" for k in (1, 10))
             lines.append(
-                f"  {direction:<{width}}  R@1 {e['R@1']:5.1f} {interval:<11} R@10 {e['R@10']:5.1f}  n {e['n']}"
+                f"  {direction:<{width}}  R@1 {e['R@1']:5.1f} {interval:<11} {first}  R@10 {e['R@10']:5.1f} {ten}  n {e['n']}"
             )
     for name, entry in index.modalities().items():
         if not entry["aligned"]:

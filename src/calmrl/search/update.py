@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from calmrl.data.media.suffixes import modality_of
 from calmrl.errors import InputError
 from calmrl.search import neighbours, store
 from calmrl.search.align import place
@@ -18,6 +19,7 @@ from calmrl.search.build import working_folder
 from calmrl.search.bundled import with_thumbnails
 from calmrl.search.collection import Collection, Known, from_features
 from calmrl.search.encoding import UNREADABLE, Memory, Progress, encode, survey
+from calmrl.search.removed import forget, remember, removed_items
 from calmrl.search.sources import OpenSource, open_source
 from calmrl.search.where import quote
 
@@ -29,12 +31,16 @@ CLASH = 3  # ids named in an error
 
 @dataclass
 class Change:
-    """What an addition did: ids that are new, that changed, that were removed, and that are gone from their source."""
+    """What an addition did: ids that are new, that changed, that were removed, and that are gone from their source.
+
+    `left_out` are items of the source that were removed from the index on purpose.
+    """
 
     added: list[str] = field(default_factory=list)
     changed: list[str] = field(default_factory=list)
     removed: list[str] = field(default_factory=list)
     gone: list[str] = field(default_factory=list)
+    left_out: list[str] = field(default_factory=list)
     unchanged: int = 0
     problems: list[str] = field(default_factory=list)
 
@@ -42,6 +48,11 @@ class Change:
         """For people."""
         counts = [f"{len(self.added)} added", f"{len(self.changed)} changed", f"{self.unchanged} unchanged"]
         lines = [*self.problems, ", ".join(counts + ([f"{len(self.removed)} removed"] if self.removed else []))]
+        if self.left_out:
+            lines.append(
+                f"{len(self.left_out)} items that were removed from the index stay out; --removed adds them again, and so "
+                "does naming one of their files"
+            )
         if self.gone:
             lines.append(
                 f"{len(self.gone)} items are gone from their source but still in the index; --prune removes them"
@@ -49,19 +60,40 @@ class Change:
         return lines
 
 
-def add(index: Index, source: Any, prune: bool = False, progress: Progress | None = None) -> Change:
-    """Add what is new or changed in a source; with `prune` remove what is gone from it."""
+def add(
+    index: Index, source: Any, prune: bool = False, progress: Progress | None = None, removed: bool = False
+) -> Change:
+    """Add what is new or changed in a source; with `prune` remove what is gone from it.
+
+    Items of a folder that were removed on purpose stay out, unless `removed` says otherwise or `source` is one of their files.
+    """
     index.refresh()
     with working_folder(index.path) as part:
         kinds = {name: entry["kind"] for name, entry in index.layout["modalities"].items() if entry["kind"] != "vector"}
-        opened = open_source(source, kinds or None, some=True)
+        folder, file = _folder_of(index, source)
+        opened = open_source(source if folder is None else folder, kinds or None, some=True)
         rows = _stored(index)
-        fresh, change = _compare(index, opened, rows, part, progress)
+        on_purpose = removed_items(index.path).get(opened.root, {}) if opened.type == "folder" else {}
+        wanted = _Wanted(file, set() if removed or file is not None else set(on_purpose) - set(rows))
+        fresh, change = _compare(index, opened, rows, wanted, part, progress)
         gone = [id for id, row in rows.items() if row["root"] == opened.root and id not in change.seen]
         change.change.gone = [] if prune else gone
         change.change.removed = gone if prune else []
         _commit(index, fresh, change.change.removed)
+        forget(index.path, opened.root, sorted(set(on_purpose) & set(change.change.added)))
         return change.change
+
+
+def _folder_of(index: Index, source: Any) -> tuple[str | None, str | None]:
+    """(folder of the index, path of the file in it) for a picture, film, sound or text file that lies in one."""
+    if not isinstance(source, (str, Path)) or modality_of(str(source)) is None or not Path(source).is_file():
+        return None, None
+    path = Path(source).resolve()
+    roots = {row["root"] for row in index.rows(["root"])} | set(removed_items(index.path))
+    for root in sorted(roots, key=len, reverse=True):
+        if Path(root).is_dir() and path.is_relative_to(root):
+            return root, path.relative_to(root).as_posix()
+    raise InputError(f"{source} lies in no folder of {index.path}; add the folder that it is in")
 
 
 def remove(index: Index, ids: Iterable[str]) -> int:
@@ -75,8 +107,22 @@ def remove(index: Index, ids: Iterable[str]) -> int:
         more = f" and {len(unknown) - CLASH} more" if len(unknown) > CLASH else ""
         raise InputError(f"no item {', '.join(map(repr, unknown[:CLASH]))}{more} in {index.path}; nothing was removed")
     with working_folder(index.path):
+        remember(index.path, index.rows(["root", "id", "paths"], where=_any_of(wanted)))
         _commit(index, None, list(dict.fromkeys(wanted)))
     return len(set(wanted))
+
+
+@dataclass(frozen=True)
+class _Wanted:
+    """Which items of a source are looked at: those of one file, or all but those that were removed on purpose."""
+
+    file: str | None
+    left_out: set[str]
+
+    def __call__(self, item: Known) -> bool:
+        if self.file is None:
+            return item.id not in self.left_out
+        return self.file in item.paths.values() or item.id == self.file.removesuffix(Path(self.file).suffix)
 
 
 @dataclass
@@ -92,7 +138,12 @@ def _stored(index: Index) -> dict[str, dict[str, Any]]:
 
 
 def _compare(
-    index: Index, opened: OpenSource, rows: dict[str, dict[str, Any]], part: Path, progress: Progress | None
+    index: Index,
+    opened: OpenSource,
+    rows: dict[str, dict[str, Any]],
+    wanted: _Wanted,
+    part: Path,
+    progress: Progress | None,
 ) -> tuple[Collection | None, _Comparison]:
     """(items to write, what they are)"""
     whole = None
@@ -103,11 +154,17 @@ def _compare(
         mine = {id: row["stamps"] for id, row in rows.items() if row["root"] == opened.root}
         known = survey(opened, Memory(mine))
     _check_clash(known, rows, opened)
-    todo = [row for row, item in enumerate(known) if _differs(item, rows.get(item.id))]
+    asked = [row for row, item in enumerate(known) if wanted(item)]
+    if wanted.file is not None and not asked:
+        raise InputError(
+            f"{wanted.file} is no part of an item of {opened.root}: {'; '.join(opened.problems.lines(True))}"
+        )
+    todo = [row for row in asked if _differs(known[row], rows.get(known[row].id))]
     change = Change(
         added=[known[row].id for row in todo if known[row].id not in rows],
         changed=[known[row].id for row in todo if known[row].id in rows],
-        unchanged=len(known) - len(todo),
+        unchanged=len(asked) - len(todo),
+        left_out=[item.id for item in known if item.id in wanted.left_out],
     )
     comparison = _Comparison(change, {item.id for item in known})
     if not todo:

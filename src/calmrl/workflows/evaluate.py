@@ -4,6 +4,7 @@ import json
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import combinations
 from pathlib import Path
 from typing import Any, cast
 
@@ -40,24 +41,37 @@ class Evaluation:
     rows: list[TidyRow] = field(default_factory=list)
     datasets: dict[str, DatasetInfo] = field(default_factory=dict)
     neighbours: list[dict[str, Any]] = field(default_factory=list)
+    left_out: dict[str, list[str]] = field(
+        default_factory=dict
+    )  # by data set: measures, and what the rows lack for them
     notes: list[str] = field(default_factory=list)
 
     def add(
-        self, name: str, data: DatasetInfo, measured: list[Measurement], examples: Sequence[dict[str, Any]] = ()
+        self,
+        name: str,
+        data: DatasetInfo,
+        measured: list[Measurement],
+        examples: Sequence[dict[str, Any]] = (),
+        left_out: Sequence[str] = (),
     ) -> None:
-        """Add the measurements on a data set, and what a few queries find in it."""
+        """Add the measurements on a data set, what a few queries find in it, and which measures it does not allow."""
         self.neighbours.extend({"method": self.config.method, **query} for query in examples)
         origin = {"dataset": name, "method": self.config.method, "seed": self.config.seed}
         self.rows.extend(cast(TidyRow, origin | dict(one)) for one in measured)
         self.datasets[name] = data
+        self.left_out[name] = list(left_out)
 
     @property
     def remarks(self) -> list[str]:
         """What must be known before these numbers are used."""
         by_set = {name: [row for row in self.rows if row["dataset"] == name] for name in self.datasets}
         several = len(by_set) > 1
-        warnings = [f"{name}: {text}" if several else text for name, rows in by_set.items() for text in remarks(rows)]
-        return [*self.notes, *warnings]
+        warnings = {
+            name: [*(f"not measured: {text}" for text in self.left_out[name]), *remarks(rows)]
+            for name, rows in by_set.items()
+        }
+        named = [f"{name}: {text}" if several else text for name, texts in warnings.items() for text in texts]
+        return [*self.notes, *named]
 
     def as_dict(self) -> dict[str, Any]:
         """The content of results.json."""
@@ -126,18 +140,26 @@ def _evaluate(folder: Path, data: Path | None, relevant_by: str) -> Evaluation:
     for name, (features, split) in sets.items():
         widths = {key: array.shape[1] for key, array in features.z.items() if key in model.names}
         info = DatasetInfo(rows=len(features), modalities=widths, source=features.source)
-        evaluation.add(name, info, *evaluate_on(model, features, split, relevant_by))
+        left_out: list[str] = []
+        rows, examples = evaluate_on(model, features, split, relevant_by, left_out)
+        evaluation.add(name, info, rows, examples, left_out)
         evaluation.notes.extend(repeats(features, _split(features, split) == "test") if relevant_by == ROW else [])
     return evaluation
 
 
 def evaluate_on(
-    model: Trained, data: FeatureSet, split: np.ndarray | None = None, relevant_by: str = ROW
+    model: Trained,
+    data: FeatureSet,
+    split: np.ndarray | None = None,
+    relevant_by: str = ROW,
+    left_out: list[str] | None = None,
 ) -> tuple[list[Measurement], list[dict[str, Any]]]:
     """(measurements on the test rows of a feature set, what a few queries find).
 
-    Classification is measured where there are labels and training rows.
+    Classification is measured where there are labels and training rows. `left_out` receives a sentence for each measure
+    that the model or the rows do not allow.
     """
+    left_out = [] if left_out is None else left_out
     names = [name for name in model.names if name in data.z]
     if len(names) < 2:
         raise InputError(
@@ -155,8 +177,13 @@ def evaluate_on(
     if not test.any():
         raise InputError('no row has split "test"; there is nothing to evaluate on')
     asked, there = {name: rows[test] for name, rows in encoded.items()}, mask[test]
+    left_out += _not_measured(model, there)
     labelled = None
-    if data.labels is not None and {"train", "val", "test"} <= set(split):
+    if data.labels is None:
+        left_out.append("classification: the data have no labels")
+    elif absent := [part for part in ("train", "val") if part not in set(split)]:
+        left_out.append(f"classification: no row has split {' or '.join(absent)}, from which a classifier learns")
+    else:
         labelled = LabelledRows(encoded, mask, [str(label) for label in data.labels[used]], split[used])
     relevant = relevance_of(data, relevant_by)
     given: dict[str, Any] = {
@@ -167,11 +194,25 @@ def evaluate_on(
         "labelled": lambda: labelled,
         "seed": 0,
     }
-    rows = measure_rows(["retrieval"], **given)
+    rows = measure_rows(["retrieval"], left_out, **given)
     if model.matching is not None:
         rows += reranked_rows(model.matching, asked, there)
-    rows += measure_rows([group for group in measures() if group not in ("pool", "examples")], **given)
-    return rows, nearest_examples(data, np.flatnonzero(used)[test.numpy()], asked, there)
+    rows += measure_rows([group for group in measures() if group not in ("pool", "examples")], left_out, **given)
+    return rows, nearest_examples(data, np.flatnonzero(used)[test.numpy()], asked, there, relevant_by)
+
+
+def _not_measured(model: Trained, present: torch.Tensor) -> list[str]:
+    """Directions without two rows to ask with, and measures that this model has nothing for."""
+    sentences = []
+    pairs = [(a, b) for a, b in combinations(range(len(model.names)), 2) if (present[:, a] & present[:, b]).sum() < 2]
+    if pairs:
+        listed = ", ".join(f"{model.names[a]} and {model.names[b]}" for a, b in pairs)
+        sentences.append(f"retrieval between {listed}: fewer than two test rows have both")
+    if model.align is None:
+        sentences.append("imputation, coverage and anchor shift: this model imputes nothing")
+    elif len(model.names) < 3:
+        sentences.append("anchor shift: it needs three modalities")
+    return sentences
 
 
 def _split(data: FeatureSet, split: np.ndarray | None) -> np.ndarray:
@@ -204,10 +245,11 @@ def _evaluate_media(model: Trained, evaluation: Evaluation) -> None:
             "labelled": lambda: None,
             "seed": 0,
         }
-        measured = measure_rows(["retrieval", "imputation", "shift"], **given)
+        left_out = _not_measured(model, present)
+        measured = measure_rows(["retrieval", "imputation", "shift"], left_out, **given)
         if model.model.matching is not None:
             measured += captions_rows(model.model, media, z, present)
         widths = dict.fromkeys(model.names, model.width)
-        evaluation.add(name, DatasetInfo(rows=len(media), modalities=widths), measured)
+        evaluation.add(name, DatasetInfo(rows=len(media), modalities=widths), measured, left_out=left_out)
     if not evaluation.rows:
         raise InputError('no source has rows of split "test"; give some that split, or add a source with part: test')

@@ -1,6 +1,7 @@
-"""What a few queries find, as a report shows it: captions, ranks and small pictures of the items."""
+"""What a few queries find, as a report shows it: captions, ranks, small pictures and the beginnings of sounds."""
 
 import base64
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -8,11 +9,16 @@ import torch
 
 from calmrl.data.features.feature_set import FeatureSet
 from calmrl.data.features.item_files import files_of
-from calmrl.data.media.suffixes import IMAGE, VIDEO
+from calmrl.data.features.relevance import ROW, relevance_of
+from calmrl.data.media.clip import clip
+from calmrl.data.media.suffixes import AUDIO, IMAGE, VIDEO
+from calmrl.data.media.unreadable import Unreadable
 from calmrl.metrics.model_rows import Vectors, neighbours
 
 
-def nearest_examples(features: FeatureSet, home: np.ndarray, z: Vectors, present: torch.Tensor) -> list[dict[str, Any]]:
+def nearest_examples(
+    features: FeatureSet, home: np.ndarray, z: Vectors, present: torch.Tensor, relevant_by: str = ROW
+) -> list[dict[str, Any]]:
     """What texts (or the first modality) find in the next modality, among the rows that have both.
 
     Parameters
@@ -23,6 +29,8 @@ def nearest_examples(features: FeatureSet, home: np.ndarray, z: Vectors, present
         Which rows of `features` the test rows are.
     z, present
         Representations of the test rows, and which of them are there.
+    relevant_by : str
+        What counts as found: the query's own row ("id"), or all items with its "text", "labels" or another column.
     """
     if features.text is None or len(z) < 2:
         return []
@@ -35,11 +43,17 @@ def nearest_examples(features: FeatureSet, home: np.ndarray, z: Vectors, present
         return []
     ids = [str(features.ids[row]) for row in rows]
     captions = [caption_of(features.text[row], name) for row, name in zip(rows, ids, strict=True)]
-    queries = neighbours({name: z[name][both] for name in (asks, gives)}, captions, ids, asks, gives)
+    every = relevance_of(features, relevant_by)
+    relevant = None if every is None else every[rows].tolist()
+    queries = neighbours({name: z[name][both] for name in (asks, gives)}, captions, ids, asks, gives, relevant)
     row_of = dict(zip(ids, rows, strict=True))
     for query in queries:
+        query["relevant_by"] = relevant_by
+        asked = files_of(features, row_of[query["id"]])
+        query |= _media({asks: asked[asks]} if asks in asked else {})
         for item in query["found"]:
-            item["picture"] = picture_of(features, row_of[item["id"]])
+            row = row_of[item["id"]]
+            item |= _media(files_of(features, row)) | {"picture": picture_of(features, row)}
     return queries
 
 
@@ -53,15 +67,36 @@ def caption_of(text: Any, name: str) -> str:
 def picture_of(features: FeatureSet, row: int) -> str | None:
     """A small picture of an item as a data URI; None if none is known."""
     webp = _bundled(features, row)
-    if webp is None:
-        webp = next((small for small in map(_small, files_of(features, row).values()) if small is not None), None)
-    return None if webp is None else "data:image/webp;base64," + base64.b64encode(webp).decode()
+    return _media(files_of(features, row))["picture"] if webp is None else _picture(webp)
 
 
-def _small(path: Any) -> bytes | None:
+def _media(files: dict[str, Path]) -> dict[str, str | None]:
+    """The first picture and the first sound among files, as data URIs; None where there is none that can be read."""
+    small = next((small for small in map(_small, files.values()) if small is not None), None)
+    sound = next((mp3 for mp3 in map(_beginning, files.values()) if mp3 is not None), None)
+    return {
+        "picture": None if small is None else _picture(small),
+        "sound": None if sound is None else "data:audio/mpeg;base64," + base64.b64encode(sound).decode(),
+    }
+
+
+def _picture(webp: bytes) -> str:
+    return "data:image/webp;base64," + base64.b64encode(webp).decode()
+
+
+def _small(path: Path) -> bytes | None:
     from calmrl.search.thumbnails import thumbnail
 
     return thumbnail(path) if str(path).lower().endswith((*IMAGE, *VIDEO)) else None
+
+
+def _beginning(path: Path) -> bytes | None:
+    if not str(path).lower().endswith(AUDIO):
+        return None
+    try:
+        return clip(path)
+    except Unreadable:
+        return None
 
 
 def _bundled(features: FeatureSet, row: int) -> bytes | None:

@@ -18,9 +18,12 @@ from calmrl.convention import blocks_of_rows, check
 from calmrl.data.features.feature_set import FeatureSet, open_features
 from calmrl.data.features.writer import FeatureWriter
 from calmrl.imputers.registry import make_imputer
+from calmrl.metrics.remarks import TOO_HIGH, TOO_LOW
 from calmrl.protocols import FittableImputer
 
 BLOCK_BYTES = 1 << 25
+USELESS = 0.98  # normalised error from which imputed values count as no better than the column means
+FEW_BLOCKS = 10  # held-out blocks of a modality, below which they check little
 OWN_COLUMNS = ("id", "split", "labels", "text")  # the writer has an argument for each
 
 Progress = Callable[[int, int], None]  # rows done, rows in all
@@ -75,6 +78,35 @@ def impute(
         dump(config, draft / "config.yaml")
     choice = getattr(imputer, "choice_", None)
     return Imputation(out, len(source), source.present.size, int((~source.present).sum()), choice)
+
+
+def imputation_warnings(choice: Mapping[str, Any]) -> list[str]:
+    """What to know before imputed values are used, from the `choice_` of an imputer that chooses, as sentences.
+
+    Examples
+    --------
+    >>> checked = {"held_out_by_modality": {"text": 90}, "coverage_by_modality": {"text": 84.0}}
+    >>> imputation_warnings({"error_by_modality": {"text": 0.7}, **checked})
+    ['95 % intervals of text hold 84 % of the held-out values: they are too narrow']
+    """
+    sentences = []
+    errors = choice["error_by_modality"].items()
+    useless = [f"{name} ({error:.3f})" for name, error in errors if error is not None and error >= USELESS]
+    if useless:
+        sentences.append(
+            f"what is observed does not predict {', '.join(useless)}: imputed values are about the column means, and carry "
+            "no information about the single item"
+        )
+    for name, covered in choice["coverage_by_modality"].items():
+        if covered is not None and not TOO_LOW <= covered <= TOO_HIGH:
+            fault = "too narrow" if covered < TOO_LOW else "too wide"
+            sentences.append(f"95 % intervals of {name} hold {covered:.0f} % of the held-out values: they are {fault}")
+    few = [f"{name} ({n})" for name, n in choice["held_out_by_modality"].items() if n < FEW_BLOCKS]
+    if few:
+        sentences.append(
+            f"few blocks could be held out of {', '.join(few)}: error and intervals are hardly checked there"
+        )
+    return sentences
 
 
 def write_imputed(

@@ -4,9 +4,10 @@ import hashlib
 import json
 import os
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import as_completed
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
 
@@ -38,15 +39,16 @@ def run_all(
     paths = {job: _path(folder, config, job) for job in jobs}
     results = {job: JobResult(**json.loads(path.read_text("utf-8"))) for job, path in paths.items() if path.is_file()}
     progress(len(results), len(jobs), "from an earlier run" if results else "")
-    for job, result in _each(config, [job for job in jobs if job not in results]):
-        with new_file(paths[job], force=True) as draft:
-            draft.write_text(json.dumps(asdict(result)), encoding="utf-8")
-        results[job] = result
-        progress(len(results), len(jobs), f"{job.dataset}, {job.setting}, {job.method}, seed {job.seed}")
+    with closing(_each(config, [job for job in jobs if job not in results])) as finished:  # ends workers on Ctrl-C
+        for job, result in finished:
+            with new_file(paths[job], force=True) as draft:
+                draft.write_text(json.dumps(asdict(result)), encoding="utf-8")
+            results[job] = result
+            progress(len(results), len(jobs), f"{job.dataset}, {job.setting}, {job.method}, seed {job.seed}")
     return {job: results[job] for job in jobs}
 
 
-def _each(config: CompareConfig, jobs: list[Job]) -> Iterator[tuple[Job, JobResult]]:
+def _each(config: CompareConfig, jobs: list[Job]) -> Generator[tuple[Job, JobResult], None, None]:
     """Run the jobs; yields each as it is finished."""
     workers = min(config.workers or os.cpu_count() or 1, len(jobs))
     text = config.model_dump_json()

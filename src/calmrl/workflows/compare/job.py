@@ -89,7 +89,9 @@ def run_job(config: CompareConfig, job: Job) -> JobResult:
         trials=[{"changes": one.changes, config.metric: one.score(), "steps": one.steps} for one in trials],
         curve=trials[chosen].curve(),
         patterns=[{"has": pattern["has"], "rows": pattern["rows"]} for pattern in counts],
-        examples=_examples(rows, z, present, left_out) if first and "examples" in config.measures else None,
+        examples=_examples(config.relevant_by, rows, z, present, left_out)
+        if first and "examples" in config.measures
+        else None,
         left_out=left_out,
         seconds=time.perf_counter() - started,
     )
@@ -115,10 +117,13 @@ def _labelled(model: Any, rows: ComparedRows) -> LabelledRows | None:
     )
 
 
-def _examples(rows: ComparedRows, z: Vectors, present: torch.Tensor, left_out: list[str]) -> dict[str, Any]:
+def _examples(
+    relevant_by: str, rows: ComparedRows, z: Vectors, present: torch.Tensor, left_out: list[str]
+) -> dict[str, Any]:
     """A map of the complete test rows, if there are enough, and what a few queries find."""
     complete = present.all(1)
-    examples: dict[str, Any] = {"neighbours": nearest_examples(rows.features, rows.test.home, z, present)}
+    shown = nearest_examples(rows.features, rows.test.home, z, present, relevant_by)
+    examples: dict[str, Any] = {"neighbours": shown}
     if complete.sum() < 4:
         left_out.append(f"examples: {int(complete.sum())} test rows have every modality; a map needs at least 4")
     else:

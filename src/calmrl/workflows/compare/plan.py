@@ -11,11 +11,10 @@ from calmrl.config import CompareConfig
 from calmrl.data.features.feature_set import FeatureSet
 from calmrl.data.features.relevance import ROW, relevance_of
 from calmrl.errors import InputError
+from calmrl.metrics.remarks import FEW
 from calmrl.training.methods import find_method
 from calmrl.workflows.build import parts_of
 from calmrl.workflows.compare.rows import anchor_of, features_of, method_of, needs_anchor
-
-FEW = 50  # queries of a direction, below which one of them is more than 2 points
 
 
 class Job(NamedTuple):

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from calmrl.data.features.feature_set import FeatureSet
 from calmrl.data.patterns import ModalityPattern, patterns
-from calmrl.workflows.diagnose.models import FOLDS, aligner, deal, fit_folds, imputer, in_one_space
+from calmrl.workflows.diagnose.models import FOLDS, Progress, aligner, deal, fit_folds, imputer, in_one_space
 from calmrl.workflows.diagnose.predictable import directions, recoverable
 from calmrl.workflows.diagnose.result import Diagnosis
 from calmrl.workflows.diagnose.row_sample import describe, linked, pick, sample
@@ -21,9 +20,9 @@ LEAST_TOGETHER = 30  # rows that must have two modalities for one to be learned 
 MOST_PATTERNS = 16  # patterns of holes that are tested one by one; the others are mostly a handful of rows
 
 
-def examine(features: FeatureSet, seed: int, progress: Callable[[str], None]) -> Diagnosis:
+def examine(features: FeatureSet, seed: int, progress: Progress) -> Diagnosis:
     """Count over all rows, fit on a sample, and test each row by models that did not see it."""
-    progress("counting")
+    progress("counting", 0, 0)
     modalities = describe(features)
     z, seen = sample(features, seed)
     groups = linked(seen, LEAST_TOGETHER)
@@ -39,20 +38,18 @@ def examine(features: FeatureSet, seed: int, progress: Callable[[str], None]) ->
         return Diagnosis(**counts)
     rows = deal(*pick(z, seen, groups[0]), seed)
     holes = _holes(counts["patterns"], rows.names)
-    progress("predicting each modality from the others")
     given = [rows.z] * FOLDS
-    models = fit_folds(rows, given, imputer(seed))
-    predicted = directions(rows, models, seed)
-    progress("looking for one space")
+    models = fit_folds(rows, given, imputer(seed), progress, "predicting each modality from the others")
+    predicted = directions(rows, models, seed, progress)
+    progress("looking for one space", 0, 0)
     spaces = [in_one_space(None, rows.z)] * FOLDS if len({a.shape[1] for a in rows.z.values()}) == 1 else None
     as_given = pairs(rows, spaces) if spaces is not None else []
     shared = bool(as_given) and min(pair.meet for pair in as_given) >= SHARED
-    aligners = fit_folds(rows, given, aligner(seed))
+    aligners = fit_folds(rows, given, aligner(seed), progress, "looking for one space")
     latent = [in_one_space(model, rows.z) for model in aligners]
     if spaces is None or not shared:
         spaces = latent
-    progress("moving anchors")
-    imputers = fit_folds(rows, spaces, imputer(seed))
+    imputers = fit_folds(rows, spaces, imputer(seed), progress, "moving anchors")
     return Diagnosis(
         **counts,
         tested=len(rows),

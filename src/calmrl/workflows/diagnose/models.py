@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import warnings
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ import torch
 from sklearn.exceptions import ConvergenceWarning
 from torch.nn.functional import normalize
 
-from calmrl.imputers.auto import CANDIDATES, AutoImputer
+from calmrl.imputers.auto import CANDIDATES, AutoImputer, Progress
 from calmrl.imputers.gaussian import GaussianImputer
 
 FOLDS = 3
@@ -49,10 +50,11 @@ def deal(z: Arrays, present: np.ndarray, seed: int) -> FoldedRows:
     return FoldedRows(z, present, fold)
 
 
-def fit_folds(rows: FoldedRows, spaces: list[Arrays], model: Any) -> list[Any]:
+def fit_folds(rows: FoldedRows, spaces: list[Arrays], model: Any, progress: Progress, what: str) -> list[Any]:
     """One model per fold, fitted on the rows of the other folds; its settings are those that the first fold chose.
 
-    `spaces` holds the vectors of all rows, per fold; `model` is an imputer with `fit` and `refit`.
+    `spaces` holds the vectors of all rows, per fold; `model` is an imputer with `fit` and `refit`. `progress` says `what`,
+    which fold, and where an imputer tries several candidates, which.
     """
     models: list[Any] = []
     with warnings.catch_warnings():
@@ -60,12 +62,20 @@ def fit_folds(rows: FoldedRows, spaces: list[Arrays], model: Any) -> list[Any]:
         for fold in range(FOLDS):
             train = rows.fold != fold
             z = {name: array[train] for name, array in spaces[fold].items()}
+            text = f"{what}, fold {fold + 1} of {FOLDS}"
+            progress(text, 0, 0)
             if models:
                 model = copy.copy(models[0]).refit(z, rows.present[train])
+            elif isinstance(model, AutoImputer):
+                model.fit(z, rows.present[train], partial(_candidate, progress, text))
             else:
                 model.fit(z, rows.present[train])
             models.append(model)
     return models
+
+
+def _candidate(progress: Progress, text: str, step: str, done: int, total: int) -> None:
+    progress(f"{text}: {step}", done, total)
 
 
 def imputer(seed: int) -> AutoImputer:

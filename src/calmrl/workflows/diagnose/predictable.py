@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from calmrl.imputers.auto import AutoImputer
-from calmrl.workflows.diagnose.models import FOLDS, Arrays, FoldedRows
+from calmrl.workflows.diagnose.models import FOLDS, Arrays, FoldedRows, Progress
 from calmrl.workflows.diagnose.ridge import ridge
 
 LEAST_ROWS = 10  # tested rows per fold, below which no number is given
@@ -33,10 +33,12 @@ class Direction:
         return 1 - self.explained
 
 
-def directions(rows: FoldedRows, models: list[AutoImputer], seed: int) -> list[Direction]:
+def directions(rows: FoldedRows, models: list[AutoImputer], seed: int, progress: Progress) -> list[Direction]:
     """Every modality from all others, then from each single one; without those that too few rows have together."""
     measured = []
-    for m, sources in _asked(len(rows.names)):
+    asked = list(_asked(len(rows.names)))
+    for step, (m, sources) in enumerate(asked):
+        progress("measuring every direction", step, len(asked))
         have = rows.present[:, m] & rows.present[:, sources].any(axis=1)
         per_fold = []
         for fold in range(FOLDS):

@@ -1,7 +1,7 @@
 """`diagnose`: features in, a diagnosis out, and its directory: report.html, report.md, figures and diagnosis.json."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +10,7 @@ from calmrl._support.output import WRITTEN_BY, check_free, new_directory
 from calmrl.data.features.feature_set import FeatureSet, open_features
 from calmrl.report import write_page
 from calmrl.workflows.diagnose.examine import examine
+from calmrl.workflows.diagnose.models import Progress
 from calmrl.workflows.diagnose.page import as_page
 from calmrl.workflows.diagnose.result import Diagnosis
 
@@ -22,7 +23,7 @@ def diagnose(
     seed: int = 0,
     force: bool = False,
     command: str = "",
-    progress: Callable[[str], None] = lambda text: None,
+    progress: Progress = lambda text, done, total: None,
 ) -> Diagnosis:
     """Missing patterns, modality gap, predictability, anchor shift, and the expected gain of imputing; no training.
 
@@ -38,7 +39,7 @@ def diagnose(
     seed: which rows are drawn, and their folds.
     force: replace an earlier output of calmrl.
     command: what the report shows as the way to repeat it.
-    progress: called with what is being done.
+    progress: called with what is being done, how many steps of it are done, and of how many (0 where that is not known).
     """
     if out is not None:
         check_free(Path(out), force=force)
