@@ -79,6 +79,7 @@ def _table(results: Results, rows: Sequence[Any], places: Sequence[tuple[str, st
     methods = list(dict.fromkeys(method for method, _ in means))
     sign, chances = describe(metric).sign, results.chances(metric)
     table = Table(box=box.SIMPLE, padding=(0, 1, 0, 0), show_footer=bool(chances))
+    table.caption, table.caption_justify = results.left_out or None, "left"
     table.add_column("method", footer="by chance" if chances else "", max_width=METHOD - 2, overflow="fold")
     for place in places:
         queries = next(mean.items for (_, where), mean in means.items() if where == place)

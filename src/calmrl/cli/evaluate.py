@@ -36,7 +36,7 @@ def run(
         as_json(evaluation.as_dict())
     else:
         shown = ""
-        for title, table in tables(evaluation.rows):
+        for title, table in tables(evaluation.rows, evaluation.left_out):
             note(f"\n{title}" if title != shown else "")
             people().print(table)
             shown = title

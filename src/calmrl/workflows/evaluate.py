@@ -14,6 +14,7 @@ from calmrl._support.output import new_file
 from calmrl.config import TrainConfig, load
 from calmrl.data.features.feature_set import FeatureSet, open_features
 from calmrl.data.features.relevance import ROW, relevance_of
+from calmrl.data.media.left_out import counts_of_test
 from calmrl.errors import InputError
 from calmrl.metrics.measures import Measurement, TidyRow
 from calmrl.metrics.model_rows import LabelledRows, measure_rows, reranked_rows
@@ -22,6 +23,7 @@ from calmrl.metrics.remarks import remarks
 from calmrl.models.registry import MODELS
 from calmrl.models.saved import Trained
 from calmrl.models.saved import load as load_model
+from calmrl.report.left_out import left_out_sentence
 from calmrl.report.results import DatasetInfo
 from calmrl.training.validate import encode_all
 from calmrl.workflows.build import open_features_of, parts_of
@@ -50,6 +52,11 @@ class Evaluation:
         origin = {"dataset": name, "method": self.config.method, "seed": self.config.seed}
         self.rows.extend(cast(TidyRow, origin | dict(one)) for one in measured)
         self.datasets[name] = data
+
+    @property
+    def left_out(self) -> str:
+        """What the numbers do without; empty if nothing is left out."""
+        return left_out_sentence({name: data.left_out for name, data in self.datasets.items()})
 
     @property
     def remarks(self) -> list[str]:
@@ -125,7 +132,9 @@ def _evaluate(folder: Path, data: Path | None, relevant_by: str) -> Evaluation:
     sets = {data.name: (open_features(data), None)} if data is not None else _sources(config, model)
     for name, (features, split) in sets.items():
         widths = {key: array.shape[1] for key, array in features.z.items() if key in model.names}
-        info = DatasetInfo(rows=len(features), modalities=widths, source=features.source)
+        redrawn = name in config.sources and config.sources[name].resplit is not None
+        lost = counts_of_test(features.info.get("left_out", {}), whole=redrawn)
+        info = DatasetInfo(rows=len(features), modalities=widths, source=features.source, left_out=lost)
         evaluation.add(name, info, *evaluate_on(model, features, split, relevant_by))
         evaluation.notes.extend(repeats(features, _split(features, split) == "test") if relevant_by == ROW else [])
     return evaluation
@@ -208,6 +217,7 @@ def _evaluate_media(model: Trained, evaluation: Evaluation) -> None:
         if model.model.matching is not None:
             measured += captions_rows(model.model, media, z, present)
         widths = dict.fromkeys(model.names, model.width)
-        evaluation.add(name, DatasetInfo(rows=len(media), modalities=widths), measured)
+        info = DatasetInfo(rows=len(media), modalities=widths, left_out=counts_of_test(media.left_out))
+        evaluation.add(name, info, measured)
     if not evaluation.rows:
         raise InputError('no source has rows of split "test"; give some that split, or add a source with part: test')

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from calmrl._support.arguments import Count
 from calmrl._support.section import Section
+from calmrl.config.schema.collection import CollectionSection
 
 
 class ExtractConfig(Section):
     """Which collection is encoded, and by what. The words are those of the options of the command."""
 
     kind: Literal["extract"]
-    manifest: str  # a folder, a table, or with `layout` an annotation file
+    manifest: str | None = None  # a folder, a table, or with `layout` an annotation file
+    collection: CollectionSection | None = None  # in place of a manifest
     encoders: Annotated[dict[str, str], Field(min_length=1)] | None = (
         None  # modality -> encoder; None: the default ones
     )
@@ -29,3 +31,11 @@ class ExtractConfig(Section):
     workers: Annotated[int, Field(ge=0)] = 2
     dtype: Literal["float16", "float32"] = "float16"
     device: str = "cpu"
+
+    @model_validator(mode="after")
+    def _one(self) -> ExtractConfig:
+        if (self.manifest is None) == (self.collection is None):
+            raise ValueError("give one of manifest (a path) and collection (a section with name and root)")
+        if self.collection is not None and (self.root or self.captions or self.layout or self.media):
+            raise ValueError("root, captions, layout and media belong to a manifest; a collection has keys of its own")
+        return self

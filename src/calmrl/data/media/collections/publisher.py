@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import Any, ClassVar
@@ -55,8 +55,8 @@ class PublishedSplit:
         What `counts` counts: "items" or "texts".
     """
 
-    files: dict[str, tuple[str, ...]]
-    counts: dict[str, int] = field(default_factory=dict)
+    files: Mapping[str, tuple[str, ...]]
+    counts: Mapping[str, int] = field(default_factory=dict)
     unit: str = "items"
 
 
