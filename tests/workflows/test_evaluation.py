@@ -53,3 +53,16 @@ def test_evaluates_on_other_features(run):
         main(["evaluate", "run", "--data", "data/mine", "--out", "other.json"])
     assert not stop.value.code
     assert json.loads((run / "other.json").read_text())["rows"]
+
+
+def test_what_the_features_were_made_without_stands_below_the_tables(run, capsys):
+    left_out = {"train": {"listed": 70, "audio": 9}, "test": {"listed": 25, "items": 5, "audio": 2}}
+    z = {name: np.random.default_rng(1).normal(size=(20, 6)).astype(np.float32) for name in ("image", "text", "audio")}
+    write_features(run / "other", z, split=["test"] * 20, info={"left_out": left_out})
+    with pytest.raises(SystemExit) as stop:
+        main(["evaluate", "run", "--data", "other", "--out", "other.json"])
+    assert not stop.value.code
+    written = json.loads((run / "other.json").read_text())["meta"]["datasets"]["other"]
+    assert written["left_out"] == left_out["test"]
+    told = " ".join(capsys.readouterr().err.split())
+    assert told.count("Left out: other: of 25 listed items, 5 are left out and 2 have no usable audio.") > 1

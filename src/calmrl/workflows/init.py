@@ -129,7 +129,7 @@ def _items_text(seen: Survey, source: str | Path | PublicCollection, out: Path) 
     """The line of extract.yaml that says where the items are."""
     if not isinstance(source, PublicCollection):
         return f"manifest: {_scalar(out / TABLE if seen.form == 'folder' else Path(source))}\n"
-    keys = {"name": source.name, "root": Path(source.root), "split": source.split_name}
+    keys: dict[str, str | Path] = {"name": source.name, "root": Path(source.root), "split": source.split_name}
     parts = [f"{key}: {_quoted(value)}" for key, value in keys.items()]
     parts += [] if source.annotations is None else [f"annotations: {_quoted(Path(source.annotations))}"]
     folders = ", ".join(f"{name}: {_quoted(Path(folder))}" for name, folder in source.media.items())

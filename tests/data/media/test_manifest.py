@@ -11,8 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from calmrl.data.media.annotations import read_annotations
-from calmrl.data.media.collections.registry import COLLECTIONS
 from calmrl.data.media.collection_problems import Problems
+from calmrl.data.media.collections.registry import COLLECTIONS
 from calmrl.data.media.manifest import build, read_manifest
 from calmrl.errors import InputError
 

@@ -34,7 +34,7 @@ class AnnotationFolder:
     def find(self, patterns: Iterable[str]) -> Path | None:
         """The file that matches the first pattern that any file matches, in the outermost folder that has one.
 
-        A pattern is a name or the end of a path; case does not matter.
+        A pattern is a name or the end of a path, or with ./ before it a file of the folder itself; case does not matter.
         """
         for pattern in patterns:
             matches = [name for name in self.names if _matches(name.lower(), pattern.lower())]
@@ -60,5 +60,7 @@ class AnnotationFolder:
 
 
 def _matches(name: str, pattern: str) -> bool:
+    if pattern.startswith("./"):
+        return fnmatchcase(name, pattern.removeprefix("./"))
     parts = pattern.count("/") + 1
     return fnmatchcase("/".join(name.split("/")[-parts:]), pattern)

@@ -21,7 +21,7 @@ class AudioCaps(Publisher):
     splits: ClassVar = {
         "v1": PublishedSplit(
             {
-                part: (f"dataset/{part}.csv", f"csv_files_v1/{part}.csv", f"audiocaps_{part}.csv", f"{part}.csv",
+                part: (f"dataset/{part}.csv", f"csv_files_v1/{part}.csv", f"audiocaps_{part}.csv", f"./{part}.csv",
                        f"audiocaps_{part}*.json", f"descs_ret_{part}.json")
                 for part in PARTS
             },
@@ -29,7 +29,7 @@ class AudioCaps(Publisher):
         ),
         "v2": PublishedSplit(
             {
-                part: (f"dataset2.0/{part}.csv", f"csv_files_v2/{part}.csv", f"audiocaps2_{part}.csv", f"{part}.csv")
+                part: (f"dataset2.0/{part}.csv", f"csv_files_v2/{part}.csv", f"audiocaps2_{part}.csv", f"./{part}.csv")
                 for part in PARTS
             },
             {"train": 91_256, "val": 2_475, "test": 4_875},

@@ -15,7 +15,7 @@ TEST = ("eval_segments.csv", "audioset_eval_segments.csv")
 
 
 class AudioSet(Publisher):
-    """AudioSet: clips of YouTube with one or more of 527 labels; the texts of an item are the names of its labels."""
+    """AudioSet: clips of YouTube with some of 527 labels, balanced or not; the texts of an item are the names of its labels."""
 
     splits: ClassVar = {
         name: PublishedSplit(
