@@ -173,7 +173,7 @@ def test_a_collection_that_is_not_complete_trains_and_every_table_says_so(folder
     words.append(source % (tmp_path, "true"))
     data = open_data(load(folder / "paper.yaml", words))
     assert data.train["msrvtt"].present.tolist() == [[True, False, True], [False, False, True], *[[True] * 3] * 6]
-    assert any("of 14 listed items, 2 have no usable vision and 3 have no usable audio" in note for note in data.notes)
+    assert any("left out: vision of 2, audio of 3 (of 14 listed items)" in note for note in data.notes)
     assert any("train 8 of 9,000 published, test 6 of 1,000 published items" in note for note in data.notes)
     out = tmp_path / "out"
     calmrl_command("train", folder / "paper.yaml", *words, "--out", out)

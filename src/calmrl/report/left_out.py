@@ -6,7 +6,7 @@ from calmrl.data.media.left_out import left_out_words
 
 
 def left_out_sentence(counts: Mapping[str, Mapping[str, int]]) -> str:
-    """Left out: clips: of 1,000 listed items, 37 have no usable vision. Empty if nothing is.
+    """Left out: clips: vision of 37 (of 1,000 listed items). Empty if nothing is.
 
     Parameters
     ----------

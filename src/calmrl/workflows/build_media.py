@@ -134,7 +134,7 @@ def read_media(
         raise InputError("\n    ".join([f"{where}: no item is left", *problems.lines(allowed=True)]))
     manifest.left_out = count_left_out(parts, problems)
     words = left_out_words(counts_of_test(manifest.left_out, whole=True))
-    for line in [words, *problems.lines(allowed=True)] if words else ():
+    for line in [f"left out: {words}", *problems.lines(allowed=True)] if words else ():
         tell(line)
     return manifest
 

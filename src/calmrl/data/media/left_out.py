@@ -43,9 +43,7 @@ def counts_of_test(left_out: Mapping[str, Mapping[str, int]], *, whole: bool = F
 
 
 def left_out_words(counts: Mapping[str, int]) -> str:
-    """Of 1,000 listed items, 5 are left out and 37 have no usable file of vision; empty if nothing is left out."""
-    words = [f"{counts[ITEMS]:,} are left out"] if counts.get(ITEMS) else []
-    words += [
-        f"{count:,} have no usable {name}" for name, count in counts.items() if name not in (LISTED, ITEMS) and count
-    ]
-    return f"of {counts[LISTED]:,} listed items, {' and '.join(words)}" if words else ""
+    """5 items, vision of 37, audio of 131 (of 1,000 listed items); empty if nothing is left out."""
+    words = [f"{counts[ITEMS]:,} items"] if counts.get(ITEMS) else []
+    words += [f"{name} of {count:,}" for name, count in counts.items() if name not in (LISTED, ITEMS) and count]
+    return f"{', '.join(words)} (of {counts[LISTED]:,} listed items)" if words else ""
