@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from calmrl.cli.printing import data, note, people
+from calmrl.cli.printing import below_table, data, note, people
 from calmrl.cli.progress import Progress
 from calmrl.config import CompareConfig
 from calmrl.metrics.registry import describe
@@ -39,6 +39,7 @@ def compare_and_show(
         note(f"\n{describe(metric).axis}, average over all directions; ± 95 % over seeds")
         for table in tables(comparison.results, metric):
             people().print(table, width=WIDTH)
+            below_table(comparison.results.left_out)
     for sentence in (*comparison.notes, *comparison.words):
         note(textwrap.fill(sentence, WIDTH))
     _next_steps(comparison, out)
@@ -79,7 +80,6 @@ def _table(results: Results, rows: Sequence[Any], places: Sequence[tuple[str, st
     methods = list(dict.fromkeys(method for method, _ in means))
     sign, chances = describe(metric).sign, results.chances(metric)
     table = Table(box=box.SIMPLE, padding=(0, 1, 0, 0), show_footer=bool(chances))
-    table.caption, table.caption_justify = results.left_out or None, "left"
     table.add_column("method", footer="by chance" if chances else "", max_width=METHOD - 2, overflow="fold")
     for place in places:
         queries = next(mean.items for (_, where), mean in means.items() if where == place)

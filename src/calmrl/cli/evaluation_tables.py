@@ -7,18 +7,14 @@ from calmrl.metrics.measures import TidyRow
 from calmrl.metrics.registry import GROUPS, METRICS, describe
 
 
-def tables(rows: Sequence[TidyRow], left_out: str = "") -> list[tuple[str, Any]]:
-    """(title, table) of metrics that are computed together, in the order of METRICS; those nobody described come last.
-
-    `left_out` stands below every table: what the numbers do without.
-    """
+def tables(rows: Sequence[TidyRow]) -> list[tuple[str, Any]]:
+    """(title, table) of metrics that are computed together, in the order of METRICS; those nobody described come last."""
     from rich import box
     from rich.table import Table
 
     made = []
     for (group, _), together in sorted(_together(rows).items(), key=lambda pair: _place(pair[1][0]["metric"])):
         table = Table(box=box.SIMPLE, show_edge=False, pad_edge=False, collapse_padding=True)
-        table.caption, table.caption_justify = left_out or None, "left"
         metrics = list(dict.fromkeys(row["metric"] for row in together))
         table.add_column(
             "", no_wrap=True, min_width=max(len(row["task"].removeprefix(f"{group} ")) for row in together)
