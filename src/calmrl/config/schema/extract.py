@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from calmrl._support.arguments import Count
 from calmrl._support.section import Section
@@ -16,7 +16,7 @@ class ExtractConfig(Section):
 
     kind: Literal["extract"]
     manifest: str | None = None  # a folder, a table, or with `layout` an annotation file
-    collection: CollectionSection | None = None  # in place of a manifest
+    collection: CollectionSection | None = Field(default=None, validate_default=True)  # in place of a manifest
     encoders: Annotated[dict[str, str], Field(min_length=1)] | None = (
         None  # modality -> encoder; None: the default ones
     )
@@ -32,10 +32,15 @@ class ExtractConfig(Section):
     dtype: Literal["float16", "float32"] = "float16"
     device: str = "cpu"
 
-    @model_validator(mode="after")
-    def _one(self) -> ExtractConfig:
-        if (self.manifest is None) == (self.collection is None):
+    @field_validator("collection")
+    @classmethod
+    def _one(cls, collection: CollectionSection | None, info: ValidationInfo) -> CollectionSection | None:
+        if "manifest" in info.data and (info.data["manifest"] is None) == (collection is None):
             raise ValueError("give one of manifest (a path) and collection (a section with name and root)")
+        return collection
+
+    @model_validator(mode="after")
+    def _whole(self) -> ExtractConfig:
         if self.collection is not None and (self.root or self.captions or self.layout or self.media):
             raise ValueError("root, captions, layout and media belong to a manifest; a collection has keys of its own")
         return self
