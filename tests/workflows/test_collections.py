@@ -98,7 +98,7 @@ def test_configs_that_name_a_collection_wrongly(tmp_path) -> None:
     config = tmp_path / "c.yaml"
     for text, said in (
         ("manifest: a.csv\ncollection: {name: clotho, root: x}", "one of manifest"),
-        ("encoders: {text: minilm}", "one of manifest"),
+        ("encoders: {text: minilm}", "manifest: missing"),
         ("collection: {name: cloto, root: x}", 'did you mean "clotho"'),
         ("collection: {name: clotho, root: x, split: v3}", 'unknown split of clotho "v3"'),
         ("collection: {name: clotho, root: x}\nlayout: clotho", "belong to a manifest"),
