@@ -40,6 +40,7 @@ from calmrl.report import (
 from calmrl.report.figures import Mark, dots
 from calmrl.report.look import KNOWN, family, is_ours, look
 from calmrl.report.numbers import decimals, estimate, fixed
+from calmrl.report.paper_tables import all_tables, to_latex
 from calmrl.report.results import group
 from calmrl.report.words import difference, headline, verdict
 
@@ -478,3 +479,18 @@ def test_report_from_the_command_line(tmp_path, capsys):
     assert "vast" in (tmp_path / "both" / "all.md").read_text()
     assert run(tmp_path / "nowhere")[0] == 2
     assert run(one, "--out", tmp_path / "x.txt")[0] == 2
+
+
+def test_every_table_says_what_is_left_out(tmp_path):
+    content = report_data.demo_like()
+    content["meta"]["datasets"]["stamps"]["left_out"] = {"listed": 260, "items": 10, "image": 3}
+    said = "Left out: stamps: 10 items, image of 3 (of 260 listed items)."
+    (tmp_path / "results.json").write_text(json.dumps(content))
+    page = build_page(read_results([tmp_path]))
+    shown = [block for block in page.blocks() if isinstance(block, Table)]
+    assert shown
+    assert all(said in table.caption for table in shown)
+    made = all_tables(content)
+    assert made
+    assert all(said in table.notes for table in made.values())
+    assert said in "".join(to_latex(made["retrieval-R1"]).split("\n"))

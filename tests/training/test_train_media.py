@@ -14,7 +14,8 @@ import calmrl
 from calmrl.config import load
 from calmrl.errors import InputError
 from calmrl.workflows.build import open_data
-from make_media import make_films
+from make_media import make_films, make_video
+from publisher_files import write
 from tiny_encoders import save_tokenizer
 
 pytest.importorskip("av", reason="PyAV (calmrl[media]) is not installed")
@@ -148,3 +149,36 @@ def test_paper_vast_takes_a_step_in_every_stage_on_stand_ins(folder, tmp_path):
     rows = json.loads((out / "results.json").read_text())["rows"]
     captions = {row["dataset"]: row["n"] for row in rows if row["task"] == "text->all re-ranked"}
     assert captions == {"msrvtt-test": 6, "audiocaps-test": 12}
+
+
+def test_a_collection_that_is_not_complete_trains_and_every_table_says_so(folder, tmp_path):
+    """MSR-VTT as published: one test film is absent, one training film is mute, one is no film."""
+    train = [f"video{i}" for i in range(8)]
+    test = [f"video{i}" for i in range(8, 14)]
+    data = {"videos": [], "sentences": [{"video_id": name, "caption": f"film {name[5:]}"} for name in train]}
+    write(tmp_path, {"MSRVTT_data.json": data, "MSRVTT_train.9k.csv": "\n".join(["video_id", *train])})
+    lines = [f"ret{i},msr{i},{name},a film {i}" for i, name in enumerate(test)]
+    write(tmp_path, {"MSRVTT_JSFUSION_test.csv": "\n".join(["key,vid_key,video_id,sentence", *lines])})
+    (tmp_path / "all").mkdir()
+    for name in [*train, *test[1:]]:
+        (tmp_path / "all" / f"{name}.mp4").symlink_to(folder / f"{name[5:]}.mp4")
+    (tmp_path / "all/video0.mp4").unlink()
+    make_video(tmp_path / "all/video0.mp4", 6)  # mute
+    (tmp_path / "all/video1.mp4").unlink()
+    (tmp_path / "all/video1.mp4").write_bytes(b"no film")
+    source = "sources={msrvtt: {collection: {name: msrvtt, root: %s}, allow_missing: %s}}"
+    words = ["root=null", f"model.tokenizer={folder / 'tokenizer'}", "stages=[{name: one, steps: 1}]"]
+    with pytest.raises(InputError, match=r"msrvtt 1k-a in .* has 2 problems; .*allow_missing: true"):
+        open_data(load(folder / "paper.yaml", [source % (tmp_path, "false"), *words]))
+    words.append(source % (tmp_path, "true"))
+    data = open_data(load(folder / "paper.yaml", words))
+    assert data.train["msrvtt"].present.tolist() == [[True, False, True], [False, False, True], *[[True] * 3] * 6]
+    assert any("left out: vision of 2, audio of 3 (of 14 listed items)" in note for note in data.notes)
+    assert any("train 8 of 9,000 published, test 6 of 1,000 published items" in note for note in data.notes)
+    out = tmp_path / "out"
+    calmrl_command("train", folder / "paper.yaml", *words, "--out", out)
+    told = calmrl_command("evaluate", out).stderr
+    said = "Left out: msrvtt: vision of 1, audio of 1 (of 6 listed items)."
+    assert told.count(said) == told.count("──\n") > 1  # below every table
+    meta = json.loads((out / "results.json").read_text())["meta"]
+    assert meta["datasets"]["msrvtt"]["left_out"] == {"listed": 6, "vision": 1, "audio": 1}

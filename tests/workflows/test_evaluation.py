@@ -66,7 +66,7 @@ def test_what_is_not_measured_is_named_with_the_reason(run, capsys):
     present = np.tile([[True, True, False], [True, False, True]], (6, 1))
     write_features(run / "holes", z, present)
     evaluation = evaluate(run / "run", run / "holes")
-    (sentences,) = evaluation.left_out.values()
+    (sentences,) = evaluation.not_measured.values()
     text = "\n".join(sentences)
     assert "retrieval between text and audio: fewer than two test rows have both" in text
     assert "classification: the data have no labels" in text
@@ -82,5 +82,18 @@ def test_what_is_not_measured_is_named_with_the_reason(run, capsys):
 def test_a_model_without_an_imputer_says_so(run):
     config = TRAINED | {"method": "contrastive", "root": str(run / "data")}
     train(TrainConfig.model_validate(config), run / "plain")
-    (sentences,) = evaluate(run / "plain").left_out.values()
+    (sentences,) = evaluate(run / "plain").not_measured.values()
     assert sentences == ["imputation, coverage and anchor shift: this model imputes nothing"]
+
+
+def test_what_the_features_were_made_without_stands_below_the_tables(run, capsys):
+    left_out = {"train": {"listed": 70, "audio": 9}, "test": {"listed": 25, "items": 5, "audio": 2}}
+    z = {name: np.random.default_rng(1).normal(size=(20, 6)).astype(np.float32) for name in ("image", "text", "audio")}
+    write_features(run / "other", z, split=["test"] * 20, info={"left_out": left_out})
+    with pytest.raises(SystemExit) as stop:
+        main(["evaluate", "run", "--data", "other", "--out", "other.json"])
+    assert not stop.value.code
+    written = json.loads((run / "other.json").read_text())["meta"]["datasets"]["other"]
+    assert written["left_out"] == left_out["test"]
+    told = " ".join(capsys.readouterr().err.split())
+    assert told.count("Left out: other: 5 items, audio of 2 (of 25 listed items).") > 1

@@ -5,14 +5,17 @@ from typing import Annotated
 
 import typer
 
+from calmrl.cli.collection_options import AnnotationsOption, CollectionOption, MediaOption, collection_of
 from calmrl.cli.completion import config_names
 from calmrl.cli.printing import as_json, data, error, note
+from calmrl.data.media.collections.public_collection import PublicCollection
 
 EXAMPLE = """Example:
   calmrl check my.yaml
   calmrl check impute imputer.method=knn --json
   calmrl check items.csv
-  calmrl check features"""
+  calmrl check features
+  calmrl check ucf101 --collection ucf101:1"""
 
 
 def run(
@@ -24,11 +27,17 @@ def run(
         ),
     ],
     overrides: Annotated[list[str] | None, typer.Argument(help="key=value, to change single keys.")] = None,
+    collection: CollectionOption = None,
+    annotations: AnnotationsOption = None,
+    media: MediaOption = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON: {ok, problems, config}.")] = False,
 ) -> None:
     """Show all mistakes of a config, a folder, a table of files or features; print a config with every key."""
     path = Path(file)
-    if path.is_dir() or (path.is_file() and path.suffix not in (".yaml", ".yml")):
+    named = collection_of(path, collection, annotations, media)
+    if named is not None:
+        _check_source(named, overrides, json)
+    elif path.is_dir() or (path.is_file() and path.suffix not in (".yaml", ".yml")):
         _check_source(path, overrides, json)
     else:
         _check_config(file, overrides, json)
@@ -51,7 +60,7 @@ def _check_config(file: str, overrides: list[str] | None, json: bool) -> None:
         note(f"{file} is a valid {config.model_dump()['kind']} config")
 
 
-def _check_source(path: Path, overrides: list[str] | None, json: bool) -> None:
+def _check_source(path: Path | PublicCollection, overrides: list[str] | None, json: bool) -> None:
     from calmrl.cli.progress import Progress
     from calmrl.errors import InputError
     from calmrl.workflows.check_source import check_source

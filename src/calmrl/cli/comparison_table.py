@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from calmrl.cli.printing import data, note, people
+from calmrl.cli.printing import below_table, data, note, people
 from calmrl.cli.progress import Progress
 from calmrl.config import CompareConfig
 from calmrl.metrics.registry import describe
@@ -39,6 +39,7 @@ def compare_and_show(
         note(f"\n{describe(metric).axis}, average over all directions; {_spread(config)}")
         for table in tables(comparison.results, metric):
             people().print(table, width=WIDTH)
+            below_table(comparison.results.left_out)
     for sentence in (*comparison.notes, *comparison.words):
         note(textwrap.fill(sentence, WIDTH))
     _next_steps(comparison, out)

@@ -26,6 +26,17 @@ def encoder_pairs(incomplete: str) -> list[str]:
     return [f"{modality}={name}" for name in names_of("encoders", start)] if equals else []
 
 
+def collection_names(incomplete: str) -> list[str]:
+    """Public collections, and once one is typed, its splits."""
+    name, colon, start = incomplete.partition(":")
+    if not colon:
+        return names_of("collections", name)
+    from calmrl.data.media.collections.registry import COLLECTIONS
+
+    splits = COLLECTIONS[name].splits if name in COLLECTIONS else ()
+    return [f"{name}:{split}" for split in splits if split.startswith(start)]
+
+
 def method_list(incomplete: str) -> list[str]:
     """Comma-separated methods: the last one is completed."""
     before, comma, start = incomplete.rpartition(",")

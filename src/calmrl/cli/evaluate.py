@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from calmrl.cli.printing import as_json, data, note, people
+from calmrl.cli.printing import as_json, below_table, data, note, people
 
 EXAMPLE = """Example:
   calmrl evaluate runs/stamps
@@ -39,6 +39,7 @@ def run(
         for title, table in tables(evaluation.rows):
             note(f"\n{title}" if title != shown else "")
             people().print(table)
+            below_table(evaluation.left_out)
             shown = title
     for sentence in evaluation.remarks:
         note(textwrap.fill(f"note: {sentence}", 80, subsequent_indent="  "))

@@ -5,9 +5,11 @@ from typing import Annotated, Any
 
 import typer
 
+from calmrl.cli.collection_options import AnnotationsOption, CollectionOption, collection_of, pairs
 from calmrl.cli.completion import encoder_pairs
 from calmrl.cli.printing import note
 from calmrl.cli.progress import Progress
+from calmrl.data.media.collections.public_collection import PublicCollection
 from calmrl.errors import InputError
 
 EXAMPLE = """Example:
@@ -16,13 +18,18 @@ EXAMPLE = """Example:
   calmrl extract items.csv --out features \\
     --encoder image=efficientnet_lite0 --encoder text=use_multilingual
   calmrl extract test.json --layout msrvtt --media vision=videos \\
-    --encoder vision=hf:MODEL#image --out features"""
+    --encoder vision=hf:MODEL#image --out features
+  calmrl extract msrvtt --collection msrvtt:1k-a --allow-missing \\
+    --encoder vision=hf:MODEL#image --encoder text=minilm --out features"""
 
 
 def run(
     manifest: Annotated[
         Path,
-        typer.Argument(help="A folder; CSV, TSV, JSONL or Parquet; with --layout an annotation file; or a config."),
+        typer.Argument(
+            help="A folder; CSV, TSV, JSONL or Parquet; with --layout an annotation file; with --collection its folder; "
+            "or a config."
+        ),
     ],
     out: Annotated[Path, typer.Option(help="The feature directory to write.")],
     encoder: Annotated[
@@ -39,8 +46,10 @@ def run(
         Path | None, typer.Option(help="A second table, id and text: several captions per item.")
     ] = None,
     layout: Annotated[str | None, typer.Option(help="The form of an annotation file, for instance msrvtt.")] = None,
+    collection: CollectionOption = None,
+    annotations: AnnotationsOption = None,
     media: Annotated[
-        list[str] | None, typer.Option(help="With --layout: MODALITY=FOLDER that holds the files.")
+        list[str] | None, typer.Option(help="With --layout or --collection: MODALITY=FOLDER that holds the files.")
     ] = None,
     ignore: Annotated[list[str] | None, typer.Option(help="A column not to use.")] = None,
     allow_missing: Annotated[
@@ -68,11 +77,11 @@ def run(
     from calmrl.workflows.extract import extract
 
     given: dict[str, Any] = {
-        "encoders": _pairs(encoder or [], "--encoder", "image=efficientnet_lite0") or None,
+        "encoders": pairs(encoder or [], "--encoder", "image=efficientnet_lite0") or None,
         "root": root,
         "captions": captions,
         "layout": layout,
-        "media": _pairs(media or [], "--media", "vision=videos") or None,
+        "media": (pairs(media or [], "--media", "vision=videos") or None) if collection is None else None,
         "ignore": ignore or None,
         "allow_missing": allow_missing,
         "frames": frames,
@@ -82,26 +91,18 @@ def run(
         "device": device,
     }
     given = {name: value for name, value in given.items() if value is not None}
+    source: Path | PublicCollection = manifest
     if manifest.suffix in (".yaml", ".yml"):
+        if collection is not None:
+            raise InputError(f"{manifest} is a config; name the collection in it, or give the folder of the collection")
         config = load(manifest, kind="extract")
         assert isinstance(config, ExtractConfig)
+        source = Path(str(config.manifest)) if config.collection is None else config.collection.at(None)
     else:
         config = ExtractConfig(kind="extract", manifest=str(manifest))
-    options = config.model_dump(exclude={"kind"}) | given
+        if collection is not None or annotations is not None:
+            source = collection_of(manifest, collection, annotations, media) or manifest
+    options = config.model_dump(exclude={"kind", "manifest", "collection"}) | given
     with Progress() as progress:
-        features = extract(
-            options.pop("manifest"), options.pop("encoders"), out, progress=progress, tell=note, **options
-        )
+        features = extract(source, options.pop("encoders"), out, progress=progress, tell=note, **options)
     note(f"{out}: {len(features)} items")
-
-
-def _pairs(given: list[str], option: str, example: str) -> dict[str, str]:
-    pairs = {}
-    for text in given:
-        name, equals, value = text.partition("=")
-        if not (name and equals and value):
-            raise InputError(f"{option} {text} is not MODALITY=VALUE; for instance {option} {example}")
-        if name in pairs:
-            raise InputError(f"{option} names {name} twice; give it once")
-        pairs[name] = value
-    return pairs

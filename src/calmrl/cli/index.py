@@ -5,8 +5,9 @@ from typing import Annotated
 
 import typer
 
-from calmrl.cli.extract import Progress, _pairs
+from calmrl.cli.collection_options import pairs
 from calmrl.cli.printing import note
+from calmrl.cli.progress import Progress
 
 EXAMPLE = """Example:
   calmrl index photos --out photos.index
@@ -40,7 +41,7 @@ def run(
     """
     from calmrl.workflows.index import index
 
-    named = _pairs(encoder or [], "--encoder", "image=efficientnet_lite0")
+    named = pairs(encoder or [], "--encoder", "image=efficientnet_lite0")
     with Progress() as progress:
         given = {"model": model, "groups": groups, "relevant": relevant_by}
         made = index(source, out, named or None, **given, progress=progress, tell=note)

@@ -2,6 +2,7 @@
 
 import json
 import sys
+import textwrap
 from typing import Any
 
 from rich.console import Console
@@ -15,6 +16,12 @@ def people() -> Console:
 def note(text: str) -> None:
     """A line for people."""
     print(text, file=sys.stderr)
+
+
+def below_table(sentence: str) -> None:
+    """A sentence that belongs to the table above it; nothing if it is empty."""
+    if sentence:
+        note(textwrap.fill(sentence, 80))
 
 
 def error(text: str) -> None:

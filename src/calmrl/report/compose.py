@@ -1,7 +1,10 @@
 """Results become a page: the answer, the main table, and a section for everything that was measured."""
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 from calmrl.metrics.registry import describe, names_of
-from calmrl.report.blocks import Block, Page, PageSection, Text
+from calmrl.report.blocks import Block, Page, PageSection, Table, Text
 from calmrl.report.estimates_table import better, matrix
 from calmrl.report.results import ResultRow, Results
 from calmrl.report.sections import comparison, completion, course, data, neighbours
@@ -28,8 +31,18 @@ def build_page(results: Results, title: str = "") -> Page:
         "Methods": data.methods(results),
         "Repeat it": data.repeat(results),
     }
-    sections = [PageSection(name, blocks) for name, blocks in parts.items() if blocks]
-    return Page(title or _title(results), verdict(results), [comparison.main_table(results)], sections)
+    sections = [PageSection(name, _captioned(blocks, results.left_out)) for name, blocks in parts.items() if blocks]
+    first = _captioned([comparison.main_table(results)], results.left_out)
+    return Page(title or _title(results), verdict(results), first, sections)
+
+
+def _captioned(blocks: Sequence[Block], sentence: str) -> list[Block]:
+    """The same blocks, with the sentence below every table."""
+    if not sentence:
+        return list(blocks)
+    return [
+        replace(block, caption=f"{block.caption} {sentence}") if isinstance(block, Table) else block for block in blocks
+    ]
 
 
 def _notes(results: Results) -> list[Block]:

@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, NonNegativeInt, 
 
 from calmrl.data.features.relevance import ROW
 from calmrl.errors import InputError
+from calmrl.report.left_out import left_out_sentence
 from calmrl.report.look import OURS, family, is_ours
 from calmrl.report.numbers import Estimate, estimate
 
@@ -58,6 +59,7 @@ class DatasetInfo(BaseModel):
     rows: NonNegativeInt
     modalities: dict[str, int]
     source: str = ""
+    left_out: dict[str, NonNegativeInt] = {}  # of listed test items, see `calmrl.data.media.left_out`
 
 
 class PatternRows(BaseModel):
@@ -169,6 +171,11 @@ class Results:
         """Whether the method saw everything, so that it bounds the others and does not compete."""
         flag = self.methods.get(method, MethodInfo()).ideal
         return family(method)[1] == "ideal" if flag is None else flag
+
+    @property
+    def left_out(self) -> str:
+        """What the numbers do without; empty if nothing is left out."""
+        return left_out_sentence({name: data.left_out for name, data in self.datasets.items()})
 
     def places(self, rows: Iterable[ResultRow]) -> list[tuple[str, str]]:
         """(dataset, setting), in the order of the rows."""

@@ -1,5 +1,6 @@
 """Sources of raw media and the model of the paper, from a checked config."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +11,14 @@ from calmrl.data.hiding import hide
 from calmrl.data.loaders.media_rows import MediaRows, load_tokenizer
 from calmrl.data.media.annotations import read_annotations
 from calmrl.data.media.collection_problems import Problems
+from calmrl.data.media.collections.public_collection import KINDS
+from calmrl.data.media.left_out import count_left_out, counts_of_test, left_out_words
 from calmrl.data.media.manifest import Manifest, build, drop_empty
-from calmrl.data.media.table_files import read_rows
+from calmrl.data.media.table_files import Row, read_rows
 from calmrl.errors import InputError
 from calmrl.models.vast.model import NAMES
 from calmrl.models.vast.section import VastSection
-
-KINDS = {"vision": "image", "audio": "audio", "text": "text", "subtitle": "text"}
+from calmrl.workflows.check_collection import absent_files, take_out, unplayable_files
 
 
 def media_names(config: TrainConfig) -> tuple[str, ...]:
@@ -32,11 +34,11 @@ def open_media(config: TrainConfig) -> tuple[dict[str, MediaRows], list[MediaRow
     """(training rows by source, validation rows, notes). All that is missing on disk is in one error."""
     model = config.model
     assert isinstance(model, VastSection)
-    names, problems = media_names(config), []
+    names, problems, notes = media_names(config), [], list[str]()
     manifests: dict[str, Manifest] = {}
     for name, section in config.sources.items():
         try:
-            manifests[name] = read_media(section, names, config.root)
+            manifests[name] = read_media(section, names, config.root, workers=model.workers, tell=_told(notes, name))
         except InputError as error:
             problems.append(f"source {name}: {error}" + (f"\n    {section.needs.strip()}" if section.needs else ""))
     for what, path in model.weights.model_dump().items():
@@ -46,7 +48,7 @@ def open_media(config: TrainConfig) -> tuple[dict[str, MediaRows], list[MediaRow
         problems.append(f"model.tokenizer: no folder {_at(model.tokenizer, config.root)}")
     if problems:
         raise InputError("\n  ".join(["something is missing", *problems]))
-    train, validation, notes = {}, [], []
+    train, validation = {}, []
     options = _options(config)
     for name, manifest in manifests.items():
         section = config.sources[name]
@@ -67,12 +69,14 @@ def open_media(config: TrainConfig) -> tuple[dict[str, MediaRows], list[MediaRow
 
 def open_test_media(config: TrainConfig) -> dict[str, MediaRows]:
     """The test rows of every source that has some."""
-    names, found = media_names(config), {}
+    names, options, found = media_names(config), _options(config), {}
     for name, section in config.sources.items():
-        manifest = read_media(section, names, config.root)
+        if section.part in ("train", "val"):
+            continue
+        manifest = read_media(section, names, config.root, workers=options["workers"])
         rows = np.flatnonzero(_splits(manifest) == "test")
         if len(rows):
-            found[name] = MediaRows(manifest, name=name, rows=rows, training=False, **_options(config))
+            found[name] = MediaRows(manifest, name=name, rows=rows, training=False, **options)
     return found
 
 
@@ -95,34 +99,79 @@ def _splits(manifest: Manifest) -> np.ndarray:
     return np.array([item.columns.get("split") or "train" for item in manifest.items], dtype=object)
 
 
-def read_media(section: SourceSection, names: tuple[str, ...], root: str | None) -> Manifest:
-    """The manifest of a source; a modality it has no column for is missing in all its rows. Any problem is an error."""
+def read_media(
+    section: SourceSection,
+    names: tuple[str, ...],
+    root: str | None,
+    *,
+    workers: int = 1,
+    tell: Callable[[str], None] = lambda line: None,
+) -> Manifest:
+    """The manifest of a source; a modality it has no column for is missing in all its rows.
+
+    Any problem is an error, unless the section allows it: then `left_out` of the manifest counts what is left out, and
+    `tell` gets it in words.
+    """
+    problems = Problems()
+    where, home, rows = _rows_of(section, names, root, problems, tell)
+    columns = {key for _, row in rows for key in row}
+    rows = [(line, {**{name: None for name in names if name not in columns}, **row}) for line, row in rows]
+    if section.part is not None:
+        rows = [(line, row | {"split": section.part}) for line, row in rows]
+    ignored = [name for name in KINDS if name in columns and name not in names]
+    manifest = build(rows, {name: KINDS[name] for name in names}, problems, root=home, ignore=ignored)
+    parts = manifest.parts()
+    drop_empty(manifest, problems)
+    take_out(manifest, problems, absent_files(manifest))
+    if section.allow_missing:
+        take_out(manifest, problems, unplayable_files(manifest, workers))
+    if problems and not section.allow_missing:
+        advice = "repair them, or set allow_missing: true to go on without them; they are counted then"
+        raise InputError(
+            "\n    ".join([f"{where} has {len(problems)} problems; {advice}", *problems.lines(allowed=False)])
+        )
+    if not manifest.items:
+        raise InputError("\n    ".join([f"{where}: no item is left", *problems.lines(allowed=True)]))
+    manifest.left_out = count_left_out(parts, problems)
+    words = left_out_words(counts_of_test(manifest.left_out, whole=True))
+    for line in [f"left out: {words}", *problems.lines(allowed=True)] if words else ():
+        tell(line)
+    return manifest
+
+
+def _rows_of(
+    section: SourceSection,
+    names: tuple[str, ...],
+    root: str | None,
+    problems: Problems,
+    tell: Callable[[str], None],
+) -> tuple[str, Path, list[Row]]:
+    """(what messages call the source, the folder that paths start from, its rows)"""
+    if section.collection is not None:
+        collection = section.collection.at(root)
+        content = collection.read()
+        for line in (content.counts, *content.notes):
+            tell(line)
+        return str(collection), Path(), content.rows
     path = _at(str(section.manifest), root)
     folders = {name: _at(folder, root) for name, folder in section.media.items()}
     absent = [f"no file {path}"] * (not path.is_file())
     absent += [f"no folder {folder}" for folder in folders.values() if not folder.is_dir()]
     if absent:
         raise InputError(", ".join(absent))
-    problems = Problems()
-    if section.layout is not None:
-        wanted = [name for name in names if name in folders or KINDS[name] == "text"]
-        rows = read_annotations(path, section.layout, folders, wanted)
-    else:
-        rows = read_rows(path, problems)
-    columns = {key for _, row in rows for key in row}
-    rows = [(line, {**{name: None for name in names if name not in columns}, **row}) for line, row in rows]
-    if section.part is not None:
-        rows = [(line, row | {"split": section.part}) for line, row in rows]
-    ignored = [name for name in KINDS if name in columns and name not in names]
-    manifest = build(rows, {name: KINDS[name] for name in names}, problems, root=path.parent, ignore=ignored)
-    drop_empty(manifest, problems)
-    for item in manifest.items:
-        for name, cell in item.cells.items():
-            if isinstance(cell, str) and not Path(cell).is_file():
-                problems.add("file not found", "cell", line=item.line, id=item.id, column=name, detail=cell)
-    if problems:
-        raise InputError("\n    ".join([f"{path} has {len(problems)} problems", *problems.lines(allowed=False)]))
-    return manifest
+    if section.layout is None:
+        return str(path), path.parent, read_rows(path, problems)
+    wanted = [name for name in names if name in folders or KINDS[name] == "text"]
+    notes: list[str] = []
+    rows = read_annotations(path, section.layout, folders, wanted, notes)
+    for line in notes:
+        tell(line)
+    return str(path), path.parent, rows
+
+
+def _told(notes: list[str], name: str) -> Callable[[str], None]:
+    """Puts sentences on a source among the notes."""
+    return lambda line: notes.append(f"source {name}: {line}")
 
 
 def hidden(present: np.ndarray, names: tuple[str, ...], section: HideSection, seed: int, values: Any = None) -> Any:

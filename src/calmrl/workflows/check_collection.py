@@ -1,11 +1,14 @@
 """What cannot be used of a collection: taken out, counted and listed."""
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
 from calmrl.data.media.collection_problems import MediaProblem, Problems
 from calmrl.data.media.manifest import Item, Manifest, drop_empty
+from calmrl.data.media.streams import check_stream
+from calmrl.data.media.suffixes import modality_of
 from calmrl.data.media.unreadable import Unreadable, check_file
 from calmrl.errors import InputError
 
@@ -39,6 +42,22 @@ def absent_files(manifest: Manifest) -> list[MediaProblem]:
         except Unreadable as error:
             problems.append(cell_problem(item, name, error))
     return problems
+
+
+def unplayable_files(manifest: Manifest, workers: int = 1) -> list[MediaProblem]:
+    """Films and sounds that do not open, or lack the stream that is asked for: seen from their headers."""
+    cells = [(item, name, cell) for item, name, cell in file_cells(manifest) if modality_of(cell) in ("video", "sound")]
+
+    def problem(entry: tuple[Item, str, str]) -> MediaProblem | None:
+        item, name, cell = entry
+        try:
+            check_stream(cell, "audio" if manifest.kinds[name] == "audio" else "video")
+        except Unreadable as error:
+            return cell_problem(item, name, error)
+        return None
+
+    with ThreadPoolExecutor(workers) as pool:
+        return [bad for bad in pool.map(problem, cells) if bad is not None]
 
 
 def file_cells(manifest: Manifest) -> list[tuple[Item, str, str]]:

@@ -11,6 +11,7 @@ import numpy as np
 from calmrl.convention import blocks_of_rows
 from calmrl.data.features.feature_set import FeatureSet, open_features
 from calmrl.data.media.collection_problems import MediaProblem
+from calmrl.data.media.collections.public_collection import PublicCollection
 from calmrl.data.media.decode import Job, decoded
 from calmrl.data.media.manifest import SPLITS
 from calmrl.data.media.streams import RATE
@@ -23,17 +24,20 @@ FRAMES = 8  # of a film, from all its parts, as `calmrl extract` takes by defaul
 
 
 def check_source(
-    path: str | Path, *, progress: Progress | None = None, tell: Callable[[str], None] = lambda line: None
+    path: str | Path | PublicCollection,
+    *,
+    progress: Progress | None = None,
+    tell: Callable[[str], None] = lambda line: None,
 ) -> list[str]:
     """A sentence for every kind of problem, with examples; empty if all is well.
 
-    Every file of a folder or a table is decoded. `tell` gets what the source holds.
+    Every file of a folder, a table or a public collection is decoded. `tell` gets what the source holds.
     """
-    path = Path(path)
     seen = survey(path)
     for line in seen.lines():
         tell(line)
     if seen.manifest is None:
+        assert not isinstance(path, PublicCollection)
         return _feature_problems(open_features(path))
     bad = _undecodable(seen, progress or (lambda what, done, total: None))
     return take_out(seen.manifest, seen.problems, bad).problems.lines(allowed=False)

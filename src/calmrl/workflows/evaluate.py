@@ -15,6 +15,7 @@ from calmrl._support.output import new_file
 from calmrl.config import TrainConfig, load
 from calmrl.data.features.feature_set import FeatureSet, open_features
 from calmrl.data.features.relevance import ROW, relevance_of
+from calmrl.data.media.left_out import counts_of_test
 from calmrl.errors import InputError
 from calmrl.metrics.measures import Measurement, TidyRow
 from calmrl.metrics.model_rows import LabelledRows, measure_rows, reranked_rows
@@ -23,6 +24,7 @@ from calmrl.metrics.remarks import remarks
 from calmrl.models.registry import MODELS
 from calmrl.models.saved import Trained
 from calmrl.models.saved import load as load_model
+from calmrl.report.left_out import left_out_sentence
 from calmrl.report.results import DatasetInfo
 from calmrl.training.validate import encode_all
 from calmrl.workflows.build import open_features_of, parts_of
@@ -41,7 +43,7 @@ class Evaluation:
     rows: list[TidyRow] = field(default_factory=list)
     datasets: dict[str, DatasetInfo] = field(default_factory=dict)
     neighbours: list[dict[str, Any]] = field(default_factory=list)
-    left_out: dict[str, list[str]] = field(
+    not_measured: dict[str, list[str]] = field(
         default_factory=dict
     )  # by data set: measures, and what the rows lack for them
     notes: list[str] = field(default_factory=list)
@@ -52,14 +54,19 @@ class Evaluation:
         data: DatasetInfo,
         measured: list[Measurement],
         examples: Sequence[dict[str, Any]] = (),
-        left_out: Sequence[str] = (),
+        not_measured: Sequence[str] = (),
     ) -> None:
         """Add the measurements on a data set, what a few queries find in it, and which measures it does not allow."""
         self.neighbours.extend({"method": self.config.method, **query} for query in examples)
         origin = {"dataset": name, "method": self.config.method, "seed": self.config.seed}
         self.rows.extend(cast(TidyRow, origin | dict(one)) for one in measured)
         self.datasets[name] = data
-        self.left_out[name] = list(left_out)
+        self.not_measured[name] = list(not_measured)
+
+    @property
+    def left_out(self) -> str:
+        """What the numbers do without; empty if nothing is left out."""
+        return left_out_sentence({name: data.left_out for name, data in self.datasets.items()})
 
     @property
     def remarks(self) -> list[str]:
@@ -67,7 +74,7 @@ class Evaluation:
         by_set = {name: [row for row in self.rows if row["dataset"] == name] for name in self.datasets}
         several = len(by_set) > 1
         warnings = {
-            name: [*(f"not measured: {text}" for text in self.left_out[name]), *remarks(rows)]
+            name: [*(f"not measured: {text}" for text in self.not_measured[name]), *remarks(rows)]
             for name, rows in by_set.items()
         }
         named = [f"{name}: {text}" if several else text for name, texts in warnings.items() for text in texts]
@@ -139,10 +146,12 @@ def _evaluate(folder: Path, data: Path | None, relevant_by: str) -> Evaluation:
     sets = {data.name: (open_features(data), None)} if data is not None else _sources(config, model)
     for name, (features, split) in sets.items():
         widths = {key: array.shape[1] for key, array in features.z.items() if key in model.names}
-        info = DatasetInfo(rows=len(features), modalities=widths, source=features.source)
-        left_out: list[str] = []
-        rows, examples = evaluate_on(model, features, split, relevant_by, left_out)
-        evaluation.add(name, info, rows, examples, left_out)
+        redrawn = name in config.sources and config.sources[name].resplit is not None
+        lost = counts_of_test(features.info.get("left_out", {}), whole=redrawn)
+        info = DatasetInfo(rows=len(features), modalities=widths, source=features.source, left_out=lost)
+        not_measured: list[str] = []
+        rows, examples = evaluate_on(model, features, split, relevant_by, not_measured)
+        evaluation.add(name, info, rows, examples, not_measured)
         evaluation.notes.extend(repeats(features, _split(features, split) == "test") if relevant_by == ROW else [])
     return evaluation
 
@@ -152,14 +161,14 @@ def evaluate_on(
     data: FeatureSet,
     split: np.ndarray | None = None,
     relevant_by: str = ROW,
-    left_out: list[str] | None = None,
+    not_measured: list[str] | None = None,
 ) -> tuple[list[Measurement], list[dict[str, Any]]]:
     """(measurements on the test rows of a feature set, what a few queries find).
 
-    Classification is measured where there are labels and training rows. `left_out` receives a sentence for each measure
+    Classification is measured where there are labels and training rows. `not_measured` receives a sentence for each measure
     that the model or the rows do not allow.
     """
-    left_out = [] if left_out is None else left_out
+    not_measured = [] if not_measured is None else not_measured
     names = [name for name in model.names if name in data.z]
     if len(names) < 2:
         raise InputError(
@@ -177,12 +186,12 @@ def evaluate_on(
     if not test.any():
         raise InputError('no row has split "test"; there is nothing to evaluate on')
     asked, there = {name: rows[test] for name, rows in encoded.items()}, mask[test]
-    left_out += _not_measured(model, there)
+    not_measured += _not_measured(model, there)
     labelled = None
     if data.labels is None:
-        left_out.append("classification: the data have no labels")
+        not_measured.append("classification: the data have no labels")
     elif absent := [part for part in ("train", "val") if part not in set(split)]:
-        left_out.append(f"classification: no row has split {' or '.join(absent)}, from which a classifier learns")
+        not_measured.append(f"classification: no row has split {' or '.join(absent)}, from which a classifier learns")
     else:
         labelled = LabelledRows(encoded, mask, [str(label) for label in data.labels[used]], split[used])
     relevant = relevance_of(data, relevant_by)
@@ -194,10 +203,10 @@ def evaluate_on(
         "labelled": lambda: labelled,
         "seed": 0,
     }
-    rows = measure_rows(["retrieval"], left_out, **given)
+    rows = measure_rows(["retrieval"], not_measured, **given)
     if model.matching is not None:
         rows += reranked_rows(model.matching, asked, there)
-    rows += measure_rows([group for group in measures() if group not in ("pool", "examples")], left_out, **given)
+    rows += measure_rows([group for group in measures() if group not in ("pool", "examples")], not_measured, **given)
     return rows, nearest_examples(data, np.flatnonzero(used)[test.numpy()], asked, there, relevant_by)
 
 
@@ -245,11 +254,12 @@ def _evaluate_media(model: Trained, evaluation: Evaluation) -> None:
             "labelled": lambda: None,
             "seed": 0,
         }
-        left_out = _not_measured(model, present)
-        measured = measure_rows(["retrieval", "imputation", "shift"], left_out, **given)
+        not_measured = _not_measured(model, present)
+        measured = measure_rows(["retrieval", "imputation", "shift"], not_measured, **given)
         if model.model.matching is not None:
             measured += captions_rows(model.model, media, z, present)
         widths = dict.fromkeys(model.names, model.width)
-        evaluation.add(name, DatasetInfo(rows=len(media), modalities=widths), measured, left_out=left_out)
+        info = DatasetInfo(rows=len(media), modalities=widths, left_out=counts_of_test(media.left_out))
+        evaluation.add(name, info, measured, not_measured=not_measured)
     if not evaluation.rows:
         raise InputError('no source has rows of split "test"; give some that split, or add a source with part: test')

@@ -11,9 +11,11 @@ from calmrl._support.workers import worker_pool
 from calmrl.data.features.feature_set import FeatureSet, open_features
 from calmrl.data.media.annotations import read_annotations
 from calmrl.data.media.collection_problems import MediaProblem, Problems
+from calmrl.data.media.collections.public_collection import PublicCollection
 from calmrl.data.media.columns import guess_kinds
 from calmrl.data.media.decode import decoded
 from calmrl.data.media.folder import read_folder
+from calmrl.data.media.left_out import count_left_out
 from calmrl.data.media.manifest import Manifest, build, drop_empty, read_manifest
 from calmrl.data.media.table_files import read_rows
 from calmrl.data.media.unreadable import Unreadable
@@ -36,7 +38,7 @@ FEW = 64  # files that are decoded sooner than worker processes have started
 
 
 def extract(
-    manifest: str | Path,
+    manifest: str | Path | PublicCollection,
     encoders: Mapping[str, str] | None,
     out: str | Path,
     *,
@@ -62,8 +64,9 @@ def extract(
 
     Parameters
     ----------
-    manifest : str or Path
-        A folder (files with one stem are one item); CSV, TSV, JSONL or Parquet; with `layout` an annotation file.
+    manifest : str, Path or PublicCollection
+        A folder (files with one stem are one item); CSV, TSV, JSONL or Parquet; with `layout` an annotation file; or a
+        public collection.
     encoders : dict or None
         Modality -> name of an encoder. None takes those of `calmrl.encoders.default_encoders`.
     out : str or Path
@@ -91,12 +94,16 @@ def extract(
     out, problems = Path(out), Problems()
     tell = tell or (lambda line: None)
     progress = progress or (lambda what, done, total: None)
-    _check_options(Path(manifest), layout, media, captions, root)
+    source = manifest if isinstance(manifest, PublicCollection) else Path(manifest)
+    _check_options(source, layout, media, captions, root)
     if encoders is None:
-        encoders = default_encoders(_kinds_of(Path(manifest), layout))
+        encoders = default_encoders(_kinds_of(source, layout))
         tell("encoders: " + ", ".join(f"{name}={encoder}" for name, encoder in encoders.items()))
     chosen = EncoderSet(encoders, frames=frames, dtype=dtype, device=device)
-    collection = _read(Path(manifest), chosen, problems, root, captions, layout, media, ignore)
+    if isinstance(source, PublicCollection):
+        collection = _of_collection(source, chosen, problems, ignore, tell)
+    else:
+        collection = _read(source, chosen, problems, root, captions, layout, media, ignore, tell)
     info: dict[str, Any] = {
         "made_by": "calmrl extract",
         "encoders": chosen.names,
@@ -105,7 +112,7 @@ def extract(
     }
     if out.exists() and any(out.iterdir() if out.is_dir() else [out]):
         return _reuse(out, info, tell)
-    report = beside(out, "problems.csv")
+    report, parts = beside(out, "problems.csv"), collection.parts()
     drop_empty(collection, problems)
     with worker_pool(workers if len(file_cells(collection)) > FEW else 0) as pool:
         absent = absent_files(collection)
@@ -121,6 +128,7 @@ def extract(
     _tell_all(checked.lines(allow_missing), tell)
     stop_at_problems(checked, report, allow_missing)
     info |= {"collection": collection.digest(), "problems": len(problems.blocking())}
+    info |= {"left_out": left_out} if (left_out := count_left_out(parts, problems)) else {}
     features = write_collection(collection, chosen, stores, out, info)
     remove_stores(beside(out, "vectors"))
     return features
@@ -131,7 +139,11 @@ def _tell_all(lines: list[str], tell: Callable[[str], None]) -> None:
         tell(line)
 
 
-def _check_options(source: Path, layout: str | None, media: Any, captions: Any, root: Any) -> None:
+def _check_options(source: Path | PublicCollection, layout: str | None, media: Any, captions: Any, root: Any) -> None:
+    if isinstance(source, PublicCollection):
+        if any(option for option in (layout, media, captions, root)):
+            raise InputError("layout, media, captions and root go with a manifest; a collection has its own media")
+        return
     if layout is None and media:
         raise InputError("--media goes with --layout; without it, paths are in the manifest and --root is their folder")
     if layout is not None and (captions is not None or root is not None):
@@ -140,8 +152,10 @@ def _check_options(source: Path, layout: str | None, media: Any, captions: Any, 
         raise InputError(f"{source} is a folder: captions, root and layout go with a table; name the table instead")
 
 
-def _kinds_of(source: Path, layout: str | None) -> dict[str, str]:
+def _kinds_of(source: Path | PublicCollection, layout: str | None) -> dict[str, str]:
     """Modality -> kind, for a collection whose encoders were not named."""
+    if isinstance(source, PublicCollection):
+        return source.read().kinds
     if layout is not None:
         raise InputError("an annotation file needs its encoders named, for instance --encoder vision=NAME")
     if source.is_dir():
@@ -164,6 +178,7 @@ def _read(
     layout: str | None,
     media: Mapping[str, str | Path] | None,
     ignore: Collection[str],
+    tell: Callable[[str], None],
 ) -> Manifest:
     """The items of a folder, a table or an annotation file."""
     kinds = {name: encoders.kind(name) for name in encoders.modalities}
@@ -172,8 +187,23 @@ def _read(
     if layout is None:
         return read_manifest(source, kinds, problems, root=root, captions=captions, ignore=ignore)
     folders = {name: Path(folder) for name, folder in (media or {}).items()}
-    rows = read_annotations(source, layout, folders, list(encoders.modalities))
+    notes: list[str] = []
+    rows = read_annotations(source, layout, folders, list(encoders.modalities), notes)
+    _tell_all(notes, tell)
     return build(rows, kinds, problems, root=Path(), ignore=ignore)
+
+
+def _of_collection(
+    source: PublicCollection,
+    encoders: EncoderSet,
+    problems: Problems,
+    ignore: Collection[str],
+    tell: Callable[[str], None],
+) -> Manifest:
+    content = source.read(list(encoders.modalities))
+    _tell_all([content.counts, *content.notes], tell)
+    kinds = {name: encoders.kind(name) for name in encoders.modalities}
+    return build(content.rows, kinds, problems, root=Path(), ignore=ignore)
 
 
 def _of_folder(source: Path, kinds: dict[str, str], problems: Problems, ignore: Collection[str]) -> Manifest:

@@ -14,6 +14,7 @@ from typing import Any
 
 from calmrl._support.output import new_file
 from calmrl.config.yaml_text import write_yaml
+from calmrl.data.media.collections.public_collection import PublicCollection
 from calmrl.data.media.manifest import Manifest
 from calmrl.encoders.defaults import default_encoders, default_name
 from calmrl.errors import InputError, MissingExtraError
@@ -34,30 +35,30 @@ class Start:
     notes: list[str]  # what a person should know first
 
 
-def init(source: str | Path, out: str | Path, *, force: bool = False) -> Start:
-    """Look at a folder, a manifest or features, and write configs that run as they are.
+def init(source: str | Path | PublicCollection, out: str | Path, *, force: bool = False) -> Start:
+    """Look at a folder, a manifest, a public collection or features, and write configs that run as they are.
 
     Parameters
     ----------
-    source : str or Path
-        A folder of files (files with one stem are one item), a table of files, or features.
+    source : str, Path or PublicCollection
+        A folder of files (files with one stem are one item), a table of files, features, or a public collection.
     out : str or Path
         A folder for `items.csv` (the table of a folder), `extract.yaml`, `train.yaml`, `compare.yaml`,
         `impute.yaml` and `notes.md`.
     force : bool
         Replace files of these names.
     """
-    source, out = Path(source), Path(out)
+    out = Path(out)
+    home = Path(source.root if isinstance(source, PublicCollection) else source)
     if out.exists() and not out.is_dir():
         raise InputError(f"{out} is a file; give the name of a folder")
     seen = survey(source)
     notes = [f"problem: {line}" for line in seen.problems.lines(allowed=False)]
     texts: dict[str, str] = {}
-    features = source
+    features = home
     if seen.manifest is not None:
         features = out / "features"
-        table = out / TABLE if seen.form == "folder" else source
-        texts["extract.yaml"] = _extract_text(seen, table, out, features)
+        texts["extract.yaml"] = _extract_text(seen, _items_text(seen, source, out), out, features)
         notes += _missing_packages(seen)
     if len(seen.names) > 1:
         texts["train.yaml"] = _train_text(seen, features, out)
@@ -68,7 +69,7 @@ def init(source: str | Path, out: str | Path, *, force: bool = False) -> Start:
             f"one modality ({seen.names[0]}) leaves nothing to align or to impute from; no train.yaml is written"
         )
     commands = _commands(seen, features, out, texts)
-    texts["notes.md"] = _notes_text(source, seen, commands, notes)
+    texts["notes.md"] = _notes_text(home, seen, commands, notes)
     files = []
     out.mkdir(parents=True, exist_ok=True)
     if seen.form == "folder" and seen.manifest is not None:
@@ -124,7 +125,24 @@ def _command(*words: str | Path) -> str:
     return shlex.join(["calmrl", *map(str, words)])
 
 
-def _extract_text(seen: Survey, table: Path, out: Path, features: Path) -> str:
+def _items_text(seen: Survey, source: str | Path | PublicCollection, out: Path) -> str:
+    """The line of extract.yaml that says where the items are."""
+    if not isinstance(source, PublicCollection):
+        return f"manifest: {_scalar(out / TABLE if seen.form == 'folder' else Path(source))}\n"
+    keys: dict[str, str | Path] = {"name": source.name, "root": Path(source.root), "split": source.split_name}
+    parts = [f"{key}: {_quoted(value)}" for key, value in keys.items()]
+    parts += [] if source.annotations is None else [f"annotations: {_quoted(Path(source.annotations))}"]
+    folders = ", ".join(f"{name}: {_quoted(Path(folder))}" for name, folder in source.media.items())
+    return f"collection: {{{', '.join([*parts, *([f'media: {{{folders}}}'] if folders else [])])}}}\n"
+
+
+def _quoted(value: str | Path) -> str:
+    """A YAML text that stays one inside braces and is no number."""
+    text = value.as_posix() if isinstance(value, Path) else value
+    return json.dumps(text, ensure_ascii=False)
+
+
+def _extract_text(seen: Survey, items: str, out: Path, features: Path) -> str:
     encoders = "".join(f"  {_scalar(name)}: {default_name(name, kind)}\n" for name, kind in seen.kinds.items())
     unknown = sorted({problem.column for problem in seen.problems if problem.kind == "unknown column"})
     ignore = (
@@ -136,10 +154,18 @@ def _extract_text(seen: Survey, table: Path, out: Path, features: Path) -> str:
         f"# {_command('extract', out / 'extract.yaml', '--out', features)}\n"
         "# Frozen encoders turn texts, pictures and sounds into vectors. `calmrl ls encoders` lists others.\n"
         "kind: extract\n"
-        f"manifest: {_scalar(table)}\n"
+        f"{items}"
         f"encoders:\n{encoders}{ignore}"
-        "allow_missing: false  # true: what cannot be decoded counts as missing\n"
+        f"{_allow_text(seen)}"
     )
+
+
+def _allow_text(seen: Survey) -> str:
+    """Downloads of public collections are never complete: where files are absent, the config says that it goes on."""
+    absent = sum(problem.scope == "cell" for problem in seen.problems)
+    if seen.form == "collection" and absent:
+        return f"allow_missing: true  # {absent} files are not there; they count as missing, and every table says so\n"
+    return "allow_missing: false  # true: what cannot be decoded counts as missing\n"
 
 
 def _source_text(seen: Survey, features: Path, out: Path, indent: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +13,14 @@ import pyarrow as pa
 from calmrl.data.features.feature_set import FeatureSet, open_features, read_table
 from calmrl.data.features.formats import FORMATS
 from calmrl.data.media.collection_problems import Problems
+from calmrl.data.media.collections.public_collection import PublicCollection
 from calmrl.data.media.columns import guess_kinds
 from calmrl.data.media.folder import read_folder
 from calmrl.data.media.manifest import SPLITS, Manifest, build
 from calmrl.data.media.table_files import TABLE_SUFFIXES, read_rows
 from calmrl.data.patterns import patterns
 from calmrl.errors import InputError
+from calmrl.workflows.check_collection import absent_files, take_out
 
 SHOWN = 5  # patterns
 DIFFERENT = 0.9  # share of texts that differ, below which texts repeat
@@ -29,7 +31,7 @@ FEW_ROWS = 10  # below this a number of test rows is worth a warning
 class Survey:
     """A collection as it was met."""
 
-    form: str  # "folder", "manifest" or "features"
+    form: str  # "folder", "manifest", "collection" or "features"
     names: tuple[str, ...]
     present: np.ndarray  # (N, k)
     split: list[str | None]
@@ -38,6 +40,7 @@ class Survey:
     kinds: dict[str, str]  # of raw modalities; empty for features
     manifest: Manifest | None
     problems: Problems
+    remarks: list[str] = field(default_factory=list)  # on a public collection: counts against the published ones
 
     def has_split(self) -> bool:
         """Whether the split column gives both training and test rows."""
@@ -51,7 +54,7 @@ class Survey:
     def lines(self) -> list[str]:
         """All of it, for people."""
         n = len(self.present)
-        lines = [f"{n} items, {len(self.names)} modalities: {', '.join(self.names)}"]
+        lines = [*self.remarks, f"{n} items, {len(self.names)} modalities: {', '.join(self.names)}"]
         lines += [f"  {name}: {count} of {n}" for name, count in zip(self.names, self.present.sum(axis=0), strict=True)]
         complete = int(self.present.all(axis=1).sum())
         lines.append(
@@ -105,8 +108,10 @@ class Survey:
         return lines
 
 
-def survey(source: str | Path) -> Survey:
-    """Look at a folder, a manifest, or features."""
+def survey(source: str | Path | PublicCollection) -> Survey:
+    """Look at a folder, a manifest, a public collection, or features."""
+    if isinstance(source, PublicCollection):
+        return _of_collection(source)
     path = Path(source)
     if not path.exists():
         raise InputError(f"{path} does not exist; give a folder of files, a table of files, or features")
@@ -131,6 +136,17 @@ def read_table_of_files(path: Path, problems: Problems) -> Manifest:
             f"{path} has no column that is called text or holds names of pictures, films or sounds; it has {columns}"
         )
     return build(rows, kinds, problems, root=path.parent)
+
+
+def _of_collection(collection: PublicCollection) -> Survey:
+    """A public collection; files that are not there are problems, and their items lack the modality."""
+    problems = Problems()
+    content = collection.read()
+    manifest = build(content.rows, content.kinds, problems, root=Path())
+    take_out(manifest, problems, absent_files(manifest))
+    seen = _of_manifest("collection", manifest, problems)
+    seen.remarks = [content.counts, *content.notes]
+    return seen
 
 
 def _is_features(path: Path) -> bool:

@@ -10,8 +10,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from calmrl.data.media.annotations import LAYOUTS, read_annotations
+from calmrl.data.media.annotations import read_annotations
 from calmrl.data.media.collection_problems import Problems
+from calmrl.data.media.collections.registry import COLLECTIONS
 from calmrl.data.media.manifest import build, read_manifest
 from calmrl.errors import InputError
 
@@ -248,7 +249,7 @@ def test_label_lists(tmp_path, folders, layout, name, content, modality, file, l
 
 
 def test_annotations_that_cannot_be_used(tmp_path, folders) -> None:
-    assert {"msrvtt", "clotho", "vggsound"} <= set(LAYOUTS)
+    assert {"msrvtt", "clotho", "vggsound"} <= set(COLLECTIONS)
     for content, said in (("{", "not JSON"), ({"a": 1}, "list of objects"), ([{"desc": "d"}], "no id")):
         with pytest.raises(InputError, match=said):
             read_annotations(annotate(tmp_path, "a.json", content), "msrvtt", folders, ["vision"])

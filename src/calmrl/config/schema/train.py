@@ -9,6 +9,7 @@ from pydantic_core import PydanticCustomError
 
 from calmrl._support.arguments import Count, Fraction, NotNegative, Positive, Seed, Share
 from calmrl._support.section import ChosenSection, Section
+from calmrl.config.schema.collection import CollectionSection
 from calmrl.config.schema.impute import ImputerSection
 from calmrl.errors import InputError
 from calmrl.losses.registry import LOSSES
@@ -53,10 +54,11 @@ class ResplitSection(Section):
 
 
 class SourceSection(Section):
-    """Where rows come from: a data set by name, a feature directory or file, or a table of media files. One of them.
+    """Where rows come from: a data set by name, features, a table of media files, or a public collection. One of them.
 
     `manifest` is a table of files, or with `layout` the annotation file of a public collection whose files lie in the
-    folders `media` (modality -> folder); `part` puts all its rows in one split.
+    folders `media` (modality -> folder); `part` puts all its rows in one split. `allow_missing` goes on without files that
+    are not there or cannot be played, and counts them.
     `complete` uses only rows that have every modality, `exclude` leaves out rows whose column of that name is true.
     `needs` says what belongs there and how to make it; people see it when it is not there.
     """
@@ -64,6 +66,8 @@ class SourceSection(Section):
     dataset: str | None = None
     features: str | None = None
     manifest: str | None = None
+    collection: CollectionSection | None = None
+    allow_missing: bool = False
     layout: str | None = None
     media: dict[str, str] = Field(default_factory=dict)
     part: Literal["train", "val", "test"] | None = None
@@ -77,11 +81,20 @@ class SourceSection(Section):
 
     @model_validator(mode="after")
     def _one(self) -> SourceSection:
-        if sum(given is not None for given in (self.dataset, self.features, self.manifest)) != 1:
-            raise ValueError("give one of dataset (a name), features (a path) and manifest (a path)")
+        if sum(given is not None for given in (self.dataset, self.features, self.manifest, self.collection)) != 1:
+            raise ValueError("give one of dataset (a name), features (a path), manifest (a path) and collection")
+        if self.allow_missing and not self.is_media:
+            raise ValueError(
+                "allow_missing belongs to a manifest or a collection; features say themselves what is missing"
+            )
         if self.manifest is None and (self.layout or self.media or self.part):
             raise ValueError("layout, media and part belong to a manifest")
         return self
+
+    @property
+    def is_media(self) -> bool:
+        """Whether the rows are raw files."""
+        return self.manifest is not None or self.collection is not None
 
 
 class ObjectiveSection(ChosenSection):
@@ -243,8 +256,8 @@ class TrainConfig(Section):
             raise ValueError(f"method {self.method} is in closed form and makes no step; leave out stages")
         raw = MODELS[self.model.kind].reads == "media"
         for name, source in self.sources.items():
-            if raw != (source.manifest is not None):
-                what = "a manifest" if raw else "dataset or features"
+            if raw != source.is_media:
+                what = "a manifest or a collection" if raw else "dataset or features"
                 raise ValueError(f"model.kind {self.model.kind} reads {what}, but source {name} is something else")
         if raw and self.matching is not None:
             raise ValueError(

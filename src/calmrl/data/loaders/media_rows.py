@@ -111,6 +111,7 @@ class MediaRows:
         self.unusable = int((~usable).sum())
         self.rows = chosen[usable]  # numbers of my rows in the manifest
         self.present = listed[self.rows]
+        self.left_out = manifest.left_out
         self.items: list[Item] = [manifest.items[row] for row in self.rows]
         self.ids = np.array([item.id for item in self.items], dtype=object)
 

@@ -1,3 +1,4 @@
+from . import collections as collections
 from .annotations import read_annotations as read_annotations
 from .collection_problems import Problems as Problems
 from .fbank import beats_fbank as beats_fbank

@@ -38,11 +38,16 @@ class Manifest:
 
     items: list[Item]
     kinds: dict[str, str]  # modality -> "image", "audio" or "text"
+    left_out: dict[str, dict[str, int]] = field(default_factory=dict)  # by part of the split, see `left_out.py`
 
     def column(self, name: str) -> list[Any] | None:
         """What is known under this name for every item; None if nothing is."""
         values = [item.columns.get(name) for item in self.items]
         return values if any(value is not None for value in values) else None
+
+    def parts(self) -> dict[str, str]:
+        """Id -> part of the split, "" without one."""
+        return {item.id: item.columns.get("split") or "" for item in self.items}
 
     def extra(self) -> dict[str, list[Any]]:
         """The columns `meta.NAME`, by NAME."""

@@ -89,6 +89,12 @@ def read_audio(path: str | Path | bytes, rate: int = RATE) -> np.ndarray:
     return np.pad(samples, (late, 0)) if late > 0 else samples[-late:]
 
 
+def check_stream(path: str | Path, medium: str) -> None:
+    """Raise Unreadable unless the file opens and has a stream of the medium, "video" or "audio". Nothing is decoded."""
+    with _open(path, medium):
+        pass
+
+
 @contextmanager
 def _open(path: str | Path | bytes, medium: str) -> Iterator[tuple[Any, Any]]:
     """The container and its first stream of a medium; whatever FFmpeg refuses becomes Unreadable."""

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from calmrl.metrics.registry import describe, measures, names_of
+from calmrl.report.left_out import left_out_sentence
 from calmrl.report.paper_tables.table import Column, Key, PaperLine, PaperTable, Row, build, key_of
 
 TABLES = {  # group of METRICS -> (file, title); others are named after their group
@@ -164,7 +165,13 @@ def all_tables(results: Mapping[str, Any]) -> dict[str, PaperTable]:
         del made["ablation"]  # no method comes in variants
     if not any(":" in row["method"] for row in rows):
         del made["generative"]  # no other imputer was tried
-    return {name: table for name, table in made.items() if table.columns and table.blocks}
+    sentence = left_out_sentence({name: one.get("left_out", {}) for name, one in meta.get("datasets", {}).items()})
+    more = (sentence,) if sentence else ()
+    return {
+        name: replace(table, notes=(*table.notes, *more))
+        for name, table in made.items()
+        if table.columns and table.blocks
+    }
 
 
 def _with_chance(table: PaperTable, rows: Sequence[Row], metrics: Sequence[str]) -> PaperTable:

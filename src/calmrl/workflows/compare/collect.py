@@ -9,6 +9,7 @@ from typing import Any, cast
 import numpy as np
 
 from calmrl.config import CompareConfig
+from calmrl.data.media.left_out import counts_of_test
 from calmrl.metrics.measures import TidyRow
 from calmrl.metrics.significance import PairedDifference, holm, paired_bootstrap
 from calmrl.workflows.compare.job import JobResult
@@ -108,7 +109,8 @@ def _about(config: CompareConfig) -> dict[str, Any]:
     assert config.source is not None
     features = features_of(config.source.model_dump_json())
     widths = {name: array.shape[1] for name, array in features.z.items() if name in (config.modalities or features.z)}
-    return {"rows": len(features), "modalities": widths, "source": features.source}
+    lost = counts_of_test(features.info.get("left_out", {}), whole=config.source.resplit is not None)
+    return {"rows": len(features), "modalities": widths, "source": features.source, "left_out": lost}
 
 
 def _of_dataset(config: CompareConfig, job: Job) -> str:
