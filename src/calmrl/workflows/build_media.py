@@ -1,5 +1,6 @@
 """Sources of raw media and the model of the paper, from a checked config."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from calmrl.data.hiding import hide
 from calmrl.data.loaders.media_rows import MediaRows, load_tokenizer
 from calmrl.data.media.annotations import read_annotations
 from calmrl.data.media.collection_problems import Problems
+from calmrl.data.media.decoding import COLLECTIONS, Decoding
 from calmrl.data.media.manifest import Manifest, build, drop_empty
 from calmrl.data.media.table_files import read_rows
 from calmrl.errors import InputError
@@ -39,19 +41,20 @@ def open_media(config: TrainConfig) -> tuple[dict[str, MediaRows], list[MediaRow
             manifests[name] = read_media(section, names, config.root)
         except InputError as error:
             problems.append(f"source {name}: {error}" + (f"\n    {section.needs.strip()}" if section.needs else ""))
-    for what, path in model.weights.model_dump().items():
-        if path is not None and not _at(path, config.root).exists():
+    for what, path in model.weights.files().items():
+        if not _at(path, config.root).exists():
             problems.append(f"model.weights.{what}: no file {_at(path, config.root)}")
     if not _at(model.tokenizer, config.root).exists():
         problems.append(f"model.tokenizer: no folder {_at(model.tokenizer, config.root)}")
     if problems:
         raise InputError("\n  ".join(["something is missing", *problems]))
     train, validation, notes = {}, [], []
-    options = _options(config)
+    shared = _options(config)
     for name, manifest in manifests.items():
         section = config.sources[name]
         split = _splits(manifest)
         present = np.array([[name in item.cells for name in names] for item in manifest.items], dtype=bool)
+        options = shared | _source_options(section, model)
         rows = np.flatnonzero(split == "train")
         if section.hide is not None:
             present[rows] = hidden(present[rows], names, section.hide, config.seed)
@@ -59,7 +62,9 @@ def open_media(config: TrainConfig) -> tuple[dict[str, MediaRows], list[MediaRow
             train[name] = MediaRows(manifest, name=name, rows=rows, present=present, weight=section.weight, **options)
         held_out = np.flatnonzero(split == "val")
         if len(held_out):
+            options |= {"frames": section.test_frames or options["frames"]}
             validation.append(MediaRows(manifest, name=name, rows=held_out, training=False, **options))
+    _check_shapes(config, train)
     if not validation:
         notes.append('no row has split "val": the last checkpoint is kept, not the best')
     return train, validation, notes
@@ -67,12 +72,15 @@ def open_media(config: TrainConfig) -> tuple[dict[str, MediaRows], list[MediaRow
 
 def open_test_media(config: TrainConfig) -> dict[str, MediaRows]:
     """The test rows of every source that has some."""
-    names, found = media_names(config), {}
+    names, found, model = media_names(config), {}, config.model
+    assert isinstance(model, VastSection)
     for name, section in config.sources.items():
         manifest = read_media(section, names, config.root)
         rows = np.flatnonzero(_splits(manifest) == "test")
         if len(rows):
-            found[name] = MediaRows(manifest, name=name, rows=rows, training=False, **_options(config))
+            options = _options(config) | _source_options(section, model)
+            options |= {"frames": section.test_frames or options["frames"]}
+            found[name] = MediaRows(manifest, name=name, rows=rows, training=False, **options)
     return found
 
 
@@ -82,13 +90,39 @@ def _options(config: TrainConfig) -> dict[str, Any]:
     assert isinstance(model, VastSection)
     return {
         "tokenizer": load_tokenizer(str(_at(model.tokenizer, config.root))),
-        "frames": model.frames,
         "size": model.image_size,
-        "slices": model.slices,
-        "tokens": model.tokens,
         "seed": config.seed,
         "workers": model.workers,
     }
+
+
+def _source_options(section: SourceSection, model: VastSection) -> dict[str, Any]:
+    """What a source says of its own, else what the public configs say of its layout, else what the model says."""
+    rules = COLLECTIONS.get(section.layout or "")
+    resize = section.resize or (rules.resize if rules else model.decoding.resize)
+    tokens = dict(model.tokens)
+    text_tokens = section.text_tokens or (rules.text_tokens if rules else None)
+    if text_tokens is not None:
+        tokens = {"text": text_tokens} | ({} if section.text_tokens else tokens)
+    return {
+        "frames": section.frames or model.frames,
+        "slices": section.slices or (rules.slices if rules else model.slices),
+        "tokens": tokens,
+        "decoding": Decoding(**model.decoding.model_dump() | {"resize": resize}),
+    }
+
+
+def _check_shapes(config: TrainConfig, train: Mapping[str, MediaRows]) -> None:
+    """Rows that train together must have the same numbers of frames, slices and tokens."""
+    for stage in config.stages:
+        together = [train[name] for name in stage.sources or train if name in train]
+        shapes = {rows.name: f"frames {rows.frames}, slices {rows.slices}, tokens {rows.tokens}" for rows in together}
+        if len(set(shapes.values())) > 1:
+            listed = "; ".join(f"{name}: {shape}" for name, shape in shapes.items())
+            raise InputError(
+                f"stage {stage.name} mixes sources of different shapes ({listed}); set frames, slices and text_tokens of "
+                "these sources to the same numbers"
+            )
 
 
 def _splits(manifest: Manifest) -> np.ndarray:
