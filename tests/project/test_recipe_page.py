@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-RULE = re.compile(r"^\| (\d+) \| (.+?) \| (same|option|intended) \| (.*?) \| (.*?) \|$", re.MULTILINE)
+RULE = re.compile(r"^\| (\d+) \| (.+?) \| (same|option|intended) \| ?(.*?) ?\| (.*?) \|$", re.MULTILINE)
 NAMED = re.compile(r"`(tests/[\w/]+\.py)::(\w+)`")
 
 
