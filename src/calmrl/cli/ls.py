@@ -20,7 +20,8 @@ REGISTRIES = {
     "models": ["calmrl.models.registry:MODELS"],
     "imputers": ["calmrl.imputers.registry:IMPUTERS"],
     "datasets": ["calmrl.datasets.registry:DATASETS"],
-    "encoders": ["calmrl.encoders.registry:ENCODERS", "calmrl.models.vast.towers:TOWERS"],
+    "encoders": ["calmrl.encoders.registry:ENCODERS"],  # frozen: extract, index
+    "towers": ["calmrl.models.vast.towers:TOWERS"],  # trainable: train, model.kind vast
 }
 SHELVES = (*REGISTRIES, "configs")
 
@@ -32,7 +33,7 @@ def run(
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON: {shelf: {name: what it is}}.")] = False,
 ) -> None:
-    """List methods, losses, models, imputers, datasets, encoders and shipped configs."""
+    """List methods, losses, models, imputers, datasets, encoders, towers and shipped configs."""
     shelves = SHELVES if what is None else (lookup({shelf: shelf for shelf in SHELVES}, what, "list"),)
     listing = {shelf: entries(shelf) for shelf in shelves}
     if json:
