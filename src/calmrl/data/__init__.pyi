@@ -14,6 +14,8 @@ from .loaders.feature_rows import FeatureRows as FeatureRows
 from .loaders.media_rows import MediaRows as MediaRows
 from .media.annotations import read_annotations as read_annotations
 from .media.collection_problems import Problems as Problems
+from .media.decoding import COLLECTIONS as COLLECTIONS
+from .media.decoding import Decoding as Decoding
 from .media.fbank import beats_fbank as beats_fbank
 from .media.fbank import fbank as fbank
 from .media.folder import read_folder as read_folder

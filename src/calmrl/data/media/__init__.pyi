@@ -1,5 +1,7 @@
 from .annotations import read_annotations as read_annotations
 from .collection_problems import Problems as Problems
+from .decoding import COLLECTIONS as COLLECTIONS
+from .decoding import Decoding as Decoding
 from .fbank import beats_fbank as beats_fbank
 from .fbank import fbank as fbank
 from .folder import read_folder as read_folder
