@@ -81,7 +81,7 @@ def _picture(model: Any, pooling: str | None, device: str, pixels: torch.Tensor)
 
 def _video_encoder(model: Any, notes: dict[str, Any], pooling: str | None, device: str) -> Encoder:
     config = getattr(model.config, "vision_config", model.config)
-    frames = int(getattr(config, "num_frames", None) or getattr(config, "frames_per_clip", 0))
+    frames: int = config.num_frames if hasattr(config, "num_frames") else config.frames_per_clip
     transform = image_transform(notes, config)
 
     @torch.inference_mode()

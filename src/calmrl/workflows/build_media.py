@@ -72,16 +72,17 @@ def open_media(config: TrainConfig) -> tuple[dict[str, MediaRows], list[MediaRow
 
 def open_test_media(config: TrainConfig) -> dict[str, MediaRows]:
     """The test rows of every source that has some."""
-    names, found, model = media_names(config), {}, config.model
+    names, model = media_names(config), config.model
     assert isinstance(model, VastSection)
+    with_test_rows: dict[str, MediaRows] = {}
     for name, section in config.sources.items():
         manifest = read_media(section, names, config.root)
         rows = np.flatnonzero(_splits(manifest) == "test")
         if len(rows):
             options = _options(config) | _source_options(section, model)
             options |= {"frames": section.test_frames or options["frames"]}
-            found[name] = MediaRows(manifest, name=name, rows=rows, training=False, **options)
-    return found
+            with_test_rows[name] = MediaRows(manifest, name=name, rows=rows, training=False, **options)
+    return with_test_rows
 
 
 def _options(config: TrainConfig) -> dict[str, Any]:
