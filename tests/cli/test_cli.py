@@ -14,6 +14,7 @@ import yaml
 from calmrl import __version__
 from calmrl.cli import COMMANDS, doctor
 from calmrl.cli.ls import REGISTRIES, SHELVES, entries
+from calmrl.encoders import ENCODERS
 
 BAD = "kind: impute\nimputer:\n  method: gaussian\n  latent_dims: 3\n  noise: isotopic\nsed: 3\n"
 
@@ -215,6 +216,8 @@ def test_a_closed_pipe_is_quiet():
 
 def test_encoders_are_listed_with_all_that_one_needs_to_know(calmrl):
     listed = json.loads(calmrl("ls", "encoders", "--json")[1])["encoders"]
-    assert {"eva01-g14", "beats-iter3plus", "bert-base-uncased", "vast", "minilm", "yamnet"} <= set(listed)
+    assert set(listed) == set(ENCODERS)  # what extract and index take
+    towers = json.loads(calmrl("ls", "towers", "--json")[1])["towers"]
+    assert set(towers) == {"eva01-g14", "beats-iter3plus", "bert-base-uncased", "vast"}  # what train starts from
     for line in listed.values():
         assert re.search(r", width \d+: .*; weights: .*\(.*\).*; needs (pip install|nothing)", line), line

@@ -13,7 +13,8 @@ import torch
 from calmrl.data.media.images import ImageTransform
 from calmrl.encoders import ENCODERS, load_encoder
 from calmrl.encoders.audio import log_mel, same_peak
-from calmrl.encoders.hf import image_transform, load_hf, parse
+from calmrl.encoders.hf import load_hf, parse
+from calmrl.encoders.hf_image import image_transform
 from calmrl.encoders.mobilenet import MobileNetV2
 from calmrl.encoders.weights import packaged
 from calmrl.errors import InputError, MissingExtraError
@@ -279,8 +280,10 @@ def test_transforms_are_read_from_the_model() -> None:
 
 
 def test_references_are_checked(tmp_path) -> None:
-    assert parse("a/b#text+cls") == ("a/b", "text", "cls")
-    assert parse("a/b") == ("a/b", None, None)
+    assert parse("a/b#text+cls") == ("a/b", "text", "cls", ())
+    assert parse("a/b") == ("a/b", None, None, ())
+    assert parse("a/b#image+mean+allow=pooler.*+allow=x.y") == ("a/b", "image", "mean", ("pooler.*", "x.y"))
+    assert parse("a/b#allow=pooler.*") == ("a/b", None, None, ("pooler.*",))
     for wrong, said in (("", "path or a name"), ("a#video", "unknown kind"), ("a#text+max", "unknown pooling")):
         with pytest.raises(InputError, match=said):
             parse(wrong)

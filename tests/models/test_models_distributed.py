@@ -44,7 +44,7 @@ class Both(nn.Module):
     def forward(self, inputs, present, seed: int) -> torch.Tensor:
         z, tokens = self.model.encode(inputs, present)
         matched = self.model.matching(z, present, tokens=tokens, generator=seeded(seed))
-        return matched + sum((value[:, 0] * value[:, 1]).sum() for value in z.values())
+        return matched + sum((value[:, 0] * value[:, 1]).sum() for value in (*z.values(), tokens["fused"]))
 
 
 def work(rank: int, folder: str) -> None:

@@ -100,8 +100,20 @@ def test_the_shared_bias_may_be_repeated_but_not_differ() -> None:
 def test_a_cfg_of_another_model_is_refused() -> None:
     with pytest.raises(InputError, match="layer_norm_first=True"):
         tiny_beats(layer_norm_first=True)
-    with pytest.raises(InputError, match="no 'conv_pos'"):
-        Beats.from_cfg({key: value for key, value in BEATS_CFG.items() if key != "conv_pos"})
+    with pytest.raises(InputError, match="has no input_patch_size"):
+        Beats.from_cfg({key: value for key, value in BEATS_CFG.items() if key != "input_patch_size"})
+    with pytest.raises(InputError, match="gru_rel_pos=False"):  # the public default
+        Beats.from_cfg({key: value for key, value in BEATS_CFG.items() if key != "gru_rel_pos"})
+
+
+def test_what_a_cfg_does_not_say_has_the_public_default() -> None:
+    optional = ("encoder_layerdrop", "deep_norm", "layer_wise_gradient_decay_ratio", "dropout")
+    model = Beats.from_cfg({key: value for key, value in BEATS_CFG.items() if key not in optional})
+    assert (model.layer_drop, model.gradient_decay, model.deep_norm) == (0.0, 1.0, False)
+    assert [(layer.alpha, layer.drops[0]) for layer in model.encoder.layers] == [(1.0, 0.1)] * 3
+    deep = Beats.from_cfg(BEATS_CFG | {"encoder_layerdrop": 0.05, "layer_wise_gradient_decay_ratio": 0.6})
+    assert (deep.layer_drop, deep.gradient_decay) == (0.05, 0.6)
+    assert deep.encoder.layers[0].alpha == pytest.approx(6**0.25)
 
 
 def test_positions_for_other_resolutions() -> None:

@@ -132,13 +132,14 @@ def test_what_is_missing_does_not_reach_the_matching_head() -> None:
 
 def test_gradients_reach_every_parameter() -> None:
     model, present = tiny_vast(), mixed(6, seed=7)
+    present[3:6] = torch.tensor([[True, True, True, False], [True, False, True, True], [True] * 4])  # all fused heads
     inputs = tiny_inputs(present)
     plain = []
     for on in (False, True):
         model.set_checkpointing(on)
         model.zero_grad()
         z, tokens = model.encode(inputs, present)
-        loss = sum((value[:, 0] * value[:, 1]).sum() for value in z.values())
+        loss = sum((value[:, 0] * value[:, 1]).sum() for value in (*z.values(), tokens["fused"]))
         (loss + model.matching(z, present, tokens=tokens, generator=seeded())).backward()
         plain.append({name: p.grad for name, p in model.named_parameters()})
     lacking = [name for name, g in plain[0].items() if g is None or not g.any()]
@@ -267,7 +268,7 @@ def test_encoders_may_learn_at_a_rate_of_their_own() -> None:
     model = tiny_vast()
     inner = {id(p) for p in model.encoder_parameters()}
     outer = {name.split(".")[0] for name, p in model.named_parameters() if id(p) not in inner}
-    assert outer == {"heads", "matching"}
+    assert outer == {"heads", "matching", "fused"}
 
 
 def test_some_modalities_only() -> None:

@@ -102,6 +102,9 @@ VAST = {
     "text_heads": 2,
     "text_mlp": 32,
     "positions": 80,
+    "vision_drop_path": 0.0,
+    "audio_layer_drop": 0.0,
+    "audio_gradient_decay": 1.0,
 }
 
 
@@ -152,6 +155,10 @@ def as_vast(state: dict[str, torch.Tensor], layers: int) -> dict[str, torch.Tens
             renamed[f"multimodal_encoder.bert.{rest}"] = value
         elif part == "heads":
             renamed[f"contra_head_{letters[rest.split('.')[0]]}.linear.weight"] = value
+        elif part == "fused":
+            renamed[f"contra_head_{rest}"] = value
+        elif name == "matching.temperature":
+            renamed["contra_temp"] = value
         else:
             kind, _, rest = rest.partition(".")
             modality, _, rest = rest.partition(".")
@@ -170,10 +177,6 @@ def as_vast(state: dict[str, torch.Tensor], layers: int) -> dict[str, torch.Tens
         "vision_encoder.logit_scale",
         "multimodal_encoder.bert.embeddings.position_ids",
         "multimodal_encoder.cls.predictions.bias",
-        "contra_head_va.weight",
-        "contra_head_va.bias",
-        "contra_head_vs.weight",
-        "contra_head_vas.weight",
-        "contra_temp",
+        "multimodal_encoder.bert.pooler.dense.weight",
     ]
     return renamed | {name: torch.randn(3) for name in extra}

@@ -21,7 +21,8 @@ REGISTRIES = {
     "imputers": ["calmrl.imputers.registry:IMPUTERS"],
     "datasets": ["calmrl.datasets.registry:DATASETS"],
     "collections": ["calmrl.data.media.collections.registry:COLLECTIONS"],
-    "encoders": ["calmrl.encoders.registry:ENCODERS", "calmrl.models.vast.towers:TOWERS"],
+    "encoders": ["calmrl.encoders.registry:ENCODERS"],  # frozen: extract, index
+    "towers": ["calmrl.models.vast.towers:TOWERS"],  # trainable: train, model.kind vast
 }
 SHELVES = (*REGISTRIES, "configs")
 
@@ -33,7 +34,7 @@ def run(
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON: {shelf: {name: what it is}}.")] = False,
 ) -> None:
-    """List methods, losses, models, imputers, datasets, public collections, encoders and shipped configs."""
+    """List methods, losses, models, imputers, datasets, public collections, encoders, towers and shipped configs."""
     shelves = SHELVES if what is None else (lookup({shelf: shelf for shelf in SHELVES}, what, "list"),)
     listing = {shelf: entries(shelf) for shelf in shelves}
     if json:

@@ -17,6 +17,7 @@ from .media.collection_problems import Problems as Problems
 from .media.collections import COLLECTIONS as COLLECTIONS
 from .media.collections import CollectionRows as CollectionRows
 from .media.collections import PublicCollection as PublicCollection
+from .media.decoding import Decoding as Decoding
 from .media.fbank import beats_fbank as beats_fbank
 from .media.fbank import fbank as fbank
 from .media.folder import read_folder as read_folder

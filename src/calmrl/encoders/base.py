@@ -36,7 +36,7 @@ class Encoder:
     audio     mono sound at `rate`                   samples (T,) float32     what prepare returns
 
     `prepare` runs in worker processes, so it must pickle. `encode` returns (items, width) float32; the vector of an
-    item does not depend on the other items.
+    item does not depend on the other items. `frames` is how many frames of a video it sees at once; None: any number.
     """
 
     kind: str
@@ -44,6 +44,7 @@ class Encoder:
     prepare: Callable[[Any], Any]
     encode: Callable[[list[Any]], np.ndarray]
     rate: int = 16_000
+    frames: int | None = None
 
 
 def each(forward: Callable[[torch.Tensor], torch.Tensor], items: Sequence[np.ndarray], batched: bool) -> np.ndarray:

@@ -153,7 +153,8 @@ class EncoderSet:
     def job(self, ready: ReadyEncoder, source: Cell) -> Job:
         """How a file is decoded for an encoder."""
         source = str(source) if isinstance(source, Path) else source
-        return Job(source, ready.encoder.kind, ready.encoder.prepare, self.frames, ready.encoder.rate)
+        encoder = ready.encoder
+        return Job(source, encoder.kind, encoder.prepare, encoder.frames or self.frames, encoder.rate)
 
     # ---- beside a model
 

@@ -112,6 +112,6 @@ def load_encoder(name: str, device: str = "cpu") -> Encoder:
     if name.startswith("hf:"):
         from calmrl.encoders.hf import load_hf, parse
 
-        path, kind, pooling = parse(name.removeprefix("hf:"))
-        return load_hf(path, kind, pooling, device)
+        path, kind, pooling, allow = parse(name.removeprefix("hf:"))
+        return load_hf(path, kind, pooling, device, allow=allow)
     return ENCODERS[name].load()

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from calmrl.encoders.hf_weights import load_model
 from calmrl.errors import InputError, need
 from calmrl.models.rows import check_columns, length, rows_with, spread, unit
 
@@ -115,8 +116,10 @@ class JointModel(nn.Module):
 def _load(path: str) -> Any:
     transformers = need("transformers", "encoders", f"the model {path}")
     try:
-        return transformers.AutoModel.from_pretrained(path, dtype=torch.float32)
+        return load_model(transformers, path, transformers.AutoConfig.from_pretrained(path))
     except (OSError, ValueError) as error:
+        if isinstance(error, InputError):
+            raise
         raise InputError(f'the model "{path}" cannot be loaded: {str(error).splitlines()[0]}') from error
 
 

@@ -50,7 +50,7 @@ MODELS: Registry[ModelKind] = Registry(
             "media",
             "calmrl.models.vast.section:VastSection",
             "calmrl.models.vast.build:build_vast",
-            "calmrl.models.vast.model:VastModel.from_sizes",
+            "calmrl.models.vast.model:VastModel.restore",
         ),
     },
 )

@@ -5,7 +5,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from sklearn.exceptions import ConvergenceWarning
@@ -55,8 +55,11 @@ class Trainer:
         accumulate: int = 1,
         learning_rate: float = 1e-3,
         encoder_learning_rate: float | None = None,
+        rates: Mapping[str, float] | None = None,
         betas: tuple[float, float] = (0.9, 0.98),
+        epsilon: float = 1e-8,
         weight_decay: float = 0.01,
+        decay: Literal["matrices", "names"] = "matrices",
         warmup_ratio: float = 0.1,
         clip: float | None = 1.0,
         ema: float | None = None,
@@ -98,8 +101,11 @@ class Trainer:
             self._prepare(
                 learning_rate=learning_rate,
                 encoder_learning_rate=encoder_learning_rate,
+                rates=rates,
                 betas=betas,
+                epsilon=epsilon,
                 weight_decay=weight_decay,
+                decay=decay,
             )
         self.average = None if ema is None else MovingAverage(step, ema)
         latent = {id(parameter) for parameter in step.latent_parameters()}

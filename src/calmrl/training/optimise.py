@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from fnmatch import fnmatchcase
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -16,23 +17,25 @@ def make_optimiser(
     *,
     learning_rate: float,
     encoder_learning_rate: float | None = None,
+    rates: Mapping[str, float] | None = None,
     betas: tuple[float, float] = (0.9, 0.98),
+    epsilon: float = 1e-8,
     weight_decay: float = 0.01,
+    decay: Literal["matrices", "names"] = "matrices",
 ) -> torch.optim.AdamW:
-    """AdamW. Encoders may have a rate of their own. Vectors, scalars and the latent model are not decayed.
+    """AdamW. Encoders may have a rate of their own, all together or, in `rates`, tower by tower.
 
-    A group keeps its rate under "base"; the schedule multiplies that.
+    With `decay` "matrices", vectors and scalars are not decayed; with "names", parameters with "bias" in their name, or
+    called LayerNorm.weight, are not, as in the public code of VAST. The latent model never is. A group keeps its rate
+    under "base"; the schedule multiplies that.
     """
-    encoders = {id(p) for p in step.model.encoder_parameters()} if hasattr(step.model, "encoder_parameters") else set()
-    if encoder_learning_rate is not None and not encoders:
-        raise InputError("encoder_learning_rate is set, but the model has no encoders, only heads; remove it")
+    own_rates = _own_rates(step.model, encoder_learning_rate, rates or {})
     latent = {id(p) for p in step.latent_parameters()}
-    slow = learning_rate if encoder_learning_rate is None else encoder_learning_rate
     groups: dict[tuple[float, float], list[torch.nn.Parameter]] = {}
-    for parameter in step.parameters():
+    for name, parameter in step.named_parameters():
         if parameter.requires_grad:
-            rate = slow if id(parameter) in encoders else learning_rate
-            decayed = parameter.ndim > 1 and id(parameter) not in latent
+            rate = own_rates.get(id(parameter), learning_rate)
+            decayed = id(parameter) not in latent and _is_decayed(name, parameter, decay)
             groups.setdefault((rate, weight_decay if decayed else 0.0), []).append(parameter)
     if not groups:
         raise InputError("every parameter is frozen, so there is nothing to train; freeze fewer")
@@ -41,7 +44,26 @@ def make_optimiser(
         for (rate, decay), parameters in groups.items()
     ]
     fused = all(parameter.device.type == "cpu" for parameters in groups.values() for parameter in parameters)
-    return torch.optim.AdamW(listed, betas=betas, fused=fused or None)
+    return torch.optim.AdamW(listed, betas=betas, eps=epsilon, fused=fused or None)
+
+
+def _own_rates(model: Any, every: float | None, rates: Mapping[str, float]) -> dict[int, float]:
+    """Parameter (its id) -> learning rate, for the parameters of encoders that have one."""
+    towers = model.towers() if hasattr(model, "towers") else {}
+    encoders = model.encoder_parameters() if hasattr(model, "encoder_parameters") else []
+    by_parameter = {} if every is None else {id(parameter): every for parameter in encoders}
+    if every is not None and not by_parameter:
+        raise InputError("encoder_learning_rate is set, but the model has no encoders, only heads; remove it")
+    for name, rate in rates.items():
+        if name not in towers:
+            there = ", ".join(towers) or "none"
+            raise InputError(f'optimiser.rates names "{name}", but the towers of the model are: {there}')
+        by_parameter |= {id(parameter): rate for parameter in towers[name].parameters()}
+    return by_parameter
+
+
+def _is_decayed(name: str, parameter: torch.nn.Parameter, rule: str) -> bool:
+    return parameter.ndim > 1 if rule == "matrices" else "bias" not in name and "LayerNorm.weight" not in name
 
 
 def freeze(model: torch.nn.Module, patterns: Sequence[str]) -> None:

@@ -9,19 +9,33 @@ from torch import Tensor, nn
 
 from calmrl._support.distributed import all_sum
 from calmrl.alignment import CalibratedAlignment
+from calmrl.losses.contrastive import ContrastiveLoss
+
+START_TEMPERATURE = 0.07  # of the contrast, for a model without one of its own
 
 
 class Step(nn.Module):
-    """loss = objective(model(inputs)) + matching_weight * matching(observed representations).
+    """loss = objective(model(inputs)) + matching_weight * matching(observed representations) + fused_weight * contrast.
 
-    `objective` is a loss or a `CalibratedAlignment`; `matching` may be None. After each call `last` holds detached
-    scalars: every term, and what the objective reports about itself.
+    `objective` is a loss or a `CalibratedAlignment`; `matching` may be None. `contrast` of the texts with the vectors of a
+    model's fused heads, as in VAST, is there with `fused_weight` > 0 only. After each call `last` holds detached scalars:
+    every term, and what the objective reports about itself.
     """
 
     def __init__(
-        self, model: nn.Module, objective: nn.Module, matching: nn.Module | None = None, matching_weight: float = 0.1
+        self,
+        model: nn.Module,
+        objective: nn.Module,
+        matching: nn.Module | None = None,
+        matching_weight: float = 0.1,
+        fused_weight: float = 0.0,
     ) -> None:
         super().__init__()
+        self.fused_weight, self.contrast = fused_weight, None
+        self._contrasted: Tensor | None = None
+        if fused_weight:
+            start = float(getattr(matching, "temperature", START_TEMPERATURE))
+            self.contrast = ContrastiveLoss(anchor="text", temperature=start)
         self.model: Any = model
         self.objective: Any = objective
         self.matching, self.matching_weight = matching, matching_weight
@@ -62,7 +76,17 @@ class Step(nn.Module):
             matched = self.matching(z, present, generator=generator, **more)
             self._matched = matched.detach()
             value = value + self.matching_weight * matched
+        if self.contrast is not None:
+            contrasted = self.contrast(*self._texts_and_fused(z, present, tokens["fused"]))
+            self._contrasted = contrasted.detach()
+            value = value + self.fused_weight * contrasted
         return value
+
+    def _texts_and_fused(self, z: Mapping[str, Tensor], present: Tensor, fused: Tensor) -> tuple[Any, Tensor]:
+        """Texts and the vectors of all else, with which rows have them."""
+        column = self.model.names.index("text")
+        others = torch.cat([present[:, :column], present[:, column + 1 :]], dim=1).any(1)
+        return {"text": z["text"], "fused": fused}, torch.stack([present[:, column], others], dim=1)
 
     @property
     def last(self) -> dict[str, float]:
@@ -74,6 +98,8 @@ class Step(nn.Module):
             scalars |= {name: inner.last[name] for name in inner.last if name != "objective"}
         if self._matched is not None:
             scalars["matching"] = self._matched
+        if self._contrasted is not None:
+            scalars["fused"] = self._contrasted
         return {name: float(value) for name, value in scalars.items()}
 
     @property

@@ -104,12 +104,23 @@ def build_step(config: TrainConfig, data: Data, model: Any = None) -> Step:
     freeze(model, config.optimiser.freeze)
     torch.manual_seed(config.seed)
     objective = build_objective(config.chosen_objective)
+    _take_temperature(objective, model)
     if find_method(config.method).calibrated:
         objective = _calibrated(objective, config.calibration or CalibrationSection(), model, sources, config.seed)
     if config.matching is None:
-        return Step(model, objective, getattr(model, "matching", None), config.matching_weight)
+        matching = getattr(model, "matching", None)
+        return Step(model, objective, matching, config.matching_weight, config.fused_weight)
     options = config.matching.model_dump(exclude={"weight"})
     return Step(model, objective, InstanceMatching(list(data.widths), model.width, **options), config.matching.weight)
+
+
+def _take_temperature(objective: nn.Module, model: Any) -> None:
+    """A learned temperature starts at the one that came with the model's checkpoint, if it has one (`contra_temp`)."""
+    learned = getattr(getattr(objective, "temperature", None), "log_value", None)
+    own = getattr(getattr(model, "matching", None), "temperature", None)
+    if isinstance(learned, nn.Parameter) and isinstance(own, torch.Tensor):
+        with torch.no_grad():
+            learned.copy_(own.log())
 
 
 def _validation_relevance(config: TrainConfig, data: Data) -> list[Any] | None:

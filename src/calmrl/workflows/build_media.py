@@ -1,6 +1,6 @@
 """Sources of raw media and the model of the paper, from a checked config."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ from calmrl.data.loaders.media_rows import MediaRows, load_tokenizer
 from calmrl.data.media.annotations import read_annotations
 from calmrl.data.media.collection_problems import Problems
 from calmrl.data.media.collections.public_collection import KINDS
+from calmrl.data.media.decoding import COLLECTION_RULES, Decoding
 from calmrl.data.media.left_out import count_left_out, counts_of_test, left_out_words
 from calmrl.data.media.manifest import Manifest, build, drop_empty
 from calmrl.data.media.table_files import Row, read_rows
@@ -41,19 +42,20 @@ def open_media(config: TrainConfig) -> tuple[dict[str, MediaRows], list[MediaRow
             manifests[name] = read_media(section, names, config.root, workers=model.workers, tell=_told(notes, name))
         except InputError as error:
             problems.append(f"source {name}: {error}" + (f"\n    {section.needs.strip()}" if section.needs else ""))
-    for what, path in model.weights.model_dump().items():
-        if path is not None and not _at(path, config.root).exists():
+    for what, path in model.weights.files().items():
+        if not _at(path, config.root).exists():
             problems.append(f"model.weights.{what}: no file {_at(path, config.root)}")
     if not _at(model.tokenizer, config.root).exists():
         problems.append(f"model.tokenizer: no folder {_at(model.tokenizer, config.root)}")
     if problems:
         raise InputError("\n  ".join(["something is missing", *problems]))
     train, validation = {}, []
-    options = _options(config)
+    shared = _options(config)
     for name, manifest in manifests.items():
         section = config.sources[name]
         split = _splits(manifest)
         present = np.array([[name in item.cells for name in names] for item in manifest.items], dtype=bool)
+        options = shared | _source_options(section, model)
         rows = np.flatnonzero(split == "train")
         if section.hide is not None:
             present[rows] = hidden(present[rows], names, section.hide, config.seed)
@@ -61,7 +63,9 @@ def open_media(config: TrainConfig) -> tuple[dict[str, MediaRows], list[MediaRow
             train[name] = MediaRows(manifest, name=name, rows=rows, present=present, weight=section.weight, **options)
         held_out = np.flatnonzero(split == "val")
         if len(held_out):
+            options |= {"frames": section.test_frames or options["frames"]}
             validation.append(MediaRows(manifest, name=name, rows=held_out, training=False, **options))
+    _check_shapes(config, train)
     if not validation:
         notes.append('no row has split "val": the last checkpoint is kept, not the best')
     return train, validation, notes
@@ -69,15 +73,19 @@ def open_media(config: TrainConfig) -> tuple[dict[str, MediaRows], list[MediaRow
 
 def open_test_media(config: TrainConfig) -> dict[str, MediaRows]:
     """The test rows of every source that has some."""
-    names, options, found = media_names(config), _options(config), {}
+    names, model = media_names(config), config.model
+    assert isinstance(model, VastSection)
+    with_test_rows: dict[str, MediaRows] = {}
     for name, section in config.sources.items():
         if section.part in ("train", "val"):
             continue
-        manifest = read_media(section, names, config.root, workers=options["workers"])
+        manifest = read_media(section, names, config.root, workers=model.workers)
         rows = np.flatnonzero(_splits(manifest) == "test")
         if len(rows):
-            found[name] = MediaRows(manifest, name=name, rows=rows, training=False, **options)
-    return found
+            options = _options(config) | _source_options(section, model)
+            options |= {"frames": section.test_frames or options["frames"]}
+            with_test_rows[name] = MediaRows(manifest, name=name, rows=rows, training=False, **options)
+    return with_test_rows
 
 
 def _options(config: TrainConfig) -> dict[str, Any]:
@@ -86,13 +94,39 @@ def _options(config: TrainConfig) -> dict[str, Any]:
     assert isinstance(model, VastSection)
     return {
         "tokenizer": load_tokenizer(str(_at(model.tokenizer, config.root))),
-        "frames": model.frames,
         "size": model.image_size,
-        "slices": model.slices,
-        "tokens": model.tokens,
         "seed": config.seed,
         "workers": model.workers,
     }
+
+
+def _source_options(section: SourceSection, model: VastSection) -> dict[str, Any]:
+    """What a source says of its own, else what the public configs say of its collection, else what the model says."""
+    rules = COLLECTION_RULES.get(section.layout or "" if section.collection is None else section.collection.name)
+    resize = section.resize or (rules.resize if rules else model.decoding.resize)
+    tokens = dict(model.tokens)
+    text_tokens = section.text_tokens or (rules.text_tokens if rules else None)
+    if text_tokens is not None:
+        tokens = {"text": text_tokens} | ({} if section.text_tokens else tokens)
+    return {
+        "frames": section.frames or model.frames,
+        "slices": section.slices or (rules.slices if rules else model.slices),
+        "tokens": tokens,
+        "decoding": Decoding(**model.decoding.model_dump() | {"resize": resize}),
+    }
+
+
+def _check_shapes(config: TrainConfig, train: Mapping[str, MediaRows]) -> None:
+    """Rows that train together must have the same numbers of frames, slices and tokens."""
+    for stage in config.stages:
+        together = [train[name] for name in stage.sources or train if name in train]
+        shapes = {rows.name: f"frames {rows.frames}, slices {rows.slices}, tokens {rows.tokens}" for rows in together}
+        if len(set(shapes.values())) > 1:
+            listed = "; ".join(f"{name}: {shape}" for name, shape in shapes.items())
+            raise InputError(
+                f"stage {stage.name} mixes sources of different shapes ({listed}); set frames, slices and text_tokens of "
+                "these sources to the same numbers"
+            )
 
 
 def _splits(manifest: Manifest) -> np.ndarray:

@@ -4,12 +4,12 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.nn.functional import normalize
 
 from calmrl.data.loaders.media_rows import MediaRows
 from calmrl.metrics.measures import Measurement, row
 from calmrl.metrics.model_rows import RANKED
 from calmrl.metrics.retrieve import retrieval
+from calmrl.models.vast.fused import summed
 from calmrl.models.vast.matching import cat_conditions
 
 
@@ -18,11 +18,12 @@ def captions_rows(net: Any, media: MediaRows, z: dict[str, torch.Tensor], presen
     """Every caption against every item by its other modalities, both ways, before and after the matching encoder."""
     text = net.names.index("text")
     has_other = (present[:, [j for j in range(len(net.names)) if j != text]].any(1)).numpy()
-    conditions, tokens, owner = [], [], []
+    conditions, tokens, owner, fused = [], [], [], []
     for wanted in np.array_split(np.arange(len(media)), -(-len(media) // media.chunk)):
         mask = torch.from_numpy(media.present[wanted])
         _, inner = net.encode(media.fetch(wanted, media.present[wanted], 0), mask)
         conditions.append(net.matching.conditions(inner, mask))
+        fused += [inner["fused"]] if "fused" in inner else []
     for part, at in media.captions():
         tokens.append(part)
         owner += at.tolist()
@@ -34,8 +35,8 @@ def captions_rows(net: Any, media: MediaRows, z: dict[str, torch.Tensor], presen
     only = torch.zeros(len(kept), len(net.names), dtype=torch.bool)
     only[:, text] = True
     queries = net(nothing | {"text": captions}, only)["text"]
-    items = torch.stack([rows for name, rows in z.items() if name != "text"]).sum(0)[has_other]
-    scores = queries @ normalize(items, dim=1).T
+    items = torch.cat(fused) if fused else summed(z)  # the first stage, which also gives the candidates of the second
+    scores = queries @ items[has_other].T
     features, there = cat_conditions(conditions)
     chosen = torch.from_numpy(has_other)
     ids, gallery = [owner[i] for i in kept], np.flatnonzero(has_other).tolist()

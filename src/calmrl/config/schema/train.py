@@ -11,6 +11,7 @@ from calmrl._support.arguments import Count, Fraction, NotNegative, Positive, Se
 from calmrl._support.section import ChosenSection, Section
 from calmrl.config.schema.collection import CollectionSection
 from calmrl.config.schema.impute import ImputerSection
+from calmrl.data.media.decoding import Resize
 from calmrl.errors import InputError
 from calmrl.losses.registry import LOSSES
 from calmrl.models.registry import MODELS
@@ -58,7 +59,8 @@ class SourceSection(Section):
 
     `manifest` is a table of files, or with `layout` the annotation file of a public collection whose files lie in the
     folders `media` (modality -> folder); `part` puts all its rows in one split. `allow_missing` goes on without files that
-    are not there or cannot be played, and counts them.
+    are not there or cannot be played, and counts them. `frames`, `test_frames`, `slices`, `resize` and `text_tokens` are
+    for the model of raw media; by default those of the public configs for the collection, else those of the model.
     `complete` uses only rows that have every modality, `exclude` leaves out rows whose column of that name is true.
     `needs` says what belongs there and how to make it; people see it when it is not there.
     """
@@ -71,6 +73,11 @@ class SourceSection(Section):
     layout: str | None = None
     media: dict[str, str] = Field(default_factory=dict)
     part: Literal["train", "val", "test"] | None = None
+    frames: Count | None = None
+    test_frames: Count | None = None
+    slices: Count | None = None
+    resize: Resize | None = None
+    text_tokens: Count | None = None
     options: dict[str, Any] = Field(default_factory=dict)
     weight: Positive = 1.0
     complete: bool = False
@@ -89,6 +96,9 @@ class SourceSection(Section):
             )
         if self.manifest is None and (self.layout or self.media or self.part):
             raise ValueError("layout, media and part belong to a manifest")
+        decoded = (self.frames, self.test_frames, self.slices, self.resize, self.text_tokens)
+        if not self.is_media and any(decoded):
+            raise ValueError("frames, test_frames, slices, resize and text_tokens belong to a manifest or a collection")
         return self
 
     @property
@@ -172,12 +182,19 @@ class StageSection(Section):
 
 
 class OptimiserSection(Section):
-    """AdamW with a linear schedule. `freeze` lists names of parameters to keep, with wildcards: "heads.text.*"."""
+    """AdamW with a linear schedule. `freeze` lists names of parameters to keep, with wildcards: "heads.text.*".
+
+    `rates` are learning rates of single towers: {vision: 5.0e-7}. `decay` "names" is the public code's choice of what is
+    not decayed; "matrices" decays matrices only.
+    """
 
     learning_rate: Positive = 1e-3
     encoder_learning_rate: Positive | None = None
+    rates: dict[str, Positive] = Field(default_factory=dict)
     betas: list[Share] = Field(default=[0.9, 0.98], min_length=2, max_length=2)
+    epsilon: Positive = 1e-8
     weight_decay: NotNegative = 0.01
+    decay: Literal["matrices", "names"] = "matrices"
     warmup_ratio: Share = 0.1
     clip: Positive | None = 1.0
     ema: Share | None = None
@@ -215,6 +232,7 @@ class TrainConfig(Section):
     calibration: CalibrationSection | None = None
     matching: MatchingSection | None = None
     matching_weight: Positive = 0.1  # of the matching head of a model that has its own
+    fused_weight: NotNegative = 0.0  # of the contrast of texts with the vectors of a model's fused heads
     stages: list[StageSection] = Field(default_factory=list)
     batch_size: Annotated[int, Field(ge=2)] = 64
     optimiser: OptimiserSection = OptimiserSection()
@@ -263,6 +281,8 @@ class TrainConfig(Section):
             raise ValueError(
                 f"model.kind {self.model.kind} has a matching head of its own: model.matching and matching_weight"
             )
+        if self.fused_weight and getattr(self.model, "first_stage", None) != "fused":
+            raise ValueError("fused_weight needs a model with fused heads: model.kind vast with first_stage fused")
         for stage in self.stages:
             for name in stage.sources or ():
                 if name not in self.sources:

@@ -2,12 +2,13 @@
 
 | kind | tensor of the n rows that have it | drawn in training |
 |---|---|---|
-| image | (n, frames, 3, size, size), CLIP's mean and deviation | one frame of each of `frames` equal segments |
-| audio | (n, slices, 1024, 64) filter banks as for BEATs | one slice of each of `slices` equal segments |
+| image | (n, frames, 3, size, size), CLIP's mean and deviation | one frame of each of `frames` segments; perhaps a crop |
+| audio | (n, slices, 1024, 64) filter banks as for BEATs | one slice of each of `slices` segments |
 | text | dict of input_ids and attention_mask (n, tokens) | one of the item's texts |
 
-At test it is the middle frame and slice, and the first text; `captions` gives all texts. A picture stands for all frames,
-and a short sound repeats its slices. What is drawn depends on seed, epoch, row and modality, on nothing else.
+At test it is the middle frame and slice, and the first text; `captions` gives all texts. A picture stands for all frames.
+`decoding` holds the rules, by default those of the public code of VAST. What is drawn depends on seed, epoch, row and
+modality, on nothing else.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,8 +21,9 @@ import numpy as np
 import torch
 
 from calmrl.data.media.decode import Job, decoded
+from calmrl.data.media.decoding import Decoding
 from calmrl.data.media.fbank import BEATS_BINS, BEATS_FRAMES, beats_fbank
-from calmrl.data.media.images import ImageTransform
+from calmrl.data.media.frames import FrameTransform
 from calmrl.data.media.manifest import Item, Manifest
 from calmrl.data.media.streams import RATE, segment_frames
 from calmrl.data.media.unreadable import Unreadable
@@ -54,6 +56,8 @@ class MediaRows:
         Frames per video, their height and width, slices of sound per item.
     tokens : mapping of str to int, optional
         Modality -> number of tokens that a text is cut or padded to; by default 70 for subtitle, else 40.
+    decoding : Decoding
+        How to resize, which frames and slices to take, and how to read sound.
     training : bool
         Draw frames, slices and texts; if False, take the middle ones and the first text.
     seed : int
@@ -80,6 +84,7 @@ class MediaRows:
         size: int = 224,
         slices: int = 1,
         tokens: Mapping[str, int] | None = None,
+        decoding: Decoding | None = None,
         training: bool = True,
         seed: int = 0,
         present: np.ndarray | None = None,
@@ -91,7 +96,8 @@ class MediaRows:
             raise InputError("frames, size, slices and workers must be at least 1")
         self.name, self.weight, self.names, self.kinds = name, weight, tuple(manifest.kinds), dict(manifest.kinds)
         self.frames, self.slices, self.training, self.seed, self.workers = frames, slices, training, seed, workers
-        self.transform = ImageTransform(size)
+        self.decoding = rules = decoding or Decoding()
+        self.transform = FrameTransform(size, rules.resize, rules.interpolation, rules.rounding)
         texts = [modality for modality, kind in self.kinds.items() if kind == "text"]
         self.tokens = {modality: (tokens or {}).get(modality, TEXT_TOKENS.get(modality, 40)) for modality in texts}
         unknown = [modality for modality in tokens or {} if modality not in texts]
@@ -121,7 +127,7 @@ class MediaRows:
     def settings(self) -> str:
         """What decoding depends on, as text."""
         tokens = sorted(self.tokens.items())
-        return f"{self.seed} {self.frames} {self.transform.size} {self.slices} {self.training} {tokens}"
+        return f"{self.seed} {self.frames} {self.transform.size} {self.slices} {self.training} {tokens} {self.decoding}"
 
     def fetch(self, wanted: np.ndarray, present: np.ndarray, epoch: int) -> Inputs:
         """The tensors of these rows, for each modality those where `present` (n, k) is True, in order."""
@@ -180,8 +186,8 @@ class MediaRows:
         jobs = []
         for row in rows:
             seed = self._draw_seed(name, int(row), epoch)
-            prepare = partial(_slices, self.slices, seed) if kind == "audio" else self.transform
-            jobs.append(Job(self.items[row].cells[name], kind, prepare, self.frames, RATE, seed))
+            prepare = partial(_slices, self.slices, seed, self.decoding) if kind == "audio" else self.transform
+            jobs.append(Job(self.items[row].cells[name], kind, prepare, self.frames, RATE, seed, self.decoding))
         return jobs
 
     def _draw_seed(self, name: str, row: int, epoch: int) -> int | None:
@@ -213,8 +219,8 @@ class MediaRows:
         return torch.zeros(0, self.frames, 3, self.transform.size, self.transform.size)
 
 
-def _slices(count: int, seed: int | None, samples: np.ndarray) -> np.ndarray:
-    """One slice of the filter banks from each of `count` equal segments, (count, 1024, 64)."""
-    every = beats_fbank(torch.from_numpy(samples))
+def _slices(count: int, seed: int | None, decoding: Decoding, samples: np.ndarray) -> np.ndarray:
+    """One slice of the filter banks from each of `count` segments, (count, 1024, 64)."""
+    every = beats_fbank(torch.from_numpy(samples), count if decoding.padding == "zeros" else None)
     generator = None if seed is None else torch.Generator().manual_seed(seed)
-    return every[segment_frames(len(every), count, generator)].numpy()
+    return every[segment_frames(len(every), count, generator, decoding.segments)].numpy()

@@ -1,6 +1,8 @@
 from . import collections as collections
 from .annotations import read_annotations as read_annotations
 from .collection_problems import Problems as Problems
+from .decoding import COLLECTION_RULES as COLLECTION_RULES
+from .decoding import Decoding as Decoding
 from .fbank import beats_fbank as beats_fbank
 from .fbank import fbank as fbank
 from .folder import read_folder as read_folder

@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from calmrl.data.media.decoding import Decoding, Segments
+from calmrl.data.media.frames import FrameTransform
 from calmrl.data.media.images import open_image
 from calmrl.data.media.streams import read_audio, read_frames
 from calmrl.data.media.suffixes import VIDEO
@@ -29,19 +31,34 @@ class Job:
     prepare: Callable[[Any], Any]
     frames: int
     rate: int
-    seed: int | None = None  # of the frames drawn from a video; None takes the middle ones
+    seed: int | None = None  # of what is drawn from a video; None takes the middle frames
+    decoding: Decoding | None = (
+        None  # rules of the paper's model; None: equal segments, all channels, FFmpeg's resampling
+    )
 
     def run(self) -> Any:
         """The prepared item: (frames, 3, H, W) for pictures and videos, samples for sound, texts as they are."""
         if self.kind == "text":
             return [self.prepare(text) for text in self.source]
         if self.kind == "audio":
-            return self.prepare(read_audio(self.source, self.rate))
+            return self.prepare(read_audio(self.source, self.rate, **self._sound_rules()))
         if isinstance(self.source, str) and self.source.lower().endswith(VIDEO):
             image = need("PIL.Image", "media", "reading video frames")
-            pictures, _ = read_frames(self.source, self.frames, None if self.seed is None else _generator(self.seed))
+            generator = None if self.seed is None else _generator(self.seed)
+            rule: Segments = "equal" if self.decoding is None else self.decoding.segments
+            pictures, _ = read_frames(self.source, self.frames, generator, rule)
+            if isinstance(self.prepare, FrameTransform):
+                return self.prepare.clip(pictures, self.seed)
             return np.stack([self.prepare(image.fromarray(picture)) for picture in pictures])
-        return self.prepare(open_image(self.source))[None]
+        picture = open_image(self.source)
+        if isinstance(self.prepare, FrameTransform):
+            return self.prepare.clip([np.asarray(picture)], self.seed)
+        return self.prepare(picture)[None]
+
+    def _sound_rules(self) -> dict[str, Any]:
+        if self.decoding is None:
+            return {}
+        return {"channel": self.decoding.channel, "resampling": self.decoding.resampling}
 
 
 def _generator(seed: int) -> Any:

@@ -46,13 +46,22 @@ def fbank(
     return (power[:, :-1] @ weights).clamp(min=_EPSILON).log().float()
 
 
-def beats_fbank(samples: torch.Tensor) -> torch.Tensor:
+def beats_fbank(samples: torch.Tensor, at_least: int | None = None) -> torch.Tensor:
     """Samples (T,) in [-1, 1] at 16 kHz -> (slices, 1024, 64), as BEATs expects them; the last slice is padded with 0.
 
-    (fbank(2^15 x) - 15.41663) / (2 * 6.55582), cut into slices of 1024 frames.
+    (fbank(2^15 x) - 15.41663) / (2 * 6.55582), cut into slices of 1024 frames. With `at_least`, L frames are
+    padded by max(1024 at_least - L, 1024 - L mod 1024), as in the public code of VAST: slices of zeros follow up to
+    that number, and one more where the frames fill their slices exactly.
     """
     values = (fbank(samples * 2.0**15, bins=BEATS_BINS) - BEATS_MEAN) / (2 * BEATS_STD)
+    return whole_slices(values, at_least)
+
+
+def whole_slices(values: torch.Tensor, at_least: int | None = None) -> torch.Tensor:
+    """Frames (L, 64) -> (slices, 1024, 64), padded with 0 as `beats_fbank` says."""
     slices = max(1, math.ceil(len(values) / BEATS_FRAMES))
+    if at_least is not None:
+        slices = max(at_least, len(values) // BEATS_FRAMES + 1)
     padded = values.new_zeros((slices * BEATS_FRAMES, BEATS_BINS))
     padded[: len(values)] = values
     return padded.view(slices, BEATS_FRAMES, BEATS_BINS)

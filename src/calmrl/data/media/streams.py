@@ -1,7 +1,7 @@
 """Video frames and sound through PyAV, on one clock: second 0 is the start of the file, for frames and for samples.
 
-Frames come from n equal segments of the video: of segment i, frames [i L / n, (i + 1) L / n), a random one in training
-and the middle one at test. Sound is mono at 16 kHz; sample t x 16000 is what is heard when the frame of second t shows.
+Frames come from n segments of the video, a random one of each in training and the middle one at test. Sound is mono at
+16 kHz; sample t x 16000 is what is heard when the frame of second t shows.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from calmrl.data.media.decoding import Channel, Resampling, Segments
+from calmrl.data.media.resample import resample
 from calmrl.data.media.unreadable import Unreadable, check_file, label_of
 from calmrl.errors import InputError, need
 
@@ -26,50 +28,65 @@ RATE = 16_000
 BACK = 60  # seconds
 
 
-def segment_frames(total: int, n: int, generator: torch.Generator | None = None) -> list[int]:
-    """One frame number from each of n equal segments of `total` frames: the middle one, or a random one of a generator.
+def segment_frames(total: int, n: int, generator: torch.Generator | None = None, rule: Segments = "equal") -> list[int]:
+    """One frame number from each of n segments of `total` frames: the middle one, or a random one of a generator.
 
-    With fewer frames than segments, frames repeat.
+    "equal": segment i holds the frames [i total / n, (i + 1) total / n); with fewer frames than segments, frames repeat.
+    "split": total = n q + r, and the first r segments have q + 1 frames, the others q; with fewer frames than segments,
+    the last one repeats. Of an even number, the middle is the frame before the half.
+
+    >>> segment_frames(100, 8, rule="split")
+    [6, 19, 32, 45, 57, 69, 81, 93]
     """
     if n < 1 or total < 1:
         raise InputError(f"at least one frame and one segment are needed; got {total} frames, {n} segments")
     chosen = []
+    size, longer = divmod(max(total, n), n)
     for i in range(n):
-        first = i * total // n
-        last = max(first + 1, (i + 1) * total // n) - 1
+        if rule == "split":
+            first = i * size + min(i, longer)
+            last = first + size - (i >= longer)
+        else:
+            first = i * total // n
+            last = max(first + 1, (i + 1) * total // n) - 1
         if generator is None:
             chosen.append((first + last) // 2)
         else:
             import torch
 
             chosen.append(int(torch.randint(first, last + 1, (), generator=generator)))
-    return chosen
+    return [min(frame, total - 1) for frame in chosen]
 
 
 def read_frames(
-    path: str | Path, n: int, generator: torch.Generator | None = None
+    path: str | Path, n: int, generator: torch.Generator | None = None, rule: Segments = "equal"
 ) -> tuple[list[np.ndarray], list[float]]:
-    """Frames of a video (RGB uint8, height x width x 3) from n equal segments, and the second at which each shows.
+    """Frames of a video (RGB uint8, height x width x 3) from n segments, and the second at which each shows.
 
     All packets are listed first (without decoding), so that frames are counted exactly and a file that was cut off is
     an error; then each frame is decoded from the key frame before it.
     """
     with _open(path, "video") as (container, stream):
         shown, keys = _packet_times(container, stream, str(path))
-        targets = [shown[i] for i in segment_frames(len(shown), n, generator)]
+        targets = [shown[i] for i in segment_frames(len(shown), n, generator, rule)]
         frames = _decode_at(container, stream, sorted(set(targets)), keys, str(path))
         start = _start(container)
         return [frames[pts] for pts in targets], [float(pts * stream.time_base) - start for pts in targets]
 
 
-def read_audio(path: str | Path | bytes, rate: int = RATE) -> np.ndarray:
+def read_audio(
+    path: str | Path | bytes, rate: int = RATE, *, channel: Channel = "mix", resampling: Resampling = "ffmpeg"
+) -> np.ndarray:
     """The sound of an audio or video file (its path or its bytes) as mono float32 samples at `rate`.
 
+    `channel` "mix" joins all as FFmpeg does, "left" takes the first. `resampling` is FFmpeg's, or that of `resample` ("sinc").
     A track that starts later than the file is preceded by silence, so that the samples stay in step with the frames.
     """
     av = need("av", "media", "reading sound")
     with _open(path, "audio") as (container, stream):
-        resampler = av.AudioResampler(format="fltp", layout="mono", rate=rate)
+        mono, own = channel == "mix", resampling == "sinc"
+        resampler = av.AudioResampler("fltp", "mono" if mono else None, None if own else rate)
+        file_rate = stream.rate
         parts: list[np.ndarray] = []
         packets = 0
         for packet in container.demux(stream):
@@ -85,6 +102,7 @@ def read_audio(path: str | Path | bytes, rate: int = RATE) -> np.ndarray:
         raise Unreadable("no sound in the audio track", label_of(path))
     if not np.isfinite(samples).all():
         raise Unreadable("sound with values that are not finite", label_of(path))
+    samples = resample(samples, file_rate, rate) if own else samples
     late = round(begins * rate)
     return np.pad(samples, (late, 0)) if late > 0 else samples[-late:]
 

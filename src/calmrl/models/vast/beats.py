@@ -1,7 +1,7 @@
 """BEATs (iter3+): patches of a log-mel spectrogram through a post-norm transformer, with the official parameter names.
 
     x = LayerNorm(p + GELU(conv(p))),   p = Linear(LayerNorm(patches(fbank)))
-    x = LayerNorm(a x + Attention(x)); x = LayerNorm(a x + MLP(x)),   a = (2 layers)^(1/4)      (DeepNorm)
+    x = LayerNorm(a x + Attention(x)); x = LayerNorm(a x + MLP(x)),   a = (2 layers)^(1/4) (DeepNorm), else 1
 
 Attention of head h from position i to j: softmax_j(q_i k_j / sqrt(d) + g_i b_h(j - i)). The bias b_h is one number per
 bucket of distances, shared by all layers; the gate of each layer and query is
@@ -22,6 +22,31 @@ from torch.utils.checkpoint import checkpoint
 from calmrl.errors import InputError
 from calmrl.models.vast.eva import freeze_first
 
+CFG_DEFAULTS: dict[str, Any] = {  # of the public BEATs, for what the cfg of a checkpoint does not say
+    "input_patch_size": -1,
+    "embed_dim": 512,
+    "conv_bias": False,
+    "encoder_layers": 12,
+    "encoder_embed_dim": 768,
+    "encoder_ffn_embed_dim": 3072,
+    "encoder_attention_heads": 12,
+    "activation_fn": "gelu",
+    "layer_wise_gradient_decay_ratio": 1.0,
+    "layer_norm_first": False,
+    "deep_norm": False,
+    "dropout": 0.1,
+    "attention_dropout": 0.1,
+    "activation_dropout": 0.0,
+    "encoder_layerdrop": 0.0,
+    "dropout_input": 0.0,
+    "conv_pos": 128,
+    "conv_pos_groups": 16,
+    "relative_position_embedding": False,
+    "num_buckets": 320,
+    "max_distance": 1280,
+    "gru_rel_pos": False,
+    "finetuned_model": False,
+}
 SHARED = "relative_attention_bias.weight"
 
 
@@ -48,13 +73,13 @@ class BeatsAttention(nn.Module):
 
 
 class BeatsLayer(nn.Module):
-    def __init__(self, width: int, heads: int, hidden: int, layers: int, buckets: int | None, drops: Drops) -> None:
+    def __init__(self, width: int, heads: int, hidden: int, alpha: float, buckets: int | None, drops: Drops) -> None:
         super().__init__()
         self.self_attn = BeatsAttention(width, heads, buckets)
         self.self_attn_layer_norm = nn.LayerNorm(width)
         self.fc1, self.fc2 = nn.Linear(width, hidden), nn.Linear(hidden, width)
         self.final_layer_norm = nn.LayerNorm(width)
-        self.alpha, self.drops = (2 * layers) ** 0.25, drops
+        self.alpha, self.drops = alpha, drops
 
     def forward(self, x: Tensor, bias: Tensor) -> Tensor:
         after, attention, inner = self.drops if self.training else (0.0, 0.0, 0.0)
@@ -129,55 +154,57 @@ class Beats(nn.Module):
         input_dropout: float = 0.0,
         layer_drop: float = 0.0,
         gradient_decay: float = 1.0,
+        deep_norm: bool = True,
     ) -> None:
         super().__init__()
         if width % heads or width % groups:
             raise InputError(f"width {width} must be a multiple of heads {heads} and of groups {groups}")
         self.width, self.patch_size, self.max_distance, self.checkpointing = width, patch_size, max_distance, False
         self.dropouts = (input_dropout, drops[0])
-        self.layer_drop, self.gradient_decay = layer_drop, gradient_decay
+        self.layer_drop, self.gradient_decay, self.deep_norm = layer_drop, gradient_decay, deep_norm
         self.patch_embedding = nn.Conv2d(1, embed_width, patch_size, patch_size, bias=patch_bias)
         self.layer_norm = nn.LayerNorm(embed_width)
         self.post_extract_proj = None if embed_width == width else nn.Linear(embed_width, width)
-        stack = [BeatsLayer(width, heads, mlp_width, layers, buckets if i == 0 else None, drops) for i in range(layers)]
+        alpha = (2 * layers) ** 0.25 if deep_norm else 1.0
+        stack = [BeatsLayer(width, heads, mlp_width, alpha, buckets if i == 0 else None, drops) for i in range(layers)]
         self.encoder = BeatsEncoder(stack, width, kernel, groups)
         self._initialise(stack)
         self.register_load_state_dict_pre_hook(_one_shared_bias)
 
     @classmethod
     def from_cfg(cls, cfg: Mapping[str, Any]) -> Beats:
-        """The model that the `cfg` of an official checkpoint describes."""
+        """The model that the `cfg` of an official checkpoint describes; keys it lacks have their public defaults."""
+        cfg = CFG_DEFAULTS | dict(cfg)
         fixed = {
             "layer_norm_first": False,
-            "deep_norm": True,
             "activation_fn": "gelu",
             "relative_position_embedding": True,
             "gru_rel_pos": True,
             "finetuned_model": False,
         }
         for key, value in fixed.items():
-            if cfg.get(key, value) != value:
+            if cfg[key] != value:
                 raise InputError(f"cfg has {key}={cfg[key]!r}; only {value!r} is known, as in BEATs_iter3_plus_AS2M.pt")
-        try:
-            return cls(
-                patch_size=cfg["input_patch_size"],
-                embed_width=cfg["embed_dim"],
-                width=cfg["encoder_embed_dim"],
-                layers=cfg["encoder_layers"],
-                heads=cfg["encoder_attention_heads"],
-                mlp_width=cfg["encoder_ffn_embed_dim"],
-                kernel=cfg["conv_pos"],
-                groups=cfg["conv_pos_groups"],
-                buckets=cfg["num_buckets"],
-                max_distance=cfg["max_distance"],
-                patch_bias=cfg["conv_bias"],
-                drops=(cfg["dropout"], cfg["attention_dropout"], cfg["activation_dropout"]),
-                input_dropout=cfg["dropout_input"],
-                layer_drop=cfg["encoder_layerdrop"],
-                gradient_decay=cfg["layer_wise_gradient_decay_ratio"],
-            )
-        except KeyError as error:
-            raise InputError(f"the cfg of this checkpoint has no {error}; it is not one of BEATs") from error
+        if cfg["input_patch_size"] < 1:
+            raise InputError("the cfg of this checkpoint has no input_patch_size; it is not one of BEATs")
+        return cls(
+            patch_size=cfg["input_patch_size"],
+            embed_width=cfg["embed_dim"],
+            width=cfg["encoder_embed_dim"],
+            layers=cfg["encoder_layers"],
+            heads=cfg["encoder_attention_heads"],
+            mlp_width=cfg["encoder_ffn_embed_dim"],
+            kernel=cfg["conv_pos"],
+            groups=cfg["conv_pos_groups"],
+            buckets=cfg["num_buckets"],
+            max_distance=cfg["max_distance"],
+            patch_bias=cfg["conv_bias"],
+            drops=(cfg["dropout"], cfg["attention_dropout"], cfg["activation_dropout"]),
+            input_dropout=cfg["dropout_input"],
+            layer_drop=cfg["encoder_layerdrop"],
+            gradient_decay=cfg["layer_wise_gradient_decay_ratio"],
+            deep_norm=cfg["deep_norm"],
+        )
 
     def forward(self, fbank: Tensor) -> Tensor:
         if fbank.ndim != 3 or min(fbank.shape[1:]) < self.patch_size:

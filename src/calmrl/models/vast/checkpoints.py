@@ -8,7 +8,9 @@
 | `model_step_*.pt` of VAST, GRAM, PMRL | `load_vast` |
 
 A key that the model needs and the file lacks, a key of the file that nobody knows, and another shape are errors that name
-the key. Known parts that this model has no use for are listed in the report that each function returns.
+the key. Known parts that this model has no use for are listed in the report that each function returns. With
+`tolerant=True`, as in the public code, what is missing stays random and what is unknown is left out: the report names both.
+A tower of which the file holds nothing is an error all the same. `module.` in front of keys is ignored.
 """
 
 import pickle
@@ -24,7 +26,7 @@ from torch import Tensor, nn
 
 from calmrl.errors import InputError
 from calmrl.models.vast.beats import Beats
-from calmrl.models.vast.eva import EvaVit, resize_positions
+from calmrl.models.vast.eva import EvaVit, Interpolation, resize_positions
 from calmrl.models.vast.matching import frame_embedding
 from calmrl.models.vast.model import VastModel
 
@@ -40,10 +42,17 @@ class Report:
     used: list[str] = field(default_factory=list)
     unused: list[str] = field(default_factory=list)
     unfilled: list[str] = field(default_factory=list)  # parameters of the model that keep their random values
+    unknown: list[str] = field(default_factory=list)  # keys of the file that no part of the model is called
+    renamed: dict[str, str] = field(default_factory=dict)  # keys of the file under old names -> as they are called now
     changed: list[str] = field(default_factory=list)  # in words: what was interpolated
 
     def lines(self) -> list[str]:
         sentences = [f"{self.file}: {len(self.used)} tensors used", *self.changed]
+        if self.renamed:
+            old, new = next(iter(self.renamed.items()))
+            sentences.append(f"{len(self.renamed)} keys have old names, such as {old} for {new}")
+        if self.unknown:
+            sentences.append(f"{len(self.unknown)} keys are unknown and left out: {_grouped(self.unknown)}")
         if self.unused:
             sentences.append(f"{len(self.unused)} not used: {_grouped(self.unused)}")
         if self.unfilled:
@@ -77,15 +86,18 @@ def read_checkpoint(path: str | Path) -> dict[str, Any]:
     return dict(content)
 
 
-def load_eva(model: EvaVit, path: str | Path) -> Report:
+def load_eva(
+    model: EvaVit, path: str | Path, *, tolerant: bool = False, interpolation: Interpolation = "bicubic"
+) -> Report:
     """The vision part of an EVA01-CLIP checkpoint, or a file with the vision part alone."""
-    state = _tensors(_unwrapped(read_checkpoint(path)), path)
+    state = _without_module(_tensors(_unwrapped(read_checkpoint(path)), path))
     prefix = "visual." if any(name.startswith("visual.") for name in state) else ""
     keys = {name: name.removeprefix(prefix) for name in state if name.startswith(prefix)}
     unused = [name for name in state if name not in keys]  # the text tower
     if model.head is None:
         unused += [name for name in keys if keys[name].startswith("head.")]
-    return _fill(model, state, {name: own for name, own in keys.items() if name not in unused}, unused, path)
+    kept = {name: own for name, own in keys.items() if name not in unused}
+    return _fill(model, state, kept, Report(str(path), unused=unused), tolerant, interpolation)
 
 
 def load_beats(path: str | Path) -> tuple[Beats, Report]:
@@ -100,10 +112,10 @@ def load_beats(path: str | Path) -> tuple[Beats, Report]:
 def fill_beats(model: Beats, weights: Mapping[str, Any], path: str | Path) -> Report:
     """Weights under the official names into a model that is there."""
     state = _tensors(weights, path)
-    return _fill(model, state, {name: name for name in state}, [], path)
+    return _fill(model, state, {name: name for name in state}, Report(str(path)))
 
 
-def load_bert(bert: Any, path: str | Path) -> Report:
+def load_bert(bert: Any, path: str | Path, *, tolerant: bool = False) -> Report:
     """The weights of bert-base-uncased or its like: a file, or the folder with it. Cross-attention stays random."""
     path = Path(path)
     if path.is_dir():
@@ -112,7 +124,7 @@ def load_bert(bert: Any, path: str | Path) -> Report:
         if file is None:
             raise InputError(f"{path} has neither {names[0]} nor {names[1]}")
         path = file
-    state = _tensors(read_checkpoint(path), path)
+    state = _without_module(_tensors(read_checkpoint(path), path))
     old = {".gamma": ".weight", ".beta": ".bias"}  # LayerNorm in the oldest files
     keys = {}
     for name in state:
@@ -122,7 +134,8 @@ def load_bert(bert: Any, path: str | Path) -> Report:
         keys[name] = own
     unused = [name for name, own in keys.items() if own.startswith(("cls.", "pooler.")) or _is_buffer(own)]
     unfilled = [name for name in bert.state_dict() if ".crossattention." in name and name not in keys.values()]
-    return _fill(bert, state, {k: own for k, own in keys.items() if k not in unused}, unused, path, unfilled)
+    report = Report(str(path), unused=unused, unfilled=unfilled)
+    return _fill(bert, state, {k: own for k, own in keys.items() if k not in unused}, report, tolerant)
 
 
 VAST_KEYS = (  # theirs -> ours, by prefix; "" is known but has no use here
@@ -131,6 +144,7 @@ VAST_KEYS = (  # theirs -> ours, by prefix; "" is known but has no use here
     ("vision_encoder.text.", ""),
     ("vision_encoder.logit_scale", ""),
     ("audio_encoder.", "audio."),
+    ("multimodal_encoder.bert.pooler.", ""),
     ("multimodal_encoder.bert.", "bert."),
     ("multimodal_encoder.cls.", ""),  # masked language model
     ("contra_head_v.linear.", "heads.vision."),
@@ -138,10 +152,10 @@ VAST_KEYS = (  # theirs -> ours, by prefix; "" is known but has no use here
     ("contra_head_t.linear.", "heads.text."),
     ("contra_head_s.linear.", "heads.subtitle."),
     ("contra_head_d.", ""),  # depth
-    ("contra_head_va.", ""),  # fused heads
-    ("contra_head_vs.", ""),
-    ("contra_head_vas.", ""),
-    ("contra_temp", ""),
+    ("contra_head_va.", "fused.va."),
+    ("contra_head_vs.", "fused.vs."),
+    ("contra_head_vas.", "fused.vas."),
+    ("contra_temp", "matching.temperature"),
     ("itm_head.", "matching.head."),
     ("hidden_trans_vision_multimodal.", "matching.project.vision."),
     ("hidden_trans_audio_multimodal.", "matching.project.audio."),
@@ -155,31 +169,59 @@ VAST_KEYS = (  # theirs -> ours, by prefix; "" is known but has no use here
 OLD_NAMES = (("video", "vision"), ("evaclip_model.", "vision_encoder."), ("clip_model.", "vision_encoder."))
 
 
-def load_vast(model: VastModel, path: str | Path) -> Report:
-    """A published `model_step_*.pt` of VAST, GRAM or PMRL; parts for modalities this model lacks are not used."""
+def load_vast(
+    model: VastModel, path: str | Path, *, tolerant: bool = False, interpolation: Interpolation = "bilinear"
+) -> Report:
+    """A published `model_step_*.pt` of VAST, GRAM or PMRL; parts for modalities this model lacks are not used.
+
+    Parameters
+    ----------
+    model : VastModel
+    path : str or Path
+    tolerant : bool
+        Whether missing and unknown keys are reported instead of refused.
+    interpolation : {"bilinear", "bicubic"}
+        Of the positions of patches at another resolution; the public code takes bilinear for these files.
+
+    Returns
+    -------
+    Report
+        What was used, renamed, interpolated, left out, and what stays random.
+    """
     state = _tensors(_unwrapped(read_checkpoint(path)), path)
     own_names = list(model.state_dict())
     crossed = any(".crossattention." in name for name in own_names)
-    keys, unused = {}, []
+    report, keys = Report(str(path)), {}
     for name in state:
-        part, own = _vast_key(name, path)
+        today = _today(name)
+        if today != name.removeprefix("module."):
+            report.renamed[name] = today
+        theirs, part = next(((a, b) for a, b in VAST_KEYS if today.startswith(a)), (None, ""))
+        if theirs is None:
+            if not tolerant:
+                raise InputError(f'{path} has the key "{name}", which is not one of VAST, GRAM or PMRL')
+            report.unknown.append(name)
+            continue
+        own = part + today.removeprefix(theirs)
         here = bool(part) and any(wanted.startswith(part) for wanted in own_names)
         if not here or _is_buffer(own) or (".crossattention." in own and not crossed):
-            unused.append(name)
+            report.unused.append(name)
         else:
             keys[name] = own
-    return _fill(model, state, keys, unused, path)
+    return _fill(model, state, keys, report, tolerant, interpolation, towers=list(model.towers()))
 
 
-def _vast_key(name: str, path: str | Path) -> tuple[str, str]:
-    """The part of our model that a key of VAST belongs to ("" for none), and our name for it."""
+def _today(name: str) -> str:
+    """A key of a VAST file as it is called now."""
     today = name.removeprefix("module.")
     for before, after in OLD_NAMES:
         today = today.replace(before, after)
-    for theirs, ours in VAST_KEYS:
-        if today.startswith(theirs):
-            return ours, ours + today.removeprefix(theirs)
-    raise InputError(f'{path} has the key "{name}", which is not one of VAST, GRAM or PMRL')
+    return today
+
+
+def _without_module(state: State) -> State:
+    """Keys without the prefix that a distributed wrapper put in front of them."""
+    return {name.removeprefix("module."): value for name, value in state.items()}
 
 
 def _is_buffer(name: str) -> bool:
@@ -206,17 +248,21 @@ def _fill(
     model: nn.Module,
     state: State,
     keys: Mapping[str, str],
-    unused: Iterable[str],
-    path: str | Path,
-    unfilled: Iterable[str] = (),
+    report: Report,
+    tolerant: bool = False,
+    interpolation: Interpolation = "bicubic",
+    towers: Iterable[str] = (),
 ) -> Report:
-    """Copy state[theirs] to the parameter keys[theirs] for all of them; raise unless that fills the model exactly."""
-    report = Report(str(path), used=list(keys), unused=list(unused), unfilled=list(unfilled))
+    """Copy state[theirs] to the parameter keys[theirs] for all of them; raise unless that fills the model exactly.
+
+    If `tolerant`, raise only if one of the `towers` of the model gets nothing.
+    """
+    path = report.file
     given = {own: state[theirs] for theirs, own in keys.items()}
     theirs_of = {own: theirs for theirs, own in keys.items()}
     wanted = model.state_dict()
     for own in [own for own in given if own in wanted]:
-        given[own] = _fitted(own, given[own], wanted[own], report)
+        given[own] = _fitted(own, given[own], wanted[own], report, interpolation)
         if given[own].shape != wanted[own].shape:
             raise InputError(
                 f'"{theirs_of[own]}" of {path} has shape {tuple(given[own].shape)} but the model needs '
@@ -225,26 +271,40 @@ def _fill(
     repeated = ".self_attn.relative_attention_bias.weight"  # what all layers share
     extra = [theirs_of[own] for own in given if own not in wanted and not own.endswith(repeated)]
     missing = [own for own in wanted if own not in given and own not in report.unfilled]
-    if extra or missing:
+    if (extra or missing) and not tolerant:
         reasons = [f"lacks {_some(missing)}"] if missing else []
         reasons += [f"has {_some(extra)}, which the model does not know"] if extra else []
         raise InputError(f"{path} does not fit the model: it {' and '.join(reasons)}")
+    _check_towers(given, towers or [""], path)
+    report.unfilled += missing
+    report.unknown += extra
+    report.used += [theirs for theirs in keys if theirs not in extra]
     kept = {own: wanted[own] for own in report.unfilled}
+    used = {own: value.to(torch.float32) for own, value in given.items() if theirs_of[own] not in extra}
     try:
-        model.load_state_dict({own: value.to(torch.float32) for own, value in given.items()} | kept)
+        model.load_state_dict(used | kept)
     except RuntimeError as error:  # a repeated bias that is not a copy
         raise InputError(f"{path} does not fit the model: {str(error).splitlines()[-1].strip()}") from error
     return report
 
 
-def _fitted(own: str, value: Tensor, wanted: Tensor, report: Report) -> Tensor:
+def _check_towers(given: Mapping[str, Tensor], towers: Iterable[str], path: str) -> None:
+    """An error if a tower, or "" for a whole model, gets no tensor at all."""
+    for tower in towers:
+        prefix = {"": "", "text": "bert."}.get(tower, f"{tower}.")
+        if not any(own.startswith(prefix) for own in given):
+            raise InputError(f"{path} holds nothing for {tower or 'the model'}; it is a file of something else")
+
+
+def _fitted(own: str, value: Tensor, wanted: Tensor, report: Report, interpolation: Interpolation) -> Tensor:
     """Positions of pictures and embeddings of frames are interpolated to the sizes of the model, and said so."""
     if value.shape == wanted.shape or value.ndim != 3 or value.shape[-1] != wanted.shape[-1]:
         return value
     if own.endswith("pos_embed"):
         side = round((wanted.shape[1] - 1) ** 0.5)
-        report.changed.append(f"{own}: {value.shape[1] - 1} positions interpolated to {wanted.shape[1] - 1}")
-        return resize_positions(value, (side, side))
+        counts = f"{value.shape[1] - 1} positions interpolated to {wanted.shape[1] - 1}"
+        report.changed.append(f"{own}: {counts}, {interpolation}")
+        return resize_positions(value, (side, side), interpolation)
     if own.startswith("matching.frame."):
         report.changed.append(f"{own}: {value.shape[1]} frames, nearest ones taken for {wanted.shape[1]}")
         return frame_embedding(value, wanted.shape[1])

@@ -8,6 +8,7 @@ Queries and values have a bias, keys have none. Defaults are the sizes of ViT-g/
 """
 
 import math
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -16,6 +17,7 @@ from torch.utils.checkpoint import checkpoint
 
 from calmrl.errors import InputError
 
+Interpolation = Literal["bicubic", "bilinear"]
 EPSILON = 1e-6  # of every LayerNorm
 
 
@@ -150,15 +152,15 @@ class EvaVit(nn.Module):
                 block.mlp.fc2.weight /= math.sqrt(2 * depth)
 
 
-def resize_positions(positions: Tensor, grid: tuple[int, int]) -> Tensor:
-    """(1, 1 + side^2, width) -> (1, 1 + rows * columns, width), bicubic; the position of the summary stays as it is."""
+def resize_positions(positions: Tensor, grid: tuple[int, int], mode: Interpolation = "bicubic") -> Tensor:
+    """(1, 1 + side^2, width) -> (1, 1 + rows * columns, width); the position of the summary stays as it is."""
     side = math.isqrt(positions.shape[1] - 1)
     if side * side + 1 != positions.shape[1]:
         raise InputError(f"{positions.shape[1] - 1} positions of patches are not those of a square")
     if grid == (side, side):
         return positions
     square = positions[:, 1:].unflatten(1, (side, side)).permute(0, 3, 1, 2).float()
-    resized = interpolate(square, grid, mode="bicubic", align_corners=False).flatten(2).transpose(1, 2)
+    resized = interpolate(square, grid, mode=mode, align_corners=False).flatten(2).transpose(1, 2)
     return torch.cat([positions[:, :1], resized.to(positions.dtype)], dim=1)
 
 

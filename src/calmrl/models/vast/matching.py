@@ -14,6 +14,7 @@ from calmrl.errors import InputError
 from calmrl.models.rows import spread
 from calmrl.models.vast.bert import bert_tokens
 
+FLOOR = 1e-4  # added to the softmax of negatives in the public code
 Conditions = tuple[Tensor, Tensor]  # tokens (N, S, hidden), and which of them are there (N, S)
 
 
@@ -34,9 +35,10 @@ class VastMatching(nn.Module):
 
     The text goes through the model's BERT with cross-attention to the tokens of all other modalities that the row has:
     Linear + LayerNorm to BERT's width, plus an embedding of the frame (vision, audio) and of the modality. A head on the
-    first token decides. Negatives: the text with the others of a row drawn from softmax_j(sim_ij / temperature), and the
-    others with the text of a row drawn from the other direction; the own row is never drawn. sim_ij is the mean cosine
-    of text i with the others of row j.
+    first token decides. Negatives: the text with the others of a row drawn from softmax_j(sim_ij / temperature) + floor,
+    and the others with the text of a row drawn from the other direction; the own row is never drawn, though with a floor
+    it counts in the softmax. sim_ij is the cosine of text i with the fused vector of row j, or without fused heads the
+    mean cosine with its others. The temperature is not trained; checkpoints of VAST bring theirs (`contra_temp`).
 
     | input | meaning |
     |---|---|
@@ -49,6 +51,7 @@ class VastMatching(nn.Module):
     """
 
     bert: Any
+    temperature: Tensor
 
     def __init__(
         self,
@@ -59,10 +62,13 @@ class VastMatching(nn.Module):
         frames: int,
         slices: int,
         temperature: float,
+        floor: float | None = FLOOR,
     ) -> None:
         super().__init__()
         self.__dict__["bert"] = bert  # not a part of this module: it belongs to the model and is saved there, once
-        self.names, self.temperature = tuple(names), temperature
+        self.names, self.floor = tuple(names), floor
+        self.register_buffer("temperature", torch.tensor(float(temperature)))
+        self.register_load_state_dict_pre_hook(_older_models)
         if "text" not in self.names or len(self.names) < 2:
             raise InputError(f"matching needs text and at least one other modality; got {', '.join(self.names)}")
         hidden = bert.config.hidden_size
@@ -86,14 +92,13 @@ class VastMatching(nn.Module):
         conditions, text = self.conditions(tokens, present), tokens["text"]
         with torch.no_grad(), full_precision(present):
             has_text, has = present[:, column], torch.cat([present[:, :column], present[:, column + 1 :]], dim=1)
-            total = sum(z[name].float() for name in self.names if name != "text")  # missing ones are 0
-            summaries = torch.cat([z["text"].float(), total / has.sum(1, keepdim=True).clamp(min=1)], dim=1)
+            summaries = torch.cat([z["text"].float(), self._others(z, has, tokens.get("fused"))], dim=1)
             marks = torch.stack([has_text, has.any(1)], dim=1)
         own, summaries, marks, text, conditions = _of_all(summaries, marks, text, conditions)
         with torch.no_grad(), full_precision(present):
             t, mean = summaries.chunk(2, dim=1)
-            wrong = draw(t[own] @ mean.T / self.temperature, marks[:, 1], own, generator)
-            lone = draw(mean[own] @ t.T / self.temperature, marks[:, 0], own, generator)
+            wrong = draw(t[own] @ mean.T / self.temperature, marks[:, 1], own, generator, self.floor)
+            lone = draw(mean[own] @ t.T / self.temperature, marks[:, 0], own, generator, self.floor)
         mine = torch.arange(own.start, own.stop, device=present.device)
         valid = marks[own].all(1)
         texts = torch.cat([mine, mine, lone[:, 0]])
@@ -106,6 +111,13 @@ class VastMatching(nn.Module):
         logits = self.logits(text, conditions, texts[use], sets[use])
         terms = cross_entropy(logits.float(), target[use], reduction="sum")
         return terms * world()[0] / number.clamp(min=1)
+
+    def _others(self, z: Mapping[str, Tensor], has: Tensor, fused: Tensor | None) -> Tensor:
+        """(N, width): what the text of each row is compared with."""
+        if fused is not None:
+            return fused.float()
+        total = torch.stack([z[name].float() for name in self.names if name != "text"]).sum(0)  # missing ones are 0
+        return total / has.sum(1, keepdim=True).clamp(min=1)
 
     def conditions(self, tokens: Mapping[str, Any], present: Tensor) -> Conditions:
         """The tokens of the other modalities of every row, one after the other, and which are there."""
@@ -205,3 +217,8 @@ def _of_all(
         marks, there = (gather_rows(mask.to(torch.uint8), counts).bool() for mask in (marks, there))
         text = {key: gather_rows(value, counts) for key, value in text.items()}
     return own, summaries, marks, text, (torch.cat([every[: own.start], mine, every[own.stop :]]), there)
+
+
+def _older_models(module: nn.Module, state: dict[str, Any], prefix: str, *_: Any) -> None:
+    """Models that were saved before the temperature was a part of them keep the one they were built with."""
+    state.setdefault(f"{prefix}temperature", module.temperature)

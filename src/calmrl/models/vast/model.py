@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from torch import Tensor, nn
 
@@ -12,7 +12,8 @@ from calmrl.models.rows import check_columns, length, rows_with, spread, unit
 from calmrl.models.vast import bert as berts
 from calmrl.models.vast.beats import Beats
 from calmrl.models.vast.eva import EvaVit, freeze_first
-from calmrl.models.vast.matching import VastMatching
+from calmrl.models.vast.fused import FusedHeads
+from calmrl.models.vast.matching import FLOOR, VastMatching
 
 NAMES = ("vision", "audio", "text", "subtitle")
 TEXTS = ("text", "subtitle")
@@ -29,7 +30,8 @@ class VastModel(nn.Module):
 
     `forward(inputs, present)` gives {name: (N, width)} with zeros for what is missing; `encode` also gives the tokens.
     `present` is (N, k) bool with a column per name. An encoder never sees a row that lacks its modality. `matching` is
-    a VastMatching, or None.
+    a VastMatching, or None. With `first_stage="fused"`, `encode` also gives one vector of `FusedHeads` per row, under
+    the name "fused" among the tokens; "sum" is the normalised sum of the unit vectors instead.
     """
 
     kind = "vast"  # its name in MODELS
@@ -48,6 +50,8 @@ class VastModel(nn.Module):
         slices: int = 1,
         matching: bool = True,
         temperature: float = 0.07,
+        first_stage: Literal["fused", "sum"] = "fused",
+        negatives: Literal["floored", "softmax"] = "floored",
     ) -> None:
         super().__init__()
         unknown = [name for name in names if name not in NAMES]
@@ -69,8 +73,15 @@ class VastModel(nn.Module):
         self.matching = None
         if matching:
             self.matching = VastMatching(
-                bert, others, self.names, frames=frames, slices=slices, temperature=temperature
+                bert,
+                others,
+                self.names,
+                frames=frames,
+                slices=slices,
+                temperature=temperature,
+                floor=FLOOR if negatives == "floored" else None,
             )
+        self.fused = FusedHeads(others, width) if first_stage == "fused" and "text" in names and others else None
 
     @classmethod
     def from_sizes(
@@ -82,13 +93,15 @@ class VastModel(nn.Module):
         slices: int = 1,
         matching: bool = True,
         temperature: float = 0.07,
+        first_stage: Literal["fused", "sum"] = "fused",
+        negatives: Literal["floored", "softmax"] = "floored",
         image_size: int = 224,
         patch_size: int = 14,
         vision_width: int = 1408,
         vision_layers: int = 40,
         vision_heads: int = 16,
         vision_mlp: int = 6144,
-        vision_drop_path: float = 0.0,
+        vision_drop_path: float = 0.4,
         audio_embed: int = 512,
         audio_width: int = 768,
         audio_layers: int = 12,
@@ -98,8 +111,8 @@ class VastModel(nn.Module):
         audio_groups: int = 16,
         audio_buckets: int = 320,
         audio_max_distance: int = 800,
-        audio_layer_drop: float = 0.0,
-        audio_gradient_decay: float = 1.0,
+        audio_layer_drop: float = 0.05,
+        audio_gradient_decay: float = 0.6,
         vocabulary: int = 30_522,
         text_width: int = 768,
         text_layers: int = 12,
@@ -108,7 +121,7 @@ class VastModel(nn.Module):
         positions: int = 512,
         dropout: float = 0.1,
     ) -> VastModel:
-        """The model with random weights; the defaults are the sizes of the published checkpoints."""
+        """The model with random weights; the defaults are sizes and training rules of the published checkpoints."""
         arguments: dict[str, Any] = {key: v for key, v in locals().items() if key not in ("cls", "__class__")}
 
         def sizes(tower: str) -> dict[str, Any]:
@@ -124,38 +137,50 @@ class VastModel(nn.Module):
         if any(name in TEXTS for name in names):
             shape = {"vocabulary": vocabulary, "positions": positions, "dropout": dropout, **sizes("text")}
             bert = berts.build_bert(**shape, cross_attention=matching)
-        shared = {key: arguments[key] for key in ("names", "width", "frames", "slices", "matching", "temperature")}
-        model = cls(bert, vision, audio, **shared)
+        shared = ("names", "width", "frames", "slices", "matching", "temperature", "first_stage", "negatives")
+        model = cls(bert, vision, audio, **{key: arguments[key] for key in shared})
         model.arguments = arguments | {"names": list(names)}
         return model
 
+    @classmethod
+    def restore(cls, **arguments: Any) -> VastModel:
+        """The model of saved `arguments`; those of models older than the fused heads do not name them."""
+        return cls.from_sizes(**{"first_stage": "sum", **arguments})
+
+    def towers(self) -> dict[str, nn.Module]:
+        """The encoders, which were trained before, by name: vision, audio and text (BERT, for both kinds of text)."""
+        all_three = {"vision": self.vision, "audio": self.audio, "text": self.bert}
+        return {name: tower for name, tower in all_three.items() if tower is not None}
+
     def encoder_parameters(self) -> Iterator[nn.Parameter]:
-        """Those of the towers, which were trained before; the heads and the matching head are the rest."""
-        for tower in (self.vision, self.audio, self.bert):
-            if tower is not None:
-                yield from tower.parameters()
+        """Those of the towers; the heads and the matching head are the rest."""
+        for tower in self.towers().values():
+            yield from tower.parameters()
 
     def forward(self, inputs: Mapping[str, Any], present: Tensor) -> dict[str, Tensor]:
         return self.encode(inputs, present)[0]
 
     def encode(self, inputs: Mapping[str, Any], present: Tensor) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """Unit vectors, and the tokens for `matching`: hidden states of the rows that are there; for text the ids of
-        all rows, 0 where there is none."""
+        all rows, 0 where there is none; "fused", the vector of all but the text."""
         check_columns(present, self.names)
         z: dict[str, Tensor] = {}
         tokens: dict[str, Any] = {}
+        pooled: dict[str, Tensor] = {}
         for column, name in enumerate(self.names):
             if name not in inputs:
                 raise InputError(f"inputs has no {name!r}; pass it with 0 rows if no row has it")
             rows = rows_with(present, column, name, length(inputs[name]))
             if len(rows):
-                tokens[name], pooled = self._tower(name, inputs[name])
-                z[name] = spread(unit(self.heads[name], pooled), rows, len(present))
+                tokens[name], pooled[name] = self._tower(name, inputs[name])
+                z[name] = spread(unit(self.heads[name], pooled[name]), rows, len(present))
             else:
                 tokens[name] = self._no_tokens(name)
                 z[name] = tokens[name].new_zeros(len(present), self.width)
             if name == "text":
                 tokens[name] = {key: spread(value, rows, len(present)) for key, value in inputs[name].items()}
+        if self.fused is not None:
+            tokens["fused"] = self.fused(z, pooled, present, self.names)
         return z, tokens
 
     def freeze(self, *, vision: int = 0, audio: int = 0, text: int = 0) -> None:

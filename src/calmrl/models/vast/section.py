@@ -10,15 +10,27 @@ from calmrl._support.arguments import Count
 from calmrl._support.registry import closest
 from calmrl._support.section import Section
 from calmrl._support.signatures import signature_of
+from calmrl.data.media.decoding import Channel, Interpolation, Padding, Resampling, Resize, Rounding, Segments
 
 
 class WeightsSection(Section):
-    """Files that the encoders start from: one checkpoint of VAST, GRAM or PMRL, or one file per encoder."""
+    """Files that the encoders start from: one checkpoint of VAST, GRAM or PMRL, or one file per encoder.
+
+    `tolerant`, as in the public code: what a file lacks stays random and unknown keys are left out, both are reported.
+    `interpolation` of positions at another resolution; by default bilinear for a checkpoint, bicubic for a vision file.
+    """
 
     checkpoint: str | None = None
     vision: str | None = None
     audio: str | None = None
     text: str | None = None
+    tolerant: bool = True
+    interpolation: Literal["bilinear", "bicubic"] | None = None
+
+    def files(self) -> dict[str, str]:
+        """What is named -> its path."""
+        paths = {"checkpoint": self.checkpoint, "vision": self.vision, "audio": self.audio, "text": self.text}
+        return {name: path for name, path in paths.items() if path}
 
     @model_validator(mode="after")
     def _one_kind(self) -> WeightsSection:
@@ -27,8 +39,23 @@ class WeightsSection(Section):
         return self
 
 
+class DecodingSection(Section):
+    """How frames and sound are read: the arguments of `Decoding`. A source may have a `resize` of its own."""
+
+    resize: Resize = "crop"
+    interpolation: Interpolation = "bilinear"
+    rounding: Rounding = "nearest"
+    segments: Segments = "split"
+    channel: Channel = "left"
+    resampling: Resampling = "sinc"
+    padding: Padding = "zeros"
+
+
 class VastSection(Section):
-    """The model of the paper, from raw media. `sizes` are arguments of `VastModel.from_sizes`; its own are the paper's."""
+    """The model of the paper, from raw media. `sizes` are arguments of `VastModel.from_sizes`; its own are the paper's.
+
+    `first_stage`, `negatives` and `decoding` default to the rules of the public code; `docs/reference/recipe.md` lists them.
+    """
 
     kind: Literal["vast"]
     width: Count = 512
@@ -36,6 +63,9 @@ class VastSection(Section):
     slices: Count = 1
     image_size: Count = 224
     matching: bool = True
+    first_stage: Literal["fused", "sum"] = "fused"
+    negatives: Literal["floored", "softmax"] = "floored"
+    decoding: DecodingSection = DecodingSection()
     tokenizer: str
     tokens: dict[str, int] = Field(default_factory=dict)
     sizes: dict[str, int | float] = Field(default_factory=dict)

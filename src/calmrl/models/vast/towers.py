@@ -7,7 +7,7 @@ from calmrl._support.registry import Registry
 
 @dataclass(frozen=True)
 class TowerSpec:
-    """An entry for `calmrl ls encoders`: what goes in, what comes out, and where the weights come from."""
+    """An entry for `calmrl ls towers`: what goes in, what comes out, and where the weights come from."""
 
     kind: str
     width: int
