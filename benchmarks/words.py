@@ -1,8 +1,8 @@
 """Pictures without any word are found by words: emoji of which the names and keywords of 70 % were hidden.
 
 Queries are true names that no aligner has seen with their own pictures. Groups of siblings stay together wherever rows are
-divided. All aligners have the settings that cross-validation chooses where 70 % are hidden (those of `calmrl demo`), so that only
-what was hidden differs between them. Three seeds of hiding.
+divided. All aligners have the settings that cross-validation chooses where 70 % are hidden (those of `calmrl demo`), so that
+only what was hidden differs between them. Three seeds of hiding.
 
 **New items.** A fifth of the items takes no part in fitting. Their names search among their pictures.
 
