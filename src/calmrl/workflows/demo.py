@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -20,8 +20,8 @@ SOUNDS = ("animals/birds/cuckoo", "hobbies/music/string/violin")  # stamps whose
 NAMED = ("text", "keywords")  # modalities that hold words
 SEEN = ("image", "drawing")
 HIDDEN = 0.7  # share of the emoji whose words are hidden
-EMOJI = {"features": "linear", "unit_rows": True, "whitening": 0.0}  # latents and prior are chosen
-STAMPS = {"features": "linear", "unit_rows": True, "whitening": 0.5, "latent_dim": 128, "prior": 300.0}
+EMOJI: dict[str, Any] = {"features": "linear", "unit_rows": True, "whitening": 0.0}  # latents and prior are chosen
+STAMPS: dict[str, Any] = {"features": "linear", "unit_rows": True, "whitening": 0.5, "latent_dim": 128, "prior": 300.0}
 
 
 @dataclass(frozen=True)
