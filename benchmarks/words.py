@@ -14,9 +14,9 @@ in an index: two pictures, and words where they were not hidden.
 
 - "by cosine" and "corrected for hubs": `Index.search` as it is, and with `hubs=True`.
 - "lacking words": with `lacking="text"`, only among the items without words.
-- "lacking words, all other names": the hidden items are divided into three parts; names of each part search among the same items,
-  in a space that was fitted with all names but these. The other two parts took part in fitting with their names, so that they
-  fit better than the items asked for and get in their way: this is no bound, unlike the ideal for new items.
+- "lacking words, all other names": the hidden items are divided into three parts; names of each part search among the same
+  items, in a space that was fitted with all names but these. The other two parts took part in fitting with their names, so that
+  they fit better than the items asked for and get in their way: this is no bound, unlike the ideal for new items.
 """
 
 from __future__ import annotations
