@@ -60,6 +60,8 @@ def test_the_journey(place, calmrl) -> None:
         code, out, err = calmrl("search", "ix", *query, "--json", "-k", "3")
         assert code == 0, err
         assert found(out)[0] == "dark/c8", query
+    code, out, _ = calmrl("search", "ix", words, "--lacking", "text,sound", "--json", "-k", "90")
+    assert {int(id.rpartition("c")[2]) for id in found(out)} == {n for n in range(ITEMS) if has(n) == {"image"}}
     code, out, _ = calmrl("search", "ix", "--like", "dark/c8", "--json")
     assert len(found(out)) == 10
     assert "dark/c8" not in found(out)

@@ -375,3 +375,18 @@ def test_an_address_is_passed_on(tmp_path) -> None:
     assert [hit.id for hit in Index.open(f"file://{tmp_path}/ix").search(like=IDS[3], k=2)] == [
         hit.id for hit in index.search(like=IDS[3], k=2)
     ]
+
+
+@pytest.mark.parametrize(
+    ("shares", "visited"), [([0.98], 200), ([0.9, 0.96, 0.975], 800), ([0.5, 0.5, 0.5, 0.5], 1600)]
+)
+def test_a_graph_is_searched_deeper_until_it_finds_enough(monkeypatch, shares, visited) -> None:
+    class Table:
+        def create_index(self, column, *, config, replace) -> None:
+            assert column == "vector"
+
+    answers = iter(shares)
+    monkeypatch.setattr(neighbours, "true_neighbours", lambda table, rows: [None] * 7)
+    monkeypatch.setattr(neighbours, "recall", lambda table, how, truth: next(answers))
+    how = neighbours.build_ann(Table(), 60_000)
+    assert (how["visited"], how["recall@10"], how["queries"]) == (visited, shares[-1], 7)

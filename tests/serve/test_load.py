@@ -14,7 +14,7 @@ BENCHMARK = runpy.run_path(str(Path(__file__).parents[2] / "benchmarks" / "serve
 
 def test_500_requests_32_at_once(shapes):
     with served(shapes) as port:
-        result = asyncio.run(BENCHMARK["load"](port, 500, 32, os.getpid()))
+        result = asyncio.run(BENCHMARK["load"](port, 500, 32, os.getpid(), []))
     assert result["errors"] == []
     assert result["requests"] == 500
     assert result["memory end MB"] - result["memory warm MB"] < 100
