@@ -42,6 +42,7 @@ def run(
 
     named = _pairs(encoder or [], "--encoder", "image=efficientnet_lite0")
     with Progress() as progress:
-        given = {"model": model, "groups": groups, "relevant": relevant_by}
-        made = index(source, out, named or None, **given, progress=progress, tell=note)
+        made = index(
+            source, out, named or None, model=model, groups=groups, relevant=relevant_by, progress=progress, tell=note
+        )
     note(f'wrote {out}: search it with: calmrl search {out} "..." ({len(made)} items)')

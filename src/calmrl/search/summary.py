@@ -83,7 +83,7 @@ def summary(index: Index) -> list[str]:
         width = max(map(len, expected))
         for direction, e in expected.items():
             interval = f"({e['low']:.0f} to {e['high']:.0f})"
-            first, ten = (f"chance {chance_level(k, e['n'], e.get('own', 1.0)):4.1f}" for k in (1, 10))
+            first, ten = (f"chance {chance_level(k, int(e['n']), e.get('own', 1.0)):4.1f}" for k in (1, 10))
             lines.append(
                 f"  {direction:<{width}}  R@1 {e['R@1']:5.1f} {interval:<11} {first}  R@10 {e['R@10']:5.1f} {ten}  n {e['n']}"
             )
