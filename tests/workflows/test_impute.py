@@ -14,7 +14,8 @@ from calmrl.config import ImputeConfig, load
 from calmrl.data.features.feature_set import open_features
 from calmrl.data.features.writer import write_features
 from calmrl.errors import InputError
-from calmrl.workflows.impute import write_imputed
+from calmrl.imputers import AutoImputer
+from calmrl.workflows.impute import imputation_warnings, write_imputed
 
 
 class Marker:
@@ -198,3 +199,31 @@ def test_the_command_warns_where_nothing_is_predicted_and_speaks_json(tmp_path, 
     assert told["imputed"] == 225
     assert "does not predict noise (" in printed.err
     assert "image (" not in printed.err.partition("does not predict")[2]
+
+
+def test_warnings_name_modalities_that_cannot_be_trusted():
+    choice = {
+        "error_by_modality": {"a": 1.01, "b": 0.6, "c": 0.7, "d": None},
+        "coverage_by_modality": {"a": 94.0, "b": 84.4, "c": 99.2, "d": None},
+        "held_out_by_modality": {"a": 90, "b": 90, "c": 90, "d": 3},
+    }
+    useless, narrow, wide, few = imputation_warnings(choice)
+    assert "does not predict a (1.010)" in useless
+    assert narrow == "95 % intervals of b hold 84 % of the held-out values: they are too narrow"
+    assert wide == "95 % intervals of c hold 99 % of the held-out values: they are too wide"
+    assert "few blocks could be held out of d (3)" in few
+    good = {"error_by_modality": {"a": 0.5}, "coverage_by_modality": {"a": 95.0}, "held_out_by_modality": {"a": 90}}
+    assert imputation_warnings(good) == []
+
+
+def test_auto_records_how_many_held_out_values_its_intervals_cover():
+    rng = np.random.default_rng(0)
+    shared = rng.normal(size=(300, 3))
+    z = {name: shared @ rng.normal(size=(3, w)) + 0.5 * rng.normal(size=(300, w)) for name, w in (("a", 6), ("b", 5))}
+    z["a"][:60] = z["b"][60:100] = np.nan
+    choice = AutoImputer(["ridge", "mean"]).fit(z).choice_
+    assert sum(choice["held_out_by_modality"].values()) == choice["held_out"]
+    assert all(90 < covered < 98 for covered in choice["coverage_by_modality"].values())  # normal noise
+    assert imputation_warnings(choice) == []
+    z["b"][60:100] = 0.0
+    assert list(AutoImputer(["ridge", "mean"]).fit(z).choice_["held_out_by_modality"]) == ["a"]  # b is never missing

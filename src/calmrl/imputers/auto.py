@@ -67,9 +67,9 @@ class AutoImputer(BlockImputer):
 
     Learned: `choice_`, a dict with "held_out" (number of blocks), "errors" (candidate -> normalised error over all
     modalities and per modality, 1.0 is the column mean), "weights" (modality -> candidate -> weight), "error" (of the
-    average), "error_by_modality", "held_out_by_modality" (blocks), "coverage_by_modality" (percent of the held-out values
-    inside 95 % intervals), "std_scale" (modality -> factor per number of observed modalities, 0 to k) and "seconds"
-    (candidate -> time); `models_`, the fitted imputers by name.
+    average), "error_by_modality", "held_out_by_modality" (blocks, of modalities that some row lacks),
+    "coverage_by_modality" (percent of the held-out values inside 95 % intervals), "std_scale" (modality -> factor per
+    number of observed modalities, 0 to k) and "seconds" (candidate -> time); `models_`, the fitted imputers by name.
     """
 
     def __init__(
@@ -148,7 +148,7 @@ class AutoImputer(BlockImputer):
             "weights": {name: {"mean": 1.0} for name in self.names_},
             "error": None,
             "error_by_modality": dict.fromkeys(self.names_),
-            "held_out_by_modality": dict.fromkeys(self.names_, 0),
+            "held_out_by_modality": {},
             "coverage_by_modality": dict.fromkeys(self.names_),
             "std_scale": self._scale_by_name(),
             "seconds": {},
@@ -196,7 +196,8 @@ class AutoImputer(BlockImputer):
         self.scale_ = factors(scores, sources, missing)
         self._record(stack, weights, seconds)
         covered = [self._covered(m, score, sources[m]) for m, score in enumerate(scores)]
-        self.choice_["held_out_by_modality"] = dict(zip(self.names_, map(int, stack.blocks), strict=True))
+        blocks = {m: int(n) for m, n, lacking in zip(self.names_, stack.blocks, missing.sum(0), strict=True) if lacking}
+        self.choice_["held_out_by_modality"] = blocks
         self.choice_["coverage_by_modality"] = dict(zip(self.names_, covered, strict=True))
         self.settled_ = {name: fitted[name] for name in ("gaussian",) if name in fitted}
         self.forms_ = fitted["kernel"].choice_ if "kernel" in fitted else {}
