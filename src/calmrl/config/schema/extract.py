@@ -17,7 +17,9 @@ class ExtractConfig(Section):
 
     kind: Literal["extract"]
     collection: CollectionSection | None = None  # in place of a manifest
-    manifest: str | None = Field(default=None, validate_default=True)  # a folder, a table, with `layout` an annotation file
+    manifest: str | None = Field(
+        default=None, validate_default=True
+    )  # a folder, a table, with `layout` an annotation file
     encoders: Annotated[dict[str, str], Field(min_length=1)] | None = (
         None  # modality -> encoder; None: the default ones
     )
