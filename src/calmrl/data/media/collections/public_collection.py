@@ -57,8 +57,8 @@ class PublicCollection:
     annotations : str or Path, optional
         The folder of the annotation files, if not `root`.
     media : mapping of str to (str or Path), optional
-        vision or audio -> the folder of its files. By default what the collection is known for is looked for in `root`; a
-        modality of which there is no file at all is left out then, and a note says so.
+        vision or audio -> the folder of its files, for every modality to use. By default what the collection is known
+        for is looked for in `root`; a modality of which there is no file at all is left out then, and a note says so.
 
     Examples
     --------
