@@ -37,7 +37,6 @@ SEEDS = tuple(range(int(os.environ.get("CALMRL_WORDS_SEEDS", "3"))))
 KEPT_OUT = 0.2  # share of new items
 PARTS = 3
 KS = (1, 10)
-SETTINGS: dict[str, Any] = {**EMOJI, "latent_dim": 128, "prior": 300.0, "refine": "never"}
 Result = dict[str, Any]
 
 
@@ -67,7 +66,7 @@ class Emoji:
         """An aligner of these rows; of all by default."""
         kept = np.flatnonzero(present.any(axis=1) if rows is None else rows & present.any(axis=1))
         z = {name: values[kept] for name, values in self.z.items()}
-        return Aligner(**SETTINGS, random_state=0).fit(z, present[kept], groups=self.groups[kept].tolist())
+        return Aligner(**EMOJI, random_state=0).fit(z, present[kept], groups=self.groups[kept].tolist())
 
     def named(self, aligner: Aligner, rows: np.ndarray) -> np.ndarray:
         """Names as queries, (n, L)."""

@@ -55,7 +55,7 @@ def _search(out: Path) -> None:
     except MissingExtraError as absent:
         note(f"left out: {absent}")
         return
-    _show_choice(index)
+    _show_expected(index)
     _show_hits(word_searches(index))
     index = stamps_index(stamps)
     note(f"\n3. Search: {len(index)} stamps by a sound; pictures of other stamps")
@@ -70,16 +70,11 @@ def _show_hits(searches: list[DemoSearch]) -> None:
         note(textwrap.fill(f"{search.query}: {names}", 80, initial_indent="  ", subsequent_indent="    "))
 
 
-def _show_choice(index: Index) -> None:
-    """What the aligner chose, and what it expects."""
-    assert index.aligner is not None
-    choice = index.aligner.choice_
+def _show_expected(index: Index) -> None:
+    """What the aligner expects of new items."""
     expected = index.expected["text->image"]
     text = (
-        f"{len(index):,} items. Chosen by cross-validation among {len(choice['candidates'])} candidates: "
-        f"{choice['features']} features, whitening {choice['whitening']:g}, {choice['latent_dim']} latents, "
-        f"prior {choice['prior']:g}. Expected for a new item: its name finds its picture first in "
-        f"{expected['R@1']:.0f} %, among the first ten in {expected['R@10']:.0f} % of {expected['n']} pictures. "
-        "Nearest pictures without words:"
+        f"{len(index):,} items. Expected for a new item: its name finds its picture first in {expected['R@1']:.0f} %, among "
+        f"the first ten in {expected['R@10']:.0f} % of {expected['n']} pictures. Nearest pictures without words:"
     )
     note(textwrap.fill(text, 80))

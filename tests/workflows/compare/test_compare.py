@@ -180,6 +180,9 @@ def test_tidy_rows_tests_and_words(whole):
     assert {"50", "95"} <= {row["task"] for row in rows if row["metric"] == "coverage"}
     assert meta["tests"]["pairs"]["against"] == "pmrl"
     assert set(meta["tests"]["pairs"]["methods"]) == {"closed-form", "calibrated", "calmrl"}
+    choice, _ = (note for note in meta["notes"] if "calmrl chose" in note)  # two settings
+    assert "features, whitening" in choice
+    assert "candidates (seed 0)." in choice
     assert meta["methods"]["ideal"]["ideal"]
     assert not meta["methods"]["pmrl"]["ours"]
     assert any("pairs: " in sentence and "has the best mean" in sentence for sentence in meta["words"])

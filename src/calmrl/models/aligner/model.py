@@ -63,6 +63,16 @@ class AlignedModel(nn.Module):
         return {"meta": self.meta, "tensors": self.shapes}
 
     @property
+    def choice(self) -> str:
+        """What cross-validation chose, in words."""
+        chosen = self.meta["choice"]
+        refined = f", {chosen['refine_steps']} steps of refinement" if chosen["refine_steps"] else ""
+        return (
+            f"{chosen['features']} features, whitening {chosen['whitening']:g}, {chosen['latent_dim']} latents, prior "
+            f"{chosen['prior']:g}{refined}; the best of {len(chosen['candidates'])} candidates"
+        )
+
+    @property
     def width(self) -> int:
         return int(self.meta["choice"]["latent_dim"])
 

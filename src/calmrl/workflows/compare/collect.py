@@ -77,7 +77,15 @@ def collect(
         ],
         "chosen": [{**job._asdict(), **result.trials[result.chosen]} for job, result in results.items()],
         "tests": {place: {} if test is None else test.as_json() for place, test in tests.items()},
-        "notes": [*notes, *_left_out(config, results)],
+        "notes": [
+            *notes,
+            *(
+                f"{places[job[:2]]}: {job.method} chose {result.choice} (seed {job.seed})."
+                for job, result in first.items()
+                if result.choice and method_of(job.method).ours
+            ),
+            *_left_out(config, results),
+        ],
         "words": in_words(places, rows, tests),
     }
     return {"rows": rows, "meta": meta}

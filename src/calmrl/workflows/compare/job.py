@@ -42,6 +42,7 @@ class JobResult:
     examples: dict[str, Any] | None
     left_out: list[str]  # measures that these test rows do not allow, and why
     seconds: float
+    choice: str | None = None  # what a model without steps chose by itself
 
 
 def run_job(config: CompareConfig, job: Job) -> JobResult:
@@ -94,6 +95,7 @@ def run_job(config: CompareConfig, job: Job) -> JobResult:
         else None,
         left_out=left_out,
         seconds=time.perf_counter() - started,
+        choice=getattr(step.model, "choice", None),
     )
 
 
