@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from calmrl.aligner.candidates import FEATURES, LATENTS, PRIORS, WHITENING
+from calmrl.aligner.search import MOST
 from calmrl.config import CompareConfig
 from calmrl.config.schema.train import TrainConfig
 from calmrl.errors import InputError
@@ -52,9 +52,7 @@ def trial(config: CompareConfig, method: str, number: int = 0, **changes) -> Tri
 
 
 def test_every_method_has_as_many_trials_as_the_aligner_has_candidates():
-    most = 2 + len(FEATURES) - 1 + len(PRIORS) - 1  # row scalings, the other features, other priors
-    most += sum(len(WHITENING[form]) * len(LATENTS[form]) - 1 for form in FEATURES)
-    assert most <= TRIALS
+    assert MOST <= TRIALS
     assert tiny().trials == TRIALS
     names = [*METHODS, *(name + end for name in BASELINES for end in ("+latent", "+mlp", "+latent+mlp", "+kernel"))]
     for name in (*names, "calibrated:mvae"):
@@ -62,12 +60,13 @@ def test_every_method_has_as_many_trials_as_the_aligner_has_candidates():
             assert len(find_method(name).trials) == TRIALS, name
 
 
-def test_baselines_try_both_heads_rates_forms_and_temperatures():
+def test_baselines_try_both_heads_rates_forms_and_temperatures_or_priors():
     for name in BASELINES:
-        for method in (name, f"{name}+latent"):
+        for method, last in ((name, "objective.temperature"), (f"{name}+latent", "model.latent_prior")):
             trials = find_method(method).trials
-            for key in ("model.hidden", "optimiser.learning_rate", "model.standardize", "objective.temperature"):
+            for key in ("model.hidden", "optimiser.learning_rate", "model.standardize", last):
                 assert len({trial[key] for trial in trials}) == 2, (method, key)
+            assert len({tuple(sorted(trial.items(), key=str)) for trial in trials}) == TRIALS
 
 
 @pytest.mark.parametrize("name", ["contrastive+mlp", "pmrl+latent+mlp"])

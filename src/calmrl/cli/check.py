@@ -1,14 +1,18 @@
 """`calmrl check`: every mistake of a config, a collection of files or features at once."""
 
+from __future__ import annotations
+
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from calmrl.cli.collection_options import AnnotationsOption, CollectionOption, MediaOption, collection_of
 from calmrl.cli.completion import config_names
 from calmrl.cli.printing import as_json, data, error, note
-from calmrl.data.media.collections.public_collection import PublicCollection
+
+if TYPE_CHECKING:
+    from calmrl.data.media.collections.public_collection import PublicCollection
 
 EXAMPLE = """Example:
   calmrl check my.yaml

@@ -1,13 +1,17 @@
 """The options that name a public collection in place of a manifest, the same in every command that takes one."""
 
+from __future__ import annotations
+
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from calmrl.cli.completion import collection_names
-from calmrl.data.media.collections.public_collection import PublicCollection
 from calmrl.errors import InputError
+
+if TYPE_CHECKING:
+    from calmrl.data.media.collections.public_collection import PublicCollection
 
 CollectionOption = Annotated[
     str | None,
@@ -36,6 +40,8 @@ def collection_of(
         if annotations is not None or media:
             raise InputError("--annotations and --media go with --collection; name one (calmrl ls collections)")
         return None
+    from calmrl.data.media.collections.public_collection import PublicCollection
+
     name, _, split = collection.partition(":")
     return PublicCollection(name, root, split or None, annotations, pairs(media or [], "--media", "vision=videos"))
 

@@ -1,7 +1,9 @@
 """`calmrl extract`: raw media -> features."""
 
+from __future__ import annotations
+
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -9,8 +11,10 @@ from calmrl.cli.collection_options import AnnotationsOption, CollectionOption, c
 from calmrl.cli.completion import encoder_pairs
 from calmrl.cli.printing import note
 from calmrl.cli.progress import Progress
-from calmrl.data.media.collections.public_collection import PublicCollection
 from calmrl.errors import InputError
+
+if TYPE_CHECKING:
+    from calmrl.data.media.collections.public_collection import PublicCollection
 
 EXAMPLE = """Example:
   calmrl extract pictures-and-sounds --out features

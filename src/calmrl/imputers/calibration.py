@@ -20,6 +20,7 @@ import numpy as np
 from calmrl.imputers.gaussian.held_out import normal_reach
 
 TINY = np.finfo(float).tiny
+TOO_LOW, TOO_HIGH = 90.0, 98.0  # percent inside the 95 % interval that are still called right
 SHRINK = 20.0  # blocks: how much the factor of one number of modalities leans on that of all
 
 

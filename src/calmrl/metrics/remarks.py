@@ -2,10 +2,11 @@
 
 from collections.abc import Sequence
 
+from calmrl.imputers.calibration import TOO_HIGH, TOO_LOW
 from calmrl.metrics.measures import Measurement
 
 FEW = 50  # queries of a direction, below which one of them is more than 2 points of recall
-LEVEL, TOO_LOW, TOO_HIGH = "95", 90.0, 98.0  # percent inside the 95 % interval that are still called right
+LEVEL = "95"  # of intervals, in percent
 
 
 def remarks(rows: Sequence[Measurement]) -> list[str]:

@@ -17,8 +17,8 @@ from calmrl.config import ImputeConfig, dump
 from calmrl.convention import blocks_of_rows, check
 from calmrl.data.features.feature_set import FeatureSet, open_features
 from calmrl.data.features.writer import FeatureWriter
+from calmrl.imputers.calibration import TOO_HIGH, TOO_LOW
 from calmrl.imputers.registry import make_imputer
-from calmrl.metrics.remarks import TOO_HIGH, TOO_LOW
 from calmrl.protocols import FittableImputer
 
 BLOCK_BYTES = 1 << 25

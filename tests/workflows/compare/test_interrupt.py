@@ -28,7 +28,7 @@ TINY = {
 }
 # Workers import this file too, so that they run the slow job: seed 0 as ever, the others for ten minutes.
 SCRIPT = """
-import os, sys, time
+import os, signal, sys, time
 from pathlib import Path
 from calmrl.workflows.compare import all_jobs
 
@@ -43,6 +43,7 @@ def slow(config, job):
 all_jobs.run_job = slow
 if __name__ == "__main__":
     from calmrl.cli import main
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # who started the tests may have had it ignored
     main(["compare", *sys.argv[2:]])
 """
 

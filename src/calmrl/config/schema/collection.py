@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pydantic import Field, model_validator
 
 from calmrl._support.section import Section
-from calmrl.data.media.collections.public_collection import PublicCollection
 from calmrl.errors import InputError
+
+if TYPE_CHECKING:
+    from calmrl.data.media.collections.public_collection import PublicCollection
 
 
 class CollectionSection(Section):
@@ -34,6 +37,8 @@ class CollectionSection(Section):
 
     def at(self, folder: str | None) -> PublicCollection:
         """The collection; paths start from `folder`."""
+        from calmrl.data.media.collections.public_collection import PublicCollection
+
         home = Path(folder or ".")
         return PublicCollection(
             self.name,
