@@ -38,7 +38,7 @@ def run(
     if force and out.exists():
         check_free(out, force=True)
         shutil.rmtree(out)
-    note("1. Methods compared on rows that lack modalities: about two minutes on two cores")
+    note("1. Methods compared on rows that lack modalities: two to three minutes on two cores")
     compare_and_show(resolved, out, shlex.join(["calmrl", "demo", "--out", str(out), *(overrides or [])]))
     _search(out)
 
