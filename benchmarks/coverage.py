@@ -27,7 +27,7 @@ from calmrl.data import FeatureSet, open_features
 from calmrl.data.hiding import hide
 from calmrl.datasets import load_dataset
 from calmrl.imputers import AutoImputer
-from calmrl.metrics.remarks import TOO_HIGH, TOO_LOW
+from calmrl.imputers.calibration import TOO_HIGH, TOO_LOW
 from calmrl.workflows import extract
 from calmrl.workflows.impute import imputation_warnings
 
