@@ -289,3 +289,15 @@ def test_errors(tmp_path, index) -> None:
         with pytest.raises(InputError, match=reason):
             index.search(**query)
     write_text(tmp_path / "colours" / "dark" / "c0.txt", colour(0))
+
+
+def test_a_model_for_more_modalities_than_the_items_have(colour_index, tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr("calmrl.search.build.encoders_of", lambda model: dict(NAMES))
+    (tmp_path / "pictures").mkdir()
+    for number in range(3):
+        write_picture(tmp_path / "pictures" / f"c{number}.png", colour(number))
+    index = Index.build(tmp_path / "pictures", tmp_path / "ix", model=colour_index / "aligner")
+    assert len(index) == 3
+    assert set(NAMES) > set(index.layout["modalities"]) == {"image"}
+    with pytest.raises(InputError, match="--encoder names sound"):
+        Index.build(tmp_path / "pictures", tmp_path / "no", {"sound": NAMES["sound"]}, model=colour_index / "aligner")

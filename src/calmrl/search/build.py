@@ -55,8 +55,10 @@ def build(
 ) -> None:
     """Write the index of a source; see `calmrl.Index.build`."""
     with working_folder(path) as part:
-        encoders = {**encoders_of(model), **(encoders or {})}
-        opened = open_source(source, kinds_of(encoders) if encoders else None)
+        given, of_model = encoders or {}, encoders_of(model)
+        known = {**of_model, **given}
+        opened = open_source(source, kinds_of(known) if known else None, some=bool(of_model))
+        encoders = {name: known[name] for name in known if name in given or name in opened.modalities}
         if is_index(path):
             _check_same(path, opened, encoders)
             return  # nothing to do; or an earlier run was stopped after its last step

@@ -34,6 +34,11 @@ class OpenSource:
     manifest: Manifest | None = None
     problems: Problems = field(default_factory=Problems)
 
+    @property
+    def modalities(self) -> tuple[str, ...]:
+        """Names of what its items may have."""
+        return tuple(self.manifest.kinds if self.manifest is not None else self.features.names if self.features else ())
+
 
 def open_source(source: Any, kinds: Mapping[str, str] | None = None, some: bool = False) -> OpenSource:
     """Recognise a source.
