@@ -27,7 +27,7 @@ from calmrl.data import FeatureSet, open_features
 from calmrl.data.hiding import hide
 from calmrl.datasets import load_dataset
 from calmrl.imputers import AutoImputer
-from calmrl.imputers.calibration import TOO_HIGH, TOO_LOW
+from calmrl.imputers.calibration import coverage_fault
 from calmrl.workflows import extract
 from calmrl.workflows.impute import imputation_warnings
 
@@ -86,4 +86,4 @@ def _rows(name: str, features: FeatureSet) -> list[dict[str, Any]]:
 def _verdict(error: float, covered: float, warnings: list[str]) -> str:
     if warnings:
         return "calmrl impute warns: " + "; ".join(warnings)
-    return "no warning" if error <= 1 and TOO_LOW <= covered <= TOO_HIGH else "NO WARNING, BUT THERE SHOULD BE ONE"
+    return "no warning" if error <= 1 and coverage_fault(covered) is None else "NO WARNING, BUT THERE SHOULD BE ONE"

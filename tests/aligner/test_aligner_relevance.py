@@ -99,7 +99,7 @@ def test_ties_are_shared_between_own_items_and_others():
 
 
 def test_folds_with_and_without_repeats_are_joined():
-    several = OwnScores(np.array([[0.0, 3.0], [np.nan, 1.0]]), np.array([2, 1]))
+    several = OwnScores(np.array([[0.0, 3.0], [np.nan, 1.0]]), np.array([2, 1]), np.arange(2))
     parts = [FoldDirection(np.array([1.0, 2.0]), 10, several), FoldDirection(np.array([4.0]), 9)]
     evidence = Evidence.of(parts)
     assert_allclose(evidence.own.above[:, -1], [3, 1, 3])
@@ -110,7 +110,7 @@ def test_folds_with_and_without_repeats_are_joined():
 
 
 def test_recall_that_rises_with_the_gallery_stays_below_all():
-    own = OwnScores(np.array([[0.0, 5.0]] * 4 + [[2.0, 30.0]]), np.full(5, 6))
+    own = OwnScores(np.array([[0.0, 5.0]] * 4 + [[2.0, 30.0]]), np.full(5, 6), np.arange(5))
     evidence = Evidence(np.array([1.0, 1.0, 1.0, 1.0, 3.0]), np.full(5, 40), own)
     recalls = [evidence.recall(1, n) for n in (20, 40, 80, 4000)]
     assert recalls == sorted(recalls)
@@ -135,7 +135,7 @@ def test_expected_recall_is_what_new_rows_measure():
 def _two_relevant(hit, group):
     """60 queries, two relevant items each; a miss is beaten by three others."""
     above = np.where(hit, 0.0, 3.0)
-    own = OwnScores(np.stack([above, above + 1], axis=1), np.stack([np.full(60, 2), group], axis=1))
+    own = OwnScores(np.stack([above, above + 1], axis=1), np.full(60, 2), group)
     return Evidence(np.where(hit, 1.0, 4.0), np.full(60, 80), own)
 
 
@@ -162,12 +162,14 @@ def test_influence_is_the_derivative_by_the_weight_of_a_query(n, rises):
     rng = np.random.default_rng(0)
     last = rng.integers(0, 12, 40).astype(float)
     first = last - rng.integers(0, 3, 40) if rises else np.full(40, np.nan)
-    own = OwnScores(np.stack([np.maximum(first, 0), last], axis=1), np.stack([np.full(40, 2), np.arange(40)], axis=1))
+    own = OwnScores(np.stack([np.maximum(first, 0), last], axis=1), np.full(40, 2), np.arange(40))
     evidence = Evidence(last + 1, np.full(40, 80), own)
     psi = evidence.influence(1, n)
     assert_allclose(psi.mean(), 0, atol=1e-12)
     rows = np.concatenate([np.tile(np.arange(40), 200), [7]])
-    more = Evidence(evidence.ranks[rows], evidence.gallery[rows], OwnScores(own.above[rows], own.count[rows]))
+    more = Evidence(
+        evidence.ranks[rows], evidence.gallery[rows], OwnScores(own.above[rows], own.relevant[rows], own.group[rows])
+    )
     assert_allclose((more.recall(1, n) - evidence.recall(1, n)) * len(rows), psi[7], rtol=0.02, atol=1e-4)
 
 

@@ -111,7 +111,7 @@ def _own(direction: FoldDirection) -> OwnScores:
     if direction.own is not None:
         return direction.own
     n = len(direction.ranks)
-    return OwnScores(direction.ranks[:, None] - 1, np.stack([np.ones(n, dtype=np.int64), np.arange(n)], axis=1))
+    return OwnScores(direction.ranks[:, None] - 1, np.ones(n, dtype=np.int64), np.arange(n))
 
 
 def growth(fewer: list[Outcome], more: list[Outcome], seen: float, rows: float) -> float:

@@ -30,29 +30,22 @@ class OwnScores:
     """Per query: others above its relevant items, how many of these there are, and which queries share them."""
 
     above: np.ndarray  # (n, J) float64, best item first, the own row last, NaN between; halves where scores tie
-    count: np.ndarray  # (n, 2) int64, relevant items in the gallery, the own row included; number of the query's group
-
-    @property
-    def relevant(self) -> np.ndarray:
-        """(n,) items that are relevant to each query."""
-        return self.count.reshape(len(self.count), -1)[:, 0]
-
-    @property
-    def group(self) -> np.ndarray:
-        """(n,) the same number where queries of one fold have the same relevant items."""
-        return self.count[:, 1] if self.count.ndim == 2 else np.arange(len(self.count))  # files of earlier versions
+    relevant: np.ndarray  # (n,) int64, relevant items in the gallery, the own row included
+    group: np.ndarray  # (n,) int64, the same number where queries of one fold have the same relevant items
 
     @staticmethod
     def join(parts: Sequence[OwnScores]) -> OwnScores:
         """The queries of several folds."""
         width = max(part.above.shape[1] for part in parts)
-        padded, counts, groups = [], [], 0
+        padded, groups, start = [], [], 0
         for part in parts:
             gap = np.full((len(part.above), width - part.above.shape[1]), np.nan)
             padded.append(np.concatenate([part.above[:, :-1], gap, part.above[:, -1:]], axis=1))
-            counts.append(np.stack([part.relevant, groups + part.group], axis=1))
-            groups += int(part.group.max(initial=-1)) + 1
-        return OwnScores(np.concatenate(padded), np.concatenate(counts))
+            groups.append(start + part.group)
+            start += int(part.group.max(initial=-1)) + 1
+        return OwnScores(
+            np.concatenate(padded), np.concatenate([part.relevant for part in parts]), np.concatenate(groups)
+        )
 
     def hits(self, k: int, n: int, gallery: np.ndarray) -> np.ndarray:
         """(queries,) probability of a hit at k in a random gallery of n; `gallery` (queries,) is the size that was seen."""
@@ -101,4 +94,4 @@ def own_scores(scores: Tensor, relevant: Tensor, own: Tensor) -> OwnScores:
     before[:, :-1][best == lowest] = torch.nan
     used = torch.cat([(best > lowest).any(0), torch.ones(1, dtype=torch.bool, device=best.device)])
     first = relevant.int().argmax(1)  # the same for queries with the same relevant items
-    return OwnScores(before[:, used].double().cpu().numpy(), torch.stack([relevant.sum(1), first], 1).cpu().numpy())
+    return OwnScores(before[:, used].double().cpu().numpy(), relevant.sum(1).cpu().numpy(), first.cpu().numpy())

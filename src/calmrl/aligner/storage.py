@@ -31,7 +31,8 @@ def to_state(aligner: Aligner) -> dict[str, Any]:
         tensors[f"gallery.{key}"] = torch.from_numpy(evidence.gallery)
         if evidence.own is not None:
             tensors[f"above.{key}"] = torch.from_numpy(evidence.own.above)
-            tensors[f"own.{key}"] = torch.from_numpy(evidence.own.count)
+            tensors[f"own.{key}"] = torch.from_numpy(evidence.own.relevant)
+            tensors[f"group.{key}"] = torch.from_numpy(evidence.own.group)
     meta = {
         "arguments": aligner.get_params(deep=False),
         "modalities": list(aligner.modalities_),
@@ -79,5 +80,7 @@ def from_state(state: dict[str, Any], origin: str = "a saved aligner") -> Aligne
 def _evidence(key: str, tensors: dict[str, Tensor]) -> Evidence:
     own = None
     if f"own.{key}" in tensors:
-        own = OwnScores(tensors[f"above.{key}"].numpy(), tensors[f"own.{key}"].numpy())
+        relevant = tensors[f"own.{key}"].numpy()
+        group = tensors.get(f"group.{key}", torch.arange(len(relevant)))  # absent in files of earlier versions
+        own = OwnScores(tensors[f"above.{key}"].numpy(), relevant, group.numpy())
     return Evidence(tensors[f"ranks.{key}"].numpy(), tensors[f"gallery.{key}"].numpy(), own)

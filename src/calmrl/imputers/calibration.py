@@ -24,6 +24,13 @@ TOO_LOW, TOO_HIGH = 90.0, 98.0  # percent inside the 95 % interval that are stil
 SHRINK = 20.0  # blocks: how much the factor of one number of modalities leans on that of all
 
 
+def coverage_fault(covered: float) -> str | None:
+    """What is wrong with 95 % intervals that hold so many percent of the true values; None if nothing is."""
+    if TOO_LOW <= covered <= TOO_HIGH:
+        return None
+    return "too narrow" if covered < TOO_LOW else "too wide"
+
+
 def missing_counts(present: np.ndarray) -> np.ndarray:
     """(k + 1, k): how many rows with s observed modalities lack modality m."""
     k = present.shape[1]

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from calmrl.imputers.calibration import TOO_HIGH, TOO_LOW
+from calmrl.imputers.calibration import coverage_fault
 from calmrl.metrics.measures import Measurement
 
 FEW = 50  # queries of a direction, below which one of them is more than 2 points of recall
@@ -33,8 +33,10 @@ def _worse_than_mean(rows: Sequence[Measurement]) -> list[str]:
 def _intervals(rows: Sequence[Measurement]) -> list[str]:
     sentences = []
     for row in rows:
-        if (row["metric"], row["task"]) == ("coverage", LEVEL) and not TOO_LOW <= row["value"] <= TOO_HIGH:
-            fault = "too narrow" if row["value"] < TOO_LOW else "too wide"
+        if (row["metric"], row["task"]) != ("coverage", LEVEL):
+            continue
+        fault = coverage_fault(row["value"])
+        if fault:
             sentences.append(
                 f"{LEVEL} % intervals of imputed values hold {row['value']:.0f} % of the true values: they are {fault}"
             )

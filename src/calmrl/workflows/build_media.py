@@ -12,7 +12,7 @@ from calmrl.data.loaders.media_rows import MediaRows, load_tokenizer
 from calmrl.data.media.annotations import read_annotations
 from calmrl.data.media.collection_problems import Problems
 from calmrl.data.media.collections.public_collection import KINDS
-from calmrl.data.media.decoding import COLLECTION_RULES, Decoding
+from calmrl.data.media.decoding import COLLECTION_RULES
 from calmrl.data.media.left_out import count_left_out, counts_of_test, left_out_words
 from calmrl.data.media.manifest import Manifest, build, drop_empty
 from calmrl.data.media.table_files import Row, read_rows
@@ -112,7 +112,7 @@ def _source_options(section: SourceSection, model: VastSection) -> dict[str, Any
         "frames": section.frames or model.frames,
         "slices": section.slices or (rules.slices if rules else model.slices),
         "tokens": tokens,
-        "decoding": Decoding(**model.decoding.model_dump() | {"resize": resize}),
+        "decoding": model.decoding.model_copy(update={"resize": resize}),
     }
 
 

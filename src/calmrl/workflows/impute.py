@@ -17,7 +17,7 @@ from calmrl.config import ImputeConfig, dump
 from calmrl.convention import blocks_of_rows, check
 from calmrl.data.features.feature_set import FeatureSet, open_features
 from calmrl.data.features.writer import FeatureWriter
-from calmrl.imputers.calibration import TOO_HIGH, TOO_LOW
+from calmrl.imputers.calibration import coverage_fault
 from calmrl.imputers.registry import make_imputer
 from calmrl.protocols import FittableImputer
 
@@ -98,8 +98,8 @@ def imputation_warnings(choice: Mapping[str, Any]) -> list[str]:
             "no information about the single item"
         )
     for name, covered in choice["coverage_by_modality"].items():
-        if covered is not None and not TOO_LOW <= covered <= TOO_HIGH:
-            fault = "too narrow" if covered < TOO_LOW else "too wide"
+        fault = None if covered is None else coverage_fault(covered)
+        if fault:
             sentences.append(f"95 % intervals of {name} hold {covered:.0f} % of the held-out values: they are {fault}")
     few = [f"{name} ({n})" for name, n in choice["held_out_by_modality"].items() if n < FEW_BLOCKS]
     if few:

@@ -127,7 +127,9 @@ class MediaRows:
     def settings(self) -> str:
         """What decoding depends on, as text."""
         tokens = sorted(self.tokens.items())
-        return f"{self.seed} {self.frames} {self.transform.size} {self.slices} {self.training} {tokens} {self.decoding}"
+        return (
+            f"{self.seed} {self.frames} {self.transform.size} {self.slices} {self.training} {tokens} {self.decoding!r}"
+        )
 
     def fetch(self, wanted: np.ndarray, present: np.ndarray, epoch: int) -> Inputs:
         """The tensors of these rows, for each modality those where `present` (n, k) is True, in order."""

@@ -14,6 +14,8 @@
 from dataclasses import dataclass
 from typing import Literal
 
+from calmrl._support.section import Section
+
 Resize = Literal["crop", "crop-flip", "squash"]
 Interpolation = Literal["bilinear", "bicubic"]
 Rounding = Literal["nearest", "down"]
@@ -23,9 +25,8 @@ Resampling = Literal["sinc", "ffmpeg"]
 Padding = Literal["zeros", "repeat"]
 
 
-@dataclass(frozen=True)
-class Decoding:
-    """The choices of the table above.
+class Decoding(Section):
+    """The choices of the table above, as a section of a config and as what the readers take.
 
     Parameters
     ----------

@@ -10,7 +10,7 @@ from calmrl._support.arguments import Count
 from calmrl._support.registry import closest
 from calmrl._support.section import Section
 from calmrl._support.signatures import signature_of
-from calmrl.data.media.decoding import Channel, Interpolation, Padding, Resampling, Resize, Rounding, Segments
+from calmrl.data.media.decoding import Decoding
 
 
 class WeightsSection(Section):
@@ -39,18 +39,6 @@ class WeightsSection(Section):
         return self
 
 
-class DecodingSection(Section):
-    """How frames and sound are read: the arguments of `Decoding`. A source may have a `resize` of its own."""
-
-    resize: Resize = "crop"
-    interpolation: Interpolation = "bilinear"
-    rounding: Rounding = "nearest"
-    segments: Segments = "split"
-    channel: Channel = "left"
-    resampling: Resampling = "sinc"
-    padding: Padding = "zeros"
-
-
 class VastSection(Section):
     """The model of the paper, from raw media. `sizes` are arguments of `VastModel.from_sizes`; its own are the paper's.
 
@@ -65,7 +53,7 @@ class VastSection(Section):
     matching: bool = True
     first_stage: Literal["fused", "sum"] = "fused"
     negatives: Literal["floored", "softmax"] = "floored"
-    decoding: DecodingSection = DecodingSection()
+    decoding: Decoding = Decoding()  # a source may have a `resize` of its own
     tokenizer: str
     tokens: dict[str, int] = Field(default_factory=dict)
     sizes: dict[str, int | float] = Field(default_factory=dict)
