@@ -28,7 +28,7 @@ Padding = Literal["zeros", "repeat"]
 class Decoding(Section):
     """The choices of the table above, as a section of a config and as what the readers take.
 
-    Parameters
+    Attributes
     ----------
     resize : {"crop", "crop-flip", "squash"}
         "crop": shorter side to the size, then the central square. "crop-flip": the same at test; in training a random
