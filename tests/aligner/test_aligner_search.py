@@ -3,10 +3,13 @@
 import numpy as np
 import pytest
 
+from calmrl import Aligner
 from calmrl.aligner.candidates import make_grid
 from calmrl.aligner.crossvalidation import FoldDirection
-from calmrl.aligner.search import MOST, CandidateSearch, behind
+from calmrl.aligner.search import CandidateSearch, behind
+from calmrl.config import CompareConfig
 from calmrl.training.methods import TRIALS
+from calmrl.workflows.compare.rows import training_config, trials_of
 
 
 def found(ranks, gallery=300):
@@ -45,7 +48,7 @@ def folds():
 
 
 def test_candidates_behind_run_on_one_fold_and_the_winner_is_that_of_a_full_search(folds):
-    search = CandidateSearch(folds)
+    search = CandidateSearch(folds, TRIALS)
     winner = search.run(make_grid("auto", "auto", "auto", "auto", "auto"))
     assert (winner.features, winner.whitening, winner.prior) == ("linear", 0.0, 550.0)
     assert len(search.tried[winner]) == 3
@@ -56,7 +59,7 @@ def test_candidates_behind_run_on_one_fold_and_the_winner_is_that_of_a_full_sear
 
 
 def test_the_choice_without_a_fold_is_among_those_that_ran_on_all(folds):
-    search = CandidateSearch(folds)
+    search = CandidateSearch(folds, TRIALS)
     search.run(make_grid("auto", "auto", "auto", "auto", "auto"))
     for fold in range(3):
         assert len(search.tried[search.best(without=fold)]) == 3
@@ -75,12 +78,22 @@ class CoupledFold(FakeFold):
 
 
 def test_parts_that_were_chosen_are_looked_at_again_after_the_others():
-    search = CandidateSearch([CoupledFold(seed) for seed in range(3)])
+    search = CandidateSearch([CoupledFold(seed) for seed in range(3)], TRIALS)
     winner = search.run(make_grid("auto", "auto", 0.5, "auto", "auto"))
     assert (winner.features, winner.latent_dim, winner.prior) == ("linear", 128, 1800.0)
 
 
-def test_never_more_candidates_than_other_methods_have_trials(folds):
-    search = CandidateSearch(folds)
-    search.run(make_grid("auto", "auto", "auto", "auto", "auto"))
-    assert 10 < len(search.tried) <= MOST <= TRIALS
+@pytest.mark.parametrize("most", [1, 2, 3, 5, 9])
+def test_never_more_candidates_than_allowed(folds, most):
+    search = CandidateSearch(folds, most)
+    winner = search.run(make_grid("auto", "auto", "auto", "auto", "auto"))
+    assert len(search.tried) == most
+    assert winner in search.tried
+
+
+def test_a_comparison_tries_no_more_candidates_than_other_methods_have_trials():
+    assert Aligner().candidates == TRIALS
+    for trials in (3, TRIALS):
+        config = CompareConfig.model_validate({"kind": "compare", "source": {"dataset": "stamps"}, "trials": trials})
+        for _, changes in trials_of("calmrl", 10, trials):
+            assert training_config(config.only("stamps"), "", 0, changes).model.candidates == trials

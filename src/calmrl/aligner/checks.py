@@ -33,6 +33,7 @@ def check_aligner(arguments: dict[str, Any]) -> None:
     _number("prior", arguments["prior"], 0.0, float("inf"), "a number of rows >= 0, or 'auto'")
     if arguments["latent_dim"] != "auto":
         _whole("latent_dim", arguments["latent_dim"], 1)
+    _whole("candidates", arguments["candidates"], 1)
     _whole("folds", arguments["folds"], 2)
     _whole("landmarks", arguments["landmarks"], 2)
 

@@ -47,7 +47,15 @@ class Choice:
 
 
 def choose(
-    names: list[str], rows: Rows, total: int, grid: Grid, folds: int, landmarks: int, refine: str, seed: int
+    names: list[str],
+    rows: Rows,
+    total: int,
+    grid: Grid,
+    candidates: int,
+    folds: int,
+    landmarks: int,
+    refine: str,
+    seed: int,
 ) -> Choice:
     """Search the grid on at most SEARCH_ROWS of the rows; `total` is how many rows the final fit has."""
     rows = _part(rows, seed)
@@ -57,7 +65,7 @@ def choose(
         return _unchosen(grid, f"{len(rows)} rows are too few to be split into {folds} folds")
     parts = [rows.take(part) for part in index]
     learn = [rows.take(torch.from_numpy(np.flatnonzero(home != fold))) for fold in range(folds)]
-    search = CandidateSearch([Fold(names, learn[f], parts[f], seed, landmarks) for f in range(folds)])
+    search = CandidateSearch([Fold(names, learn[f], parts[f], seed, landmarks) for f in range(folds)], candidates)
     winner = search.run(grid)
     if not any(search.tried[winner]):
         return _unchosen(grid, "no held-out row has two modalities, so that nothing can look for anything")

@@ -64,6 +64,8 @@ class Aligner(EmbedsFiles, BaseEstimator):
         As if so many more rows were pure noise.
     refine : {"auto", "never", "always"}
         Whether heads go on by gradient from the closed form: "auto" where held-out rows gain from it beyond noise.
+    candidates : int
+        Settings that the cross-validation tries, at most.
     folds : int
         Of the cross-validation.
     landmarks : int
@@ -113,6 +115,7 @@ class Aligner(EmbedsFiles, BaseEstimator):
         latent_dim: int | str = "auto",
         prior: float | str = "auto",
         refine: str = "auto",
+        candidates: int = 16,
         folds: int = 3,
         landmarks: int = 2000,
         random_state: int | None = 0,
@@ -123,6 +126,7 @@ class Aligner(EmbedsFiles, BaseEstimator):
         self.latent_dim = latent_dim
         self.prior = prior
         self.refine = refine
+        self.candidates = candidates
         self.folds = folds
         self.landmarks = landmarks
         self.random_state = random_state
@@ -179,7 +183,8 @@ class Aligner(EmbedsFiles, BaseEstimator):
         rows = sample(source, group_numbers(groups, source), SAMPLE_ROWS, seed, numbers)
         grid = make_grid(*(arguments[name] for name in ("features", "unit_rows", "whitening", "latent_dim", "prior")))
         names = list(source.names)
-        choice = choose(names, rows, source.rows, grid, self.folds, self.landmarks, self.refine, seed)
+        searched = (self.candidates, self.folds, self.landmarks, self.refine)
+        choice = choose(names, rows, source.rows, grid, *searched, seed)
         candidate = choice.candidate
         lifts = fit_lifts(rows, candidate.features, candidate.unit_rows, seed, self.landmarks)
         space = fit_all(source, lifts, candidate, seed)

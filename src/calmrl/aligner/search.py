@@ -17,7 +17,6 @@ from calmrl.aligner.candidates import Candidate, Grid
 from calmrl.aligner.crossvalidation import Fold, Outcome, score
 
 BEHIND = 0.8  # features whose first candidate reaches less than this share of the best score are not searched further
-MOST = 16  # candidates; in comparisons other methods have as many trials
 RACE = 3.0  # standard errors; queries of one row are not independent, so that they are a little too small
 RACE_QUERIES = 100  # with fewer of them, one fold says too little to drop anything
 
@@ -27,13 +26,14 @@ class CandidateSearch:
     """All candidates tried so far: what each found on every fold, or on the first one only."""
 
     folds: list[Fold]
+    most: int  # candidates that may be tried
     tried: dict[Candidate, list[Outcome]] = field(default_factory=dict)
 
     def attempt(self, candidates: Iterable[Candidate]) -> bool:
-        """Evaluate those that were not tried before, up to MOST in all; whether there was any."""
+        """Evaluate those that were not tried before, up to `most` in all; whether there was any."""
         before = len(self.tried)
         for candidate in candidates:
-            if candidate not in self.tried and len(self.tried) < MOST:
+            if candidate not in self.tried and len(self.tried) < self.most:
                 self.tried[candidate] = self._race(candidate)
         return len(self.tried) > before
 
@@ -65,7 +65,7 @@ class CandidateSearch:
         unit = self.best().unit_rows
         self.attempt(grid.first(form, unit) for form in grid.features)
         parts = (grid.whitenings, grid.latents, grid.priors)
-        for form in self._not_far_behind(grid.features):
+        for form in self._not_far_behind():
             self._improve(form, *parts)
         while self._improve(self.best().features, *parts, grid.scalings):
             pass
@@ -75,8 +75,9 @@ class CandidateSearch:
         """Try other values of one part after the other, each from the best so far; whether there was any to try."""
         return any([self.attempt(values(self.best(features=form))) for values in parts])
 
-    def _not_far_behind(self, forms: Iterable[str]) -> list[str]:
+    def _not_far_behind(self) -> list[str]:
         """Features to search further, the best first."""
+        forms = dict.fromkeys(candidate.features for candidate in self.tried)
         scores = {form: self._first_score(self.best(features=form)) for form in forms}
         near = [form for form, reached in scores.items() if reached >= BEHIND * max(scores.values())]
         return sorted(near, key=lambda form: -scores[form])

@@ -21,6 +21,7 @@ class AlignerSection(Section):
     latent_dim: Count | Auto = "auto"
     prior: NotNegative | Auto = "auto"
     refine: Literal["auto", "never", "always"] = "auto"
+    candidates: Count = 16
     folds: Annotated[int, Ge(2)] = 3
     landmarks: Count = 2000
     groups: str | None = None

@@ -79,7 +79,7 @@ def training_config(config: CompareConfig, setting: str, seed: int, changes: Map
         values["sources"][NAME]["hide"] = config.settings[setting].hide
     if not MODELS[changes.get("model.kind", "heads")].steps:
         groups = None if config.source.resplit is None else config.source.resplit.by
-        values["model"] = {"groups": groups, "relevant": relevant}
+        values["model"] = {"candidates": config.trials, "groups": groups, "relevant": relevant}
     for key, value in changes.items():
         here = values
         *path, last = key.split(".")
