@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from calmrl.cli.printing import below_table, data, note, people
+from calmrl.cli.printing import below_table, data, note, people, visible
 from calmrl.cli.progress import Progress
 from calmrl.config import CompareConfig
 from calmrl.metrics.registry import describe
@@ -61,11 +61,16 @@ def _next_steps(comparison: Comparison, out: Path) -> None:
     if shown:
         note("\nto train the best row on all rows, nothing hidden:")
     for row in shown:
-        note(f"  {row.command}")
+        note(_folded(f"  {row.command}"))
     if len(comparison.best) > len(shown):
         note(f"  ... and {len(comparison.best) - len(shown)} more, for the configs in {out / 'train'}")
     text = f"open {out / 'report.html'} to see it; tables for a paper are in {out / 'tables'}; the numbers are in"
     note("\n" + textwrap.fill(text, WIDTH, break_long_words=False, break_on_hyphens=False))
+
+
+def _folded(command: str) -> str:
+    """The same command on two lines, as a shell reads it, where it is too long for one."""
+    return command if len(command) <= WIDTH else command.replace(" --out ", " \\\n    --out ", 1)
 
 
 def tables(results: Results, metric: str = "R@1") -> list[Any]:
@@ -92,7 +97,7 @@ def _table(results: Results, rows: Sequence[Any], places: Sequence[tuple[str, st
         name = place[1] if len({dataset for dataset, _ in results.places(results.rows)}) == 1 else "\n".join(place)
         level = chances.get((place, "average"))
         table.add_column(
-            f"{name}\nn = {queries}",
+            visible(f"{name}\nn = {queries}"),
             footer="" if level is None else f"{level:.1f}",
             justify="right",
             min_width=CELL - 3,
@@ -103,5 +108,5 @@ def _table(results: Results, rows: Sequence[Any], places: Sequence[tuple[str, st
 
     for method in sorted(methods, key=order):
         cells = [means.get((method, place)) for place in places]
-        table.add_row(method, *("–" if cell is None else cell.text(1) for cell in cells))
+        table.add_row(visible(method), *("–" if cell is None else cell.text(1) for cell in cells))
     return table

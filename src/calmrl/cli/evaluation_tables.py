@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
+from calmrl.cli.printing import visible
 from calmrl.metrics.measures import TidyRow
 from calmrl.metrics.registry import GROUPS, METRICS, describe
 
@@ -20,11 +21,13 @@ def tables(rows: Sequence[TidyRow]) -> list[tuple[str, Any]]:
             "", no_wrap=True, min_width=max(len(row["task"].removeprefix(f"{group} ")) for row in together)
         )
         for metric in metrics:
-            table.add_column(metric, justify="right")
+            table.add_column(visible(metric), justify="right")
         table.add_column("n", justify="right")
         for (_, task), values in _by_task(together).items():
             cells = [f"{values[m]['value']:.{describe(m).decimals}f}" if m in values else "" for m in metrics]
-            table.add_row(task.removeprefix(f"{group} "), *cells, f"{max(row['n'] for row in values.values()):,}")
+            table.add_row(
+                visible(task.removeprefix(f"{group} ")), *cells, f"{max(row['n'] for row in values.values()):,}"
+            )
         made.append((_title(group), table))
     return made
 

@@ -1,21 +1,33 @@
 """Where output goes: people read stderr, programs read stdout."""
 
 import json
+import re
 import sys
 import textwrap
 from typing import Any
 
 from rich.console import Console
 
+# Control characters but tabs and new lines, and the marks that turn the direction of text around.
+_HIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+
+
+def visible(text: str) -> str:
+    """The same text with escapes ("\\x1b") in place of characters that would act on a terminal; names come from data."""
+    return _HIDDEN.sub(lambda sign: sign[0].encode("unicode_escape").decode(), text)
+
 
 def people() -> Console:
-    """A console on stderr: no colour without a terminal or with NO_COLOR set, 80 columns without a terminal."""
-    return Console(stderr=True, highlight=False)
+    """A console on stderr: no colour without a terminal or with NO_COLOR set, 80 columns without a terminal.
+
+    Brackets are brackets, not markup.
+    """
+    return Console(stderr=True, highlight=False, markup=False)
 
 
 def note(text: str) -> None:
     """A line for people."""
-    print(text, file=sys.stderr)
+    print(visible(text), file=sys.stderr)
 
 
 def below_table(sentence: str) -> None:
@@ -26,12 +38,12 @@ def below_table(sentence: str) -> None:
 
 def error(text: str) -> None:
     """What went wrong, for people."""
-    print(f"calmrl: {text}", file=sys.stderr)
+    print(f"calmrl: {visible(text)}", file=sys.stderr)
 
 
 def data(text: str) -> None:
-    """Text that a program may read."""
-    print(text.rstrip("\n"))
+    """Text that a program may read, as it is; on a terminal without what would act on it."""
+    print((visible(text) if sys.stdout.isatty() else text).rstrip("\n"))
 
 
 def as_json(value: Any) -> None:

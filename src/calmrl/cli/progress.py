@@ -11,6 +11,10 @@ from datetime import timedelta
 from types import TracebackType
 from typing import Any
 
+from rich.text import Text
+
+from calmrl.cli.printing import people, visible
+
 WINDOW = 20.0  # seconds over which speed is measured
 SURE = 2.0  # seconds that an estimate needs
 SECOND, MINUTE = 1.0, 60.0
@@ -75,9 +79,7 @@ class Progress:
 
     def __enter__(self) -> Progress:
         if self.shown and sys.stderr.isatty():
-            from calmrl.cli.printing import people
-
-            self._status = people().status(self.line())
+            self._status = people().status(Text(self.line()))
             self._status.start()
             threading.Thread(target=self._redraw_each_second, daemon=True).start()
         elif self.shown:
@@ -97,15 +99,15 @@ class Progress:
         self.what = what
         self.pace.update(done, total)
         if self._status is not None:
-            self._status.update(self.line())
+            self._status.update(Text(self.line()))
 
     def line(self) -> str:
         """What a person sees now."""
-        return f"{self.what}: {self.pace.text() or timedelta(seconds=int(time.monotonic() - self._since))}"
+        return f"{visible(self.what)}: {self.pace.text() or timedelta(seconds=int(time.monotonic() - self._since))}"
 
     def _redraw_each_second(self) -> None:
         while not self._over.wait(SECOND):
-            self._status.update(self.line())
+            self._status.update(Text(self.line()))
 
     def _print_each_minute(self) -> None:
         while not self._over.wait(self.every):

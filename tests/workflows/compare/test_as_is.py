@@ -202,7 +202,8 @@ def test_from_the_command_line_to_a_model(features, tmp_path, capsys, monkeypatc
     assert left.value.code in (0, None)
     shown = capsys.readouterr()
     assert {row["dataset"] for row in json.loads(shown.out)["rows"]} == {"mine"}
-    (command,) = (line.strip() for line in shown.err.splitlines() if line.strip().startswith("calmrl train "))
+    lines = shown.err.replace("\\\n", "").splitlines()  # a long command is shown on two lines
+    (command,) = (line.strip() for line in lines if line.strip().startswith("calmrl train "))
     _, *pasted = shlex.split(command)
     with pytest.raises(SystemExit) as left:
         main(pasted)
