@@ -1,0 +1,2 @@
+def budget_rows(cases):
+    return []
