@@ -1,37 +1,79 @@
-"""Files of tensors that others wrote: read without running anything."""
+"""Saving and loading: a folder with `imputer.json` and `imputer.safetensors`, written whole or not at all, no pickle.
 
-import pickle
-import zipfile
+Other things that are learned are saved in the same way under their own `name`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
 
 from calmrl.errors import InputError
 
+VERSION = 1
 
-def read_checkpoint(path: str | Path) -> dict[str, Any]:
-    """The content of a .safetensors, .pt, .pth or .bin file; from pickle only tensors, numbers, texts, lists, dicts."""
-    path = Path(path)
-    if not path.is_file():
-        raise InputError(f"no checkpoint at {path}")
-    if path.suffix == ".safetensors":
-        from safetensors import SafetensorError
-        from safetensors.torch import load_file
 
-        try:
-            return load_file(path)
-        except SafetensorError as error:
-            raise InputError(f"{path} is not a safetensors file that can be read: {error}") from error
+def plain(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Copies that safetensors can write: on the CPU, contiguous, sharing no memory."""
+    return {name: tensor.detach().cpu().clone().contiguous() for name, tensor in tensors.items()}
+
+
+def save_state(state: dict[str, Any], path: str | os.PathLike[str], overwrite: bool, name: str = "imputer") -> None:
+    """Write {"meta": json-able, "tensors": name -> tensor} as a folder; an existing one is replaced only if asked to."""
+    target = Path(path)
+    if target.exists() and not overwrite:
+        raise InputError(f"{target} exists already; choose another path, or pass overwrite=True to replace it")
+    if target.exists() and not (target / f"{name}.json").is_file():
+        raise InputError(f"{target} exists and is not a saved {name}; it will not be replaced. Choose another path")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    scratch = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
     try:
-        content = torch.load(path, map_location="cpu", weights_only=True)
-    except (pickle.UnpicklingError, RuntimeError, EOFError, zipfile.BadZipFile) as error:
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        save_file(plain(state["tensors"]), scratch / f"{name}.safetensors")
+        meta = {"format": f"calmrl.{name}", "version": VERSION, **state["meta"]}
+        (scratch / f"{name}.json").write_text(json.dumps(meta, indent=2) + "\n", encoding="utf-8")
+        os.chmod(scratch, 0o755)
+        if target.exists():
+            shutil.rmtree(target)
+        scratch.rename(target)
+    except BaseException:
+        shutil.rmtree(scratch, ignore_errors=True)
+        raise
+
+
+def load_state(path: str | os.PathLike[str], name: str = "imputer") -> dict[str, Any]:
+    """Read what `save_state` wrote; anything else is an error that says what was found."""
+    folder = Path(path)
+    if not folder.is_dir():
         raise InputError(
-            f"{path} cannot be read as tensors alone ({reason}); files that run code when opened are refused: save its "
-            "state dict as safetensors where you trust it"
-        ) from error
-    if not isinstance(content, Mapping):
-        raise InputError(f"{path} holds a {type(content).__name__}; a dict of tensors is needed")
-    return dict(content)
+            f"{folder} is not a folder; a saved {name} is a folder with {name}.json and {name}.safetensors"
+        )
+    header, weights = folder / f"{name}.json", folder / f"{name}.safetensors"
+    for file in (header, weights):
+        if not file.is_file():
+            raise InputError(f"{folder} has no {file.name}; it is not a saved {name}, or it is incomplete")
+    try:
+        meta = json.loads(header.read_text(encoding="utf-8"))
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise InputError(f"{header} is damaged ({error}); save the {name} again") from error
+    if not isinstance(meta, dict) or meta.get("format") != f"calmrl.{name}":
+        got = meta.get("format") if isinstance(meta, dict) else type(meta).__name__
+        raise InputError(f"{header} is not a saved {name}: format 'calmrl.{name}' expected, got {got!r}")
+    if not isinstance(meta.get("version"), int) or meta["version"] > VERSION:
+        raise InputError(
+            f"{folder} was written in format version {meta.get('version')}, but this calmrl reads up to {VERSION}; "
+            "update calmrl"
+        )
+    try:
+        tensors: dict[str, Tensor] = load_file(weights)
+    except (SafetensorError, ValueError) as error:
+        raise InputError(f"{weights} is damaged or cut short ({error}); save it again") from error
+    return {"meta": meta, "tensors": tensors}

@@ -22,7 +22,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from calmrl._support.tensor_files import read_checkpoint
+from calmrl._support.checkpoint_files import read_checkpoint
 from calmrl.errors import InputError
 from calmrl.models.vast.beats import Beats
 from calmrl.models.vast.eva import EvaVit, Interpolation, resize_positions
