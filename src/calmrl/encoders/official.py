@@ -109,7 +109,8 @@ def fill(model: Any, state: Mapping[str, Any], path: str) -> None:
     try:
         model.load_state_dict(state)
     except RuntimeError as error:
-        raise InputError(f"{path} does not hold the weights of {type(model).__name__}: {error}") from error
+        reason = " ".join(str(error).split())
+        raise InputError(f"{path} does not hold the weights of {type(model).__name__}: {reason}") from error
 
 
 def is_video(path: str) -> bool:
