@@ -102,9 +102,10 @@ def count(tower: str, precision: str, checkpointing: bool) -> dict[str, int]:
     from torch._subclasses.fake_tensor import FakeTensorMode
     from torch.utils.flop_counter import FlopCounterMode
 
-    with FakeTensorMode():
-        net, tokens = build(tower)
-        net.train()
+    with torch.device("meta"):
+        net, tokens = build(tower)  # here, because drawing weights needs values
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        net.to_empty(device="cpu").train()
         set_checkpointing(net, checkpointing)
         kept = [kept_bytes(net, lambda n=n: forward_loss(tokens, n, precision))[0] for n in (1, 2)]  # type: ignore[misc]
         with FlopCounterMode(display=False) as forward:
