@@ -3,7 +3,8 @@
     weights      4 P                          float32
     training     4 T + 8 T                    gradients and the two moments of AdamW; T parameters are trained
     reduction    4 T with several cards       DistributedDataParallel's buckets of gradients
-    kept         sum over towers of items * bytes per item
+    copies       what towers keep once per pass: weights in bfloat16 (with checkpointing one block at a time), tables
+    kept         rows * items per row * bytes per item, for each tower
     one block    what one block of the vision tower keeps, for all pictures: with checkpointing it is computed again
 
 Not counted: the fragmentation of CUDA's memory, the context of CUDA (near 0.5 GB), workspaces of its libraries, and the
@@ -20,7 +21,8 @@ BLOCK, BLOCKS = 25_248_768, 40  # parameters of a vision block, and how many the
 STEM = 1408 * (1 + 257 + 3 * 14 * 14 + 1)  # class token, positions, patch embedding with its bias
 FRAMES, PAIRS = 8, 3  # per row: pictures; pairs of the matching encoder (itself and two negatives)
 CONDITIONS = FRAMES * 257 + 256 + 70  # tokens of pictures, sound and subtitle that the matching encoder looks at
-GB = 1e9
+OWN_WEIGHTS = ("eva01-g14", "beats-iter3plus", "matching")  # the text tower is the matching encoder's BERT
+GB, TERA = 1e9, 1e12
 CARDS = (
     ("2 x 80 GB, 32 rows each, bfloat16, checkpointing", 80, 32, 0, True, 2),
     ("2 x 80 GB, 32 rows each, bfloat16", 80, 32, 0, False, 2),
@@ -35,37 +37,50 @@ def budget_rows(cases: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     for name, card, items, frozen, checkpointing, cards in CARDS:
         parts = need(cases, items, frozen, checkpointing, cards)
         total = sum(parts.values())
-        sums = " + ".join(f"{part} {value / GB:.1f}" for part, value in parts.items())
-        note = f"{sums} = {total / GB:.1f} GB"
-        rows.append({"case": name, "ratio": total / GB / card, "target": "below 1", "note": note, **parts})
+        work = operations(cases, items, frozen, checkpointing)
+        sums = " + ".join(f"{part} {value / GB:.1f}" for part, value in parts.items() if value)
+        note = f"{sums} = {total / GB:.1f} GB; {work / TERA:.0f} TFLOP per pass of {items} rows"
+        rows.append(
+            {"case": name, "ratio": total / GB / card, "target": "below 1", "note": note, "flops": work, **parts}
+        )
     return rows
+
+
+def find_case(cases: Sequence[dict[str, Any]], tower: str, checkpointing: bool) -> dict[str, Any]:
+    """The case of a tower in bfloat16."""
+    wanted = (tower, "bfloat16", checkpointing)
+    return next(row for row in cases if (row["tower"], row["precision"], row["checkpointing"]) == wanted)
+
+
+def items_per_row() -> dict[str, int]:
+    """How many items of each tower a row has, if nothing is missing; a subtitle counts like a caption."""
+    return {"eva01-g14": FRAMES, "beats-iter3plus": 1, "bert-base-uncased": 2, "matching": PAIRS}
 
 
 def need(cases: Sequence[dict[str, Any]], rows: int, frozen: int, checkpointing: bool, cards: int) -> dict[str, float]:
     """Bytes on one card, by part."""
-
-    def per_item(tower: str, again: bool) -> float:
-        wanted = (tower, "bfloat16", again)
-        case = next(row for row in cases if (row["tower"], row["precision"], row["checkpointing"]) == wanted)
-        return float(case["per_item"])
-
     trained = PARAMETERS - (frozen * BLOCK + STEM if frozen else 0)
-    share = (BLOCKS - frozen) / BLOCKS  # frozen blocks come first and keep nothing
     kept = {
-        "pictures": rows * FRAMES * share * per_item("eva01-g14", checkpointing),
-        "sounds": rows * per_item("beats-iter3plus", checkpointing),
-        "texts": 2 * rows * per_item("bert-base-uncased", checkpointing),  # subtitles counted like captions
-        "matching": PAIRS * rows * per_item("matching", checkpointing),
+        tower: rows * items * float(find_case(cases, tower, checkpointing)["per_item"])
+        for tower, items in items_per_row().items()
     }
-    block = rows * FRAMES * per_item("eva01-g14", False) / BLOCKS if checkpointing else 0.0
-    copies = (
-        0.0 if checkpointing else 2.0 * PARAMETERS
-    )  # of weights in bfloat16; with checkpointing one block at a time
+    kept["eva01-g14"] *= (BLOCKS - frozen) / BLOCKS  # frozen blocks come first and keep nothing
+    plain = float(find_case(cases, "eva01-g14", False)["per_item"])
     return {
         "weights": 4.0 * PARAMETERS,
         "training": 12.0 * trained,
         "reduction": 4.0 * trained if cards > 1 else 0.0,
-        "copies": copies,
+        "copies": sum(float(find_case(cases, tower, checkpointing)["once"]) for tower in OWN_WEIGHTS),
         **kept,
-        "one block": block,
+        "one block": rows * FRAMES * plain / BLOCKS if checkpointing else 0.0,
     }
+
+
+def operations(cases: Sequence[dict[str, Any]], rows: int, frozen: int, checkpointing: bool) -> float:
+    """Floating-point operations of one forward and backward pass of so many rows."""
+    total = 0.0
+    for tower, items in items_per_row().items():
+        case = find_case(cases, tower, checkpointing)
+        share = (BLOCKS - frozen) / BLOCKS if tower == "eva01-g14" else 1.0
+        total += rows * items * (case["forward_flops"] + share * case["backward_flops"])
+    return total
