@@ -57,7 +57,9 @@ def build(tower: str) -> tuple[Any, Callable[[int], torch.Tensor]]:
 
     def text(n: int) -> torch.Tensor:
         tokens = {name: torch.ones(n, 40, dtype=torch.long) for name in ("input_ids", "attention_mask")}
-        return bert_tokens(net, tokens, torch.randn(n, CONDITIONS, 768) if tower == "matching" else None)
+        return bert_tokens(
+            net, tokens, torch.randn(n, CONDITIONS, 768, requires_grad=True) if tower == "matching" else None
+        )
 
     return net, text
 
