@@ -17,7 +17,7 @@ from calmrl.models.vast.build import load_towers
 from calmrl.models.vast.checkpoints import load_eva, load_vast
 from calmrl.models.vast.eva import EvaVit, resize_positions
 from calmrl.models.vast.model import NAMES, VastModel
-from calmrl.training.optimise import make_optimiser
+from calmrl.training.optimise import freeze, make_optimiser
 from calmrl.training.step import Step
 from calmrl.workflows.build import _take_temperature
 from tiny_models import BEATS_CFG, EVA, VAST, as_vast, mixed, official_beats, scramble, seeded, tiny_inputs, tiny_vast
@@ -268,3 +268,35 @@ def test_the_shipped_config_has_the_public_rules() -> None:
     assert (optimiser.learning_rate, optimiser.betas, optimiser.warmup_ratio) == (1e-5, [0.9, 0.98], 0.1)
     assert (config.objective.temperature, config.objective.anchor_temperature) == (0.05, 0.1)
     assert (config.matching_weight, config.batch_size, config.fused_weight) == (0.1, 64, 0.0)
+
+
+def test_the_configs_for_cards_differ_from_the_recipe_in_nothing_else() -> None:
+    recipe, two, one = (load(name).model_dump() for name in ("paper-vast", "paper-vast-2x80gb", "paper-vast-24gb"))
+    assert two == recipe
+    assert (one.pop("batch_size"), recipe.pop("batch_size")) == (16, 64)
+    own = {key: one["optimiser"].pop(key) for key in ("accumulate", "freeze")}
+    assert {key: recipe["optimiser"].pop(key) for key in ("accumulate", "freeze")} == {"accumulate": 1, "freeze": []}
+    assert one == recipe
+    assert own["accumulate"] * 16 == 64
+    assert one["model"]["gradient_checkpointing"]
+    assert one["precision"] == "bf16"
+
+
+def test_the_config_for_24_gb_freezes_36_of_40_vision_blocks() -> None:
+    with torch.device("meta"):
+        model = VastModel.from_sizes()
+    whole = sum(parameter.numel() for parameter in model.parameters())
+    freeze(model, load("paper-vast-24gb").optimiser.freeze)
+    trained = {name for name, parameter in model.named_parameters() if parameter.requires_grad}
+    assert {int(name.split(".")[2]) for name in trained if name.startswith("vision.blocks.")} == {36, 37, 38, 39}
+    assert {name for name in trained if name.startswith("vision.") and ".blocks." not in name} == {
+        "vision.norm.weight",
+        "vision.norm.bias",
+    }
+    frozen = sum(parameter.numel() for parameter in model.parameters() if not parameter.requires_grad)
+
+    with torch.device("meta"):
+        other = VastModel.from_sizes()
+    other.freeze(vision=36)
+    assert frozen == sum(parameter.numel() for parameter in other.parameters() if not parameter.requires_grad)
+    assert 0.7 < frozen / whole < 0.75

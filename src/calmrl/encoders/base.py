@@ -37,6 +37,8 @@ class Encoder:
 
     `prepare` runs in worker processes, so it must pickle. `encode` returns (items, width) float32; the vector of an
     item does not depend on the other items. `frames` is how many frames of a video it sees at once; None: any number.
+    With `reads_files`, `prepare` gets the path of a file and decodes it by its own rules, and `item_shape` is the shape
+    of what it returns.
     """
 
     kind: str
@@ -45,6 +47,8 @@ class Encoder:
     encode: Callable[[list[Any]], np.ndarray]
     rate: int = 16_000
     frames: int | None = None
+    reads_files: bool = False
+    item_shape: tuple[int, ...] = ()
 
 
 def each(forward: Callable[[torch.Tensor], torch.Tensor], items: Sequence[np.ndarray], batched: bool) -> np.ndarray:

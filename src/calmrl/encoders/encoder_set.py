@@ -14,7 +14,7 @@ from calmrl.data.media.decode import Job, decoded
 from calmrl.data.media.manifest import as_texts
 from calmrl.data.media.unreadable import Unreadable
 from calmrl.encoders.ready import ReadyEncoder, ready_encoder, same_signature, signature
-from calmrl.encoders.registry import ENCODERS
+from calmrl.encoders.registry import full_name, spec_of
 from calmrl.errors import InputError
 
 FORMAT, VERSION = "calmrl.encoders", 1
@@ -31,13 +31,14 @@ class EncoderSet:
     Parameters
     ----------
     names : mapping of str to str
-        Modality -> name of an encoder (`calmrl ls encoders`, or "hf:PATH").
+        Modality -> name of an encoder (`calmrl ls encoders`, or "hf:PATH"). "imagebind", "languagebind" and "internvideo"
+        stand for their side that fits the name of the modality.
     frames : int
         Frames per film.
     dtype : {"float16", "float32"}
         Of the features.
     device : str
-        Where "hf:" encoders run.
+        Where "hf:" encoders and those of official code run.
 
     Examples
     --------
@@ -52,14 +53,14 @@ class EncoderSet:
             raise InputError("name at least one encoder, for instance image=efficientnet_lite0")
         if dtype not in ("float16", "float32"):
             raise InputError(f'features are float16 or float32; got dtype "{dtype}"')
-        self.names = dict(names)
+        self.names = {modality: full_name(modality, name) for modality, name in names.items()}
         self.frames, self.dtype, self.device = frames, dtype, device
         self.allow_other = False
         self._described: dict[str, dict[str, Any]] = {}  # modality -> its entry in the description it was made from
         self._checked: set[str] = set()
         for name in self.names.values():
             if not name.startswith("hf:"):
-                ENCODERS[name]  # an unknown name is an error now, not at the first item
+                spec_of(name)  # an unknown name is an error now, not at the first item
 
     def __repr__(self) -> str:
         return f"EncoderSet({', '.join(f'{modality}={name}' for modality, name in self.names.items())})"
@@ -154,7 +155,8 @@ class EncoderSet:
         """How a file is decoded for an encoder."""
         source = str(source) if isinstance(source, Path) else source
         encoder = ready.encoder
-        return Job(source, encoder.kind, encoder.prepare, encoder.frames or self.frames, encoder.rate)
+        frames = encoder.frames or self.frames
+        return Job(source, encoder.kind, encoder.prepare, frames, encoder.rate, reads_files=encoder.reads_files)
 
     # ---- beside a model
 
@@ -221,7 +223,9 @@ class EncoderSet:
         if modality in self._described:
             return self._described[modality][key]
         name = self.names[modality]
-        return getattr(ready_encoder(name, self.device).encoder if name.startswith("hf:") else ENCODERS[name], key)
+        if name.startswith("hf:") or (key == "width" and "@" in name):  # other weights may have another width
+            return getattr(ready_encoder(name, self.device).encoder, key)
+        return getattr(spec_of(name), key)
 
     def _rows(self, cells: Sequence[Mapping[str, Cell]], modality: str) -> dict[int, Any]:
         """Row -> what there is of a modality; texts as lists."""
@@ -253,7 +257,7 @@ def mean_of(vectors: np.ndarray) -> np.ndarray:
 
 
 def _weights(name: str) -> str:
-    return name if name.startswith("hf:") else ENCODERS[name].weights
+    return name if name.startswith("hf:") else spec_of(name).weights
 
 
 def _preparation(ready: ReadyEncoder) -> str:

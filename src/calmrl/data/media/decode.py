@@ -1,8 +1,11 @@
 """Decode many files, in order, in this process or in workers."""
 
+import os
+import tempfile
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, Future
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +16,7 @@ from calmrl.data.media.frames import FrameTransform
 from calmrl.data.media.images import open_image
 from calmrl.data.media.streams import read_audio, read_frames
 from calmrl.data.media.suffixes import VIDEO
-from calmrl.data.media.unreadable import Unreadable
+from calmrl.data.media.unreadable import Unreadable, check_file
 from calmrl.errors import need
 
 AHEAD = 32  # items that workers may be ahead of the encoder
@@ -35,11 +38,15 @@ class Job:
     decoding: Decoding | None = (
         None  # rules of the paper's model; None: equal segments, all channels, FFmpeg's resampling
     )
+    reads_files: bool = False  # whether `prepare` gets the path of a file
 
     def run(self) -> Any:
         """The prepared item: (frames, 3, H, W) for pictures and videos, samples for sound, texts as they are."""
         if self.kind == "text":
             return [self.prepare(text) for text in self.source]
+        if self.reads_files:
+            with as_file(self.source) as path:
+                return self.prepare(path)
         if self.kind == "audio":
             return self.prepare(read_audio(self.source, self.rate, **self._sound_rules()))
         if isinstance(self.source, str) and self.source.lower().endswith(VIDEO):
@@ -59,6 +66,23 @@ class Job:
         if self.decoding is None:
             return {}
         return {"channel": self.decoding.channel, "resampling": self.decoding.resampling}
+
+
+@contextmanager
+def as_file(source: Any) -> Iterator[str]:
+    """The path of a file with this content; bytes and images of Pillow are written to one that lasts as long as this."""
+    if isinstance(source, (str, os.PathLike)):
+        check_file(os.fspath(source))
+        yield os.fspath(source)
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "content")
+        if isinstance(source, (bytes, bytearray)):
+            with open(path, "wb") as file:
+                file.write(source)
+        else:
+            source.save(path, format="PNG")
+        yield path
 
 
 def _generator(seed: int) -> Any:

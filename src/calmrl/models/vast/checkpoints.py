@@ -13,8 +13,6 @@ the key. Known parts that this model has no use for are listed in the report tha
 A tower of which the file holds nothing is an error all the same. `module.` in front of keys is ignored.
 """
 
-import pickle
-import zipfile
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -24,6 +22,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from calmrl._support.checkpoint_files import read_checkpoint
 from calmrl.errors import InputError
 from calmrl.models.vast.beats import Beats
 from calmrl.models.vast.eva import EvaVit, Interpolation, resize_positions
@@ -59,32 +58,6 @@ class Report:
         if self.unfilled:
             sentences.append(f"{len(self.unfilled)} parameters not in the file stay random: {_grouped(self.unfilled)}")
         return sentences
-
-
-def read_checkpoint(path: str | Path) -> dict[str, Any]:
-    """The content of a .safetensors, .pt, .pth or .bin file; from pickle only tensors, numbers, texts, lists, dicts."""
-    path = Path(path)
-    if not path.is_file():
-        raise InputError(f"no checkpoint at {path}")
-    if path.suffix == ".safetensors":
-        from safetensors import SafetensorError
-        from safetensors.torch import load_file
-
-        try:
-            return load_file(path)
-        except SafetensorError as error:
-            raise InputError(f"{path} is not a safetensors file that can be read: {error}") from error
-    try:
-        content = torch.load(path, map_location="cpu", weights_only=True)
-    except (pickle.UnpicklingError, RuntimeError, EOFError, zipfile.BadZipFile) as error:
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise InputError(
-            f"{path} cannot be read as tensors alone ({reason}); files that run code when opened are refused: save its "
-            "state dict as safetensors where you trust it"
-        ) from error
-    if not isinstance(content, Mapping):
-        raise InputError(f"{path} holds a {type(content).__name__}; a dict of tensors is needed")
-    return dict(content)
 
 
 def load_eva(
