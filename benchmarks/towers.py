@@ -8,7 +8,7 @@ checkpointing.
   is the cost of an item, the rest that of the model. Operations are counted with `torch.utils.flop_counter`. Both need
   the shapes of all tensors, not their values, so the towers run without computing anything (fake tensors).
 - In float32 a step is also made, on a CPU with one thread and in a process of its own: its processor time and the peak of
-  its memory. What it keeps must be what was counted.
+  its memory, and what it keeps, beside what was counted.
 
 `_tower_budget` then says what the paper's batch needs on its cards.
 """
