@@ -96,19 +96,25 @@ def _show(made: Reproduction) -> None:
 
 
 def _table(part: Part) -> Any:
-    """Three narrow columns for each of the paper's."""
+    """One narrow column per number, headed by data set, direction and kind of number, where there are several."""
     from rich import box
     from rich.table import Table
 
     table = Table(box=box.SIMPLE, show_edge=False, pad_edge=False, collapse_padding=True)
     table.add_column("", no_wrap=True)
+    heads, above = [], ""
     for column in part.columns:
         dataset, _, rest = column.rpartition(" ")
-        for place, kind in enumerate(("paper", "ours", "diff.")):
-            above = (dataset, rest) if place == 0 else ("", "")
-            table.add_column("\n".join((*above, kind)), justify="right", no_wrap=True)
-    for row, cells in part.lines:
-        table.add_row(row, *(text for cell in cells for text in cell))
+        heads += [
+            ["" if dataset == above else dataset, rest, part.kinds[0]],
+            *(["", "", kind] for kind in part.kinds[1:]),
+        ]
+        above = dataset
+    used = [level for level in range(3) if any(head[level] for head in heads)]
+    for head in heads:
+        table.add_column("\n".join(head[level] for level in used), justify="right", no_wrap=True)
+    for row, numbers in part.lines:
+        table.add_row(row, *numbers)
     return table
 
 

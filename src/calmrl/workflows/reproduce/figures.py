@@ -48,8 +48,12 @@ def figure5() -> Exhibit:
         for row, (run, numbers) in rows.items()
         for place, column in enumerate(sole.columns[:-1])
     ]
-    note = "Printed numbers are PMRL of Table 1, PMRL↑VT and CalMRL↑VT of Table 3; the ideal model trains with the sound."
-    return Exhibit("figure5", "Missing, calibrated and complete modalities, R@1 (%)", tuple(cells), notes=(RERANKED, note))
+    note = (
+        "Printed numbers are PMRL of Table 1, PMRL↑VT and CalMRL↑VT of Table 3; the ideal model trains with the sound."
+    )
+    return Exhibit(
+        "figure5", "Missing, calibrated and complete modalities, R@1 (%)", tuple(cells), notes=(RERANKED, note)
+    )
 
 
 def figure6() -> Exhibit:
@@ -71,5 +75,7 @@ def figure7() -> Exhibit:
         for row in CONTINUED
         for column in ("first", "last")
     ]
-    note = "The whole loss in the stage with missing modalities, first and last record; curves are drawn beside this file."
+    note = (
+        "The whole loss in the stage with missing modalities, first and last record; curves are drawn beside this file."
+    )
     return Exhibit("figure7", "Loss curves in training", tuple(cells), 3, (UNPRINTED, note))

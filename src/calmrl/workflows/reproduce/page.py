@@ -12,16 +12,26 @@ if TYPE_CHECKING:
     from calmrl.workflows.reproduce.run import Measured, Reproduction
 
 NOTHING = "–"
-TOGETHER = 3  # columns of the paper in one small table
-KINDS = ("paper", "ours", "diff.")
+TOGETHER = 6  # numbers of a row in one small table; names of data sets are long
+PRINTED, UNPRINTED = ("paper", "ours", "diff."), ("ours",)
 
 
 @dataclass(frozen=True)
 class Part:
-    """Some columns of a table; each line has a row's name, and for every column the paper's number, ours, the difference."""
+    """Some columns of a table.
+
+    Attributes
+    ----------
+    columns : list of str
+    kinds : tuple of str
+        What every column has: the paper's number, ours and the difference; ours alone if the paper prints no number.
+    lines : list of (str, list of str)
+        A row's name, and its numbers.
+    """
 
     columns: list[str]
-    lines: list[tuple[str, list[tuple[str, str, str]]]]
+    kinds: tuple[str, ...]
+    lines: list[tuple[str, list[str]]]
 
 
 def parts_of(made: Reproduction) -> list[Part]:
@@ -29,11 +39,13 @@ def parts_of(made: Reproduction) -> list[Part]:
     columns = list(dict.fromkeys(measured.cell.column for measured in made.cells))
     rows = list(dict.fromkeys(measured.cell.row for measured in made.cells))
     cells = {(measured.cell.row, measured.cell.column): measured for measured in made.cells}
-    decimals = made.exhibit.decimals
-    return [
-        Part(some, [(row, [_shown(cells.get((row, column)), decimals) for column in some]) for row in rows])
-        for some in _grouped(columns)
-    ]
+    kinds = PRINTED if any(measured.cell.published is not None for measured in made.cells) else UNPRINTED
+    parts = []
+    for some in _grouped(columns, TOGETHER // len(kinds)):
+        shown = {row: [_shown(cells.get((row, column)), made.exhibit.decimals) for column in some] for row in rows}
+        lines = [(row, [number[kind] for number in numbers for kind in kinds]) for row, numbers in shown.items()]
+        parts.append(Part(some, kinds, lines))
+    return parts
 
 
 def to_markdown(made: Reproduction) -> str:
@@ -43,16 +55,16 @@ def to_markdown(made: Reproduction) -> str:
     kind = "Table" if name.startswith("table") else "Figure"
     lines = [f"# {kind} {number} of the paper: {plain(made.exhibit.title)}", ""]
     for part in parts_of(made):
-        heads = [f"{plain(column)}<br>{kind}" for column in part.columns for kind in KINDS]
+        heads = [f"{plain(column)}<br>{kind}" for column in part.columns for kind in part.kinds]
         lines += [_piped(["", *heads]), _piped(["---", *["---:"] * len(heads)])]
-        lines += [_piped([plain(row), *(text for cell in cells for text in cell)]) for row, cells in part.lines]
+        lines += [_piped([plain(row), *numbers]) for row, numbers in part.lines]
         lines.append("")
     lines += [f"- {plain(note)}" for note in made.notes]
     return "\n".join(lines) + "\n"
 
 
-def _grouped(columns: Sequence[str]) -> list[list[str]]:
-    """Columns that share their first word, and groups that are small enough together."""
+def _grouped(columns: Sequence[str], most: int) -> list[list[str]]:
+    """Columns of one data set stay together, and with others up to `most`."""
     groups: list[list[str]] = []
     for column in columns:
         dataset = column.rpartition(" ")[0]
@@ -62,19 +74,20 @@ def _grouped(columns: Sequence[str]) -> list[list[str]]:
             groups.append([column])
     packed: list[list[str]] = []
     for group in groups:
-        if packed and len(packed[-1]) + len(group) <= TOGETHER:
+        if packed and len(packed[-1]) + len(group) <= most:
             packed[-1] += group
         else:
             packed.append(list(group))
     return packed
 
 
-def _shown(measured: Measured | None, decimals: int) -> tuple[str, str, str]:
+def _shown(measured: Measured | None, decimals: int) -> dict[str, str]:
+    """Kind of number -> its text."""
     if measured is None:
-        return "", "", ""
+        return dict.fromkeys(PRINTED, "")
     difference = measured.difference
     gap = NOTHING if difference is None else f"{difference:+,.{decimals}f}".replace("-", "−")
-    return _number(measured.cell.published, decimals), _number(measured.ours, decimals), gap
+    return {"paper": _number(measured.cell.published, decimals), "ours": _number(measured.ours, decimals), "diff.": gap}
 
 
 def _number(value: float | None, decimals: int) -> str:

@@ -113,7 +113,12 @@ def _features(root: Path) -> None:
     generator = np.random.default_rng(0)
     parts = ["train"] * 8 + ["val"] * 2 + ["test"] * 4
     labels = [f"class {i % 2}" for i in range(len(parts))]
-    media = {"vggsound": ("vision", "audio"), "ucf101": ("vision",), "audioset": ("vision", "audio"), "esc50": ("audio",)}
+    media = {
+        "vggsound": ("vision", "audio"),
+        "ucf101": ("vision",),
+        "audioset": ("vision", "audio"),
+        "esc50": ("audio",),
+    }
     texts = {label: generator.normal(size=FEATURES).astype("f4") for label in ("class 0", "class 1")}
     for name, modalities in media.items():
         z = {key: generator.normal(size=(len(parts), FEATURES)).astype("f4") for key in modalities}

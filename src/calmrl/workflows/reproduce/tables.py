@@ -22,7 +22,9 @@ OTHERS = {"ImageBind": "imagebind", "InternVideo-L": "internvideo", "LanguageBin
 AVERAGE = "Avg."
 BY_ALL, FROM_ALL = "text->all re-ranked", "all->text re-ranked"
 LETTERS = {"T": "text", "V": "vision", "A": "audio"}
-RERANKED = "Ours: every caption against every test item with all that it has, the best 50 ranked again by the matching head."
+RERANKED = (
+    "Ours: every caption against every test item with all that it has, the best 50 ranked again by the matching head."
+)
 
 
 def run_of(row: str) -> str:
@@ -63,7 +65,9 @@ def _retrieval(name: str, metric: str, *notes: str) -> Exhibit:
 
 def table1() -> Exhibit:
     """retrieval, R@1: all methods before and after training on MSR-VTT and AudioCaps"""
-    return _retrieval("table1", "R@1", "VAST is its checkpoint as it is; GRAM, TRIANGLE and PMRL went on with VAST-150K.")
+    return _retrieval(
+        "table1", "R@1", "VAST is its checkpoint as it is; GRAM, TRIANGLE and PMRL went on with VAST-150K."
+    )
 
 
 def table2() -> Exhibit:
