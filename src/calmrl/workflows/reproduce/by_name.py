@@ -29,16 +29,10 @@ def by_name_rows(folder: Path, model: Trained | None = None) -> list[Measurement
     model : Trained, optional
         Maps the features to the space in which to compare; without it they are compared as they are.
     """
+    check_names(folder)
     data = open_features(folder)
-    named = folder.with_name(folder.name + CLASSES)
-    classes = _class_vectors(open_features(named) if named.is_dir() else data, model)
     labels = _label_sets(data)
-    absent = sorted({label for some in labels for label in some} - set(classes))
-    if absent:
-        raise InputError(
-            f"{folder} has the label {absent[0]!r} (and {len(absent) - 1} others) only beside other labels, so the text of "
-            f"that class alone is not there; put features with one row per class, with text and labels, into {named}"
-        )
+    classes = _class_vectors(_with_classes(folder), model)
     names = list(classes)
     predict = zero_shot(np.stack([classes[name] for name in names]))
     test = np.ones(len(data), dtype=bool) if data.split is None else data.split == "test"
@@ -52,15 +46,35 @@ def by_name_rows(folder: Path, model: Trained | None = None) -> list[Measurement
     return measured
 
 
+def check_names(folder: Path) -> None:
+    """An error if a feature directory cannot be classified by the names of its classes, whatever the model."""
+    data, named = open_features(folder), _with_classes(folder)
+    if "text" not in named.names:
+        raise InputError(f"{folder} has no text, so the names of its classes have no vectors")
+    there = named.present[:, named.names.index("text")]
+    alone = {next(iter(some)) for some, text in zip(_label_sets(named), there, strict=True) if text and len(some) == 1}
+    absent = sorted({label for some in _label_sets(data) for label in some} - alone)
+    if absent:
+        raise InputError(
+            f"{folder} has the label {absent[0]!r} (and {len(absent) - 1} others) only beside other labels, so the text of "
+            f"that class alone is not there; put features with one row per class, with text and labels, into "
+            f"{folder}{CLASSES}"
+        )
+    if data.split is not None and not (data.split == "test").any():
+        raise InputError(f'{folder} has no row of split "test"; extract it again with --collection')
+
+
+def _with_classes(folder: Path) -> FeatureSet:
+    """The features that have the names of the classes: those of one row per class, if they are there."""
+    named = folder.with_name(folder.name + CLASSES)
+    return open_features(named if named.is_dir() else folder)
+
+
 def _class_vectors(data: FeatureSet, model: Trained | None) -> dict[str, np.ndarray]:
     """Label -> mean of the text vectors of the rows that have this label alone."""
-    if "text" not in data.names:
-        raise InputError(f"{data.source or data.name} has no text, so the names of its classes have no vectors")
     labels = _label_sets(data)
     there = data.present[:, data.names.index("text")]
     alone = np.array([place for place in range(len(data)) if there[place] and len(labels[place]) == 1])
-    if not len(alone):
-        return {}
     vectors = _vectors(data, "text", alone, model)
     of_label: dict[str, list[np.ndarray]] = {}
     for place, vector in zip(alone, vectors, strict=True):

@@ -8,6 +8,7 @@ from pathlib import Path
 from calmrl.data.media.collections.public_collection import PublicCollection
 from calmrl.data.media.collections.registry import COLLECTIONS
 from calmrl.errors import InputError
+from calmrl.workflows.reproduce.by_name import check_names
 from calmrl.workflows.reproduce.exhibit import COUNTS, FEATURES_OF_OTHERS, Exhibit
 from calmrl.workflows.reproduce.runs import CLASSIFICATION, IMAGEBIND, RUNS
 
@@ -116,9 +117,15 @@ def _collection(name: str, root: Path, parts: list[str]) -> Need:
 
 
 def _features(name: str, root: Path) -> Need:
-    folder = root / IMAGEBIND / name
+    where = f"{IMAGEBIND}/{name}"
     about = f"features of ImageBind on {name}, with labels and the names of the classes as text"
-    return Need(f"{IMAGEBIND}/{name}", folder.is_dir(), about)
+    if not (root / where).is_dir():
+        return Need(where, False, about)
+    try:
+        check_names(root / where)
+    except InputError as error:
+        return Need(where, False, str(error))
+    return Need(where, True, about)
 
 
 def others_without_features(exhibit: Exhibit, root: Path) -> list[str]:
