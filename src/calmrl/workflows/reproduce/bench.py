@@ -25,7 +25,7 @@ from calmrl.workflows.build_media import open_test_media
 from calmrl.workflows.evaluate import evaluate
 from calmrl.workflows.reproduce.by_name import by_name_rows
 from calmrl.workflows.reproduce.exhibit import COUNTS, Value
-from calmrl.workflows.reproduce.needs import features_of_others
+from calmrl.workflows.reproduce.needs import CLASSIFIED, features_of_others
 from calmrl.workflows.reproduce.runs import CLASSIFICATION, IMAGEBIND, RUNS, Run, config_of, media_source
 from calmrl.workflows.train import same_config, train
 
@@ -139,9 +139,9 @@ class Bench:
         path = features_of_others(self.root, model, collection)
         if not path.is_dir():
             return []
-        data = open_features(path)
-        if data.labels is not None:
+        if collection in CLASSIFIED:
             return list(by_name_rows(path))
+        data = open_features(path)
         test = np.ones(len(data), dtype=bool) if data.split is None else data.split == "test"
         present = torch.from_numpy(np.ascontiguousarray(data.present[test]))
         z = {name: torch.nan_to_num(torch.as_tensor(np.asarray(data.z[name][test]))) for name in data.names}
