@@ -89,12 +89,12 @@ def test_printed_numbers(name, row, column, number):
     assert cell.published == number
 
 
-@pytest.mark.parametrize("name", ["table1", "table3", "table7"])
+@pytest.mark.parametrize("name", ["table1", "table2", "table3", "table7"])
 def test_printed_averages_are_those_of_the_printed_numbers(name):
-    """A wrong digit shows. Of table 1 the paper's own average of VAST↑ and PMRL↑ is 0.1 off."""
+    """A wrong digit shows."""
     for row, (*numbers, average) in published(name).rows.items():
         if average is not None:
-            assert average == pytest.approx(np.mean(numbers), abs=0.16), row
+            assert average == pytest.approx(np.mean(numbers), abs=0.051), row
 
 
 def test_runs_differ_in_what_they_are_named_after(tmp_path):
