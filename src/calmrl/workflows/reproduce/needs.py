@@ -15,7 +15,7 @@ from calmrl.workflows.reproduce.runs import CLASSIFICATION, IMAGEBIND, RUNS
 TOKENIZER = "pretrained_weights/bert/bert-base-uncased"
 CHECKPOINT = "pretrained_weights/vast/model_step_204994.pt"
 ORIGINS = {
-    "msrvtt": "MSR-VTT; lists of the 1k-A split as in CLIP4Clip and Frozen in Time",
+    "msrvtt": "MSR-VTT, captions in MSRVTT_data.json; lists of the 1k-A split as in CLIP4Clip",
     "didemo": "DiDeMo: LocalizingMoments on GitHub",
     "activitynet": "ActivityNet Captions: captions.zip of the project page",
     "vatex": "VATEX, version 1.1 of the public test",

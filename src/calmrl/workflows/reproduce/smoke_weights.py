@@ -23,6 +23,9 @@ def write_checkpoint(path: Path) -> None:
     """Random weights under the names of a published model_step_*.pt."""
     torch.manual_seed(0)
     model = VastModel.from_sizes(width=WIDTH, frames=FRAMES, image_size=IMAGE, **SIZES)  # type: ignore[arg-type]
+    with torch.no_grad():
+        for matrix in (parameter for parameter in model.parameters() if parameter.ndim > 1):
+            matrix.normal_(0.0, 0.3)  # so that items differ
     state = {official_name(name): value for name, value in model.state_dict().items()}
     state |= {SHARED_BIAS.format(i): state[SHARED_BIAS.format(0)].clone() for i in range(int(SIZES["audio_layers"]))}
     path.parent.mkdir(parents=True, exist_ok=True)
