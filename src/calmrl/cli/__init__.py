@@ -28,6 +28,7 @@ from calmrl.cli import (
     ls,
     remove,
     report,
+    reproduce,
     search,
     serve,
     train,
@@ -37,7 +38,7 @@ from calmrl.errors import InputError, JobError, MissingExtraError
 
 COMMANDS = (
     *(demo, init, diagnose, extract, impute, index, add, remove, search, serve),
-    *(train, evaluate, compare, report, ls, cp, check, doctor),
+    *(train, evaluate, compare, report, reproduce, ls, cp, check, doctor),
 )
 
 app = typer.Typer(

@@ -13,6 +13,11 @@ def config_names(incomplete: str) -> list[str]:
     return names_of("configs", incomplete)
 
 
+def table_names(incomplete: str) -> list[str]:
+    """Tables and figures of the paper."""
+    return names_of("tables", incomplete)
+
+
 def shelf_names(incomplete: str) -> list[str]:
     """What `calmrl ls` lists."""
     from calmrl.cli.ls import SHELVES

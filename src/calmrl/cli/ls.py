@@ -23,6 +23,7 @@ REGISTRIES = {
     "collections": ["calmrl.data.media.collections.registry:COLLECTIONS"],
     "encoders": ["calmrl.encoders.registry:ENCODERS"],  # frozen: extract, index
     "towers": ["calmrl.models.vast.towers:TOWERS"],  # trainable: train, model.kind vast
+    "tables": ["calmrl.workflows.reproduce.registry:EXHIBITS"],  # of the paper: reproduce
 }
 SHELVES = (*REGISTRIES, "configs")
 
@@ -34,7 +35,7 @@ def run(
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON: {shelf: {name: what it is}}.")] = False,
 ) -> None:
-    """List methods, losses, models, imputers, datasets, public collections, encoders, towers and shipped configs."""
+    """List methods, losses, models, imputers, data, encoders, towers, tables of the paper and shipped configs."""
     shelves = SHELVES if what is None else (lookup({shelf: shelf for shelf in SHELVES}, what, "list"),)
     listing = {shelf: entries(shelf) for shelf in shelves}
     if json:

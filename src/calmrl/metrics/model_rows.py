@@ -146,16 +146,20 @@ def shift_rows(z: Vectors, present: torch.Tensor, align: CalibratedAlignment | N
     if align is None or len(z) < 3:
         return []
     whole = _complete(z, present)
+    if len(whole) < 3:
+        raise NotMeasurable(f"the test rows have {', '.join(whole)} only; three modalities are needed")
     left = ~_one_each(whole)
     return anchor_shift_rows(whole, left, align.complete(whole, left), renormalize=False)
 
 
 def pool_rows(z: Vectors, present: torch.Tensor, align: CalibratedAlignment | None, seed: int) -> list[Measurement]:
     """One pool of test items that each lack some modality; every modality in turn asks for its items by the others."""
-    names, k = list(z), len(z)
-    if k < 3:
+    if len(z) < 3:
         return []
     whole = _complete(z, present)
+    names, k = list(whole), len(whole)
+    if k < 3:
+        raise NotMeasurable(f"the test rows have {', '.join(whole)} only; three modalities are needed")
     generator = np.random.default_rng(seed)
     rows: dict[str, list[Measurement]] = {}
 
@@ -190,13 +194,14 @@ def classification_rows(labelled: Callable[[], LabelledRows | None]) -> list[Mea
 
 
 def _complete(z: Vectors, present: torch.Tensor) -> Vectors:
-    """The rows that lack nothing; fewer than two cannot be measured."""
-    complete = present.all(1)
+    """The rows that lack nothing of what any row has; fewer than two cannot be measured."""
+    there = present.any(0)
+    complete = present[:, there].all(1)
     if complete.sum() < 2:
         raise NotMeasurable(
             f"{int(complete.sum())} of {len(present)} test rows have every modality; at least two are needed"
         )
-    return {name: rows[complete] for name, rows in z.items()}
+    return {name: rows[complete] for (name, rows), some in zip(z.items(), there.tolist(), strict=True) if some}
 
 
 def _one_each(z: Vectors) -> torch.Tensor:

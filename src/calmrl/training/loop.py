@@ -39,6 +39,7 @@ class Trainer:
     - `validate_every` and `checkpoint_every` count updates; None is once per epoch; 0 is only at the end of a stage.
     - `refit` is for a frozen imputer: it is fitted to the representations before every so many epochs.
     - `out=None` keeps everything in memory: no records, and the best weights are held instead of written.
+    - `cpu` trains on the CPU even where there is another device.
     - `progress(done, total, text)` hears of every step, `listen(record)` of every record.
     """
 
@@ -73,6 +74,7 @@ class Trainer:
         refit: int = 1,
         trackers: Sequence[str] = (),
         tracked: Mapping[str, Any] | None = None,
+        cpu: bool = False,
         progress: Progress | None = None,
         listen: Callable[[dict[str, Any]], None] | None = None,
     ) -> None:
@@ -90,6 +92,7 @@ class Trainer:
         check_pairs(self.validation)
         self.accelerator = Accelerator(
             mixed_precision="no" if precision == "fp32" else precision,
+            cpu=cpu,
             log_with=list(trackers) or None,
             project_dir=out,
             kwargs_handlers=[DistributedDataParallelKwargs(find_unused_parameters=True)],

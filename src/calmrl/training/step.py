@@ -71,7 +71,7 @@ class Step(nn.Module):
                 at_start, _ = self.start.eval().encode(inputs, present)
             value = self.objective(z, present, start=at_start)
         self._matched = None
-        if self.matching is not None:
+        if self.matching is not None and self.matching_weight:
             more = {} if tokens is None else {"tokens": tokens}
             matched = self.matching(z, present, generator=generator, **more)
             self._matched = matched.detach()

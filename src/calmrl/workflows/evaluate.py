@@ -2,7 +2,7 @@
 
 import json
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 from pathlib import Path
@@ -13,8 +13,10 @@ import torch
 
 from calmrl._support.output import new_file
 from calmrl.config import TrainConfig, load
+from calmrl.config.schema.train import SourceSection
 from calmrl.data.features.feature_set import FeatureSet, open_features
 from calmrl.data.features.relevance import ROW, relevance_of
+from calmrl.data.loaders.media_rows import MediaRows
 from calmrl.data.media.left_out import counts_of_test
 from calmrl.errors import InputError
 from calmrl.metrics.measures import Measurement, TidyRow
@@ -101,6 +103,8 @@ def evaluate(
     *,
     force: bool = False,
     relevant_by: str = ROW,
+    sources: Mapping[str, SourceSection] | None = None,
+    device: str = "cpu",
 ) -> Evaluation:
     """Measure a trained model on test rows.
 
@@ -118,17 +122,24 @@ def evaluate(
         Replace `out` if it exists.
     relevant_by : str
         What counts as found: the query's own row ("id"), or all items with its "text", "labels" or another column.
+    sources : mapping of str to SourceSection, optional
+        For a model of raw media: manifests or public collections whose test rows take the place of those of the
+        training sources; paths start from the `root` of the training.
+    device : str
+        Where a model of raw media encodes, such as "cuda".
     """
     features = None if data is None else Path(data)
     if out is None:
-        return _evaluate(Path(folder), features, relevant_by)
+        return _evaluate(Path(folder), features, relevant_by, sources, device)
     with new_file(out, force=force) as draft:
-        evaluation = _evaluate(Path(folder), features, relevant_by)
+        evaluation = _evaluate(Path(folder), features, relevant_by, sources, device)
         draft.write_text(json.dumps(evaluation.as_dict(), indent=1), encoding="utf-8")
     return evaluation
 
 
-def _evaluate(folder: Path, data: Path | None, relevant_by: str) -> Evaluation:
+def _evaluate(
+    folder: Path, data: Path | None, relevant_by: str, sources: Mapping[str, SourceSection] | None, device: str
+) -> Evaluation:
     model = load_model(folder)
     written = folder / "config.yaml"
     config = load(written if written.is_file() else folder / "model" / "config.yaml", kind="train")
@@ -141,8 +152,11 @@ def _evaluate(folder: Path, data: Path | None, relevant_by: str) -> Evaluation:
             raise InputError("a model of raw media is evaluated on the test rows of its sources; leave out --data")
         if relevant_by != ROW:
             raise InputError("for a model of raw media a query finds its own row; leave out --relevant-by")
-        _evaluate_media(model, evaluation)
+        tested = config if sources is None else config.model_copy(update={"sources": dict(sources)})
+        _evaluate_media(model, evaluation, open_test_media(tested), device)
         return evaluation
+    if sources is not None:
+        raise InputError("sources are for a model of raw media; name features with data")
     sets = {data.name: (open_features(data), None)} if data is not None else _sources(config, model)
     for name, (features, split) in sets.items():
         widths = {key: array.shape[1] for key, array in features.z.items() if key in model.names}
@@ -243,10 +257,11 @@ def _sources(config: TrainConfig, model: Trained) -> dict[str, tuple[FeatureSet,
     return with_test_rows
 
 
-def _evaluate_media(model: Trained, evaluation: Evaluation) -> None:
-    """Add measurements of a model of raw media on the test rows of its sources."""
-    for name, media in open_test_media(evaluation.config).items():
-        z, present = encode_all(model.model, [media])
+def _evaluate_media(model: Trained, evaluation: Evaluation, sets: Mapping[str, MediaRows], device: str) -> None:
+    """Add measurements of a model of raw media on test rows."""
+    model.model.to(device)
+    for name, media in sets.items():
+        z, present = encode_all(model.model, [media], device)
         given: dict[str, Any] = {
             "z": z,
             "present": present,
@@ -255,9 +270,9 @@ def _evaluate_media(model: Trained, evaluation: Evaluation) -> None:
             "seed": 0,
         }
         not_measured = _not_measured(model, present)
-        measured = measure_rows(["retrieval", "imputation", "shift"], not_measured, **given)
+        measured = measure_rows(["retrieval", "imputation", "shift", "geometry"], not_measured, **given)
         if model.model.matching is not None:
-            measured += captions_rows(model.model, media, z, present)
+            measured += captions_rows(model.model, media, z, present, device)
         widths = dict.fromkeys(model.names, model.width)
         info = DatasetInfo(rows=len(media), modalities=widths, left_out=counts_of_test(media.left_out))
         evaluation.add(name, info, measured, not_measured=not_measured)

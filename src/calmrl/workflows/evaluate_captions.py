@@ -14,16 +14,23 @@ from calmrl.models.vast.matching import cat_conditions
 
 
 @torch.no_grad()
-def captions_rows(net: Any, media: MediaRows, z: dict[str, torch.Tensor], present: torch.Tensor) -> list[Measurement]:
-    """Every caption against every item by its other modalities, both ways, before and after the matching encoder."""
+def captions_rows(
+    net: Any, media: MediaRows, z: dict[str, torch.Tensor], present: torch.Tensor, device: str = "cpu"
+) -> list[Measurement]:
+    """Every caption against every item by its other modalities, both ways, before and after the matching encoder.
+
+    The model is on `device`; what it gives is kept in main memory.
+    """
+    from accelerate.utils import send_to_device
+
     text = net.names.index("text")
     has_other = (present[:, [j for j in range(len(net.names)) if j != text]].any(1)).numpy()
     conditions, tokens, owner, fused = [], [], [], []
     for wanted in np.array_split(np.arange(len(media)), -(-len(media) // media.chunk)):
-        mask = torch.from_numpy(media.present[wanted])
-        _, inner = net.encode(media.fetch(wanted, media.present[wanted], 0), mask)
-        conditions.append(net.matching.conditions(inner, mask))
-        fused += [inner["fused"]] if "fused" in inner else []
+        mask = torch.from_numpy(media.present[wanted]).to(device)
+        _, inner = net.encode(send_to_device(media.fetch(wanted, media.present[wanted], 0), device), mask)
+        conditions.append(send_to_device(net.matching.conditions(inner, mask), "cpu"))
+        fused += [inner["fused"].cpu()] if "fused" in inner else []
     for part, at in media.captions():
         tokens.append(part)
         owner += at.tolist()
@@ -34,7 +41,7 @@ def captions_rows(net: Any, media: MediaRows, z: dict[str, torch.Tensor], presen
     nothing = media.fetch(np.zeros(0, dtype=int), np.zeros((0, len(net.names)), dtype=bool), 0)
     only = torch.zeros(len(kept), len(net.names), dtype=torch.bool)
     only[:, text] = True
-    queries = net(nothing | {"text": captions}, only)["text"]
+    queries = net(send_to_device(nothing | {"text": captions}, device), only.to(device))["text"].cpu()
     items = torch.cat(fused) if fused else summed(z)  # the first stage, which also gives the candidates of the second
     scores = queries @ items[has_other].T
     features, there = cat_conditions(conditions)

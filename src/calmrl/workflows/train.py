@@ -31,6 +31,7 @@ def train(
     out: str | Path,
     *,
     resume: bool = False,
+    cpu: bool = False,
     progress: Progress | None = None,
     tell: Callable[[str], None] = lambda text: None,
 ) -> Outcome:
@@ -44,6 +45,8 @@ def train(
         The directory of the run: `config.yaml`, `metrics.jsonl`, `checkpoints/`, `model/`.
     resume : bool
         Go on from the newest checkpoint in `out`.
+    cpu : bool
+        Train on the CPU even where there is another device.
     progress : callable, optional
         Called with (steps done, steps in all, what is being done).
     tell : callable
@@ -59,13 +62,13 @@ def train(
     if not resume:
         check_free(out, advice=", or pass --resume to go on with the run in it")
     elif (out / "config.yaml").is_file():
-        _same_config(config, out / "config.yaml")
+        same_config(config, out / "config.yaml")
     progress = progress or (lambda done, total, text: None)
     progress(0, 0, "reading the data")
     data = open_data(config)
     progress(0, 0, f"fitting {config.method}" if not config.stages else f"starting {config.method}")
     step = build_step(config, data)
-    trainer = build_trainer(config, data, step, out, progress=progress)
+    trainer = build_trainer(config, data, step, out, cpu=cpu, progress=progress)
     wait_for_all()
     if rank == 0:
         out.mkdir(parents=True, exist_ok=True)
@@ -120,7 +123,8 @@ def fixed_calibration(step: Step) -> CalibratedAlignment | None:
     )
 
 
-def _same_config(config: TrainConfig, path: Path) -> None:
+def same_config(config: TrainConfig, path: Path) -> None:
+    """An error that names every key in which a config differs from the one in a file."""
     before = flat(load(path, kind="train").model_dump(mode="json"))
     now = flat(config.model_dump(mode="json"))
     changed = [key for key in {**before, **now} if now.get(key) != before.get(key)]

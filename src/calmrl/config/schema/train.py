@@ -231,7 +231,7 @@ class TrainConfig(Section):
     objective: ObjectiveSection | None = None
     calibration: CalibrationSection | None = None
     matching: MatchingSection | None = None
-    matching_weight: Positive = 0.1  # of the matching head of a model that has its own
+    matching_weight: NotNegative = 0.1  # of the matching head of a model that has its own; at 0 it is not trained
     fused_weight: NotNegative = 0.0  # of the contrast of texts with the vectors of a model's fused heads
     stages: list[StageSection] = Field(default_factory=list)
     batch_size: Annotated[int, Field(ge=2)] = 64

@@ -32,6 +32,7 @@ def build_bert(
         attention_probs_dropout_prob=dropout,
         is_decoder=cross_attention,  # transformers builds cross-attention for decoders only
         add_cross_attention=cross_attention,
+        use_cache=False,  # no text is generated
     )
     bert = transformers.BertModel(config, add_pooling_layer=False)
     config.is_decoder = False  # ... but every token sees every other

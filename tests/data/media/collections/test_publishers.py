@@ -201,3 +201,10 @@ def test_vast_style_lists_have_the_split_of_their_names(tmp_path, name, split) -
     write(tmp_path, {name: [{"video_id": "video0", "desc": "a car is shown", "subtitle": ""}]})
     [(_, row)] = read_annotations(tmp_path / name, "msrvtt", {}, ["text"])
     assert row["split"] == split
+
+
+def test_the_evaluation_part_of_clotho_is_not_taken_for_the_validation_part(tmp_path):
+    files = {name: made.CLOTHO[name] for name in made.CLOTHO if "evaluation" in name}
+    content = PublicCollection("clotho", write(tmp_path, files)).read()
+    assert [columns["split"] for _, columns in content.rows] == ["test"]
+    assert any(note.startswith("no val items") for note in content.notes)

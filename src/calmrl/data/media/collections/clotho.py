@@ -8,8 +8,8 @@ from calmrl.data.media.collections.publisher import Entry, PublishedSplit, Publi
 from calmrl.data.media.collections.vast import vast_entries
 
 NAMES = {"train": "development", "val": "validation", "test": "evaluation"}
-FILES = {
-    part: (f"clotho_captions_{name}.csv", f"*clotho*{part}*.csv", f"*clotho*{part}*.json")
+FILES = {  # "evaluation" has "val" in it, so a part begins a word
+    part: (f"clotho_captions_{name}.csv", f"*clotho*[_.-]{part}*.csv", f"*clotho*[_.-]{part}*.json")
     for part, name in NAMES.items()
 }
 

@@ -1,0 +1,196 @@
+"""`reproduce`: a table or figure of the paper, our numbers beside the published ones."""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from calmrl._support.output import new_file
+from calmrl.errors import InputError
+from calmrl.report.left_out import left_out_sentence
+from calmrl.workflows.reproduce.bench import Bench, Progress
+from calmrl.workflows.reproduce.drawings import drawings
+from calmrl.workflows.reproduce.exhibit import Cell, Exhibit
+from calmrl.workflows.reproduce.needs import Need, check, needs_of, others_without_features
+from calmrl.workflows.reproduce.page import to_markdown
+from calmrl.workflows.reproduce.registry import EXHIBITS
+from calmrl.workflows.reproduce.runs import RUNS
+
+SMOKE = "Smoke test: tiny random weights and generated media; only the published numbers mean something."
+FEATURES_NEEDED = "features needed: see docs/how-to/reproduce.md"
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A cell with our number, None where there is none, on how many items, and why there is none."""
+
+    cell: Cell
+    ours: float | None
+    n: int | None = None
+    note: str = ""
+
+    @property
+    def difference(self) -> float | None:
+        """Ours minus the published number."""
+        if self.ours is None or self.cell.published is None:
+            return None
+        return self.ours - self.cell.published
+
+    def as_dict(self) -> dict[str, Any]:
+        """The cell as the JSON file has it."""
+        return {
+            "row": self.cell.row,
+            "column": self.cell.column,
+            "published": self.cell.published,
+            "ours": self.ours,
+            "difference": self.difference,
+            "n": self.n,
+            "note": self.note,
+        }
+
+
+@dataclass(frozen=True)
+class Reproduction:
+    """What `reproduce` gives.
+
+    Attributes
+    ----------
+    exhibit : Exhibit
+    cells : list of Measured
+        Empty if it was only checked.
+    needs : list of Need
+        What the table needs on disk.
+    runs : dict
+        Run -> whether it is finished.
+    notes : list of str
+        What must be known to compare.
+    files : list of Path
+        What was written, the Markdown file first.
+    """
+
+    exhibit: Exhibit
+    cells: list[Measured]
+    needs: list[Need]
+    runs: dict[str, bool]
+    notes: list[str] = field(default_factory=list)
+    files: list[Path] = field(default_factory=list)
+
+    def as_dict(self) -> dict[str, Any]:
+        """The content of the JSON file."""
+        return {
+            "name": self.exhibit.name,
+            "title": self.exhibit.title,
+            "cells": [cell.as_dict() for cell in self.cells],
+            "runs": list(self.runs),
+            "notes": self.notes,
+        }
+
+
+def reproduce(
+    name: str,
+    root: str | Path | None = None,
+    out: str | Path = "reproduced",
+    *,
+    smoke: bool = False,
+    check_only: bool = False,
+    device: str = "auto",
+    progress: Progress | None = None,
+    tell: Callable[[str], None] = lambda text: None,
+) -> Reproduction:
+    """Train and measure what a table or figure of the paper shows, and put our numbers beside the published ones.
+
+    Parameters
+    ----------
+    name : str
+        A name of `calmrl ls tables`, such as "table1".
+    root : str or Path, optional
+        The folder of collections, weights and features; with `smoke` not needed.
+    out : str or Path
+        Gets NAME.md, NAME.json, `configs/` and `runs/`. Runs that are finished there are used again, and one that was
+        stopped goes on.
+    smoke : bool
+        The same on tiny generated data with tiny random weights.
+    check_only : bool
+        Look at what is there and write the configs, but train nothing.
+    device : str
+        "auto" takes a GPU where there is one, "cpu" does not.
+    progress : callable, optional
+        Called with (what is being done, done, total).
+    tell : callable
+        Gets sentences for people.
+
+    Returns
+    -------
+    Reproduction
+    """
+    exhibit, out = EXHIBITS[name](), Path(out).absolute()
+    if root is None and not smoke:
+        raise InputError("name the folder of the data with --root, or pass --smoke to try it on generated data")
+    if smoke:
+        from calmrl.workflows.reproduce.smoke_data import smoke_changes, write_smoke_data
+
+        if root is not None:
+            raise InputError("--smoke makes its own data; leave out --root")
+        write_smoke_data(out / "data")
+    bench = Bench(
+        out / "data" if smoke else Path(str(root)).absolute(),
+        out,
+        device=_device(device),
+        changes=smoke_changes if smoke else lambda run: (),
+        progress=progress or (lambda text, done, total: None),
+        tell=tell,
+    )
+    needs = needs_of(exhibit, bench.root)
+    check_now = not check_only or all(need.there for need in needs)
+    if check_now:
+        check(exhibit, needs)
+        for run in (maker for maker in exhibit.makers if maker in RUNS):
+            bench.write_config(run)
+    runs = {maker: bench.finished(maker) for maker in exhibit.makers if maker in RUNS}
+    if check_only:
+        return Reproduction(exhibit, [], needs, runs)
+    cells = _measure(exhibit, bench)
+    lost = left_out_sentence(bench.left_out)
+    notes = [*([SMOKE] if smoke else []), *exhibit.notes, *([lost] if lost else [])]
+    absent = others_without_features(exhibit, bench.root)
+    notes += [f"{', '.join(absent)}: {FEATURES_NEEDED}"] if absent else []
+    made = Reproduction(exhibit, cells, needs, dict.fromkeys(runs, True), notes)
+    return _written(made, bench)
+
+
+def _measure(exhibit: Exhibit, bench: Bench) -> list[Measured]:
+    """All cells; what models of others lack has a note instead of a number."""
+    cells = []
+    for cell in exhibit.cells:
+        rows = [bench.value(value) for value in cell.values]
+        values = [row["value"] for row in rows if row is not None]
+        if len(values) < len(rows):
+            others = cell.values[0].maker not in RUNS
+            cells.append(Measured(cell, None, note=FEATURES_NEEDED if others else "these test rows do not allow it"))
+        else:
+            counts = [row["n"] for row in rows if row is not None]
+            cells.append(Measured(cell, sum(values) / len(values), counts[0] if len(counts) == 1 else None))
+    return cells
+
+
+def _written(made: Reproduction, bench: Bench) -> Reproduction:
+    """Write table and drawings, each whole or not at all."""
+    name = made.exhibit.name
+    contents = {f"{name}.md": to_markdown(made), f"{name}.json": json.dumps(made.as_dict(), indent=1)}
+    contents |= drawings(made.exhibit, bench)
+    for file, text in contents.items():
+        with new_file(bench.out / file, force=True) as draft:
+            draft.write_text(text, encoding="utf-8")
+        made.files.append(bench.out / file)
+    return made
+
+
+def _device(name: str) -> str:
+    if name == "cpu":
+        return name
+    if name != "auto":
+        raise InputError(f'device is "auto" or "cpu"; got {name!r}; choose a GPU with CUDA_VISIBLE_DEVICES')
+    import torch
+
+    return "cuda" if torch.cuda.is_available() else "cpu"
