@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from calmrl._support.output import new_file
+from calmrl._support.writable import check_writable
 from calmrl.config.yaml_text import write_yaml
 from calmrl.data.media.collections.public_collection import PublicCollection
 from calmrl.data.media.manifest import Manifest
@@ -52,6 +53,7 @@ def init(source: str | Path | PublicCollection, out: str | Path, *, force: bool 
     home = Path(source.root if isinstance(source, PublicCollection) else source)
     if out.exists() and not out.is_dir():
         raise InputError(f"{out} is a file; give the name of a folder")
+    check_writable(out)
     seen = survey(source)
     notes = [f"problem: {line}" for line in seen.problems.lines(allowed=False)]
     texts: dict[str, str] = {}
