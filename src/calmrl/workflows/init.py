@@ -50,10 +50,10 @@ def init(source: str | Path | PublicCollection, out: str | Path, *, force: bool 
         Replace files of these names.
     """
     out = Path(out)
+    check_writable(out)
     home = Path(source.root if isinstance(source, PublicCollection) else source)
     if out.exists() and not out.is_dir():
         raise InputError(f"{out} is a file; give the name of a folder")
-    check_writable(out)
     seen = survey(source)
     notes = [f"problem: {line}" for line in seen.problems.lines(allowed=False)]
     texts: dict[str, str] = {}
