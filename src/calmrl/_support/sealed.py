@@ -42,6 +42,17 @@ def check_sealed(header: Path, content: Any) -> dict[str, Any]:
     return body
 
 
+def read_sealed(header: Path) -> dict[str, Any]:
+    """What was given to `write_sealed`, read from its file."""
+    if not header.is_file():
+        raise InputError(f"{header} is missing: {header.parent} is incomplete, or of a version without checksums")
+    try:
+        content = json.loads(header.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise InputError(f"{header} is damaged ({error}); copy or make it again") from error
+    return check_sealed(header, content)
+
+
 def _seal(body: Mapping[str, Any]) -> str:
     plain = json.loads(json.dumps(body))
     return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()

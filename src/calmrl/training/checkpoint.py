@@ -12,7 +12,6 @@ A checkpoint is written under another name, flushed to disk and renamed. Older o
 never the best. Loading executes nothing: safetensors, and `torch.load(weights_only=True)`.
 """
 
-import json
 import os
 import pickle
 import re
@@ -25,7 +24,7 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
-from calmrl._support.sealed import check_sealed, write_sealed
+from calmrl._support.sealed import read_sealed, write_sealed
 from calmrl._support.tensor_files import load_state, plain, save_state
 from calmrl.errors import InputError
 
@@ -105,7 +104,7 @@ def best(folder: Path) -> Path | None:
 def read(path: Path) -> Checkpoint:
     """The content of a checkpoint, on the CPU; damage is an error that names the file."""
     try:
-        about = check_sealed(path / HEADER, json.loads((path / HEADER).read_text(encoding="utf-8")))
+        about = read_sealed(path / HEADER)
         training = torch.load(path / "training.pt", map_location="cpu", weights_only=True)
         ema = load_file(path / "ema.safetensors") if (path / "ema.safetensors").exists() else {}
         weights = load_file(path / "weights.safetensors")
