@@ -37,8 +37,8 @@ import calmrl.workflows.impute
 import calmrl.workflows.train  # noqa: F401
 from calmrl.cli import main as command_line
 from calmrl.encoders import ENCODERS
-from colour_world import COLOUR_ENCODERS, make_folder, settings, write_item
-from train_data import TIMES, config_file, records, rows, write_rows
+from colour_world import COLOUR_ENCODERS, NAMES, make_folder, settings, write_item
+from train_data import TIMES, config_file, records, write_rows
 
 ENDLESS = 600.0  # seconds after which a run that was not killed counts as hanging
 
@@ -107,13 +107,19 @@ def _collection(folder: Path) -> None:
 
 
 def _index_inputs(folder: Path) -> None:
-    _collection(folder)
-    model = settings()
-    z, present = rows(60)
-    model.fit({"image": z["image"], "text": z["text"], "sound": z["audio"]}, present)
-    _features(folder)
-    model.save(folder / "aligner")
-    shutil.copytree(folder / "colours", folder / "grown")
+    """A collection and an aligner for it, fitted in a process of its own: the store is not used by the parent of forks."""
+    make_folder(folder / "colours", 60)
+
+    def work() -> int:
+        from calmrl import Index
+
+        made = Index.build(folder / "colours", folder / "made", NAMES, model=settings())
+        made.aligner.save(folder / "aligner")
+        return 0
+
+    said = folder.parent / "said.txt"
+    if wait(start(work, said), ENDLESS) != 0:
+        raise AssertionError(said.read_text()[-2000:])
 
 
 def _index_state(folder: Path) -> Any:
@@ -129,10 +135,9 @@ def _plain(value: Any) -> Any:
 
 
 def _add_inputs(folder: Path) -> None:
-    _collection(folder)
-    command(["index", "colours", "--out", "made", *_named(), "--groups", "labels"], folder)
-    write_item(folder / "colours", 100)
-    write_item(folder / "colours", 101)
+    _index_inputs(folder)
+    for number in range(100, 112):
+        write_item(folder / "colours", number)
 
 
 def _made(folder: Path) -> None:
@@ -154,7 +159,7 @@ VERBS = {
     "extract": Verb(["extract", "colours", "--out", "out", "--workers", "0", *_named()], _collection,
                     lambda folder: files(folder / "out"), []),
     "compare": Verb(COMPARE, _features, _compare_state, []),
-    "index": Verb(["index", "colours", "--out", "out", *_named(), "--groups", "labels"], _collection, _index_state, []),
+    "index": Verb(["index", "colours", "--out", "out", "--model", "aligner", *_named()], _index_inputs, _index_state, []),
     "add": Verb(["add", "out", "colours"], _add_inputs, _index_state, [], _made),
 }  # fmt: skip
 
