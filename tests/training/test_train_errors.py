@@ -188,11 +188,11 @@ def test_a_damaged_checkpoint_is_named(tmp_path):
         whole = (newest / file).read_bytes()
         for damaged in (whole[: len(whole) // 2], b"garbage", b""):
             (newest / file).write_bytes(damaged)
-            with pytest.raises(InputError, match=f"{newest} is damaged .* remove it to go on from the one before"):
+            with pytest.raises(InputError, match=f"{newest}/{file} is damaged.* remove {newest} to go on"):
                 train(cfg, tmp_path / "out", resume=True)
         (newest / file).write_bytes(whole)
     (newest / "training.pt").unlink()
-    with pytest.raises(InputError, match="is damaged"):
+    with pytest.raises(InputError, match=r"training\.pt is missing"):
         train(cfg, tmp_path / "out", resume=True)
 
 

@@ -69,7 +69,12 @@ def write(folder: Path, step: int, content: Checkpoint, *, best: bool, keep: int
             _flush(folder, inside=False)
         if best:
             mark_best(folder, step)
-    except (OSError, SafetensorError, RuntimeError) as error:  # torch and safetensors have their own for a full disk
+    except (
+        OSError,
+        SafetensorError,
+        RuntimeError,
+        InputError,
+    ) as error:  # torch, safetensors: their own for a full disk
         if draft.exists():
             shutil.rmtree(draft, ignore_errors=True)
         raise InputError(
