@@ -23,6 +23,8 @@ import torch
 from calmrl.errors import InputError
 
 Array = Any  # np.ndarray (memory-mapped or not) or torch.Tensor
+LARGEST = {torch.float64: 1e100}  # observed values are at most so large: their squares, summed over rows, stay finite
+LARGEST_ELSE = 1e15
 SCAN_BYTES = 1 << 26  # values are checked in blocks of rows of about this size
 _NAME = re.compile(r"[^\s/\\.]([^/\\.]*[^\s/\\.])?")
 
@@ -68,6 +70,7 @@ def check(
     min_rows: int = 0,
     values: bool = True,
     empty_rows: bool = False,
+    any_size: bool = False,
 ) -> Views:
     """Check `z` and `present` against the convention and return them as `Views`.
 
@@ -85,6 +88,8 @@ def check(
         False skips everything that reads the values; then `present` is required.
     empty_rows : bool
         True lets rows without any modality through.
+    any_size : bool
+        True lets values through that are too large to be squared and summed; otherwise they are an error.
     """
     if not isinstance(z, Mapping):
         raise InputError(
@@ -101,12 +106,12 @@ def check(
     if present is None:
         if not values:
             raise InputError("present is None; pass a bool array with one column per modality")
-        mask = torch.stack([_infer_present(name, array) for name, array in z.items()], dim=1)
+        mask = torch.stack([_infer_present(name, array, any_size) for name, array in z.items()], dim=1)
     else:
         mask = _check_present(present, z, n)
         if values:
             for j, (name, array) in enumerate(z.items()):
-                _check_observed_values(name, array, mask[:, j])
+                _check_observed_values(name, array, mask[:, j], any_size)
     if not empty_rows:
         _check_no_empty_row(mask)
     arrays = dict(z)
@@ -247,46 +252,66 @@ def _check_present(present: Any, z: Mapping[str, Array], n: int) -> torch.Tensor
     return to_tensor(present).to(first.device if isinstance(first, torch.Tensor) else "cpu")
 
 
-def _finite_rows(array: Array) -> Iterator[tuple[int, torch.Tensor, torch.Tensor]]:
-    """(start, block, which rows of it are finite throughout), in blocks of bounded size."""
+def _usable_rows(array: Array, any_size: bool) -> Iterator[tuple[int, torch.Tensor, torch.Tensor]]:
+    """(start, block, which rows of it are finite and not too large throughout), in blocks of bounded size."""
     for start, stop in blocks_of_rows(len(array), array.shape[1] * array.dtype.itemsize):
-        block = to_tensor(array[start:stop])
-        yield start, block, torch.isfinite(block.detach()).all(dim=1)
+        block = to_tensor(array[start:stop]).detach()
+        yield start, block, (block.abs() <= _limit(block, any_size)).all(dim=1)
         release(array)
 
 
-def _infer_present(name: str, array: Array) -> torch.Tensor:
+def _limit(block: torch.Tensor, any_size: bool) -> float:
+    largest = torch.finfo(block.dtype).max
+    return largest if any_size else min(largest, LARGEST.get(block.dtype, LARGEST_ELSE))
+
+
+def _infer_present(name: str, array: Array, any_size: bool) -> torch.Tensor:
     parts = [torch.ones(0, dtype=torch.bool, device=getattr(array, "device", "cpu"))]
-    for start, block, finite in _finite_rows(array):
-        odd = block[~finite]
+    for start, block, usable in _usable_rows(array, any_size):
+        odd = block[~usable]
         whole = torch.isnan(odd).all(dim=1)
         if not bool(whole.all()):
-            row = start + int(torch.nonzero(~finite)[torch.nonzero(~whole)[0, 0], 0])
-            if bool(torch.isinf(odd[~whole][0]).any()):
+            row = start + int(torch.nonzero(~usable)[torch.nonzero(~whole)[0, 0], 0])
+            first = odd[~whole][0]
+            if bool(torch.isinf(first).any()):
                 raise InputError(
                     f"z[{name!r}] has an infinite value in row {row}; repair the value, or set the whole row to NaN to "
                     "mark the modality as missing"
                 )
+            if not bool(torch.isnan(first).any()):
+                raise InputError(_too_large(name, row, first))
             raise InputError(
                 f"z[{name!r}] is partly NaN in row {row}; a missing modality is NaN in the whole row. Fill or drop the "
                 "single values, or pass present= to say which rows count"
             )
-        parts.append(finite)
+        parts.append(usable)
     return torch.cat(parts)
 
 
-def _check_observed_values(name: str, array: Array, column: torch.Tensor) -> None:
-    if isinstance(array, torch.Tensor) and bool(torch.isfinite(array.detach().sum())):
-        return  # one bad value would have made the sum bad
-    for start, block, finite in _finite_rows(array):
-        bad = ~finite & column[start : start + len(block)]
+def _check_observed_values(name: str, array: Array, column: torch.Tensor, any_size: bool) -> None:
+    if isinstance(array, torch.Tensor) and array.numel():
+        low, high = torch.aminmax(array.detach())  # one bad value would make one of them bad
+        limit = _limit(array, any_size)
+        if bool((low >= -limit) & (high <= limit)):
+            return
+    for start, block, usable in _usable_rows(array, any_size):
+        bad = ~usable & column[start : start + len(block)]
         if bool(bad.any()):
             row = int(torch.nonzero(bad)[0, 0])
+            if bool(torch.isfinite(block[row]).all()):
+                raise InputError(_too_large(name, start + row, block[row]))
             what = "NaN" if bool(torch.isnan(block[row]).any()) else "an infinite value"
             raise InputError(
                 f"z[{name!r}] has {what} in row {start + row}, which present marks as observed; repair the value "
                 "or set present to False there"
             )
+
+
+def _too_large(name: str, row: int, values: torch.Tensor) -> str:
+    return (
+        f"z[{name!r}] has a value of size {float(values.abs().max()):.3g} in row {row}, too large for {values.dtype} to be "
+        "squared and summed: repair it, or divide the modality by a constant"
+    )
 
 
 def _check_no_empty_row(mask: torch.Tensor) -> None:

@@ -12,6 +12,10 @@ class JobError(RuntimeError):
     """One of many jobs failed: which one, and the traceback of where it ran, as text. Commands show all of it."""
 
 
+class ProcessLost(RuntimeError):
+    """One of several processes that work together has ended or does not answer. Commands turn it into exit code 1."""
+
+
 class MissingExtraError(ImportError):
     """An optional dependency is not installed."""
 

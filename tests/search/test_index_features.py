@@ -318,7 +318,8 @@ def test_what_cannot_be_indexed(tmp_path) -> None:
         ("no_such_thing", "neither a file or folder nor a bundled data set"),
         (tmp_path / "file", "has suffix ''"),
         ({"a": np.zeros((0, 3))}, "no rows"),
-        ({"a": big}, "row 3 is marked as present but has NaN or values too large"),
+        ({"a": big}, r"has a value of size 1e\+300 in row 3, too large"),
+        ({"a": np.where(big > 1, 1e50, big)}, "row 3 is marked as present but has NaN or values too large"),
         (FeatureSet({"a": np.ones((2, 2))}, np.array([[True], [False]])), "has no modality at all"),
     ]:
         with pytest.raises(InputError, match=reason):

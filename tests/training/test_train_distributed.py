@@ -1,21 +1,31 @@
-"""Two processes under `accelerate launch` train as one process does with the joined batches."""
+"""Several processes under `torchrun` and `accelerate launch` train as one process does with the joined batches."""
 
 from __future__ import annotations
 
+import json
+import os
 import shutil
+import signal
+import subprocess
+import sys
+import time
 
 import numpy as np
+import psutil
 import pytest
 import torch
+from safetensors.torch import load_file
 
+from calmrl._support.launched import join
 from calmrl.data.loaders.batches import Batches
+from calmrl.errors import InputError
 from calmrl.training import checkpoint
 from calmrl.workflows.build import open_data
-from calmrl.workflows.train import train
-from train_data import calmrl, config, config_file, records, step_of
+from train_data import ROOT, calmrl, config, config_file, environment, records, step_of
 
-LAUNCH = ("accelerate.commands.launch", "--cpu", "--num_processes", "2", "--num_machines", "1", "--mixed_precision", "no",
-          "--dynamo_backend", "no", "--main_process_port", "0")  # fmt: skip
+TORCHRUN = ("torch.distributed.run", "--standalone", "--nproc_per_node", "2")
+PROGRAMS = {"torchrun": "torch.distributed.run", "accelerate": "accelerate.commands.launch"}
+IN_DOUBLE = ROOT / "tests" / "support" / "train_in_double.py"
 CHANGES = {
     "model": {"kind": "heads", "width": 8, "init": "latent", "latent_prior": 20.0},
     "calibration": {"imputer": {"method": "gaussian", "latent_dim": 4}, "m_every": 2},
@@ -26,15 +36,43 @@ CHANGES = {
 }
 
 
-def compare(one: list[dict], two: list[dict], tolerance: float) -> None:
-    assert [(r["kind"], r["step"]) for r in one] == [(r["kind"], r["step"]) for r in two]
-    for a, b in zip(one, two, strict=True):
+def documented(program: str) -> tuple[str, ...]:
+    """The module and the options of a launcher as docs/how-to/scale.md has them."""
+    page = (ROOT / "docs" / "how-to" / "scale.md").read_text(encoding="utf-8")
+    (line,) = [line for line in page.splitlines() if line.startswith(f"{program} ")]
+    words = line[: line.index(" -m calmrl train")].split()
+    return (PROGRAMS[program], *(word for word in words[1:] if word != "launch"))
+
+
+def in_double(path, out, processes: int) -> None:
+    """Train in double precision, in so many processes that know of each other."""
+    head = [sys.executable]
+    if processes > 1:
+        head += ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", str(processes)]
+    run = [*head, str(IN_DOUBLE), str(path), str(out)]
+    done = subprocess.run(run, capture_output=True, text=True, env=environment(), check=False, timeout=600)
+    assert done.returncode == 0, done.stderr
+    states = [json.loads(file.read_text()) for file in sorted(out.parent.glob(f"{out.name}.rank*.json"))]
+    backend = "gloo" if processes > 1 else None
+    assert states == [{"size": processes, "rank": rank, "backend": backend} for rank in range(processes)]
+    assert {record.pop("processes") for record in records(out, "start")} == {processes}
+
+
+def compare(one, two, tolerance: float = 1e-6) -> None:
+    """Every number of every step, and the final model, which are not all zero."""
+    before, after = ([{k: v for k, v in r.items() if k != "processes"} for r in records(out)] for out in (one, two))
+    assert [(r["kind"], r["step"]) for r in before] == [(r["kind"], r["step"]) for r in after]
+    for a, b in zip(before, after, strict=True):
         assert a.keys() == b.keys()
         for key, value in a.items():
             if isinstance(value, float):
                 assert b[key] == pytest.approx(value, rel=tolerance, abs=tolerance), (a["step"], key)
             else:
                 assert b[key] == value, (a["step"], key)
+    a, b = (load_file(out / "model" / "weights.safetensors") for out in (one, two))
+    assert a.keys() == b.keys()
+    for name, weights in a.items():
+        np.testing.assert_allclose(weights, b[name], rtol=tolerance, atol=tolerance, err_msg=name)
 
 
 def test_the_two_processes_see_different_patterns(tmp_path):
@@ -46,26 +84,43 @@ def test_the_two_processes_see_different_patterns(tmp_path):
         assert sets[0] != sets[1] or counts[0] != counts[1]
 
 
-def test_two_processes_equal_one_and_resume(tmp_path):
-    path, two = config_file(tmp_path, **CHANGES), tmp_path / "two"
-    calmrl("train", path, "--out", two, launch=LAUNCH)
-    cfg = config(tmp_path, **CHANGES)
-    train(cfg, tmp_path / "one")
-    compare(records(tmp_path / "one"), records(two), 1e-4)
-    a, b = (checkpoint.read(checkpoint.newest(out / "checkpoints")) for out in (tmp_path / "one", two))
-    for name, weights in a.weights.items():
-        np.testing.assert_allclose(weights, b.weights[name], atol=1e-3, err_msg=name)
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_the_documented_commands_start_two_processes(program, tmp_path):
+    path = config_file(tmp_path, stages=[{"steps": 2}])
+    calmrl("train", path, "--out", tmp_path / "two", launch=documented(program))
+    assert [record["processes"] for record in records(tmp_path / "two", "start")] == [2]
 
+
+def test_several_processes_equal_one(tmp_path):
+    path = config_file(tmp_path, **CHANGES | {"model": {"kind": "heads", "width": 8}})
+    in_double(path, tmp_path / "one", 1)
+    for processes in (2, 4):
+        out = tmp_path / str(processes)
+        in_double(path, out, processes)
+        compare(tmp_path / "one", out)
+
+
+def test_a_start_at_the_latent_model_is_the_same_in_two_processes(tmp_path):
+    path = config_file(tmp_path, **CHANGES | {"stages": [{"steps": 4}]})
+    for processes in (1, 2):
+        in_double(path, tmp_path / str(processes), processes)
+    compare(tmp_path / "1", tmp_path / "2", tolerance=1e-3)  # the start is fitted in single precision, each on its rows
+
+
+def test_two_processes_resume_exactly(tmp_path):
+    path, two = config_file(tmp_path, **CHANGES), tmp_path / "two"
+    calmrl("train", path, "--out", two, launch=TORCHRUN)
+    assert {record["processes"] for record in records(two, "start")} == {2}
     cut = tmp_path / "cut"
     shutil.copytree(two, cut)
     shutil.rmtree(cut / "model")
     for old in (cut / "checkpoints").glob("step-*"):
         if step_of(old) > 6:
             shutil.rmtree(old)
-    calmrl("train", path, "--out", cut, "--resume", launch=LAUNCH)
+    calmrl("train", path, "--out", cut, "--resume", launch=TORCHRUN)
     assert records(cut) == records(two)
-    again = checkpoint.read(checkpoint.newest(cut / "checkpoints"))
-    for name, weights in b.weights.items():
+    before, again = (checkpoint.read(checkpoint.newest(out / "checkpoints")) for out in (two, cut))
+    for name, weights in before.weights.items():
         assert torch.equal(weights, again.weights[name]), name
     for file in (two / "model").glob("*.safetensors"):
         assert file.read_bytes() == (cut / "model" / file.name).read_bytes()
@@ -77,6 +132,54 @@ def test_a_latent_model_fitted_by_gradient_in_two_processes(tmp_path):
         "stages": [{"steps": 5}],
         "batch_size": 23,
     }
-    calmrl("train", config_file(tmp_path, **changes), "--out", tmp_path / "two", launch=LAUNCH)
-    train(config(tmp_path, **changes), tmp_path / "one")
-    compare(records(tmp_path / "one"), records(tmp_path / "two"), 1e-3)
+    path = config_file(tmp_path, **changes)
+    for processes in (1, 2):
+        in_double(path, tmp_path / str(processes), processes)
+    compare(tmp_path / "1", tmp_path / "2")
+
+
+def worker(launcher: int, rank: int) -> psutil.Process:
+    """The process of this rank below a launcher."""
+    (process,) = [p for p in psutil.Process(launcher).children(recursive=True) if p.environ().get("RANK") == str(rank)]
+    return process
+
+
+@pytest.mark.parametrize(("number", "sentence"), [(signal.SIGKILL, "has ended"), (signal.SIGSTOP, "did not answer")])
+def test_a_lost_process_ends_the_others(number, sentence, tmp_path):
+    path, out = config_file(tmp_path, stages=[{"steps": 100_000}], checkpoint={"every": 20}), tmp_path / "run"
+    run = [sys.executable, "-m", *TORCHRUN, "-m", "calmrl", "train", path, "--out", out, "--timeout", "20"]
+    said = tmp_path / "said.txt"
+    with said.open("w") as file:
+        launcher = subprocess.Popen([str(word) for word in run], env=environment(), stderr=file)
+        while launcher.poll() is None and checkpoint.newest(out / "checkpoints") is None:
+            time.sleep(0.05)
+        assert launcher.poll() is None, said.read_text()
+        lost = worker(launcher.pid, 1)
+        os.kill(lost.pid, number)
+        while launcher.poll() is None and "another of the 2 processes" not in said.read_text():
+            time.sleep(0.05)
+        if number == signal.SIGSTOP:
+            lost.kill()  # the launcher would do it later
+        launcher.wait(timeout=300)
+    assert f"calmrl: another of the 2 processes {sentence}" in said.read_text()
+    assert "--resume" in said.read_text()
+    assert launcher.returncode == 1
+    checkpoint.read(checkpoint.newest(out / "checkpoints"))
+
+
+def test_a_launcher_that_starts_fewer_processes_is_refused(tmp_path):
+    path = config_file(tmp_path, stages=[{"steps": 2}])
+    launch = ("accelerate.commands.launch", "--cpu", "--num_processes", "2", "--num_machines", "1",
+              "--mixed_precision", "no", "--dynamo_backend", "no")  # fmt: skip
+    done = calmrl("train", path, "--out", tmp_path / "two", launch=launch, code=1)  # the launcher's own code
+    assert "asked for several processes but started only one" in done.stderr
+    assert not (tmp_path / "two").exists()
+
+
+def test_more_processes_than_gpus_are_refused(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    for name in ("WORLD_SIZE", "LOCAL_WORLD_SIZE"):
+        monkeypatch.setenv(name, "2")
+    with pytest.raises(InputError, match="2 processes were started, but there are 1 GPUs"):
+        join()

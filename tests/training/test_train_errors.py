@@ -137,15 +137,15 @@ soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
 said = {}
 for name in ("training.pt", "weights.safetensors"):
     def shrink(done, total, text):
-        newest = checkpoint.newest(out / name / "checkpoints")
+        newest = checkpoint.newest(out / name[:7] / "checkpoints")
         if newest is not None:
             resource.setrlimit(resource.RLIMIT_FSIZE, (int(0.9 * (newest / name).stat().st_size), hard))
     try:
-        train(config, out / name, progress=shrink)
+        train(config, out / name[:7], progress=shrink)
     except InputError as error:
         said[name] = str(error)
     resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-    train(config, out / name, resume=True)
+    train(config, out / name[:7], resume=True)
 print(json.dumps(said))
 """
 
@@ -166,7 +166,7 @@ def test_a_file_system_that_refuses_to_write_more(tmp_path):
     for name in ("training.pt", "weights.safetensors"):
         assert "could not be written to" in said[name]
         assert "earlier checkpoints are whole" in said[name]
-        assert_same_run(tmp_path / "whole", tmp_path / "out" / name)
+        assert_same_run(tmp_path / "whole", tmp_path / "out" / name[:7])
 
 
 def test_resuming_with_another_config_names_the_keys(tmp_path):
@@ -188,11 +188,11 @@ def test_a_damaged_checkpoint_is_named(tmp_path):
         whole = (newest / file).read_bytes()
         for damaged in (whole[: len(whole) // 2], b"garbage", b""):
             (newest / file).write_bytes(damaged)
-            with pytest.raises(InputError, match=f"{newest} is damaged .* remove it to go on from the one before"):
+            with pytest.raises(InputError, match=f"{newest}/{file} is damaged.* remove {newest} to go on"):
                 train(cfg, tmp_path / "out", resume=True)
         (newest / file).write_bytes(whole)
     (newest / "training.pt").unlink()
-    with pytest.raises(InputError, match="is damaged"):
+    with pytest.raises(InputError, match=r"training\.pt is missing"):
         train(cfg, tmp_path / "out", resume=True)
 
 

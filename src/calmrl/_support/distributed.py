@@ -17,21 +17,6 @@ def world() -> tuple[int, int]:
     return 1, 0
 
 
-def join() -> tuple[int, int]:
-    """Take part in the processes that `accelerate launch` started: (their number, rank of this one)."""
-    from accelerate import PartialState
-
-    state = PartialState()
-    return state.num_processes, state.process_index
-
-
-def wait_for_all() -> None:
-    """Return when every process has come here."""
-    from accelerate import PartialState
-
-    PartialState().wait_for_everyone()
-
-
 def gather_objects(mine: T) -> list[T]:
     """One object of every process, in the order of the ranks."""
     size, _ = world()
@@ -53,12 +38,13 @@ def all_sum(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
     return [part.reshape(t.shape) for part, t in zip(parts, tensors, strict=True)]
 
 
-def mean_over_processes(values: Mapping[str, float], device: torch.device) -> dict[str, float]:
-    """The mean of every value over the processes; without others, the values themselves."""
+def mean_over_processes(values: Mapping[str, float], rows: int, device: torch.device) -> dict[str, float]:
+    """The mean of every value over the processes, weighted by their `rows`; without others, the values themselves."""
     if world()[0] == 1:
         return dict(values)
-    (total,) = all_sum([torch.tensor(list(values.values()), dtype=torch.float32, device=device)])
-    return dict(zip(values, (total / world()[0]).tolist(), strict=True))
+    weighted = torch.tensor([*values.values(), 1.0], dtype=torch.float64, device=device) * rows
+    (total,) = all_sum([weighted if rows else torch.zeros_like(weighted)])
+    return dict(zip(values, (total[:-1] / total[-1]).tolist(), strict=True))
 
 
 def own_rows(z: Mapping[str, torch.Tensor], present: torch.Tensor) -> tuple[dict[str, torch.Tensor], torch.Tensor]:

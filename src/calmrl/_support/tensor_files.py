@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -17,9 +15,13 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from calmrl._support.output import replaced_directory
+from calmrl._support.sealed import check_sealed, write_sealed
+from calmrl._support.writable import check_writable
 from calmrl.errors import InputError
 
-VERSION = 1
+VERSION = 2
+UNSEALED = 1  # the version that had no checksums
 
 
 def plain(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -30,23 +32,15 @@ def plain(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 def save_state(state: dict[str, Any], path: str | os.PathLike[str], overwrite: bool, name: str = "imputer") -> None:
     """Write {"meta": json-able, "tensors": name -> tensor} as a folder; an existing one is replaced only if asked to."""
     target = Path(path)
+    check_writable(target)
     if target.exists() and not overwrite:
         raise InputError(f"{target} exists already; choose another path, or pass overwrite=True to replace it")
     if target.exists() and not (target / f"{name}.json").is_file():
         raise InputError(f"{target} exists and is not a saved {name}; it will not be replaced. Choose another path")
-    target.parent.mkdir(parents=True, exist_ok=True)
-    scratch = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
-    try:
-        save_file(plain(state["tensors"]), scratch / f"{name}.safetensors")
+    with replaced_directory(target) as draft:
+        save_file(plain(state["tensors"]), draft / f"{name}.safetensors")
         meta = {"format": f"calmrl.{name}", "version": VERSION, **state["meta"]}
-        (scratch / f"{name}.json").write_text(json.dumps(meta, indent=2) + "\n", encoding="utf-8")
-        os.chmod(scratch, 0o755)
-        if target.exists():
-            shutil.rmtree(target)
-        scratch.rename(target)
-    except BaseException:
-        shutil.rmtree(scratch, ignore_errors=True)
-        raise
+        write_sealed(draft / f"{name}.json", meta, [f"{name}.safetensors"])
 
 
 def load_state(path: str | os.PathLike[str], name: str = "imputer") -> dict[str, Any]:
@@ -72,6 +66,8 @@ def load_state(path: str | os.PathLike[str], name: str = "imputer") -> dict[str,
             f"{folder} was written in format version {meta.get('version')}, but this calmrl reads up to {VERSION}; "
             "update calmrl"
         )
+    if meta["version"] != UNSEALED:
+        meta = check_sealed(header, meta)
     try:
         tensors: dict[str, Tensor] = load_file(weights)
     except (SafetensorError, ValueError) as error:

@@ -12,6 +12,7 @@ from typing import Annotated
 
 import typer
 
+from calmrl._support.writable import unwritable
 from calmrl.cli import (
     add,
     check,
@@ -34,7 +35,7 @@ from calmrl.cli import (
     train,
 )
 from calmrl.cli.printing import error, note
-from calmrl.errors import InputError, JobError, MissingExtraError
+from calmrl.errors import InputError, JobError, MissingExtraError, ProcessLost
 
 COMMANDS = (
     *(demo, init, diagnose, extract, impute, index, add, remove, search, serve),
@@ -89,11 +90,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
         error("stopped")  # 130: the user pressed Ctrl-C
         raise SystemExit(1) from None
     except Exception as problem:
-        by_user = isinstance(problem, (InputError, MissingExtraError))
+        sentence = unwritable(problem) if isinstance(problem, OSError) else None
+        by_user = sentence is not None or isinstance(problem, (InputError, MissingExtraError))
         if "--debug" in words:
             traceback.print_exc()
-        elif by_user or isinstance(problem, JobError):
-            error(str(problem))
+        elif by_user or isinstance(problem, (JobError, ProcessLost)):
+            error(sentence or str(problem))
         else:
             error(f"{type(problem).__name__}: {' '.join(str(problem).split())}")
             note("add --debug to see where")

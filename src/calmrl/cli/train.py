@@ -14,7 +14,7 @@ EXAMPLE = """Example:
   calmrl train stamps --out runs/stamps
   calmrl train my.yaml method=pmrl batch_size=128 --out runs/pmrl
   calmrl train stamps --out runs/stamps --resume
-  accelerate launch -m calmrl train my.yaml --out runs/many"""
+  torchrun --nproc_per_node 2 -m calmrl train stamps --out runs/two"""
 
 
 def run(
@@ -24,16 +24,19 @@ def run(
     out: Annotated[Path, typer.Option("--out", help="The directory of the run.")],
     overrides: Annotated[list[str] | None, typer.Argument(help="key=value, to change single keys.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on from the newest checkpoint in --out.")] = False,
+    timeout: Annotated[
+        float, typer.Option("--timeout", help="Seconds to wait for another process before it counts as lost.", min=1)
+    ] = 600,
 ) -> None:
-    """Train from features or media with missing modalities; resumable, on one CPU or many GPUs."""
-    from calmrl._support.distributed import join
+    """Train from features or media with missing modalities; resumable, in one process or several."""
+    from calmrl._support.launched import join, leave
     from calmrl.config import TrainConfig, load
     from calmrl.training.stop import Interrupted
     from calmrl.workflows.train import train
 
     resolved = load(config, overrides or [], kind="train")
     assert isinstance(resolved, TrainConfig)
-    main, began = join()[1] == 0, time.monotonic()
+    main, began = join(timeout)[1] == 0, time.monotonic()
     with Progress(shown=main) as bar:
         try:
             outcome = train(
@@ -42,10 +45,12 @@ def run(
                 resume=resume,
                 progress=lambda done, total, text: bar(text, done, total),
                 tell=note,
+                timeout=timeout,
             )
         except Interrupted as stopped:
             error(str(stopped))
             raise typer.Exit(1) from None
+    leave()
     if not main:
         return
     if outcome.steps:

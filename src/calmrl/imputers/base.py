@@ -15,6 +15,7 @@ from calmrl._support.tensor_files import load_state, save_state
 from calmrl.convention import Array, Views, check
 from calmrl.errors import InputError
 from calmrl.imputers.gaussian.predict import join, keep_observed
+from calmrl.imputers.solvable import solvable
 
 
 class BlockImputer(TransformerMixin, BaseEstimator, ABC):
@@ -27,6 +28,7 @@ class BlockImputer(TransformerMixin, BaseEstimator, ABC):
         """The input with every missing modality imputed; observed entries bit for bit as they were."""
         return self.impute(z, present)
 
+    @solvable()
     def impute(self, z: Any, present: Array | None = None, return_std: bool = False) -> Any:
         """Impute every missing modality.
 

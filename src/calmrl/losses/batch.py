@@ -11,6 +11,8 @@ from calmrl._support.distributed import gather_headers, gather_objects, gather_r
 from calmrl.convention import check, maybe_any
 from calmrl.errors import InputError
 
+LARGEST = 1e4  # volumes of several vectors of such values are finite
+
 
 @dataclass(frozen=True)
 class Batch:
@@ -56,6 +58,7 @@ def joined(z: Mapping[str, Tensor], present: Tensor | None) -> Batch:
     stacked = torch.stack([tensor.to(torch.float64 if double else torch.float32) for tensor in z.values()], dim=1)
     if maybe_any(~views.present):
         stacked = torch.where(views.present[:, :, None], stacked, 0.0)  # (N, k, d)
+    _check_size(stacked, views.names)
     names, mask = views.names, views.present
     own = slice(0, len(mask))
     if world()[0] > 1:
@@ -63,6 +66,18 @@ def joined(z: Mapping[str, Tensor], present: Tensor | None) -> Batch:
     if len(names) < 2:
         raise InputError(f"a loss needs at least two modalities; z has only {names[0]!r}")
     return Batch(names, stacked, mask, own)
+
+
+def _check_size(stacked: Tensor, names: tuple[str, ...]) -> None:
+    """Refuse vectors whose products overflow, where that is free to see: on the CPU. Elsewhere the loss is not finite."""
+    if stacked.device.type != "cpu" or not stacked.numel():
+        return
+    sizes = stacked.detach().abs().amax((0, 2))  # (k,)
+    if bool((sizes > LARGEST).any()):
+        raise InputError(
+            f"z[{names[int(sizes.argmax())]!r}] has values of up to {float(sizes.max()):.3g}; an alignment loss compares "
+            "directions: divide every vector by its length first"
+        )
 
 
 def _gather(names: tuple[str, ...], z: Tensor, present: Tensor) -> tuple[tuple[str, ...], Tensor, Tensor, slice]:

@@ -96,9 +96,10 @@ class InstanceMatching(nn.Module):
         if unknown:
             raise InputError(f"modality {unknown[0]!r} is not one of {', '.join(self.names)}")
         kind = self.kind[[0, place[self.anchor], *(place[name] for name in others)]]
-        vectors = [self.project[self.anchor](t)]
+        own = self.kind.dtype  # whatever dtype the vectors have
+        vectors = [self.project[self.anchor](t.to(own))]
         vectors += [
-            self.project[name](torch.where(has[:, j, None], vector, 0.0))
+            self.project[name](torch.where(has[:, j, None], vector, 0.0).to(own))
             for j, (name, vector) in enumerate(others.items())
         ]
         tokens = torch.stack([torch.zeros_like(vectors[0]), *vectors], dim=1) + kind

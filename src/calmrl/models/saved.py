@@ -17,6 +17,7 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
+from calmrl._support.sealed import check_sealed, write_sealed
 from calmrl._support.tensor_files import plain
 from calmrl.alignment import CalibratedAlignment
 from calmrl.anchors import anchor
@@ -28,7 +29,8 @@ from calmrl.losses.matching import InstanceMatching
 from calmrl.models.registry import MODELS
 from calmrl.protocols import Embedder, Model
 
-FORMAT, VERSION = "calmrl.model", 1
+FORMAT, VERSION = "calmrl.model", 2
+UNSEALED = 1  # the version that had no checksums
 ROWS = 4096
 ENCODERS_FILE = "encoders.json"
 Encoded = tuple[dict[str, torch.Tensor], torch.Tensor, Any]  # vectors, which are there, an array as it was given
@@ -143,7 +145,7 @@ def save(folder: Path, trained: Trained) -> None:
         save_file(plain(trained.matching.state_dict()), folder / "matching.safetensors")
     if trained.encoders_ is not None:
         (folder / ENCODERS_FILE).write_text(json.dumps(trained.encoders_, indent=1) + "\n", encoding="utf-8")
-    (folder / "model.json").write_text(json.dumps(info, indent=2) + "\n", encoding="utf-8")
+    write_sealed(folder / "model.json", info, sorted(file.name for file in folder.iterdir() if file.is_file()))
 
 
 def load(path: str | Path) -> Trained:
@@ -159,6 +161,8 @@ def load(path: str | Path) -> Trained:
         if info.get("format") != FORMAT or info["version"] > VERSION:
             got = f"{info.get('format')} {info.get('version')}"
             raise InputError(f"{folder} has format {got}; this is {FORMAT} {VERSION}")
+        if info["version"] != UNSEALED:
+            info = check_sealed(folder / "model.json", info)
         model = MODELS[info["kind"]].part("restore")(**info["arguments"])
         model.load_state_dict(load_file(folder / "weights.safetensors"))
         matching = None

@@ -20,6 +20,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from calmrl._support.output import check_directory
+from calmrl._support.writable import writing
 from calmrl.aligner.estimator import Aligner
 from calmrl.encoders.defaults import default_encoders
 from calmrl.encoders.encoder_set import EncoderSet
@@ -109,17 +111,19 @@ def working_folder(path: str | Path) -> Iterator[Path]:
     """`<path>.part`, for one run at a time; kept if the run does not come to its end."""
     name = str(path).rstrip("/")
     part = Path(f"{name.rpartition('/')[2]}.part") if store.is_remote(path) else Path(f"{name}.part")
-    try:
-        part.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"cannot write beside {path} ({error}); choose a place that can be written to") from error
+    if store.is_remote(path):
+        check_directory(part)
+    else:
+        check_directory(path)
+    part.mkdir(parents=True, exist_ok=True)
     with (part / "lock").open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             raise InputError(f"another run is changing {path}; wait until it has ended") from error
         try:
-            yield part
+            with writing(path):
+                yield part
         except InputError:
             if [file.name for file in part.iterdir()] == ["lock"]:
                 shutil.rmtree(part)  # nothing was begun

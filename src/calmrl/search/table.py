@@ -116,7 +116,7 @@ def check_k(k: Any) -> None:
 
 def directions(vectors: Array, what: str) -> np.ndarray:
     """Rows as float32, which the table stores; each must be finite there and have a direction."""
-    check({what: vectors})
+    check({what: vectors}, any_size=True)  # a direction has no size
     with np.errstate(over="ignore"):
         rows = to_tensor(vectors).detach().cpu().numpy().astype(np.float32)
     if not np.isfinite(rows).all():

@@ -4,6 +4,7 @@
       step-00000400/    weights.safetensors   parameters and buffers of the training step
                         ema.safetensors       their moving average, if one is kept
                         training.pt           optimiser, position in the data, random states (tensors and plain values)
+                        checkpoint.json       the checksums of these files
                         latent/               the latent model with its running statistics
       best              the name of the best one
 
@@ -23,11 +24,13 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
+from calmrl._support.sealed import read_sealed, write_sealed
 from calmrl._support.tensor_files import load_state, plain, save_state
 from calmrl.errors import InputError
 
 NAME = re.compile(r"step-(\d{8})")
 DRAFT = ".draft-"
+HEADER, FORMAT = "checkpoint.json", "calmrl.checkpoint"
 
 
 @dataclass
@@ -59,12 +62,19 @@ def write(folder: Path, step: int, content: Checkpoint, *, best: bool, keep: int
             torch.save(content.training, draft / "training.pt")
             if content.latent is not None:
                 save_state(content.latent, draft / "latent", overwrite=False)
+            about = {"format": FORMAT, "step": step, "latent": content.latent is not None}
+            write_sealed(draft / HEADER, about, sorted(file.name for file in draft.iterdir() if file.is_file()))
             _flush(draft)
             os.replace(draft, target)
             _flush(folder, inside=False)
         if best:
             mark_best(folder, step)
-    except (OSError, SafetensorError, RuntimeError) as error:  # torch and safetensors have their own for a full disk
+    except (
+        OSError,
+        SafetensorError,
+        RuntimeError,
+        InputError,
+    ) as error:  # torch, safetensors: their own for a full disk
         if draft.exists():
             shutil.rmtree(draft, ignore_errors=True)
         raise InputError(
@@ -97,12 +107,15 @@ def best(folder: Path) -> Path | None:
 
 
 def read(path: Path) -> Checkpoint:
-    """The content of a checkpoint, on the CPU; damage is an error that names it."""
+    """The content of a checkpoint, on the CPU; damage is an error that names the file."""
     try:
+        about = read_sealed(path / HEADER)
         training = torch.load(path / "training.pt", map_location="cpu", weights_only=True)
         ema = load_file(path / "ema.safetensors") if (path / "ema.safetensors").exists() else {}
         weights = load_file(path / "weights.safetensors")
-        latent = load_state(path / "latent") if (path / "latent").exists() else None
+        latent = load_state(path / "latent") if about["latent"] else None
+    except InputError as error:
+        raise InputError(f"{error}; remove {path} to go on from the checkpoint before") from error
     except (OSError, SafetensorError, RuntimeError, EOFError, ValueError, KeyError, pickle.UnpicklingError) as error:
         raise InputError(
             f"{path} is damaged ({' '.join(str(error).split())[:160]}); remove it to go on from the one before"

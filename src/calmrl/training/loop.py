@@ -114,6 +114,7 @@ class Trainer:
         latent = {id(parameter) for parameter in step.latent_parameters()}
         self.clipped = [[p for p in step.parameters() if (id(p) in latent) == own] for own in (False, True)]
         self.position = Position()
+        self.rows = 0  # of this process in the last batch
         self.held: Checkpoint | None = None  # the best so far, when nothing is written
         self.records: Records | None = None
         self.batches: Batches | None = None  # of the stage that is under way
@@ -161,8 +162,8 @@ class Trainer:
         epoch = -(-len(batches) // self.accumulate)
         total = stage.steps if stage.steps is not None else max(1, round((stage.epochs or 1) * epoch))
         if at.stage_step == 0:
-            self._record("start", stage=stage.name, updates=total, per_epoch=epoch, left_out=batches.left_out,
-                         patterns=pattern_counts(stage.sources))  # fmt: skip
+            self._record("start", stage=stage.name, processes=world()[0], updates=total, per_epoch=epoch,
+                         left_out=batches.left_out, patterns=pattern_counts(stage.sources))  # fmt: skip
             self.optimiser.state.clear()
             at.since_best = 0
             if stage.fresh_best:
@@ -177,7 +178,7 @@ class Trainer:
             at.step, at.stage_step, at.batches = at.step + 1, at.stage_step + 1, batches.state_dict()
             last = at.stage_step == total
             if last or at.step % self.log_every == 0:
-                values = mean_over_processes(values | self.step.last, self.accelerator.device)
+                values = mean_over_processes(values | self.step.last, self.rows, self.accelerator.device)
                 self._record("train", stage=stage.name, epoch=batches.epoch, **values, waited_s=batches.waited)
             self.progress(at.stage_step, total, f"{stage.name}  loss {values['loss']:.3f}{self._said()}")
             better = due(at.stage_step, self.validate_every, epoch, last) and self._validate(stage)
@@ -206,7 +207,8 @@ class Trainer:
                 must_be_finite(loss, "loss", self.position.step + 1, batches, batch)
                 self._backward(loss / self.accumulate)
             losses.append(loss.detach())
-            rows += len(batch["index"])
+            self.rows = len(batch["index"])
+            rows += self.rows
         norm = self._clip()
         if self.accelerator.scaler is None:
             must_be_finite(norm, "gradient", self.position.step + 1, batches, batch)

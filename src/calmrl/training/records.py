@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from calmrl._support.output import new_file
+from calmrl._support.writable import check_writable
 from calmrl.errors import InputError
 
 
@@ -22,6 +23,7 @@ class Records:
             kept = [line for line in _whole_lines(path) if _before(json.loads(line), upto)]
             with new_file(path, force=True) as draft:
                 draft.write_text("".join(kept), encoding="utf-8")
+        check_writable(path)
         self.file = path.open("a", encoding="utf-8")
 
     def write(self, kind: str, step: int, **values: Any) -> None:

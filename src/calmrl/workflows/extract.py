@@ -7,7 +7,9 @@ from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
+from calmrl._support.output import check_directory
 from calmrl._support.workers import worker_pool
+from calmrl._support.writable import writing
 from calmrl.data.features.feature_set import FeatureSet, open_features
 from calmrl.data.media.annotations import read_annotations
 from calmrl.data.media.collection_problems import MediaProblem, Problems
@@ -96,6 +98,7 @@ def extract(
     tell = tell or (lambda line: None)
     progress = progress or (lambda what, done, total: None)
     source = manifest if isinstance(manifest, PublicCollection) else Path(manifest)
+    check_directory(out)
     _check_options(source, layout, media, captions, root)
     if encoders is None:
         encoders = default_encoders(_kinds_of(source, layout))
@@ -115,7 +118,7 @@ def extract(
         return _reuse(out, info, tell)
     report, parts = beside(out, "problems.csv"), collection.parts()
     drop_empty(collection, problems)
-    with worker_pool(workers if len(file_cells(collection)) > FEW else 0) as pool:
+    with writing(out), worker_pool(workers if len(file_cells(collection)) > FEW else 0) as pool:
         absent = absent_files(collection)
         if (absent or problems.blocking()) and not allow_missing:  # list everything, encode nothing
             checked = take_out(collection, problems, _undecodable(collection, chosen, pool, progress))
@@ -130,7 +133,8 @@ def extract(
     stop_at_problems(checked, report, allow_missing)
     info |= {"collection": collection.digest(), "problems": len(problems.blocking())}
     info |= {"left_out": left_out} if (left_out := count_left_out(parts, problems)) else {}
-    features = write_collection(collection, chosen, stores, out, info)
+    with writing(out):
+        features = write_collection(collection, chosen, stores, out, info)
     remove_stores(beside(out, "vectors"))
     return features
 
@@ -243,5 +247,6 @@ def _reuse(out: Path, info: dict[str, Any], tell: Callable[[str], None]) -> Feat
         raise InputError(
             f"{out} holds features made otherwise ({', '.join(differs)} differ); remove it, or choose another"
         )
+    remove_stores(beside(out, "vectors"))  # a run may have been stopped before it came to this
     tell(f"{out} is complete already; nothing to do")
     return features

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from calmrl._support.output import new_file
+from calmrl._support.writable import check_writable
 from calmrl.config.yaml_text import write_yaml
 from calmrl.data.media.collections.public_collection import PublicCollection
 from calmrl.data.media.manifest import Manifest
@@ -49,6 +50,7 @@ def init(source: str | Path | PublicCollection, out: str | Path, *, force: bool 
         Replace files of these names.
     """
     out = Path(out)
+    check_writable(out)
     home = Path(source.root if isinstance(source, PublicCollection) else source)
     if out.exists() and not out.is_dir():
         raise InputError(f"{out} is a file; give the name of a folder")

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from calmrl._support.writable import check_writable
 from calmrl.errors import InputError
 from calmrl.report import Results, build_page, read_results, write_page
 
@@ -33,6 +34,8 @@ def report(folders: Sequence[str | Path], out: str | Path | None = None, *, forc
     if out is None and len(folders) > 1:
         command = shlex.join(["calmrl", "report", *map(str, folders), "--out", "FILE.html"])
         raise InputError(f"{len(folders)} directories make one report; say where to write it: {command}")
+    if out is not None:
+        check_writable(out)
     results = read_results(folders)
     target = results.sources[0].folder / "report.html" if out is None else out
     return WrittenReport(write_page(build_page(results), target, force=force), results)

@@ -4,8 +4,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from calmrl._support.distributed import join, wait_for_all
-from calmrl._support.output import check_free, new_directory
+from calmrl._support.launched import WAIT_SECONDS, join, lost_is_said, wait_for_all
+from calmrl._support.output import check_directory, check_free, new_directory
 from calmrl.alignment import CalibratedAlignment
 from calmrl.config import TrainConfig, dump, load
 from calmrl.encoders.embed_files import recorded_encoders
@@ -34,6 +34,7 @@ def train(
     cpu: bool = False,
     progress: Progress | None = None,
     tell: Callable[[str], None] = lambda text: None,
+    timeout: float = WAIT_SECONDS,
 ) -> Outcome:
     """Train a model and write the run to a directory. Every process of a distributed run calls this; the first writes.
 
@@ -51,6 +52,8 @@ def train(
         Called with (steps done, steps in all, what is being done).
     tell : callable
         Gets sentences for people.
+    timeout : float
+        Seconds that a process waits for another one before that counts as lost.
 
     Returns
     -------
@@ -58,12 +61,26 @@ def train(
         Steps, seconds, and the best validation score. `calmrl.load(out)` gives the model.
     """
     out = Path(out)
-    _, rank = join()
+    _, rank = join(timeout)
     if not resume:
         check_free(out, advice=", or pass --resume to go on with the run in it")
-    elif (out / "config.yaml").is_file():
+    else:
+        check_directory(out)
+    if resume and (out / "config.yaml").is_file():
         same_config(config, out / "config.yaml")
-    progress = progress or (lambda done, total, text: None)
+    with lost_is_said(f"start all again with --resume, to go on from the newest checkpoint in {out}"):
+        return _train(config, out, rank, resume, cpu, progress or (lambda done, total, text: None), tell)
+
+
+def _train(
+    config: TrainConfig,
+    out: Path,
+    rank: int,
+    resume: bool,
+    cpu: bool,
+    progress: Progress,
+    tell: Callable[[str], None],
+) -> Outcome:
     progress(0, 0, "reading the data")
     data = open_data(config)
     progress(0, 0, f"fitting {config.method}" if not config.stages else f"starting {config.method}")

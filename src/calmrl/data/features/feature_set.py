@@ -23,8 +23,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from calmrl._support.sealed import checksum
 from calmrl.convention import check, check_names
-from calmrl.data.features.files import checksum
 from calmrl.data.features.row_table import check_ids, column_values, meta_table
 from calmrl.errors import InputError
 

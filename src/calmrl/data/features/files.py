@@ -1,6 +1,5 @@
-"""Files on disk: checksums, .npy files written in pieces, JSON that appears whole."""
+"""Files on disk: .npy files written in pieces, JSON that appears whole."""
 
-import hashlib
 import json
 import os
 from collections.abc import Mapping
@@ -8,15 +7,6 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
-
-
-def checksum(path: Path) -> str:
-    """SHA-256 of a file."""
-    digest = hashlib.sha256()
-    with open(path, "rb") as file:
-        while block := file.read(1 << 22):
-            digest.update(block)
-    return digest.hexdigest()
 
 
 def empty_npy(path: Path, shape: tuple[int, int], dtype: np.dtype) -> None:

@@ -11,7 +11,6 @@ import errno
 import json
 import os
 import shutil
-import uuid
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -20,9 +19,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from calmrl._support.scratch import scratch
+from calmrl._support.sealed import checksum
+from calmrl._support.writable import check_writable
 from calmrl.convention import Array, blocks_of_rows, check, check_names, to_tensor
 from calmrl.data.features.feature_set import FORMAT, RESERVED, VERSION, FeatureSet, open_features, part_of
-from calmrl.data.features.files import checksum, empty_npy, save_json, write_rows
+from calmrl.data.features.files import empty_npy, save_json, write_rows
 from calmrl.data.features.row_table import meta_table
 from calmrl.errors import InputError
 
@@ -178,24 +180,22 @@ class FeatureWriter:
 
     def _begin(self, table: pa.Table) -> None:
         """Lay out the unfinished directory; it gets its name only when everything in it is there."""
+        check_writable(self.path)
         self.path.parent.mkdir(parents=True, exist_ok=True)
         size = self.n * sum(self.widths.values()) * self.dtype.itemsize * (2 if self.std else 1)
         free = shutil.disk_usage(self.path.parent).free
         if size > free:
             message = f"the features need {size / 1e9:.2f} GB but {free / 1e9:.2f} GB are free"
             raise OSError(errno.ENOSPC, message, str(self.path))
-        fresh = self.part.with_name(f"{self.part.name}.{uuid.uuid4().hex[:8]}")
-        fresh.mkdir()
-        try:
+        with scratch(self.part) as folder:
+            fresh = folder / "new"
+            fresh.mkdir()
             for file, width in self._value_files().items():
                 empty_npy(fresh / file, (self.n, width), self.dtype)
             np.save(fresh / STATE, np.full((len(self.widths), self.n), TODO, dtype=np.uint8))
             pq.write_table(table, fresh / "meta.parquet")
             save_json(fresh / "features.json", self._head)
             os.replace(fresh, self.part)
-        except OSError:
-            shutil.rmtree(fresh, ignore_errors=True)
-            raise
 
     def _continue(self, table: pa.Table) -> np.ndarray:
         """The state of the unfinished directory, after checking that it was begun with the same arguments."""

@@ -36,6 +36,7 @@ from calmrl.imputers.gaussian.predict import (
 from calmrl.imputers.gaussian.row_sources import Source, open_source
 from calmrl.imputers.gaussian.state import learned_to_state, state_to_learned
 from calmrl.imputers.gaussian.whitening import Whitening, principal_axes
+from calmrl.imputers.solvable import solvable
 
 
 class GaussianImputer(BlockColumns, TransformerMixin, BaseEstimator):
@@ -136,6 +137,7 @@ class GaussianImputer(BlockColumns, TransformerMixin, BaseEstimator):
 
     # ---- fitting
 
+    @solvable()
     def fit(self, z: Any, present: Array | None = None) -> GaussianImputer:
         """Fit on a dict of arrays (memory-mapped ones in chunks), an iterable of (z, present) chunks, or a 2-D array."""
         args = self.get_params(deep=False)
@@ -147,6 +149,7 @@ class GaussianImputer(BlockColumns, TransformerMixin, BaseEstimator):
         self.search_, self.std_scale_ = [trial.row() for trial in trials], scale
         return self
 
+    @solvable()
     def refit(self, z: Any, present: Array | None = None) -> GaussianImputer:
         """Fit on other rows with the settings that `fit` chose; nothing is searched, the scale of deviations stays."""
         check_is_fitted(self)
@@ -193,6 +196,7 @@ class GaussianImputer(BlockColumns, TransformerMixin, BaseEstimator):
             )
         self._learn(params, settings, running, history, isinstance(next(source.chunks()).given(), Tensor))
 
+    @solvable()
     def partial_fit(self, z: Any, present: Array | None = None) -> GaussianImputer:
         """Stepwise EM on one batch; goes on from `fit` or from earlier batches. One component only."""
         started = hasattr(self, "parameters_")
@@ -260,6 +264,7 @@ class GaussianImputer(BlockColumns, TransformerMixin, BaseEstimator):
 
     # ---- completing
 
+    @solvable()
     def transform(self, z: Any, present: Array | None = None) -> Any:
         """The input with every missing modality filled in; observed entries bit for bit as they were.
 
@@ -267,6 +272,7 @@ class GaussianImputer(BlockColumns, TransformerMixin, BaseEstimator):
         """
         return self._columns(complete(*self._model(z, present)), z)
 
+    @solvable()
     def missing(self, z: dict[str, Tensor], present: Tensor, learn: bool = False) -> dict[str, tuple[Tensor, Tensor]]:
         """For every modality the rows that lack it and what is imputed there; differentiable. One component only.
 
@@ -283,6 +289,7 @@ class GaussianImputer(BlockColumns, TransformerMixin, BaseEstimator):
             self.n_iter_ += 1
         return dict(zip(params.names, missing_means(expect, packed, means), strict=True))
 
+    @solvable()
     def impute(self, z: Any, present: Array | None = None, return_std: bool = False) -> Any:
         """As `transform`; with `return_std` also the predictive standard deviation of every entry (0 where observed)."""
         if not return_std:

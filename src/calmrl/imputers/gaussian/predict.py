@@ -133,8 +133,21 @@ def _by_pattern_filled(
 def keep_observed(values: Tensor | None, present: Tensor, filled: Tensor, given: Array) -> Tensor:
     """Observed rows as they came, bit for bit; the others from `filled`. In the dtype of the input."""
     if values is None:
-        return filled.to(to_tensor(given[:0]).dtype)
-    return torch.where(present[:, None], values, filled.to(values.dtype))
+        return narrowed(filled, to_tensor(given[:0]).dtype)
+    return torch.where(present[:, None], values, narrowed(torch.where(present[:, None], 0.0, filled), values.dtype))
+
+
+def narrowed(values: Tensor, dtype: torch.dtype) -> Tensor:
+    """Values in the dtype of the input; where they do not fit in it, an error that says so."""
+    if values.dtype == dtype:
+        return values
+    narrow = values.to(dtype)
+    if bool((torch.isinf(narrow) & torch.isfinite(values)).any()):
+        largest = float(values[torch.isfinite(values)].abs().max())
+        raise InputError(
+            f"imputed values or deviations reach {largest:.3g}, more than {dtype} holds; pass the input in a wider dtype"
+        )
+    return narrow
 
 
 def join(parts: list[list[Tensor]], views: Views, widths: tuple[int, ...]) -> dict[str, Array]:
@@ -144,7 +157,7 @@ def join(parts: list[list[Tensor]], views: Views, widths: tuple[int, ...]) -> di
     for name, part, width in zip(views.names, parts, widths, strict=True):
         like = views.arrays[name] if views.arrays[name] is not None else given
         whole = torch.cat(part) if part else views.present.new_zeros((0, width), dtype=torch.float32)
-        joined[name] = like_input(whole, like)
+        joined[name] = like_input(narrowed(whole, to_tensor(like[:0]).dtype), like)
     return joined
 
 

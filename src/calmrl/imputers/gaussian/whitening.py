@@ -68,7 +68,7 @@ class Turn:
         middle = (mu - self.centre) @ self.gather  # (K, r)
         outside = (centred.square().sum(1) - (inside * self.scale.to(z.dtype)).square().sum(1)).clamp(min=0)
         gap = inside[:, None] - middle.to(z.dtype)  # (n, K, r)
-        return (gap.square() / self.noise.to(z.dtype)).sum(2) + (outside / self.rest)[:, None].to(z.dtype)
+        return (gap.square() / self.noise.to(z.dtype)).sum(2) + (outside.double() / self.rest)[:, None].to(z.dtype)
 
     def log_determinant(self) -> Tensor:
         """d log 2 pi + log|Psi|, (K,)."""

@@ -14,6 +14,7 @@ from pathlib import Path
 from threadpoolctl import threadpool_limits
 
 from calmrl._support.output import new_file
+from calmrl._support.scratch import remove_leftovers
 from calmrl._support.workers import worker_pool
 from calmrl.config import CompareConfig
 from calmrl.errors import InputError, JobError
@@ -35,6 +36,7 @@ def run_all(
     The order of the results, and the results themselves, do not depend on the number of workers.
     """
     folder.mkdir(parents=True, exist_ok=True)
+    remove_leftovers(folder)
     jobs = jobs_of(config) if jobs is None else jobs
     paths = {job: _path(folder, config, job) for job in jobs}
     results = {job: JobResult(**json.loads(path.read_text("utf-8"))) for job, path in paths.items() if path.is_file()}

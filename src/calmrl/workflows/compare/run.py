@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from calmrl._support.output import WRITTEN_BY, new_file
+from calmrl._support.output import WRITTEN_BY, check_directory, new_file
 from calmrl.config import CompareConfig, dump, load
 from calmrl.errors import InputError
 from calmrl.metrics.measures import TidyRow
@@ -60,6 +60,7 @@ def compare(
         assert isinstance(loaded, CompareConfig)
         config = loaded
     out = Path(out)
+    check_directory(out)
     planned = plan(config)
     _prepare(config, out)
     results = run_all(config, out / "jobs", progress, planned.jobs)

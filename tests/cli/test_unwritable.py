@@ -1,0 +1,148 @@
+"""Every command that writes refuses a place that cannot be written to: a sentence, exit code 2, before the work."""
+
+from __future__ import annotations
+
+import errno
+import os
+import tempfile
+
+import numpy as np
+import pytest
+
+import calmrl.data.features.files as feature_files
+import calmrl.data.features.writer as feature_writer
+from calmrl.data.features.writer import write_features
+from calmrl.errors import InputError
+from train_data import config_file
+
+VERBS = {  # what comes before the place to write to; a directory or a file is written
+    "impute": (["impute", "features", "--out"], "directory"),
+    "diagnose": (["diagnose", "features", "--out"], "directory"),
+    "train": (["train", "train.yaml", "--out"], "directory"),
+    "resume": (["train", "train.yaml", "--resume", "--out"], "directory"),
+    "compare": (["compare", "features", "--out"], "directory"),
+    "demo": (["demo", "--out"], "directory"),
+    "extract": (["extract", "items.csv", "--out"], "directory"),
+    "index": (["index", "features", "--out"], "directory"),
+    "init": (["init", "features", "--out"], "directory"),
+    "evaluate": (["evaluate", "run", "--out"], "file"),
+    "report": (["report", "run", "--out"], "file"),
+    "cp": (["cp", "impute"], "file"),
+}
+PLACES = {
+    "below a file": ("file/out.html", "is a file, so"),
+    "a dangling link": ("dangling", "is a link that leads nowhere"),
+    "a link loop": ("loop", "is a link that leads nowhere"),
+    "below a dangling link": ("dangling/out.html", "is a link that leads nowhere, so"),
+    "a name of 300 characters": ("x" * 300, "too long for an output"),
+    "a name that leaves no room for drafts": ("x" * 250, "too long for an output"),
+    "a long path": ("/".join(["x" * 200] * 21), "is a path of"),
+}
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    """A folder with features, configs, and places that cannot be written to."""
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    z = {name: rng.normal(size=(30, 3)).astype(np.float32) for name in ("image", "text")}
+    present = rng.random((30, 2)) > 0.3
+    present[:, 0] |= ~present.any(1)
+    write_features("features", z, present)
+    (tmp_path / "items.csv").write_text("id,text\na,hello\n")
+    config_file(tmp_path).rename("train.yaml")
+    (tmp_path / "file").write_text("x")
+    (tmp_path / "dangling").symlink_to("nowhere")
+    (tmp_path / "loop").symlink_to("loop")
+    return tmp_path
+
+
+def no_work(monkeypatch) -> None:
+    """Anything that computes or reads much is an error."""
+
+    def work(*arguments, **options):
+        raise AssertionError("work was begun")
+
+    for name in (
+        "calmrl.workflows.impute.write_imputed",
+        "calmrl.workflows.diagnose.run.examine",
+        "calmrl.workflows.compare.run.plan",
+        "calmrl.workflows.evaluate._evaluate",
+        "calmrl.workflows.extract.EncoderSet",
+        "calmrl.workflows.init.survey",
+        "calmrl.workflows.report.read_results",
+        "calmrl.search.build.open_source",
+    ):
+        module, _, function = name.rpartition(".")
+        monkeypatch.setattr(_module(module), function, work)
+    monkeypatch.setattr(_module("calmrl.workflows.train"), "open_data", work)
+
+
+def _module(name: str):
+    import importlib
+
+    return importlib.import_module(name)
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_places_that_cannot_be_written_to(verb, place, calmrl, monkeypatch):
+    no_work(monkeypatch)
+    before = sorted(entry.name for entry in place.iterdir())
+    for what, (target, sentence) in PLACES.items():
+        code, out, err = calmrl(*VERBS[verb][0], target)
+        assert (code, out) == (2, ""), (what, err)
+        assert sentence in err, (what, err)
+        assert "Error" not in err, what
+        assert sorted(entry.name for entry in place.iterdir()) == before, what
+
+
+@pytest.mark.parametrize("number", [errno.EROFS, errno.EACCES, errno.ENOSPC, errno.EDQUOT])
+@pytest.mark.parametrize("verb", VERBS)
+def test_disks_that_cannot_be_written_to(verb, number, place, calmrl, monkeypatch):
+    no_work(monkeypatch)
+
+    def refuses(*arguments, **options):
+        raise OSError(number, os.strerror(number), options.get("dir"))
+
+    monkeypatch.setattr(tempfile, "mkdtemp", refuses)
+    code, out, err = calmrl(*VERBS[verb][0], "new.html" if VERBS[verb][1] == "file" else "new")
+    assert (code, out) == (2, ""), err
+    assert os.strerror(number).lower() in err.lower()
+    assert not (place / "new").exists()
+
+
+@pytest.mark.parametrize("verb", [name for name, (_, kind) in VERBS.items() if kind == "directory" and name != "init"])
+def test_a_directory_is_not_named_like_a_file(verb, place, calmrl, monkeypatch):
+    no_work(monkeypatch)
+    code, _, err = calmrl(*VERBS[verb][0], "done.parquet")
+    assert code == 2
+    assert "done.parquet ends in .parquet, as a file does, but a directory is written" in err
+    assert not (place / "done.parquet").exists()
+
+
+@pytest.mark.parametrize("verb", ["train", "compare", "extract", "index"])
+def test_nobody_advises_an_option_that_is_not_there(verb, place, calmrl):
+    (place / "taken").mkdir()
+    (place / "taken" / "mine.txt").write_text("mine")
+    code, _, err = calmrl(*VERBS[verb][0], "taken")
+    assert code == 2
+    assert "--force" not in err
+    assert (place / "taken" / "mine.txt").read_text() == "mine"
+
+
+@pytest.mark.parametrize("where", ["write_all", "checksum"])
+def test_a_disk_that_fills_up_while_imputing(where, place, calmrl, monkeypatch):
+    def full(*arguments):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(feature_files if where == "write_all" else feature_writer, where, full)
+    before = sorted(entry.name for entry in place.iterdir())
+    code, _, err = calmrl("impute", "features", "--out", "imputed", "imputer.method=mean")
+    assert code == 2
+    assert "imputed could not be written: no space left on device; make room" in err
+    assert sorted(entry.name for entry in place.iterdir()) == before
+
+
+def test_writing_features_below_a_file_is_an_error_that_says_so(place):
+    with pytest.raises(InputError, match="is a file, so"):
+        write_features(place / "file" / "out", {"a": np.ones((2, 2))})
