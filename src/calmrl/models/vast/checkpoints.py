@@ -13,8 +13,6 @@ the key. Known parts that this model has no use for are listed in the report tha
 A tower of which the file holds nothing is an error all the same. `module.` in front of keys is ignored.
 """
 
-import pickle
-import zipfile
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -24,6 +22,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from calmrl._support.parsing import naming, parsing
+from calmrl._support.tensor_files import load_tensors
 from calmrl.errors import InputError
 from calmrl.models.vast.beats import Beats
 from calmrl.models.vast.eva import EvaVit, Interpolation, resize_positions
@@ -67,16 +67,10 @@ def read_checkpoint(path: str | Path) -> dict[str, Any]:
     if not path.is_file():
         raise InputError(f"no checkpoint at {path}")
     if path.suffix == ".safetensors":
-        from safetensors import SafetensorError
-        from safetensors.torch import load_file
-
-        try:
-            return load_file(path)
-        except SafetensorError as error:
-            raise InputError(f"{path} is not a safetensors file that can be read: {error}") from error
+        return load_tensors(path)
     try:
         content = torch.load(path, map_location="cpu", weights_only=True)
-    except (pickle.UnpicklingError, RuntimeError, EOFError, zipfile.BadZipFile) as error:
+    except Exception as error:  # unpickling damaged bytes raises anything
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise InputError(
             f"{path} cannot be read as tensors alone ({reason}); files that run code when opened are refused: save its "
@@ -106,7 +100,8 @@ def load_beats(path: str | Path) -> tuple[Beats, Report]:
     content = read_checkpoint(path)
     if not isinstance(content.get("cfg"), Mapping) or not isinstance(content.get("model"), Mapping):
         raise InputError(f"{path} has no dicts cfg and model; it is not a checkpoint of BEATs")
-    model = Beats.from_cfg(content["cfg"])
+    with naming(path), parsing(path, "a checkpoint of BEATs", "its cfg does not describe a model"):
+        model = Beats.from_cfg(content["cfg"])
     return model, fill_beats(model, content["model"], path)
 
 
@@ -200,6 +195,9 @@ def _unwrapped(content: dict[str, Any]) -> dict[str, Any]:
 
 
 def _tensors(content: Mapping[str, Any], path: str | Path) -> State:
+    odd = next((name for name in content if not isinstance(name, str)), None)
+    if odd is not None:
+        raise InputError(f"{path}: a key is {odd!r:.60} where texts are needed; this is not a state dict")
     other = [name for name, value in content.items() if not isinstance(value, Tensor)]
     if other:
         raise InputError(f'{path}: "{other[0]}" is not a tensor; this is not a state dict')
