@@ -18,7 +18,6 @@ from calmrl.models.vast.beats import Beats
 from calmrl.training import checkpoint
 from fuzz.family import Make, Sample
 from fuzz.features import arrays
-from fuzz.texts import anything
 from tiny_models import BEATS_CFG, official_beats, scramble
 
 
@@ -92,7 +91,7 @@ def official(folder: Path) -> Sample:
     state = official_beats(source.state_dict(), BEATS_CFG["encoder_layers"])
     path = folder / "beats.pt"
     torch.save({"cfg": BEATS_CFG, "model": state}, path)
-    return Sample([path], lambda damaged: len(checkpoints.load_beats(path)[1].used), path.name, anything)
+    return Sample([path], lambda damaged: len(checkpoints.load_beats(path)[1].used), path.name)
 
 
 def index(folder: Path) -> Sample:

@@ -2,15 +2,36 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
 from random import Random
+from typing import Any
 
 NUMBERS = (0, 1, 2, 127, 128, 255, 256, 32767, 65535, 2**31 - 1, 2**31, 2**32 - 1, 2**40, 2**63 - 1, 2**64 - 1)
 WORDS = (
     b"[", b"]", b"{", b"}", b'"', b"'", b",", b":", b"\n", b"\0", b"-", b"nan", b"null", b"true", b"1e999", b"-1", b"&a ",
-    b"*a", b"!!int ", b"\xff", b"\xed\xa0\x80", b"9" * 400, b"[" * 200, b"../",
+    b"*a", b"!!int ", b"\xff", b"\xed\xa0\x80", b"9" * 400, b"[" * 2000, b"../",
 )  # fmt: skip
+
+VALUES: tuple[Any, ...] = (
+    None,
+    [],
+    {},
+    "",
+    "x",
+    "../x",
+    -1,
+    0,
+    10**12,
+    10**30,
+    1.5,
+    float("nan"),
+    True,
+    [[1], 2],
+    {"a": {}},
+    "\ud800",
+)
 
 
 def flip_bits(content: bytes, rng: Random) -> bytes:
@@ -75,8 +96,30 @@ def change_digits(content: bytes, rng: Random) -> bytes:
     return content[: chosen.start()] + number + content[chosen.end() :]
 
 
+def change_json(content: bytes, rng: Random) -> bytes:
+    """A value somewhere in a JSON text becomes another, or its key goes; other bytes are damaged in another way."""
+    try:
+        value = json.loads(content)
+    except (ValueError, RecursionError):
+        return rng.choice((flip_bits, change_digits))(content, rng)
+    places: list[tuple[Any, Any]] = []
+    todo = [value]
+    while todo:
+        here = todo.pop()
+        pairs = list(here.items() if isinstance(here, dict) else enumerate(here) if isinstance(here, list) else ())
+        places += [(here, key) for key, _ in pairs]
+        todo += [inner for _, inner in pairs]
+    if places:
+        here, key = rng.choice(places)
+        if rng.random() < 0.25:
+            del here[key]
+        else:
+            here[key] = rng.choice(VALUES)
+    return json.dumps(value if places else rng.choice(VALUES)).encode()
+
+
 MUTATIONS: tuple[Callable[[bytes, Random], bytes], ...] = (
-    flip_bits, cut, cut_blocks, insert, remove, swap, repeat, erase, change_number, change_digits,
+    flip_bits, cut, cut_blocks, insert, remove, swap, repeat, erase, change_number, change_digits, change_json,
 )  # fmt: skip
 
 

@@ -34,7 +34,7 @@ from calmrl.search.collection import Collection, Known
 ITEMS, PARTS = "items", "parts"
 LAYOUT = "index.json"
 FORMAT, VERSION = "calmrl.index", 1
-DAMAGED = "the index is damaged: copy or make it again"
+DAMAGED = "if it is damaged, copy or make it again"
 PLAIN = ("id", "text", "label", "split", "root", "certainty", "paths", "stamps")  # columns that describe an item
 HOLDS = {"text": pa.string(), "number": pa.float64(), "flag": pa.bool_()}
 

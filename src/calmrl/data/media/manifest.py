@@ -222,7 +222,7 @@ def as_texts(value: Any) -> tuple[list[str], list[str]]:
     if isinstance(value, str) and value.lstrip().startswith("["):
         try:
             parsed = json.loads(value)
-        except ValueError:
+        except (ValueError, RecursionError):
             parsed = value  # a text that happens to begin with a bracket
         value = parsed if isinstance(parsed, list) and all(isinstance(part, str) for part in parsed) else value
     parts = value if isinstance(value, list) else [value]
