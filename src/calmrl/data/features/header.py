@@ -49,7 +49,7 @@ def _check_files(file: Path, files: Any) -> None:
 
 
 def _check_type(file: Path, key: str, value: Any, wanted: type) -> None:
-    good = isinstance(value, wanted) and not isinstance(value, bool) and not (wanted is int and value < 0)
-    if not good:
+    negative = isinstance(value, int) and value < 0
+    if not isinstance(value, wanted) or isinstance(value, bool) or negative:
         names = {int: "a number from 0 on", dict: "an object", str: "a text"}
         raise InputError(f"{file}: {key} should be {names[wanted]}; got {value!r:.60}; {AGAIN}")

@@ -10,7 +10,7 @@ import math
 import struct
 import zipfile
 from pathlib import Path
-from typing import BinaryIO
+from typing import IO, Any, Literal
 
 import numpy as np
 
@@ -32,19 +32,20 @@ def open_npy(file: Path) -> np.ndarray:
             shape, by_columns, dtype = _header(stream)
             offset = stream.tell()
         _check_bytes(file, shape, dtype, file.stat().st_size - offset)
-        order = "F" if by_columns else "C"
+        order: Literal["C", "F"] = "F" if by_columns else "C"
         if math.prod(shape) == 0:
             return np.empty(shape, dtype, order)
         return np.memmap(file, dtype, "r", offset, shape, order)
 
 
-def read_npy(stream: BinaryIO, size: int, label: object) -> np.ndarray:
+def read_npy(stream: IO[bytes], size: int, label: object) -> np.ndarray:
     """The array in .npy form that a stream of `size` bytes holds; `label` names it in errors."""
     with parsing(label, ".npy"):
         shape, by_columns, dtype = _header(stream)
         _check_bytes(label, shape, dtype, size - stream.tell())
         flat = np.empty(math.prod(shape), dtype)
-        content = memoryview(flat.view(np.uint8)) if flat.size else memoryview(b"")
+        values: Any = flat.view(np.uint8) if flat.size else b""
+        content = memoryview(values)
         while len(content):
             piece = stream.read(min(len(content), 1 << 20))
             if not piece:
@@ -73,7 +74,7 @@ def read_npz_arrays(path: Path) -> dict[str, np.ndarray | None]:
     return arrays
 
 
-def _header(stream: BinaryIO) -> Header:
+def _header(stream: IO[bytes]) -> Header:
     version = np.lib.format.read_magic(stream)
     if version == (1, 0):
         shape, by_columns, dtype = np.lib.format.read_array_header_1_0(stream)

@@ -120,7 +120,7 @@ class _StrictMember(tarfile.TarInfo):
         except tarfile.EOFHeaderError:  # type: ignore[attr-defined]
             raise
         except tarfile.HeaderError as error:
-            raise tarfile.ReadError(f"{error} at byte {tar.offset}, before the end of the archive") from error  # type: ignore[attr-defined]
+            raise tarfile.ReadError(f"{error} at byte {tar.offset}, before the end of the archive") from error
         if member.issparse():
             raise tarfile.ReadError(f"{member.name} is sparse")
         return member
