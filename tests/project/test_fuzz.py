@@ -10,28 +10,15 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-CASES = 25  # of each family
+CASES = 12  # of each of the 22 families; `python tests/fuzz` runs more
 
 
-@pytest.mark.parametrize(
-    ("packages", "families"),
-    [
-        (
-            (),
-            "directory,by-hand,npz,packed-npz,safetensors,parquet,shards,yaml,csv,jsonl,manifest-parquet,results,records",
-        ),
-        (("transformers",), "imputer,aligner,model,checkpoint,official-pt"),
-        (("av", "PIL"), "pictures,sounds,films"),
-        (("lancedb",), "index"),
-    ],
-    ids=["tables", "models", "media", "index"],
-)
-def test_damaged_files(packages: tuple[str, ...], families: str) -> None:
-    for package in packages:
+def test_damaged_files() -> None:
+    for package in ("av", "PIL", "lancedb"):
         pytest.importorskip(package)
-    cases = str(CASES * len(families.split(",")))
-    command = [sys.executable, str(ROOT / "tests" / "fuzz"), "--cases", cases, "--seed", "3", "--only", families]
+    command = [sys.executable, str(ROOT / "tests" / "fuzz"), "--cases", str(22 * CASES), "--seed", "3"]
     environment = os.environ | {"OMP_NUM_THREADS": "1", "RUST_BACKTRACE": "0"}
     ended = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
-    assert ended.returncode == 0, ended.stdout + ended.stderr
-    assert "| all | " in ended.stdout
+    assert ended.returncode == 0, ended.stdout + ended.stderr[-3000:]
+    refused = ended.stdout.splitlines()[-1].split("|")[3]
+    assert int(refused) > 100  # the files were damaged
