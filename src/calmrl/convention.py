@@ -26,7 +26,8 @@ Array = Any  # np.ndarray (memory-mapped or not) or torch.Tensor
 LARGEST = {torch.float64: 1e100}  # observed values are at most so large: their squares, summed over rows, stay finite
 LARGEST_ELSE = 1e15
 SCAN_BYTES = 1 << 26  # values are checked in blocks of rows of about this size
-_NAME = re.compile(r"[^\s/\\.]([^/\\.]*[^\s/\\.])?")
+_NAME = re.compile(r"[^\s/\\.\0\ud800-\udfff]([^/\\.\0\ud800-\udfff]*[^\s/\\.\0\ud800-\udfff])?")
+LONGEST_NAME = 200  # bytes
 
 
 @dataclass(frozen=True)
@@ -137,9 +138,27 @@ def check_names(names: Sequence[Any]) -> None:
                 f"modality name {name!r} cannot be used; a name is not empty, has no space at its ends and no '/', "
                 "'\\' or '.' in it, because it also names files and modules"
             )
+        if len(name.encode()) > LONGEST_NAME:
+            raise InputError(
+                f"modality name {name[:40]!r}... has more than {LONGEST_NAME} bytes; a file is named after it"
+            )
         twin = seen.setdefault(name.casefold(), name)
         if twin != name or list(names).count(name) > 1:
             raise InputError(f"duplicate modality name: {twin!r} and {name!r}; rename one")
+
+
+def as_mask(values: Any, label: str) -> np.ndarray:
+    """Stored values of a mask as bools: bools, or whole numbers 0 and 1; anything else is an error."""
+    array = np.asarray(values)
+    if array.dtype == bool:
+        return array
+    if array.dtype.kind not in "iu" or (array.size and (array.min() < 0 or array.max() > 1)):
+        raise InputError(
+            f"{label} must be boolean, or whole numbers 0 and 1; got {array.dtype}"
+            f"{'' if array.dtype.kind not in 'iu' else f' from {array.min()} to {array.max()}'}. Convert it, for "
+            "instance with numpy: values != 0"
+        )
+    return array.astype(bool)
 
 
 def to_tensor(array: Array) -> torch.Tensor:

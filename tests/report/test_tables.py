@@ -321,3 +321,17 @@ def test_any_subset_of_rows_gives_right_cells(data):
     assert len(read_csv(table)) == n_lines
     assert len(piped(tables.to_markdown(table))) == 2 + n_lines + len(table.blocks)
     assert tables.to_latex(table).count(r"\midrule") >= 2 * len(table.blocks)
+
+
+def test_names_stay_names_in_markdown():
+    name = "a|b`c` <script>x</script> [d](http://d) *e* _f_ \n# g"
+    table = tables.retrieval_table(
+        [row | {"dataset": name} for row in rows_of({name: [1.0], "gram": [2.0], "calmrl": [3.0]})]
+    )
+    text = tables.to_markdown(table)
+    bare = re.sub(r"\\.", "", text)  # without escaped characters
+    assert "<script" not in bare
+    assert "`" not in bare
+    assert "](" not in bare
+    assert not any(line.startswith("#") for line in text.splitlines())
+    assert len({len(re.findall(r"(?<!\\)[|]", line)) for line in text.splitlines() if line.startswith("|")}) == 1

@@ -71,3 +71,26 @@ def test_errors(table, tmp_path):
     with pytest.raises(InputError, match="rows have no modality at all"):
         write_table(tmp_path / "t", IDS, np.where(PRESENT[:, :1], VECTORS, np.nan), PRESENT, ["image", "text"])
     assert list(tmp_path.iterdir()) == []
+
+
+def test_queries_without_an_answer(table, tmp_path):
+    for k in (0, -1, True, 1.5, "3"):
+        with pytest.raises(InputError, match="a whole number from 1 on"):
+            search_table(table, QUERIES, k=k)
+    with pytest.raises(InputError, match="no search table at"):
+        search_table(tmp_path, QUERIES)
+    with pytest.raises(InputError, match="row 1 is zero"):
+        search_table(table, np.stack([QUERIES[0], np.zeros(8)]))
+    with pytest.raises(InputError, match="too large for float32"):
+        search_table(table, np.full((1, 8), 1e300))
+    (tmp_path / "t" / "items.lance").mkdir(parents=True)
+    with pytest.raises(InputError, match="cannot be read as a search table"):
+        search_table(tmp_path / "t", QUERIES)
+
+
+def test_any_name_of_a_modality(tmp_path):
+    names = ["a `b` 'c' \"d\" -- ;", "has_0"]
+    write_table(tmp_path / "t", IDS, VECTORS, PRESENT, names)
+    for j, name in enumerate(names):
+        hits = search_table(tmp_path / "t", QUERIES[:1], k=60, having=[name])[0]
+        assert {hit.id for hit in hits} == {IDS[i] for i in np.flatnonzero(PRESENT[:, j])}

@@ -430,3 +430,23 @@ def test_twenty_kinds_of_damage(tmp_path, capsys) -> None:
 
 def test_the_real_names_are_not_shadowed() -> None:
     assert not set(TINY) & {"minilm", "yamnet"}
+
+
+def test_files_that_were_cut_off_are_exactly_the_cells_that_are_missing(tmp_path: Path) -> None:
+    rows = [["id", "image", "audio"]]
+    for i in range(4):
+        video = make_video(tmp_path / f"{i}.mkv", 12, sound=click(0.1, 1.0))
+        rows.append([f"item{i}", video.name, make_sound(tmp_path / f"{i}.wav", click(0.1, 0.5)).name])
+    for name in ("1.mkv", "2.wav"):
+        whole = (tmp_path / name).read_bytes()
+        (tmp_path / name).write_bytes(whole[: len(whole) * 2 // 3])
+    with open(tmp_path / "m.csv", "w", newline="", encoding="utf-8") as stream:
+        csv.writer(stream).writerows(rows)
+    encoders = {"image": "tiny_image", "audio": "tiny_audio"}
+    with pytest.raises(InputError, match="2 problems"):
+        extract(tmp_path / "m.csv", encoders, tmp_path / "f")
+    with open(tmp_path / "f.problems.csv", newline="", encoding="utf-8") as stream:
+        problems = [(row["kind"], row["id"], row["column"]) for row in csv.DictReader(stream)]
+    assert sorted(problems) == [("cut off", "item1", "image"), ("cut off", "item2", "audio")]
+    extract(tmp_path / "m.csv", encoders, tmp_path / "g", allow_missing=True)
+    assert open_features(tmp_path / "g").present.tolist() == [[True, True], [False, True], [True, False], [True, True]]

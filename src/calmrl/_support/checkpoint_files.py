@@ -1,13 +1,12 @@
 """Files of tensors that others wrote: read without running anything."""
 
-import pickle
-import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from calmrl._support.tensor_files import load_tensors
 from calmrl.errors import InputError
 
 
@@ -17,16 +16,10 @@ def read_checkpoint(path: str | Path) -> dict[str, Any]:
     if not path.is_file():
         raise InputError(f"no checkpoint at {path}")
     if path.suffix == ".safetensors":
-        from safetensors import SafetensorError
-        from safetensors.torch import load_file
-
-        try:
-            return load_file(path)
-        except SafetensorError as error:
-            raise InputError(f"{path} is not a safetensors file that can be read: {error}") from error
+        return load_tensors(path)
     try:
         content = torch.load(path, map_location="cpu", weights_only=True)
-    except (pickle.UnpicklingError, RuntimeError, EOFError, zipfile.BadZipFile) as error:
+    except Exception as error:  # unpickling damaged bytes raises anything
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise InputError(
             f"{path} cannot be read as tensors alone ({reason}); files that run code when opened are refused: save its "

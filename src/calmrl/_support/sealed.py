@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from calmrl._support.parsing import read_json
 from calmrl.errors import InputError
 
 FILES, SEAL = "files", "sha256"
@@ -46,11 +47,7 @@ def read_sealed(header: Path) -> dict[str, Any]:
     """What was given to `write_sealed`, read from its file."""
     if not header.is_file():
         raise InputError(f"{header} is missing: {header.parent} is incomplete, or of a version without checksums")
-    try:
-        content = json.loads(header.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise InputError(f"{header} is damaged ({error}); copy or make it again") from error
-    return check_sealed(header, content)
+    return check_sealed(header, read_json(header))
 
 
 def _seal(body: Mapping[str, Any]) -> str:

@@ -5,17 +5,16 @@ Other things that are learned are saved in the same way under their own `name`.
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from calmrl._support.output import replaced_directory
+from calmrl._support.parsing import parsing, read_json
 from calmrl._support.sealed import check_sealed, write_sealed
 from calmrl._support.writable import check_writable
 from calmrl.errors import InputError
@@ -54,10 +53,7 @@ def load_state(path: str | os.PathLike[str], name: str = "imputer") -> dict[str,
     for file in (header, weights):
         if not file.is_file():
             raise InputError(f"{folder} has no {file.name}; it is not a saved {name}, or it is incomplete")
-    try:
-        meta = json.loads(header.read_text(encoding="utf-8"))
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise InputError(f"{header} is damaged ({error}); save the {name} again") from error
+    meta = read_json(header, f"save the {name} again")
     if not isinstance(meta, dict) or meta.get("format") != f"calmrl.{name}":
         got = meta.get("format") if isinstance(meta, dict) else type(meta).__name__
         raise InputError(f"{header} is not a saved {name}: format 'calmrl.{name}' expected, got {got!r}")
@@ -68,8 +64,10 @@ def load_state(path: str | os.PathLike[str], name: str = "imputer") -> dict[str,
         )
     if meta["version"] != UNSEALED:
         meta = check_sealed(header, meta)
-    try:
-        tensors: dict[str, Tensor] = load_file(weights)
-    except (SafetensorError, ValueError) as error:
-        raise InputError(f"{weights} is damaged or cut short ({error}); save it again") from error
-    return {"meta": meta, "tensors": tensors}
+    return {"meta": meta, "tensors": load_tensors(weights)}
+
+
+def load_tensors(file: Path) -> dict[str, Tensor]:
+    """The tensors of a .safetensors file; one that is damaged or cut short is an error that names it."""
+    with parsing(file, "safetensors", "it is damaged or cut short: save or copy it again"):
+        return load_file(file)

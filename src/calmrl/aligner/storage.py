@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from calmrl._support.parsing import reason_of
 from calmrl.aligner.expected import Evidence
 from calmrl.aligner.lift import Lift
 from calmrl.aligner.own_scores import OwnScores
@@ -57,6 +58,7 @@ def from_state(state: dict[str, Any], origin: str = "a saved aligner") -> Aligne
             Lift(unit=choice["unit_rows"], **{part: tensors[f"lift.{name}.{part}"] for part in LIFT}) for name in order
         ]
         parts = [[tensors[f"space.{name}.{part}"] for name in order] for part in SPACE]
+        _check_shapes(order, lifts, parts)
         evidence = {key: _evidence(key, tensors) for key in meta["directions"]}
         learned = {
             "_order": tuple(order),
@@ -73,8 +75,8 @@ def from_state(state: dict[str, Any], origin: str = "a saved aligner") -> Aligne
         aligner = Aligner(**meta["arguments"])
         aligner.__dict__.update(learned)
         return aligner
-    except (KeyError, TypeError) as error:
-        raise InputError(f"{origin} is incomplete ({error}); save it again") from error
+    except Exception as error:  # damaged numbers make constructors raise anything
+        raise InputError(f"{origin} is incomplete ({reason_of(error)}); save it again") from error
 
 
 def _evidence(key: str, tensors: dict[str, Tensor]) -> Evidence:
@@ -84,3 +86,23 @@ def _evidence(key: str, tensors: dict[str, Tensor]) -> Evidence:
         group = tensors.get(f"group.{key}", torch.arange(len(relevant)))  # absent in files of earlier versions
         own = OwnScores(tensors[f"above.{key}"].numpy(), relevant, group.numpy())
     return Evidence(tensors[f"ranks.{key}"].numpy(), tensors[f"gallery.{key}"].numpy(), own)
+
+
+def _check_shapes(order: list[str], lifts: list[Lift], parts: list[list[Tensor]]) -> None:
+    """Tensors that belong together fit each other."""
+    for name, lift, weight, bias, information in zip(order, lifts, *parts, strict=True):
+        width, latents = lift.projection.shape[1], information.shape[0]
+        rows = len(lift.landmarks) or len(lift.centre)
+        wanted = {
+            "landmarks": (lift.landmarks, (len(lift.landmarks), len(lift.centre))),
+            "shape": (lift.shape, (2,)),
+            "offset": (lift.offset, (rows,)),
+            "projection": (lift.projection, (rows, width)),
+            "variance": (lift.variance, (width,)),
+            "weight": (weight, (width, latents)),
+            "bias": (bias, (latents,)),
+            "information": (information, (latents, parts[2][0].shape[0])),
+        }
+        for part, (tensor, shape) in wanted.items():
+            if tensor.shape != shape or not tensor.is_floating_point():
+                raise ValueError(f"{part} of {name} is {tensor.dtype} of shape {tuple(tensor.shape)}, not {shape}")

@@ -14,7 +14,7 @@ from calmrl.config.config_error import ConfigError, ConfigProblem
 from calmrl.config.explain import explain
 from calmrl.config.schema.kinds import KINDS
 from calmrl.config.shipped_files import shipped, shipped_text
-from calmrl.config.yaml_text import ConfigText, apply_overrides, read_yaml, write_yaml
+from calmrl.config.yaml_text import MOST_CHARACTERS, ConfigText, apply_overrides, read_yaml, write_yaml
 from calmrl.errors import InputError
 
 
@@ -79,13 +79,18 @@ def _text(name: str | Path) -> str:
     if path.suffix not in (".yaml", ".yml") and len(path.parts) == 1:
         return shipped_text(str(name))
     try:
-        return path.read_text(encoding="utf-8")
+        if path.exists() and not path.is_file() and not path.is_dir():
+            raise InputError(f"{path} is a device or a pipe; a config is a file")
+        with path.open(encoding="utf-8") as file:
+            return file.read(MOST_CHARACTERS + 1)
     except FileNotFoundError:
         near = closest(path.stem, shipped())
         hint = f'; a shipped config is named without an ending, for instance "{near}"' if near else ""
         raise InputError(f"{path} does not exist{hint}") from None
-    except (IsADirectoryError, PermissionError, UnicodeDecodeError) as error:
-        raise InputError(f"{path} cannot be read as a config: {error}") from None
+    except (OSError, UnicodeDecodeError, ValueError) as error:
+        if isinstance(error, InputError):
+            raise
+        raise InputError(f"{str(path)!r:.200} cannot be read as a config: {error}") from None
 
 
 def _kind_problem(source: ConfigText, wanted: str | None) -> ConfigProblem | None:

@@ -7,9 +7,16 @@ from typing import Any
 
 import yaml
 
+from calmrl._support.parsing import reason_of
 from calmrl.config.config_error import ConfigProblem, dotted
 
 KeyPath = tuple[str | int, ...]
+MOST_CHARACTERS = 200_000
+DEEPEST = 30  # collections inside each other
+MOST_VALUES = 20_000  # after aliases are replaced by what they stand for
+LONGEST_NUMBER = 300  # digits
+INDEX = re.compile(r"[0-9]{1,9}")  # of a list, in an override
+PLAIN_TAGS = ("tag:yaml.org,2002:map", "tag:yaml.org,2002:seq")
 
 
 class _Loader(yaml.SafeLoader):
@@ -46,10 +53,20 @@ class ConfigText:
     problems: list[ConfigProblem] = field(default_factory=list)
 
 
+class _TooMuch(Exception):
+    """A text beyond the limits; says which one, and on which line."""
+
+    def __init__(self, message: str, node: yaml.Node | yaml.Event | None = None) -> None:
+        super().__init__(message)
+        mark = getattr(node, "start_mark", None)
+        self.where = f"line {mark.line + 1}" if mark else ""
+
+
 def read_yaml(text: str) -> ConfigText:
-    """The mapping in `text`. Syntax errors and keys given twice become problems."""
+    """The mapping in `text`. Syntax errors, keys given twice and texts beyond the limits above become problems."""
     source = ConfigText()
     try:
+        _check_limits(text)
         root = yaml.compose(text, Loader=_Loader)
         if root is None:
             return source
@@ -61,7 +78,25 @@ def read_yaml(text: str) -> ConfigText:
         mark = error.problem_mark
         where = f"line {mark.line + 1}" if mark else ""
         source.problems.append(ConfigProblem("", where, f"not valid YAML: {error.problem or error.context}"))
+    except yaml.YAMLError as error:  # characters that no YAML has
+        source.problems.append(ConfigProblem("", "", f"not valid YAML: {reason_of(error)}"))
+    except _TooMuch as error:
+        source.problems.append(ConfigProblem("", error.where, str(error)))
     return source
+
+
+def _check_limits(text: str) -> None:
+    """Length, depth and number of values as they are written, before anything recursive looks at them."""
+    if len(text) > MOST_CHARACTERS:
+        raise _TooMuch(f"a config has at most {MOST_CHARACTERS:,} characters; got {len(text):,}")
+    depth = 0
+    for event in yaml.parse(text, Loader=_Loader):
+        if isinstance(event, yaml.CollectionStartEvent):
+            depth += 1
+        elif isinstance(event, yaml.CollectionEndEvent):
+            depth -= 1
+        if depth > DEEPEST:
+            raise _TooMuch(f"a config is at most {DEEPEST} levels deep; write it flatter", event)
 
 
 def apply_overrides(source: ConfigText, overrides: Sequence[str]) -> None:
@@ -69,8 +104,8 @@ def apply_overrides(source: ConfigText, overrides: Sequence[str]) -> None:
     for number, text in enumerate(overrides, start=1):
         where = f"override {number}"
         key, equals, raw = text.partition("=")
-        path: KeyPath = tuple(int(part) if part.isdigit() else part for part in key.strip().split("."))
-        if not equals or "" in path:
+        path: KeyPath = tuple(int(part) if INDEX.fullmatch(part) else part for part in key.strip().split("."))
+        if not equals or "" in path or len(path) > DEEPEST:
             message = "an override is key=value, for instance imputer.latent_dim=16"
             source.problems.append(ConfigProblem(key.strip(), where, message, got=text))
             continue
@@ -90,16 +125,23 @@ def apply_overrides(source: ConfigText, overrides: Sequence[str]) -> None:
 
 
 def _value(node: yaml.Node, path: KeyPath, source: ConfigText) -> Any:
+    if len(source.where) > MOST_VALUES or len(path) > DEEPEST:
+        what = "has an alias inside itself" if len(path) > DEEPEST else f"holds more than {MOST_VALUES:,} values"
+        raise _TooMuch(f"a config that {what} cannot be read; write out what the aliases stand for", node)
+    if isinstance(node, yaml.CollectionNode) and node.tag not in PLAIN_TAGS:
+        source.problems.append(ConfigProblem(dotted(path), _line(node), f"the tag {node.tag} is not used in configs"))
     if isinstance(node, yaml.MappingNode):
         mapping: dict[str, Any] = {}
         for key_node, value_node in node.value:
-            key = str(getattr(key_node, "value", key_node))
-            here = (*path, key)
-            if key in mapping:
+            if not isinstance(key_node, yaml.ScalarNode):
+                source.problems.append(ConfigProblem(dotted(path), _line(key_node), "a key is a single word"))
+                continue
+            here = (*path, key_node.value)
+            if key_node.value in mapping:
                 message = f"given twice; first on {source.where[here]}"
                 source.problems.append(ConfigProblem(dotted(here), _line(key_node), message))
             source.where[here] = _line(key_node)
-            mapping[key] = _value(value_node, here, source)
+            mapping[key_node.value] = _value(value_node, here, source)
         return mapping
     if isinstance(node, yaml.SequenceNode):
         items = []
@@ -108,7 +150,22 @@ def _value(node: yaml.Node, path: KeyPath, source: ConfigText) -> Any:
             source.where[at] = _line(item)
             items.append(_value(item, at, source))
         return items
-    return _Loader("").construct_object(node, deep=True)
+    return _scalar(node, path, source)
+
+
+def _scalar(node: yaml.Node, path: KeyPath, source: ConfigText) -> Any:
+    """A single value; None, and a problem, if it is not what its tag says or too long a number."""
+    name = node.tag.rpartition(":")[2]
+    problem = f"a number has at most {LONGEST_NUMBER} digits; got {len(node.value):,} characters"
+    if name not in ("int", "float") or len(node.value) <= LONGEST_NUMBER:
+        try:
+            return _Loader("").construct_object(node, deep=True)
+        except yaml.MarkedYAMLError:
+            raise
+        except Exception:  # constructors of PyYAML raise KeyError, ValueError, AttributeError, ...
+            problem = f"{node.value[:60]!r} is no {name}"
+    source.problems.append(ConfigProblem(dotted(path), _line(node), problem))
+    return None
 
 
 def _line(node: yaml.Node) -> str:

@@ -7,7 +7,6 @@ reached the disk. `encoders.json` says which encoders made them.
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import shutil
 from collections.abc import Sequence
@@ -16,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from calmrl._support.parsing import read_json_object
 from calmrl.data.features.files import save_json
 from calmrl.encoders.encoder_set import EncoderSet
 from calmrl.encoders.ready import same_signature
@@ -87,7 +87,7 @@ def open_stores(folder: Path, encoders: EncoderSet) -> tuple[dict[str, VectorSto
     """(store of every modality, description of the encoders). Vectors of other encoders are an error."""
     description = encoders.describe()
     if (folder / HEADER).is_file():
-        before = json.loads((folder / HEADER).read_text(encoding="utf-8"))
+        before = read_json_object(folder / HEADER, f"delete {folder} to start over")
         if not _same(before, description):
             raise InputError(
                 f"{folder} holds vectors of a run that was begun with other encoders, frames or dtype; delete it to "

@@ -11,6 +11,7 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
+from calmrl._support.parsing import naming, parsing
 from calmrl._support.tensor_files import load_state, save_state
 from calmrl.convention import Array, Views, check
 from calmrl.errors import InputError
@@ -81,7 +82,8 @@ class BlockImputer(TransformerMixin, BaseEstimator, ABC):
         state = load_state(path)
         if state["meta"].get("class") != cls.__name__:
             raise InputError(f"{path} holds a {state['meta'].get('class')!r} imputer, not {cls.__name__}")
-        return cls(**state["meta"]["arguments"]).set_state(state)
+        with naming(path), parsing(path, "an imputer", "save it again"):
+            return cls(**state["meta"]["arguments"]).set_state(state)
 
     @abstractmethod
     def _fill(self, views: Views, spread: bool) -> tuple[list[Tensor], list[Tensor]]:

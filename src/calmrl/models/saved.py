@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 
+from calmrl._support.parsing import naming, read_json_object, reason_of
 from calmrl._support.sealed import check_sealed, write_sealed
-from calmrl._support.tensor_files import plain
+from calmrl._support.tensor_files import load_tensors, plain
 from calmrl.alignment import CalibratedAlignment
 from calmrl.anchors import anchor
 from calmrl.convention import Array, check, like_input, to_tensor
@@ -156,27 +156,29 @@ def load(path: str | Path) -> Trained:
         raise InputError(f"{path} is a saved aligner; open it with calmrl.Aligner.load")
     if not (folder / "model.json").is_file():
         raise InputError(f"{path} holds no trained model (model/model.json); name the --out of a finished calmrl train")
+    info = read_json_object(folder / "model.json", "export or copy it again")
+    if info.get("format") != FORMAT or not isinstance(info.get("version"), int) or info["version"] > VERSION:
+        got = f"{info.get('format')} {info.get('version')}"
+        raise InputError(f"{folder} has format {got:.60}; this is {FORMAT} {VERSION}")
     try:
-        info = json.loads((folder / "model.json").read_text(encoding="utf-8"))
-        if info.get("format") != FORMAT or info["version"] > VERSION:
-            got = f"{info.get('format')} {info.get('version')}"
-            raise InputError(f"{folder} has format {got}; this is {FORMAT} {VERSION}")
-        if info["version"] != UNSEALED:
-            info = check_sealed(folder / "model.json", info)
-        model = MODELS[info["kind"]].part("restore")(**info["arguments"])
-        model.load_state_dict(load_file(folder / "weights.safetensors"))
-        matching = None
-        if info["matching"] is not None:
-            matching = InstanceMatching(**info["matching"])
-            matching.load_state_dict(load_file(folder / "matching.safetensors"))
-        recorded = folder / ENCODERS_FILE
-        encoders = json.loads(recorded.read_text(encoding="utf-8")) if recorded.is_file() else None
-    except (OSError, ValueError, KeyError, TypeError, RuntimeError, SafetensorError) as error:
-        if isinstance(error, InputError):
-            raise
-        reason = " ".join(str(error).split())[:160]
-        raise InputError(f"{folder} is damaged ({reason}); export or copy it again") from error
-    align = None
+        with naming(folder):
+            return _restore(folder, info)
+    except InputError:
+        raise
+    except Exception as error:  # damaged numbers make constructors raise anything
+        raise InputError(f"{folder} is damaged ({reason_of(error)}); export or copy it again") from error
+
+
+def _restore(folder: Path, info: dict[str, Any]) -> Trained:
+    if info["version"] != UNSEALED:
+        info = check_sealed(folder / "model.json", info)
+    model = MODELS[info["kind"]].part("restore")(**info["arguments"])
+    model.load_state_dict(load_tensors(folder / "weights.safetensors"))
+    matching = align = None
+    if info["matching"] is not None:
+        matching = InstanceMatching(**info["matching"])
+        matching.load_state_dict(load_tensors(folder / "matching.safetensors"))
+    encoders = read_json_object(folder / ENCODERS_FILE) if (folder / ENCODERS_FILE).is_file() else None
     if info["calibration"] is not None:
         how = dict(info["calibration"])
         imputer = IMPUTERS[how.pop("imputer")].load(folder / "imputer")

@@ -14,6 +14,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, NonNegativeInt, ValidationError
 
+from calmrl._support.parsing import read_json
 from calmrl.data.features.relevance import ROW
 from calmrl.errors import InputError
 from calmrl.report.left_out import left_out_sentence
@@ -243,10 +244,7 @@ def results_of(contents: Mapping[Path, Any]) -> Results:
 def _read(path: Path) -> Any:
     if not path.is_file():
         raise InputError(f"{path} does not exist; give a directory that holds {FILE}")
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (json.JSONDecodeError, UnicodeDecodeError) as wrong:
-        raise InputError(f"{path} is not JSON: {wrong}") from wrong
+    return read_json(path)
 
 
 def _checked(path: Path, content: Any) -> Content:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from calmrl._support.parsing import naming, parsing
 from calmrl.aligner.estimator import Aligner
 from calmrl.encoders.encoder_set import EncoderSet
 from calmrl.errors import InputError
@@ -47,7 +49,8 @@ class Index:
         self.path = path
         self.table, self._parts = store.open_tables(path)
         self.layout = store.read_layout(self._parts, path)
-        self._rows = Rows(self.layout)
+        with self._reading():
+            self._rows = Rows(self.layout)
 
     # ---- make, open, change
 
@@ -185,13 +188,16 @@ class Index:
         if hubs:
             return self._without_hubs(vector, int(k), filters)
         how = self.layout["search"] if column == "vector" else None
-        rows = neighbours.near(self.table, vector, int(k), how, self._rows.of_hits, filters, column)
+        with self._reading():
+            rows = neighbours.near(self.table, vector, int(k), how, self._rows.of_hits, filters, column)
         return [self._rows.hit(row, 1.0 - row["_distance"]) for row in rows]
 
     def _without_hubs(self, vector: np.ndarray, k: int, filters: str | None) -> list[Hit]:
         """CSLS among the nearest candidates."""
         columns = [*self._rows.of_hits, "nearness"]
-        rows = neighbours.near(self.table, vector, max(HUB_CANDIDATES, 10 * k), self.layout["search"], columns, filters)
+        most = max(HUB_CANDIDATES, 10 * k)
+        with self._reading():
+            rows = neighbours.near(self.table, vector, most, self.layout["search"], columns, filters)
         own = float(neighbours.nearness(np.asarray(vector, np.float32)[None], self.hub_vectors())[0])
         scored = [(2 * (1.0 - row["_distance"]) - own - row["nearness"], row) for row in rows]
         scored.sort(key=lambda pair: -pair[0])
@@ -200,7 +206,8 @@ class Index:
     # ---- look at it
 
     def __len__(self) -> int:
-        return int(self.table.count_rows())
+        with self._reading():
+            return int(self.table.count_rows())
 
     def item(self, id: str) -> Item:
         """All that is known about an item."""
@@ -222,7 +229,9 @@ class Index:
         query = self.table.search().select(self._rows.of_items)
         filters = " AND ".join(self._rows.conditions(having, lacking, where))
         query = query.where(filters) if filters else query
-        return [self._rows.item(row) for row in query.offset(int(offset)).limit(int(limit)).to_list()]
+        with self._reading():
+            rows = query.offset(int(offset)).limit(int(limit)).to_list()
+        return [self._rows.item(row) for row in rows]
 
     def thumbnail(self, id: str) -> bytes | None:
         """A small picture of an item as WebP; None if it has no picture."""
@@ -270,10 +279,15 @@ class Index:
 
     # ---- inside
 
+    def _reading(self) -> AbstractContextManager[None]:
+        """Errors of LanceDB name the index."""
+        return parsing(self.path, "an index", store.DAMAGED)
+
     @cached_property
     def aligner(self) -> Aligner | None:
         """The aligner behind it; None where no two modalities could be aligned."""
-        return aligner_from(self._parts)
+        with naming(self.path), self._reading():
+            return aligner_from(self._parts)
 
     def encoders(self) -> EncoderSet:
         """The encoders of its modalities."""
@@ -303,18 +317,23 @@ class Index:
     def hub_vectors(self) -> np.ndarray:
         """Places of a sample of items, (n, L)."""
         offsets = neighbours.hub_sample(len(self)).tolist()
-        taken = self.table.take_offsets(offsets).select(["vector"]).to_arrow()["vector"].to_pylist() if offsets else []
+        taken: list[Any] = []
+        if offsets:
+            with self._reading():
+                taken = self.table.take_offsets(offsets).select(["vector"]).to_arrow()["vector"].to_pylist()
         kept = [value for value in taken if value is not None]
         return np.asarray(kept, np.float32).reshape(len(kept), self.layout["width"])
 
     def rows(self, columns: list[str], where: str | None = None) -> list[dict[str, Any]]:
         """Some columns of all items, or of those that fulfil an SQL condition."""
         query = self.table.search().select(columns)
-        return (query.where(where) if where else query).limit(max(1, len(self))).to_list()
+        with self._reading():
+            return (query.where(where) if where else query).limit(max(1, len(self))).to_list()
 
     def _row(self, id: str, columns: list[str]) -> dict[str, Any]:
         self.refresh()
-        rows = self.table.search().where(f"id = {quote(str(id))}").select(columns).limit(1).to_list()
+        with self._reading():
+            rows = self.table.search().where(f"id = {quote(str(id))}").select(columns).limit(1).to_list()
         if not rows:
             raise InputError(f"no item {str(id)!r:.200} in {self.path}")
         return rows[0]

@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from calmrl._support.parsing import parsing
 from calmrl.data.features.feature_set import FeatureSet, open_features
 from calmrl.data.media.collection_problems import Problems
 from calmrl.data.media.folder import read_folder
@@ -94,7 +95,8 @@ def _bundled(name: str) -> FeatureSet:
 
 def _holds_vectors(path: Path) -> bool:
     """Whether a Parquet file has columns of numbers lists, as features have."""
-    types = [field.type for field in pq.read_schema(path)]
+    with parsing(path, "Parquet"):
+        types = [field.type for field in pq.read_schema(path)]
     return any(
         (pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
         and pa.types.is_floating(kind.value_type)

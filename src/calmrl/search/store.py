@@ -27,12 +27,14 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from calmrl._support.parsing import parsing
 from calmrl.errors import InputError, need
 from calmrl.search.collection import Collection, Known
 
 ITEMS, PARTS = "items", "parts"
 LAYOUT = "index.json"
 FORMAT, VERSION = "calmrl.index", 1
+DAMAGED = "if it is damaged, copy or make it again"
 PLAIN = ("id", "text", "label", "split", "root", "certainty", "paths", "stamps")  # columns that describe an item
 HOLDS = {"text": pa.string(), "number": pa.float64(), "flag": pa.bool_()}
 
@@ -59,20 +61,21 @@ def open_tables(path: str | Path) -> tuple[Any, dict[str, bytes]]:
         part = Path(f"{path}.part")
         hint = f"; {part.name} beside it is unfinished: run calmrl index again to finish it" if part.exists() else ""
         raise InputError(f"no index at {path}; make one with calmrl index SOURCE --out {path}{hint}")
-    database = connect(path)
-    names = table_names(database)
-    if PARTS not in names or ITEMS not in names:
-        raise InputError(f"{path} is no index of calmrl; make one with calmrl index SOURCE --out NEW")
-    rows = database.open_table(PARTS).to_arrow().to_pylist()
-    return database.open_table(ITEMS), {row["name"]: row["content"] for row in rows}
+    with parsing(path, "an index", DAMAGED):
+        database = connect(path)
+        names = table_names(database)
+        if PARTS not in names or ITEMS not in names:
+            raise InputError(f"{path} is no index of calmrl; make one with calmrl index SOURCE --out NEW")
+        rows = database.open_table(PARTS).to_arrow().to_pylist()
+        return database.open_table(ITEMS), {row["name"]: row["content"] for row in rows}
 
 
 def read_layout(parts: Mapping[str, bytes], path: str | Path) -> dict[str, Any]:
     """The layout of an index, checked."""
-    try:
+    with parsing(path, "an index", DAMAGED):
         layout = json.loads(parts[LAYOUT])
-    except (KeyError, ValueError) as error:
-        raise InputError(f"{path} is a damaged index ({error}); make it again") from error
+    if not isinstance(layout, dict):
+        raise InputError(f"{path} is a damaged index: its layout is a {type(layout).__name__}; make it again")
     if layout.get("format") != FORMAT or layout.get("version", 0) > VERSION:
         raise InputError(
             f"{path} has format {layout.get('format')} {layout.get('version')}; this calmrl reads {FORMAT} up to {VERSION}"

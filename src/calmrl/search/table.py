@@ -19,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from calmrl._support.output import new_directory
+from calmrl._support.parsing import parsing
 from calmrl._support.registry import lookup
 from calmrl.convention import Array, check, check_names, to_tensor
 from calmrl.errors import InputError, need
@@ -27,6 +28,7 @@ from calmrl.search.hits import Hit
 TABLE = "items"
 HAS = "has_"  # has_0, has_1, ... : one column per modality; their names are in the schema's metadata
 NAMES = b"calmrl.modalities"
+DAMAGED = "if it is damaged, copy or write it again"
 
 
 def write_table(path: str | Path, ids: Sequence[Any], vectors: Array, present: Array, names: Sequence[str]) -> None:
@@ -91,11 +93,13 @@ def search_table(path: str | Path, queries: Array, k: int = 10, having: Sequence
     check_k(k)
     if not (Path(path) / f"{TABLE}.lance").is_dir():
         raise InputError(f"no search table at {path}; make one with calmrl.search.write_table")
-    table = lancedb.connect(path).open_table(TABLE)
+    with parsing(path, "a search table", DAMAGED):
+        table = lancedb.connect(path).open_table(TABLE)
     if NAMES not in (table.schema.metadata or {}):
         raise InputError(f"{path} is no table of calmrl.search.write_table; an index is opened with calmrl.Index.open")
-    columns = {name: f"{HAS}{j}" for j, name in enumerate(json.loads(table.schema.metadata[NAMES]))}
-    width = table.schema.field("vector").type.list_size
+    with parsing(path, "a search table", DAMAGED):
+        columns = {name: f"{HAS}{j}" for j, name in enumerate(json.loads(table.schema.metadata[NAMES]))}
+        width = table.schema.field("vector").type.list_size
     rows = directions(queries, "queries")
     if rows.shape[1] != width:
         raise InputError(f"queries have width {rows.shape[1]} but the table was written with {width}")
@@ -103,7 +107,8 @@ def search_table(path: str | Path, queries: Array, k: int = 10, having: Sequence
     hits_by_query = []
     for row in rows:
         query = table.search(row, vector_column_name="vector").metric("cosine").limit(int(k))
-        hits = (query.where(wanted, prefilter=True) if wanted else query).to_list()
+        with parsing(path, "a search table", DAMAGED):
+            hits = (query.where(wanted, prefilter=True) if wanted else query).to_list()
         hits_by_query.append([_hit(hit, columns) for hit in hits])
     return hits_by_query
 

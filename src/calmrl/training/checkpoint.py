@@ -13,7 +13,6 @@ never the best. Loading executes nothing: safetensors, and `torch.load(weights_o
 """
 
 import os
-import pickle
 import re
 import shutil
 from dataclasses import dataclass, field
@@ -22,15 +21,18 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 
+from calmrl._support.parsing import reason_of
 from calmrl._support.sealed import read_sealed, write_sealed
-from calmrl._support.tensor_files import load_state, plain, save_state
+from calmrl._support.tensor_files import load_state, load_tensors, plain, save_state
 from calmrl.errors import InputError
 
 NAME = re.compile(r"step-(\d{8})")
 DRAFT = ".draft-"
 HEADER, FORMAT = "checkpoint.json", "calmrl.checkpoint"
+EMA, LATENT = "ema.safetensors", "latent"  # parts that a checkpoint may have
+KEYS = ("position", "optimiser", "scaler", "random")
 
 
 @dataclass
@@ -57,11 +59,14 @@ def write(folder: Path, step: int, content: Checkpoint, *, best: bool, keep: int
         if not target.exists():  # it does after a run that was resumed and stopped before it made a step
             draft.mkdir()
             save_file(plain(content.weights), draft / "weights.safetensors")
+            parts = [
+                name for name, there in {EMA: bool(content.ema), LATENT: content.latent is not None}.items() if there
+            ]
             if content.ema:
-                save_file(plain(content.ema), draft / "ema.safetensors")
-            torch.save(content.training, draft / "training.pt")
+                save_file(plain(content.ema), draft / EMA)
+            torch.save(content.training | {"parts": parts}, draft / "training.pt")
             if content.latent is not None:
-                save_state(content.latent, draft / "latent", overwrite=False)
+                save_state(content.latent, draft / LATENT, overwrite=False)
             about = {"format": FORMAT, "step": step, "latent": content.latent is not None}
             write_sealed(draft / HEADER, about, sorted(file.name for file in draft.iterdir() if file.is_file()))
             _flush(draft)
@@ -111,15 +116,16 @@ def read(path: Path) -> Checkpoint:
     try:
         about = read_sealed(path / HEADER)
         training = torch.load(path / "training.pt", map_location="cpu", weights_only=True)
-        ema = load_file(path / "ema.safetensors") if (path / "ema.safetensors").exists() else {}
-        weights = load_file(path / "weights.safetensors")
-        latent = load_state(path / "latent") if about["latent"] else None
+        lacks = [key for key in KEYS if key not in training]
+        if lacks:
+            raise ValueError(f"it lacks {', '.join(lacks)}")
+        ema = load_tensors(path / EMA) if (path / EMA).exists() else {}
+        weights = load_tensors(path / "weights.safetensors")
+        latent = load_state(path / LATENT) if about["latent"] else None
     except InputError as error:
         raise InputError(f"{error}; remove {path} to go on from the checkpoint before") from error
-    except (OSError, SafetensorError, RuntimeError, EOFError, ValueError, KeyError, pickle.UnpicklingError) as error:
-        raise InputError(
-            f"{path} is damaged ({' '.join(str(error).split())[:160]}); remove it to go on from the one before"
-        ) from error
+    except Exception as error:  # unpickling damaged bytes raises anything
+        raise InputError(f"{path} is damaged ({reason_of(error)}); remove it to go on from the one before") from error
     return Checkpoint(weights, training, latent, ema)
 
 

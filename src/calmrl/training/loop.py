@@ -11,6 +11,7 @@ import torch
 from sklearn.exceptions import ConvergenceWarning
 
 from calmrl._support.distributed import all_sum, gather_objects, mean_over_processes, own_rows, world
+from calmrl._support.parsing import parsing
 from calmrl.data.loaders.batches import Batches
 from calmrl.data.loaders.feature_rows import pattern_counts
 from calmrl.imputers.gaussian import GaussianImputer
@@ -332,7 +333,8 @@ class Trainer:
 
     def _restore(self, path: Path) -> Batches:
         content = checkpoint.read(path)
-        self.position = snapshot.put_back(content, self.step, self.optimiser, self.accelerator.scaler, self.average)
+        with parsing(path, "a checkpoint of this run", "remove it to go on from the one before"):
+            self.position = snapshot.put_back(content, self.step, self.optimiser, self.accelerator.scaler, self.average)
         if self.position.best_step == self.position.step and self.accelerator.is_main_process:
             checkpoint.mark_best(path.parent, self.position.step)  # a kill may have come between the two
         batches = self._batches()

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from calmrl._support.output import new_file
+from calmrl._support.parsing import parsing
 from calmrl._support.writable import check_writable
 from calmrl.errors import InputError
 
@@ -20,7 +21,7 @@ class Records:
     def __init__(self, path: Path, *, upto: int | None = None) -> None:
         self.path = path
         if upto is not None and path.exists():
-            kept = [line for line in _whole_lines(path) if _before(json.loads(line), upto)]
+            kept = [line for line, record in _whole_records(path) if _before(record, upto)]
             with new_file(path, force=True) as draft:
                 draft.write_text("".join(kept), encoding="utf-8")
         check_writable(path)
@@ -41,12 +42,22 @@ class Records:
 
 def read_records(path: Path, kind: str | None = None) -> list[dict[str, Any]]:
     """The records of a run, or those of one kind. A last line that was cut off by a kill is left out."""
-    records = [json.loads(line) for line in _whole_lines(path)]
-    return [record for record in records if kind is None or record["kind"] == kind]
+    return [record for _, record in _whole_records(path) if kind is None or record["kind"] == kind]
 
 
-def _whole_lines(path: Path) -> list[str]:
-    return [line for line in path.read_text(encoding="utf-8").splitlines(keepends=True) if line.endswith("\n")]
+def _whole_records(path: Path) -> list[tuple[str, dict[str, Any]]]:
+    """(line, record) of every whole line; a line that is no record is an error that names it."""
+    with parsing(path, "records of a run", "restore it, or start the run again"):
+        lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+    records = []
+    for number, line in enumerate(lines, start=1):
+        if line.endswith("\n"):
+            with parsing(f"{path} line {number}", "a record of a run", "remove the line, or start the run again"):
+                record = json.loads(line)
+                if not isinstance(record["kind"], str) or not isinstance(record["step"], int):
+                    raise ValueError("kind is a text and step a number")
+            records.append((line, record))
+    return records
 
 
 def _before(record: dict[str, Any], step: int) -> bool:

@@ -360,8 +360,8 @@ def broken(path: Path, what: str) -> None:
         ("unfinished", "is unfinished; run the command that writes it again"),
         ("not json", "features.json cannot be read"),
         ("rows", "text.npy has 176 bytes but 260 were written"),
-        ("rows, same size", "text.npy has 3 rows but features.json says 11"),
-        ("columns", r"present.npy has shape \(11, 3\) but there are 2 modalities \(image, text\)"),
+        ("rows, same size", r"text.npy has shape \(3, 11\) but features.json says 11 rows"),
+        ("columns", r"present.npy has shape \(11, 3\) but there are 11 rows and 2 modalities \(image, text\)"),
         ("no table", "meta.parquet is missing"),
         ("bad table", "meta.parquet cannot be read as Parquet"),
         ("short table", "has 1 rows but the features have 11"),
@@ -419,7 +419,7 @@ def test_directory_made_by_hand(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="checksums"):
         features.verify()
     os.truncate(tmp_path / "text.npy", 140)
-    with pytest.raises(InputError, match=r"text.npy \(140 bytes\) cannot be opened as .npy"):
+    with pytest.raises(InputError, match=r"text.npy: its header says float32 of shape \(11, 3\), 132 bytes, but 12"):
         open_features(tmp_path)
 
 

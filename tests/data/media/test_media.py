@@ -113,7 +113,7 @@ def test_what_cannot_be_read_says_why(tmp_path) -> None:
     sound = make_sound(tmp_path / "a.wav", click(0.1, 0.5))
     for name, kind in {
         "cut.mp4": "cut off",
-        "headless.mp4": "not decodable as video",
+        "headless.mp4": "cut off",
         "empty.mp4": "empty file",
         "text.mp4": "not decodable as video",
         "nowhere.mp4": "file not found",

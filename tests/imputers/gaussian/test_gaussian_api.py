@@ -231,7 +231,7 @@ def test_damaged_foreign_and_newer_files(model, tmp_path):
         GaussianImputer.load(path)
     damaged(lambda: weights.write_bytes(weights.read_bytes()[:-100]), "damaged or cut short")
     damaged(lambda: weights.write_bytes(b"hello"), "damaged or cut short")
-    damaged(lambda: meta.write_text("{"), "is damaged")
+    damaged(lambda: meta.write_text("{"), "cannot be read as JSON")
     damaged(lambda: edit(format="something else"), "not a saved imputer")
     damaged(lambda: edit(version=99), "update calmrl")
     damaged(lambda: edit(names=["m0", "m1", "other"]), "lacks W.other")

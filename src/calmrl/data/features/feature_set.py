@@ -13,7 +13,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -23,14 +22,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from calmrl._support.parsing import naming, parsing
 from calmrl._support.sealed import checksum
-from calmrl.convention import check, check_names
+from calmrl.convention import check
+from calmrl.data.features.directory_arrays import names_by_file, open_mask, open_std, open_values
+from calmrl.data.features.header import FILE, read_header
 from calmrl.data.features.row_table import check_ids, column_values, meta_table
 from calmrl.errors import InputError
-
-FORMAT = "calmrl-features"
-VERSION = 1
-RESERVED = ("present", "imputed")  # names of files that are not modalities
 
 
 class FeatureSet:
@@ -104,7 +102,8 @@ class FeatureSet:
             )
         if "id" not in table.column_names:
             return table.append_column("id", pa.array([str(row) for row in range(len(self))]))
-        check_ids([str(value) for value in table["id"].to_pylist()])
+        with naming(self.path or self.source or "meta"):
+            check_ids([str(value) for value in table["id"].to_pylist()])
         return table
 
     def column(self, name: str) -> np.ndarray:
@@ -163,9 +162,9 @@ class FeatureSet:
 
     def verify(self) -> None:
         """Read every file again and compare it with its checksum; raise InputError naming all that differ."""
-        if self.path is None or not (self.path / "features.json").is_file():
+        if self.path is None or not (self.path / FILE).is_file():
             raise InputError("only a feature directory with a features.json has checksums to verify")
-        files = _read_json(self.path)["files"]
+        files = read_header(self.path)["files"]
         bad = [name for name, written in files.items() if checksum(self.path / name) != written["sha256"]]
         if bad:
             raise InputError(f"{self.path}: {', '.join(bad)} changed after writing (checksum differs); copy it again")
@@ -196,12 +195,14 @@ def open_features(path: str | Path, modalities: Sequence[str] | None = None) -> 
         hint = f"; {part.name} beside it is unfinished: run the same command again to finish it"
         raise InputError(f"no features at {path}{hint if part.exists() else ''}")
     if path.is_dir():
-        return _open_directory(path, modalities)
+        with naming(path):
+            return _open_directory(path, modalities)
     from calmrl.data.features.formats import FORMATS
 
     if path.suffix not in FORMATS:
         raise InputError(f"{path} has suffix {path.suffix!r}; features are a directory or one of {', '.join(FORMATS)}")
-    return FORMATS[path.suffix](path, modalities)
+    with naming(path):
+        return FORMATS[path.suffix](path, modalities)
 
 
 def part_of(path: Path) -> Path:
@@ -220,32 +221,24 @@ def pick(names: Sequence[str], wanted: Sequence[str] | None, where: Path) -> lis
 
 
 def _open_directory(path: Path, modalities: Sequence[str] | None) -> FeatureSet:
-    header = _read_json(path) if (path / "features.json").exists() else None
-    names = _names_by_file(path) if header is None else list(header["modalities"])
+    header = read_header(path) if (path / FILE).exists() else None
+    names = names_by_file(path) if header is None else list(header["modalities"])
     columns = pick(names, modalities, path)
-    chosen = [names[j] for j in columns]
-    rows = None if header is None else header["rows"]
-    z = {name: _open_npy(path, f"{name}.npy", rows, header) for name in chosen}
+    z = {names[j]: open_values(path, names[j], header) for j in columns}
+    rows = len(next(iter(z.values()))) if z else 0
     present = imputed = None
     if header is not None or (path / "present.npy").exists():
-        present = _open_npy(path, "present.npy", rows, header)
-        if present.ndim != 2 or present.shape[1] != len(names):
-            raise InputError(
-                f"{path / 'present.npy'} has shape {present.shape} but there are {len(names)} modalities "
-                f"({', '.join(names)}); it needs one column for each, in that order"
-            )
-        present = np.ascontiguousarray(present[:, columns])
+        present = open_mask(path, "present.npy", names, rows, header)[:, columns]
     if (path / "imputed.npy").exists():
-        imputed = np.ascontiguousarray(_open_npy(path, "imputed.npy", rows, header)[:, columns])
-    with_std = [name for name in chosen if (path / f"{name}.std.npy").exists()]
-    std = {name: _open_npy(path, f"{name}.std.npy", rows, header) for name in with_std}
+        imputed = open_mask(path, "imputed.npy", names, rows, header)[:, columns]
+    with_std = [name for name in z if (path / f"{name}.std.npy").exists()]
     table = path / "meta.parquet"
     return FeatureSet(
         z,
-        present,
+        None if present is None else np.ascontiguousarray(present),
         (lambda: read_table(table)) if header is not None or table.exists() else None,
-        imputed=imputed,
-        std=std or None,
+        imputed=None if imputed is None else np.ascontiguousarray(imputed),
+        std={name: open_std(path, name, z[name], header) for name in with_std} or None,
         name=path.name,
         source=str(path),
         info=None if header is None else header["info"],
@@ -255,59 +248,9 @@ def _open_directory(path: Path, modalities: Sequence[str] | None) -> FeatureSet:
 
 def read_table(path: Path) -> pa.Table:
     """A Parquet file as a table, or an error that names it."""
-    try:
-        return pq.read_table(path)
-    except FileNotFoundError as error:
-        raise InputError(f"{path} is missing; the directory is incomplete, copy or write it again") from error
-    except (pa.ArrowException, OSError) as error:
-        raise InputError(f"{path} cannot be read as Parquet ({error}); copy or write it again") from error
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        header = json.loads((path / "features.json").read_text(encoding="utf-8"))
-    except (ValueError, OSError) as error:
-        raise InputError(f"{path / 'features.json'} cannot be read ({error}); copy or write it again") from error
-    if not isinstance(header, dict) or header.get("format") != FORMAT:
-        raise InputError(f"{path} is not a feature directory: its features.json does not say format {FORMAT!r}")
-    lacks = [key for key in ("version", "rows", "modalities", "info") if key not in header]
-    if lacks:
-        raise InputError(f"{path / 'features.json'} lacks {', '.join(lacks)}; copy or write it again")
-    if header["version"] > VERSION:
-        raise InputError(f"{path} has feature format {header['version']}, this calmrl reads up to {VERSION}; upgrade")
-    if "files" not in header:
-        raise InputError(f"{path} is unfinished; run the command that writes it again, it continues where it stopped")
-    return header
-
-
-def _names_by_file(path: Path) -> list[str]:
-    """The modalities of a directory made by hand."""
-    names = sorted(file.stem for file in path.glob("*.npy") if not file.stem.endswith(".std"))
-    names = [name for name in names if name not in RESERVED]
-    if not names:
-        raise InputError(
-            f"{path} is not a feature directory: it holds neither features.json nor any <modality>.npy; make one with "
-            "calmrl extract or calmrl.data.features.writer.write_features"
-        )
-    check_names(names)
-    return names
-
-
-def _open_npy(path: Path, name: str, rows: int | None, header: dict[str, Any] | None) -> np.ndarray:
-    file = path / name
-    if not file.exists():
-        raise InputError(f"{file} is missing; the directory is incomplete, copy or write it again")
-    size, written = file.stat().st_size, (header or {"files": {}})["files"].get(name)
-    if written is not None and size != written["bytes"]:
-        raise InputError(
-            f"{file} has {size} bytes but {written['bytes']} were written: cut off or changed; copy it again"
-        )
-    try:
-        array = np.load(file, mmap_mode=None if rows == 0 else "r", allow_pickle=False)
-    except (ValueError, EOFError, OSError) as error:
-        raise InputError(
-            f"{file} ({size} bytes) cannot be opened as .npy ({error}); it was cut off or is another format"
-        ) from error
-    if rows is not None and len(array) != rows:
-        raise InputError(f"{file} has {len(array)} rows but features.json says {rows}; copy or write it again")
-    return array
+    if not path.exists():
+        raise InputError(f"{path} is missing; the directory is incomplete, copy or write it again")
+    with parsing(path, "Parquet"):
+        table = pq.read_table(path)
+        table.validate(full=True)
+        return table

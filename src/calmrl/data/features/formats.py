@@ -4,7 +4,6 @@ Where a modality is itself called "text", the captions are the column "captions"
 """
 
 import json
-import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,18 +12,17 @@ import numpy as np
 import pyarrow as pa
 import torch
 
+from calmrl._support.parsing import parsing
+from calmrl.convention import as_mask
 from calmrl.data.features.feature_set import FeatureSet, pick, read_table
+from calmrl.data.features.npy_files import read_npz_arrays
 from calmrl.data.features.row_table import meta_table
 from calmrl.errors import InputError
 
 
 def read_npz(path: Path, modalities: Sequence[str] | None) -> FeatureSet:
     """Arrays of two dimensions are modalities, in the file's order; `present`, `ids`, `split`, ... are optional."""
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            arrays = {name: file[name] for name in file.files}
-    except (ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
-        raise InputError(f"{path} cannot be read as .npz without pickle ({error})") from error
+    arrays = read_npz_arrays(path)
     return _from_arrays(path, arrays, list(arrays), modalities)
 
 
@@ -34,27 +32,45 @@ def read_safetensors(path: Path, modalities: Sequence[str] | None) -> FeatureSet
     The file does not keep the order of its tensors: "modalities" in the metadata (a JSON list) gives it, else it is
     alphabetical.
     """
-    from safetensors import SafetensorError, safe_open
+    from safetensors import safe_open
 
-    try:
-        with safe_open(path, framework="pt") as file:
-            tensors = {name: file.get_tensor(name) for name in sorted(file.keys())}
-            notes = {key: json.loads(value) for key, value in (file.metadata() or {}).items() if value[:1] == "["}
-    except (SafetensorError, OSError, ValueError) as error:
-        raise InputError(f"{path} cannot be read as .safetensors ({error})") from error
-    arrays = {name: (t.float() if t.dtype == torch.bfloat16 else t).numpy() for name, t in tensors.items()}
-    order = notes.pop("modalities", list(arrays))
+    with parsing(path, ".safetensors"), safe_open(path, framework="pt") as file:
+        arrays: dict[str, Any] = {name: _as_numpy(path, name, file.get_tensor(name)) for name in sorted(file.keys())}
+        notes = {key: json.loads(value) for key, value in (file.metadata() or {}).items() if value[:1] == "["}
+    if both := notes.keys() & arrays.keys():
+        raise InputError(f'{path}: "{min(both)}" is both a tensor and an entry of its metadata; rename one')
+    order = list(arrays)
+    if "modalities" in notes:
+        order = notes.pop("modalities")
+        _check_order(path, order, arrays)
     return _from_arrays(path, arrays | notes, order, modalities)
+
+
+def _check_order(path: Path, order: list[Any], arrays: Mapping[str, Any]) -> None:
+    """The modalities that metadata list are tensors of the file, each named once."""
+    named = [name for name in order if isinstance(name, str)]
+    wrong = [name for name in order if not isinstance(name, str) or not _is_matrix(arrays.get(name))]
+    if wrong or len(set(named)) != len(order):
+        what = f"{wrong[0]!r:.60}, which is no tensor of shape (rows, width) with floats" if wrong else "one twice"
+        raise InputError(f'{path}: "modalities" in its metadata names {what}; the file has {", ".join(arrays)}')
+
+
+def _as_numpy(path: Path, name: str, tensor: torch.Tensor) -> np.ndarray:
+    if tensor.dtype == torch.bfloat16:
+        return tensor.float().numpy()
+    if tensor.dtype.is_floating_point and tensor.dtype.itemsize < 2:
+        raise InputError(f'{path}: "{name}" has dtype {tensor.dtype}; convert it, for instance to float16')
+    return tensor.numpy()
 
 
 def _from_arrays(path: Path, arrays: Mapping[str, Any], order: list[str], wanted: Sequence[str] | None) -> FeatureSet:
     """Sort named arrays into modalities (two-dimensional floats), masks and columns (one-dimensional)."""
-    masks = {key: np.asarray(arrays[key], dtype=bool) for key in ("present", "imputed") if key in arrays}
-    names = [key for key in order if key not in masks and np.ndim(arrays[key]) == 2 and arrays[key].dtype.kind == "f"]
+    masks = {key: as_mask(arrays[key], f'{path}: "{key}"') for key in ("present", "imputed") if key in arrays}
+    names = [key for key in order if key not in masks and _is_matrix(arrays[key])]
     if not names:
         raise InputError(f"{path} has no array of shape (rows, width) with floats; it has {', '.join(arrays)}")
     for key, mask in masks.items():
-        if mask.ndim != 2 or mask.shape[1] != len(names):
+        if mask.shape != (len(arrays[names[0]]), len(names)):
             raise InputError(
                 f'{path}: "{key}" has shape {mask.shape} but there are {len(names)} modalities ({", ".join(names)}); '
                 "it needs one column for each, in that order"
@@ -62,10 +78,10 @@ def _from_arrays(path: Path, arrays: Mapping[str, Any], order: list[str], wanted
     chosen = pick(names, wanted, path)
     n = len(arrays[names[0]])
     rest = {key: value for key, value in arrays.items() if key not in masks and key not in names}
-    odd = [key for key, value in rest.items() if np.ndim(value) != 1 or len(value) != n]
+    odd = [key for key, value in rest.items() if _shape(value) != (n,)]
     if odd and wanted is None:
         raise InputError(
-            f'{path}: "{odd[0]}" has shape {np.shape(rest[odd[0]])}, neither a modality (rows, width) of floats nor a '
+            f'{path}: "{odd[0]}" has shape {_shape(rest[odd[0]])}, neither a modality (rows, width) of floats nor a '
             f"column of {n} entries; name the modalities you want, of {', '.join(names)}"
         )
     columns = {key: value for key, value in rest.items() if key not in odd}
@@ -80,6 +96,15 @@ def _from_arrays(path: Path, arrays: Mapping[str, Any], order: list[str], wanted
         name=path.stem,
         source=str(path),
     )
+
+
+def _is_matrix(value: Any) -> bool:
+    return isinstance(value, np.ndarray) and value.ndim == 2 and value.dtype.kind == "f"
+
+
+def _shape(value: Any) -> tuple[int, ...]:
+    """Of an array or a list, whose entries may be lists themselves; () for anything else."""
+    return value.shape if isinstance(value, np.ndarray) else (len(value),) if isinstance(value, list) else ()
 
 
 def read_parquet(path: Path, modalities: Sequence[str] | None) -> FeatureSet:
@@ -111,6 +136,10 @@ def _vectors(path: Path, name: str, column: pa.Array) -> np.ndarray:
     if len(set(lengths.tolist())) > 1:
         raise InputError(
             f'{path}: the lists of column "{name}" have {min(lengths)} to {max(lengths)} entries; make them equally long'
+        )
+    if lengths[0] == 0:
+        raise InputError(
+            f'{path}: the lists of column "{name}" are empty; a missing modality is null, not an empty list'
         )
     values = column.drop_null().flatten()
     if values.null_count:

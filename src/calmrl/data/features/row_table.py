@@ -24,7 +24,7 @@ def meta_table(
     An entry of `labels` is a string, a number or a list of strings; an entry of `text` is one caption or a list of
     captions; None stands for "unknown". Columns that are None are left out.
     """
-    names = [str(value) for value in range(n)] if ids is None else [str(value) for value in ids]
+    names = [str(value) for value in range(n)] if ids is None else [_id(value) for value in ids]
     check_ids(names)
     given = {"split": split, "labels": labels, "text": text}
     for name in columns or {}:
@@ -39,6 +39,12 @@ def meta_table(
     return pa.table(arrays)
 
 
+def _id(value: Any) -> str:
+    if value is None or isinstance(value, (list, tuple, dict, np.ndarray)):
+        raise InputError(f"an id is a text or a number; got {value!r:.60}")
+    return str(value)
+
+
 def check_ids(ids: list[str]) -> None:
     """Ids are distinct and not empty."""
     if len(set(ids)) != len(ids):
@@ -50,6 +56,16 @@ def check_ids(ids: list[str]) -> None:
         )
     if "" in ids:
         raise InputError(f"row {ids.index('')} has an empty id; every row needs an id of its own")
+
+
+def same_table(one: pa.Table, other: pa.Table) -> bool:
+    """Whether two tables hold the same; not-a-number is the same as not-a-number, which Arrow denies."""
+    if one.equals(other):
+        return True
+    if not one.schema.equals(other.schema) or one.num_rows != other.num_rows:
+        return False
+    unequal = [name for name in one.column_names if not one[name].equals(other[name])]
+    return all(repr(one[name].to_pylist()) == repr(other[name].to_pylist()) for name in unequal)
 
 
 def column_values(table: pa.Table, name: str) -> np.ndarray:

@@ -2,7 +2,12 @@
 
 A sample is a run of files with the same key: `<key>.<modality>.npy` for each modality it has, and `<key>.json` with id,
 split, labels and text. A missing modality is a file that is not there.
+
+A shard that was cut off is an error: it lacks the zeros that end a tar file. Shards of `write_shards` also say in their
+first header how many rows and files they hold.
 """
+
+from __future__ import annotations
 
 import io
 import json
@@ -13,9 +18,12 @@ from pathlib import Path
 import numpy as np
 
 from calmrl._support.output import new_file
+from calmrl._support.parsing import parsing
 from calmrl.data.features.feature_set import FeatureSet
+from calmrl.data.features.npy_files import read_npy
 from calmrl.errors import InputError
 
+ROWS, FILES = "CALMRL.rows", "CALMRL.files"  # names in the first header of a shard
 Sample = dict[str, bytes]  # what follows the key -> content
 
 
@@ -57,10 +65,8 @@ class Shards:
         vectors = {}
         for name, width in self.widths.items():
             if f"{name}.npy" in sample:
-                try:
-                    vector = np.load(io.BytesIO(sample[f"{name}.npy"]), allow_pickle=False)
-                except (ValueError, EOFError) as error:
-                    raise InputError(f"{path}: {key}.{name}.npy cannot be read as .npy ({error})") from error
+                content = sample[f"{name}.npy"]
+                vector = read_npy(io.BytesIO(content), len(content), f"{path}: {key}.{name}.npy")
                 if vector.shape != (width,) or vector.dtype.kind != "f":
                     got = f"{vector.dtype} {vector.shape}"
                     raise InputError(f"{path}: {key}.{name}.npy holds {got}; expected {width} floats")
@@ -82,8 +88,11 @@ def write_shards(features: FeatureSet, folder: str | Path, rows: int = 10_000) -
     paths = []
     for first in range(0, len(features), rows):
         path = Path(folder) / f"{first // rows:06d}.tar"
-        with new_file(path, advice="") as draft, tarfile.open(draft, "w") as tar:
-            for row in range(first, min(len(features), first + rows)):
+        stop = min(len(features), first + rows)
+        counts = {ROWS: stop - first, FILES: stop - first + int(features.present[first:stop].sum())}
+        headers = {name: str(count) for name, count in counts.items()}
+        with new_file(path, advice="") as draft, tarfile.open(draft, "w", pax_headers=headers) as tar:
+            for row in range(first, stop):
                 for j, (name, array) in enumerate(features.z.items()):
                     if features.present[row, j]:
                         content = io.BytesIO()
@@ -101,28 +110,60 @@ def _add(tar: tarfile.TarFile, name: str, content: bytes) -> None:
     tar.addfile(member, io.BytesIO(content))
 
 
+class _StrictMember(tarfile.TarInfo):
+    """A member whose header is whole; tarfile itself takes a damaged header for the end of the archive."""
+
+    @classmethod
+    def fromtarfile(cls, tar: tarfile.TarFile) -> _StrictMember:
+        try:
+            member = super().fromtarfile(tar)
+        except tarfile.EOFHeaderError:  # type: ignore[attr-defined]
+            raise
+        except tarfile.HeaderError as error:
+            raise tarfile.ReadError(f"{error} at byte {tar.offset}, before the end of the archive") from error
+        if member.issparse():
+            raise tarfile.ReadError(f"{member.name} is sparse")
+        return member
+
+
 def _samples(path: Path) -> Iterator[tuple[str, Sample]]:
     """(key, files) of one shard; the key is what stands before the first dot of the file name."""
     key, sample = "", Sample()
-    try:
-        with tarfile.open(path, "r|*") as tar:
-            for member in tar:
-                if not member.isfile():
-                    continue
-                folder, _, name = member.name.rpartition("/")
-                stem, _, rest = name.partition(".")
-                if sample and f"{folder}/{stem}" != key:
-                    yield key.lstrip("/"), sample
-                    sample = Sample()
-                key = f"{folder}/{stem}"
-                if rest in sample:
-                    raise InputError(f"{path} holds {member.name} twice in a row; keys must differ")
-                file = tar.extractfile(member)
-                assert file is not None  # it is a regular file
-                sample[rest] = file.read()
-    except FileNotFoundError as error:
-        raise InputError(f"no shard at {path}") from error
-    except (tarfile.TarError, EOFError, OSError) as error:
-        raise InputError(f"{path} cannot be read as a tar file ({error}); it was cut off or is no such file") from error
+    rows = files = 0
+    if not path.exists():
+        raise InputError(f"no shard at {path}")
+    with (
+        parsing(path, "a tar file", "it was cut off or is no such file"),
+        tarfile.open(path, "r|*", tarinfo=_StrictMember) as tar,
+    ):
+        for member in tar:
+            if not member.isfile():
+                continue
+            folder, _, name = member.name.rpartition("/")
+            stem, _, rest = name.partition(".")
+            if sample and f"{folder}/{stem}" != key:
+                yield key.lstrip("/"), sample
+                rows += 1
+                sample = Sample()
+            key = f"{folder}/{stem}"
+            if rest in sample:
+                raise InputError(f"{path} holds {member.name} twice in a row; keys must differ")
+            file = tar.extractfile(member)
+            assert file is not None  # it is a regular file
+            sample[rest] = file.read()
+            files += 1
+        _check_end(tar, {ROWS: rows + bool(sample), FILES: files})
     if sample:
         yield key.lstrip("/"), sample
+
+
+def _check_end(tar: tarfile.TarFile, counts: Mapping[str, int]) -> None:
+    """Nothing but zeros follows the last member, and there were as many as the first header says."""
+    assert tar.fileobj is not None  # it is open
+    while block := tar.fileobj.read(1 << 16):
+        if block.strip(b"\0"):
+            raise tarfile.ReadError("something follows its end")
+    for name, count in counts.items():
+        written = tar.pax_headers.get(name, str(count))
+        if written != str(count):
+            raise tarfile.ReadError(f"it holds {count} {name.rpartition('.')[2]} of {written:.20}")

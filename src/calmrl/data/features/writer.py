@@ -19,13 +19,17 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from calmrl._support.parsing import read_json_object
 from calmrl._support.scratch import scratch
 from calmrl._support.sealed import checksum
 from calmrl._support.writable import check_writable
 from calmrl.convention import Array, blocks_of_rows, check, check_names, to_tensor
-from calmrl.data.features.feature_set import FORMAT, RESERVED, VERSION, FeatureSet, open_features, part_of
+from calmrl.data.features.directory_arrays import RESERVED
+from calmrl.data.features.feature_set import FeatureSet, open_features, part_of, read_table
 from calmrl.data.features.files import empty_npy, save_json, write_rows
-from calmrl.data.features.row_table import meta_table
+from calmrl.data.features.header import FORMAT, VERSION
+from calmrl.data.features.npy_files import open_npy
+from calmrl.data.features.row_table import meta_table, same_table
 from calmrl.errors import InputError
 
 STATE = "rows.state.npy"  # no modality can have this name, for the dot
@@ -199,22 +203,35 @@ class FeatureWriter:
 
     def _continue(self, table: pa.Table) -> np.ndarray:
         """The state of the unfinished directory, after checking that it was begun with the same arguments."""
-        begun = json.loads((self.part / "features.json").read_text(encoding="utf-8"))
-        begun.pop("files", None)
-        differs = [key for key in self._head if begun.get(key) != self._head[key]]
-        if not differs and not pq.read_table(self.part / "meta.parquet").equals(table):
+        unfinished = "delete the unfinished directory to start over"
+        begun = read_json_object(self.part / "features.json", unfinished)
+        differs = [key for key in self._head if _as_text(begun.get(key)) != _as_text(self._head[key])]
+        if not differs and list(begun["modalities"]) != list(self.widths):
+            differs = ["order of the modalities"]
+        if not differs and not same_table(read_table(self.part / "meta.parquet"), table):
             differs = ["ids, split, labels, text or columns"]
-        if differs or list(begun["modalities"]) != list(self.widths):
+        if differs:
             raise InputError(
-                f"{self.part} was begun with other arguments ({', '.join(differs) or 'order of the modalities'} "
-                "differ); delete it to start over, or write to another place"
+                f"{self.part} was begun with other arguments ({', '.join(differs)} differ); delete it to start over, or "
+                "write to another place"
             )
         if (self.part / STATE).exists():
-            return np.load(self.part / STATE, allow_pickle=False)  # (k, N) uint8
-        state = np.where(np.load(self.part / "present.npy").T, OBSERVED, MISSING)  # stopped just before the renaming
+            return np.array(self._mask(STATE, (len(self.widths), self.n), np.dtype(np.uint8)))
+        shape = (self.n, len(self.widths))
+        state = np.where(self._mask("present.npy", shape).T, OBSERVED, MISSING)  # stopped just before the renaming
         if (self.part / "imputed.npy").exists():
-            state[np.load(self.part / "imputed.npy").T] = IMPUTED
+            state[self._mask("imputed.npy", shape).T] = IMPUTED
         return state.astype(np.uint8)
+
+    def _mask(self, name: str, shape: tuple[int, int], dtype: np.dtype | None = None) -> np.ndarray:
+        """An array of the unfinished directory that says which blocks are there."""
+        mask = open_npy(self.part / name)
+        if mask.shape != shape or mask.dtype != (dtype or bool):
+            raise InputError(
+                f"{self.part / name} holds {mask.dtype} of shape {mask.shape}; {shape} was begun. Delete "
+                f"{self.part} to start over"
+            )
+        return mask
 
     def _value_files(self) -> dict[str, int]:
         """File name -> width, of all arrays of features."""
@@ -246,6 +263,11 @@ class FeatureWriter:
             self._files[name] = open(self.part / name, "r+b", buffering=0)  # noqa: SIM115 (closed in close)
             self._offset[name] = np.load(self.part / name, mmap_mode="r").offset
         write_rows(self._files[name], self._offset[name], index, values)
+
+
+def _as_text(value: Any) -> str:
+    """JSON that can be compared; not-a-number is then the same as not-a-number."""
+    return json.dumps(value, sort_keys=True)
 
 
 def write_features(

@@ -1,6 +1,7 @@
 """Images through Pillow, and the resize - crop - normalise transform of CLIP and its relatives, without torchvision."""
 
 import io
+import os
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,14 +9,18 @@ from typing import Any
 
 import numpy as np
 
+from calmrl._support.parsing import reason_of
 from calmrl.data.media.unreadable import Unreadable, check_file, label_of
-from calmrl.errors import need
+from calmrl.errors import InputError, MissingExtraError, need
 
 CLIP_MEAN = (0.48145466, 0.4578275, 0.40821073)
 CLIP_STD = (0.26862954, 0.26130258, 0.27577711)
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
 MAX_PIXELS = 89_478_485  # above this an image is refused before it is decoded (Pillow's own limit for a warning)
+MANY_PIXELS = 20_000_000  # above this also a file with fewer than one byte for PIXELS_PER_BYTE pixels
+PIXELS_PER_BYTE = 200  # photographs have less than 20; a blank page that was made to fill the memory has thousands
+FILE_FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF")  # each holds its own content and runs no program
 MARGIN = 0.08  # white border of an image that was cut out along its alpha channel, as a share of its longer side
 CANVAS = 512
 FAINT = 8  # alpha (of 255) up to which a pixel counts as not there when cutting
@@ -40,10 +45,10 @@ def open_image(source: Any, *, crop_alpha: bool = True) -> Any:
         raise Unreadable("huge image", f"{label}: {error}") from error
     except image_module.UnidentifiedImageError as error:
         raise Unreadable("not decodable as image", label) from error
-    except (OSError, SyntaxError, ValueError, EOFError) as error:
-        if isinstance(error, Unreadable):
-            raise
-        raise Unreadable("damaged image", f"{label}: {error}") from error
+    except (InputError, MissingExtraError):
+        raise
+    except Exception as error:  # decoders of Pillow raise anything on damaged files
+        raise Unreadable("damaged image", f"{label}: {reason_of(error)}") from error
     if not image.has_transparency_data:
         return _to_rgb(image)
     return on_white(image.convert("RGBA"), crop=crop_alpha)
@@ -56,8 +61,9 @@ def _upright(source: Any, label: str) -> Any:
     if isinstance(source, image_module.Image):
         _check_size(source.size, label)
         return ops.exif_transpose(source)
-    with image_module.open(io.BytesIO(source) if isinstance(source, (bytes, bytearray)) else source) as file:
-        _check_size(file.size, label)
+    in_memory = isinstance(source, (bytes, bytearray))
+    with image_module.open(io.BytesIO(source) if in_memory else source, formats=FILE_FORMATS) as file:
+        _check_size(file.size, label, len(source) if in_memory else os.path.getsize(source))
         image = ops.exif_transpose(file)
         image.load()
     return image
@@ -116,6 +122,12 @@ def _to_rgb(image: Any) -> Any:
     return image.convert("RGB")
 
 
-def _check_size(size: tuple[int, int], path: str) -> None:
-    if size[0] * size[1] > MAX_PIXELS:
-        raise Unreadable("huge image", f"{path} has {size[0]} x {size[1]} pixels; at most {MAX_PIXELS} are decoded")
+def _check_size(size: tuple[int, int], path: str, file_bytes: int | None = None) -> None:
+    pixels = size[0] * size[1]
+    shape = f"{path} has {size[0]} x {size[1]} pixels"
+    if pixels > MAX_PIXELS:
+        raise Unreadable("huge image", f"{shape}; at most {MAX_PIXELS} are decoded")
+    if file_bytes is not None and pixels > max(MANY_PIXELS, file_bytes * PIXELS_PER_BYTE):
+        raise Unreadable(
+            "huge image", f"{shape} in {file_bytes:,} bytes; so empty a picture is decoded up to {MANY_PIXELS}"
+        )

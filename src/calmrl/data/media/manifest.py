@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from calmrl._support.parsing import naming
 from calmrl._support.registry import closest
 from calmrl.data.media.collection_problems import Problems
 from calmrl.data.media.table_files import Row, is_text, read_rows
@@ -98,10 +99,11 @@ def read_manifest(
         Columns that are not used.
     """
     path = Path(path)
-    rows = read_rows(path, problems)
-    if captions is not None:
-        rows = _join_captions(rows, read_rows(Path(captions), problems), problems)
-    return build(rows, kinds, problems, root=path.parent if root is None else Path(root), ignore=ignore)
+    with naming(path):
+        rows = read_rows(path, problems)
+        if captions is not None:
+            rows = _join_captions(rows, read_rows(Path(captions), problems), problems)
+        return build(rows, kinds, problems, root=path.parent if root is None else Path(root), ignore=ignore)
 
 
 def build(
@@ -220,7 +222,7 @@ def as_texts(value: Any) -> tuple[list[str], list[str]]:
     if isinstance(value, str) and value.lstrip().startswith("["):
         try:
             parsed = json.loads(value)
-        except ValueError:
+        except (ValueError, RecursionError):
             parsed = value  # a text that happens to begin with a bracket
         value = parsed if isinstance(parsed, list) and all(isinstance(part, str) for part in parsed) else value
     parts = value if isinstance(value, list) else [value]

@@ -16,16 +16,24 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from calmrl._support.parsing import reason_of
 from calmrl.data.media.decoding import Channel, Resampling, Segments
 from calmrl.data.media.resample import resample
 from calmrl.data.media.unreadable import Unreadable, check_file, label_of
-from calmrl.errors import InputError, need
+from calmrl.data.media.whole_file import check_whole
+from calmrl.errors import InputError, MissingExtraError, need
 
 if TYPE_CHECKING:
     import torch  # only for generators: processes that decode start faster without it
 
 RATE = 16_000
 BACK = 60  # seconds
+MAX_SECONDS = (
+    2 * 3600
+)  # longer sounds are refused before, or while, they are decoded: a small file can hold days of silence
+MAX_PIXELS = 40_000_000  # of a frame
+FORMATS = "aac,aiff,asf,avi,flac,flv,matroska,mov,mp3,mpeg,mpegts,mpegvideo,ogg,wav"  # each holds its own content
+ONLY_THIS_FILE = {"format_whitelist": FORMATS, "protocol_whitelist": "file"}  # no play lists, which name other files
 
 
 def segment_frames(total: int, n: int, generator: torch.Generator | None = None, rule: Segments = "equal") -> list[int]:
@@ -67,6 +75,7 @@ def read_frames(
     an error; then each frame is decoded from the key frame before it.
     """
     with _open(path, "video") as (container, stream):
+        _check_frame_size(stream.codec_context.width, stream.codec_context.height, str(path))
         shown, keys = _packet_times(container, stream, str(path))
         targets = [shown[i] for i in segment_frames(len(shown), n, generator, rule)]
         frames = _decode_at(container, stream, sorted(set(targets)), keys, str(path))
@@ -84,16 +93,21 @@ def read_audio(
     """
     av = need("av", "media", "reading sound")
     with _open(path, "audio") as (container, stream):
+        _check_length(_declared_seconds(container, stream), label_of(path))
         mono, own = channel == "mix", resampling == "sinc"
         resampler = av.AudioResampler("fltp", "mono" if mono else None, None if own else rate)
         file_rate = stream.rate
         parts: list[np.ndarray] = []
-        packets = 0
+        packets = heard = 0
         for packet in container.demux(stream):
             packets += packet.size > 0
             for frame in packet.decode():
+                heard += frame.samples
+                _check_length(heard / max(1, frame.sample_rate), label_of(path))
                 parts += [piece.to_ndarray()[0] for piece in resampler.resample(frame)]
         _check_complete(container, stream, packets, label_of(path))
+        if container.format.name == "flac" and stream.duration and heard < stream.duration:
+            raise Unreadable("cut off", f"{label_of(path)} has {heard:,} of {stream.duration:,} samples")
         if parts:
             parts += [piece.to_ndarray()[0] for piece in resampler.resample(None)]
         begins = float((stream.start_time or 0) * stream.time_base) - _start(container)
@@ -103,6 +117,7 @@ def read_audio(
     if not np.isfinite(samples).all():
         raise Unreadable("sound with values that are not finite", label_of(path))
     samples = resample(samples, file_rate, rate) if own else samples
+    _check_length(abs(begins), label_of(path))
     late = round(begins * rate)
     return np.pad(samples, (late, 0)) if late > 0 else samples[-late:]
 
@@ -123,16 +138,34 @@ def _open(path: str | Path | bytes, medium: str) -> Iterator[tuple[Any, Any]]:
     else:
         check_file(label)
         source = label
+    check_whole(path if isinstance(path, bytes) else label, label)
     try:
-        with av.open(source, metadata_errors="replace") as container:
+        with av.open(source, metadata_errors="replace", container_options=ONLY_THIS_FILE) as container:
             stream = next(iter(getattr(container.streams, medium)), None)
             if stream is None:
                 raise Unreadable(f"no {medium} stream", label)
             yield container, stream
-    except (av.FFmpegError, ValueError, OverflowError) as error:
-        if isinstance(error, InputError):
-            raise
-        raise Unreadable(f"not decodable as {medium}", f"{label}: {error}") from error
+    except (InputError, MissingExtraError):
+        raise
+    except Exception as error:  # FFmpeg's own errors, and what PyAV makes of damaged numbers
+        raise Unreadable(f"not decodable as {medium}", f"{label}: {reason_of(error)}") from error
+
+
+def _declared_seconds(container: Any, stream: Any) -> float:
+    """How long a track is, by what the file says; 0 if it does not say."""
+    if stream.duration:
+        return float(stream.duration * stream.time_base)
+    return (container.duration or 0) / 1_000_000
+
+
+def _check_length(seconds: float, label: str) -> None:
+    if not seconds <= MAX_SECONDS:
+        raise Unreadable("huge sound", f"{label} lasts {seconds:,.0f} s or more; at most {MAX_SECONDS:,} s are decoded")
+
+
+def _check_frame_size(width: int, height: int, label: str) -> None:
+    if width * height > MAX_PIXELS:
+        raise Unreadable("huge video", f"{label} has frames of {width} x {height}; at most {MAX_PIXELS:,} are decoded")
 
 
 def _start(container: Any) -> float:
@@ -176,12 +209,12 @@ def _decode_at(container: Any, stream: Any, targets: list[int], keys: list[int],
         key = keys[before - 1] if before else target
         frame = None
         if decoder is not None and key <= at:
-            frame = _next_at(decoder, target)
+            frame = _next_at(decoder, target, path)
         else:
             for start in (key, target - BACK / stream.time_base):  # MPEG streams land too late: seek further back
                 container.seek(int(start), stream=stream, backward=True)
                 decoder = container.decode(stream)
-                frame = _next_at(decoder, target)
+                frame = _next_at(decoder, target, path)
                 if frame is not None and frame.pts == target:
                     break
         if frame is None or frame.pts != target:
@@ -192,6 +225,10 @@ def _decode_at(container: Any, stream: Any, targets: list[int], keys: list[int],
     return frames
 
 
-def _next_at(decoder: Iterator[Any], target: int) -> Any:
+def _next_at(decoder: Iterator[Any], target: int, path: str) -> Any:
     """The next frame at or after a time; None at the end."""
-    return next((frame for frame in decoder if frame.pts is not None and frame.pts >= target), None)
+    for frame in decoder:
+        _check_frame_size(frame.width, frame.height, path)
+        if frame.pts is not None and frame.pts >= target:
+            return frame
+    return None

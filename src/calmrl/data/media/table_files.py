@@ -62,7 +62,7 @@ def _json_lines(path: Path, problems: Problems) -> Iterator[Row]:
             continue
         try:
             row = json.loads(line)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             problems.add("not JSON", "row", line=number, detail=f"{error}")
             continue
         if isinstance(row, dict):

@@ -14,6 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
 from calmrl._support.arguments import Auto, Count, Fraction, NotNegative, Positive
+from calmrl._support.parsing import naming, parsing
 from calmrl._support.tensor_files import load_state, save_state
 from calmrl.convention import Array, Views, check
 from calmrl.errors import InputError
@@ -415,7 +416,8 @@ class GaussianImputer(BlockColumns, TransformerMixin, BaseEstimator):
         state = load_state(path)
         if state["meta"].get("class") != "gaussian":
             raise InputError(f"{path} holds a {state['meta'].get('class')!r} imputer, not a Gaussian one")
-        return cls(**state["meta"]["arguments"]).set_state(state)
+        with naming(path), parsing(path, "an imputer", "save it again"):
+            return cls(**state["meta"]["arguments"]).set_state(state)
 
     # ---- input and output
 

@@ -29,6 +29,9 @@ def parameters_to_tensors(params: Parameters) -> dict[str, Tensor]:
 
 
 def parameters_from_tensors(names: list[str], tensors: dict[str, Tensor]) -> Parameters:
+    stored = {key.partition(".")[2] for key in tensors if key.startswith("W.")}
+    if not isinstance(names, list) or len(set(names)) != len(names) or set(names) != stored:
+        raise InputError(f"the saved imputer has tensors of {', '.join(sorted(stored))} but names {names!r:.80}")
     needed = ["log_weight", *(f"{part}.{name}" for part in PER_MODALITY for name in names)]
     absent = [key for key in needed if key not in tensors]
     if absent:
@@ -93,6 +96,8 @@ def state_to_learned(state: dict[str, Any]) -> dict[str, Any]:
     try:
         params = parameters_from_tensors(meta["names"], {k: t.to(torch.float64) for k, t in tensors.items()})
         rows = meta["running_rows"]
+        if not isinstance(rows, (int, float, type(None))):
+            raise TypeError(f"running_rows is {rows!r:.40}")
         return {
             "parameters_": params,
             "settings_": Settings(**meta["settings"]),

@@ -23,6 +23,7 @@ import torch
 from torch import Tensor, nn
 
 from calmrl._support.checkpoint_files import read_checkpoint
+from calmrl._support.parsing import naming, parsing
 from calmrl.errors import InputError
 from calmrl.models.vast.beats import Beats
 from calmrl.models.vast.eva import EvaVit, Interpolation, resize_positions
@@ -79,7 +80,8 @@ def load_beats(path: str | Path) -> tuple[Beats, Report]:
     content = read_checkpoint(path)
     if not isinstance(content.get("cfg"), Mapping) or not isinstance(content.get("model"), Mapping):
         raise InputError(f"{path} has no dicts cfg and model; it is not a checkpoint of BEATs")
-    model = Beats.from_cfg(content["cfg"])
+    with naming(path), parsing(path, "a checkpoint of BEATs", "its cfg does not describe a model"):
+        model = Beats.from_cfg(content["cfg"])
     return model, fill_beats(model, content["model"], path)
 
 
@@ -173,6 +175,9 @@ def _unwrapped(content: dict[str, Any]) -> dict[str, Any]:
 
 
 def _tensors(content: Mapping[str, Any], path: str | Path) -> State:
+    odd = next((name for name in content if not isinstance(name, str)), None)
+    if odd is not None:
+        raise InputError(f"{path}: a key is {odd!r:.60} where texts are needed; this is not a state dict")
     other = [name for name, value in content.items() if not isinstance(value, Tensor)]
     if other:
         raise InputError(f'{path}: "{other[0]}" is not a tensor; this is not a state dict')

@@ -14,6 +14,7 @@ from pathlib import Path
 from threadpoolctl import threadpool_limits
 
 from calmrl._support.output import new_file
+from calmrl._support.parsing import parsing
 from calmrl._support.scratch import remove_leftovers
 from calmrl._support.workers import worker_pool
 from calmrl.config import CompareConfig
@@ -39,7 +40,7 @@ def run_all(
     remove_leftovers(folder)
     jobs = jobs_of(config) if jobs is None else jobs
     paths = {job: _path(folder, config, job) for job in jobs}
-    results = {job: JobResult(**json.loads(path.read_text("utf-8"))) for job, path in paths.items() if path.is_file()}
+    results = {job: _stored(path) for job, path in paths.items() if path.is_file()}
     progress(len(results), len(jobs), "from an earlier run" if results else "")
     with closing(_each(config, [job for job in jobs if job not in results])) as finished:  # ends workers on Ctrl-C
         for job, result in finished:
@@ -85,6 +86,12 @@ def _work(text: str, job: Job) -> tuple[Job, JobResult]:
         raise JobError(f"{job}: {error}\n{traceback.format_exc()}") from None
     finally:
         torch.set_num_threads(threads)
+
+
+def _stored(path: Path) -> JobResult:
+    """The result of a job that an earlier run wrote."""
+    with parsing(path, "a result of compare", "delete it, and the job runs again"):
+        return JobResult(**json.loads(path.read_text("utf-8")))
 
 
 def _path(folder: Path, config: CompareConfig, job: Job) -> Path:

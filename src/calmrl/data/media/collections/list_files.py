@@ -90,7 +90,7 @@ def read_json(path: Path, notes: list[str]) -> Any:
 
     try:
         return json.loads(text, object_pairs_hook=once)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InputError(f"{path} is not JSON ({error}); download the file again") from error
 
 
@@ -114,7 +114,7 @@ def read_objects(path: Path, notes: list[str]) -> list[dict[str, Any]]:
 def _object(path: Path, number: int, line: str) -> dict[str, Any]:
     try:
         entry = json.loads(line)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InputError(f"{path} line {number} is not JSON ({error})") from error
     if not isinstance(entry, dict):
         raise InputError(f"{path} line {number} is not a JSON object; got {line[:SHOWN]}")

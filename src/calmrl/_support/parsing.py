@@ -1,0 +1,67 @@
+"""One door for parsers: whatever they raise on a damaged file becomes an `InputError` that names the file.
+
+Damaged bytes make parsers of other packages raise nearly anything (KeyError, RecursionError, struct.error, ...), so that
+no list of exceptions is complete. Only calls of such parsers belong inside `parsing`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from calmrl.errors import InputError, MissingExtraError
+
+AGAIN = "copy or write it again"
+SHOWN = 160  # characters of a parser's own message
+
+
+@contextmanager
+def parsing(file: object, what: str, advice: str = AGAIN) -> Iterator[None]:
+    """What is raised inside says that `file` cannot be read as `what`.
+
+    >>> with parsing("a.json", "JSON"):
+    ...     json.loads("{")
+    Traceback (most recent call last):
+    calmrl.errors.InputError: a.json cannot be read as JSON (Expecting property name ...); copy or write it again
+    """
+    try:
+        yield
+    except (InputError, MissingExtraError):
+        raise
+    except FileNotFoundError as error:
+        raise InputError(f"{file} is missing; {advice}") from error
+    except Exception as error:
+        raise InputError(f"{file} cannot be read as {what} ({reason_of(error)}); {advice}") from error
+
+
+@contextmanager
+def naming(file: object) -> Iterator[None]:
+    """An `InputError` raised inside that does not name `file` gets its name in front."""
+    try:
+        yield
+    except InputError as error:
+        if str(file) in str(error):
+            raise
+        raise InputError(f"{file}: {error}") from error
+
+
+def reason_of(error: BaseException) -> str:
+    """The message of an error on one line; its type where it has none."""
+    return " ".join(str(error).split())[:SHOWN] or type(error).__name__
+
+
+def read_json(path: Path, advice: str = AGAIN) -> Any:
+    """What a JSON file holds."""
+    with parsing(path, "JSON", advice):
+        return json.loads(path.read_text(encoding="utf-8"))
+
+
+def read_json_object(path: Path, advice: str = AGAIN) -> dict[str, Any]:
+    """The object that a JSON file holds; anything else is an error."""
+    content = read_json(path, advice)
+    if not isinstance(content, dict):
+        raise InputError(f"{path} holds a {type(content).__name__} where an object {{...}} is needed; {advice}")
+    return content

@@ -1,0 +1,55 @@
+"""What a run leaves behind, damaged afterwards: checkpoints that lack a part, records that are none."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+
+from calmrl.errors import InputError
+from calmrl.imputers.gaussian import GaussianImputer
+from calmrl.training import checkpoint
+from calmrl.training.records import Records, read_records
+
+
+def written(folder: Path) -> Path:
+    z = {"a": torch.randn(20, 3, generator=torch.Generator().manual_seed(0))}
+    latent = GaussianImputer(latent_dim=1).fit(z | {"b": z["a"][:, :2] * 2}).get_state()
+    training = {"position": {"step": 1}, "optimiser": {}, "scaler": None, "random": []}
+    weights = {"w": torch.ones(2)}
+    content = checkpoint.Checkpoint(weights, training, latent, dict(weights))
+    return checkpoint.write(folder, 1, content, best=True, keep=1)
+
+
+def test_a_checkpoint_without_one_of_its_parts(tmp_path: Path) -> None:
+    path = written(tmp_path)
+    assert checkpoint.read(path).latent is not None
+    for part in ("latent", "ema.safetensors"):
+        (path / part).rename(tmp_path / "away")
+        with pytest.raises(InputError, match=f"{path} is damaged .it lacks {part}"):
+            checkpoint.read(path)
+        (tmp_path / "away").rename(path / part)
+    torch.save([], path / "training.pt")
+    with pytest.raises(InputError, match="is damaged"):
+        checkpoint.read(path)
+    torch.save({"position": {}}, path / "training.pt")
+    with pytest.raises(InputError, match="it lacks optimiser, scaler, random"):
+        checkpoint.read(path)
+    shutil.rmtree(path)
+
+
+@pytest.mark.parametrize(
+    "garbage", [b"garbage\n", b"[]\n", b"3\n", b'{"kind": "train"}\n', b'{"kind": 1, "step": 1}\n', b"\xff\n"]
+)
+def test_records_that_are_none(tmp_path: Path, garbage: bytes) -> None:
+    path = tmp_path / "metrics.jsonl"
+    records = Records(path)
+    records.write("train", 1, loss=0.5)
+    records.close()
+    path.write_bytes(path.read_bytes() + garbage + b'{"kind": "tr')
+    with pytest.raises(InputError, match=r"metrics\.jsonl"):
+        read_records(path)
+    with pytest.raises(InputError, match=r"metrics\.jsonl"):
+        Records(path, upto=1)
