@@ -4,9 +4,9 @@
     python -m pytest -n 2 --cov=calmrl --cov-context=test --cov-report=        # once: which test passes through which line
     python scripts/mutate.py --per-package 20 --out mutants.json
 
-A change is one operator, one constant, one statement left out, or one early return, at a place drawn at random. It is caught if a
-test fails or hangs. Changes after which the result is the same are listed, with the reason, in equivalent_mutants.yaml beside this
-file; they are not counted. Lines that no test reaches are counted apart.
+A change is one operator, one constant, one statement left out, or one early return, at a place drawn at random. It is caught if
+a test fails or hangs. Changes after which the result is the same are listed, with the reason, in equivalent_mutants.yaml beside
+this file; they are not counted. Lines that no test reaches are counted apart.
 """
 
 from __future__ import annotations
