@@ -1,0 +1,277 @@
+"""Would the tests notice? Change one place of the code at a time, run the tests that pass through it, and count.
+
+    pip install coverage pytest-cov
+    python -m pytest -n 2 --cov=calmrl --cov-context=test --cov-report=        # once: which test passes through which line
+    python scripts/mutate.py --per-package 20 --out mutants.json
+
+A change is one operator, one constant, one statement left out, or one early return, at a place drawn at random. It is caught if
+a test fails or hangs. Changes after which the result is the same are listed, with the reason, in equivalent_mutants.yaml beside
+this file; they are not counted. Lines that no test reaches are counted apart.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import json
+import os
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import yaml
+
+ROOT = Path(__file__).parent.parent
+SOURCE = ROOT / "src" / "calmrl"
+EQUIVALENT = Path(__file__).with_name("equivalent_mutants.yaml")
+FIRST, MOST = 25, 150  # tests that a change meets first, and if none of them fails
+SECONDS = 300  # for the tests of one change
+
+COMPARISONS = {ast.Lt: "<=", ast.LtE: "<", ast.Gt: ">=", ast.GtE: ">", ast.Eq: "!=", ast.NotEq: "==",
+               ast.Is: "is not", ast.IsNot: "is", ast.In: "not in", ast.NotIn: "in"}  # fmt: skip
+ARITHMETIC = {
+    ast.Add: "-",
+    ast.Sub: "+",
+    ast.Mult: "/",
+    ast.Div: "*",
+    ast.MatMult: "+",
+    ast.FloorDiv: "*",
+    ast.Pow: "*",
+}
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """One change: the text between two offsets of a file is replaced."""
+
+    path: str  # below src/calmrl
+    line: int
+    before: str
+    after: str
+    start: int
+    stop: int
+
+    @property
+    def package(self) -> str:
+        """The room that the file is in."""
+        return self.path.partition("/")[0] if "/" in self.path else "calmrl"
+
+    def key(self) -> tuple[str, str, str]:
+        """What names it when other lines move."""
+        return self.path, self.before, self.after
+
+
+# ---- the changes
+
+
+def mutants_of(path: str, text: str) -> Iterator[Mutant]:
+    """Every change that this script knows of one file."""
+    begins = [0]
+    for line in text.splitlines(keepends=True):
+        begins.append(begins[-1] + len(line))
+    encoded = [line.encode() for line in text.splitlines(keepends=True)]
+
+    def offset(line: int, column: int) -> int:
+        return begins[line - 1] + len(encoded[line - 1][:column].decode())
+
+    def change(node: ast.AST, after: str) -> Mutant:
+        start = offset(node.lineno, node.col_offset)  # type: ignore[attr-defined]
+        stop = offset(node.end_lineno, node.end_col_offset)  # type: ignore[attr-defined]
+        return Mutant(path, node.lineno, text[start:stop], after, start, stop)  # type: ignore[attr-defined]
+
+    def source(node: ast.AST) -> str:
+        return f"({ast.unparse(node)})"
+
+    tree = ast.parse(text)
+    skipped = _not_run(tree)
+    for node in ast.walk(tree):
+        if id(node) in skipped:
+            continue
+        if isinstance(node, ast.Compare) and len(node.ops) == 1:
+            yield change(node, f"{source(node.left)} {COMPARISONS[type(node.ops[0])]} {source(node.comparators[0])}")
+        elif isinstance(node, ast.BinOp) and type(node.op) in ARITHMETIC and not _texts(node):
+            yield change(node, f"({source(node.left)} {ARITHMETIC[type(node.op)]} {source(node.right)})")
+        elif isinstance(node, ast.BoolOp):
+            other = " or " if isinstance(node.op, ast.And) else " and "
+            yield change(node, f"({other.join(map(source, node.values))})")
+        elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+            yield change(node, source(node.operand))
+        elif isinstance(node, ast.Constant) and isinstance(node.value, bool):
+            yield change(node, str(not node.value))
+        elif isinstance(node, ast.Constant) and isinstance(node.value, (int, float)):
+            yield change(node, repr(node.value + 1))
+        elif isinstance(node, ast.Return) and node.value is not None:
+            yield change(node, "return None")
+        elif isinstance(node, (ast.Raise, ast.AugAssign)) or (
+            isinstance(node, ast.Expr) and isinstance(node.value, ast.Call)
+        ):
+            yield change(node, "pass")
+
+
+def _texts(node: ast.BinOp) -> bool:
+    """Whether a text or a list is put together: another operator only raises."""
+    sides = (node.left, node.right)
+    texts = [isinstance(side, ast.Constant) and isinstance(side.value, str) for side in sides]
+    return any(texts) or any(isinstance(side, (ast.JoinedStr, ast.List, ast.Tuple)) for side in sides)
+
+
+def _not_run(tree: ast.Module) -> set[int]:
+    """Nodes that say something about the code: annotations, names for type checkers, texts of errors."""
+    skipped: set[int] = set()
+    for node in ast.walk(tree):
+        parts: list[ast.AST | None] = []
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            parts = [
+                node.returns,
+                *(argument.annotation for argument in ast.walk(node.args) if isinstance(argument, ast.arg)),
+            ]
+        elif isinstance(node, ast.AnnAssign):
+            parts = [node.annotation]
+        elif isinstance(node, (ast.JoinedStr, ast.Assert)) or _for_types(node):
+            parts = [node]
+        for part in parts:
+            skipped |= {id(inner) for inner in ast.walk(part)} if part is not None else set()
+    return skipped
+
+
+def _for_types(node: ast.AST) -> bool:
+    return isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+
+
+# ---- which tests
+
+
+def tests_by_line(database: Path) -> dict[str, dict[int, list[str]]]:
+    """File below src/calmrl -> line -> names of tests, from the contexts of coverage."""
+    from coverage import CoverageData
+
+    data = CoverageData(str(database))
+    data.read()
+    found: dict[str, dict[int, list[str]]] = {}
+    for file in data.measured_files():
+        path = Path(file)
+        if "calmrl" in path.parts:
+            name = "/".join(path.parts[len(path.parts) - 1 - path.parts[::-1].index("calmrl") + 1 :])
+            contexts = data.contexts_by_lineno(file)
+            found[name] = {
+                line: sorted({test.partition("|")[0] for test in tests if test}) for line, tests in contexts.items()
+            }
+    return found
+
+
+def chosen_tests(mutant: Mutant, tests: list[str], seed: int) -> list[str]:
+    """Those in files named after the changed one first, the others in random order."""
+    stem = Path(mutant.path).stem
+    others = random.Random(seed).sample(tests, len(tests))
+    return sorted(others, key=lambda test: stem not in test.partition("::")[0])
+
+
+# ---- running
+
+
+def survives(mutant: Mutant, tests: list[str], folder: Path) -> bool:
+    """Whether all tests pass although the change is there."""
+    target = folder / "src" / "calmrl" / mutant.path
+    original = target.read_text("utf-8")
+    target.write_text(original[: mutant.start] + mutant.after + original[mutant.stop :], encoding="utf-8")
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(folder / "src"),
+        "OMP_NUM_THREADS": "1",
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
+    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *tests]
+    try:
+        return (
+            subprocess.run(command, cwd=folder, env=environment, capture_output=True, timeout=SECONDS).returncode == 0
+        )
+    except subprocess.TimeoutExpired:
+        return False
+    finally:
+        target.write_text(original, encoding="utf-8")
+
+
+def fate(mutant: Mutant, tests: list[str], folder: Path, seed: int) -> str:
+    """ "caught", "survived" or "not reached"."""
+    if not tests:
+        return "not reached"
+    ordered = chosen_tests(mutant, tests, seed)
+    batches = [ordered[:FIRST], ordered[FIRST:MOST]]
+    return "survived" if all(survives(mutant, batch, folder) for batch in batches if batch) else "caught"
+
+
+def draw(per_package: int, seed: int, packages: list[str] | None) -> list[Mutant]:
+    """So many changes of every package, every file with the same chance as its share of changes."""
+    all_of = defaultdict(list)
+    for file in sorted(SOURCE.rglob("*.py")):
+        path = str(file.relative_to(SOURCE))
+        for mutant in mutants_of(path, file.read_text("utf-8")):
+            if packages is None or mutant.package in packages:
+                all_of[mutant.package].append(mutant)
+    chosen = []
+    for package, mutants in sorted(all_of.items()):
+        chosen += random.Random(f"{seed} {package}").sample(mutants, min(per_package, len(mutants)))
+    return chosen
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--coverage", type=Path, default=ROOT / ".coverage")
+    parser.add_argument("--per-package", type=int, default=20)
+    parser.add_argument("--packages", nargs="*")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--out", type=Path, required=True)
+    options = parser.parse_args()
+    by_line = tests_by_line(options.coverage)
+    equivalent = {tuple(entry["change"]): entry["why"] for entry in yaml.safe_load(EQUIVALENT.read_text("utf-8")) or []}
+    results = json.loads(options.out.read_text("utf-8")) if options.out.exists() else []
+    done = {(row["path"], row["start"], row["after"]) for row in results}
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        for part in ("src", "tests", "docs", "examples", "benchmarks", "scripts"):
+            shutil.copytree(ROOT / part, folder / part)
+        for file in ("pyproject.toml", "README.md", "CHANGELOG.md", "mkdocs.yml", "constraints.txt", "Makefile"):
+            shutil.copy(ROOT / file, folder / file)
+        for mutant in draw(options.per_package, options.seed, options.packages):
+            if (mutant.path, mutant.start, mutant.after) in done:
+                continue
+            tests = by_line.get(mutant.path, {}).get(mutant.line, [])
+            result = "equivalent" if mutant.key() in equivalent else fate(mutant, tests, folder, options.seed)
+            results.append({**asdict(mutant), "package": mutant.package, "fate": result})
+            options.out.write_text(json.dumps(results, indent=1), encoding="utf-8")
+            print(
+                f"{result:12} {mutant.path}:{mutant.line}  {mutant.before[:60]!r} -> {mutant.after[:60]!r}", flush=True
+            )
+    print(table(results))
+    return 0
+
+
+def table(results: list[dict[str, str]]) -> str:
+    """Packages down; the share is of changes that were not found equivalent."""
+    lines = [
+        "| package | changes | equivalent | caught | survived | not reached | share caught |",
+        "|---|---:|---:|---:|---:|---:|---:|",
+    ]
+    for package in [*sorted({row["package"] for row in results}), None]:
+        fates = Counter(row["fate"] for row in results if package in (None, row["package"]))
+        total = fates.total()
+        counted = total - fates["equivalent"]
+        share = f"{100 * fates['caught'] / counted:.0f} %" if counted else ""
+        cells = [
+            package or "all",
+            total,
+            *(fates[name] for name in ("equivalent", "caught", "survived", "not reached")),
+            share,
+        ]
+        lines.append(f"| {' | '.join(map(str, cells))} |")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
