@@ -76,7 +76,7 @@ def test_a_missing_file_and_a_header_of_another_kind(tmp_path):
     with pytest.raises(InputError, match=r"a\.bin is missing"):
         check_sealed(tmp_path / "head.json", content)
     (tmp_path / "no.json").write_text("{")
-    for name, reason in (("no.json", "is damaged"), ("nowhere.json", "is missing")):
+    for name, reason in (("no.json", "cannot be read as JSON"), ("nowhere.json", "is missing")):
         with pytest.raises(InputError, match=f"{name} {reason}"):
             read_sealed(tmp_path / name)
     for wrong in ([], "x", {"files": []}, {**content, "x": 1}):

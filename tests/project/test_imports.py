@@ -34,9 +34,9 @@ def test_the_guard_sees_every_form_of_import(tmp_path):
     assert LAYERS["imports_of"](tmp_path / "m.py") == {(1, "cli"), (2, "demo"), (4, "data")}
 
 
-def test_processes_talk_in_one_file():
+def test_processes_meet_in_one_file_and_talk_in_another():
     talking = [path for path in LAYERS["modules"]() if "torch.distributed" in path.read_text()]
-    assert [str(path.relative_to(SOURCE)) for path in talking] == ["_support/distributed.py"]
+    assert [str(path.relative_to(SOURCE)) for path in talking] == ["_support/distributed.py", "_support/launched.py"]
 
 
 def test_the_page_of_layers_is_fresh():

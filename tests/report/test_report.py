@@ -409,7 +409,7 @@ def test_patterns_as_a_file(tmp_path):
 @pytest.mark.parametrize(
     ("told", "said"),
     [
-        ("{", "is not JSON"),
+        ("{", "cannot be read as JSON"),
         ("[1]", 'should hold {"rows": [...], "meta": {...}}; got list'),
         ({"meta": {}}, "got the keys ['meta']"),
         ({"rows": []}, "has no rows"),

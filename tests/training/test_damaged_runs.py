@@ -26,16 +26,13 @@ def written(folder: Path) -> Path:
 def test_a_checkpoint_without_one_of_its_parts(tmp_path: Path) -> None:
     path = written(tmp_path)
     assert checkpoint.read(path).latent is not None
-    for part in ("latent", "ema.safetensors"):
+    for part, reason in {"latent": "is not a folder", "ema.safetensors": "is missing"}.items():
         (path / part).rename(tmp_path / "away")
-        with pytest.raises(InputError, match=f"{path} is damaged .it lacks {part}"):
+        with pytest.raises(InputError, match=f"{path}/{part} {reason}.*remove {path} to go on"):
             checkpoint.read(path)
         (tmp_path / "away").rename(path / part)
     torch.save([], path / "training.pt")
     with pytest.raises(InputError, match="is damaged"):
-        checkpoint.read(path)
-    torch.save({"position": {}}, path / "training.pt")
-    with pytest.raises(InputError, match="it lacks optimiser, scaler, random"):
         checkpoint.read(path)
     shutil.rmtree(path)
 

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+import wave
 from collections import Counter
 from pathlib import Path
 
@@ -317,7 +318,7 @@ def damaged(folder: Path) -> tuple[Path, Path, set[tuple[str, str]], set[str]]:
     video = make_video(folder / "video.mp4", 30)
     fast = make_video(folder / "fast.mp4", 30, sound=click(0.1, 3.0), options={"movflags": "faststart"}).read_bytes()
     (folder / "cut.mp4").write_bytes(fast[: len(fast) // 2])
-    (folder / "headless.mp4").write_bytes(video.read_bytes()[:1500])
+    (folder / "noise.mp4").write_bytes(bytes(range(256)) * 8)
     (folder / "zero.png").write_bytes(b"")
     (folder / "text.png").write_text("a text with the name of an image")
     (folder / "silent.mp3").write_bytes(video.read_bytes())
@@ -330,7 +331,8 @@ def damaged(folder: Path) -> tuple[Path, Path, set[tuple[str, str]], set[str]]:
     Image.new("1", (30_000, 4_000)).save(folder / "huge.png")
     (folder / "folder.png").mkdir()
     (folder / "dangling.png").symlink_to(folder / "nowhere.png")
-    (folder / "header.wav").write_bytes((folder / "good.wav").read_bytes()[:78])
+    with wave.open(str(folder / "header.wav"), "wb") as header:
+        header.setparams((1, 2, 16_000, 0, "NONE", ""))
     (folder / "noise.wav").write_bytes(bytes(range(256)) * 8)
     make_sound(folder / "nan.wav", np.full(4000, np.nan, np.float32), codec="pcm_f32le")
     image, audio = (
@@ -344,7 +346,7 @@ def damaged(folder: Path) -> tuple[Path, Path, set[tuple[str, str]], set[str]]:
             "folder": "folder.png",
             "dangling link": "dangling.png",
             "cut video": "cut.mp4",
-            "headless video": "headless.mp4",
+            "not a video": "noise.mp4",
             "no video stream": "sound.mp4",
             "nul": "a\0b.png",
         },

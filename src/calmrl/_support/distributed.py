@@ -38,13 +38,20 @@ def all_sum(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
     return [part.reshape(t.shape) for part, t in zip(parts, tensors, strict=True)]
 
 
-def mean_over_processes(values: Mapping[str, float], rows: int, device: torch.device) -> dict[str, float]:
-    """The mean of every value over the processes, weighted by their `rows`; without others, the values themselves."""
-    if world()[0] == 1:
+def mean_over_processes(
+    values: Mapping[str, float], rows: int, of_rows: Sequence[str], device: torch.device
+) -> dict[str, float]:
+    """The mean of every value over the processes; of those `of_rows`, which are means over a process's own rows, weighted by
+    their number. Losses are not among these: they are scaled so that their plain mean is that of all rows.
+    """
+    size = world()[0]
+    if size == 1:
         return dict(values)
-    weighted = torch.tensor([*values.values(), 1.0], dtype=torch.float64, device=device) * rows
-    (total,) = all_sum([weighted if rows else torch.zeros_like(weighted)])
-    return dict(zip(values, (total[:-1] / total[-1]).tolist(), strict=True))
+    weight = {name: rows if name in of_rows else 1 for name in values}
+    mine = [value * weight[name] if weight[name] else 0.0 for name, value in values.items()]
+    (total,) = all_sum([torch.tensor([*mine, rows], dtype=torch.float64, device=device)])
+    *sums, all_rows = total.tolist()
+    return {name: value / (all_rows if name in of_rows else size) for name, value in zip(values, sums, strict=True)}
 
 
 def own_rows(z: Mapping[str, torch.Tensor], present: torch.Tensor) -> tuple[dict[str, torch.Tensor], torch.Tensor]:

@@ -32,7 +32,6 @@ NAME = re.compile(r"step-(\d{8})")
 DRAFT = ".draft-"
 HEADER, FORMAT = "checkpoint.json", "calmrl.checkpoint"
 EMA, LATENT = "ema.safetensors", "latent"  # parts that a checkpoint may have
-KEYS = ("position", "optimiser", "scaler", "random")
 
 
 @dataclass
@@ -59,12 +58,9 @@ def write(folder: Path, step: int, content: Checkpoint, *, best: bool, keep: int
         if not target.exists():  # it does after a run that was resumed and stopped before it made a step
             draft.mkdir()
             save_file(plain(content.weights), draft / "weights.safetensors")
-            parts = [
-                name for name, there in {EMA: bool(content.ema), LATENT: content.latent is not None}.items() if there
-            ]
             if content.ema:
                 save_file(plain(content.ema), draft / EMA)
-            torch.save(content.training | {"parts": parts}, draft / "training.pt")
+            torch.save(content.training, draft / "training.pt")
             if content.latent is not None:
                 save_state(content.latent, draft / LATENT, overwrite=False)
             about = {"format": FORMAT, "step": step, "latent": content.latent is not None}
@@ -116,9 +112,6 @@ def read(path: Path) -> Checkpoint:
     try:
         about = read_sealed(path / HEADER)
         training = torch.load(path / "training.pt", map_location="cpu", weights_only=True)
-        lacks = [key for key in KEYS if key not in training]
-        if lacks:
-            raise ValueError(f"it lacks {', '.join(lacks)}")
         ema = load_tensors(path / EMA) if (path / EMA).exists() else {}
         weights = load_tensors(path / "weights.safetensors")
         latent = load_state(path / LATENT) if about["latent"] else None

@@ -27,6 +27,7 @@ from calmrl.training.track import close_trackers, open_trackers
 from calmrl.training.validate import calibration_scores, check_pairs, encode_all, retrieval_scores
 
 REFIT_ROWS = 20_000  # at most, for imputers that are fitted anew instead of updated
+OF_ROWS = ("missing",)  # records that are means over the rows of a process
 Progress = Callable[[int, int, str], None]
 
 
@@ -179,7 +180,7 @@ class Trainer:
             at.step, at.stage_step, at.batches = at.step + 1, at.stage_step + 1, batches.state_dict()
             last = at.stage_step == total
             if last or at.step % self.log_every == 0:
-                values = mean_over_processes(values | self.step.last, self.rows, self.accelerator.device)
+                values = mean_over_processes(values | self.step.last, self.rows, OF_ROWS, self.accelerator.device)
                 self._record("train", stage=stage.name, epoch=batches.epoch, **values, waited_s=batches.waited)
             self.progress(at.stage_step, total, f"{stage.name}  loss {values['loss']:.3f}{self._said()}")
             better = due(at.stage_step, self.validate_every, epoch, last) and self._validate(stage)

@@ -229,13 +229,14 @@ def test_damaged_foreign_and_newer_files(model, tmp_path):
 
     with pytest.raises(InputError, match="is not a folder"):
         GaussianImputer.load(path)
-    damaged(lambda: weights.write_bytes(weights.read_bytes()[:-100]), "damaged or cut short")
-    damaged(lambda: weights.write_bytes(b"hello"), "damaged or cut short")
+    damaged(lambda: weights.write_bytes(weights.read_bytes()[:-100]), r"imputer\.safetensors is damaged")
+    damaged(lambda: weights.write_bytes(b"hello"), r"imputer\.safetensors is damaged")
     damaged(lambda: meta.write_text("{"), "cannot be read as JSON")
     damaged(lambda: edit(format="something else"), "not a saved imputer")
     damaged(lambda: edit(version=99), "update calmrl")
-    damaged(lambda: edit(names=["m0", "m1", "other"]), "lacks W.other")
-    damaged(lambda: edit(**{"class": "KNNImputer"}), "not a Gaussian one")
+    damaged(lambda: edit(names=["m0", "m1", "other"]), r"imputer\.json is damaged: it is not what was written")
+    damaged(lambda: edit(names=["m0", "m1", "other"], version=1), "has tensors of m0, m1, m2 but names")  # no checksums
+    damaged(lambda: edit(**{"class": "KNNImputer"}, version=1), "not a Gaussian one")
     damaged(lambda: weights.unlink(), "has no imputer.safetensors")
     (tmp_path / "notes").mkdir()
     with pytest.raises(InputError, match="will not be replaced"):

@@ -36,7 +36,9 @@ at_work, real = Path(sys.argv[1]), all_jobs.run_job
 
 def slow(config, job):
     if job.seed:
-        (at_work / f"{job.seed}").write_text(str(os.getpid()))
+        draft = at_work.parent / f"{job.seed}.draft"
+        draft.write_text(str(os.getpid()))
+        draft.rename(at_work / f"{job.seed}")
         time.sleep(600)
     return real(config, job)
 
