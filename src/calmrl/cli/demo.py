@@ -38,7 +38,7 @@ def run(
     if force and out.exists():
         check_free(out, force=True)
         shutil.rmtree(out)
-    note("1. Methods compared on rows that lack modalities: two to three minutes on two cores")
+    note("1. Methods compared on rows that lack modalities: one to two minutes")
     compare_and_show(resolved, out, shlex.join(["calmrl", "demo", "--out", str(out), *(overrides or [])]))
     _search(out)
 
@@ -61,7 +61,7 @@ def _search(out: Path) -> None:
     note(f"\n3. Search: {len(index)} stamps by a sound; pictures of other stamps")
     _show_hits(sound_searches(index))
     note(f'\nsearch it yourself: calmrl search {emoji} "weather"')
-    note(f"or in a browser:    calmrl serve {emoji}    (or {stamps})")
+    note(f"or in a browser:    calmrl serve {emoji}")
 
 
 def _show_hits(searches: list[DemoSearch]) -> None:
