@@ -1,8 +1,8 @@
 """Draw docs/assets/curves.svg from a comparison: `python docs/make_curves.py runs/curves` after `calmrl compare curves`.
 
 One row of frames per data set: R@1 over the number of complete training rows, and over the share of training rows that
-keep one modality only. calmrl and the best three other methods, by their mean over all steps. Lines are means over seeds; every
-seed is the same split for all methods, so that lines can be compared although R@1 differs more between splits than between them.
+keep one modality only. calmrl and the best three other methods, by their mean over all steps. Lines are means over seeds;
+every seed is the same split for all methods, so that lines can be compared although R@1 differs more between splits.
 """
 
 from __future__ import annotations
