@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from calmrl._support.parsing import reason_of
 from calmrl.errors import InputError
 
 PROBE = ".calmrl-probe-"
@@ -85,5 +86,5 @@ def _sentence(target: str | Path, error: OSError) -> str:
 
 
 def _reason(error: Exception) -> str:
-    text = error.strerror if isinstance(error, OSError) and error.strerror else " ".join(str(error).split())[:160]
+    text = error.strerror if isinstance(error, OSError) and error.strerror else reason_of(error)
     return text[:1].lower() + text[1:]

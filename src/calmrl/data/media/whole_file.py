@@ -22,10 +22,10 @@ from __future__ import annotations
 import io
 import os
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import BinaryIO
 
-from calmrl.data.media.packet_lengths import adts_end, flv_end, mp3_end, ogg_end, program_stream_end
+from calmrl.data.media.packet_lengths import PACK, adts_end, flv_end, mp3_end, ogg_end, program_stream_end
 from calmrl.data.media.unreadable import Unreadable
 
 OPEN = (0, 0xFFFFFFFF)  # lengths of chunks of a live stream
@@ -62,7 +62,7 @@ def _ends_of(start: bytes) -> Ends | None:
     named: dict[bytes, Ends] = {
         b"\x1aE\xdf\xa3": _matroska_end,
         b"OggS": ogg_end,
-        b"\0\0\1\xba": program_stream_end,
+        PACK: program_stream_end,
         b"FLV\1": flv_end,
     }
     if start[:4] in named:
@@ -77,12 +77,20 @@ def _number(file: BinaryIO, form: str) -> int | None:
     return struct.unpack(form, content)[0] if len(content) == struct.calcsize(form) else None
 
 
-def _wav_end(file: BinaryIO, size: int) -> int | None:
-    """The end of the chunk with the samples; RF64 files keep its length in the chunk ds64."""
-    place, long_data = 12, None
+def _chunks(file: BinaryIO, size: int, form: str) -> Iterator[tuple[int, bytes, int]]:
+    """(place, name, length) of the chunks after the first twelve bytes; the file stands behind the length."""
+    place = 12
     while place + 8 <= size:
         file.seek(place)
-        name, length = file.read(4), _number(file, "<I") or 0
+        name, length = file.read(4), _number(file, form) or 0
+        yield place, name, length
+        place += 8 + length + length % 2
+
+
+def _wav_end(file: BinaryIO, size: int) -> int | None:
+    """The end of the chunk with the samples; RF64 files keep its length in the chunk ds64."""
+    long_data = None
+    for place, name, length in _chunks(file, size, "<I"):
         if name == b"ds64":
             file.seek(8, os.SEEK_CUR)
             long_data = _number(file, "<Q")
@@ -90,7 +98,6 @@ def _wav_end(file: BinaryIO, size: int) -> int | None:
             if long_data is not None and length == OPEN[1]:
                 return place + 8 + long_data
             return None if length in OPEN else place + 8 + length
-        place += 8 + length + length % 2
     return size + 1  # no samples at all
 
 
@@ -111,13 +118,9 @@ def _riff_end(file: BinaryIO, size: int) -> int | None:
 
 
 def _aiff_end(file: BinaryIO, size: int) -> int | None:
-    place = 12
-    while place + 8 <= size:
-        file.seek(place)
-        name, length = file.read(4), _number(file, ">I") or 0
+    for place, name, length in _chunks(file, size, ">I"):
         if name == b"SSND":
             return None if length in OPEN else place + 8 + length
-        place += 8 + length + length % 2
     return size + 1
 
 
@@ -128,9 +131,7 @@ def _boxes_end(file: BinaryIO, size: int) -> int | None:
         length, _ = _number(file, ">I") or 0, file.read(4)
         if length == 1:
             length = _number(file, ">Q") or 0
-        if length == 0:  # up to the end
-            return None
-        if length < 8:
+        if length < 8:  # 0: up to the end
             return None
         place += length
     return place
@@ -169,9 +170,8 @@ def _ebml(file: BinaryIO, keep_marker: bool = False) -> int | None:
 
 def _asf_end(file: BinaryIO, size: int) -> int | None:
     """The length of the file is in one of the first objects of its header."""
-    head = file.read(1 << 16)
     file.seek(0)
-    place = (file.read(16) + head).find(ASF_FILE)
+    place = file.read(16 + (1 << 16)).find(ASF_FILE)
     if place < 0:
         return None
     file.seek(place + 40)
