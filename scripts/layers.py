@@ -21,7 +21,7 @@ LAYERS = (
     ("convention", "protocols"),
     ("_support",),
     ("data", "anchors"),
-    ("encoders", "datasets", "losses"),
+    ("encoders", "datasets", "losses", "interop"),
     ("imputers",),
     ("alignment",),
     ("metrics",),

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from sklearn.base import BaseEstimator
+from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
@@ -29,9 +29,11 @@ from calmrl.data.features.feature_set import FeatureSet
 from calmrl.data.features.relevance import ROW
 from calmrl.encoders.embed_files import EmbedsFiles, recorded_encoders
 from calmrl.errors import InputError
+from calmrl.imputers.columns import BlockColumns, Blocks
 from calmrl.imputers.gaussian.choices import seed_of
 from calmrl.imputers.gaussian.predict import working_dtype
 from calmrl.imputers.gaussian.row_sources import open_source
+from calmrl.interop.containers import from_object
 from calmrl.metrics.hubs import check_hubs, csls
 
 SAMPLE_ROWS = 10_000  # looked at for landmarks and principal directions
@@ -39,7 +41,7 @@ EMBED_BYTES = 1 << 27
 GROUP = "group"  # column of a feature set that says which rows are siblings
 
 
-class Aligner(EmbedsFiles, BaseEstimator):
+class Aligner(BlockColumns, EmbedsFiles, TransformerMixin, BaseEstimator):
     """Put items with any subset of modalities into one space, learned in closed form from incomplete rows.
 
     For every modality: centre, scale rows to unit length (or not), kernel or plain principal components f^m, partial
@@ -72,6 +74,9 @@ class Aligner(EmbedsFiles, BaseEstimator):
         Rows that kernel features compare with, at most.
     random_state : int or None
         Seed of folds, landmarks and the start of EM; None draws one.
+    blocks : list, dict or None
+        For one 2-D array or frame instead of a dict, as in a `Pipeline` of scikit-learn: list of column widths, dict
+        name -> width, or dict name -> list of columns.
 
     Attributes
     ----------
@@ -119,7 +124,10 @@ class Aligner(EmbedsFiles, BaseEstimator):
         folds: int = 3,
         landmarks: int = 2000,
         random_state: int | None = 0,
+        *,
+        blocks: Blocks = None,
     ) -> None:
+        self.blocks = blocks
         self.features = features
         self.unit_rows = unit_rows
         self.whitening = whitening
@@ -153,7 +161,8 @@ class Aligner(EmbedsFiles, BaseEstimator):
         ----------
         z, present
             As everywhere: a dict of arrays (memory-mapped ones are read in blocks) with a mask, an iterable of
-            (z, present) chunks, or a feature set such as `open_features` and `load_dataset` return.
+            (z, present) chunks, or a feature set such as `open_features` and `load_dataset` return. Other objects that
+            hold features (`calmrl.interop`: MuData, frames, ...) and one 2-D array with `blocks` will do as well.
         groups : sequence, optional
             One label per row; rows with the same label are never on both sides of a fold. Pass it where items have
             siblings (frames of a film, captions of a picture), or `expected_` promises too much. By default the
@@ -168,6 +177,8 @@ class Aligner(EmbedsFiles, BaseEstimator):
         arguments = self.get_params(deep=False)
         check_aligner(arguments)
         encoders = None
+        if self._holds_features(z):
+            z = from_object(z)
         if present is None and isinstance(z, FeatureSet):
             if groups is None and GROUP in z.meta.column_names:
                 groups = list(z.column(GROUP))
@@ -175,6 +186,7 @@ class Aligner(EmbedsFiles, BaseEstimator):
                 relevant = None if relevant == ROW else list(z.column(relevant))
             encoders = recorded_encoders([z.info], z.names)
             z, present = z.z, np.asarray(z.present)
+        z, present = self._as_dict(z, present, reset=True)
         given = tuple(z) if isinstance(z, Mapping) else None
         source = open_source(*_sorted(z, present))
         check_pairs(source)
@@ -210,6 +222,7 @@ class Aligner(EmbedsFiles, BaseEstimator):
     def embed(self, z: Any, present: Array | None = None) -> Array:
         """Unit vectors (N, L) in the shared space, from whatever each row has; missing ones may be left out of the dict."""
         check_is_fitted(self)
+        z, present = self._as_dict(z, present, reset=False)
         views = check(z, present, names=self._order, widths=[len(lift.centre) for lift in self._lifts])
         largest = max(max(len(lift.landmarks), len(lift.centre)) for lift in self._lifts)
         parts = [
@@ -230,6 +243,15 @@ class Aligner(EmbedsFiles, BaseEstimator):
             rows = values[present[:, m]].to(working_dtype(views))
             heads.append(self._space.head(m, self._lifts[m](rows) * self._scales[m].to(rows)))
         return self._space.combine(heads, present)
+
+    def transform(self, z: Any, present: Array | None = None) -> Array:
+        """`embed`, under the name that pipelines of scikit-learn call."""
+        return self.embed(z, present)
+
+    def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
+        """Names of the columns that `transform` gives: aligner0, aligner1, ..."""
+        check_is_fitted(self)
+        return np.array([f"aligner{j}" for j in range(self._space.latent_dim)], dtype=object)
 
     def similarity(self, queries: Any, gallery: Any, hubs: str | None = None, k: int = 10) -> Array:
         """Cosines (Q, G) between items with any modalities; missing ones are NaN rows or left out of the dict.

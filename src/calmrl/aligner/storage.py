@@ -35,7 +35,7 @@ def to_state(aligner: Aligner) -> dict[str, Any]:
             tensors[f"own.{key}"] = torch.from_numpy(evidence.own.relevant)
             tensors[f"group.{key}"] = torch.from_numpy(evidence.own.group)
     meta = {
-        "arguments": aligner.get_params(deep=False),
+        "arguments": {**aligner.get_params(deep=False), "blocks": aligner._plain_blocks()},
         "modalities": list(aligner.modalities_),
         "order": list(aligner._order),
         "choice": aligner.choice_,

@@ -18,6 +18,7 @@ from calmrl.convention import Array, Views, check
 from calmrl.errors import InputError
 from calmrl.imputers.base import BlockImputer
 from calmrl.imputers.calibration import factors, levels, missing_counts
+from calmrl.imputers.columns import Blocks
 from calmrl.imputers.gaussian import GaussianImputer
 from calmrl.imputers.gaussian.choices import seed_of
 from calmrl.imputers.gaussian.held_out import normal_reach
@@ -64,6 +65,7 @@ class AutoImputer(BlockImputer):
         all, and on more than twenty million values only "gaussian", "kernel" and "mean".
     random_state: seed of the held-out blocks and of the candidates.
     verbose: print every candidate's held-out error to standard error.
+    blocks: for one 2-D array instead of a dict, as in `GaussianImputer`.
 
     Learned: `choice_`, a dict with "held_out" (number of blocks), "errors" (candidate -> normalised error over all
     modalities and per modality, 1.0 is the column mean), "weights" (modality -> candidate -> weight), "error" (of the
@@ -73,8 +75,14 @@ class AutoImputer(BlockImputer):
     """
 
     def __init__(
-        self, candidates: list[str] | None = None, random_state: int | None = 0, verbose: bool = False
+        self,
+        candidates: list[str] | None = None,
+        random_state: int | None = 0,
+        verbose: bool = False,
+        *,
+        blocks: Blocks = None,
     ) -> None:
+        self.blocks = blocks
         self.candidates = candidates
         self.random_state = random_state
         self.verbose = verbose
@@ -84,6 +92,7 @@ class AutoImputer(BlockImputer):
 
         `progress` is called with (what is done next, steps done, steps in all): a step per candidate, and one for the rest.
         """
+        z, present = self._as_dict(z, present, reset=True)
         views = check(z, present, min_rows=1)
         names = self._names(views)
         self.names_, self.widths_ = views.names, views.widths
@@ -103,6 +112,7 @@ class AutoImputer(BlockImputer):
 
     def refit(self, z: Any, present: Array | None = None) -> AutoImputer:
         """Fit what was chosen on other rows, with the same settings, weights and scale of deviations."""
+        z, present = self._as_dict(z, present, reset=False)
         views = check(z, present, names=self.names_, widths=self.widths_, min_rows=1)
         arrays = dict(views.arrays)
         fitted: dict[str, Any] = {}

@@ -15,17 +15,19 @@ from calmrl._support.parsing import naming, parsing
 from calmrl._support.tensor_files import load_state, save_state
 from calmrl.convention import Array, Views, check
 from calmrl.errors import InputError
+from calmrl.imputers.columns import BlockColumns
 from calmrl.imputers.gaussian.predict import join, keep_observed
 from calmrl.imputers.solvable import solvable
+from calmrl.interop.containers import impute_object
 
 
-class BlockImputer(TransformerMixin, BaseEstimator, ABC):
-    """Imputes missing blocks. A subclass has `fit`, `_fill`, `_learned` and `_relearn`."""
+class BlockImputer(BlockColumns, TransformerMixin, BaseEstimator, ABC):
+    """Imputes missing blocks. A subclass has `fit`, `_fill`, `_learned` and `_relearn`, and an argument `blocks`."""
 
     names_: tuple[str, ...]
     widths_: tuple[int, ...]
 
-    def transform(self, z: Any, present: Array | None = None) -> dict[str, Array]:
+    def transform(self, z: Any, present: Array | None = None) -> Any:
         """The input with every missing modality imputed; observed entries bit for bit as they were."""
         return self.impute(z, present)
 
@@ -36,7 +38,8 @@ class BlockImputer(TransformerMixin, BaseEstimator, ABC):
         Parameters
         ----------
         z : mapping of str to array (N, d)
-            Modality -> representations; a modality may be left out.
+            Modality -> representations; a modality may be left out. Or one 2-D array (see `blocks`), or an object that
+            holds features: it comes back as a new one with imputed values, deviations and masks (`calmrl.interop`).
         present : array of bool (N, k), optional
             What was observed; by default the rows that are not NaN.
         return_std : bool
@@ -47,15 +50,22 @@ class BlockImputer(TransformerMixin, BaseEstimator, ABC):
         dict of str to array (N, d), or a pair of these
         """
         check_is_fitted(self)
-        views = check(z, present, names=self.names_, widths=self.widths_)
+        if self._holds_features(z):
+            return impute_object(self, z)
+        arrays, present = self._as_dict(z, present, reset=False)
+        views = check(arrays, present, names=self.names_, widths=self.widths_)
         imputed, std = self._fill(views, return_std)
         values = views.rows(0, len(views))
         done = [[keep_observed(v, views.present[:, m], imputed[m], views.given())] for m, v in enumerate(values)]
-        complete_z = join(done, views, self.widths_)
+        complete_z = self._in_kind(join(done, views, self.widths_), z)
         if not return_std:
             return complete_z
         zero = [[torch.where(views.present[:, m, None], 0.0, s)] for m, s in enumerate(std)]
-        return complete_z, join(zero, views, self.widths_)
+        return complete_z, self._in_kind(join(zero, views, self.widths_), z)
+
+    def _training_rows(self, z: Any, present: Array | None) -> Views:
+        """What `fit` was given, checked."""
+        return check(*self._as_dict(z, present, reset=True), min_rows=1)
 
     def get_state(self) -> dict[str, Any]:
         """Everything learned, as {"meta": json-able, "tensors": name -> tensor}."""
@@ -73,7 +83,9 @@ class BlockImputer(TransformerMixin, BaseEstimator, ABC):
     def save(self, path: str | os.PathLike[str], overwrite: bool = False) -> None:
         """Write a folder with imputer.json and imputer.safetensors; no pickle."""
         state = self.get_state()
-        meta = {"class": type(self).__name__, "arguments": self.get_params(deep=False), **state["meta"]}
+        arguments = {**self.get_params(deep=False), "blocks": self._plain_blocks()}
+        about = {"class": type(self).__name__, "arguments": arguments, "columns": self._input_columns()}
+        meta = {**about, **state["meta"]}
         save_state({"meta": meta, "tensors": state["tensors"]}, path, overwrite)
 
     @classmethod
@@ -83,7 +95,9 @@ class BlockImputer(TransformerMixin, BaseEstimator, ABC):
         if state["meta"].get("class") != cls.__name__:
             raise InputError(f"{path} holds a {state['meta'].get('class')!r} imputer, not {cls.__name__}")
         with naming(path), parsing(path, "an imputer", "save it again"):
-            return cls(**state["meta"]["arguments"]).set_state(state)
+            imputer = cls(**state["meta"]["arguments"]).set_state(state)
+            imputer._set_input_columns(state["meta"].get("columns"))  # absent in files of earlier versions
+            return imputer
 
     @abstractmethod
     def _fill(self, views: Views, spread: bool) -> tuple[list[Tensor], list[Tensor]]:

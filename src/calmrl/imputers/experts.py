@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from calmrl._support.arguments import Count, Positive
+from calmrl.imputers.columns import Blocks
 from calmrl.imputers.neural import NeuralImputer, SkipMLP
 
 LOG_VARIANCE = 8.0  # experts' log variances stay within plus and minus this
@@ -85,7 +86,7 @@ class VAEImputer(NeuralImputer):
     ----------
     beta : float
         Variance of the decoders, which is also the weight of the KL divergence.
-    latent_dim, hidden, epochs, batch_size, learning_rate, patience, random_state
+    latent_dim, hidden, epochs, batch_size, learning_rate, patience, random_state, blocks
         As those of `NeuralImputer`.
     """
 
@@ -101,8 +102,10 @@ class VAEImputer(NeuralImputer):
         learning_rate: Positive = 2e-3,
         patience: Count = 10,
         random_state: int | None = 0,
+        *,
+        blocks: Blocks = None,
     ) -> None:
-        super().__init__(latent_dim, hidden, epochs, batch_size, learning_rate, patience, random_state)
+        super().__init__(latent_dim, hidden, epochs, batch_size, learning_rate, patience, random_state, blocks=blocks)
         self.beta = beta
 
     def _network(self) -> Experts:

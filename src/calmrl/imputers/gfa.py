@@ -9,9 +9,10 @@ import torch
 from torch import Tensor
 
 from calmrl._support.arguments import Count, Positive
-from calmrl.convention import Array, Views, blocks_of_rows, check
+from calmrl.convention import Array, Views, blocks_of_rows
 from calmrl.errors import InputError
 from calmrl.imputers.base import BlockImputer
+from calmrl.imputers.columns import Blocks
 from calmrl.imputers.gaussian.choices import seed_of
 from calmrl.imputers.gaussian.pattern_groups import group
 
@@ -53,11 +54,20 @@ class GFAImputer(BlockImputer):
         Stop after `max_iter` iterations, or when no noise variance changes by more than `tol` (relative).
     random_state : int or None
         Seed of the start; None draws one.
+    blocks : list, dict or None
+        For one 2-D array instead of a dict, as in `GaussianImputer`.
     """
 
     def __init__(
-        self, latent_dim: Count = 32, max_iter: Count = 200, tol: Positive = 1e-4, random_state: int | None = 0
+        self,
+        latent_dim: Count = 32,
+        max_iter: Count = 200,
+        tol: Positive = 1e-4,
+        random_state: int | None = 0,
+        *,
+        blocks: Blocks = None,
     ) -> None:
+        self.blocks = blocks
         self.latent_dim = latent_dim
         self.max_iter = max_iter
         self.tol = tol
@@ -68,7 +78,7 @@ class GFAImputer(BlockImputer):
         """Variational EM over all rows, in float64."""
         if self.latent_dim < 1 or self.max_iter < 1:
             raise InputError(f"latent_dim and max_iter must be positive; got {self.latent_dim} and {self.max_iter}")
-        views = check(z, present, min_rows=1)
+        views = self._training_rows(z, present)
         self.names_, self.widths_ = views.names, views.widths
         rows = _observed(views, 0, len(views))
         generator = torch.Generator().manual_seed(seed_of(self.random_state))

@@ -12,9 +12,10 @@ from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
 
 from calmrl._support.arguments import Auto, Count, NotNegative, Positive
-from calmrl.convention import Array, Views, check
+from calmrl.convention import Array, Views
 from calmrl.errors import InputError
 from calmrl.imputers.base import BlockImputer
+from calmrl.imputers.columns import Blocks
 from calmrl.imputers.gaussian import GaussianImputer
 from calmrl.imputers.gaussian.held_out import normal_reach
 from calmrl.imputers.gaussian.pattern_groups import group
@@ -60,6 +61,7 @@ class KernelImputer(BlockImputer):
     gamma, linear, alpha: numbers >= 0 (alpha > 0), or "auto".
     landmarks: with more rows than this, the kernel is approximated on so many, evenly spaced (Nystrom).
     random_state: seed of the base.
+    blocks: for one 2-D array instead of a dict, as in `GaussianImputer`.
 
     Learned: `choice_`, per modality what was chosen and its leave-one-out error (1.0 is the column mean).
     """
@@ -73,7 +75,10 @@ class KernelImputer(BlockImputer):
         alpha: Positive | Auto = "auto",
         landmarks: Count = 1500,
         random_state: int | None = 0,
+        *,
+        blocks: Blocks = None,
     ) -> None:
+        self.blocks = blocks
         self.base = base
         self.unit_rows = unit_rows
         self.gamma = gamma
@@ -85,7 +90,7 @@ class KernelImputer(BlockImputer):
     def fit(self, z: Any, present: Array | None = None) -> KernelImputer:
         """Fit the base, then one regression per modality, in float64."""
         self._check_arguments()
-        views = check(z, present, min_rows=1)
+        views = self._training_rows(z, present)
         return self.fit_on(views, self._fitted_base(views))
 
     def fit_on(self, views: Views, base: Any, forms: dict[str, dict[str, Any]] | None = None) -> KernelImputer:

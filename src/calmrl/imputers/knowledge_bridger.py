@@ -7,6 +7,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from calmrl._support.arguments import Count, Fraction, Positive
+from calmrl.imputers.columns import Blocks
 from calmrl.imputers.simple import DISTANCE_BYTES, MemoryImputer
 
 
@@ -36,11 +37,20 @@ class KnowledgeBridgerImputer(MemoryImputer):
         Of the weights; a small one trusts the first candidate.
     landmarks : int
         Number of items that relations are taken to, evenly spaced in the memory.
+    blocks : list, dict or None
+        For one 2-D array instead of a dict, as in `GaussianImputer`.
     """
 
     def __init__(
-        self, n_candidates: Count = 20, structure: Fraction = 0.3, temperature: Positive = 0.1, landmarks: Count = 256
+        self,
+        n_candidates: Count = 20,
+        structure: Fraction = 0.3,
+        temperature: Positive = 0.1,
+        landmarks: Count = 256,
+        *,
+        blocks: Blocks = None,
     ) -> None:
+        super().__init__(blocks=blocks)
         self.n_candidates = n_candidates
         self.structure = structure
         self.temperature = temperature

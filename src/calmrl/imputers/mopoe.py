@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from calmrl._support.arguments import Count, Positive
+from calmrl.imputers.columns import Blocks
 from calmrl.imputers.experts import Experts, VAEImputer, some_of
 
 SUBSETS = 2  # per row and step
@@ -44,5 +45,9 @@ class MoPoEImputer(VAEImputer):
         learning_rate: Positive = 2e-3,
         patience: Count = 10,
         random_state: int | None = 0,
+        *,
+        blocks: Blocks = None,
     ) -> None:
-        super().__init__(latent_dim, hidden, beta, epochs, batch_size, learning_rate, patience, random_state)
+        super().__init__(
+            latent_dim, hidden, beta, epochs, batch_size, learning_rate, patience, random_state, blocks=blocks
+        )

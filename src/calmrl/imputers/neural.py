@@ -16,6 +16,7 @@ from calmrl.convention import Array, Views, blocks_of_rows, check
 from calmrl.data.hiding import hide
 from calmrl.errors import InputError
 from calmrl.imputers.base import BlockImputer
+from calmrl.imputers.columns import Blocks
 from calmrl.imputers.gaussian.choices import seed_of
 
 HELD_OUT = 0.1  # share of the observed blocks that early stopping looks at
@@ -56,6 +57,8 @@ class NeuralImputer(BlockImputer):
         Stop after that many epochs without a smaller error on held-out blocks.
     random_state : int or None
         Seed; None draws one.
+    blocks : list, dict or None
+        For one 2-D array instead of a dict, as in `GaussianImputer`.
     """
 
     network_: Any
@@ -69,7 +72,10 @@ class NeuralImputer(BlockImputer):
         learning_rate: Positive = 2e-3,
         patience: Count = 10,
         random_state: int | None = 0,
+        *,
+        blocks: Blocks = None,
     ) -> None:
+        self.blocks = blocks
         self.latent_dim = latent_dim
         self.hidden = hidden
         self.epochs = epochs
@@ -87,7 +93,7 @@ class NeuralImputer(BlockImputer):
 
     def fit(self, z: Any, present: Array | None = None) -> NeuralImputer:
         """`epochs` passes at most; keeps the weights with the least error on a tenth of the observed blocks, held out."""
-        views = check(z, present, min_rows=1)
+        views = self._training_rows(z, present)
         self._start(views)
         self._observe(views)
         rows = [block.detach() for block in self._scaled(views, 0, len(views))]
@@ -122,6 +128,7 @@ class NeuralImputer(BlockImputer):
     def partial_fit(self, z: Any, present: Array | None = None) -> NeuralImputer:
         """One step of Adam on one batch; goes on from `fit` or from earlier batches."""
         started = hasattr(self, "names_")
+        z, present = self._as_dict(z, present, reset=not started)
         if started:
             views = check(z, present, names=self.names_, widths=self.widths_, min_rows=1)
             self._to(views.present.device)

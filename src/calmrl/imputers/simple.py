@@ -9,8 +9,9 @@ from sklearn.linear_model import RidgeCV
 from torch import Tensor
 
 from calmrl._support.arguments import Count
-from calmrl.convention import Array, Views, check
+from calmrl.convention import Array, Views
 from calmrl.imputers.base import BlockImputer
+from calmrl.imputers.columns import Blocks
 from calmrl.imputers.gaussian.pattern_groups import group
 
 ALPHAS = tuple(10.0**power for power in range(-1, 6))
@@ -20,9 +21,12 @@ DISTANCE_BYTES = 1 << 26
 class MemoryImputer(BlockImputer):
     """Keeps the training rows; a subclass says how rows of one pattern predict a missing modality."""
 
+    def __init__(self, *, blocks: Blocks = None) -> None:
+        self.blocks = blocks
+
     def fit(self, z: Any, present: Array | None = None) -> MemoryImputer:
         """Keep the rows, in float64."""
-        views = check(z, present, min_rows=1)
+        views = self._training_rows(z, present)
         self.names_, self.widths_ = views.names, views.widths
         self.present_ = views.present.clone()
         self.rows_ = [
@@ -73,7 +77,13 @@ class MemoryImputer(BlockImputer):
 
 
 class MeanImputer(MemoryImputer):
-    """Every missing entry is its column's mean over the rows that have it."""
+    """Every missing entry is its column's mean over the rows that have it.
+
+    Parameters
+    ----------
+    blocks : list, dict or None
+        For one 2-D array instead of a dict, as in `GaussianImputer`.
+    """
 
 
 class KNNImputer(MemoryImputer):
@@ -86,9 +96,12 @@ class KNNImputer(MemoryImputer):
     ----------
     n_neighbors : int
         Number of rows that are averaged.
+    blocks : list, dict or None
+        For one 2-D array instead of a dict, as in `GaussianImputer`.
     """
 
-    def __init__(self, n_neighbors: Count = 10) -> None:
+    def __init__(self, n_neighbors: Count = 10, *, blocks: Blocks = None) -> None:
+        super().__init__(blocks=blocks)
         self.n_neighbors = n_neighbors
 
     def _predict(self, seen: dict[int, Tensor], m: int, spread: bool) -> tuple[Tensor, Tensor]:
@@ -125,9 +138,12 @@ class RidgeImputer(MemoryImputer):
     ----------
     min_rows : int
         Least number of rows that a regression is fitted on.
+    blocks : list, dict or None
+        For one 2-D array instead of a dict, as in `GaussianImputer`.
     """
 
-    def __init__(self, min_rows: Count = 10) -> None:
+    def __init__(self, min_rows: Count = 10, *, blocks: Blocks = None) -> None:
+        super().__init__(blocks=blocks)
         self.min_rows = min_rows
 
     def _predict(self, seen: dict[int, Tensor], m: int, spread: bool) -> tuple[Tensor, Tensor]:

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from calmrl._support.arguments import Count, Positive
+from calmrl.imputers.columns import Blocks
 from calmrl.imputers.experts import some_of
 from calmrl.imputers.neural import NeuralImputer, SkipMLP
 
@@ -89,7 +90,7 @@ class SMILImputer(NeuralImputer):
         Number of centres per modality.
     inner_rate : float
         Learning rate of the inner step.
-    latent_dim, hidden, epochs, batch_size, learning_rate, patience, random_state
+    latent_dim, hidden, epochs, batch_size, learning_rate, patience, random_state, blocks
         As those of `NeuralImputer`; `latent_dim` is the width of the common code.
     """
 
@@ -104,8 +105,10 @@ class SMILImputer(NeuralImputer):
         learning_rate: Positive = 2e-3,
         patience: Count = 10,
         random_state: int | None = 0,
+        *,
+        blocks: Blocks = None,
     ) -> None:
-        super().__init__(latent_dim, hidden, epochs, batch_size, learning_rate, patience, random_state)
+        super().__init__(latent_dim, hidden, epochs, batch_size, learning_rate, patience, random_state, blocks=blocks)
         self.priors = priors
         self.inner_rate = inner_rate
 

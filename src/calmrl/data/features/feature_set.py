@@ -210,7 +210,7 @@ def part_of(path: Path) -> Path:
     return path.with_name(path.name + ".part")
 
 
-def pick(names: Sequence[str], wanted: Sequence[str] | None, where: Path) -> list[int]:
+def pick(names: Sequence[str], wanted: Sequence[str] | None, where: Path | str) -> list[int]:
     """The columns of the wanted modalities."""
     if wanted is None:
         return list(range(len(names)))

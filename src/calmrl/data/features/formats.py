@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import torch
 
 from calmrl._support.parsing import parsing
 from calmrl.convention import as_mask
+from calmrl.data.features.arrow_table import from_arrow
 from calmrl.data.features.feature_set import FeatureSet, pick, read_table
 from calmrl.data.features.npy_files import read_npz_arrays
 from calmrl.data.features.row_table import meta_table
@@ -108,46 +108,10 @@ def _shape(value: Any) -> tuple[int, ...]:
 
 
 def read_parquet(path: Path, modalities: Sequence[str] | None) -> FeatureSet:
-    """Columns of lists of floats are modalities (null = missing); the others describe the rows."""
-    table = read_table(path)
-    names = [field.name for field in table.schema if _is_vector(field.type)]
-    if not names:
-        raise InputError(f"{path} has no column of lists of floats; it has {', '.join(table.column_names)}")
-    columns = pick(names, modalities, path)
-    z = {names[j]: _vectors(path, names[j], table[names[j]].combine_chunks()) for j in columns}
-    present = np.stack([table[name].is_valid().to_numpy() for name in z], axis=1)
-    table = table.drop_columns(names)
-    if "captions" in table.column_names and "text" not in table.column_names:
-        table = table.rename_columns({"captions": "text"})
-    return FeatureSet(z, present, table, name=path.stem, source=str(path))
-
-
-def _is_vector(arrow_type: pa.DataType) -> bool:
-    lists = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
-    return any(test(arrow_type) for test in lists) and pa.types.is_floating(arrow_type.value_type)
-
-
-def _vectors(path: Path, name: str, column: pa.Array) -> np.ndarray:
-    """A column of equally long lists as (rows, width), NaN where null."""
-    valid = column.is_valid().to_numpy(zero_copy_only=False)
-    if not valid.any():
-        raise InputError(f'{path}: column "{name}" is null throughout, so that its width is unknown; leave it out')
-    lengths = column.value_lengths().drop_null().to_numpy(zero_copy_only=False)
-    if len(set(lengths.tolist())) > 1:
-        raise InputError(
-            f'{path}: the lists of column "{name}" have {min(lengths)} to {max(lengths)} entries; make them equally long'
-        )
-    if lengths[0] == 0:
-        raise InputError(
-            f'{path}: the lists of column "{name}" are empty; a missing modality is null, not an empty list'
-        )
-    values = column.drop_null().flatten()
-    if values.null_count:
-        raise InputError(f'{path}: a list of column "{name}" has null entries; a missing modality is null as a whole')
-    flat = values.to_numpy(zero_copy_only=False)
-    array = np.full((len(column), int(lengths[0])), np.nan, dtype=flat.dtype)
-    array[valid] = flat.reshape(-1, int(lengths[0]))
-    return array
+    """Columns of lists of floats are modalities (null = missing); the others describe the rows. See `arrow_table`."""
+    features = from_arrow(read_table(path), modalities, origin=str(path))
+    features.name = path.stem
+    return features
 
 
 Reader = Callable[[Path, Sequence[str] | None], FeatureSet]  # path, modalities wanted (None: all)

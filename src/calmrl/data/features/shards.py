@@ -1,7 +1,8 @@
 """Features in tar shards (the layout of WebDataset), for collections that are streamed rather than opened.
 
 A sample is a run of files with the same key: `<key>.<modality>.npy` for each modality it has, and `<key>.json` with id,
-split, labels and text. A missing modality is a file that is not there.
+split, labels and text. A missing modality is a file that is not there. What was imputed is `<key>.<modality>.imputed.npy`,
+with its standard deviations in `<key>.<modality>.std.npy`; `Shards` reads only what was observed.
 
 A shard that was cut off is an error: it lacks the zeros that end a tar file. Shards of `write_shards` also say in their
 first header how many rows and files they hold.
@@ -23,6 +24,7 @@ from calmrl.data.features.feature_set import FeatureSet
 from calmrl.data.features.npy_files import read_npy
 from calmrl.errors import InputError
 
+IMPUTED, STD = ".imputed", ".std"  # no modality has a dot in its name
 ROWS, FILES = "CALMRL.rows", "CALMRL.files"  # names in the first header of a shard
 Sample = dict[str, bytes]  # what follows the key -> content
 
@@ -53,7 +55,7 @@ class Shards:
     def __iter__(self) -> Iterator[tuple[dict[str, np.ndarray], np.ndarray]]:
         chunk: list[dict[str, np.ndarray]] = []
         for path in self.paths:
-            for key, sample in _samples(path):
+            for key, sample in samples(path):
                 chunk.append(self._vectors(path, key, sample))
                 if len(chunk) == self.rows:
                     yield self._stack(chunk)
@@ -89,19 +91,32 @@ def write_shards(features: FeatureSet, folder: str | Path, rows: int = 10_000) -
     for first in range(0, len(features), rows):
         path = Path(folder) / f"{first // rows:06d}.tar"
         stop = min(len(features), first + rows)
-        counts = {ROWS: stop - first, FILES: stop - first + int(features.present[first:stop].sum())}
+        vectors = [_vectors_of(features, row) for row in range(first, stop)]
+        counts = {ROWS: stop - first, FILES: stop - first + sum(map(len, vectors))}
         headers = {name: str(count) for name, count in counts.items()}
         with new_file(path, advice="") as draft, tarfile.open(draft, "w", pax_headers=headers) as tar:
-            for row in range(first, stop):
-                for j, (name, array) in enumerate(features.z.items()):
-                    if features.present[row, j]:
-                        content = io.BytesIO()
-                        np.save(content, np.asarray(array[row]))
-                        _add(tar, f"{row:09d}.{name}.npy", content.getvalue())
+            for row, named in enumerate(vectors, first):
+                for name, vector in named.items():
+                    content = io.BytesIO()
+                    np.save(content, vector)
+                    _add(tar, f"{row:09d}.{name}.npy", content.getvalue())
                 about = features.meta.slice(row, 1).to_pylist()[0]
                 _add(tar, f"{row:09d}.json", json.dumps(about, ensure_ascii=False).encode())
         paths.append(path)
     return paths
+
+
+def _vectors_of(features: FeatureSet, row: int) -> dict[str, np.ndarray]:
+    """What one sample holds: observed vectors by modality, imputed ones and their deviations under names of their own."""
+    vectors = {}
+    for j, (name, array) in enumerate(features.z.items()):
+        if features.present[row, j]:
+            vectors[name] = np.asarray(array[row])
+        elif features.imputed is not None and features.imputed[row, j]:
+            vectors[name + IMPUTED] = np.asarray(array[row])
+            if features.std is not None and name in features.std:
+                vectors[name + STD] = np.asarray(features.std[name][row])
+    return vectors
 
 
 def _add(tar: tarfile.TarFile, name: str, content: bytes) -> None:
@@ -126,7 +141,7 @@ class _StrictMember(tarfile.TarInfo):
         return member
 
 
-def _samples(path: Path) -> Iterator[tuple[str, Sample]]:
+def samples(path: Path) -> Iterator[tuple[str, Sample]]:
     """(key, files) of one shard; the key is what stands before the first dot of the file name."""
     key, sample = "", Sample()
     rows = files = 0

@@ -18,9 +18,9 @@ from calmrl._support.parsing import naming, parsing
 from calmrl._support.tensor_files import load_state, save_state
 from calmrl.convention import Array, Views, check
 from calmrl.errors import InputError
+from calmrl.imputers.columns import BlockColumns, Blocks
 from calmrl.imputers.gaussian import scoring, stepwise
 from calmrl.imputers.gaussian.choices import check_arguments, check_links, check_size, decide, fixed_prior, seed_of
-from calmrl.imputers.gaussian.columns import BlockColumns, Blocks
 from calmrl.imputers.gaussian.fitting import Settings, fit_settings, noise_floor, start_at_random
 from calmrl.imputers.gaussian.gradient import fit_by_gradient
 from calmrl.imputers.gaussian.held_out import coverage
@@ -38,6 +38,7 @@ from calmrl.imputers.gaussian.row_sources import Source, open_source
 from calmrl.imputers.gaussian.state import learned_to_state, state_to_learned
 from calmrl.imputers.gaussian.whitening import Whitening, principal_axes
 from calmrl.imputers.solvable import solvable
+from calmrl.interop.containers import impute_object
 
 
 class GaussianImputer(BlockColumns, TransformerMixin, BaseEstimator):
@@ -63,7 +64,8 @@ class GaussianImputer(BlockColumns, TransformerMixin, BaseEstimator):
       of about 300. What comes back is in the space of z. "auto" is searched where `latent_dim` is "auto", otherwise 0.
     - `accelerate`: parameter expansion (PX-EM): several times fewer iterations, same optimum.
     - `step_size`: of stepwise EM; "decay" for data that stay, a constant such as 0.05 for encoders that move.
-    - `blocks`: for one 2-D array instead of a dict: list of column widths, or dict name -> width. None is one block.
+    - `blocks`: for one 2-D array or frame instead of a dict: list of column widths, dict name -> width, or dict name ->
+      list of columns. None is one block.
     - `verbose`: print the search to standard error.
 
     Learned: `W_`, `mu_`, `sigma2_` (dicts per modality), `log_likelihood_` (the objective per row, one value per
@@ -140,7 +142,10 @@ class GaussianImputer(BlockColumns, TransformerMixin, BaseEstimator):
 
     @solvable()
     def fit(self, z: Any, present: Array | None = None) -> GaussianImputer:
-        """Fit on a dict of arrays (memory-mapped ones in chunks), an iterable of (z, present) chunks, or a 2-D array."""
+        """Fit on a dict of arrays (memory-mapped ones in chunks), an iterable of (z, present) chunks, or a 2-D array.
+
+        Objects that hold features will do as well: a feature set, MuData, AnnData, a frame, a Dataset (`calmrl.interop`).
+        """
         args = self.get_params(deep=False)
         check_arguments(args)
         source = self._source(z, present)
@@ -267,11 +272,14 @@ class GaussianImputer(BlockColumns, TransformerMixin, BaseEstimator):
 
     @solvable()
     def transform(self, z: Any, present: Array | None = None) -> Any:
-        """The input with every missing modality filled in; observed entries bit for bit as they were.
+        """The input with every missing modality imputed; observed entries bit for bit as they were.
 
-        Differentiable in torch inputs. Modalities of the model that `z` lacks altogether are added.
+        Differentiable in torch inputs. Modalities of the model that `z` lacks altogether are added. An object that holds
+        features (MuData, a frame, ...) comes back as a new one, with deviations and masks: `calmrl.interop.impute_object`.
         """
-        return self._columns(complete(*self._model(z, present)), z)
+        if self._holds_features(z):
+            return impute_object(self, z)
+        return self._in_kind(complete(*self._model(z, present)), z)
 
     @solvable()
     def missing(self, z: dict[str, Tensor], present: Tensor, learn: bool = False) -> dict[str, tuple[Tensor, Tensor]]:
@@ -293,10 +301,10 @@ class GaussianImputer(BlockColumns, TransformerMixin, BaseEstimator):
     @solvable()
     def impute(self, z: Any, present: Array | None = None, return_std: bool = False) -> Any:
         """As `transform`; with `return_std` also the predictive standard deviation of every entry (0 where observed)."""
-        if not return_std:
+        if not return_std or self._holds_features(z):
             return self.transform(z, present)
         filled, std = complete_with_std(*self._model(z, present), self.std_scale_)
-        return self._columns(filled, z), self._columns(std, z)
+        return self._in_kind(filled, z), self._in_kind(std, z)
 
     def predictive_covariance(self, z: Any, modality: str, present: Array | None = None) -> Array:
         """Full covariance of one modality given the others that each row has, (N, d, d); not scaled by `std_scale_`."""
@@ -308,7 +316,7 @@ class GaussianImputer(BlockColumns, TransformerMixin, BaseEstimator):
     def sample(self, z: Any, present: Array | None = None, random_state: int | None = 0) -> Any:
         """One joint draw of the missing modalities from their predictive distribution; observed entries as they were."""
         generator = torch.Generator().manual_seed(seed_of(random_state))
-        return self._columns(samples(*self._model(z, present), generator), z)
+        return self._in_kind(samples(*self._model(z, present), generator), z)
 
     def coverage(self, z: Any, present: Array | None, hidden: Array, level: float = 0.9) -> dict[str, float]:
         """Share of the values in `hidden` blocks that lie in their `level` predictive interval, per modality and in "all".
@@ -403,12 +411,9 @@ class GaussianImputer(BlockColumns, TransformerMixin, BaseEstimator):
         """Write a folder with imputer.json and imputer.safetensors; no pickle."""
         state = self.get_state()
         args = {name: value for name, value in self.get_params(deep=False).items()}
-        args["blocks"] = args["blocks"] if args["blocks"] is None else dict(getattr(self, "_widths", args["blocks"]))
-        save_state(
-            {"meta": {"class": "gaussian", "arguments": args, **state["meta"]}, "tensors": state["tensors"]},
-            path,
-            overwrite,
-        )
+        args["blocks"] = self._plain_blocks()
+        about = {"class": "gaussian", "arguments": args, "columns": self._input_columns()}
+        save_state({"meta": {**about, **state["meta"]}, "tensors": state["tensors"]}, path, overwrite)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> GaussianImputer:
@@ -417,7 +422,9 @@ class GaussianImputer(BlockColumns, TransformerMixin, BaseEstimator):
         if state["meta"].get("class") != "gaussian":
             raise InputError(f"{path} holds a {state['meta'].get('class')!r} imputer, not a Gaussian one")
         with naming(path), parsing(path, "an imputer", "save it again"):
-            return cls(**state["meta"]["arguments"]).set_state(state)
+            imputer = cls(**state["meta"]["arguments"]).set_state(state)
+            imputer._set_input_columns(state["meta"].get("columns"))  # absent in files of earlier versions
+            return imputer
 
     # ---- input and output
 

@@ -1,0 +1,99 @@
+"""Objects that hold features: what estimators accept beside a dict of arrays, and return in kind.
+
+| object | a modality is |
+|---|---|
+| `FeatureSet` | an entry of `z` |
+| `mudata.MuData` | one of its AnnData objects |
+| `anndata.AnnData` | the columns with one value of `var["modality"]` or `var["feature_types"]` |
+| `pandas.DataFrame`, `polars.DataFrame`, `datasets.Dataset`, `pyarrow.Table` | a column of vectors, or numbered columns |
+
+None of these libraries is imported to look at an object.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from calmrl.data.features.arrow_table import from_arrow, to_arrow
+from calmrl.data.features.feature_set import FeatureSet
+from calmrl.errors import InputError
+from calmrl.interop.annotated import from_anndata, to_anndata
+from calmrl.interop.frames import from_pandas, from_polars, has_vectors, to_pandas, to_polars
+from calmrl.interop.hf_dataset import from_dataset, to_dataset
+from calmrl.interop.multimodal import from_mudata, to_mudata
+from calmrl.protocols import Imputer
+
+
+class Container(NamedTuple):
+    """How an object becomes features, and features an object like it."""
+
+    read: Callable[[Any], FeatureSet]
+    write: Callable[[FeatureSet, Any], Any]  # features, and the object that they come from
+
+
+CONTAINERS = {
+    "calmrl.FeatureSet": Container(lambda features: features, lambda features, _: features),
+    "mudata.MuData": Container(from_mudata, to_mudata),
+    "anndata.AnnData": Container(from_anndata, to_anndata),
+    "pandas.DataFrame": Container(from_pandas, lambda features, given: to_pandas(features, _is_wide(given))),
+    "polars.DataFrame": Container(from_polars, lambda features, given: to_polars(features, _is_wide(given))),
+    "datasets.Dataset": Container(from_dataset, lambda features, _: to_dataset(features)),
+    "pyarrow.Table": Container(from_arrow, lambda features, given: to_arrow(features, _is_wide(given))),
+}
+
+
+def is_container(value: Any) -> bool:
+    """Whether `value` is an object that holds features; a frame of plain numbers is not, for it is one matrix."""
+    name = _name_of(value)
+    return name is not None and (not name.endswith(".DataFrame") or has_vectors(value))
+
+
+def from_object(value: Any) -> FeatureSet:
+    """Features from any object of CONTAINERS."""
+    name = _name_of(value)
+    if name is None:
+        raise InputError(f"features cannot be read from {type(value).__name__}; they can from {', '.join(CONTAINERS)}")
+    return CONTAINERS[name].read(value)
+
+
+def to_object(features: FeatureSet, like: Any) -> Any:
+    """Features as an object of the kind of `like`, which they come from."""
+    name = _name_of(like)
+    if name is None:
+        raise InputError(f"features cannot be written as {type(like).__name__}; they can as {', '.join(CONTAINERS)}")
+    return CONTAINERS[name].write(features, like)
+
+
+def impute_object(imputer: Imputer, value: Any) -> Any:
+    """The object with its missing modalities imputed by a fitted imputer; a new one of the same kind.
+
+    What was observed stays where it was. Imputed values, their standard deviations and masks stand beside it: layers in
+    MuData and AnnData, columns `<modality>.imputed` and `<modality>.std` in tables, `imputed` and `std` in a FeatureSet.
+    """
+    features = from_object(value)
+    present = np.asarray(features.present)
+    z, std = imputer.impute(features.z, present, return_std=True)
+    columns = [features.names.index(name) if name in features.names else None for name in z]
+    nowhere = np.zeros(len(features), dtype=bool)
+    seen = np.stack([nowhere if j is None else present[:, j] for j in columns], axis=1)
+    done = FeatureSet(
+        z, seen, features.meta, imputed=~seen, std=std, name=features.name, source=features.source, info=features.info
+    )
+    return to_object(done, value)
+
+
+def _name_of(value: Any) -> str | None:
+    """`package.Class` of an object, if it is one of CONTAINERS or inherits from one."""
+    names = (f"{kind.__module__.split('.')[0]}.{kind.__qualname__}" for kind in type(value).__mro__)
+    return next((name for name in names if name in CONTAINERS), None)
+
+
+def _is_wide(table: Any) -> bool:
+    """Whether modalities are columns of numbers in a table, rather than columns of lists."""
+    names = table.column_names if hasattr(table, "column_names") else table.columns
+    if getattr(names, "nlevels", 1) == 2:
+        return True
+    return any(isinstance(name, str) and name.rpartition(".")[2].isdigit() and "." in name for name in names)

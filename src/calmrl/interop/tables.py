@@ -1,0 +1,79 @@
+"""Tables in files: Parquet and Lance, with the columns of `calmrl.data.features.arrow_table`.
+
+A column of Lance cannot have a dot in its name: there `image.std` is `image/std`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from calmrl._support.output import new_directory, new_file
+from calmrl._support.parsing import parsing
+from calmrl.data.features.arrow_table import Groups
+from calmrl.data.features.arrow_table import from_arrow as from_arrow
+from calmrl.data.features.arrow_table import to_arrow as to_arrow
+from calmrl.data.features.feature_set import FeatureSet, read_table
+from calmrl.errors import InputError, need
+
+TABLE = "features"
+DOT, SLASH = ".", "/"  # neither is part of a modality's name
+
+
+def to_parquet(features: FeatureSet, path: str | Path, wide: bool = False) -> None:
+    """Write a Parquet file; with `wide` a column of numbers per entry instead of a column of lists per modality."""
+    table = to_arrow(features, wide)
+    with new_file(path, advice="") as draft:
+        pq.write_table(table, draft)
+
+
+def from_parquet(path: str | Path, modalities: Groups | None = None) -> FeatureSet:
+    """Read a Parquet file into memory; `modalities` as in `from_arrow`."""
+    return from_arrow(read_table(Path(path)), modalities, origin=str(path))
+
+
+def to_lance(features: FeatureSet, path: str | Path, table: str = TABLE) -> None:
+    """Write a new LanceDB directory with one table.
+
+    Parameters
+    ----------
+    features : FeatureSet
+    path : str or Path
+        The directory, which must not exist; the table is the data set `<path>/<table>.lance`.
+    table : str
+        Its name.
+    """
+    lancedb = need("lancedb", "interop", "Writing Lance")
+    content = to_arrow(features)
+    content = content.rename_columns([name.replace(DOT, SLASH) for name in content.column_names])
+    with new_directory(path, advice="") as draft:
+        lancedb.connect(draft).create_table(table, content)
+
+
+def from_lance(path: str | Path, modalities: Groups | None = None, table: str = TABLE) -> FeatureSet:
+    """Read a table of a LanceDB directory, or one data set `<name>.lance`, into memory; `modalities` as in `from_arrow`."""
+    lancedb = need("lancedb", "interop", "Reading Lance")
+    place = Path(path)
+    if place.suffix == ".lance":
+        place, table = place.parent, place.stem
+    if not (place / f"{table}.lance").is_dir():
+        raise InputError(
+            f"no Lance table at {place / f'{table}.lance'}; name its directory, and the table if it differs"
+        )
+    with parsing(path, "a Lance table", "if it is damaged, copy or write it again"):
+        content: pa.Table = lancedb.connect(str(place)).open_table(table).to_arrow()
+    content = content.rename_columns([name.replace(SLASH, DOT) for name in content.column_names])
+    return from_arrow(content, _dotted(modalities), origin=str(path))
+
+
+def _dotted(modalities: Groups | None) -> Groups | None:
+    if not isinstance(modalities, Mapping):
+        return modalities
+    return {name: _dotted_names(columns) for name, columns in modalities.items()}
+
+
+def _dotted_names(columns: Sequence[str]) -> list[str]:
+    return [column.replace(SLASH, DOT) for column in columns]
