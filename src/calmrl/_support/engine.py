@@ -16,8 +16,13 @@ class Engine(Protocol):
     name: str
     workers: int  # items that are worked on at the same time
 
-    def map(self, function: Callable[..., Any], items: Iterable[Any], *shared: Any) -> Iterator[Any]:
-        """function(item, *shared) for every item; `shared` is sent to a worker once, not with every item."""
+    def map(
+        self, function: Callable[..., Any], items: Iterable[Any], *shared: Any, device: str = "cpu"
+    ) -> Iterator[Any]:
+        """function(item, *shared) for every item; `shared` is sent to a worker once, not with every item.
+
+        `device` is what the function uses; one that is no "cpu" is reserved for it.
+        """
 
     def close(self) -> None:
         """Give back what was opened for it."""
@@ -33,7 +38,9 @@ class LocalEngine:
         if address is not None:
             raise InputError(f"{address} is the address of a Ray cluster; add --engine ray, or leave the address out")
 
-    def map(self, function: Callable[..., Any], items: Iterable[Any], *shared: Any) -> Iterator[Any]:
+    def map(
+        self, function: Callable[..., Any], items: Iterable[Any], *shared: Any, device: str = "cpu"
+    ) -> Iterator[Any]:
         """function(item, *shared) for every item, each when its result is asked for."""
         return (function(item, *shared) for item in items)
 

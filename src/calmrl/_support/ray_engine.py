@@ -61,18 +61,31 @@ class RayEngine:
     @property
     def workers(self) -> int:
         """Cores of the cluster, at this moment."""
-        return max(1, int(self._ray.cluster_resources().get("CPU", 1)))
+        return self._amount("CPU")
 
-    def map(self, function: Callable[..., Any], items: Iterable[Any], *shared: Any) -> Iterator[Any]:
-        """function(item, *shared) for every item, in order; function and `shared` go once to the object store."""
+    def _amount(self, resource: str) -> int:
+        number = int(self._ray.cluster_resources().get(resource, 0))
+        if not number:
+            raise InputError(f"the Ray cluster has no {resource}; add a node that has one: ray start --address ADDRESS")
+        return number
+
+    def map(
+        self, function: Callable[..., Any], items: Iterable[Any], *shared: Any, device: str = "cpu"
+    ) -> Iterator[Any]:
+        """function(item, *shared) for every item, in order; function and `shared` go once to the object store.
+
+        A task takes a core, and for a `device` other than "cpu" a GPU too.
+        """
         job = self._ray.put((function, shared))
         under_way: deque[Any] = deque()
-        limit = IN_FLIGHT * self.workers
+        resource = "CPU" if device == "cpu" else "GPU"
+        task = self._task if resource == "CPU" else self._task.options(num_gpus=1)
+        limit = IN_FLIGHT * self._amount(resource)
         try:
             for item in items:
                 if len(under_way) >= limit:
                     yield self._result(under_way.popleft())
-                under_way.append(self._task.remote(job, item))
+                under_way.append(task.remote(job, item))
             while under_way:
                 yield self._result(under_way.popleft())
         finally:
