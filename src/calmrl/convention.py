@@ -34,7 +34,7 @@ LONGEST_NAME = 200  # bytes
 class Views:
     """Checked input. `arrays` is as it came (None for a modality of the model that the input does not have at all)."""
 
-    arrays: dict[str, Array]
+    arrays: Mapping[str, Array]
     present: torch.Tensor  # (N, k) bool, on the arrays' device
     widths: tuple[int, ...]
 
@@ -102,6 +102,7 @@ def check(
         _check_array(name, array)
     _check_same_kind(z)
     n = _common_length(z)
+    values = values and not (present is not None and getattr(z, "checked", False))  # who made it has checked them
     if n < min_rows:
         raise InputError(f"z has {n} rows; at least {min_rows} needed")
     if present is None:
@@ -115,9 +116,9 @@ def check(
                 _check_observed_values(name, array, mask[:, j], any_size)
     if not empty_rows:
         _check_no_empty_row(mask)
-    arrays = dict(z)
+    arrays: Any = z if getattr(z, "checked", False) else dict(z)
     if names is not None:
-        arrays, mask = _align(arrays, mask, names, widths)
+        arrays, mask = _align(dict(z), mask, names, widths)
     own_widths = tuple(
         array.shape[1] if array is not None else width
         for array, width in zip(arrays.values(), widths or [0] * len(arrays), strict=True)

@@ -9,10 +9,18 @@ def add_rows(block: Tensor, count: Tensor, mean: Tensor, square: Tensor) -> None
     Chan's update: with gap = mean(block) - mean and N = count + n,
         square += sum (block - mean(block))^2 + gap^2 count n / N,    mean += gap n / N,    count = N.
     """
-    if not len(block):
+    if len(block):
+        centre = block.mean(0)
+        number = count.new_tensor(float(len(block)))
+        add_summary(number, centre, (block - centre).square().sum(0), count, mean, square)
+
+
+def add_summary(n: Tensor, centre: Tensor, spread: Tensor, count: Tensor, mean: Tensor, square: Tensor) -> None:
+    """As `add_rows`, for n rows of which mean and sum of squared deviations are known."""
+    if not n > 0:
         return
-    total, centre = count + len(block), block.mean(0)
+    total = count + n
     gap = centre - mean
-    square += (block - centre).square().sum(0) + gap**2 * (count * len(block) / total)
-    mean += gap * (len(block) / total)
+    square += spread + gap**2 * (count * n / total)
+    mean += gap * (n / total)
     count.copy_(total)

@@ -9,6 +9,7 @@ import typer
 
 from calmrl.cli.collection_options import AnnotationsOption, CollectionOption, collection_of, pairs
 from calmrl.cli.completion import encoder_pairs
+from calmrl.cli.engine_options import AddressOption, EngineOption
 from calmrl.cli.printing import note
 from calmrl.cli.progress import Progress
 from calmrl.errors import InputError
@@ -72,6 +73,8 @@ def run(
     device: Annotated[
         str | None, typer.Option(help='Where "hf:" and official encoders run, for instance cuda. [default: cpu]')
     ] = None,
+    engine: EngineOption = "local",
+    address: AddressOption = None,
 ) -> None:
     """Encode a collection of files into a feature directory, and report what is unusable.
 
@@ -108,5 +111,6 @@ def run(
             source = collection_of(manifest, collection, annotations, media) or manifest
     options = config.model_dump(exclude={"kind", "manifest", "collection"}) | given
     with Progress() as progress:
-        features = extract(source, options.pop("encoders"), out, progress=progress, tell=note, **options)
+        where: dict[str, Any] = {"engine": engine, "address": address}
+        features = extract(source, options.pop("encoders"), out, progress=progress, tell=note, **where, **options)
     note(f"{out}: {len(features)} items")

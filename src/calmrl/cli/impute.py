@@ -9,13 +9,15 @@ from typing import Annotated, Any
 
 import typer
 
+from calmrl.cli.engine_options import AddressOption, EngineOption
 from calmrl.cli.printing import as_json, note
 from calmrl.cli.progress import Progress
 
 EXAMPLE = """Example:
   calmrl impute features --out imputed --std
   calmrl impute features.npz --out imputed imputer.method=kernel
-  calmrl impute features --out imputed imputer.method=knn"""
+  calmrl impute features --out imputed imputer.method=knn
+  calmrl impute features --out imputed --engine ray --address 10.0.0.1:6379"""
 
 
 def run(
@@ -24,6 +26,11 @@ def run(
     overrides: Annotated[list[str] | None, typer.Argument(help="key=value, to change single keys.")] = None,
     std: Annotated[bool, typer.Option("--std", help="Also write standard deviations; the same as std=true.")] = False,
     config: Annotated[str | None, typer.Option("--config", help="A config file or a shipped config.")] = None,
+    allow_missing: Annotated[
+        bool, typer.Option("--allow-missing", help="Impute observed values that are not finite, and count them.")
+    ] = False,
+    engine: EngineOption = "local",
+    address: AddressOption = None,
     force: Annotated[bool, typer.Option("--force", help="Replace an earlier output of calmrl.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print counts and what was chosen to stdout.")] = False,
 ) -> None:
@@ -35,11 +42,23 @@ def run(
     assert isinstance(resolved, ImputeConfig)
     with Progress() as bar:
         bar(f"fitting {resolved.imputer.method}")
-        result = impute(features, out, resolved, force=force, progress=lambda rows, total: bar("imputing", rows, total))
+        result = impute(
+            features,
+            out,
+            resolved,
+            engine=engine,
+            address=address,
+            allow_missing=allow_missing,
+            force=force,
+            progress=lambda rows, total: bar("imputing", rows, total),
+        )
     if result.choice is not None:
         note(_chosen(result.choice))
         for warning in imputation_warnings(result.choice):
             note(textwrap.fill(f"warning: {warning}", 80, subsequent_indent="  "))
+    damaged = ", ".join(f"{name} {count}" for name, count in result.damaged.items() if count)
+    if damaged:
+        note(f"warning: value blocks that are not finite, counted as missing: {damaged}")
     note(f"imputed {result.imputed} of {result.blocks} value blocks in {result.rows} rows; wrote {out}")
     if json:
         as_json(asdict(result))

@@ -6,7 +6,7 @@ import inspect
 import sys
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
 
 from calmrl.convention import Array, Views, check
+from calmrl.data.features.spread_rows import SpreadRows
 from calmrl.errors import InputError
 from calmrl.imputers.base import BlockImputer
 from calmrl.imputers.calibration import factors, levels, missing_counts
@@ -114,7 +115,7 @@ class AutoImputer(BlockImputer):
         """Fit what was chosen on other rows, with the same settings, weights and scale of deviations."""
         z, present = self._as_dict(z, present, reset=False)
         views = check(z, present, names=self.names_, widths=self.widths_, min_rows=1)
-        arrays = dict(views.arrays)
+        arrays = z if isinstance(z, SpreadRows) else dict(views.arrays)
         fitted: dict[str, Any] = {}
         for name in self.chosen_:
             self._tell(f"fitting {name} on all {len(views)} rows")
@@ -258,7 +259,7 @@ class AutoImputer(BlockImputer):
         mixed = ", ".join(f"{name} {weights.weight[c].mean():.2f}" for c, name in enumerate(weights.chosen))
         self._tell(f"chosen: {mixed} (mean weights); held-out error {weights.error:.4f}")
 
-    def _fit_one(self, name: str, z: dict[str, Any], present: Tensor, fitted: dict[str, Any], again: bool) -> Any:
+    def _fit_one(self, name: str, z: Mapping[str, Any], present: Tensor, fitted: dict[str, Any], again: bool) -> Any:
         """A candidate, fitted; `kernel` shares the latent model of `gaussian`, whose settings are chosen once."""
         mask: Array = present if isinstance(next(iter(z.values())), Tensor) else present.cpu().numpy()
         with warnings.catch_warnings():
@@ -278,7 +279,7 @@ class AutoImputer(BlockImputer):
             options = {"random_state": self.seed_} if "random_state" in inspect.signature(make).parameters else {}
             return make(**options).fit(z, mask)
 
-    def _gaussian(self, z: dict[str, Any], mask: Array, again: bool) -> Any:
+    def _gaussian(self, z: Mapping[str, Any], mask: Array, again: bool) -> Any:
         if again and "gaussian" in getattr(self, "settled_", {}):
             settled = self.settled_["gaussian"]
             fresh = GaussianImputer("auto", "auto", "auto", random_state=self.seed_)

@@ -12,13 +12,15 @@ from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
 
 from calmrl._support.arguments import Auto, Count, NotNegative, Positive
-from calmrl.convention import Array, Views
+from calmrl.convention import Array, Views, to_tensor
+from calmrl.data.features.spread_rows import SpreadRows
 from calmrl.errors import InputError
 from calmrl.imputers.base import BlockImputer
 from calmrl.imputers.columns import Blocks
 from calmrl.imputers.gaussian import GaussianImputer
 from calmrl.imputers.gaussian.held_out import normal_reach
 from calmrl.imputers.gaussian.pattern_groups import group
+from calmrl.imputers.gaussian.row_sources import open_source
 from calmrl.imputers.kernel_ridge import (
     Features,
     Kernel,
@@ -128,15 +130,19 @@ class KernelImputer(BlockImputer):
 
     def _measure(self, views: Views) -> None:
         """Mean per column, deviation per column, and root mean square length per modality."""
-        self.mean_, self.std_, self.length_ = [], [], []
-        for m, values in enumerate(views.rows(0, len(views))):
-            assert values is not None
-            block = values.detach()[views.present[:, m]].double().cpu()
-            seen = block if len(block) else torch.zeros(1, self.widths_[m], dtype=torch.float64)
-            self.mean_.append(seen.mean(0))
-            self.std_.append(seen.std(0, correction=0))
-            length = self.std_[m].square().sum().sqrt()
-            self.length_.append(torch.where(length > 0, length, 1.0))
+        if isinstance(views.arrays, SpreadRows):
+            source = open_source(views.arrays, None)
+            self.mean_, self.std_ = list(source.mean), [variance.sqrt() for variance in source.variance]
+        else:
+            blocks = [self._observed(views, m) for m in range(len(self.names_))]
+            self.mean_, self.std_ = [b.mean(0) for b in blocks], [b.std(0, correction=0) for b in blocks]
+        lengths = [std.square().sum().sqrt() for std in self.std_]
+        self.length_ = [torch.where(length > 0, length, 1.0) for length in lengths]
+
+    def _observed(self, views: Views, m: int) -> Tensor:
+        """The observed values of modality m, (n, d) float64; a row of zeros where there are none."""
+        block = to_tensor(views.arrays[self.names_[m]]).detach()[views.present[:, m]].double().cpu()
+        return block if len(block) else torch.zeros(1, self.widths_[m], dtype=torch.float64)
 
     def _inputs(self, views: Views, rows: Tensor, m: int) -> Tensor:
         """The other modalities of these rows, completed without modality m, centred and scaled, (n, D)."""
@@ -165,9 +171,7 @@ class KernelImputer(BlockImputer):
             return
         rows = _evenly(rows, MOST_ROWS)
         x = self._inputs(views, rows, m)
-        values = views.rows(0, len(views))[m]
-        assert values is not None
-        y = values.detach()[rows.to(values.device)].double().cpu()
+        y = to_tensor(views.take(rows).arrays[name]).detach().double().cpu()
         unit, kernel = _form(form) if "gamma" in form else self._choose(x, y)
         model, left_out = fit_regression(kernel, _unit(x) if unit else x, y, self._alphas(), self.landmarks)
         keys = _keys(others[rows.to(others.device)])

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from calmrl._support.engine import Engine, LocalEngine
 from calmrl.convention import blocks_of_rows
 from calmrl.data.features.feature_set import FeatureSet, open_features
 from calmrl.data.features.item_files import file_columns
@@ -14,6 +15,7 @@ from calmrl.data.media.collection_problems import MediaProblem
 from calmrl.data.media.manifest import Item, Manifest
 from calmrl.data.media.unreadable import Unreadable
 from calmrl.encoders.encoder_set import EncoderSet, mean_of
+from calmrl.encoders.spread import spread_files, spread_texts
 from calmrl.encoders.vector_store import VectorStore, file_key, text_key
 from calmrl.workflows.check_collection import Progress, beside, cell_problem
 
@@ -27,28 +29,38 @@ def encode_collection(
     pool: Executor | None,
     batch_size: int,
     progress: Progress,
+    engine: Engine | None = None,
 ) -> list[MediaProblem]:
-    """Encode every text and file that is not in the stores; a problem for each file that cannot be decoded."""
+    """Encode every text and file that is not in the stores; a problem for each file that cannot be decoded.
+
+    An engine takes the place of this process and of the pool.
+    """
     problems: list[MediaProblem] = []
     for name, kind in manifest.kinds.items():
         having = [item for item in manifest.items if name in item.cells]
         if kind == "text":
-            _encode_texts(name, having, encoders, stores[name], batch_size, progress)
+            _encode_texts(name, having, encoders, stores[name], batch_size, progress, engine or LocalEngine())
         else:
-            problems += _encode_files(name, having, encoders, stores[name], pool, batch_size, progress)
+            problems += _encode_files(name, having, encoders, stores[name], pool, batch_size, progress, engine)
     return problems
 
 
 def _encode_texts(
-    name: str, items: list[Item], encoders: EncoderSet, store: VectorStore, batch_size: int, progress: Progress
+    name: str,
+    items: list[Item],
+    encoders: EncoderSet,
+    store: VectorStore,
+    batch_size: int,
+    progress: Progress,
+    engine: Engine,
 ) -> None:
     texts = {text_key(text): text for item in items for text in item.cells[name]}  # each only once
     todo = [key for key in texts if key not in store]
     start = len(texts) - len(todo)
     progress(f"encode {name}", start, len(texts))
-    for first in range(0, len(todo), batch_size):
+    for first, vectors in spread_texts(engine, encoders, name, [[texts[key]] for key in todo], batch_size):
         keys = todo[first : first + batch_size]
-        store.add(keys, encoders.encode_texts(name, [[texts[key]] for key in keys]))
+        store.add(keys, vectors)
         progress(f"encode {name}", start + first + len(keys), len(texts))
 
 
@@ -60,6 +72,7 @@ def _encode_files(
     pool: Executor | None,
     batch_size: int,
     progress: Progress,
+    engine: Engine | None,
 ) -> list[MediaProblem]:
     by_key: dict[str, list[Item]] = {}
     for item in items:
@@ -69,7 +82,12 @@ def _encode_files(
     problems = []
     progress(f"encode {name}", start, len(by_key))
     sources = [by_key[key][0].cells[name] for key in todo]
-    for first, results in encoders.encode_files(name, sources, pool=pool, batch_size=batch_size):
+    batches = (
+        encoders.encode_files(name, sources, pool=pool, batch_size=batch_size)
+        if engine is None
+        else spread_files(engine, encoders, name, sources, batch_size)
+    )
+    for first, results in batches:
         keys = todo[first : first + len(results)]
         good = [(key, result) for key, result in zip(keys, results, strict=True) if not isinstance(result, Unreadable)]
         if good:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
+from calmrl._support.engine import Engine, opened
 from calmrl._support.output import check_directory
 from calmrl._support.workers import worker_pool
 from calmrl._support.writable import writing
@@ -55,6 +56,8 @@ def extract(
     workers: int = 0,
     dtype: str = "float16",
     device: str = "cpu",
+    engine: str | Engine = "local",
+    address: str | None = None,
     progress: Progress | None = None,
     tell: Callable[[str], None] | None = None,
 ) -> FeatureSet:
@@ -89,6 +92,11 @@ def extract(
     frames, batch_size, workers, dtype, device
         Frames per video; items per batch; processes that decode; "float16" or "float32"; where "hf:" encoders and
         those of official code run.
+    engine : {"local", "ray"} or Engine
+        Where files are decoded and encoded: in this process and its `workers`, or on a Ray cluster that shares files with
+        it. The features are the same.
+    address : str, optional
+        Of the Ray cluster; by default the one of this machine, or one that is started on its cores.
     progress : callable, optional
         Called with (what is being done, done so far, of how many).
     tell : callable, optional
@@ -118,7 +126,8 @@ def extract(
         return _reuse(out, info, tell)
     report, parts = beside(out, "problems.csv"), collection.parts()
     drop_empty(collection, problems)
-    with writing(out), worker_pool(workers if len(file_cells(collection)) > FEW else 0) as pool:
+    processes = workers if len(file_cells(collection)) > FEW else 0
+    with writing(out), opened(engine, address) as started, worker_pool(processes) as pool:
         absent = absent_files(collection)
         if (absent or problems.blocking()) and not allow_missing:  # list everything, encode nothing
             checked = take_out(collection, problems, _undecodable(collection, chosen, pool, progress))
@@ -126,9 +135,9 @@ def extract(
             stop_at_problems(checked, report, allow_missing)
         take_out(collection, problems, absent)
         stores, info["encoding"] = open_stores(beside(out, "vectors"), chosen)
-        checked = take_out(
-            collection, problems, encode_collection(collection, chosen, stores, pool, batch_size, progress)
-        )
+        spread = None if engine == "local" else started
+        undecodable = encode_collection(collection, chosen, stores, pool, batch_size, progress, spread)
+        checked = take_out(collection, problems, undecodable)
     _tell_all(checked.lines(allow_missing), tell)
     stop_at_problems(checked, report, allow_missing)
     info |= {"collection": collection.digest(), "problems": len(problems.blocking())}

@@ -5,13 +5,13 @@ What was observed stays as it is, bit for bit. `present.npy` stays as it is too 
 and whoever wants them has to ask for `imputed`.
 """
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from calmrl._support.engine import Engine, opened
 from calmrl._support.output import check_free, new_directory
 from calmrl.config import ImputeConfig, dump
 from calmrl.convention import blocks_of_rows, check
@@ -20,27 +20,13 @@ from calmrl.data.features.writer import FeatureWriter
 from calmrl.imputers.calibration import coverage_fault
 from calmrl.imputers.registry import make_imputer
 from calmrl.protocols import FittableImputer
+from calmrl.workflows import imputation
+from calmrl.workflows.imputation import Imputation, Progress
+from calmrl.workflows.impute_spread import impute_spread
 
-BLOCK_BYTES = 1 << 25
 USELESS = 0.98  # normalised error from which imputed values count as no better than the column means
 FEW_BLOCKS = 10  # held-out blocks of a modality, below which they check little
 OWN_COLUMNS = ("id", "split", "labels", "text")  # the writer has an argument for each
-
-Progress = Callable[[int, int], None]  # rows done, rows in all
-
-
-@dataclass(frozen=True)
-class Imputation:
-    """What `impute` wrote at `path`: of the `blocks` (rows x modalities), `imputed` were missing.
-
-    `choice` is what an imputer that chooses has chosen: held-out errors, weights per modality, scales of deviations.
-    """
-
-    path: Path
-    rows: int
-    blocks: int
-    imputed: int
-    choice: dict[str, Any] | None = None
 
 
 def impute(
@@ -48,6 +34,9 @@ def impute(
     out: str | Path,
     config: ImputeConfig | None = None,
     *,
+    engine: str | Engine = "local",
+    address: str | None = None,
+    allow_missing: bool = False,
     force: bool = False,
     progress: Progress | None = None,
 ) -> Imputation:
@@ -61,6 +50,13 @@ def impute(
         The directory to write; it appears whole or not at all.
     config : ImputeConfig, optional
         Imputer, seed, and whether to write standard deviations; by default what imputes held-out blocks best.
+    engine : {"local", "ray"} or Engine
+        Where the work is done: in this process, or on a Ray cluster that shares files with it. The result is the same.
+    address : str, optional
+        Of the Ray cluster; by default the one of this machine, or one that is started on its cores.
+    allow_missing : bool
+        Count observed blocks with values that are not finite as missing, and impute them too. Otherwise they are an
+        error.
     force : bool
         Replace an earlier output of calmrl.
     progress : callable, optional
@@ -68,6 +64,11 @@ def impute(
     """
     config = ImputeConfig(kind="impute") if config is None else config
     out = Path(out)
+    if engine != "local" or address is not None or allow_missing:
+        with opened(engine, address) as started:
+            return impute_spread(
+                features, out, config, started, allow_missing=allow_missing, force=force, progress=progress
+            )
     check_free(out, force=force)
     source = features if isinstance(features, FeatureSet) else open_features(features)
     settings = config.model_dump(mode="json")
@@ -131,7 +132,9 @@ def write_imputed(
     with FeatureWriter(
         out, widths, features.ids, dtype=dtype.name, columns=columns, std=std, info=info, **about
     ) as writer:
-        for start, stop in blocks_of_rows(len(features), sum(widths.values()) * dtype.itemsize, BLOCK_BYTES):
+        for start, stop in blocks_of_rows(
+            len(features), sum(widths.values()) * dtype.itemsize, imputation.IMPUTE_BYTES
+        ):
             z = {name: np.asarray(array[start:stop]) for name, array in features.z.items()}
             present = np.asarray(features.present[start:stop])
             imputed = imputer.impute(z, present, return_std=std)

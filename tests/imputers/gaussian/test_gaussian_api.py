@@ -97,7 +97,7 @@ def test_chunks_and_memory_maps_give_the_same_model(data, model, tmp_path, monke
     z, present = data
     chunks = [({n: a[i : i + 37] for n, a in z.items()}, present[i : i + 37]) for i in range(0, 200, 37)]
     np.testing.assert_allclose(GaussianImputer(2).fit(chunks).W_["m0"], model.W_["m0"], atol=1e-9)
-    monkeypatch.setattr("calmrl.imputers.gaussian.row_sources.CHUNK_BYTES", 5000)
+    monkeypatch.setattr("calmrl.data.features.spread_rows.BLOCK_BYTES", 5000)
     mapped = {}
     for name, array in with_nan(z, present).items():
         np.save(tmp_path / f"{name}.npy", array)

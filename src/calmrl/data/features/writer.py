@@ -25,6 +25,7 @@ from calmrl._support.sealed import checksum
 from calmrl._support.writable import check_writable
 from calmrl.convention import Array, blocks_of_rows, check, check_names, to_tensor
 from calmrl.data.features.directory_arrays import RESERVED
+from calmrl.data.features.draft_files import stored_values
 from calmrl.data.features.feature_set import FeatureSet, open_features, part_of, read_table
 from calmrl.data.features.files import empty_npy, save_json, write_rows
 from calmrl.data.features.header import FORMAT, VERSION
@@ -247,16 +248,7 @@ class FeatureWriter:
         """The array as it is stored: NaN where nothing is kept, checked to be finite elsewhere."""
         if array.shape[1] != self.widths[name]:
             raise InputError(f"{name} has width {array.shape[1]} but this directory was begun with {self.widths[name]}")
-        values = to_tensor(array).detach().cpu().numpy()
-        with np.errstate(over="ignore", invalid="ignore"):
-            values = np.where(kept[:, None], values, np.nan).astype(self.dtype)
-        bad = np.flatnonzero(kept & ~np.isfinite(values).all(axis=1))
-        if len(bad):
-            raise InputError(
-                f"{name} has a value in row {index[bad[0]]} that is not finite or does not fit in {self.dtype}; repair "
-                "it, or write with a wider dtype"
-            )
-        return values
+        return stored_values(name, array, kept, index, self.dtype)
 
     def _write_rows(self, name: str, index: np.ndarray, values: np.ndarray) -> None:
         if name not in self._files:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 
+from calmrl.imputers.gaussian.em_checkpoint import Checkpoint, Standing
 from calmrl.imputers.gaussian.maximise import Prior, expand, latent_moments, maximise
 from calmrl.imputers.gaussian.moments import Moments
 from calmrl.imputers.gaussian.parameters import Parameters
+from calmrl.imputers.gaussian.pattern_groups import Pack
 from calmrl.imputers.gaussian.posterior import Expectation
 from calmrl.imputers.gaussian.row_sources import Source
 from calmrl.imputers.gaussian.sufficient_statistics import Statistics, add_moments, add_pack
@@ -29,14 +32,28 @@ def expected_statistics(source: Source, params: Parameters) -> Statistics:
     """The E-step over all rows of all processes."""
     if isinstance(source, Moments):
         return source.expected(params)
-    expect = Expectation(params, source.dtype)
-    stats = Statistics.zeros(params)
-    for packed in source.packs():
-        add_pack(stats, packed, expect, moments=False)
+    stats: Statistics | None = None
+    for part in source.each(_block_statistics, params, source.dtype):
+        if stats is None:
+            stats = part
+        else:
+            stats.combine(part, keep=1.0, add=1.0)
+    assert stats is not None  # a source has rows
+    params.kept.clear()  # what all blocks used; a search remembers the parameters of many steps
     if source.shared:
         stats.over_processes()
     if params.n_components == 1:  # rows are centred: their sum is zero and their sum of squares is known
         add_moments(stats, params, [torch.zeros_like(sq) for sq in source.square], source.square)
+    return stats
+
+
+@torch.no_grad()
+def _block_statistics(packs: Iterable[Pack], params: Parameters, dtype: torch.dtype) -> Statistics:
+    """The E-step over the rows of one block."""
+    expect = Expectation.of(params, dtype)
+    stats = Statistics.zeros(params)
+    for packed in packs:
+        add_pack(stats, packed, expect, moments=False)
     return stats
 
 
@@ -60,6 +77,11 @@ def run_em(
     """
     fit = Fit(params)
     plain: Parameters | None = None  # the plain EM step, where `params` is the accelerated one
+    keeper = _keeper(source, params, prior, m_step=m_step, isotropic=isotropic, accelerate=accelerate, tol=tol)
+    standing = keeper.load() if keeper is not None else None
+    if standing is not None:
+        params, plain, accelerate = standing.params, standing.fallback, standing.accelerate
+        fit = Fit(standing.best, standing.objective)
     while len(fit.objective) < max_iter:
         stats = expected_statistics(source, params)
         objective = (float(stats.log_likelihood) + prior.log_density(params)) / source.rows
@@ -84,4 +106,17 @@ def run_em(
         if (after_step is not None and after_step(len(fit.objective), params, objective)) or last:
             fit.params, fit.statistics = params, stats if moments is None else stats.rebased(*moments)
             break
+        if keeper is not None:
+            keeper.save(Standing(params, plain, fit.params, accelerate, fit.objective))
+    if fit.statistics is None:  # it went on from a checkpoint, and ended with the parameters from there
+        fit.statistics = expected_statistics(source, fit.params)
     return fit
+
+
+def _keeper(source: Source, start: Parameters, prior: Prior, **options: Any) -> Checkpoint | None:
+    """Where the standing of this fit is kept; None where nothing is kept."""
+    keep = None if source.spread is None else source.spread.rows.keep
+    if keep is None:
+        return None
+    strengths = {name: getattr(prior, name) for name in ("loading", "mean", "noise", "weight")}
+    return Checkpoint(keep, start, {"rows": source.rows, **strengths, **options})

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 import torch
 from sklearn.cluster import KMeans
@@ -11,6 +13,7 @@ from calmrl._support.distributed import gather_objects, world
 from calmrl.errors import InputError
 from calmrl.imputers.gaussian.maximise import Prior
 from calmrl.imputers.gaussian.parameters import Parameters
+from calmrl.imputers.gaussian.pattern_groups import Pack
 from calmrl.imputers.gaussian.posterior import Expectation
 from calmrl.imputers.gaussian.row_sources import Source
 
@@ -60,12 +63,17 @@ def _sample_means(source: Source, base: Parameters) -> np.ndarray:
     """Posterior means of an evenly spaced sample of the rows of all processes, the same array in every process."""
     size, _ = world()
     step = max(1, source.rows // SAMPLE_ROWS)
-    expect = Expectation(base, source.dtype)
-    parts = []
-    for packed in source.packs():
-        for rows in expect.means(packed)[1].double().split(packed.sizes):
-            parts.append(rows[::step])
-    mine = torch.cat(parts).cpu().numpy()
+    mine = torch.cat(list(source.each(_every_step, base, source.dtype, step))).cpu().numpy()
     if size == 1 or not source.shared:
         return mine
     return np.concatenate(gather_objects(mine))
+
+
+@torch.no_grad()
+def _every_step(packs: Iterable[Pack], base: Parameters, dtype: torch.dtype, step: int) -> Tensor:
+    """Posterior means of every `step`-th row of each pattern of a pack."""
+    expect = Expectation.of(base, dtype)
+    parts = []
+    for packed in packs:
+        parts += [rows[::step] for rows in expect.means(packed)[1].double().split(packed.sizes)]
+    return torch.cat(parts)

@@ -26,6 +26,11 @@ class Parameters:
     turns: list[Turn] | None = None  # of a whitened model, whose noise is correlated; `noise` is then its diagonal
     kept: dict[Any, Any] = field(default_factory=dict, init=False, repr=False, compare=False)  # what follows from them
 
+    def __getstate__(self) -> dict[str, Any]:
+        """What travels to another process: the parameters, without what follows from them."""
+        own = ("names", "W", "mu", "noise", "log_weight", "turns")
+        return {**{name: self.__dict__[name] for name in own}, "kept": {}}
+
     @property
     def n_components(self) -> int:
         return self.W[0].shape[0]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -11,13 +11,53 @@ import torch
 from torch import Tensor
 
 from calmrl._support.distributed import all_sum
-from calmrl._support.moments import add_rows
+from calmrl._support.moments import add_rows, add_summary
 from calmrl.convention import Array, Views, blocks_of_rows, check, release, to_tensor
+from calmrl.data.features import spread_rows
+from calmrl.data.features.spread_rows import SpreadRows
 from calmrl.errors import InputError
 from calmrl.imputers.gaussian.pattern_groups import Pack, group, pack
 
-CHUNK_BYTES = 1 << 26  # rows are read and packed in chunks of about this size
 PACK_ROWS = 8192  # rows of one pack of data that stay in memory: small enough for the cache, large enough for BLAS
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Rows that an engine goes through, with other columns if `changes` say so; these travel with every pass."""
+
+    rows: SpreadRows
+    changes: tuple[Callable[[Views], Views], ...] = ()
+
+    def each(self, function: Callable[..., Any], *shared: Any) -> Iterator[Any]:
+        """function(views of a block, *shared) for every block, in order."""
+        return self.rows.each(_on_views, self.changes, function, *shared)
+
+    def views(self) -> Iterator[Views]:
+        """Every block, opened here."""
+        return (_changed(views, self.changes) for views in self.rows.views())
+
+
+def _changed(views: Views, changes: tuple[Callable[[Views], Views], ...]) -> Views:
+    for change in changes:
+        views = change(views)
+    return views
+
+
+def _on_views(
+    views: Views, changes: tuple[Callable[[Views], Views], ...], function: Callable[..., Any], *shared: Any
+) -> Any:
+    return function(_changed(views, changes), *shared)
+
+
+def _on_packs(
+    views: Views,
+    function: Callable[..., Any],
+    widths: tuple[int, ...],
+    dtype: torch.dtype,
+    mean: list[Tensor],
+    *shared: Any,
+) -> Any:
+    return function(iter([pack(views.rows(0, len(views)), views.present, widths, dtype, mean)]), *shared)
 
 
 @dataclass
@@ -36,11 +76,23 @@ class Source:
     rows: int
     together: Tensor  # (k, k) rows that have both modalities
     shared: bool  # whether the other processes hold further rows of the same source
+    spread: Spread | None = None  # where an engine goes through the rows
     _kept: list[Pack] | None = None
 
     @property
     def variance(self) -> list[Tensor]:
         return [sq / n.clamp(min=1) for sq, n in zip(self.square, self.count, strict=True)]
+
+    def each(self, function: Callable[..., Any], *shared: Any) -> Iterator[Any]:
+        """function(packs of a block, *shared) for every block of rows, in order: here, or wherever the engine works.
+
+        What is summed over rows is summed within blocks and then over blocks, so that it is the same everywhere.
+        """
+        if self.spread is not None:
+            return self.spread.each(_on_packs, function, self.widths, self.dtype, self.mean, *shared)
+        if self.in_memory:
+            return iter([function(self.packs(), *shared)])
+        return (function(iter([packed]), *shared) for packed in self.packs())
 
     def packs(self) -> Iterator[Pack]:
         """All rows, centred, as packs. Data in memory are sorted by pattern once; others are packed chunk by chunk."""
@@ -66,6 +118,8 @@ def open_source(z: Any, present: Array | None, shared: bool = True) -> Source:
 
     `shared=False`: these rows are all there is, whatever other processes do.
     """
+    if isinstance(z, SpreadRows):
+        return _spread_source(Spread(z), z.store.names, z.store.widths, shared)
     if isinstance(z, Mapping):
         views = check(z, present, min_rows=1)
         mapped = any(isinstance(a, np.memmap) for a in views.arrays.values())
@@ -93,6 +147,9 @@ def source_of(views: Views) -> Source:
 
 def mapped_source(source: Source, change: Callable[[Views], Views], widths: tuple[int, ...]) -> Source:
     """The same rows with other columns: `change` is applied to every chunk."""
+    if source.spread is not None:
+        spread = Spread(source.spread.rows, (*source.spread.changes, change))
+        return _spread_source(spread, source.names, widths, source.shared)
     return _describe(
         source.names, widths, lambda: map(change, source.chunks()), in_memory=source.in_memory, shared=source.shared
     )
@@ -111,12 +168,17 @@ def _checked(chunks: Iterable[Any], like: Views | None) -> Iterator[Views]:
 def _pieces(views: Views) -> Iterator[Views]:
     """Memory-mapped rows piece by piece; the pages of a piece are given back before the next one is read."""
     row_bytes = sum(a.shape[1] * a.dtype.itemsize for a in views.arrays.values())
-    for start, stop in blocks_of_rows(len(views), row_bytes, CHUNK_BYTES):
+    for start, stop in blocks_of_rows(len(views), row_bytes, spread_rows.BLOCK_BYTES):
         yield Views(
             {name: array[start:stop] for name, array in views.arrays.items()}, views.present[start:stop], views.widths
         )
         for array in views.arrays.values():
             release(array)
+
+
+def _spread_source(spread: Spread, names: tuple[str, ...], widths: tuple[int, ...], shared: bool) -> Source:
+    parts = spread.each(_measure)
+    return replace(_summary(names, widths, spread.views, parts, in_memory=False, shared=shared), spread=spread)
 
 
 def _describe(
@@ -126,43 +188,79 @@ def _describe(
     in_memory: bool,
     shared: bool,
 ) -> Source:
-    """One pass for counts, means and sums of squares (Chan's update between chunks and between processes)."""
-    count = torch.zeros(len(names), dtype=torch.float64)
-    mean = [torch.zeros(width, dtype=torch.float64) for width in widths]
-    square = [torch.zeros(width, dtype=torch.float64) for width in widths]
-    together = torch.zeros(len(names), len(names), dtype=torch.float64)
-    rows, device, dtype = 0, torch.device("cpu"), torch.float32
-    for views in chunks():
-        rows += len(views)
-        if views.present.device != device:
-            device = views.present.device
-            count, mean, square = count.to(device), [t.to(device) for t in mean], [t.to(device) for t in square]
-            together = together.to(device)
-        held = views.present.double()
-        together += held.T @ held
-        for m, array in enumerate(views.arrays.values()):
-            if array is None:
-                continue
-            if array.dtype in (torch.float64, np.dtype("float64")):
-                dtype = torch.float64
-            row_bytes = 8 * array.shape[1]
-            for start, stop in blocks_of_rows(len(views), row_bytes, CHUNK_BYTES):
-                block = to_tensor(array[start:stop]).detach()[views.present[start:stop, m]].double()
-                add_rows(block, count[m], mean[m], square[m])
-    number = torch.tensor([float(rows)], dtype=torch.float64, device=device)
+    return _summary(names, widths, chunks, map(_measure, chunks()), in_memory, shared)
+
+
+@dataclass
+class Measured:
+    """What one pass over some rows finds: counts, means and sums of squares per modality."""
+
+    rows: int
+    dtype: torch.dtype
+    together: Tensor  # (k, k) rows that have both modalities
+    count: Tensor  # (k,)
+    mean: list[Tensor]  # (d_m,)
+    square: list[Tensor]  # (d_m,) sum of squared deviations from the mean
+
+    def add(self, other: Measured) -> None:
+        """Take in further rows (Chan's update)."""
+        self.rows += other.rows
+        self.dtype = torch.float64 if torch.float64 in (self.dtype, other.dtype) else self.dtype
+        self.together += other.together
+        for m in range(len(self.mean)):
+            add_summary(other.count[m], other.mean[m], other.square[m], self.count[m], self.mean[m], self.square[m])
+
+
+def _measure(views: Views) -> Measured:
+    """One pass over the rows of a chunk."""
+    device, dtype = views.present.device, torch.float32
+    held = views.present.double()
+    count = torch.zeros(len(views.names), dtype=torch.float64, device=device)
+    mean = [torch.zeros(width, dtype=torch.float64, device=device) for width in views.widths]
+    square = [torch.zeros(width, dtype=torch.float64, device=device) for width in views.widths]
+    for m, array in enumerate(views.arrays.values()):
+        if array is None:
+            continue
+        if array.dtype in (torch.float64, np.dtype("float64")):
+            dtype = torch.float64
+        for start, stop in blocks_of_rows(len(views), 8 * array.shape[1], spread_rows.BLOCK_BYTES):
+            block = to_tensor(array[start:stop]).detach()[views.present[start:stop, m]].double()
+            add_rows(block, count[m], mean[m], square[m])
+    return Measured(len(views), dtype, held.T @ held, count, mean, square)
+
+
+def _summary(
+    names: tuple[str, ...],
+    widths: tuple[int, ...],
+    chunks: Callable[[], Iterator[Views]],
+    parts: Iterable[Measured],
+    in_memory: bool,
+    shared: bool,
+) -> Source:
+    """Counts, means and sums of squares of all rows, over chunks and over processes."""
+    whole: Measured | None = None
+    for part in parts:
+        if whole is None:
+            whole = part
+        else:
+            whole.add(part)
+    if whole is None:
+        raise InputError("there are no rows; at least one needed")
+    count, mean = whole.count, whole.mean
+    number = torch.tensor([float(whole.rows)], dtype=torch.float64, device=count.device)
     combine = all_sum if shared else list
     total, together, number, *sums = combine(
-        [count, together, number, *(n * m for n, m in zip(count, mean, strict=True))]
+        [count, whole.together, number, *(n * m for n, m in zip(count, mean, strict=True))]
     )
     centres = [s / n.clamp(min=1) for s, n in zip(sums, total, strict=True)]
-    spread = combine([sq + n * (m - c) ** 2 for sq, n, m, c in zip(square, count, mean, centres, strict=True)])
+    spread = combine([sq + n * (m - c) ** 2 for sq, n, m, c in zip(whole.square, count, mean, centres, strict=True)])
     return Source(
         names=names,
         widths=widths,
         chunks=chunks,
-        dtype=dtype,
+        dtype=whole.dtype,
         in_memory=in_memory,
-        device=device,
+        device=count.device,
         count=total,
         mean=centres,
         square=spread,

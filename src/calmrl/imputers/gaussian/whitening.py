@@ -10,7 +10,7 @@ where `rest` is the mean variance outside the kept directions. So means, deviati
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -22,6 +22,7 @@ from calmrl.convention import Views
 from calmrl.imputers.gaussian.em import Fit
 from calmrl.imputers.gaussian.fitting import Settings, fit_settings
 from calmrl.imputers.gaussian.parameters import Parameters
+from calmrl.imputers.gaussian.pattern_groups import Pack
 from calmrl.imputers.gaussian.row_sources import Source, mapped_source
 
 RANK = 400  # principal directions that are kept at most
@@ -102,12 +103,22 @@ class Axes:
 def principal_axes(source: Source, rank: int = RANK) -> list[Axes]:
     """The leading principal directions of every modality, from the rows of all processes that have it."""
     sums = [torch.zeros(d, d, dtype=torch.float64, device=source.device) for d in source.widths]
-    for packed in source.packs():
-        for total, rows in zip(sums, packed.z, strict=True):
-            total.addmm_(rows.double().T, rows.double())
+    for products in source.each(_products, source.widths):
+        for total, product in zip(sums, products, strict=True):
+            total += product
     if source.shared:
         sums = all_sum(sums)
     return [_axes(total / n.clamp(min=1), rank) for total, n in zip(sums, source.count, strict=True)]
+
+
+def _products(packs: Iterable[Pack], widths: tuple[int, ...]) -> list[Tensor]:
+    """Sums of z z^T per modality over the rows of one block."""
+    sums: list[Tensor] = []
+    for packed in packs:
+        sums = sums or [rows.new_zeros((d, d), dtype=torch.float64) for rows, d in zip(packed.z, widths, strict=True)]
+        for total, rows in zip(sums, packed.z, strict=True):
+            total.addmm_(rows.double().T, rows.double())
+    return sums
 
 
 def _axes(covariance: Tensor, rank: int) -> Axes:
@@ -120,27 +131,35 @@ def _axes(covariance: Tensor, rank: int) -> Axes:
     return Axes(directions[:, :kept].contiguous(), variance[:kept], torch.maximum(rest, floor))
 
 
+@dataclass(frozen=True)
+class Inside:
+    """Rows of z -> rows of y; small enough to be sent to where the rows are."""
+
+    dtype: torch.dtype
+    mean: list[Tensor]  # (d_m,)
+    gathers: list[Tensor]  # (d_m, r_m) Q D^-1
+
+    @property
+    def widths(self) -> tuple[int, ...]:
+        return tuple(gather.shape[1] for gather in self.gathers)
+
+    def __call__(self, views: Views) -> Views:
+        arrays: dict[str, Any] = {}
+        for m, (name, values) in enumerate(zip(views.names, views.rows(0, len(views)), strict=True)):
+            centred = None if values is None else values.detach().to(self.dtype) - self.mean[m]
+            arrays[name] = None if centred is None else centred @ self.gathers[m]
+        return Views(arrays, views.present, self.widths)
+
+
 class Whitening:
     """A source in turned, scaled coordinates, and the way back from a model that was fitted there."""
 
     def __init__(self, source: Source, axes: list[Axes], power: float) -> None:
         self.axes, self.outer = axes, source
         self.scale = [torch.where(a.variance > 0, a.variance, 1.0) ** (power / 2) for a in axes]
-        self.inner = mapped_source(source, self._inside, tuple(len(scale) for scale in self.scale))
-
-    def _inside(self, views: Views) -> Views:
-        arrays: dict[str, Any] = {}
-        for m, (name, values) in enumerate(zip(views.names, views.rows(0, len(views)), strict=True)):
-            if values is None:
-                arrays[name] = None
-                continue
-            centred = values.detach().to(self.outer.dtype) - self.outer.mean[m].to(self.outer.dtype)
-            arrays[name] = centred @ (self.axes[m].directions / self.scale[m]).to(self.outer.dtype)
-        return Views(arrays, views.present, self.inner_widths)
-
-    @property
-    def inner_widths(self) -> tuple[int, ...]:
-        return tuple(len(scale) for scale in self.scale)
+        gathers = [(a.directions / scale).to(source.dtype) for a, scale in zip(axes, self.scale, strict=True)]
+        inside = Inside(source.dtype, [mean.to(source.dtype) for mean in source.mean], gathers)
+        self.inner = mapped_source(source, inside, inside.widths)
 
     def back(self, params: Parameters) -> Parameters:
         """A model of the inner source (in its centred frame) as one of the outer source, in that one's centred frame."""

@@ -1,0 +1,186 @@
+"""Imputing with an engine: rows are checked, fitted and imputed block by block, wherever the engine works.
+
+Everything is made in `<out>.part`. A run that is stopped goes on there: EM from its last iteration, and imputing from the
+blocks that are left. What arrives at the one who started it are sums and counts, never rows.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from calmrl._support.engine import Engine
+from calmrl._support.output import check_free
+from calmrl._support.scratch import put_in_place
+from calmrl._support.tensor_files import load_state, save_state
+from calmrl._support.unfinished import unfinished
+from calmrl.config import ImputeConfig, dump
+from calmrl.convention import blocks_of_rows, check
+from calmrl.data.features.draft_files import DraftFiles
+from calmrl.data.features.feature_set import FeatureSet, open_features
+from calmrl.data.features.header import FILE, read_header
+from calmrl.data.features.npy_files import open_npy
+from calmrl.data.features.row_table import meta_table
+from calmrl.data.features.spread_rows import SpreadRows, StoredRows, stored_rows
+from calmrl.data.features.writer import write_features
+from calmrl.errors import InputError
+from calmrl.imputers.registry import make_imputer
+from calmrl.workflows import imputation
+from calmrl.workflows.imputation import Imputation, Progress
+
+DONE = "blocks.done"
+OWN_COLUMNS = ("id", "split", "labels", "text")
+
+
+def impute_spread(
+    features: FeatureSet | str | Path,
+    out: Path,
+    config: ImputeConfig,
+    engine: Engine,
+    *,
+    allow_missing: bool,
+    force: bool,
+    progress: Progress | None,
+) -> Imputation:
+    """As `calmrl.workflows.impute`, with an engine."""
+    check_free(out, force=force)
+    where = features.path or features.source if isinstance(features, FeatureSet) else features
+    settings = config.model_dump(mode="json")
+    arguments = {"features": _identity(Path(where)), "config": settings, "allow_missing": allow_missing}
+    place = Path(os.path.realpath(out))
+    with unfinished(place, arguments) as part:
+        folder = _directory(features, part)
+        draft, store = _begin(folder, part, config.std)
+        damaged, missing = _check_all(store, draft, engine, allow_missing)
+        rows = SpreadRows(replace(store, mask_file=str(Path(draft.folder) / "present.npy")), engine, keep=part)
+        imputer = _fitted(rows, config, part)
+        _impute_all(rows.store, imputer, draft, engine, part / DONE, progress)
+        header = read_header(folder) if (folder / FILE).exists() else {"info": {}}
+        info = {"made_by": "calmrl impute", "config": settings, "features": header["info"]}
+        draft.finish(info | ({"damaged": damaged} if sum(damaged.values()) else {}), engine, missing > 0)
+        dump(config, Path(draft.folder) / "config.yaml")
+        check_free(out, force=force)
+        put_in_place(Path(draft.folder), place, part)
+    choice = getattr(imputer, "choice_", None)
+    return Imputation(out, store.rows, store.rows * len(store.names), missing, choice, damaged)
+
+
+def _identity(path: Path) -> list[Any]:
+    """What tells the features of one run from those of another."""
+    if not path.exists():
+        raise InputError(f"no features at {path}")
+    files = [path] if path.is_file() else sorted(file for file in path.iterdir() if file.is_file())
+    return [str(path.absolute()), *([file.name, file.stat().st_size, file.stat().st_mtime_ns] for file in files)]
+
+
+def _directory(features: FeatureSet | str | Path, part: Path) -> Path:
+    """The feature directory that workers open; other formats are written as one first."""
+    given = features.path if isinstance(features, FeatureSet) else Path(features)
+    if given is not None and given.is_dir():
+        return given
+    copy = part / "rows"
+    if not copy.exists():
+        opened = features if isinstance(features, FeatureSet) else open_features(features)
+        about: dict[str, Any] = {"ids": opened.ids, "split": opened.split, "labels": opened.labels, "text": opened.text}
+        columns = {name: opened.column(name) for name in opened.meta.column_names if name not in OWN_COLUMNS}
+        write_features(copy, opened.z, opened.present, columns=columns, info=opened.info, **about)
+    return copy
+
+
+def _begin(folder: Path, part: Path, std: bool) -> tuple[DraftFiles, StoredRows]:
+    """(the files to write, the rows to read); files that do not fit together are an error before any work."""
+    store = stored_rows(folder, folder / "present.npy")
+    dtype = np.result_type(*(array.dtype for array in store.arrays().values()))
+    new = part / "new"
+    draft = DraftFiles(
+        str(new.absolute()), dict(zip(store.names, store.widths, strict=True)), store.rows, dtype.name, std
+    )
+    if not new.exists():
+        fresh = part / "begun"
+        shutil.rmtree(fresh, ignore_errors=True)
+        fresh.mkdir()
+        table = folder / "meta.parquet"
+        if not table.exists():
+            import pyarrow.parquet as pq
+
+            table = part / "meta.parquet"
+            pq.write_table(meta_table(store.rows), table)
+        replace(draft, folder=str(fresh)).begin(table)
+        os.replace(fresh, new)
+    return draft, store
+
+
+def _check_all(store: StoredRows, draft: DraftFiles, engine: Engine, allow_missing: bool) -> tuple[dict[str, int], int]:
+    """(damaged value blocks per modality, value blocks to be imputed); writes what is used to present.npy."""
+    damaged, missing = np.zeros(len(store.names), dtype=np.int64), 0
+    for bad, lacking in engine.map(check_block, store.blocks(), store, draft, allow_missing):
+        damaged += bad
+        missing += lacking
+    return {name: int(n) for name, n in zip(store.names, damaged, strict=True)}, missing
+
+
+def check_block(
+    block: tuple[int, int], store: StoredRows, draft: DraftFiles, allow_missing: bool
+) -> tuple[np.ndarray, int]:
+    """(damaged value blocks per modality, missing ones) of some rows; a damaged one is an error unless allowed."""
+    start, stop = block
+    z = {name: array[start:stop] for name, array in store.arrays().items()}
+    given = np.array(store.mask()[start:stop]) if Path(store.mask_file).exists() else None
+    if given is None:
+        given = np.stack([~np.isnan(array).all(axis=1) for array in z.values()], axis=1)
+    present = given.copy()
+    try:
+        if allow_missing:
+            for m, array in enumerate(z.values()):
+                present[:, m] &= np.isfinite(array).all(axis=1)
+        check(z, present)
+    except InputError as error:
+        raise InputError(f"{store.path}, rows {start} to {stop - 1}, counted from {start}: {error}") from error
+    finally:
+        store.release()
+    draft.write_mask("present.npy", start, present)
+    return given.sum(axis=0) - present.sum(axis=0), int((~present).sum())
+
+
+def _fitted(rows: SpreadRows, config: ImputeConfig, part: Path) -> Any:
+    """The imputer, fitted; or as an earlier run of the same command fitted it."""
+    imputer: Any = make_imputer(seed=config.seed, **config.imputer.model_dump())
+    saved = part / "imputer"
+    if saved.exists():
+        return imputer.set_state(load_state(saved))
+    imputer.fit(rows, open_npy(Path(rows.store.mask_file)))
+    save_state(imputer.get_state(), saved, overwrite=False)
+    return imputer
+
+
+def _impute_all(
+    store: StoredRows, imputer: Any, draft: DraftFiles, engine: Engine, done: Path, progress: Progress | None
+) -> None:
+    """Impute and write the blocks that are not written yet."""
+    row_bytes = sum(store.widths) * np.dtype(draft.dtype).itemsize
+    blocks = list(blocks_of_rows(store.rows, row_bytes, imputation.IMPUTE_BYTES))
+    written = {int(line) for line in done.read_text().split()} if done.exists() else set()
+    left = [block for block in blocks if block[0] not in written]
+    with done.open("a") as file:
+        for (start, stop), _ in zip(left, engine.map(impute_block, left, store, imputer, draft), strict=True):
+            print(start, file=file, flush=True)
+            if progress is not None:
+                progress(stop, store.rows)
+
+
+def impute_block(block: tuple[int, int], store: StoredRows, imputer: Any, draft: DraftFiles) -> None:
+    """Impute some rows and write them into the draft."""
+    start, stop = block
+    z = {name: np.asarray(array[start:stop]) for name, array in store.arrays().items()}
+    present = np.array(store.mask()[start:stop])
+    imputed: Any = imputer.impute(z, present, return_std=draft.std)
+    values: Mapping[str, Any]
+    values, deviation = imputed if draft.std else (imputed, None)
+    draft.write_values(start, values, ~present, deviation)
+    store.release()

@@ -1,0 +1,78 @@
+"""A Ray cluster for tests: nodes that are processes of this machine, with little memory and no dashboard."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+from calmrl._support.ray_engine import RayEngine
+from calmrl.errors import InputError
+
+SOURCE = Path(__file__).resolve().parents[2] / "src"
+HERE = Path(__file__).resolve().parent
+STORE_BYTES = 100 << 20
+
+
+def start_cluster(*cores):
+    """A cluster with a head node without cores and one node for each number of cores: (cluster, nodes)."""
+    from ray.cluster_utils import Cluster
+
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(SOURCE), str(HERE), os.environ.get("PYTHONPATH", "")])
+    os.environ["OMP_NUM_THREADS"] = "1"
+    head = {"num_cpus": 0, "object_store_memory": STORE_BYTES, "include_dashboard": False}
+    cluster = Cluster(initialize_head=True, head_node_args=head)
+    nodes = [cluster.add_node(num_cpus=number, object_store_memory=STORE_BYTES) for number in cores]
+    cluster.wait_for_nodes()
+    return cluster, nodes
+
+
+class Watched(RayEngine):
+    """Notes which process on which node did each block, and does something after so many of them."""
+
+    def __init__(self, address, *, pause=0.0, after=None, do=None):
+        super().__init__(address)
+        self.pause, self.after, self.do = pause, after, do
+        self.seen = []  # (process, node), in the order of the blocks
+
+    def map(self, function, items, *shared):
+        for place, result in super().map(watched, items, self.pause, function, *shared):
+            self.seen.append(place)
+            if len(self.seen) == self.after:
+                self.do(self)
+            yield result
+
+    @property
+    def nodes(self):
+        return {node for _, node in self.seen}
+
+    @property
+    def processes(self):
+        return {process for process, _ in self.seen}
+
+    @property
+    def last(self):
+        return self.seen[-1]
+
+    @property
+    def before(self):
+        """The processes of the blocks up to the one after which something was done."""
+        return {process for process, _ in self.seen[: self.after]}
+
+    def later(self):
+        """The processes of the blocks that were not under way any more when it was done."""
+        return {process for process, _ in self.seen[self.after + 20 :]}
+
+
+def watched(item, pause, function, *shared):
+    """((process, node), result); slow enough that every worker gets something to do."""
+    import ray
+
+    time.sleep(pause)
+    return (os.getpid(), ray.get_runtime_context().get_node_id()), function(item, *shared)
+
+
+def fail_at_three(block):
+    if block == 3:
+        raise InputError("block 3 is bad")
+    return block

@@ -1,0 +1,184 @@
+"""Imputing by blocks: the bytes of one process, whoever does the blocks; stopped runs go on; damage is named or counted."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from calmrl._support.engine import LocalEngine
+from calmrl.config import load
+from calmrl.data import open_features, write_features
+from calmrl.data.features import spread_rows
+from calmrl.errors import InputError
+from calmrl.imputers.gaussian import em
+from calmrl.workflows import imputation
+from calmrl.workflows.impute import impute
+from latent_data import from_model
+
+GAUSSIAN = ("imputer.method=gaussian", "imputer.latent_dim=2", "imputer.max_iter=12", "imputer.tol=1e-9")
+
+
+@pytest.fixture
+def features(tmp_path):
+    z, present = from_model(n=600)
+    return write_features(tmp_path / "features", z, present, ids=[f"item {i}" for i in range(600)], text=["a"] * 600)
+
+
+@pytest.fixture(autouse=True)
+def small_blocks(monkeypatch):
+    """Blocks of about forty rows, in one process and elsewhere."""
+    monkeypatch.setattr(spread_rows, "BLOCK_BYTES", 1 << 12)
+    monkeypatch.setattr(imputation, "IMPUTE_BYTES", 1 << 12)
+
+
+def config(*overrides):
+    return load(None, list(overrides), kind="impute")
+
+
+def content(folder):
+    return {file.name: file.read_bytes() for file in sorted(folder.iterdir())}
+
+
+class Stopped(Exception):
+    pass
+
+
+class StoppingEngine(LocalEngine):
+    """Counts the blocks that it does, and stops at one of them."""
+
+    def __init__(self, last=None):
+        self.last, self.done = last, []
+
+    def map(self, function, items, *shared):
+        for item in items:
+            if len(self.done) == self.last:
+                raise Stopped
+            self.done.append(function.__name__)
+            yield function(item, *shared)
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        GAUSSIAN,
+        (*GAUSSIAN, "imputer.n_components=2", "std=true"),
+        (*GAUSSIAN, "imputer.whitening=0.5"),
+        ("imputer.method=gaussian", "imputer.latent_dim=auto", "imputer.max_iter=8"),
+        ("imputer.method=knn",),
+        ("imputer.method=mean", "std=true"),
+    ],
+    ids=" ".join,
+)
+def test_blocks_give_every_byte_of_one_process(features, tmp_path, overrides):
+    engine = StoppingEngine()
+    impute(features.path, tmp_path / "one", config(*overrides))
+    impute(features.path, tmp_path / "blocks", config(*overrides), engine=engine)
+    assert len(engine.done) > 30
+    assert content(tmp_path / "blocks") == content(tmp_path / "one")
+    assert not (tmp_path / "blocks.part").exists()
+    given, done = open_features(features.path), open_features(tmp_path / "blocks")
+    for j, name in enumerate(given.z):
+        here = given.present[:, j]
+        assert done.z[name][here].tobytes() == given.z[name][here].tobytes()
+    done.verify()
+
+
+def test_the_default_imputer_gives_the_values_of_one_process(features, tmp_path):
+    chosen = ("imputer.candidates=[gaussian,kernel,mean]",)
+    impute(features.path, tmp_path / "one", config(*chosen))
+    impute(features.path, tmp_path / "blocks", config(*chosen), engine=LocalEngine())
+    one, blocks = open_features(tmp_path / "one"), open_features(tmp_path / "blocks")
+    for name in one.z:
+        np.testing.assert_allclose(blocks.z[name], one.z[name], rtol=0, atol=1e-8)
+
+
+def test_a_file_is_imputed_as_a_directory_is(features, tmp_path):
+    opened = open_features(features.path)
+    np.savez(tmp_path / "features.npz", present=opened.present, ids=opened.ids.astype(str), **opened.z)
+    impute(features.path, tmp_path / "one", config(*GAUSSIAN))
+    impute(tmp_path / "features.npz", tmp_path / "blocks", config(*GAUSSIAN), engine=LocalEngine())
+    one, blocks = open_features(tmp_path / "one"), open_features(tmp_path / "blocks")
+    assert list(blocks.ids) == list(one.ids)
+    for name in one.z:
+        assert blocks.z[name].tobytes() == one.z[name].tobytes()
+
+
+@pytest.mark.parametrize("last", [5, 100, 160])
+def test_a_stopped_run_goes_on_and_ends_with_the_same_bytes(features, tmp_path, last):
+    whole = StoppingEngine()
+    impute(features.path, tmp_path / "whole", config(*GAUSSIAN), engine=whole)
+    with pytest.raises(Stopped):
+        impute(features.path, tmp_path / "out", config(*GAUSSIAN), engine=StoppingEngine(last))
+    assert not (tmp_path / "out").exists()
+    again = StoppingEngine()
+    impute(features.path, tmp_path / "out", config(*GAUSSIAN), engine=again)
+    assert content(tmp_path / "out") == content(tmp_path / "whole")
+    checks = sum(name == "check_block" for name in whole.done)
+    if last > 2 * checks:  # blocks are checked and measured again; iterations are not
+        assert len(again.done) < len(whole.done) - (last - 3 * checks) + 1
+
+
+def test_em_goes_on_from_its_last_iteration(features, tmp_path, monkeypatch):
+    iterations = []
+    plain = em.expected_statistics
+    monkeypatch.setattr(em, "expected_statistics", lambda *given: iterations.append(1) or plain(*given))
+    impute(features.path, tmp_path / "whole", config(*GAUSSIAN), engine=LocalEngine())
+    needed = len(iterations)
+    blocks = len(spread_rows.stored_rows(features.path, features.path / "present.npy").blocks())
+    with pytest.raises(Stopped):
+        impute(features.path, tmp_path / "out", config(*GAUSSIAN), engine=StoppingEngine(2 * blocks + 6 * blocks + 3))
+    assert len(iterations) - needed == 7
+    iterations.clear()
+    impute(features.path, tmp_path / "out", config(*GAUSSIAN), engine=LocalEngine())
+    assert len(iterations) == needed - 6
+
+
+def test_what_was_begun_with_other_arguments_is_not_continued(features, tmp_path):
+    with pytest.raises(Stopped):
+        impute(features.path, tmp_path / "out", config(*GAUSSIAN), engine=StoppingEngine(100))
+    with pytest.raises(InputError, match=r"begun with other arguments \(config differ\); delete .*out\.part"):
+        impute(features.path, tmp_path / "out", config(*GAUSSIAN, "seed=1"), engine=LocalEngine())
+
+
+def test_a_damaged_value_is_named_before_the_fit_or_counted(features, tmp_path):
+    name = next(iter(features.z))
+    values = np.load(features.path / f"{name}.npy", mmap_mode="r+")
+    rows = np.flatnonzero(features.present.all(axis=1))[[3, 40]]
+    values[rows] = np.inf
+    values.flush()
+    engine = StoppingEngine()
+    with pytest.raises(
+        InputError, match=rf"features, rows \d+ to \d+, counted from \d+: z\['{name}'\] has an infinite"
+    ):
+        impute(features.path, tmp_path / "out", config(*GAUSSIAN), engine=engine)
+    assert set(engine.done) == {"check_block"}
+    result = impute(features.path, tmp_path / "counted", config(*GAUSSIAN), engine=LocalEngine(), allow_missing=True)
+    done = open_features(tmp_path / "counted")
+    column = done.names.index(name)
+    assert result.damaged == {other: 2 * (other == name) for other in done.names}
+    assert result.imputed == int((~features.present).sum()) + 2
+    assert not done.present[rows, column].any()
+    assert done.imputed[rows, column].all()
+    assert np.isfinite(done.z[name]).all()
+    assert done.info["damaged"] == result.damaged
+
+
+def test_a_file_that_is_cut_off_is_named_before_any_work(features, tmp_path):
+    name = next(iter(features.z))
+    file = features.path / f"{name}.npy"
+    file.write_bytes(file.read_bytes()[:-8])
+    engine = StoppingEngine()
+    with pytest.raises(InputError, match=rf"{name}\.npy has \d+ bytes but \d+ were written: cut off"):
+        impute(features.path, tmp_path / "out", config(*GAUSSIAN), engine=engine)
+    assert engine.done == []
+    assert not (tmp_path / "out.part").exists()
+
+
+def test_nothing_is_replaced_unless_asked(features, tmp_path):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "mine.txt").write_text("x")
+    with pytest.raises(InputError, match="exists and is not empty"):
+        impute(features.path, tmp_path / "out", config(*GAUSSIAN), engine=LocalEngine())
+    impute(features.path, tmp_path / "again", config(*GAUSSIAN), engine=LocalEngine())
+    impute(features.path, tmp_path / "again", config(*GAUSSIAN, "seed=1"), engine=LocalEngine(), force=True)
+    assert open_features(tmp_path / "again").info["config"]["seed"] == 1
