@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from pickling_engine import PicklingEngine
 
 from calmrl import Aligner, Index
 from calmrl._support.engine import ENGINES, LocalEngine, opened
@@ -21,6 +20,7 @@ from calmrl.workflows.extract import extract
 from calmrl.workflows.train import train
 from colour_world import FIXED, NAMES, make_folder, settings
 from latent_data import from_model
+from pickling_engine import PicklingEngine
 
 
 def test_an_unknown_engine_is_named():
