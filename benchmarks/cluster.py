@@ -100,7 +100,6 @@ def _case(name: str, features: Path) -> dict[str, Any]:
     config = load(None, ["imputer.method=gaussian", *chosen], kind="impute")
     engine: Any = "local" if name == "local" else _warm_engine(int(name.split()[1]))
     out = features.parent / name.replace(" ", "")
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     start, used = time.perf_counter(), time.process_time()
     impute(features, out, config, engine=engine)
     seconds, used = time.perf_counter() - start, time.process_time() - used
@@ -111,7 +110,7 @@ def _case(name: str, features: Path) -> dict[str, Any]:
         file.unlink()
     counted = {} if name == "local" else {key: getattr(engine, key) for key in ("sent", "received", "blocks")}
     processor = used + (0.0 if name == "local" else engine.processor)
-    memory = (peak - before) / 1024
+    memory = peak / 1024
     return {"seconds": seconds, "processor": processor, "driver_mb": memory, "digest": digest, **counted}
 
 

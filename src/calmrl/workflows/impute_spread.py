@@ -35,6 +35,7 @@ from calmrl.workflows import imputation
 from calmrl.workflows.imputation import Imputation, Progress
 
 DONE = "blocks.done"
+WORTH = ("em-*", "imputer", DONE)  # what a run that is started again need not do again
 OWN_COLUMNS = ("id", "split", "labels", "text")
 
 
@@ -54,7 +55,7 @@ def impute_spread(
     settings = config.model_dump(mode="json")
     arguments = {"features": _identity(Path(where)), "config": settings, "allow_missing": allow_missing}
     place = Path(os.path.realpath(out))
-    with unfinished(place, arguments) as part:
+    with unfinished(place, arguments, WORTH) as part:
         folder = _directory(features, part)
         draft, store = _begin(folder, part, config.std)
         damaged, missing = _check_all(store, draft, engine, allow_missing)
