@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 STAMPS := $(VENV)/.calmrl
 EXTRAS_demo := [search,serve]
-EXTRAS_dev := [dev,media,search]
+EXTRAS_dev := [dev,media,search,ray]
 EXTRAS_bench := [bench]
 EXTRAS_docs := [docs]
 

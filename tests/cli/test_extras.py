@@ -56,14 +56,14 @@ def test_a_missing_extra_ends_a_command_with_code_2(monkeypatch, capsys):
 
 def test_the_extras():
     extras = set(metadata.metadata("calmrl").get_all("Provides-Extra") or [])
-    assert extras == {"media", "encoders", "lora", "search", "serve", "track", "bench", "docs", "dev"}
+    assert extras == {"media", "encoders", "lora", "search", "serve", "ray", "track", "bench", "docs", "dev"}
 
 
 def test_the_core_runs_without_any_extra():
     """Every package of an extra that the core does not depend on is hidden; the embedding level still works."""
     code = """
 import sys
-for name in ("av", "PIL.Image", "lancedb", "mofapy2", "mkdocs", "hypothesis", "pytest", "transformers", "pandas"):
+for name in ("av", "PIL.Image", "lancedb", "mofapy2", "mkdocs", "hypothesis", "pytest", "transformers", "pandas", "ray"):
     sys.modules[name] = None
 import numpy as np
 import calmrl

@@ -11,32 +11,59 @@ from calmrl.errors import InputError
 
 SOURCE = Path(__file__).resolve().parents[2] / "src"
 HERE = Path(__file__).resolve().parent
+SUPPORT = HERE.parent / "support"
 STORE_BYTES = 100 << 20
 
 
-def start_cluster(*cores):
-    """A cluster with a head node without cores and one node for each number of cores: (cluster, nodes)."""
-    from ray.cluster_utils import Cluster
+class Nodes:
+    """A cluster whose head node has no cores, and nodes that have some; this process is connected to it."""
 
-    os.environ["PYTHONPATH"] = os.pathsep.join([str(SOURCE), str(HERE), os.environ.get("PYTHONPATH", "")])
-    os.environ["OMP_NUM_THREADS"] = "1"
-    head = {"num_cpus": 0, "object_store_memory": STORE_BYTES, "include_dashboard": False}
-    cluster = Cluster(initialize_head=True, head_node_args=head)
-    nodes = [cluster.add_node(num_cpus=number, object_store_memory=STORE_BYTES) for number in cores]
-    cluster.wait_for_nodes()
-    return cluster, nodes
+    def __init__(self):
+        import ray
+        from ray.cluster_utils import Cluster
+
+        os.environ["PYTHONPATH"] = os.pathsep.join([str(SOURCE), str(HERE), str(SUPPORT)])
+        os.environ["OMP_NUM_THREADS"] = "1"
+        head = {"num_cpus": 0, "object_store_memory": STORE_BYTES, "include_dashboard": False}
+        self.cluster = Cluster(initialize_head=True, head_node_args=head)
+        self.nodes = []  # (cores, node)
+        ray.init(self.cluster.address, log_to_driver=False, logging_level="error")
+
+    def have(self, *cores):
+        """Nodes with these numbers of cores, and no others."""
+        wanted = list(cores)
+        for own, node in list(self.nodes):
+            if own in wanted:
+                wanted.remove(own)
+            else:
+                self.remove(node)
+        for number in wanted:
+            self.nodes.append((number, self.cluster.add_node(num_cpus=number, object_store_memory=STORE_BYTES)))
+        self.cluster.wait_for_nodes()
+        return self
+
+    def remove(self, node):
+        """End a node at once, as a machine does whose power fails."""
+        self.nodes = [(own, other) for own, other in self.nodes if other is not node]
+        self.cluster.remove_node(node, allow_graceful=False)
+
+    def close(self):
+        import ray
+
+        ray.shutdown()
+        self.cluster.shutdown()
 
 
 class Watched(RayEngine):
     """Notes which process on which node did each block, and does something after so many of them."""
 
-    def __init__(self, address, *, pause=0.0, after=None, do=None):
-        super().__init__(address)
+    def __init__(self, *, pause=0.0, after=None, do=None):
+        super().__init__()
         self.pause, self.after, self.do = pause, after, do
         self.seen = []  # (process, node), in the order of the blocks
 
-    def map(self, function, items, *shared):
-        for place, result in super().map(watched, items, self.pause, function, *shared):
+    def map(self, function, items, *shared, device="cpu"):
+        for place, result in super().map(watched, items, self.pause, function, *shared, device=device):
             self.seen.append(place)
             if len(self.seen) == self.after:
                 self.do(self)
@@ -65,9 +92,13 @@ class Watched(RayEngine):
 
 
 def watched(item, pause, function, *shared):
-    """((process, node), result); slow enough that every worker gets something to do."""
+    """((process, node), result); slow enough that every worker gets something to do, with the encoders of tests."""
     import ray
 
+    import tiny_encoders
+    from calmrl.encoders import ENCODERS
+
+    ENCODERS.update(tiny_encoders.TINY)
     time.sleep(pause)
     return (os.getpid(), ray.get_runtime_context().get_node_id()), function(item, *shared)
 

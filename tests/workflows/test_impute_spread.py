@@ -152,6 +152,7 @@ def test_a_damaged_value_is_named_before_the_fit_or_counted(features, tmp_path):
     ):
         impute(features.path, tmp_path / "out", config(*GAUSSIAN), engine=engine)
     assert set(engine.done) == {"check_block"}
+    assert not (tmp_path / "out.part").exists()
     result = impute(features.path, tmp_path / "counted", config(*GAUSSIAN), engine=LocalEngine(), allow_missing=True)
     done = open_features(tmp_path / "counted")
     column = done.names.index(name)

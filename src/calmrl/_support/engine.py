@@ -24,6 +24,9 @@ class Engine(Protocol):
         `device` is what the function uses; one that is no "cpu" is reserved for it.
         """
 
+    def describe(self) -> list[str]:
+        """What it would use, a line for each machine."""
+
     def close(self) -> None:
         """Give back what was opened for it."""
 
@@ -43,6 +46,10 @@ class LocalEngine:
     ) -> Iterator[Any]:
         """function(item, *shared) for every item, each when its result is asked for."""
         return (function(item, *shared) for item in items)
+
+    def describe(self) -> list[str]:
+        """This process."""
+        return ["this process"]
 
     def close(self) -> None:
         """Nothing was opened."""

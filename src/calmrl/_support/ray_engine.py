@@ -48,7 +48,7 @@ class RayEngine:
                 f"this process is connected to {self._ray.get_runtime_context().gcs_address} already, not to {address}; "
                 "leave out the address, or call ray.shutdown() first"
             )
-        self._task = self._ray.remote(_apply).options(num_cpus=1, max_retries=RETRIES)
+        self._function = self._ray.remote(_apply)
 
     def _connect(self, address: str | None) -> None:
         try:
@@ -79,7 +79,7 @@ class RayEngine:
         job = self._ray.put((function, shared))
         under_way: deque[Any] = deque()
         resource = "CPU" if device == "cpu" else "GPU"
-        task = self._task if resource == "CPU" else self._task.options(num_gpus=1)
+        task = self._function.options(num_cpus=1, num_gpus=int(resource == "GPU"), max_retries=RETRIES)
         limit = IN_FLIGHT * self._amount(resource)
         try:
             for item in items:
@@ -109,6 +109,17 @@ class RayEngine:
                 f"a block could not be done: its worker was lost {RETRIES + 1} times; see the logs of the cluster, then run "
                 f"the same command again ({reason[:200]})"
             ) from error
+
+    def describe(self) -> list[str]:
+        """Nodes that are alive, with their cores, GPUs and memory for tasks."""
+        lines = []
+        for node in self._ray.nodes():
+            has = node["Resources"]
+            if node["Alive"]:
+                gpus = f", {has['GPU']:.0f} GPUs" if has.get("GPU") else ""
+                memory = f"{has.get('memory', 0) / 1e9:.1f} GB"
+                lines.append(f"node {node['NodeManagerAddress']}: {has.get('CPU', 0):.0f} cores{gpus}, {memory}")
+        return [*lines, f"ray {self._ray.__version__}, {IN_FLIGHT} tasks per core under way at most"]
 
     def close(self) -> None:
         """Disconnect, unless this process was connected before; a cluster that was started for it ends."""

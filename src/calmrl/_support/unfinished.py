@@ -3,7 +3,7 @@
 import fcntl
 import json
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -16,10 +16,10 @@ RECORD = "run.json"
 
 
 @contextmanager
-def unfinished(target: Path, arguments: Mapping[str, Any]) -> Iterator[Path]:
+def unfinished(target: Path, arguments: Mapping[str, Any], worth: Sequence[str]) -> Iterator[Path]:
     """`<target>.part`, for one run at a time and for runs with the same arguments; removed after a run that ends well.
 
-    A run that is refused before it began anything leaves nothing behind.
+    A run that is refused for its input leaves nothing behind, unless there is a file that matches one of `worth`.
     """
     part = target.with_name(target.name + ".part")
     part.mkdir(parents=True, exist_ok=True)
@@ -33,7 +33,7 @@ def unfinished(target: Path, arguments: Mapping[str, Any]) -> Iterator[Path]:
             with writing(target):
                 yield part
         except InputError:
-            if {file.name for file in part.iterdir()} <= {"lock", RECORD}:
+            if not any(file for pattern in worth for file in part.glob(pattern)):
                 shutil.rmtree(part)
             raise
         shutil.rmtree(part)

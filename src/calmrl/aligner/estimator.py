@@ -27,6 +27,7 @@ from calmrl.aligner.storage import from_state, to_state
 from calmrl.convention import Array, Views, blocks_of_rows, check, like_input
 from calmrl.data.features.feature_set import FeatureSet
 from calmrl.data.features.relevance import ROW
+from calmrl.data.features.spread_rows import SpreadArrays
 from calmrl.encoders.embed_files import EmbedsFiles, recorded_encoders
 from calmrl.errors import InputError
 from calmrl.imputers.columns import BlockColumns, Blocks
@@ -305,6 +306,8 @@ class Aligner(BlockColumns, EmbedsFiles, TransformerMixin, BaseEstimator):
 
 def _sorted(z: Any, present: Array | None) -> tuple[Any, Array | None]:
     """Modalities by name, so that the order in which they come does not matter."""
+    if isinstance(z, SpreadArrays):
+        return z.ordered(sorted(z)), None
     if not isinstance(z, Mapping):
         return z, present
     names = list(z)

@@ -9,14 +9,23 @@ from typing import Annotated, Any
 
 import typer
 
+from calmrl.cli.engine_options import AddressOption, EngineOption
 from calmrl.cli.printing import as_json, data
 
-EXAMPLE = "Example:\n  calmrl doctor\n  calmrl doctor --json"
+EXAMPLE = "Example:\n  calmrl doctor\n  calmrl doctor --json\n  calmrl doctor --engine ray"
 
 
-def run(json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
-    """Show versions, devices, and which extras are installed."""
+def run(
+    engine: EngineOption = "local",
+    address: AddressOption = None,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Show versions, devices, which extras are installed, and what an engine would use."""
+    from calmrl._support.engine import opened
+
     report = examine()
+    with opened(engine, address) as started:
+        report["engine"] = {"name": started.name, "uses": started.describe()}
     if json:
         as_json(report)
         return
@@ -31,6 +40,7 @@ def run(json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = Fals
             lines += textwrap.wrap(
                 f"lacks {', '.join(absent)}", 66, initial_indent=" " * 13, subsequent_indent=" " * 19
             )
+    lines += ["", f"engine {report['engine']['name']}", *(f"  {line}" for line in report["engine"]["uses"])]
     data("\n".join(lines))
 
 

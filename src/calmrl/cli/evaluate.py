@@ -2,10 +2,11 @@
 
 import textwrap
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
+from calmrl.cli.engine_options import AddressOption, EngineOption
 from calmrl.cli.printing import as_json, below_table, data, note, people
 
 EXAMPLE = """Example:
@@ -23,6 +24,8 @@ def run(
         str, typer.Option("--relevant-by", help="A found item counts if it has the query's id, text, labels or COLUMN.")
     ] = "id",
     out: Annotated[Path | None, typer.Option("--out", help="The file to write. [default: DIR/results.json]")] = None,
+    engine: EngineOption = "local",
+    address: AddressOption = None,
     force: Annotated[bool, typer.Option("--force", help="Replace the file if it exists.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print what is in the file instead of tables.")] = False,
 ) -> None:
@@ -31,7 +34,8 @@ def run(
     from calmrl.workflows.evaluate import evaluate
 
     out = folder / "results.json" if out is None else out
-    evaluation = evaluate(folder, features, out, force=force, relevant_by=relevant_by)
+    where: dict[str, Any] = {"engine": engine, "address": address}
+    evaluation = evaluate(folder, features, out, force=force, relevant_by=relevant_by, **where)
     if json:
         as_json(evaluation.as_dict())
     else:

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from calmrl.cli.collection_options import pairs
+from calmrl.cli.engine_options import AddressOption, EngineOption
 from calmrl.cli.printing import note
 from calmrl.cli.progress import Progress
 
@@ -34,6 +35,8 @@ def run(
             "--relevant-by", help="Expect found items to count if they have the query's text, labels or COLUMN."
         ),
     ] = None,
+    engine: EngineOption = "local",
+    address: AddressOption = None,
 ) -> None:
     """Encode a collection, align its modalities, and write an index to search.
 
@@ -44,6 +47,15 @@ def run(
     named = pairs(encoder or [], "--encoder", "image=efficientnet_lite0")
     with Progress() as progress:
         made = index(
-            source, out, named or None, model=model, groups=groups, relevant=relevant_by, progress=progress, tell=note
+            source,
+            out,
+            named or None,
+            model=model,
+            groups=groups,
+            relevant=relevant_by,
+            engine=engine,
+            address=address,
+            progress=progress,
+            tell=note,
         )
     note(f'wrote {out}: search it with: calmrl search {out} "..." ({len(made)} items)')

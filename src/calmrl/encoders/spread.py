@@ -5,6 +5,7 @@ The vector of an item depends on nothing but the item, so that it does not matte
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -18,8 +19,9 @@ from calmrl.encoders.encoder_set import Cell, EncoderSet
 def spread_files(
     engine: Engine, encoders: EncoderSet, modality: str, sources: Sequence[Cell], batch_size: int
 ) -> Iterator[tuple[int, list[np.ndarray | Unreadable]]]:
-    """As `EncoderSet.encode_files`; workers decode, too."""
-    return _spread(engine, _files, encoders, modality, sources, batch_size)
+    """As `EncoderSet.encode_files`; workers decode, too, wherever they run."""
+    absolute = [os.path.abspath(source) if isinstance(source, (str, os.PathLike)) else source for source in sources]
+    return _spread(engine, _files, encoders, modality, absolute, batch_size)
 
 
 def spread_texts(

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from sklearn.manifold import TSNE
 
+from calmrl._support.engine import Engine
 from calmrl.alignment import CalibratedAlignment
 from calmrl.errors import InputError
 from calmrl.metrics.chance import chance
@@ -70,12 +71,13 @@ def retrieval_rows(
     asked: dict[str, list[int]] | None = None,
     relevant: Sequence[Hashable] | None = None,
     hubs: str | None = None,
+    engine: Engine | None = None,
 ) -> list[Measurement]:
     """R@k, MRR and median rank for every direction and on average, and what a random order reaches.
 
     `relevant` has one value per row: a query's own items are those with its value, by default its own row alone. Per
     direction, `hits` receives each query's hit at 1 and `asked` the rows that ask. `hubs="csls"` corrects
-    scores for hubs; whoever asks for it names it in what is reported.
+    scores for hubs; whoever asks for it names it in what is reported. An engine shares the queries out.
     """
     rows: list[Measurement] = []
     for (a, first), (b, second) in permutations(enumerate(z), 2):
@@ -85,7 +87,7 @@ def retrieval_rows(
         task = f"{first}->{second}"
         asking = both.nonzero()[:, 0].tolist()
         ids = None if relevant is None else [relevant[i] for i in asking]
-        ranks = retrieval(z[first][both], z[second][both], ids, ids, per_query=True, hubs=hubs)
+        ranks = retrieval(z[first][both], z[second][both], ids, ids, per_query=True, hubs=hubs, engine=engine)
         rows += _ranked_rows(task, ranks, ids)
         if hits is not None:
             hits[task] = [float(hit) for hit in ranks["hits"]["R@1"]]

@@ -11,12 +11,14 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from calmrl._support.engine import Engine
 from calmrl.convention import Array, blocks_of_rows, full_precision, to_tensor
 from calmrl.errors import InputError
 from calmrl.metrics.own_items import Own
 from calmrl.metrics.ranks import BLOCK_BYTES, Ranks, count
 
 TIE = 1e-12
+SHARE = 8  # blocks that a task of an engine does: it converts the gallery once for all of them
 CROWDED = 64  # a query with more than 1/64 of the gallery too close to call is computed again as a whole
 
 
@@ -63,19 +65,29 @@ def scaled(vectors: Array, name: str, each: bool, zero: bool) -> Side:
     return Side(vectors, 1 / torch.where(lengths > 0, lengths, 1.0))
 
 
-def ranks_of_products(queries: Side, gallery: Side, own: Own) -> Ranks:
-    """Ranks by inner products of scaled vectors."""
+def ranks_of_products(queries: Side, gallery: Side, own: Own, engine: Engine | None = None) -> Ranks:
+    """Ranks by inner products of scaled vectors; an engine shares the queries out."""
+    step = max(1, BLOCK_BYTES // (4 * len(gallery)))
+    blocks = list(blocks_of_rows(len(queries), 1, step))
+    if engine is None:
+        return Ranks(*_count_blocks(blocks, queries, gallery, own))
+    shares = [blocks[i : i + SHARE] for i in range(0, len(blocks), SHARE)]
+    return Ranks(*torch.cat(list(engine.map(_count_blocks, shares, queries, gallery, own)), dim=1))
+
+
+def _count_blocks(blocks: list[tuple[int, int]], queries: Side, gallery: Side, own: Own) -> Tensor:
+    """(3, n) counts of the queries in some blocks."""
     device = gallery.scale.device
     own = own.to(device)
     width, n_items = gallery.vectors.shape[1], len(gallery)
     items = torch.empty((n_items, width), dtype=torch.float32, device=device)
     for start, stop in blocks_of_rows(n_items, 8 * width):
         items[start:stop] = gallery.rows(slice(start, stop), torch.float32)
-    step = max(1, BLOCK_BYTES // (4 * n_items))
-    scores = torch.empty((min(step, len(queries)), n_items), dtype=torch.float32, device=device)
+    longest = max(stop - start for start, stop in blocks)
+    scores = torch.empty((longest, n_items), dtype=torch.float32, device=device)
     error = rounding(width)
     parts = []
-    for start, stop in blocks_of_rows(len(queries), 1, step):
+    for start, stop in blocks:
         with full_precision(scores):
             block = torch.mm(queries.rows(slice(start, stop), torch.float32), items.T, out=scores[: stop - start])
         rows = torch.arange(start, stop, device=device)
@@ -91,7 +103,7 @@ def ranks_of_products(queries: Side, gallery: Side, own: Own) -> Ranks:
         if bool(crowded.any()):
             counts[:, crowded] = _count_whole(queries, gallery, own, rows[crowded])
         parts.append(counts.cpu())
-    return Ranks(*torch.cat(parts, dim=1))
+    return torch.cat(parts, dim=1)
 
 
 def rounding(width: int) -> float:

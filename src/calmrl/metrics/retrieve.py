@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from calmrl._support.engine import Engine
 from calmrl.convention import Array, to_tensor
 from calmrl.errors import InputError
 from calmrl.metrics.hubs import check_hubs, csls, ranks_without_hubs
@@ -32,6 +33,7 @@ def retrieval(
     per_query: bool = False,
     hubs: str | None = None,
     neighbours: int = 10,
+    engine: Engine | None = None,
 ) -> dict[str, Any]:
     """Rank the gallery for every query and say how soon its own items come.
 
@@ -59,6 +61,8 @@ def retrieval(
     hubs: "csls" ranks by 2 s(q, g) - r(g), where r(g) is the mean score of a gallery item with its nearest `neighbours`
         queries: items that are near to everything no longer crowd out the others. It looks at all queries together, so
         the result says so, in "hubs", and is not to be compared with one without. Not with a score function.
+    engine: shares the queries out over the workers of an open engine, each of which gets the whole gallery; the result
+        is the same. Only with vectors, and without `hubs`.
 
     Example
     -------
@@ -72,8 +76,10 @@ def retrieval(
         raise InputError(f"similarity must be 'cosine' or 'dot'; got {similarity!r}. Other scores go in scores=")
     check_hubs(hubs, neighbours)
     nearest = None if hubs is None else int(neighbours)
+    if engine is not None and (scores is not None or hubs is not None):
+        raise InputError("an engine ranks vectors by their similarity; leave out scores and hubs, or the engine")
     if scores is None:
-        ranks = _by_vectors(queries, gallery, query_ids, gallery_ids, similarity, nearest)
+        ranks = _by_vectors(queries, gallery, query_ids, gallery_ids, similarity, nearest, engine)
     elif callable(scores):
         if hubs is not None:
             raise InputError("hubs needs all scores at once; pass vectors or an array of scores, not a function")
@@ -94,7 +100,13 @@ def retrieval(
 
 
 def _by_vectors(
-    queries: Any, gallery: Any, query_ids: Any, gallery_ids: Any, similarity: str, nearest: int | None
+    queries: Any,
+    gallery: Any,
+    query_ids: Any,
+    gallery_ids: Any,
+    similarity: str,
+    nearest: int | None,
+    engine: Engine | None,
 ) -> Ranks:
     for name, array in (("queries", queries), ("gallery", gallery)):
         check_vectors(array, name)
@@ -109,7 +121,9 @@ def _by_vectors(
     by_cosine = similarity == "cosine"
     left = scaled(queries, "queries", each=by_cosine or nearest is None, zero=not by_cosine)
     right = scaled(gallery, "gallery", each=by_cosine, zero=not by_cosine)
-    return ranks_of_products(left, right, own) if nearest is None else ranks_without_hubs(left, right, own, nearest)
+    if nearest is not None:
+        return ranks_without_hubs(left, right, own, nearest)
+    return ranks_of_products(left, right, own, engine)
 
 
 def _by_matrix(scores: Any, query_ids: Any, gallery_ids: Any, nearest: int | None) -> Ranks:

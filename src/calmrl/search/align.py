@@ -13,14 +13,18 @@ from typing import Any
 import numpy as np
 from sklearn.base import clone
 
+from calmrl._support.engine import Engine, LocalEngine
 from calmrl.aligner.estimator import Aligner
 from calmrl.aligner.posterior import embed_with_certainty
+from calmrl.convention import check
 from calmrl.data.features.relevance import ROW, relevance_texts
+from calmrl.data.features.spread_rows import SpreadArrays
 from calmrl.errors import InputError
 from calmrl.models.saved import load
 from calmrl.search.collection import Collection, sha256
 
 MIN_PAIRS = 20  # items that must have both of two modalities before anything is learned from them
+PLACE_ROWS = 1 << 14  # items that are placed at once; a whole number of the blocks that `embed_with_certainty` works in
 FILES = ("aligner.json", "aligner.safetensors")
 
 
@@ -59,6 +63,7 @@ def fit(
     keep: Path,
     settings: Aligner,
     relevant: Sequence[Any] | None = None,
+    engine: Engine | None = None,
 ) -> Aligner | None:
     """The aligner of these modalities; kept in a folder until the index is whole, so that a killed run need not refit."""
     if not names:
@@ -72,9 +77,14 @@ def fit(
     whole = len(rows) == len(collection)
     z = {name: collection.z[name] if whole else np.asarray(collection.z[name][rows]) for name in names}
     labels, values = (None if given is None else [given[int(row)] for row in rows] for given in (groups, relevant))
+    present = collection.present[rows][:, columns]
+    given: Any = (z, present)
+    if engine is not None:
+        check(z, present)
+        given = (SpreadArrays(z, present, engine), None)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="no row has both")  # `expected` says it for each direction
-        aligner = clone(settings).fit(z, collection.present[rows][:, columns], groups=labels, relevant=values)
+        aligner = clone(settings).fit(*given, groups=labels, relevant=values)
     marker.unlink(missing_ok=True)
     aligner.save(keep / "aligner", overwrite=(keep / "aligner").exists())
     marker.write_text(json.dumps(digest), encoding="utf-8")
@@ -153,18 +163,38 @@ def check_aligner(aligner: Aligner, collection: Collection) -> tuple[list[str], 
     return inside, {name: "the model does not know it" for name in collection.z if name not in widths}
 
 
-def place(aligner: Aligner | None, collection: Collection) -> tuple[np.ndarray, np.ndarray]:
+def place(
+    aligner: Aligner | None, collection: Collection, engine: Engine | None = None
+) -> tuple[np.ndarray, np.ndarray]:
     """(vectors (N, L), certainty (N,)) of items; zero where nothing that is aligned was observed."""
-    if aligner is None:
-        return np.zeros((len(collection), 0), np.float32), np.zeros(len(collection), np.float32)
+    if aligner is None or not len(collection):
+        width = 0 if aligner is None else aligner._space.latent_dim
+        return np.zeros((len(collection), width), np.float32), np.zeros(len(collection), np.float32)
     k, n = len(aligner._order), len(collection)
-    z: dict[str, np.ndarray] = {}
     present = np.zeros((n, k), dtype=bool)
     for j, name in enumerate(aligner._order):
-        inside = name in collection.z
-        z[name] = collection.z[name] if inside else np.zeros((n, len(aligner._lifts[j].centre)), np.float32)
-        if inside:
+        if name in collection.z:
             present[:, j] = collection.present[:, list(collection.z).index(name)]
+    held = {name: collection.z[name] for name in aligner._order if name in collection.z}
+    starts = range(0, n, PLACE_ROWS)
+    blocks = (
+        (
+            {name: np.array(a[start : start + PLACE_ROWS]) for name, a in held.items()},
+            present[start : start + PLACE_ROWS],
+        )
+        for start in starts
+    )
+    parts = list((engine or LocalEngine()).map(_place_block, blocks, aligner))
+    return np.concatenate([vectors for vectors, _ in parts]), np.concatenate([certainty for _, certainty in parts])
+
+
+def _place_block(block: tuple[dict[str, np.ndarray], np.ndarray], aligner: Aligner) -> tuple[np.ndarray, np.ndarray]:
+    """(vectors, certainty) of some items; a modality that no item has is left out of the block."""
+    values, present = block
+    z = {
+        name: values[name] if name in values else np.zeros((len(present), len(lift.centre)), np.float32)
+        for name, lift in zip(aligner._order, aligner._lifts, strict=True)
+    }
     return embed_with_certainty(aligner, z, present)
 
 

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from calmrl._support.engine import Engine
 from calmrl._support.output import check_directory
 from calmrl._support.writable import writing
 from calmrl.aligner.estimator import Aligner
@@ -55,6 +56,7 @@ def build(
     groups: str | Sequence[Any] | None = None,
     relevant: str | Sequence[Any] | None = None,
     progress: Progress | None = None,
+    engine: Engine | None = None,
 ) -> None:
     """Write the index of a source; see `calmrl.Index.build`."""
     with working_folder(path) as part:
@@ -67,14 +69,14 @@ def build(
             _check_same(path, opened, encoders)
             return  # nothing to do; or an earlier run was stopped after its last step
         _check_free(path)
-        collection, description = _collect(opened, encoders, part, groups, progress)
-        aligner, layout = _align(collection, model, groups, relevant, part, progress)
+        collection, description = _collect(opened, encoders, part, groups, progress, engine)
+        aligner, layout = _align(collection, model, groups, relevant, part, progress, engine)
         layout |= {
             "encoders": description,
             "source": {"type": opened.type, "path": opened.root},
             "problems": collection.problems.lines(True),
         }
-        _write(collection, aligner, layout, path, part, progress)
+        _write(collection, aligner, layout, path, part, progress, engine)
 
 
 def is_index(path: str | Path) -> bool:
@@ -137,6 +139,7 @@ def _collect(
     part: Path,
     groups: str | Sequence[Any] | None,
     progress: Progress | None,
+    engine: Engine | None,
 ) -> tuple[Collection, dict[str, Any] | None]:
     """(items with features, the description of their encoders if files were encoded)."""
     if opened.features is not None:
@@ -156,7 +159,7 @@ def _collect(
     if unknown:
         raise InputError(f"--encoder names {unknown[0]}, but the items have {', '.join(opened.manifest.kinds)}")
     chosen = EncoderSet({name: names[name] for name in opened.manifest.kinds}, dtype="float32")
-    collection = encode(opened, survey(opened), chosen, part / "cells", progress=progress)
+    collection = encode(opened, survey(opened), chosen, part / "cells", progress=progress, engine=engine)
     if not len(collection):
         raise InputError("no item is left: " + "; ".join(collection.problems.lines(True)))
     if isinstance(groups, str):
@@ -171,6 +174,7 @@ def _align(
     relevant: str | Sequence[Any] | None,
     part: Path,
     progress: Progress | None,
+    engine: Engine | None,
 ) -> tuple[Aligner | None, dict[str, Any]]:
     """(the aligner, the layout of the index)"""
     names = list(collection.z)
@@ -183,7 +187,7 @@ def _align(
         values = relevance_of_items(collection, relevant)
         if progress is not None and inside:
             progress(f"align {', '.join(inside)} ({len(collection)} items)", 0, 0)  # how long is not known
-        aligner = fit(collection, inside, siblings, part, settings, values)
+        aligner = fit(collection, inside, siblings, part, settings, values, engine)
     else:
         if relevant is not None:
             raise InputError(
@@ -221,13 +225,14 @@ def _write(
     path: str | Path,
     part: Path,
     progress: Progress | None,
+    engine: Engine | None,
 ) -> None:
     """The tables, beside the place of the index, and then its name."""
     target: str | Path = path
     if not store.is_remote(path):
         target = part / "database"
         shutil.rmtree(target, ignore_errors=True)
-    vectors, certainty = place(aligner, collection)
+    vectors, certainty = place(aligner, collection, engine)
     placed = np.flatnonzero(vectors.any(axis=1))
     near = np.zeros(len(collection), np.float32)
     sample = vectors[placed[neighbours.hub_sample(len(placed))]]

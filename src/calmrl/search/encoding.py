@@ -11,10 +11,12 @@ from typing import Any
 
 import numpy as np
 
+from calmrl._support.engine import Engine, LocalEngine
 from calmrl.data.media.manifest import Item
 from calmrl.data.media.suffixes import TEXT
 from calmrl.data.media.unreadable import Unreadable
 from calmrl.encoders.encoder_set import EncoderSet
+from calmrl.encoders.spread import spread_files, spread_texts
 from calmrl.encoders.vector_store import VectorStore
 from calmrl.search.collection import Collection, Known, sha256
 from calmrl.search.sources import OpenSource
@@ -111,6 +113,7 @@ def encode(
     cache: Path,
     memory: Memory | None = None,
     progress: Progress | None = None,
+    engine: Engine | None = None,
 ) -> Collection:
     """The features of items, those of new content encoded, the others from the cache or from `memory`.
 
@@ -127,7 +130,7 @@ def encode(
         todo = {known[row].stamps[name][0]: cells[known[row].id][name] for row in rows}
         todo = {key: cell for key, cell in todo.items() if key not in vectors and not key.startswith(UNREADABLE)}
         _recall(vectors, name, todo, memory)
-        bad = _encode_cells(encoders, name, todo, vectors, progress)
+        bad = _encode_cells(encoders, name, todo, vectors, progress, engine)
         z[name] = np.full((len(known), encoders.width(name)), np.nan, np.float32)
         for row in rows:
             _mark_unreadable(known[row], name, bad, opened)
@@ -152,12 +155,17 @@ def _recall(vectors: VectorStore, name: str, todo: dict[str, Any], memory: Memor
 
 
 def _encode_cells(
-    encoders: EncoderSet, name: str, todo: dict[str, Any], vectors: VectorStore, progress: Progress | None
+    encoders: EncoderSet,
+    name: str,
+    todo: dict[str, Any],
+    vectors: VectorStore,
+    progress: Progress | None,
+    engine: Engine | None,
 ) -> dict[str, str]:
     """Encode cells by content; returns content -> why it cannot be decoded."""
     bad: dict[str, str] = {}
     keys, total = list(todo), len(todo)
-    for first, batch in _batches(encoders, name, list(todo.values())):
+    for first, batch in _batches(encoders, name, list(todo.values()), engine):
         good = [(keys[first + i], vector) for i, vector in enumerate(batch) if not isinstance(vector, Unreadable)]
         bad |= {keys[first + i]: f"{it.kind}: {it.detail}" for i, it in enumerate(batch) if isinstance(it, Unreadable)}
         if good:
@@ -167,12 +175,15 @@ def _encode_cells(
     return bad
 
 
-def _batches(encoders: EncoderSet, name: str, cells: list[Any]) -> Iterator[tuple[int, list[Any]]]:
-    if encoders.kind(name) != "text":
-        yield from encoders.encode_files(name, cells, batch_size=BATCH)
-        return
-    for first in range(0, len(cells), BATCH):
-        yield first, list(encoders.encode_texts(name, cells[first : first + BATCH]))
+def _batches(
+    encoders: EncoderSet, name: str, cells: list[Any], engine: Engine | None
+) -> Iterator[tuple[int, list[Any]]]:
+    if encoders.kind(name) == "text":
+        batches = spread_texts(engine or LocalEngine(), encoders, name, cells, BATCH)
+        return ((first, list(vectors)) for first, vectors in batches)
+    if engine is not None:
+        return spread_files(engine, encoders, name, cells, BATCH)
+    return encoders.encode_files(name, cells, batch_size=BATCH)
 
 
 def _mark_unreadable(item: Known, name: str, bad: Mapping[str, str], opened: OpenSource) -> None:

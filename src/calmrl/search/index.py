@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from calmrl._support.engine import Engine, opened
 from calmrl._support.parsing import naming, parsing
 from calmrl.aligner.estimator import Aligner
 from calmrl.encoders.encoder_set import EncoderSet
@@ -64,6 +65,8 @@ class Index:
         model: str | Path | Aligner | None = None,
         groups: str | Sequence[Any] | None = None,
         relevant: str | Sequence[Any] | None = None,
+        engine: str | Engine = "local",
+        address: str | None = None,
         progress: Progress | None = None,
     ) -> Index:
         """Encode, align and write.
@@ -84,10 +87,18 @@ class Index:
         relevant : str or sequence, optional
             "text", "labels" or another column, or a value per item: items with the same value count as found for each
             other where the aligner is chosen and in `expected`; see `Aligner.fit`.
+        engine : {"local", "ray"} or Engine
+            Where items are encoded, aligned and placed: in this process, or on a Ray cluster that shares files with it.
+            The table is written by this process.
+        address : str, optional
+            Of the Ray cluster; by default the one of this machine, or one that is started on its cores.
         progress : callable, optional
             Called with (what is being done, done so far, of how many).
         """
-        build(source, path, encoders, model=model, groups=groups, relevant=relevant, progress=progress)
+        with opened(engine, address) as started:
+            spread = None if engine == "local" else started
+            given: dict[str, Any] = {"model": model, "groups": groups, "relevant": relevant, "progress": progress}
+            build(source, path, encoders, engine=spread, **given)
         return cls(path)
 
     @classmethod

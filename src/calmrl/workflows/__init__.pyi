@@ -5,7 +5,7 @@ from .diagnose.run import diagnose as diagnose
 from .evaluate import Evaluation as Evaluation
 from .evaluate import evaluate as evaluate
 from .extract import extract as extract
-from .impute import Imputation as Imputation
+from .imputation import Imputation as Imputation
 from .impute import impute as impute
 from .index import index as index
 from .init import Start as Start

@@ -11,6 +11,7 @@ from typing import Any, cast
 import numpy as np
 import torch
 
+from calmrl._support.engine import Engine, opened
 from calmrl._support.output import new_file
 from calmrl.config import TrainConfig, load
 from calmrl.config.schema.train import SourceSection
@@ -32,6 +33,7 @@ from calmrl.training.validate import encode_all
 from calmrl.workflows.build import open_features_of, parts_of
 from calmrl.workflows.build_media import open_test_media
 from calmrl.workflows.compare.plan import repeats
+from calmrl.workflows.encode_spread import encode_spread
 from calmrl.workflows.evaluate_captions import captions_rows
 from calmrl.workflows.examples import nearest_examples
 
@@ -105,6 +107,8 @@ def evaluate(
     relevant_by: str = ROW,
     sources: Mapping[str, SourceSection] | None = None,
     device: str = "cpu",
+    engine: str | Engine = "local",
+    address: str | None = None,
 ) -> Evaluation:
     """Measure a trained model on test rows.
 
@@ -127,18 +131,30 @@ def evaluate(
         training sources; paths start from the `root` of the training.
     device : str
         Where a model of raw media encodes, such as "cuda".
+    engine : {"local", "ray"} or Engine
+        Where rows are encoded and queries are ranked: in this process, or on a Ray cluster. The numbers are the same.
+    address : str, optional
+        Of the Ray cluster; by default the one of this machine, or one that is started on its cores.
     """
     features = None if data is None else Path(data)
     if out is None:
-        return _evaluate(Path(folder), features, relevant_by, sources, device)
-    with new_file(out, force=force) as draft:
-        evaluation = _evaluate(Path(folder), features, relevant_by, sources, device)
+        with opened(engine, address) as started:
+            spread = None if engine == "local" else started
+            return _evaluate(Path(folder), features, relevant_by, sources, device, spread)
+    with new_file(out, force=force) as draft, opened(engine, address) as started:
+        spread = None if engine == "local" else started
+        evaluation = _evaluate(Path(folder), features, relevant_by, sources, device, spread)
         draft.write_text(json.dumps(evaluation.as_dict(), indent=1), encoding="utf-8")
     return evaluation
 
 
 def _evaluate(
-    folder: Path, data: Path | None, relevant_by: str, sources: Mapping[str, SourceSection] | None, device: str
+    folder: Path,
+    data: Path | None,
+    relevant_by: str,
+    sources: Mapping[str, SourceSection] | None,
+    device: str,
+    engine: Engine | None,
 ) -> Evaluation:
     model = load_model(folder)
     written = folder / "config.yaml"
@@ -152,6 +168,8 @@ def _evaluate(
             raise InputError("a model of raw media is evaluated on the test rows of its sources; leave out --data")
         if relevant_by != ROW:
             raise InputError("for a model of raw media a query finds its own row; leave out --relevant-by")
+        if engine is not None:
+            raise InputError("a model of raw media is evaluated in one process; leave out --engine")
         tested = config if sources is None else config.model_copy(update={"sources": dict(sources)})
         _evaluate_media(model, evaluation, open_test_media(tested), device)
         return evaluation
@@ -164,7 +182,7 @@ def _evaluate(
         lost = counts_of_test(features.info.get("left_out", {}), whole=redrawn)
         info = DatasetInfo(rows=len(features), modalities=widths, source=features.source, left_out=lost)
         not_measured: list[str] = []
-        rows, examples = evaluate_on(model, features, split, relevant_by, not_measured)
+        rows, examples = evaluate_on(model, features, split, relevant_by, not_measured, engine)
         evaluation.add(name, info, rows, examples, not_measured)
         evaluation.notes.extend(repeats(features, _split(features, split) == "test") if relevant_by == ROW else [])
     return evaluation
@@ -176,6 +194,7 @@ def evaluate_on(
     split: np.ndarray | None = None,
     relevant_by: str = ROW,
     not_measured: list[str] | None = None,
+    engine: Engine | None = None,
 ) -> tuple[list[Measurement], list[dict[str, Any]]]:
     """(measurements on the test rows of a feature set, what a few queries find).
 
@@ -192,7 +211,8 @@ def evaluate_on(
     present = data.present[:, [data.names.index(name) for name in names]]
     used = (split != "") & present.any(axis=1)
     z = {name: np.asarray(data.z[name][used]) for name in names}
-    encoded = {name: torch.nan_to_num(torch.as_tensor(rows)) for name, rows in model.encode(z, present[used]).items()}
+    vectors = model.encode(z, present[used]) if engine is None else encode_spread(model, z, present[used], engine)
+    encoded = {name: torch.nan_to_num(torch.as_tensor(rows)) for name, rows in vectors.items()}
     mask = torch.zeros(int(used.sum()), len(model.names), dtype=torch.bool)
     for j, name in enumerate(names):
         mask[:, model.names.index(name)] = torch.from_numpy(np.ascontiguousarray(present[used][:, j]))
@@ -216,6 +236,7 @@ def evaluate_on(
         "align": model.align,
         "labelled": lambda: labelled,
         "seed": 0,
+        "engine": engine,
     }
     rows = measure_rows(["retrieval"], not_measured, **given)
     if model.matching is not None:

@@ -27,7 +27,7 @@ from calmrl.data.features.feature_set import FeatureSet, open_features
 from calmrl.data.features.header import FILE, read_header
 from calmrl.data.features.npy_files import open_npy
 from calmrl.data.features.row_table import meta_table
-from calmrl.data.features.spread_rows import SpreadRows, StoredRows, stored_rows
+from calmrl.data.features.spread_rows import SpreadDirectory, StoredRows, stored_rows
 from calmrl.data.features.writer import write_features
 from calmrl.errors import InputError
 from calmrl.imputers.registry import make_imputer
@@ -35,6 +35,7 @@ from calmrl.workflows import imputation
 from calmrl.workflows.imputation import Imputation, Progress
 
 DONE = "blocks.done"
+WORTH = ("em-*", "imputer", DONE)  # what a run that is started again need not do again
 OWN_COLUMNS = ("id", "split", "labels", "text")
 
 
@@ -54,11 +55,11 @@ def impute_spread(
     settings = config.model_dump(mode="json")
     arguments = {"features": _identity(Path(where)), "config": settings, "allow_missing": allow_missing}
     place = Path(os.path.realpath(out))
-    with unfinished(place, arguments) as part:
+    with unfinished(place, arguments, WORTH) as part:
         folder = _directory(features, part)
         draft, store = _begin(folder, part, config.std)
         damaged, missing = _check_all(store, draft, engine, allow_missing)
-        rows = SpreadRows(replace(store, mask_file=str(Path(draft.folder) / "present.npy")), engine, keep=part)
+        rows = SpreadDirectory(replace(store, mask_file=str(Path(draft.folder) / "present.npy")), engine, keep=part)
         imputer = _fitted(rows, config, part)
         _impute_all(rows.store, imputer, draft, engine, part / DONE, progress)
         header = read_header(folder) if (folder / FILE).exists() else {"info": {}}
@@ -148,7 +149,7 @@ def check_block(
     return given.sum(axis=0) - present.sum(axis=0), int((~present).sum())
 
 
-def _fitted(rows: SpreadRows, config: ImputeConfig, part: Path) -> Any:
+def _fitted(rows: SpreadDirectory, config: ImputeConfig, part: Path) -> Any:
     """The imputer, fitted; or as an earlier run of the same command fitted it."""
     imputer: Any = make_imputer(seed=config.seed, **config.imputer.model_dump())
     saved = part / "imputer"

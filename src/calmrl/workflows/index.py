@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from calmrl._support.engine import Engine
 from calmrl.search.encoding import Progress
 from calmrl.search.index import Index
 
@@ -16,6 +17,8 @@ def index(
     model: Any = None,
     groups: str | Sequence[Any] | None = None,
     relevant: str | Sequence[Any] | None = None,
+    engine: str | Engine = "local",
+    address: str | None = None,
     progress: Progress | None = None,
     tell: Callable[[str], None] | None = None,
 ) -> Index:
@@ -27,12 +30,13 @@ def index(
         A folder, a manifest, features, or the name of a bundled data set.
     out : str or Path
         The index to write. Call it again to continue where it stopped.
-    encoders, model, groups, relevant, progress
+    encoders, model, groups, relevant, engine, address, progress
         See `calmrl.Index.build`.
     tell : callable, optional
         Gets sentences for people: problems, items, patterns, recall to expect, what cannot be searched.
     """
-    made = Index.build(source, out, encoders, model=model, groups=groups, relevant=relevant, progress=progress)
+    given: dict[str, Any] = {"model": model, "groups": groups, "relevant": relevant, "progress": progress}
+    made = Index.build(source, out, encoders, engine=engine, address=address, **given)
     for line in [*made.layout["problems"], *made.summary()]:
         (tell or (lambda line: None))(line)
     return made

@@ -1,4 +1,4 @@
-"""A feature directory whose rows are gone through block by block, by whatever engine: only its path travels.
+"""Rows that are gone through block by block, by whatever engine. Of a feature directory only the path travels.
 
 A worker opens the directory itself and maps the rows of its block into memory. Blocks have a fixed size, so that sums over
 them, added in their order, do not depend on how many workers there are.
@@ -6,6 +6,7 @@ them, added in their order, do not depend on how many workers there are.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -78,36 +79,44 @@ def _opened(path: str) -> dict[str, np.ndarray]:
     return {name: open_values(folder, name, header) for name in names}
 
 
-class SpreadRows(Mapping[str, np.ndarray]):
-    """The `z` of a feature directory, with an engine that goes through its rows.
+class SpreadRows(Mapping[str, np.ndarray], ABC):
+    """A `z` with an engine that goes through its rows.
 
-    A mapping of modality -> memory-mapped array, which whoever needs few rows reads as any other; `each` is for all rows.
-    Values must have been checked.
-
-    Parameters
-    ----------
-    store : StoredRows
-        The rows.
-    engine : Engine
-        Who goes through them.
-    keep : Path, optional
-        A folder for what a fit must not lose: a fit that is started again goes on from there.
+    A mapping of modality -> array, which whoever needs few rows reads as any other; `each` is for all rows. Values must
+    have been checked.
     """
 
     checked = True
+    engine: Engine
+    names: tuple[str, ...]
+    widths: tuple[int, ...]
+    keep: Path | None = None  # a folder for what a fit must not lose: one that is started again goes on from there
+
+    @abstractmethod
+    def each(self, function: Callable[..., Any], *shared: Any) -> Iterator[Any]:
+        """function(views of a block, *shared) for every block, in order."""
+
+    @abstractmethod
+    def views(self) -> Iterator[Views]:
+        """Every block, opened here."""
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.names)
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+
+class SpreadDirectory(SpreadRows):
+    """The rows of a feature directory. Workers open it themselves."""
 
     def __init__(self, store: StoredRows, engine: Engine, keep: Path | None = None) -> None:
         self.store, self.engine, self.keep = store, engine, keep
+        self.names, self.widths = store.names, store.widths
         self.blocks = store.blocks()
 
     def __getitem__(self, name: str) -> np.ndarray:
         return self.store.arrays()[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.store.names)
-
-    def __len__(self) -> int:
-        return len(self.store.names)
 
     def each(self, function: Callable[..., Any], *shared: Any) -> Iterator[Any]:
         """function(views of a block, *shared) for every block, in order."""
@@ -120,8 +129,39 @@ class SpreadRows(Mapping[str, np.ndarray]):
             self.store.release()
 
 
+class SpreadArrays(SpreadRows):
+    """Rows of arrays that this process has; they travel to the workers block by block."""
+
+    def __init__(self, z: Mapping[str, np.ndarray], present: np.ndarray, engine: Engine) -> None:
+        self.arrays, self.present, self.engine = dict(z), present, engine
+        self.names, self.widths = tuple(z), tuple(array.shape[1] for array in z.values())
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        return self.arrays[name]
+
+    def ordered(self, names: list[str]) -> SpreadArrays:
+        """The same rows with the modalities in this order."""
+        columns = [self.names.index(name) for name in names]
+        return SpreadArrays({name: self.arrays[name] for name in names}, self.present[:, columns], self.engine)
+
+    def each(self, function: Callable[..., Any], *shared: Any) -> Iterator[Any]:
+        """function(views of a block, *shared) for every block, in order."""
+        return self.engine.map(_on_views, self.views(), function, *shared)
+
+    def views(self) -> Iterator[Views]:
+        """Every block, as plain arrays."""
+        row_bytes = sum(array.shape[1] * array.dtype.itemsize for array in self.arrays.values())
+        for start, stop in blocks_of_rows(len(self.present), row_bytes, BLOCK_BYTES):
+            z = {name: np.array(array[start:stop]) for name, array in self.arrays.items()}
+            yield Views(z, to_tensor(np.array(self.present[start:stop])), self.widths)
+
+
 def _on_block(block: tuple[int, int], store: StoredRows, function: Callable[..., Any], *shared: Any) -> Any:
     try:
         return function(store.views(*block), *shared)
     finally:
         store.release()
+
+
+def _on_views(views: Views, function: Callable[..., Any], *shared: Any) -> Any:
+    return function(views, *shared)

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from calmrl._support.distributed import all_sum, gather_objects
+from calmrl.convention import Views
 from calmrl.imputers.gaussian.parameters import Parameters
 from calmrl.imputers.gaussian.pattern_groups import Pack, group
 from calmrl.imputers.gaussian.posterior import Expectation
@@ -47,27 +48,50 @@ class Moments(Source):
         return stats
 
 
+Sums = dict[tuple[bool, ...], PatternSums]
+
+
 def sum_up(source: Source, packs: Iterable[Pack], patterns: list[tuple[bool, ...]]) -> Moments:
     """Sum up packs of uncentred values over all processes; `source` says names, widths, counts and rows.
 
     `patterns` lists every pattern of every process, in the same order everywhere.
     """
+    return add_up(source, [block_sums(packs, source.widths, patterns)], patterns)
+
+
+def add_up(source: Source, parts: Iterable[Sums], patterns: list[tuple[bool, ...]]) -> Moments:
+    """As `sum_up`, from the `block_sums` of every block of rows."""
     columns = {pattern: [m for m, has in enumerate(pattern) if has] for pattern in patterns}
-    sums = {}
-    for pattern, held in columns.items():
-        D = sum(source.widths[m] for m in held)
-        zero = torch.zeros((), dtype=torch.float64, device=source.device)
-        sums[pattern] = PatternSums(zero.clone(), zero.expand(D).clone(), zero.expand(D, D).clone())
+    sums: Sums = {}
+    for part in parts:
+        for pattern, one in part.items():
+            if pattern not in sums:
+                sums[pattern] = one
+                continue
+            total = sums[pattern]
+            total.rows += one.rows
+            total.first += one.first
+            total.second += one.second
+    flat = all_sum([t for pattern in patterns for t in vars(sums[pattern]).values()])
+    sums = {pattern: PatternSums(*flat[3 * i : 3 * i + 3]) for i, pattern in enumerate(patterns)}
+    return _centred(source, sums, columns)
+
+
+def block_sums(packs: Iterable[Pack], widths: tuple[int, ...], patterns: list[tuple[bool, ...]]) -> Sums:
+    """Per pattern: rows, sum and sum of products of the uncentred values of some packs, all of them on one device."""
+    sums: Sums = {}
     for packed in packs:
+        for pattern in patterns if not sums else ():
+            D = sum(width for width, has in zip(widths, pattern, strict=True) if has)
+            zero = torch.zeros((), dtype=torch.float64, device=packed.patterns.device)
+            sums[pattern] = PatternSums(zero.clone(), zero.expand(D).clone(), zero.expand(D, D).clone())
         for p, pattern in enumerate(packed.patterns.tolist()):
             here = sums[tuple(pattern)]
             rows = torch.cat([z for _, z in packed.slices(p)], dim=1)
             here.rows += len(rows)
             here.first += rows.sum(0, dtype=torch.float64)
             here.second += rows.T @ rows
-    flat = all_sum([t for one in sums.values() for t in (one.rows, one.first, one.second)])
-    sums = {pattern: PatternSums(*flat[3 * i : 3 * i + 3]) for i, pattern in enumerate(sums)}
-    return _centred(source, sums, columns)
+    return sums
 
 
 def _centred(
@@ -139,6 +163,10 @@ def _add_pattern(stats: Statistics, expect: Expectation, pattern: tuple[bool, ..
 def patterns_of(source: Source) -> list[tuple[bool, ...]]:
     """Every pattern that occurs in the rows of all processes, in a fixed order."""
     occurring: set[tuple[bool, ...]] = set()
-    for views in source.chunks():
-        occurring |= {tuple(pattern) for pattern in group(views.present)[0].tolist()}
+    for patterns in source.each_chunk(_patterns_in):
+        occurring |= patterns
     return sorted(set().union(*gather_objects(occurring)))
+
+
+def _patterns_in(views: Views) -> set[tuple[bool, ...]]:
+    return {tuple(pattern) for pattern in group(views.present)[0].tolist()}

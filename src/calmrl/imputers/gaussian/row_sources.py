@@ -94,6 +94,13 @@ class Source:
             return iter([function(self.packs(), *shared)])
         return (function(iter([packed]), *shared) for packed in self.packs())
 
+    def each_chunk(self, function: Callable[..., Any], *shared: Any) -> Iterator[Any]:
+        """As `each`, with function(views of a block, *shared): the rows as they are."""
+        if self.spread is not None:
+            return self.spread.each(function, *shared)
+        pieces = (piece for views in self.chunks() for piece in _pieces(views)) if self.in_memory else self.chunks()
+        return (function(views, *shared) for views in pieces)
+
     def packs(self) -> Iterator[Pack]:
         """All rows, centred, as packs. Data in memory are sorted by pattern once; others are packed chunk by chunk."""
         if not self.in_memory:
@@ -119,7 +126,7 @@ def open_source(z: Any, present: Array | None, shared: bool = True) -> Source:
     `shared=False`: these rows are all there is, whatever other processes do.
     """
     if isinstance(z, SpreadRows):
-        return _spread_source(Spread(z), z.store.names, z.store.widths, shared)
+        return _spread_source(Spread(z), z.names, z.widths, shared)
     if isinstance(z, Mapping):
         views = check(z, present, min_rows=1)
         mapped = any(isinstance(a, np.memmap) for a in views.arrays.values())
@@ -166,13 +173,16 @@ def _checked(chunks: Iterable[Any], like: Views | None) -> Iterator[Views]:
 
 
 def _pieces(views: Views) -> Iterator[Views]:
-    """Memory-mapped rows piece by piece; the pages of a piece are given back before the next one is read."""
-    row_bytes = sum(a.shape[1] * a.dtype.itemsize for a in views.arrays.values())
+    """Rows piece by piece; the memory-mapped pages of a piece are given back before the next one is read."""
+    arrays = {name: array for name, array in views.arrays.items() if array is not None}
+    row_bytes = sum(a.shape[1] * a.dtype.itemsize for a in arrays.values())
     for start, stop in blocks_of_rows(len(views), row_bytes, spread_rows.BLOCK_BYTES):
         yield Views(
-            {name: array[start:stop] for name, array in views.arrays.items()}, views.present[start:stop], views.widths
+            {name: None if array is None else array[start:stop] for name, array in views.arrays.items()},
+            views.present[start:stop],
+            views.widths,
         )
-        for array in views.arrays.values():
+        for array in arrays.values():
             release(array)
 
 
