@@ -22,7 +22,6 @@ from calmrl.imputers.registry import make_imputer
 from calmrl.protocols import FittableImputer
 from calmrl.workflows import imputation
 from calmrl.workflows.imputation import Imputation, Progress
-from calmrl.workflows.impute_spread import impute_spread
 
 USELESS = 0.98  # normalised error from which imputed values count as no better than the column means
 FEW_BLOCKS = 10  # held-out blocks of a modality, below which they check little
@@ -65,6 +64,8 @@ def impute(
     config = ImputeConfig(kind="impute") if config is None else config
     out = Path(out)
     if engine != "local" or address is not None or allow_missing:
+        from calmrl.workflows.impute_spread import impute_spread
+
         with opened(engine, address) as started:
             return impute_spread(
                 features, out, config, started, allow_missing=allow_missing, force=force, progress=progress

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
-from calmrl.imputers.gaussian.em_checkpoint import Checkpoint, Standing
 from calmrl.imputers.gaussian.maximise import Prior, expand, latent_moments, maximise
 from calmrl.imputers.gaussian.moments import Moments
 from calmrl.imputers.gaussian.parameters import Parameters
@@ -16,6 +15,9 @@ from calmrl.imputers.gaussian.pattern_groups import Pack
 from calmrl.imputers.gaussian.posterior import Expectation
 from calmrl.imputers.gaussian.row_sources import Source
 from calmrl.imputers.gaussian.sufficient_statistics import Statistics, add_moments, add_pack
+
+if TYPE_CHECKING:
+    from calmrl.imputers.gaussian.em_checkpoint import Checkpoint
 
 
 @dataclass
@@ -107,7 +109,7 @@ def run_em(
             fit.params, fit.statistics = params, stats if moments is None else stats.rebased(*moments)
             break
         if keeper is not None:
-            keeper.save(Standing(params, plain, fit.params, accelerate, fit.objective))
+            keeper.save(params, plain, fit.params, accelerate, fit.objective)
     if fit.statistics is None:  # it went on from a checkpoint, and ended with the parameters from there
         fit.statistics = expected_statistics(source, fit.params)
     return fit
@@ -118,5 +120,7 @@ def _keeper(source: Source, start: Parameters, prior: Prior, **options: Any) -> 
     keep = None if source.spread is None else source.spread.rows.keep
     if keep is None:
         return None
+    from calmrl.imputers.gaussian.em_checkpoint import Checkpoint
+
     strengths = {name: getattr(prior, name) for name in ("loading", "mean", "noise", "weight")}
     return Checkpoint(keep, start, {"rows": source.rows, **strengths, **options})

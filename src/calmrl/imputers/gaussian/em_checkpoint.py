@@ -55,14 +55,19 @@ class Checkpoint:
         assert best is not None
         return Standing(params, parts["fallback"], best, meta["accelerate"], meta["objective"])
 
-    def save(self, standing: Standing) -> None:
-        """Put this standing in place of the last one, at one moment."""
-        tensors: dict[str, Tensor] = {}
-        for part in PARTS:
-            params = getattr(standing, part)
-            if params is not None:
-                tensors |= _tensors(params, part)
-        meta = json.dumps({"accelerate": standing.accelerate, "objective": standing.objective})
+    def save(
+        self,
+        params: Parameters,
+        fallback: Parameters | None,
+        best: Parameters,
+        accelerate: bool,
+        objective: list[float],
+    ) -> None:
+        """Put a standing in place of the last one, at one moment."""
+        tensors = _tensors(params, "params") | _tensors(best, "best")
+        if fallback is not None:
+            tensors |= _tensors(fallback, "fallback")
+        meta = json.dumps({"accelerate": accelerate, "objective": objective})
         draft = self.file.with_suffix(".tmp")
         save_file(plain(tensors), draft, metadata={"standing": meta})
         os.replace(draft, self.file)
