@@ -8,7 +8,7 @@ EXTRAS_dev := [dev,media,search,ray]
 EXTRAS_bench := [bench]
 EXTRAS_docs := [docs]
 
-.PHONY: help demo compare test lint bench docs picture clean
+.PHONY: help demo compare test lint bench reliability docs picture clean
 
 help:
 	@echo "make demo   compare methods on bundled real data, then search it (writes demo-out/)"
@@ -16,6 +16,7 @@ help:
 	@echo "make test   run the test suite"
 	@echo "make lint   ruff, ruff format, mypy"
 	@echo "make bench  measure speed and quality against other packages (writes bench-out/)"
+	@echo "make reliability  kill, damage, degenerate and misname everything, and count (writes reliability-out/; an hour or two)"
 	@echo "make docs   build the documentation into site/"
 	@echo "make picture  draw the picture of the README again"
 
@@ -46,6 +47,10 @@ lint: $(STAMPS)-dev
 bench: $(STAMPS)-bench
 	$(BIN)/python -m benchmarks --out bench-out
 
+reliability: $(STAMPS)-dev
+	@mkdir -p reliability-out
+	$(BIN)/python tests/reliability.py --full --out reliability-out/table.md
+
 # The picture in the README, drawn from real numbers; it is committed, so that nobody has to run this.
 picture: $(STAMPS)-demo
 	$(BIN)/python docs/make_picture.py
@@ -54,4 +59,4 @@ docs: $(STAMPS)-docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 clean:
-	rm -rf $(VENV) site demo-out study-out bench-out
+	rm -rf $(VENV) site demo-out study-out bench-out reliability-out

@@ -1,8 +1,10 @@
 """Would the tests notice? Change one place of the code at a time, run the tests that pass through it, and count.
 
     pip install coverage pytest-cov
-    python -m pytest -n 2 --cov=calmrl --cov-context=test --cov-report=        # once: which test passes through which line
-    python scripts/mutate.py --per-package 20 --out mutants.json
+    python -m pytest -n 2 --cov=calmrl --cov-context=test --cov-report= --durations=0 -vv > suite.log    # once
+    python scripts/mutate.py --per-package 20 --durations suite.log --out mutants.json
+
+The first command finds out which test passes through which line, and how long it takes.
 
 A change is one operator, one constant, one statement left out, or one early return, at a place drawn at random. It is caught if
 a test fails or hangs. Changes after which the result is the same are listed, with the reason, in equivalent_mutants.yaml beside
@@ -14,10 +16,8 @@ from __future__ import annotations
 import argparse
 import ast
 import json
-import os
 import random
 import shutil
-import subprocess
 import sys
 import tempfile
 from collections import Counter, defaultdict
@@ -26,12 +26,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import yaml
+from mutant_tests import durations, import_once, passes, rounds, tests_by_line
 
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "calmrl"
 EQUIVALENT = Path(__file__).with_name("equivalent_mutants.yaml")
-FIRST, MOST = 25, 150  # tests that a change meets first, and if none of them fails
-SECONDS = 300  # for the tests of one change
+DISTRIBUTED = ("_support/distributed.py", "_support/launched.py")  # a package of their own here
 
 COMPARISONS = {ast.Lt: "<=", ast.LtE: "<", ast.Gt: ">=", ast.GtE: ">", ast.Eq: "!=", ast.NotEq: "==",
                ast.Is: "is not", ast.IsNot: "is", ast.In: "not in", ast.NotIn: "in"}  # fmt: skip
@@ -60,6 +60,8 @@ class Mutant:
     @property
     def package(self) -> str:
         """The room that the file is in."""
+        if self.path in DISTRIBUTED:
+            return "distributed"
         return self.path.partition("/")[0] if "/" in self.path else "calmrl"
 
     def key(self) -> tuple[str, str, str]:
@@ -144,66 +146,21 @@ def _for_types(node: ast.AST) -> bool:
     return isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
 
 
-# ---- which tests
-
-
-def tests_by_line(database: Path) -> dict[str, dict[int, list[str]]]:
-    """File below src/calmrl -> line -> names of tests, from the contexts of coverage."""
-    from coverage import CoverageData
-
-    data = CoverageData(str(database))
-    data.read()
-    found: dict[str, dict[int, list[str]]] = {}
-    for file in data.measured_files():
-        path = Path(file)
-        if "calmrl" in path.parts:
-            name = "/".join(path.parts[len(path.parts) - 1 - path.parts[::-1].index("calmrl") + 1 :])
-            contexts = data.contexts_by_lineno(file)
-            found[name] = {
-                line: sorted({test.partition("|")[0] for test in tests if test}) for line, tests in contexts.items()
-            }
-    return found
-
-
-def chosen_tests(mutant: Mutant, tests: list[str], seed: int) -> list[str]:
-    """Those in files named after the changed one first, the others in random order."""
-    stem = Path(mutant.path).stem
-    others = random.Random(seed).sample(tests, len(tests))
-    return sorted(others, key=lambda test: stem not in test.partition("::")[0])
-
-
 # ---- running
 
 
-def survives(mutant: Mutant, tests: list[str], folder: Path) -> bool:
-    """Whether all tests pass although the change is there."""
+def fate(mutant: Mutant, tests: list[str], seconds: dict[str, float], folder: Path, seed: int) -> str:
+    """ "caught", "survived" or "not reached"."""
+    chosen = rounds(mutant.path, tests, seconds, seed)
+    if not chosen:
+        return "not reached"
     target = folder / "src" / "calmrl" / mutant.path
     original = target.read_text("utf-8")
     target.write_text(original[: mutant.start] + mutant.after + original[mutant.stop :], encoding="utf-8")
-    environment = {
-        **os.environ,
-        "PYTHONPATH": str(folder / "src"),
-        "OMP_NUM_THREADS": "1",
-        "PYTHONDONTWRITEBYTECODE": "1",
-    }
-    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *tests]
     try:
-        return (
-            subprocess.run(command, cwd=folder, env=environment, capture_output=True, timeout=SECONDS).returncode == 0
-        )
-    except subprocess.TimeoutExpired:
-        return False
+        return "survived" if all(passes(some, folder) for some in chosen) else "caught"
     finally:
         target.write_text(original, encoding="utf-8")
-
-
-def fate(mutant: Mutant, tests: list[str], folder: Path, seed: int) -> str:
-    """ "caught", "survived" or "not reached"."""
-    if not tests:
-        return "not reached"
-    ordered = chosen_tests(mutant, tests, seed)
-    batches = [ordered[:FIRST], ordered[FIRST:MOST]]
-    return "survived" if all(survives(mutant, batch, folder) for batch in batches if batch) else "caught"
 
 
 def draw(per_package: int, seed: int, packages: list[str] | None) -> list[Mutant]:
@@ -227,22 +184,23 @@ def main() -> int:
     parser.add_argument("--packages", nargs="*")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--durations", type=Path, required=True, help="what pytest printed with --durations=0 -vv")
     options = parser.parse_args()
-    by_line = tests_by_line(options.coverage)
+    by_line, seconds = tests_by_line(options.coverage), durations(options.durations)
+    import_once()
     equivalent = {tuple(entry["change"]): entry["why"] for entry in yaml.safe_load(EQUIVALENT.read_text("utf-8")) or []}
     results = json.loads(options.out.read_text("utf-8")) if options.out.exists() else []
     done = {(row["path"], row["start"], row["after"]) for row in results}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        for part in ("src", "tests", "docs", "examples", "benchmarks", "scripts"):
-            shutil.copytree(ROOT / part, folder / part)
-        for file in ("pyproject.toml", "README.md", "CHANGELOG.md", "mkdocs.yml", "constraints.txt", "Makefile"):
-            shutil.copy(ROOT / file, folder / file)
+        shutil.copytree(
+            ROOT, folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns(".*", "site", "*-out", "__pycache__")
+        )
         for mutant in draw(options.per_package, options.seed, options.packages):
             if (mutant.path, mutant.start, mutant.after) in done:
                 continue
             tests = by_line.get(mutant.path, {}).get(mutant.line, [])
-            result = "equivalent" if mutant.key() in equivalent else fate(mutant, tests, folder, options.seed)
+            result = "equivalent" if mutant.key() in equivalent else fate(mutant, tests, seconds, folder, options.seed)
             results.append({**asdict(mutant), "package": mutant.package, "fate": result})
             options.out.write_text(json.dumps(results, indent=1), encoding="utf-8")
             print(

@@ -3,8 +3,9 @@
 python tests/degenerate.py --cases 100000 --seed 0        # exit code 1 if anything is neither right nor a clear error
 
 A case has few rows, narrow modalities, and something wrong with it: constant columns, rows that repeat, huge or tiny
-values, an outlier, a modality that nobody has. A result is right if it is finite, has the shape and dtype it should
-have, and leaves observed values as they are, bit for bit.
+values, an outlier, a modality that nobody has; every fourth imputer also meets rows of another scale than it was fitted
+on. A result is right if it is finite, has the shape and dtype it should have, and leaves observed values as they are, bit
+for bit.
 """
 
 from __future__ import annotations
@@ -114,10 +115,24 @@ def _odd(values: np.ndarray, oddity: str) -> np.ndarray:
 def impute(method: str, options: dict[str, Any]) -> Callable[[Case, int], None]:
     def run(case: Case, seed: int) -> None:
         imputer = make_imputer(method, seed, **options).fit(case.z, case.present)
-        values, std = imputer.impute(case.z, case.present, return_std=True)
-        _check_imputed(case, values, std)
+        _check_imputed(case, *imputer.impute(case.z, case.present, return_std=True))
+        if seed % 4 == 0:
+            other = elsewhere(case, seed)
+            _check_imputed(other, *imputer.impute(other.z, other.present, return_std=True))
 
     return run
+
+
+def elsewhere(case: Case, seed: int) -> Case:
+    """The rows of a case times another scale: far from what was fitted, or all close to 0."""
+    scale = float(np.random.default_rng(seed).choice(SCALES))
+    z: dict[str, Any] = {}
+    for name, given in case.z.items():
+        tensor = to_tensor(given)
+        limits = torch.finfo(tensor.dtype)
+        tensor = (tensor.double() * scale).clamp(limits.min, limits.max).to(tensor.dtype)
+        z[name] = tensor if isinstance(given, torch.Tensor) else tensor.numpy()
+    return Case(z, case.present, case.about)
 
 
 def _check_imputed(case: Case, values: dict[str, Any], std: dict[str, Any]) -> None:

@@ -3,13 +3,15 @@
 python tests/kills.py --verb impute --times 200      # exit code 1 if a result differs or something is left behind
 
 All runs are forks of one process that has imported everything, so that a run takes as long as its work. A kill is
-SIGKILL, at a moment that is drawn evenly over the time of an undisturbed run.
+SIGKILL, at a moment that is drawn evenly over the processor time of an undisturbed run, whatever else the machine does.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import hashlib
+import importlib
 import json
 import os
 import random
@@ -19,7 +21,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -28,18 +30,17 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).parent / "support"))
 
-import accelerate  # noqa: F401 (imported once, for all runs)
-import sklearn.linear_model  # noqa: F401
-
 import calmrl.workflows.compare.run
 import calmrl.workflows.extract
 import calmrl.workflows.impute
-import calmrl.workflows.train  # noqa: F401
+import calmrl.workflows.train  # noqa: F401 (imported once, for all runs)
 from calmrl.cli import main as command_line
 from calmrl.encoders import ENCODERS
 from colour_world import COLOUR_ENCODERS, NAMES, make_folder, settings, write_item
 from train_data import TIMES, config_file, records, write_rows
 
+ONCE = ["accelerate", "sklearn.linear_model", "torch._dynamo", "PIL.Image", "av", "pyarrow.dataset", "lance_namespace",
+        "matplotlib.figure", "matplotlib.backends.backend_svg"]  # fmt: skip
 ENDLESS = 600.0  # seconds after which a run that was not killed counts as hanging
 
 
@@ -118,7 +119,7 @@ def _index_inputs(folder: Path) -> None:
         return 0
 
     said = folder.parent / "said.txt"
-    if wait(start(work, said), ENDLESS) != 0:
+    if wait(start(work, said)) != 0:
         raise AssertionError(said.read_text()[-2000:])
 
 
@@ -188,20 +189,34 @@ def start(work: Callable[[], int], said: Path) -> int:
         os._exit(code)
 
 
-def wait(child: int, seconds: float) -> int | None:
-    """The code of a child, negative for a signal; None if it is still at work after so long."""
-    end = time.monotonic() + seconds
+def wait(child: int, moment: float = ENDLESS) -> int | None:
+    """The code of a child, negative for a signal; None if it is still at work after so many seconds of processor time."""
+    end = time.monotonic() + ENDLESS
     while time.monotonic() < end:
         ended, status = os.waitpid(child, os.WNOHANG)
         if ended:
             return os.waitstatus_to_exitcode(status)
-        time.sleep(0.001)
+        if used(child) >= moment:
+            return None
+        time.sleep(0.0005)
     return None
+
+
+def used(child: int) -> float:
+    """Seconds of processor time that a process has used, all its threads together."""
+    return time.clock_gettime((~child << 3) | 2)  # the clock that clock_getcpuclockid gives
 
 
 def kill(child: int) -> None:
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
+
+
+def import_once() -> None:
+    """What runs import late, so that forks do not; not lancedb itself: it starts a thread, which does not outlive a fork."""
+    for name in ONCE:
+        with contextlib.suppress(ImportError):
+            importlib.import_module(name)
 
 
 def _words(words: list[str], folder: Path) -> Callable[[], int]:
@@ -216,15 +231,22 @@ def _words(words: list[str], folder: Path) -> Callable[[], int]:
     return work
 
 
-def command(words: list[str], folder: Path) -> None:
-    """Run a command to its end; an error if it fails."""
+def command(words: list[str], folder: Path) -> float:
+    """Run a command to its end; the seconds of processor time that it used, and an error if it fails."""
+    before = _used_by_children()
     said = folder.parent / "said.txt"
     child = start(_words(words, folder), said)
-    code = wait(child, ENDLESS)
+    code = wait(child)
     if code is None:
         kill(child)
     if code != 0:
         raise AssertionError(f"{' '.join(words)}: exit code {code}\n{said.read_text()[-2000:]}")
+    return _used_by_children() - before
+
+
+def _used_by_children() -> float:
+    times = os.times()
+    return times.children_user + times.children_system
 
 
 def state_of(verb: Verb, folder: Path) -> Any:
@@ -236,52 +258,67 @@ def state_of(verb: Verb, folder: Path) -> Any:
         return 0
 
     said = folder.parent / "said.txt"
-    if wait(start(work, said), ENDLESS) != 0:
+    if wait(start(work, said)) != 0:
         raise AssertionError(f"the output cannot be read\n{said.read_text()[-2000:]}")
     return json.loads(target.read_text())
 
 
-def try_verb(name: str, times: int, seed: int) -> list[str]:
-    """Kill the verb so many times; sentences about what was wrong afterwards."""
-    verb, draws, wrong = VERBS[name], random.Random(seed), []
+@dataclass
+class Kills:
+    """What came of killing one verb."""
+
+    tried: int
+    killed: int = 0  # still at work when their moment came; the others had ended
+    begun: int = 0  # of those: had written something by then
+    seconds: float = 0.0  # of processor time of an undisturbed run
+    wrong: list[str] = field(default_factory=list)
+
+
+def try_verb(name: str, times: int, seed: int) -> Kills:
+    """Kill the verb so many times, start it again each time, and compare what it leaves."""
+    verb, draws, result = VERBS[name], random.Random(seed), Kills(times)
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place) / "work"
         folder.mkdir()
         verb.prepare(folder)
         inputs = {path.name for path in folder.iterdir()}
         verb.before(folder)
+        at_first = set(folder.rglob("*"))
         old = files(folder / "out") if verb.in_place else None
-        began = time.monotonic()
-        command(verb.words, folder)
-        took = time.monotonic() - began
+        result.seconds = command(verb.words, folder)
         want, names = state_of(verb, folder), {path.name for path in folder.iterdir()}
         new = files(folder / "out")
-        stopped = 0
         for number in range(times):
             for path in [path for path in folder.iterdir() if path.name not in inputs]:
                 shutil.rmtree(path) if path.is_dir() else path.unlink()
             verb.before(folder)
-            child, moment = start(_words(verb.words, folder), Path(place) / "said.txt"), took * draws.random()
+            child, moment = start(_words(verb.words, folder), Path(place) / "said.txt"), result.seconds * draws.random()
             if wait(child, moment) is None:
                 kill(child)
-                stopped += 1
-            label = f"{name}, kill {number} after {moment:.3f} of {took:.3f} s"
+                result.killed += 1
+                result.begun += set(folder.rglob("*")) != at_first
+            label = f"{name}, kill {number} after {moment:.3f} of {result.seconds:.3f} s"
             if verb.in_place and files(folder / "out") not in (old, new):
-                wrong.append(f"{label}: neither the old nor the new output is in place")
-            try:
-                command(verb.again or verb.words, folder)
-                got = state_of(verb, folder)
-            except AssertionError as error:
-                wrong.append(f"{label}: {error}")
+                result.wrong.append(f"{label}: neither the old nor the new output is in place")
                 continue
-            if got != want:
-                wrong.append(f"{label}: the result differs from that of an undisturbed run: {_first(got, want)}")
-            left = {path.name for path in folder.iterdir()} - names
-            hidden = [str(path) for path in folder.rglob(".*") if path.name.startswith((".out", ".draft", ".calmrl"))]
-            if left or hidden:
-                wrong.append(f"{label}: left behind {sorted(left) or hidden}")
-    print(f"{name}: {times} runs, {stopped} killed in {took:.2f} s of work, {len(wrong)} wrong", flush=True)
-    return wrong
+            problem = _after(verb, folder, want, names)
+            if problem:
+                result.wrong.append(f"{label}: {problem}")
+    return result
+
+
+def _after(verb: Verb, folder: Path, want: Any, names: set[str]) -> str | None:
+    """What is wrong after a second start; None if nothing is."""
+    try:
+        command(verb.again or verb.words, folder)
+        got = state_of(verb, folder)
+    except AssertionError as error:
+        return str(error)
+    if got != want:
+        return f"the result differs from that of an undisturbed run: {_first(got, want)}"
+    left = sorted({path.name for path in folder.iterdir()} - names)
+    hidden = [str(path) for path in folder.rglob(".*") if path.name.startswith((".out", ".draft", ".calmrl"))]
+    return f"left behind {left or hidden}" if left or hidden else None
 
 
 def _first(got: Any, want: Any) -> str:
@@ -300,9 +337,13 @@ def main() -> int:
     options = parser.parse_args()
     torch.set_num_threads(1)
     ENCODERS.update(COLOUR_ENCODERS)
+    import_once()
     wrong: list[str] = []
     for name in VERBS if options.verb == "all" else [options.verb]:
-        wrong += try_verb(name, options.times, options.seed)
+        result = try_verb(name, options.times, options.seed)
+        print(f"{name}: {result.tried} runs of {result.seconds:.2f} s, {result.killed} killed at work, {result.begun} of them "
+              f"with something written, {len(result.wrong)} wrong", flush=True)  # fmt: skip
+        wrong += result.wrong
     for sentence in wrong:
         print(sentence)
     return int(bool(wrong))

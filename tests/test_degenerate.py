@@ -10,9 +10,12 @@ import torch
 
 import degenerate
 from calmrl.convention import check
+from calmrl.data.features.feature_set import FeatureSet
 from calmrl.errors import InputError
 from calmrl.imputers.registry import IMPUTERS, make_imputer
 from calmrl.losses import LOSSES, InstanceMatching
+from calmrl.workflows.diagnose.examine import examine
+from calmrl.workflows.diagnose.row_sample import describe
 
 DTYPES = [getattr(torch, name) for name in degenerate.DTYPES]
 OPTIONS = {name: (name, degenerate.SMALL.get(name, {})) for name in IMPUTERS} | {
@@ -103,3 +106,50 @@ def test_losses_refuse_vectors_that_overflow():
         loss = LOSSES[name](**({"anchor": "b"} if "anchor" in LOSSES.signature(name).parameters else {}))
         with pytest.raises(InputError, match="divide every vector by its length first"):
             loss(huge, present)
+
+
+# ---- cases that were wrong once
+
+
+@pytest.mark.parametrize("size", [1e16, 1e50, 1e300])
+def test_a_diagnosis_refuses_values_that_single_precision_cannot_square(size):
+    values = np.ones((40, 2))
+    values[7] *= -size
+    for rows in (40, 10):  # with and without enough rows to examine
+        features = FeatureSet({"a": values[:rows], "b": np.ones((rows, 3))}, np.ones((rows, 2), dtype=bool))
+        with pytest.raises(InputError, match=rf"a has a value of size {size:.3g}".replace("+", r"\+") + " in row 7; "):
+            examine(features, 0, lambda text, done, total: None)
+    hidden = np.arange(40)[:, None] != [7, -1]
+    assert np.isfinite(describe(FeatureSet({"a": values, "b": np.ones((40, 3))}, hidden))[0].norm)
+
+
+def test_rows_of_tiny_values_are_not_counted_as_zeros():
+    values = np.full((3, 2), 1e-200)
+    values[0] = 0.0
+    assert describe(FeatureSet({"a": values}, np.ones((3, 1), dtype=bool)))[0].zeros == 1
+
+
+def test_stepwise_leaves_noise_that_values_far_from_zero_can_have():
+    constant = {"a": torch.full((40, 1), -0.75), "b": torch.full((40, 1), 1.6e4), "c": torch.full((40, 1), 6.4e13)}
+    z = {name: values.bfloat16() for name, values in constant.items()}
+    present = torch.from_numpy(np.random.default_rng(0).random((40, 3)) > 0.4)
+    present[:, 2] |= ~present.any(1)
+    imputer = make_imputer("gaussian", 0, latent_dim=2, solver="stepwise", max_iter=2).fit(z, present)
+    values, std = imputer.impute(z, present, return_std=True)
+    degenerate._check_imputed(degenerate.Case(z, present, {}), values, std)
+    assert imputer.sigma2_["c"] >= 1e-14 * float(z["c"][0]) ** 2  # what float64 sums of squares can tell from 0
+
+
+@pytest.mark.parametrize("options", [{}, {"n_components": 2}, {"whitening": 0.5}], ids=str)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("scale", [1e-8, 0.0])
+def test_rows_far_from_all_that_was_fitted(scale, dtype, options):
+    z, present = small()
+    imputer = make_imputer("gaussian", 0, latent_dim=2, **options)
+    imputer.fit({name: (scale * values).to(dtype) for name, values in z.items()}, present)
+    far = {"a": torch.full((2, 3), 1e14).to(dtype)}
+    values, std = imputer.impute(far, return_std=True)
+    assert all(torch.isfinite(values[name]).all() and torch.isfinite(std[name]).all() for name in "abc")
+    assert np.isfinite(imputer.score(far))
+    wide = imputer.impute({"a": far["a"].double()})
+    assert torch.allclose(values["b"].double(), wide["b"], rtol=2e-2)

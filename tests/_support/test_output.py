@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from calmrl._support.output import WRITTEN_BY, new_directory, new_file
+from calmrl._support.writable import PROBE, check_writable
 from calmrl.errors import InputError
 
 
@@ -73,3 +74,11 @@ def test_an_empty_directory_is_free(tmp_path):
     with new_directory(tmp_path / "out") as draft:
         (draft / "a").write_text("x")
     assert _names(tmp_path / "out") == ["a"]
+
+
+def test_what_a_killed_probe_left_is_removed(tmp_path):
+    (tmp_path / f"{PROBE}left").mkdir()
+    (tmp_path / f"{PROBE}kept").mkdir()
+    (tmp_path / f"{PROBE}kept" / "file").touch()  # not a probe of ours: probes are empty
+    check_writable(tmp_path / "out")
+    assert [path.name for path in tmp_path.iterdir()] == [f"{PROBE}kept"]

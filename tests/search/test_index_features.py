@@ -391,3 +391,15 @@ def test_a_graph_is_searched_deeper_until_it_finds_enough(monkeypatch, shares, v
     monkeypatch.setattr(neighbours, "recall", lambda table, how, truth: next(answers))
     how = neighbours.build_ann(Table(), 60_000)
     assert (how["visited"], how["recall@10"], how["queries"]) == (visited, shares[-1], 7)
+
+
+def test_a_damaged_note_of_a_stopped_run_is_named(tmp_path) -> None:
+    """`fitted.json` says what the aligner beside it was fitted on."""
+    part = tmp_path / "ix.part"
+    part.mkdir()
+    (part / "fitted.json").write_text('"half of a ha')
+    with pytest.raises(InputError, match=r"fitted\.json cannot be read as JSON.*remove its folder"):
+        Index.build(DATA, tmp_path / "ix", model=settings())
+    (part / "fitted.json").write_text('"of other items"')
+    assert len(Index.build(DATA, tmp_path / "ix", model=settings())) == N
+    assert not part.exists()

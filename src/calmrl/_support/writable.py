@@ -4,7 +4,7 @@ import errno
 import os
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from calmrl._support.parsing import reason_of
@@ -32,9 +32,19 @@ def check_writable(target: str | Path) -> None:
     _check_names(path, folder, missing)
     for place in {folder, path} if os.path.isdir(path) else {folder}:
         try:
-            os.rmdir(tempfile.mkdtemp(prefix=PROBE, dir=place))
+            _probe(place)
         except OSError as error:
             raise InputError(_sentence(target, error)) from error
+
+
+def _probe(place: str | Path) -> None:
+    """Make a directory and remove it, together with those of processes that were killed between the two."""
+    tempfile.mkdtemp(prefix=PROBE, dir=place)
+    with os.scandir(place) as entries:
+        names = [entry.name for entry in entries if entry.name.startswith(PROBE)]
+    for name in names:
+        with suppress(OSError):  # another process, living or of another user, removes its own
+            os.rmdir(os.path.join(place, name))
 
 
 @contextmanager

@@ -1,20 +1,13 @@
 """Where output goes: people read stderr, programs read stdout."""
 
 import json
-import re
 import sys
 import textwrap
 from typing import Any
 
 from rich.console import Console
 
-# Control characters but tabs and new lines, and the marks that turn the direction of text around.
-_HIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
-
-
-def visible(text: str) -> str:
-    """The same text with escapes ("\\x1b") in place of characters that would act on a terminal; names come from data."""
-    return _HIDDEN.sub(lambda sign: sign[0].encode("unicode_escape").decode(), text)
+from calmrl._support.visible import visible
 
 
 def people() -> Console:

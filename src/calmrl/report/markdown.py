@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from itertools import count
 
+from calmrl._support.visible import visible
 from calmrl.report.blocks import Block, Cell, Code, Figure, Heading, Number, Page, Picture, Sound, Table
 from calmrl.report.svg import standalone
 
@@ -34,7 +35,7 @@ def drawings(page: Page) -> dict[str, bytes]:
 
 def plain(text: str) -> str:
     """Text that Markdown and HTML inside Markdown leave alone, on one line."""
-    return re.sub(r"([\\`*_\[\]<>|#~$&])", r"\\\1", " ".join(text.split()))
+    return re.sub(r"([\\`*_\[\]<>|#~$&])", r"\\\1", visible(" ".join(text.split())))
 
 
 def _block(block: Block, tables: count[int], figures: count[int]) -> str:
@@ -45,7 +46,7 @@ def _block(block: Block, tables: count[int], figures: count[int]) -> str:
         return f"{images}\n\n**Figure {next(figures)}.** {plain(block.caption)}"
     if isinstance(block, Code):
         fence = "`" * max(3, 1 + max(map(len, re.findall("`+", block.text)), default=0))
-        return f"{plain(block.label)}\n\n{fence}{block.language}\n{block.text}\n{fence}"
+        return f"{plain(block.label)}\n\n{fence}{block.language}\n{visible(block.text)}\n{fence}"
     return plain(block.text)
 
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import wraps
 from typing import TYPE_CHECKING, Any, ParamSpec
 
+from calmrl._support.visible import visible
 from calmrl.report.look import INK, PAPER, SOFT, Look
 
 if TYPE_CHECKING:
@@ -91,7 +92,7 @@ def finish(figure: Figure, name: str, alt: str, title: str = "") -> Panel:
 
 def clean(svg: str, name: str, alt: str) -> str:
     """Keep the drawing only: no XML head, metadata, page-wide style or unused id; the used ids begin with `name`."""
-    svg = svg[svg.index("<svg") :]
+    svg = visible(svg[svg.index("<svg") :])
     svg = re.sub(r"<metadata>.*?</metadata>|<!--.*?-->|<style[^>]*>.*?</style>", "", svg, flags=re.S)
     svg = re.sub(r"<defs>\s*</defs>", "", svg)
     svg = svg.replace("xlink:href", "href")
@@ -104,7 +105,7 @@ def clean(svg: str, name: str, alt: str) -> str:
     assert box is not None, "matplotlib writes a viewBox"
     width, height, svg = float(box[1]), float(box[2]), svg[box.end() :]
     head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:g} {height:g}" '
-    head += f'width="{width * 4 / 3:.0f}" height="{height * 4 / 3:.0f}" role="img" aria-label="{html.escape(alt)}" '
+    head += f'width="{width * 4 / 3:.0f}" height="{height * 4 / 3:.0f}" role="img" aria-label="{html.escape(visible(alt))}" '
     head += 'stroke-linejoin="round" stroke-linecap="butt">'
     return re.sub(r">\s+<(?!/?text)", "><", head + svg).strip() + "\n"
 

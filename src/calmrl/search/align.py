@@ -14,6 +14,8 @@ import numpy as np
 from sklearn.base import clone
 
 from calmrl._support.engine import Engine, LocalEngine
+from calmrl._support.output import new_file
+from calmrl._support.parsing import read_json
 from calmrl.aligner.estimator import Aligner
 from calmrl.aligner.posterior import embed_with_certainty
 from calmrl.convention import check
@@ -70,7 +72,7 @@ def fit(
         return None
     digest = _digest(collection, names, groups, settings, relevant)
     marker = keep / "fitted.json"
-    if marker.is_file() and json.loads(marker.read_text("utf-8")) == digest:
+    if marker.is_file() and read_json(marker, "remove its folder, and the aligner is fitted again") == digest:
         return Aligner.load(keep / "aligner")
     columns = [list(collection.z).index(name) for name in names]
     rows = np.flatnonzero(collection.present[:, columns].any(axis=1))
@@ -87,7 +89,8 @@ def fit(
         aligner = clone(settings).fit(*given, groups=labels, relevant=values)
     marker.unlink(missing_ok=True)
     aligner.save(keep / "aligner", overwrite=(keep / "aligner").exists())
-    marker.write_text(json.dumps(digest), encoding="utf-8")
+    with new_file(marker) as draft:
+        draft.write_text(json.dumps(digest), encoding="utf-8")
     return aligner
 
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from calmrl.imputers.gaussian.em import Fit, run_em
-from calmrl.imputers.gaussian.maximise import Prior, single_prior
+from calmrl.imputers.gaussian.maximise import Prior, single_prior, smallest_noise
 from calmrl.imputers.gaussian.mixture import component_prior, split
 from calmrl.imputers.gaussian.parameters import Parameters, random_parameters
 from calmrl.imputers.gaussian.row_sources import Source
@@ -32,9 +32,7 @@ class Settings:
 def noise_floor(source: Source) -> list[Tensor]:
     """The smallest noise variance allowed: what the working dtype can still tell from zero."""
     relative = 1e-5 if source.dtype == torch.float32 else 1e-8
-    return [
-        relative * v.mean() + 1e-14 * (1 + c.square().mean()) for v, c in zip(source.variance, source.mean, strict=True)
-    ]
+    return [smallest_noise(v, c, relative) for v, c in zip(source.variance, source.mean, strict=True)]
 
 
 def start_at_random(source: Source, latent_dim: int, seed: int) -> Parameters:

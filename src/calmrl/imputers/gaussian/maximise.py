@@ -45,6 +45,11 @@ def single_prior(rows: float, variance: list[Tensor], floor: list[Tensor]) -> Pr
     return Prior(loading=rows, mean=0.0, noise=rows, weight=0.0, scale=variance, floor=floor)
 
 
+def smallest_noise(variance: Tensor, mean: Tensor, relative: float) -> Tensor:
+    """The smallest noise variance allowed: a share of the variance, and what rounding leaves of values so large."""
+    return relative * variance.mean() + 1e-14 * (1 + mean.square().mean())
+
+
 def maximise(stats: Statistics, old: Parameters, prior: Prior, *, m_step: str, isotropic: bool) -> Parameters:
     """The parameters that maximise the expected complete-data log-likelihood plus the log prior."""
     L = old.latent_dim

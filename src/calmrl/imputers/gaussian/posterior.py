@@ -111,7 +111,14 @@ class Expectation:
         distance = sum_of(self._distance(m, z) for m, z in held)
         constant = sum_of(self.constant[m] for m, _ in held) + logdet
         log_joint = self.params.log_weight - 0.5 * (constant + distance - quadratic)
+        if self.dtype != torch.float64 and not bool(torch.isfinite(log_joint).all()):
+            return self._rows_in_double(held, V, logdet)
         return Posterior(mean, V, log_joint, quadratic)
+
+    def _rows_in_double(self, held: list[tuple[int, Tensor]], V: Tensor, logdet: Tensor) -> Posterior:
+        """As `rows`, for values so far from the model that their squared distance overflows single precision."""
+        wide = Expectation(self.params, torch.float64).rows([(m, z.double()) for m, z in held], V, logdet)
+        return Posterior(wide.mean.to(self.dtype), V, wide.log_joint, wide.quadratic)
 
     def _distance(self, m: int, z: Tensor) -> Tensor:
         """|z - mu|^2 in the metric of Psi^-1 per row and component, without the part that is in `constant`, (n, K)."""

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from calmrl.convention import Views
-from calmrl.imputers.gaussian.maximise import expand, latent_moments, maximise, single_prior
+from calmrl.imputers.gaussian.maximise import expand, latent_moments, maximise, single_prior, smallest_noise
 from calmrl.imputers.gaussian.parameters import Parameters, random_parameters
 from calmrl.imputers.gaussian.pattern_groups import Pack, pack
 from calmrl.imputers.gaussian.posterior import Expectation
@@ -74,12 +74,13 @@ def step(
         return params, running
     stats = running.average
     prior *= float(stats.rows.sum()) / running.rows  # in units of the average, so that it keeps its meaning
-    variance = [_variance(stats, m) for m in range(len(params.names))]
-    belief = single_prior(prior, variance, [FLOOR * v.mean() + 1e-14 for v in variance])
+    moments = [_moments(stats, m) for m in range(len(params.names))]
+    floor = [smallest_noise(variance, mean, FLOOR) for mean, variance in moments]
+    belief = single_prior(prior, [variance for _, variance in moments], floor)
     params = maximise(stats, params, belief, m_step=m_step, isotropic=isotropic)
-    moments = latent_moments(stats) if prior == 0 else None
-    if moments is not None:
-        params, running.average = expand(params, *moments), running.average.rebased(*moments)
+    latents = latent_moments(stats) if prior == 0 else None
+    if latents is not None:
+        params, running.average = expand(params, *latents), running.average.rebased(*latents)
     return params, running
 
 
@@ -126,8 +127,8 @@ def passes(
     return params, running, history
 
 
-def _variance(stats: Statistics, m: int) -> Tensor:
-    """The running variance of every column, (d,)."""
+def _moments(stats: Statistics, m: int) -> tuple[Tensor, Tensor]:
+    """The running mean and variance of every column, (d,) each."""
     n = stats.n[m].sum().clamp(min=1e-300)
     mean = stats.z1[m].sum(0) / n
-    return (stats.z2[m].sum(0) / n - mean**2).clamp(min=0)
+    return mean, (stats.z2[m].sum(0) / n - mean**2).clamp(min=0)

@@ -21,6 +21,7 @@ from calmrl._support.distributed import all_sum
 from calmrl.convention import Views
 from calmrl.imputers.gaussian.em import Fit
 from calmrl.imputers.gaussian.fitting import Settings, fit_settings
+from calmrl.imputers.gaussian.maximise import smallest_noise
 from calmrl.imputers.gaussian.parameters import Parameters
 from calmrl.imputers.gaussian.pattern_groups import Pack
 from calmrl.imputers.gaussian.row_sources import Source, mapped_source
@@ -108,7 +109,8 @@ def principal_axes(source: Source, rank: int = RANK) -> list[Axes]:
             total += product
     if source.shared:
         sums = all_sum(sums)
-    return [_axes(total / n.clamp(min=1), rank) for total, n in zip(sums, source.count, strict=True)]
+    counts = [n.clamp(min=1) for n in source.count]
+    return [_axes(total / n, mean, rank) for total, n, mean in zip(sums, counts, source.mean, strict=True)]
 
 
 def _products(packs: Iterable[Pack], widths: tuple[int, ...]) -> list[Tensor]:
@@ -121,13 +123,13 @@ def _products(packs: Iterable[Pack], widths: tuple[int, ...]) -> list[Tensor]:
     return sums
 
 
-def _axes(covariance: Tensor, rank: int) -> Axes:
+def _axes(covariance: Tensor, mean: Tensor, rank: int) -> Axes:
     variance, directions = torch.linalg.eigh(covariance)
     variance, directions = variance.flip(0).clamp(min=0), directions.flip(1)
     # what a float32 covariance cannot tell from zero is left to `rest`; a constant modality keeps one direction
     kept = max(1, min(rank, int((variance > 1e-7 * variance[0]).sum())))
     rest = variance[kept:].mean() if kept < len(variance) else variance[-1]
-    floor = 1e-7 * variance[0] + torch.finfo(torch.float64).tiny
+    floor = smallest_noise(variance[:1], mean, relative=1e-7)
     return Axes(directions[:, :kept].contiguous(), variance[:kept], torch.maximum(rest, floor))
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from calmrl._support.output import new_file
+from calmrl._support.visible import visible
 from calmrl.metrics.registry import describe
 from calmrl.report.markdown import plain
 from calmrl.report.paper_tables.layouts import all_tables
@@ -89,7 +90,7 @@ def to_csv(table: PaperTable) -> str:
     names = [" ".join(filter(None, (c.group, c.name.replace("→", "->"), c.metric))) for c in table.columns]
     text = any(isinstance(cell, str) for _, some in table.blocks for line in some for cell in line.cells)
     parts = [""] if text else ["", " ci95", " n", " seeds", " p"]
-    writer.writerow(["setting", "method", *(name + part for name in names for part in parts)])
+    writer.writerow(["setting", "method", *(visible(name) + part for name in names for part in parts)])
     for title, some in table.blocks:
         for line in some:
             values: list[Any] = []
@@ -100,7 +101,7 @@ def to_csv(table: PaperTable) -> str:
                     values += [repr(mean), spread, cell.n.replace("–", "-"), seeds, p]
                 else:
                     values += [cell or "", *[""] * (len(parts) - 1)]
-            writer.writerow([title, line.method, *values])
+            writer.writerow([visible(title), visible(line.method), *values])
     return out.getvalue()
 
 
@@ -118,8 +119,8 @@ def write_tables(results: Mapping[str, Any], directory: str | Path) -> list[Path
 
 
 def latex(text: str) -> str:
-    """Text that LaTeX prints as it is."""
-    return re.sub("|".join(map(re.escape, _LATEX)), lambda sign: _LATEX[sign[0]], text)
+    """Text that LaTeX prints as it is, on one line."""
+    return re.sub("|".join(map(re.escape, _LATEX)), lambda sign: _LATEX[sign[0]], visible(" ".join(text.split())))
 
 
 def _head(column: Column, tight: bool = True) -> list[str]:

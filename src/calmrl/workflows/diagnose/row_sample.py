@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.sparse.csgraph import connected_components
 
-from calmrl.convention import blocks_of_rows, release
+from calmrl.convention import LARGEST_ELSE, blocks_of_rows, release
 from calmrl.data.features.feature_set import FeatureSet
 from calmrl.errors import InputError
 
@@ -43,16 +43,27 @@ def _describe(name: str, array: np.ndarray, present: np.ndarray) -> Modality:
         if not len(block):
             continue
         low, high = np.minimum(low, block.min(axis=0)), np.maximum(high, block.max(axis=0))
-        if not np.isfinite([low, high]).all():
-            wrong = np.flatnonzero(~np.isfinite(block).all(axis=1))[0]
-            row = start + int(np.flatnonzero(present[start:stop])[wrong])
-            raise InputError(f"{name} has a value in row {row} that is not finite; mark the row missing or repair it")
+        if not (low.min() >= -LARGEST_ELSE and high.max() <= LARGEST_ELSE):
+            raise InputError(_unusable(name, block, start, present[start:stop]))
         square = np.einsum("nd,nd->n", block, block, dtype=np.float64)
         rows += len(block)
-        zeros += int((square == 0).sum())
+        zeros += int((~block.any(axis=1)).sum())
         length += float(np.sqrt(square).sum())
     constant = int((low == high).sum())
     return Modality(name, array.shape[1], rows, 1 - rows / max(1, len(array)), zeros, constant, length / max(1, rows))
+
+
+def _unusable(name: str, block: np.ndarray, start: int, present: np.ndarray) -> str:
+    """What is wrong with the first observed row that is not finite or too large."""
+    size = np.abs(block).max(axis=1)
+    wrong = int(np.flatnonzero(~(size <= LARGEST_ELSE))[0])
+    row = start + int(np.flatnonzero(present)[wrong])
+    if not np.isfinite(size[wrong]):
+        return f"{name} has a value in row {row} that is not finite; mark the row missing or repair it"
+    return (
+        f"{name} has a value of size {size[wrong]:.3g} in row {row}; a diagnosis works in single precision, with values "
+        f"up to {LARGEST_ELSE:g}: repair it, or divide the modality by a constant"
+    )
 
 
 def sample(features: FeatureSet, seed: int) -> tuple[dict[str, np.ndarray], np.ndarray]:

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from calmrl._support.output import new_file
+from calmrl._support.parsing import read_json_object
 from calmrl.config import TrainConfig, dump
 from calmrl.config.schema.train import SourceSection
 from calmrl.data.features.feature_set import open_features
@@ -131,8 +132,7 @@ class Bench:
             content = make(folder)
             with new_file(path) as draft:
                 draft.write_text(json.dumps(content, indent=1), encoding="utf-8")
-        content = json.loads(path.read_text(encoding="utf-8"))
-        return dict(content)
+        return read_json_object(path, "delete it, and it is measured again")
 
     def _of_others(self, model: str, collection: str) -> list[Any]:
         """Retrieval and classes with features of a model of others as they are; nothing if they are not there."""
