@@ -20,7 +20,7 @@ LAYERS = (
     ("errors",),
     ("convention", "protocols"),
     ("_support",),
-    ("data", "anchors"),
+    ("data", "anchors", "hub"),
     ("encoders", "datasets", "losses", "interop"),
     ("imputers",),
     ("alignment",),
