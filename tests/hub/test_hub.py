@@ -32,7 +32,10 @@ def hub(monkeypatch):
 def features():
     rng = np.random.default_rng(0)
     shared = rng.normal(size=(90, 3))
-    z = {name: shared @ rng.normal(size=(3, d)) + 0.3 * rng.normal(size=(90, d)) for name, d in (("image", 6), ("text", 4))}
+    z = {
+        name: shared @ rng.normal(size=(3, d)) + 0.3 * rng.normal(size=(90, d))
+        for name, d in (("image", 6), ("text", 4))
+    }
     z["text"][:20] = np.nan
     return FeatureSet(z, name="own pictures", source="a | place\nwith a line")
 
@@ -102,8 +105,9 @@ def test_what_is_not_as_it_was_saved_is_refused(hub, features, tmp_path):
     with pytest.raises(InputError, match=r"imputer\.safetensors is damaged"):
         MeanImputer.from_pretrained(REPO, cache_dir=tmp_path, endpoint=hub.endpoint)
     assert not [call for call in hub.calls if "run_me" in call]
+    weights[-1] ^= 1
+    hub.repos[REPO]["imputer.safetensors"] = bytes(weights)
     with pytest.raises(InputError, match="'MeanImputer' imputer, not KernelImputer"):
-        hub.repos[REPO]["imputer.safetensors"] = bytes(weights[:-1] + bytes([weights[-1] ^ 1]))
         KernelImputer.from_pretrained(REPO, cache_dir=tmp_path / "again", endpoint=hub.endpoint)
 
 

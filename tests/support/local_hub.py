@@ -68,7 +68,9 @@ def _handler(hub: LocalHub) -> type[BaseHTTPRequestHandler]:
                     if entry["key"] == "file":
                         hub.repos[repo][entry["value"]["path"]] = base64.b64decode(entry["value"]["content"])
                 commit = hub.commit_of(repo)
-                self._json({"success": True, "commitOid": commit, "commitUrl": f"{hub.endpoint}/{repo}/commit/{commit}"})
+                self._json(
+                    {"success": True, "commitOid": commit, "commitUrl": f"{hub.endpoint}/{repo}/commit/{commit}"}
+                )
             else:
                 self._missing()
 
