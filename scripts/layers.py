@@ -27,7 +27,7 @@ LAYERS = (
     ("metrics",),
     ("aligner",),
     ("models",),
-    ("evaluate", "search", "training"),
+    ("evaluate", "interop", "search", "training"),
     ("config",),
     ("report",),
     ("workflows",),

@@ -9,6 +9,7 @@ from . import encoders as encoders
 from . import errors as errors
 from . import evaluate as evaluate
 from . import imputers as imputers
+from . import interop as interop
 from . import losses as losses
 from . import metrics as metrics
 from . import models as models
