@@ -7,8 +7,9 @@ EXTRAS_demo := [search,serve]
 EXTRAS_dev := [dev,media,search,ray]
 EXTRAS_bench := [bench]
 EXTRAS_docs := [docs]
+EXTRAS_release := [release]
 
-.PHONY: help demo compare test lint bench reliability docs picture clean
+.PHONY: help demo compare test lint bench reliability docs picture release-check clean
 
 help:
 	@echo "make demo   compare methods on bundled real data, then search it (writes demo-out/)"
@@ -18,6 +19,7 @@ help:
 	@echo "make bench  measure speed and quality against other packages (writes bench-out/)"
 	@echo "make reliability  kill, damage, degenerate and misname everything, and count (writes reliability-out/; an hour or two)"
 	@echo "make docs   build the documentation into site/"
+	@echo "make release-check  build twice, check the files, run the README in an empty environment"
 	@echo "make picture  draw the picture of the README again"
 
 # One stamp per set of extras; a set is installed again only when what it is made of changes.
@@ -57,6 +59,10 @@ picture: $(STAMPS)-demo
 
 docs: $(STAMPS)-docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+# TAG=v0.1.0 compares the version with a tag; DIST=FOLDER keeps the wheel and the sdist.
+release-check: $(STAMPS)-release
+	$(BIN)/python scripts/release_check.py $(if $(TAG),--tag $(TAG)) $(if $(DIST),--out $(DIST))
 
 clean:
 	rm -rf $(VENV) site demo-out study-out bench-out reliability-out

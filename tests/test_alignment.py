@@ -9,6 +9,7 @@ from functools import cache
 
 import pytest
 import torch
+from safetensors.torch import load, save
 from torch import nn
 from torch.nn.functional import normalize
 
@@ -214,6 +215,9 @@ def test_state_is_saved_and_loads_into_a_fresh_object() -> None:
     fresh.load_state_dict(torch.load(file, weights_only=True))
     assert fresh(z, present) == align(z, present)  # both go on from the same running statistics
     assert fresh.eval()(z, present) == align.eval()(z, present)
+    third = CalibratedAlignment("contrastive", imputer=GaussianImputer(latent_dim=3))
+    third.load_state_dict(load(save(align.state_dict())))  # formats that hold nothing but tensors
+    assert third.eval()(z, present) == align.eval()(z, present)
     latent = GaussianLatent(fitted().parameters_)
     by_gradient = CalibratedAlignment(imputer=latent, update="gradient")
     other = CalibratedAlignment(imputer=GaussianLatent(fitted(3).parameters_), update="gradient")

@@ -8,6 +8,7 @@ from . import datasets as datasets
 from . import encoders as encoders
 from . import errors as errors
 from . import evaluate as evaluate
+from . import hub as hub
 from . import imputers as imputers
 from . import interop as interop
 from . import losses as losses

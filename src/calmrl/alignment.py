@@ -9,6 +9,7 @@ import torch
 from sklearn.exceptions import NotFittedError
 from torch import Tensor, nn
 
+from calmrl._support.tensor_files import packed, unpacked
 from calmrl.convention import check, full_precision
 from calmrl.errors import InputError
 from calmrl.imputers.gaussian.gradient import GaussianLatent
@@ -226,7 +227,7 @@ class CalibratedAlignment(nn.Module):
             scale = scale * (square / (square + (std.detach() ** 2).sum(1, keepdim=True))).sqrt()
         return mean * scale
 
-    def get_extra_state(self) -> Any:
+    def latent_state(self) -> dict[str, Any] | None:
         """The imputer's state where it is not a module; None before it has seen any data."""
         if isinstance(self.imputer, nn.Module):
             return None
@@ -237,9 +238,17 @@ class CalibratedAlignment(nn.Module):
         except NotFittedError:
             return None
 
-    def set_extra_state(self, state: Any) -> None:
+    def set_latent_state(self, state: dict[str, Any] | None) -> None:
+        """Take over what `latent_state` gave; None leaves the imputer as it is."""
         if state is not None:
             self.imputer.set_state(state)
+
+    def get_extra_state(self) -> Tensor:
+        """`latent_state` as bytes in a tensor, so that every format that holds tensors can hold a `state_dict`."""
+        return packed(self.latent_state())
+
+    def set_extra_state(self, state: Tensor) -> None:
+        self.set_latent_state(unpacked(state))
 
 
 def _is_single(imputer: Any, z: Mapping[str, Tensor]) -> bool:

@@ -56,7 +56,9 @@ def test_a_missing_extra_ends_a_command_with_code_2(monkeypatch, capsys):
 
 def test_the_extras():
     extras = set(metadata.metadata("calmrl").get_all("Provides-Extra") or [])
-    assert extras == {"media", "encoders", "lora", "search", "serve", "ray", "track", "bench", "docs", "dev"}
+    offered = {"media", "encoders", "lora", "search", "serve", "ray", "track"}
+    offered |= {"interop", "hub", "mteb", "sentence-transformers"}
+    assert extras == offered | {"bench", "docs", "dev", "release"}
 
 
 def test_the_core_runs_without_any_extra():

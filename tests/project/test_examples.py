@@ -16,6 +16,40 @@ def test_drop_in_loss() -> None:
     assert after > 0.3
 
 
+@pytest.mark.parametrize("script", ["metric_learning", "lightning_module", "hf_trainer"])
+def test_losses_in_the_loops_of_other_libraries(script, monkeypatch) -> None:
+    needs = {
+        "metric_learning": "pytorch_metric_learning",
+        "lightning_module": "lightning",
+        "hf_trainer": "transformers",
+    }
+    pytest.importorskip(needs[script])
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    result = runpy.run_path(str(EXAMPLES / f"{script}.py"))["main"](epochs=3)
+    assert result["loss"][-1] < 0.5 * result["loss"][0]
+    before, after = result["R@1"]
+    assert before < 2  # percent; by chance 0.3
+    assert after > 15
+
+
+def test_a_checkpoint_of_the_hf_trainer_holds_the_latent_model(tmp_path, monkeypatch) -> None:
+    pytest.importorskip("transformers")
+    import torch
+    from safetensors.torch import load_file
+
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    script = runpy.run_path(str(EXAMPLES / "hf_trainer.py"))
+    script["main"](epochs=1, output=str(tmp_path))
+    (weights,) = tmp_path.rglob("model.safetensors")
+    (z, present), _ = script["incomplete_emoji"]()
+    model = script["Heads"]({name: x.shape[1] for name, x in z.items()})
+    model.load_state_dict(load_file(weights))
+    with torch.no_grad():
+        value = model.eval()(present[:64], **{name: x[:64] for name, x in z.items()})["loss"]
+    assert torch.isfinite(value)
+    assert model.loss.imputer.n_iter_ == 9  # batches of the epoch
+
+
 def test_make_collection(tmp_path) -> None:
     pytest.importorskip("PIL", reason="Pillow (calmrl[media]) is not installed")
     from calmrl.data.media.collection_problems import Problems

@@ -5,12 +5,14 @@ Other things that are learned are saved in the same way under their own `name`.
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from safetensors.torch import load_file, save_file
+import torch
+from safetensors.torch import load, load_file, save, save_file
 from torch import Tensor
 
 from calmrl._support.output import replaced_directory
@@ -71,3 +73,21 @@ def load_tensors(file: Path) -> dict[str, Tensor]:
     """The tensors of a .safetensors file; one that is damaged or cut short is an error that names it."""
     with parsing(file, "safetensors", "it is damaged or cut short: save or copy it again"):
         return load_file(file)
+
+
+def packed(state: dict[str, Any] | None) -> Tensor:
+    """{"meta": json-able, "tensors": name -> tensor} as one uint8 tensor, for a `state_dict`; no state is an empty one."""
+    if state is None:
+        return torch.zeros(0, dtype=torch.uint8)
+    meta = json.dumps(state["meta"]).encode()
+    content = len(meta).to_bytes(8, "little") + meta + save(plain(state["tensors"]))
+    return torch.frombuffer(bytearray(content), dtype=torch.uint8)
+
+
+def unpacked(content: Tensor) -> dict[str, Any] | None:
+    """The inverse of `packed`."""
+    if not len(content):
+        return None
+    raw = content.cpu().numpy().tobytes()
+    start = 8 + int.from_bytes(raw[:8], "little")
+    return {"meta": json.loads(raw[8:start]), "tensors": load(raw[start:])}

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from calmrl._support.tensor_files import load_state, save_state
 from calmrl.aligner.candidates import make_grid
+from calmrl.aligner.card import aligner_card
 from calmrl.aligner.checks import check_aligner, check_pairs, group_numbers, relevance_numbers
 from calmrl.aligner.choose import Choice, choose
 from calmrl.aligner.crossvalidation import fit_lifts
@@ -30,7 +31,9 @@ from calmrl.data.features.relevance import ROW
 from calmrl.data.features.spread_rows import SpreadArrays
 from calmrl.encoders.embed_files import EmbedsFiles, recorded_encoders
 from calmrl.errors import InputError
-from calmrl.imputers.columns import BlockColumns, Blocks
+from calmrl.hub.card import Card
+from calmrl.hub.on_hub import OnHub
+from calmrl.imputers.columns import BlockColumns, Blocks, is_matrix
 from calmrl.imputers.gaussian.choices import seed_of
 from calmrl.imputers.gaussian.predict import working_dtype
 from calmrl.imputers.gaussian.row_sources import open_source
@@ -42,7 +45,7 @@ EMBED_BYTES = 1 << 27
 GROUP = "group"  # column of a feature set that says which rows are siblings
 
 
-class Aligner(BlockColumns, EmbedsFiles, TransformerMixin, BaseEstimator):
+class Aligner(OnHub, BlockColumns, EmbedsFiles, TransformerMixin, BaseEstimator):
     """Put items with any subset of modalities into one space, learned in closed form from incomplete rows.
 
     For every modality: centre, scale rows to unit length (or not), kernel or plain principal components f^m, partial
@@ -187,7 +190,8 @@ class Aligner(BlockColumns, EmbedsFiles, TransformerMixin, BaseEstimator):
                 relevant = None if relevant == ROW else list(z.column(relevant))
             encoders = recorded_encoders([z.info], z.names)
             z, present = z.z, np.asarray(z.present)
-        z, present = self._as_dict(z, present, reset=True)
+        if is_matrix(z):
+            z, present = self._as_dict(z, present, reset=True)
         given = tuple(z) if isinstance(z, Mapping) else None
         source = open_source(*_sorted(z, present))
         check_pairs(source)
@@ -223,7 +227,8 @@ class Aligner(BlockColumns, EmbedsFiles, TransformerMixin, BaseEstimator):
     def embed(self, z: Any, present: Array | None = None) -> Array:
         """Unit vectors (N, L) in the shared space, from whatever each row has; missing ones may be left out of the dict."""
         check_is_fitted(self)
-        z, present = self._as_dict(z, present, reset=False)
+        if is_matrix(z) or self._holds_features(z):
+            z, present = self._as_dict(z, present, reset=False)
         views = check(z, present, names=self._order, widths=[len(lift.centre) for lift in self._lifts])
         largest = max(max(len(lift.landmarks), len(lift.centre)) for lift in self._lifts)
         parts = [
@@ -299,6 +304,10 @@ class Aligner(BlockColumns, EmbedsFiles, TransformerMixin, BaseEstimator):
     def load(cls, path: str | os.PathLike[str]) -> Aligner:
         """Read what `save` wrote."""
         return from_state(load_state(path, name="aligner"), f"the saved aligner in {path}")
+
+    def _card(self) -> Card:
+        check_is_fitted(self)
+        return aligner_card(self)
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_space")

@@ -15,13 +15,16 @@ from calmrl._support.parsing import naming, parsing
 from calmrl._support.tensor_files import load_state, save_state
 from calmrl.convention import Array, Views, check
 from calmrl.errors import InputError
+from calmrl.hub.card import Card
+from calmrl.hub.on_hub import OnHub
+from calmrl.imputers.card import imputer_card
 from calmrl.imputers.columns import BlockColumns
 from calmrl.imputers.gaussian.predict import join, keep_observed
 from calmrl.imputers.solvable import solvable
 from calmrl.interop.containers import impute_object
 
 
-class BlockImputer(BlockColumns, TransformerMixin, BaseEstimator, ABC):
+class BlockImputer(OnHub, BlockColumns, TransformerMixin, BaseEstimator, ABC):
     """Imputes missing blocks. A subclass has `fit`, `_fill`, `_learned` and `_relearn`, and an argument `blocks`."""
 
     names_: tuple[str, ...]
@@ -98,6 +101,10 @@ class BlockImputer(BlockColumns, TransformerMixin, BaseEstimator, ABC):
             imputer = cls(**state["meta"]["arguments"]).set_state(state)
             imputer._set_input_columns(state["meta"].get("columns"))  # absent in files of earlier versions
             return imputer
+
+    def _card(self) -> Card:
+        check_is_fitted(self)
+        return imputer_card(self, dict(zip(self.names_, self.widths_, strict=True)))
 
     @abstractmethod
     def _fill(self, views: Views, spread: bool) -> tuple[list[Tensor], list[Tensor]]:

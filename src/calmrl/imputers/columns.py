@@ -30,6 +30,12 @@ def is_chunks(z: Any) -> bool:
     return isinstance(z, Iterable)
 
 
+def is_matrix(z: Any) -> bool:
+    """Whether `z` is one array or frame, or a list of rows."""
+    rows = isinstance(z, (list, tuple)) and len(z) > 0 and isinstance(z[0], (list, tuple)) and not is_chunks(z)
+    return rows or any(hasattr(z, name) for name in ("__array__", "toarray", "__dataframe__"))
+
+
 def block_columns(blocks: Blocks, n_columns: int, names: Sequence[str] | None = None) -> dict[str, np.ndarray]:
     """{modality: numbers of its columns} from the `blocks` argument.
 

@@ -1,4 +1,4 @@
-"""Features from and to the objects and files of other libraries; observed and imputed values stay apart in all of them."""
+"""Features from and to the objects and files of other libraries, observed and imputed apart; models and tasks of MTEB."""
 
 import lazy_loader
 

@@ -10,6 +10,9 @@ from .frames import to_pandas as to_pandas
 from .frames import to_polars as to_polars
 from .hf_dataset import from_dataset as from_dataset
 from .hf_dataset import to_dataset as to_dataset
+from .mteb_model import MTEBFeatures as MTEBFeatures
+from .mteb_model import MTEBModel as MTEBModel
+from .mteb_task import mixed_pool_task as mixed_pool_task
 from .multimodal import from_mudata as from_mudata
 from .multimodal import to_mudata as to_mudata
 from .tables import from_arrow as from_arrow

@@ -30,6 +30,7 @@ def mixed_pool(
     scoring: str = "raw",
     completed: Any = None,
     per_query: bool = False,
+    hubs: str | None = None,
 ) -> dict[str, Any]:
     """Retrieval among items of which each has only some modalities, by cosine between a query and one vector per item.
 
@@ -44,11 +45,11 @@ def mixed_pool(
                     modality and for two with a positive cosine; for two with a negative cosine its side is arbitrary,
         "imputed"   sum over all m of the completed z^m. `completed` is a fitted imputer of `calmrl.imputers`, or the
                     dict that its `transform` returned,
-        "posterior" the posterior mean of the latents given Omega. `completed` is a fitted `GaussianImputer`, or anything
-                    with its `embed`; `queries` is then a dict of the query's modalities, which also go through `embed`.
-                    Widths may differ, and nothing is made a unit vector before.
+        "posterior" the posterior mean of the latents given Omega. `completed` is a fitted `Aligner` or `GaussianImputer`,
+                    or anything with their `embed`; `queries` is then a dict of the query's modalities, which also go
+                    through `embed`. Widths may differ, and nothing is made a unit vector before.
 
-    The other arguments and the result are those of `retrieval`.
+    The other arguments and the result are those of `retrieval`; hubs="csls" works with every scoring.
     """
     fusion = lookup(SCORINGS, scoring, "scoring")
     if (completed is not None) != (scoring in ("imputed", "posterior")):
@@ -66,7 +67,7 @@ def mixed_pool(
             asked, items = _centred(queries, *stacked(views))
         else:
             asked, items = queries, fuse(z, views.present, fusion, completed=completed)
-    return retrieval(asked, items, query_ids, gallery_ids, ks, per_query=per_query)
+    return retrieval(asked, items, query_ids, gallery_ids, ks, per_query=per_query, hubs=hubs)
 
 
 def _embedded(queries: Any, z: Mapping[str, Array], present: Array | None, imputer: Any) -> tuple[Array, Array]:

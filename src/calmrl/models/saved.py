@@ -9,6 +9,7 @@ model/  model.json            what it is: kind, sizes, modalities, how it comple
 """
 
 import json
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from typing import Any
 import torch
 from safetensors.torch import save_file
 
+from calmrl._support.output import new_directory
 from calmrl._support.parsing import naming, read_json_object, reason_of
 from calmrl._support.sealed import check_sealed, write_sealed
 from calmrl._support.tensor_files import load_tensors, plain
@@ -24,8 +26,11 @@ from calmrl.anchors import anchor
 from calmrl.convention import Array, check, like_input, to_tensor
 from calmrl.encoders.embed_files import EmbedsFiles
 from calmrl.errors import InputError
+from calmrl.hub.card import Card
+from calmrl.hub.on_hub import OnHub
 from calmrl.imputers.registry import IMPUTERS
 from calmrl.losses.matching import InstanceMatching
+from calmrl.models.card import trained_card
 from calmrl.models.registry import MODELS
 from calmrl.protocols import Embedder, Model
 
@@ -36,7 +41,7 @@ ENCODERS_FILE = "encoders.json"
 Encoded = tuple[dict[str, torch.Tensor], torch.Tensor, Any]  # vectors, which are there, an array as it was given
 
 
-class Trained(EmbedsFiles):
+class Trained(OnHub, EmbedsFiles):
     """A trained model: any subset of modalities in, vectors in one space out.
 
     - `encode(z, present)`: a dict of unit vectors (N, width), one entry per modality; NaN where it was not observed.
@@ -122,6 +127,19 @@ class Trained(EmbedsFiles):
         mask = to_tensor(present)
         vectors = self.model(inputs, mask)
         return vectors, mask, next(iter(vectors.values()))
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write a new folder that `calmrl.load` reads; no pickle."""
+        with new_directory(Path(path), advice="") as draft:
+            save(draft, self)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> "Trained":
+        """Read what `save` or `calmrl train` wrote."""
+        return load(Path(path))
+
+    def _card(self) -> Card:
+        return trained_card(self)
 
 
 def save(folder: Path, trained: Trained) -> None:

@@ -24,7 +24,7 @@ def take(
             "scaler": None if scaler is None else scaler.state_dict(),
             "random": random,
         },
-        None if align is None else align.get_extra_state(),
+        None if align is None else align.latent_state(),
         {} if average is None else {name: tensor.clone() for name, tensor in average.tensors.items()},
     )
 
@@ -47,4 +47,4 @@ def put_weights(weights: dict[str, torch.Tensor], content: Checkpoint, step: Ste
     """These weights and the latent model of the checkpoint."""
     step.load_tensors(weights)
     if step.calibration is not None:
-        step.calibration.set_extra_state(content.latent)
+        step.calibration.set_latent_state(content.latent)

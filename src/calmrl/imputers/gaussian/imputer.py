@@ -18,6 +18,9 @@ from calmrl._support.parsing import naming, parsing
 from calmrl._support.tensor_files import load_state, save_state
 from calmrl.convention import Array, Views, check
 from calmrl.errors import InputError
+from calmrl.hub.card import Card
+from calmrl.hub.on_hub import OnHub
+from calmrl.imputers.card import imputer_card
 from calmrl.imputers.columns import BlockColumns, Blocks
 from calmrl.imputers.gaussian import scoring, stepwise
 from calmrl.imputers.gaussian.choices import check_arguments, check_links, check_size, decide, fixed_prior, seed_of
@@ -41,7 +44,7 @@ from calmrl.imputers.solvable import solvable
 from calmrl.interop.containers import impute_object
 
 
-class GaussianImputer(BlockColumns, TransformerMixin, BaseEstimator):
+class GaussianImputer(OnHub, BlockColumns, TransformerMixin, BaseEstimator):
     """Complete missing modalities with a linear-Gaussian model of shared latents, fitted on observed modalities only.
 
     z^m = W^m beta + mu^m + eps^m with beta ~ N(0, I), eps^m ~ N(0, Psi^m); a missing z^m is imputed by
@@ -425,6 +428,10 @@ class GaussianImputer(BlockColumns, TransformerMixin, BaseEstimator):
             imputer = cls(**state["meta"]["arguments"]).set_state(state)
             imputer._set_input_columns(state["meta"].get("columns"))  # absent in files of earlier versions
             return imputer
+
+    def _card(self) -> Card:
+        check_is_fitted(self)
+        return imputer_card(self, dict(zip(self.parameters_.names, self.parameters_.widths, strict=True)))
 
     # ---- input and output
 

@@ -1,0 +1,156 @@
+"""`mteb.evaluate` runs models of calmrl, on pools whose documents have different modalities, without a network."""
+
+from __future__ import annotations
+
+import io
+import wave
+
+import numpy as np
+import pytest
+
+from calmrl import Aligner
+from calmrl.datasets import load_dataset
+from calmrl.encoders import EncoderSet
+from calmrl.errors import InputError
+from calmrl.interop import MTEBFeatures, MTEBModel, mixed_pool_task
+from colour_world import RATE, TONES, colour, register, settings
+
+mteb = pytest.importorskip("mteb", reason="mteb is not installed")
+FIXED = {"features": "linear", "unit_rows": True, "whitening": 0.5, "latent_dim": 64, "prior": 100.0, "refine": "never"}
+NAMES = {"text": "read", "image": "see", "sound": "hear"}
+
+
+def scores(model, task) -> dict[str, float]:
+    result = mteb.evaluate(model, task, cache=None, show_progress_bar=False, co2_tracker=False)
+    return result.task_results[0].scores[task.metadata.eval_splits[0]][0]
+
+
+@pytest.fixture(autouse=True)
+def offline(monkeypatch):
+    """A request would be an error, not a download."""
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+
+
+@pytest.fixture
+def colours(monkeypatch):
+    register(monkeypatch)
+    return EncoderSet(NAMES, dtype="float32")
+
+
+def chord(rgb: np.ndarray) -> np.ndarray:
+    seconds = np.arange(RATE) / RATE
+    return sum(level / 1024 * np.sin(2 * np.pi * tone * seconds) for level, tone in zip(rgb, TONES, strict=True))
+
+
+def wav(rgb: np.ndarray) -> bytes:
+    file = io.BytesIO()
+    with wave.open(file, "wb") as sound:
+        sound.setnchannels(1)
+        sound.setsampwidth(2)
+        sound.setframerate(RATE)
+        sound.writeframes((chord(rgb) * 32767).astype("<i2").tobytes())
+    return file.getvalue()
+
+
+def picture(rgb: np.ndarray):
+    return pytest.importorskip("PIL.Image").fromarray(np.full((8, 8, 3), rgb, np.uint8))
+
+
+def words(rgb: np.ndarray) -> str:
+    return f"the colour {' '.join(map(str, rgb))}"
+
+
+@pytest.fixture
+def colour_aligner(colours):
+    many = [colour(number) for number in range(60)]
+    return settings().fit(*colours.encode([{"text": words(c), "image": picture(c), "sound": wav(c)} for c in many]))
+
+
+def test_texts_pictures_and_sounds_of_mteb_reach_the_encoders(colours, colour_aligner):
+    """The vectors are those of `embed` on the features of the same items; an empty text and None are missing."""
+    one, two, three = (colour(number) for number in (100, 101, 102))
+    batch = {
+        "id": ["1", "2", "3"],
+        "text": [words(one), "", ""],
+        "image": [None, picture(two), picture(three)],
+        "audio": [None, None, {"array": chord(three), "sampling_rate": RATE}],
+    }
+    model = MTEBModel(colour_aligner, colours)
+    assert model.columns == {"image": "image", "text": "text", "audio": "sound"}
+    cells = [{"text": words(one)}, {"image": picture(two)}, {"image": picture(three), "sound": wav(three)}]
+    expected = colour_aligner.embed(*colours.encode(cells))
+    np.testing.assert_allclose(model.encode([batch]), expected, atol=1e-4)
+    assert isinstance(model, mteb.EncoderProtocol)
+    assert model.mteb_model_meta.modalities == ["image", "text", "audio"]
+    np.testing.assert_allclose(model.similarity_pairwise(expected, expected), 1, atol=1e-5)
+
+
+def test_a_mixed_pool_of_emoji_by_features():
+    data = load_dataset("emoji")
+    task = mixed_pool_task(data)
+    train = data.select("train")
+    z = {name: train.z[name] for name in ("image", "text", "french")}
+    aligner = Aligner(**FIXED, random_state=0).fit(z, train.present[:, [data.names.index(name) for name in z]])
+    result = scores(MTEBFeatures(aligner, data), task)
+    corpus = task.dataset["default"]["test"]["corpus"]
+    assert set(corpus["has"]) == {"image", "french", "image+french"}
+    assert all((row["image"] is None) == ("image" not in row["has"]) for row in corpus)
+    assert all((row["text"] == "") == ("french" not in row["has"]) for row in corpus)
+    assert result["hit_rate_at_1"] > 0.3  # by chance 0.003
+    assert result["hit_at_1_image"] > 0.03
+    assert result["main_score"] == result["ndcg_at_10"]
+    shares = [corpus["has"].count(form) / len(corpus) for form in ("image", "french", "image+french")]
+    forms = [result[f"hit_at_1_{form}"] for form in ("image", "french", "image+french")]
+    assert np.dot(shares, forms) == pytest.approx(result["hit_rate_at_1"], abs=1e-4)
+
+
+class Random:
+    """A model that knows nothing."""
+
+    def __init__(self) -> None:
+        self.rng = np.random.default_rng(0)
+
+    def embed(self, z, present):
+        return self.rng.normal(size=(len(present), 16))
+
+
+def test_a_model_that_knows_nothing_finds_nothing():
+    data = load_dataset("stamps")
+    task = mixed_pool_task(data, [("image",), ("speech",), ("image", "speech")])
+    assert task.metadata.category is None  # MTEB has no name for pictures and sounds by text
+    assert scores(MTEBFeatures(Random(), data), task)["recall_at_10"] < 0.2  # of 153; by chance 0.065
+
+
+def test_the_forms_depend_on_the_seed_only():
+    data = load_dataset("emoji")
+    forms = [mixed_pool_task(data, seed=seed).dataset["default"]["test"]["corpus"]["has"] for seed in (0, 0, 1)]
+    assert list(forms[0]) == list(forms[1]) != list(forms[2])
+
+
+def test_an_encoder_set_alone_needs_one_width(colours):
+    model = MTEBModel(EncoderSet({"text": "read"}, dtype="float32"))
+    assert model.encode([{"text": ["the colour 1 2 3", "the colour 4 5 6"]}]).shape == (2, 16)
+    with pytest.raises(InputError, match=r"widths 16, 24.*Aligner"):
+        MTEBModel(colours).encode([{"text": ["the colour 1 2 3", ""], "image": [None, picture(colour(1))]}])
+
+
+def test_mistakes_are_named(colours, colour_aligner):
+    data = load_dataset("emoji")
+    with pytest.raises(InputError, match="find itself"):
+        mixed_pool_task(data, [("image", "text")])
+    with pytest.raises(InputError, match='no modality "picture"'):
+        mixed_pool_task(data, [("picture",)])
+    with pytest.raises(InputError, match="at least one tuple"):
+        mixed_pool_task(data, [])
+    with pytest.raises(InputError, match="none of image, text"):
+        MTEBModel(colour_aligner, colours).encode([{"text": [""], "image": [None]}])
+    with pytest.raises(InputError, match="the model reads image, text, audio"):
+        MTEBModel(colour_aligner, colours).encode([{"video": [None]}])
+    with pytest.raises(InputError, match='no encoder reads audio as "text"'):
+        MTEBModel(colour_aligner, colours, columns={"audio": "text"})
+    with pytest.raises(InputError, match="say which one"):
+        MTEBModel(EncoderSet({"title": "read", "caption": "read"}))
+    with pytest.raises(InputError, match='no item "x"'):
+        MTEBFeatures(colour_aligner, data).encode([{"id": ["x"], "has": ["text"]}])
+    with pytest.raises(InputError, match="use MTEBModel"):
+        MTEBFeatures(colour_aligner, data).encode([{"id": ["x"], "text": ["x"]}])

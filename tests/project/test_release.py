@@ -1,0 +1,83 @@
+"""What a release consists of fits together. Building and installing are in scripts/release_check.py."""
+
+from __future__ import annotations
+
+import re
+import runpy
+from pathlib import Path
+
+import pytest
+import yaml
+from packaging.requirements import Requirement
+from packaging.version import Version
+
+ROOT = Path(__file__).resolve().parents[2]
+CHECK = runpy.run_path(str(ROOT / "scripts" / "release_check.py"))
+WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
+TEMPLATES = sorted((ROOT / ".github" / "ISSUE_TEMPLATE").glob("*.yml"))
+
+
+def test_the_version_is_set_in_one_place():
+    version = CHECK["check_version"](None)
+    assert f"## {version}" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    holders = [
+        path.relative_to(ROOT).as_posix()
+        for path in (ROOT / "src").rglob("*.py")
+        if re.search(rf'__version__ = "|["\']{re.escape(version)}["\']', path.read_text(encoding="utf-8"))
+    ]
+    assert holders == []
+    with pytest.raises(SystemExit, match="is not version"):
+        CHECK["check_version"]("v9.9.9")
+
+
+def test_lowest_versions_are_the_bounds_of_the_project():
+    lines = CHECK["constraints_of"]("lowest").splitlines()
+    lowest = {Requirement(line).name: Requirement(line).specifier for line in lines}
+    assert str(lowest["numpy"]) == "==1.26"
+    assert str(lowest["torch"]) == str(CHECK["constraints_of"]("highest").split("torch", 1)[1].strip())
+    pinned = [Requirement(line) for line in CHECK["constraints_of"]("pinned").splitlines() if not line.startswith("#")]
+    for pin in pinned:
+        if pin.name in lowest and pin.name != "torch":
+            (low,), (used,) = lowest[pin.name], pin.specifier
+            assert Version(low.version) <= Version(used.version), pin.name
+
+
+def test_every_core_dependency_has_a_bound_that_the_check_reads():
+    text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    listed = re.findall(r'"([^"]+)"', text.partition("\ndependencies = [")[2].partition("\n]")[0])
+    assert len(listed) == len(CHECK["core_requirements"]()) > 10
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
+def test_workflows_run_commands_that_exist(path):
+    jobs = yaml.safe_load(path.read_text(encoding="utf-8"))["jobs"]
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    commands = [step["run"] for job in jobs.values() for step in job["steps"] if "run" in step]
+    assert commands
+    for command in commands:
+        words = command.split()
+        if words[0] == "make":
+            assert f"\n{words[1]}:" in makefile
+        for word in words:
+            if "/" in word and not word.startswith("$"):
+                assert (ROOT / word).exists(), command
+
+
+def test_publishing_needs_no_password():
+    publish = yaml.safe_load((ROOT / ".github/workflows/release.yml").read_text(encoding="utf-8"))["jobs"]["publish"]
+    assert publish["permissions"] == {"id-token": "write"}
+    assert publish["needs"] == "check"
+    assert "password" not in str(publish)
+
+
+@pytest.mark.parametrize("path", TEMPLATES, ids=lambda path: path.name)
+def test_templates_can_be_read(path):
+    content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    if path.stem != "config":
+        assert {"name", "description", "body"} <= set(content)
+        assert all("label" in part["attributes"] for part in content["body"])
+
+
+def test_the_files_that_a_stranger_looks_for_are_there():
+    for name in ("LICENSE", "CHANGELOG.md", "CITATION.cff", "CODE_OF_CONDUCT.md", "CONTRIBUTING.md", "SECURITY.md"):
+        assert (ROOT / name).is_file()
