@@ -36,7 +36,7 @@ compare: $(STAMPS)-demo
 	$(BIN)/python docs/make_study.py study-out
 
 test: $(STAMPS)-dev
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadscope --no-loadscope-reorder
 
 lint: $(STAMPS)-dev
 	$(BIN)/ruff check .

@@ -6,6 +6,13 @@ import pytest
 
 from calmrl.cli import main
 
+LONGEST = ("test_train_distributed.py", "test_reproduce.py", "test_browser.py", "test_snippets.py", "test_diagnose.py")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files that take long come first: two workers take whole files, and neither shall wait for the other at the end."""
+    items.sort(key=lambda item: item.path.name not in LONGEST)
+
 
 @pytest.fixture
 def colour_encoders(monkeypatch):

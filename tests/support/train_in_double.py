@@ -1,6 +1,8 @@
 """`calmrl train` in double precision, to be started by torchrun: what differs then between processes is no rounding.
 
-torchrun --nproc_per_node 2 tests/support/train_in_double.py CONFIG OUT
+torchrun --nproc_per_node 2 tests/support/train_in_double.py CONFIG OUT [CONFIG OUT ...]
+
+Several runs share the processes, because starting them takes longer than training does.
 """
 
 import importlib
@@ -29,9 +31,10 @@ def double_rows(self, *arguments):
 
 
 if __name__ == "__main__":
-    config, out = sys.argv[1:]
     workflow.build_step = double_step
-    workflow.train(load(config, kind="train"), out)
-    size, rank = world()
-    state = {"size": size, "rank": rank, "backend": torch.distributed.get_backend() if size > 1 else None}
-    Path(f"{out}.rank{rank}.json").write_text(json.dumps(state))
+    for config, out in zip(sys.argv[1::2], sys.argv[2::2], strict=True):
+        FeatureRows.fetch = single_rows
+        workflow.train(load(config, kind="train"), out)
+        size, rank = world()
+        state = {"size": size, "rank": rank, "backend": torch.distributed.get_backend() if size > 1 else None}
+        Path(f"{out}.rank{rank}.json").write_text(json.dumps(state))

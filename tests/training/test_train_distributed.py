@@ -44,18 +44,42 @@ def documented(program: str) -> tuple[str, ...]:
     return (PROGRAMS[program], *(word for word in words[1:] if word != "launch"))
 
 
-def in_double(path, out, processes: int) -> None:
-    """Train in double precision, in so many processes that know of each other."""
-    head = [sys.executable]
-    if processes > 1:
-        head += ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", str(processes)]
-    run = [*head, str(IN_DOUBLE), str(path), str(out)]
-    done = subprocess.run(run, capture_output=True, text=True, env=environment(), check=False, timeout=600)
-    assert done.returncode == 0, done.stderr
-    states = [json.loads(file.read_text()) for file in sorted(out.parent.glob(f"{out.name}.rank*.json"))]
-    backend = "gloo" if processes > 1 else None
-    assert states == [{"size": processes, "rank": rank, "backend": backend} for rank in range(processes)]
-    assert {record.pop("processes") for record in records(out, "start")} == {processes}
+CASES = {
+    "stages": CHANGES | {"model": {"kind": "heads", "width": 8}},
+    "latent start": CHANGES | {"stages": [{"steps": 4}]},
+    "gradient": {
+        "calibration": {"imputer": {"method": "gaussian", "latent_dim": 4}, "update": "gradient"},
+        "stages": [{"steps": 5}],
+        "batch_size": 23,
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def in_double(tmp_path_factory):
+    """Train in double precision, in so many processes that know of each other: (cases, processes) -> folder of each."""
+    root = tmp_path_factory.mktemp("double")
+    paths = {}
+    for case, changes in CASES.items():
+        (root / case).mkdir()
+        paths[case] = config_file(root / case, **changes)
+
+    def train(processes, cases):
+        outs = {case: root / case / str(processes) for case in cases}
+        head = [sys.executable]
+        if processes > 1:
+            head += ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", str(processes)]
+        run = [*head, str(IN_DOUBLE), *(str(path) for case in cases for path in (paths[case], outs[case]))]
+        done = subprocess.run(run, capture_output=True, text=True, env=environment(), check=False, timeout=600)
+        assert done.returncode == 0, done.stderr
+        backend = "gloo" if processes > 1 else None
+        for out in outs.values():
+            states = [json.loads(file.read_text()) for file in sorted(out.parent.glob(f"{out.name}.rank*.json"))]
+            assert states == [{"size": processes, "rank": rank, "backend": backend} for rank in range(processes)]
+            assert {record.pop("processes") for record in records(out, "start")} == {processes}
+        return outs
+
+    return {1: train(1, CASES), 2: train(2, CASES), 4: train(4, ["stages"])}
 
 
 def compare(one, two, tolerance: float = 1e-6) -> None:
@@ -91,20 +115,18 @@ def test_the_documented_commands_start_two_processes(program, tmp_path):
     assert [record["processes"] for record in records(tmp_path / "two", "start")] == [2]
 
 
-def test_several_processes_equal_one(tmp_path):
-    path = config_file(tmp_path, **CHANGES | {"model": {"kind": "heads", "width": 8}})
-    in_double(path, tmp_path / "one", 1)
-    for processes in (2, 4):
-        out = tmp_path / str(processes)
-        in_double(path, out, processes)
-        compare(tmp_path / "one", out)
+@pytest.mark.parametrize("processes", [2, 4])
+def test_several_processes_equal_one(processes, in_double):
+    compare(in_double[1]["stages"], in_double[processes]["stages"])
 
 
-def test_a_start_at_the_latent_model_is_the_same_in_two_processes(tmp_path):
-    path = config_file(tmp_path, **CHANGES | {"stages": [{"steps": 4}]})
-    for processes in (1, 2):
-        in_double(path, tmp_path / str(processes), processes)
-    compare(tmp_path / "1", tmp_path / "2", tolerance=1e-3)  # the start is fitted in single precision, each on its rows
+def test_a_start_at_the_latent_model_is_the_same_in_two_processes(in_double):
+    one, two = (in_double[processes]["latent start"] for processes in (1, 2))
+    compare(one, two, tolerance=1e-3)  # the start is fitted in single precision, each on its rows
+
+
+def test_a_latent_model_fitted_by_gradient_in_two_processes(in_double):
+    compare(in_double[1]["gradient"], in_double[2]["gradient"])
 
 
 def test_two_processes_resume_exactly(tmp_path):
@@ -124,18 +146,6 @@ def test_two_processes_resume_exactly(tmp_path):
         assert torch.equal(weights, again.weights[name]), name
     for file in (two / "model").glob("*.safetensors"):
         assert file.read_bytes() == (cut / "model" / file.name).read_bytes()
-
-
-def test_a_latent_model_fitted_by_gradient_in_two_processes(tmp_path):
-    changes = {
-        "calibration": {"imputer": {"method": "gaussian", "latent_dim": 4}, "update": "gradient"},
-        "stages": [{"steps": 5}],
-        "batch_size": 23,
-    }
-    path = config_file(tmp_path, **changes)
-    for processes in (1, 2):
-        in_double(path, tmp_path / str(processes), processes)
-    compare(tmp_path / "1", tmp_path / "2")
 
 
 def worker(launcher: int, rank: int) -> psutil.Process:

@@ -97,7 +97,7 @@ def _whole_clip(item: np.ndarray, frames: int) -> torch.Tensor:
     """(1, frames, 3, H, W) from the frames of a video, or from a picture."""
     if len(item) not in (1, frames):
         raise InputError(f"this encoder sees {frames} frames at once; got {len(item)}: prepare that many, or a picture")
-    return torch.from_numpy(np.ascontiguousarray(np.broadcast_to(item, (frames, *item.shape[1:]))))[None]
+    return torch.from_numpy(np.broadcast_to(item, (frames, *item.shape[1:])).copy())[None]
 
 
 def _clip(model: Any, pooling: str | None, device: str, pixels: torch.Tensor) -> torch.Tensor:

@@ -46,9 +46,9 @@ class KnowledgeBridgerImputer(MemoryImputer):
         self.temperature = temperature
         self.landmarks = landmarks
 
-    def _predict(self, seen: dict[int, Tensor], m: int) -> tuple[Tensor, Tensor]:
+    def _predict(self, seen: dict[int, Tensor], m: int, spread: bool) -> tuple[Tensor, Tensor]:
         pool = self.present_[:, m].nonzero()[:, 0].cpu()
-        fallback = super()._predict(seen, m)
+        fallback = super()._predict(seen, m, spread)
         if not len(pool):
             return fallback
         values = self.rows_[m].cpu()[pool]
@@ -67,12 +67,13 @@ class KnowledgeBridgerImputer(MemoryImputer):
                 agreement = agreement + _profile(own @ theirs[at].T) @ relations[j].T / len(seen)
             score = (1 - self.structure) * likeness / shared.sum(0).clamp(min=1) + self.structure * agreement
             best = score.topk(min(self.n_candidates, len(pool)), dim=1)
-            weight = torch.softmax(best.values / self.temperature, dim=1)[..., None]  # (rows, candidates, 1)
+            weight = torch.softmax(best.values / self.temperature, dim=1)[:, None]  # (rows, 1, candidates)
             candidates = values[best.indices]  # (rows, candidates, d)
-            guess = (weight * candidates).sum(1)
-            guesses.append(guess)
-            spreads.append((weight * (candidates - guess[:, None]).square()).sum(1).sqrt())
-        return torch.cat(guesses), torch.cat(spreads)
+            guess = weight @ candidates  # (rows, 1, d)
+            guesses.append(guess[:, 0])
+            if spread:
+                spreads.append((weight @ (candidates - guess).square_())[:, 0].sqrt())
+        return torch.cat(guesses), torch.cat(spreads) if spread else fallback[1]
 
     def _directions(self, block: Tensor, m: int) -> Tensor:
         """Centred rows of unit length."""

@@ -217,7 +217,9 @@ def picture(z: Vectors, most: int = 120, seed: int = 0) -> dict[str, list[Any]]:
     names = list(z)
     n = min(most, len(z[names[0]]))
     stacked = torch.cat([z[name][:n] for name in names]).numpy()
-    places = TSNE(init="pca", perplexity=min(30, max(2, len(stacked) // 4)), random_state=seed).fit_transform(stacked)
+    perplexity = min(30, max(2, len(stacked) // 4))
+    tsne = TSNE(init="pca", perplexity=perplexity, max_iter=500, random_state=seed)  # enough for a few hundred points
+    places = tsne.fit_transform(stacked)
     return {
         "x": [round(float(x), 2) for x in places[:, 0]],
         "y": [round(float(y), 2) for y in places[:, 1]],

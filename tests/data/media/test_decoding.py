@@ -68,7 +68,7 @@ def test_the_left_channel_or_a_mix(tmp_path) -> None:
     left, right = np.arange(800) * 20, np.full(800, 4000)
     write_wav(tmp_path / "two.wav", np.stack([left, right], axis=1), 16_000)
     np.testing.assert_allclose(read_audio(tmp_path / "two.wav", channel="left"), left / 2**15, atol=1e-7)
-    np.testing.assert_allclose(read_audio(tmp_path / "two.wav"), (left + right) / 2**15 / math.sqrt(2), atol=1e-4)
+    np.testing.assert_allclose(read_audio(tmp_path / "two.wav"), (left + right) / 2**16, atol=1e-7)
 
 
 def slow_resample(x: np.ndarray, old: int, new: int, n: int) -> float:

@@ -88,14 +88,20 @@ def read_audio(
 ) -> np.ndarray:
     """The sound of an audio or video file (its path or its bytes) as mono float32 samples at `rate`.
 
-    `channel` "mix" joins all as FFmpeg does, "left" takes the first. `resampling` is FFmpeg's, or that of `resample` ("sinc").
+    `channel` "mix" is the mean of all, so that a mono file and its stereo copy are alike; "left" takes the first.
+    `resampling` is FFmpeg's, or that of `resample` ("sinc").
     A track that starts later than the file is preceded by silence, so that the samples stay in step with the frames.
     """
     av = need("av", "media", "reading sound")
     with _open(path, "audio") as (container, stream):
         _check_length(_declared_seconds(container, stream), label_of(path))
-        mono, own = channel == "mix", resampling == "sinc"
-        resampler = av.AudioResampler("fltp", "mono" if mono else None, None if own else rate)
+        own = resampling == "sinc"
+        resampler = av.AudioResampler("fltp", None, None if own else rate)
+
+        def mono(piece: Any) -> np.ndarray:
+            channels: np.ndarray = piece.to_ndarray()
+            return channels.mean(0) if channel == "mix" else channels[0]
+
         file_rate = stream.rate
         parts: list[np.ndarray] = []
         packets = heard = 0
@@ -104,12 +110,12 @@ def read_audio(
             for frame in packet.decode():
                 heard += frame.samples
                 _check_length(heard / max(1, frame.sample_rate), label_of(path))
-                parts += [piece.to_ndarray()[0] for piece in resampler.resample(frame)]
+                parts += [mono(piece) for piece in resampler.resample(frame)]
         _check_complete(container, stream, packets, label_of(path))
         if container.format.name == "flac" and stream.duration and heard < stream.duration:
             raise Unreadable("cut off", f"{label_of(path)} has {heard:,} of {stream.duration:,} samples")
         if parts:
-            parts += [piece.to_ndarray()[0] for piece in resampler.resample(None)]
+            parts += [mono(piece) for piece in resampler.resample(None)]
         begins = float((stream.start_time or 0) * stream.time_base) - _start(container)
     samples = np.concatenate([np.zeros(0, np.float32), *parts])
     if not len(samples):
