@@ -19,6 +19,7 @@ from calmrl.data import write_features
 from calmrl.data.features import spread_rows
 from calmrl.data.features.spread_rows import SpreadArrays
 from calmrl.errors import InputError
+from calmrl.imputers import GaussianImputer
 from calmrl.metrics import products, retrieval
 from calmrl.workflows import imputation
 from calmrl.workflows.extract import extract
@@ -145,6 +146,21 @@ def test_ranks_and_the_aligner_on_two_nodes(nodes, monkeypatch):
     one = Aligner(**settings, refine="never").fit(z, present)
     spread = Aligner(**settings, refine="never").fit(SpreadArrays(z, present, engine))
     np.testing.assert_allclose(spread.embed(z, present), one.embed(z, present), rtol=0, atol=1e-8)
+    assert len(engine.nodes) == 2
+
+
+def test_what_is_chosen_on_two_nodes(nodes, monkeypatch):
+    nodes.have(1, 1)
+    monkeypatch.setattr(spread_rows, "BLOCK_BYTES", 1 << 26)  # as the workers have it
+    z, present = from_model(n=300)
+    engine = Watched(pause=0.05)
+    settings = {"latent_dim": "auto", "n_components": "auto", "max_iter": 6}
+    sizes = GaussianImputer(**settings).fit(z, present)
+    assert GaussianImputer(**settings).fit_with(z, present, engine).search_ == sizes.search_
+    some = {"candidates": 6, "landmarks": 50, "refine": "never"}
+    one, spread = Aligner(**some).fit(z, present), Aligner(**some).fit(SpreadArrays(z, present, engine))
+    assert spread.choice_ == one.choice_
+    assert spread.expected_ == one.expected_
     assert len(engine.nodes) == 2
 
 
