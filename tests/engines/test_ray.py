@@ -15,7 +15,7 @@ import ray
 from calmrl import Aligner
 from calmrl._support.ray_engine import RayEngine
 from calmrl.config import load
-from calmrl.data import write_features
+from calmrl.data import open_features, write_features
 from calmrl.data.features import spread_rows
 from calmrl.data.features.spread_rows import SpreadArrays
 from calmrl.errors import InputError
@@ -25,6 +25,7 @@ from calmrl.workflows import imputation
 from calmrl.workflows.extract import extract
 from calmrl.workflows.impute import impute
 from latent_data import from_model
+from pickling_engine import save_parquet
 from ray_cluster import Nodes, Watched, fail_at_three
 from tiny_encoders import tiny  # noqa: F401
 
@@ -77,11 +78,12 @@ def run(local, out, **watch):
     return engine
 
 
-def test_one_worker(nodes, local, tmp_path):
-    nodes.have(1)
-    engine = run(local, tmp_path / "out")
+@pytest.mark.parametrize("workers", [1, 2, 4])
+def test_workers_of_one_node(nodes, local, tmp_path, workers):
+    nodes.have(workers)
+    engine = run(local, tmp_path / "out", pause=0.0 if workers == 1 else 0.03)
     assert len(engine.nodes) == 1
-    assert len(engine.processes) == 1
+    assert len(engine.processes) == workers
 
 
 def test_two_nodes_with_a_worker_each(nodes, local, tmp_path):
@@ -120,6 +122,18 @@ def test_a_node_is_removed_in_the_middle(nodes, local, tmp_path):
     assert removed[0] not in {node for _, node in engine.seen[AFTER + 20 :]}
     assert len({node for _, node in engine.seen[AFTER + 20 :]}) == 2
     assert not {node["NodeID"]: node["Alive"] for node in ray.nodes()}[removed[0]]
+
+
+def test_a_parquet_file_on_two_nodes(nodes, local, tmp_path):
+    nodes.have(1, 1)
+    save_parquet(open_features(local[0]), tmp_path / "features.parquet")
+    engine = Watched(pause=0.01)
+    impute(tmp_path / "features.parquet", tmp_path / "out", config(), engine=engine)
+    written = content(tmp_path / "out")
+    assert {name: written[name] == data for name, data in local[1].items() if name.endswith(".npy")} == {
+        name: True for name in local[1] if name.endswith(".npy")
+    }
+    assert len(engine.nodes) == 2
 
 
 @pytest.mark.usefixtures("tiny")

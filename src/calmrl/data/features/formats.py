@@ -110,16 +110,27 @@ def _shape(value: Any) -> tuple[int, ...]:
 def read_parquet(path: Path, modalities: Sequence[str] | None) -> FeatureSet:
     """Columns of lists of floats are modalities (null = missing); the others describe the rows."""
     table = read_table(path)
-    names = [field.name for field in table.schema if _is_vector(field.type)]
-    if not names:
-        raise InputError(f"{path} has no column of lists of floats; it has {', '.join(table.column_names)}")
+    names = vector_names(path, table.schema)
     columns = pick(names, modalities, path)
-    z = {names[j]: _vectors(path, names[j], table[names[j]].combine_chunks()) for j in columns}
+    z = {names[j]: vectors(path, names[j], table[names[j]].combine_chunks()) for j in columns}
     present = np.stack([table[name].is_valid().to_numpy() for name in z], axis=1)
-    table = table.drop_columns(names)
-    if "captions" in table.column_names and "text" not in table.column_names:
-        table = table.rename_columns({"captions": "text"})
+    table = caption_column(table.drop_columns(names))
     return FeatureSet(z, present, table, name=path.stem, source=str(path))
+
+
+def vector_names(path: Path, schema: pa.Schema) -> list[str]:
+    """The columns that are modalities."""
+    names = [field.name for field in schema if _is_vector(field.type)]
+    if not names:
+        raise InputError(f"{path} has no column of lists of floats; it has {', '.join(schema.names)}")
+    return names
+
+
+def caption_column(table: pa.Table) -> pa.Table:
+    """The table with its captions in the column "text"."""
+    if "captions" in table.column_names and "text" not in table.column_names:
+        return table.rename_columns({"captions": "text"})
+    return table
 
 
 def _is_vector(arrow_type: pa.DataType) -> bool:
@@ -127,12 +138,16 @@ def _is_vector(arrow_type: pa.DataType) -> bool:
     return any(test(arrow_type) for test in lists) and pa.types.is_floating(arrow_type.value_type)
 
 
-def _vectors(path: Path, name: str, column: pa.Array) -> np.ndarray:
-    """A column of equally long lists as (rows, width), NaN where null."""
+def vectors(path: Path, name: str, column: pa.Array, width: int | None = None) -> np.ndarray:
+    """A column of equally long lists as (rows, width), NaN where null; `width`, if known, is what it must be."""
     valid = column.is_valid().to_numpy(zero_copy_only=False)
+    if not valid.any() and width is not None:
+        return np.full((len(column), width), np.nan, dtype=column.type.value_type.to_pandas_dtype())
     if not valid.any():
         raise InputError(f'{path}: column "{name}" is null throughout, so that its width is unknown; leave it out')
     lengths = column.value_lengths().drop_null().to_numpy(zero_copy_only=False)
+    if width is not None:
+        lengths = np.append(lengths, width)
     if len(set(lengths.tolist())) > 1:
         raise InputError(
             f'{path}: the lists of column "{name}" have {min(lengths)} to {max(lengths)} entries; make them equally long'
