@@ -10,7 +10,6 @@ import hashlib
 import json
 import os
 import pickle
-import resource
 import shutil
 import sys
 import tempfile
@@ -27,7 +26,7 @@ from calmrl._support.engine import LocalEngine
 WIDTHS = {"image": 64, "text": 64, "sound": 64}
 LATENTS, ITERATIONS = 32, 8
 ENCODER = {"image": "mobilenet_v2"}
-COUNTED = ("sent", "received", "blocks", "worker_mb")
+COUNTED = ("sent", "received", "blocks", "worker_mb", "network")
 
 
 def make_features(path: Path, n: int) -> None:
@@ -91,7 +90,7 @@ def case(work: str, name: str, folder: Path) -> dict[str, Any]:
     start, used = time.perf_counter(), time.process_time()
     WORKS[work][0](folder, out, engine)
     seconds, used = time.perf_counter() - start, time.process_time() - used
-    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    memory = _most_memory()
     digest = hashlib.sha256("".join(_digest(file) for file in sorted(out.glob("*.npy"))).encode()).hexdigest()[:12]
     shutil.rmtree(out)
     counted = {} if name == "local" else {key: getattr(engine, key) for key in COUNTED}
@@ -100,8 +99,11 @@ def case(work: str, name: str, folder: Path) -> dict[str, Any]:
 
 
 def _digest(file: Path) -> str:
+    digest = hashlib.sha256()
     with file.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
+        while block := stream.read(1 << 22):
+            digest.update(block)
+    return digest.hexdigest()
 
 
 def _warm(_: int, work: str) -> None:
@@ -119,14 +121,20 @@ def _counting_engine(workers: int) -> Any:
     from calmrl._support.ray_engine import RayEngine
 
     class Counting(RayEngine):
-        """Notes the bytes of one block of EM, what is sent with it and what comes back, processor time and memory."""
+        """Notes the bytes of EM, processor time and memory.
 
-        sent = received = blocks = 0
+        `sent` is what every block of an iteration shares, `received` what one of them gives back, both pickled;
+        `network` is what the loopback interface carried in an iteration, for all nodes are on this machine.
+        """
+
+        sent = received = blocks = steps = 0
+        network = 0.0
         processor = worker_mb = 0.0
 
         def map(self, function: Any, items: Any, *shared: Any, device: str = "cpu") -> Any:
             items = list(items)
             is_step = any(getattr(one, "__name__", "") == "_block_statistics" for one in shared)
+            before = _carried()
             results = super().map(_measured, items, function, *shared, device=device)
             for number, (used, memory, result) in enumerate(results):
                 self.processor += used
@@ -135,6 +143,9 @@ def _counting_engine(workers: int) -> Any:
                     self.sent, self.received = len(pickle.dumps(shared)), len(pickle.dumps(result))
                     self.blocks = len(items)
                 yield result
+            if is_step:
+                self.network = (self.network * self.steps + _carried() - before) / (self.steps + 1)
+                self.steps += 1
 
     os.environ["PYTHONPATH"] = os.pathsep.join(os.path.abspath(place) for place in sys.path)
     os.environ["OMP_NUM_THREADS"] = "1"
@@ -151,7 +162,19 @@ def _measured(item: Any, function: Any, *shared: Any) -> tuple[float, float, Any
     """(processor seconds, most memory of this worker so far in MB, result)"""
     start = time.process_time()
     result = function(item, *shared)
-    return time.process_time() - start, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, result
+    return time.process_time() - start, _most_memory(), result
+
+
+def _carried() -> int:
+    """Bytes that the loopback interface has received so far."""
+    lines = Path("/proc/net/dev").read_text().splitlines()
+    return int(next(line for line in lines if line.strip().startswith("lo:")).split(":")[1].split()[0])
+
+
+def _most_memory() -> float:
+    """The most memory that this process has had so far, in MB; what its parent had does not count."""
+    line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))
+    return int(line.split()[1]) / 1024
 
 
 if __name__ == "__main__":

@@ -55,9 +55,11 @@ def compared(what: str, timed: Timed) -> list[dict[str, Any]]:
         _row(f"{what}: the same, processor time", used["ray 1"] / used["local"], "<= 1.3", used),
         _row(f"{what}: two nodes, times faster", seconds["ray 1"] / seconds["ray 2"], ">= 1.6", seconds),
     ]
-    sent = {key: timed["ray 1"][key] for key in ("sent", "received", "blocks")}
+    sent = {key: timed["ray 2"][key] for key in ("sent", "received", "blocks", "network")}
     if sent["blocks"]:
         rows.append(_row(f"{what}: bytes of a block / formula", sent["received"] / formula(), "near 1", sent))
+        whole = sent["blocks"] * sent["received"] + 2 * sent["sent"]
+        rows.append(_row(f"{what}: bytes on the network / these", sent["network"] / whole, "near 1", sent))
     return rows
 
 
