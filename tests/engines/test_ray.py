@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from itertools import count
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ pytest.importorskip("ray", reason='Ray is not installed; pip install "calmrl[ray
 import ray
 
 from calmrl import Aligner
+from calmrl._support import ray_engine
 from calmrl._support.ray_engine import RayEngine
 from calmrl.config import load
 from calmrl.data import open_features, write_features
@@ -197,6 +199,18 @@ def test_few_tasks_are_under_way_at_a_time(nodes):
     assert next(results) == 0
     assert len(taken) <= 2 * engine.workers + 1
     assert list(results) == list(range(1, 100))
+
+
+def test_a_worker_gives_memory_back_now_and_then(monkeypatch):
+    trimmed = []
+    monkeypatch.setattr(ray_engine, "_trim", lambda: trimmed.append(True))
+    monkeypatch.setattr(ray_engine, "_tasks", count(1))
+    for number in range(2 * ray_engine.TRIM_EVERY - 1):
+        assert ray_engine._apply((pow, (2,)), number) == number**2
+    assert len(trimmed) == 1
+    with pytest.raises(InputError):
+        ray_engine._apply((fail_at_three, ()), 3)
+    assert len(trimmed) == 2
 
 
 def test_an_engine_does_not_leave_the_cluster_of_its_process_nor_take_another(nodes):
