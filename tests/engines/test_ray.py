@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from itertools import count
 
 import numpy as np
 import pytest
@@ -13,17 +14,20 @@ pytest.importorskip("ray", reason='Ray is not installed; pip install "calmrl[ray
 import ray
 
 from calmrl import Aligner
+from calmrl._support import ray_engine
 from calmrl._support.ray_engine import RayEngine
 from calmrl.config import load
-from calmrl.data import write_features
+from calmrl.data import open_features, write_features
 from calmrl.data.features import spread_rows
 from calmrl.data.features.spread_rows import SpreadArrays
 from calmrl.errors import InputError
+from calmrl.imputers import GaussianImputer
 from calmrl.metrics import products, retrieval
 from calmrl.workflows import imputation
 from calmrl.workflows.extract import extract
 from calmrl.workflows.impute import impute
 from latent_data import from_model
+from pickling_engine import save_parquet
 from ray_cluster import Nodes, Watched, fail_at_three
 from tiny_encoders import tiny  # noqa: F401
 
@@ -76,11 +80,12 @@ def run(local, out, **watch):
     return engine
 
 
-def test_one_worker(nodes, local, tmp_path):
-    nodes.have(1)
-    engine = run(local, tmp_path / "out")
+@pytest.mark.parametrize("workers", [1, 2, 4])
+def test_workers_of_one_node(nodes, local, tmp_path, workers):
+    nodes.have(workers)
+    engine = run(local, tmp_path / "out", pause=0.0 if workers == 1 else 0.03)
     assert len(engine.nodes) == 1
-    assert len(engine.processes) == 1
+    assert len(engine.processes) == workers
 
 
 def test_two_nodes_with_a_worker_each(nodes, local, tmp_path):
@@ -121,6 +126,18 @@ def test_a_node_is_removed_in_the_middle(nodes, local, tmp_path):
     assert not {node["NodeID"]: node["Alive"] for node in ray.nodes()}[removed[0]]
 
 
+def test_a_parquet_file_on_two_nodes(nodes, local, tmp_path):
+    nodes.have(1, 1)
+    save_parquet(open_features(local[0]), tmp_path / "features.parquet")
+    engine = Watched(pause=0.01)
+    impute(tmp_path / "features.parquet", tmp_path / "out", config(), engine=engine)
+    written = content(tmp_path / "out")
+    assert {name: written[name] == data for name, data in local[1].items() if name.endswith(".npy")} == {
+        name: True for name in local[1] if name.endswith(".npy")
+    }
+    assert len(engine.nodes) == 2
+
+
 @pytest.mark.usefixtures("tiny")
 def test_files_are_encoded_on_two_nodes(nodes, tmp_path):
     nodes.have(1, 1)
@@ -148,6 +165,21 @@ def test_ranks_and_the_aligner_on_two_nodes(nodes, monkeypatch):
     assert len(engine.nodes) == 2
 
 
+def test_what_is_chosen_on_two_nodes(nodes, monkeypatch):
+    nodes.have(1, 1)
+    monkeypatch.setattr(spread_rows, "BLOCK_BYTES", 1 << 26)  # as the workers have it
+    z, present = from_model(n=300)
+    engine = Watched(pause=0.05)
+    settings = {"latent_dim": "auto", "n_components": "auto", "max_iter": 6}
+    sizes = GaussianImputer(**settings).fit(z, present)
+    assert GaussianImputer(**settings).fit_with(z, present, engine).search_ == sizes.search_
+    some = {"candidates": 6, "landmarks": 50, "refine": "never"}
+    one, spread = Aligner(**some).fit(z, present), Aligner(**some).fit(SpreadArrays(z, present, engine))
+    assert spread.choice_ == one.choice_
+    assert spread.expected_ == one.expected_
+    assert len(engine.nodes) == 2
+
+
 def test_an_error_of_a_block_is_raised_here_as_it_is(nodes):
     nodes.have(1, 1)
     with pytest.raises(InputError, match=r"^block 3 is bad$"):
@@ -167,6 +199,18 @@ def test_few_tasks_are_under_way_at_a_time(nodes):
     assert next(results) == 0
     assert len(taken) <= 2 * engine.workers + 1
     assert list(results) == list(range(1, 100))
+
+
+def test_a_worker_gives_memory_back_now_and_then(monkeypatch):
+    trimmed = []
+    monkeypatch.setattr(ray_engine, "_trim", lambda: trimmed.append(True))
+    monkeypatch.setattr(ray_engine, "_tasks", count(1))
+    for number in range(2 * ray_engine.TRIM_EVERY - 1):
+        assert ray_engine._apply((pow, (2,)), number) == number**2
+    assert len(trimmed) == 1
+    with pytest.raises(InputError):
+        ray_engine._apply((fail_at_three, ()), 3)
+    assert len(trimmed) == 2
 
 
 def test_an_engine_does_not_leave_the_cluster_of_its_process_nor_take_another(nodes):

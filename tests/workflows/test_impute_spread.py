@@ -14,6 +14,7 @@ from calmrl.imputers.gaussian import em
 from calmrl.workflows import imputation
 from calmrl.workflows.impute import impute
 from latent_data import from_model
+from pickling_engine import PicklingEngine, save_parquet
 
 GAUSSIAN = ("imputer.method=gaussian", "imputer.latent_dim=2", "imputer.max_iter=12", "imputer.tol=1e-9")
 
@@ -92,13 +93,19 @@ def test_the_default_imputer_gives_the_values_of_one_process(features, tmp_path)
         np.testing.assert_allclose(blocks.z[name], one.z[name], rtol=0, atol=1e-8)
 
 
-def test_a_file_is_imputed_as_a_directory_is(features, tmp_path):
+@pytest.mark.parametrize("suffix", [".npz", ".parquet"])
+def test_a_file_is_imputed_as_a_directory_is(features, tmp_path, suffix):
     opened = open_features(features.path)
-    np.savez(tmp_path / "features.npz", present=opened.present, ids=opened.ids.astype(str), **opened.z)
+    file = tmp_path / f"features{suffix}"
+    if suffix == ".npz":
+        np.savez(file, present=opened.present, ids=opened.ids.astype(str), **opened.z)
+    else:
+        save_parquet(opened, file)
     impute(features.path, tmp_path / "one", config(*GAUSSIAN))
-    impute(tmp_path / "features.npz", tmp_path / "blocks", config(*GAUSSIAN), engine=LocalEngine())
+    impute(file, tmp_path / "blocks", config(*GAUSSIAN), engine=PicklingEngine())
     one, blocks = open_features(tmp_path / "one"), open_features(tmp_path / "blocks")
     assert list(blocks.ids) == list(one.ids)
+    assert np.array_equal(blocks.imputed, one.imputed)
     for name in one.z:
         assert blocks.z[name].tobytes() == one.z[name].tobytes()
 

@@ -6,14 +6,17 @@ that nobody has asked for yet do not pile up.
 
 from __future__ import annotations
 
+import ctypes
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from itertools import count
 from typing import Any
 
 from calmrl.errors import InputError, ProcessLost, need
 
 IN_FLIGHT = 2  # tasks per core that are running, waiting, or finished and not asked for
 RETRIES = 8  # times that a task whose worker or node was lost runs again
+TRIM_EVERY = 16  # tasks after which a worker gives freed memory back, which would otherwise grow in small gaps
 CLIENT = "ray://"
 
 
@@ -127,6 +130,20 @@ class RayEngine:
             self._ray.shutdown()
 
 
+_tasks = count(1)  # of this worker
+
+
 def _apply(job: tuple[Callable[..., Any], tuple[Any, ...]], item: Any) -> Any:
     function, shared = job
-    return function(item, *shared)
+    try:
+        return function(item, *shared)
+    finally:
+        if next(_tasks) % TRIM_EVERY == 0:
+            _trim()
+
+
+def _trim() -> None:
+    """Give freed memory back to the system, where the C library can."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)

@@ -9,12 +9,14 @@ from typing import Any
 import numpy as np
 import torch
 
+from calmrl._support.engine import Engine
 from calmrl.aligner.candidates import Candidate, Grid
 from calmrl.aligner.crossvalidation import Fold, Outcome, score
 from calmrl.aligner.expected import Evidence, dispersion, growth
 from calmrl.aligner.refine import steps_worth
 from calmrl.aligner.row_sample import Rows, folds_of
 from calmrl.aligner.search import CandidateSearch
+from calmrl.aligner.spread_folds import SpreadFolds
 
 SEARCH_ROWS = 2400  # rows of the cross-validation: 1,600 to learn from and 800 to find, three times
 
@@ -56,8 +58,12 @@ def choose(
     landmarks: int,
     refine: str,
     seed: int,
+    engine: Engine | None = None,
 ) -> Choice:
-    """Search the grid on at most SEARCH_ROWS of the rows; `total` is how many rows the final fit has."""
+    """Search the grid on at most SEARCH_ROWS of the rows; `total` is how many rows the final fit has.
+
+    An engine evaluates candidates and folds at the same time, with the same choice.
+    """
     rows = _part(rows, seed)
     home = folds_of(rows, folds, seed)
     index = [torch.from_numpy(np.flatnonzero(home == fold)) for fold in range(folds)]
@@ -65,15 +71,20 @@ def choose(
         return _unchosen(grid, f"{len(rows)} rows are too few to be split into {folds} folds")
     parts = [rows.take(part) for part in index]
     learn = [rows.take(torch.from_numpy(np.flatnonzero(home != fold))) for fold in range(folds)]
-    search = CandidateSearch([Fold(names, learn[f], parts[f], seed, landmarks) for f in range(folds)], candidates)
+    whole = [Fold(names, learn[f], parts[f], seed, landmarks) for f in range(folds)]
+    search = CandidateSearch(whole, candidates, engine)
     winner = search.run(grid)
     if not any(search.tried[winner]):
         return _unchosen(grid, "no held-out row has two modalities, so that nothing can look for anything")
     judged = [_judged(search, fold) for fold in range(folds)]
     steps, refined, better = steps_worth(search.folds, winner, search.tried[winner], refine, seed)
-    smaller = [Fold(names, parts[f - 1], parts[f], seed, landmarks).evaluate(winner) for f in range(folds)]
+    smaller = SpreadFolds([Fold(names, parts[f - 1], parts[f], seed, landmarks) for f in range(folds)], engine)
+    smaller.ahead([(f, winner) for f in range(folds)])
     gain = growth(
-        smaller, search.tried[winner], (folds - 1), total / np.mean([len(fold.train) for fold in search.folds])
+        [smaller.evaluate(f, winner) for f in range(folds)],
+        search.tried[winner],
+        (folds - 1),
+        total / np.mean([len(fold.train) for fold in search.folds]),
     )
     return Choice(
         winner,

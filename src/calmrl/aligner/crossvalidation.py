@@ -56,6 +56,10 @@ class Fold:
     spaces: dict[Candidate, Space] = field(default_factory=dict)
     _lifted: dict[tuple[str, bool], tuple[list[Lift], list[Tensor], list[Tensor]]] = field(default_factory=dict)
 
+    def bare(self) -> Fold:
+        """The rows alone, to be sent elsewhere."""
+        return Fold(self.names, self.train, self.held, self.seed, self.landmarks)
+
     def lifted(self, features: str, unit: bool) -> tuple[list[Lift], list[Tensor], list[Tensor]]:
         """(lifts, features of training rows, features of held-out rows), before whitening."""
         key = (features, unit)

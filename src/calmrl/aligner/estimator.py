@@ -201,7 +201,8 @@ class Aligner(OnHub, BlockColumns, EmbedsFiles, TransformerMixin, BaseEstimator)
         grid = make_grid(*(arguments[name] for name in ("features", "unit_rows", "whitening", "latent_dim", "prior")))
         names = list(source.names)
         searched = (self.candidates, self.folds, self.landmarks, self.refine)
-        choice = choose(names, rows, source.rows, grid, *searched, seed)
+        engine = None if source.spread is None else source.spread.rows.engine
+        choice = choose(names, rows, source.rows, grid, *searched, seed, engine)
         candidate = choice.candidate
         lifts = fit_lifts(rows, candidate.features, candidate.unit_rows, seed, self.landmarks)
         space = fit_all(source, lifts, candidate, seed)

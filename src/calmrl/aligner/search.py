@@ -2,7 +2,8 @@
 
 A candidate is behind where its queries on the first fold find their items later than those of the leader, by more than
 RACE standard errors of the paired difference, or never earlier. The winner, all that came near it, and therefore what
-to expect of new items, are judged on all folds.
+to expect of new items, are judged on all folds. An engine evaluates candidates ahead of the race, which then looks at them in
+the same order as without one.
 """
 
 from __future__ import annotations
@@ -10,11 +11,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from itertools import product
 
 import numpy as np
 
+from calmrl._support.engine import Engine
 from calmrl.aligner.candidates import Candidate, Grid
 from calmrl.aligner.crossvalidation import Fold, Outcome, score
+from calmrl.aligner.spread_folds import SpreadFolds
 
 BEHIND = 0.8  # features whose first candidate reaches less than this share of the best score are not searched further
 RACE = 3.0  # standard errors; queries of one row are not independent, so that they are a little too small
@@ -27,22 +31,33 @@ class CandidateSearch:
 
     folds: list[Fold]
     most: int  # candidates that may be tried
+    engine: Engine | None = None
     tried: dict[Candidate, list[Outcome]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._spread = SpreadFolds(self.folds, self.engine)
 
     def attempt(self, candidates: Iterable[Candidate]) -> bool:
         """Evaluate those that were not tried before, up to `most` in all; whether there was any."""
-        before = len(self.tried)
-        for candidate in candidates:
-            if candidate not in self.tried and len(self.tried) < self.most:
-                self.tried[candidate] = self._race(candidate)
-        return len(self.tried) > before
+        new = [candidate for candidate in dict.fromkeys(candidates) if candidate not in self.tried]
+        new = new[: self.most - len(self.tried)]
+        self._spread.ahead([(0, candidate) for candidate in new])
+        if self.engine is not None:
+            near = [candidate for candidate in new if not behind(self._spread.evaluate(0, candidate), self._leader())]
+            self._spread.ahead(list(product(range(1, len(self.folds)), near)))
+        for candidate in new:
+            self.tried[candidate] = self._race(candidate)
+        return bool(new)
+
+    def _leader(self) -> Outcome:
+        """What the best candidate found on the first fold; nothing where none was tried."""
+        return self.tried[self.best()][0] if self.tried else {}
 
     def _race(self, candidate: Candidate) -> list[Outcome]:
-        leader = self.tried[self.best()][0] if self.tried else {}
-        first = self.folds[0].evaluate(candidate)
-        if behind(first, leader):
+        first = self._spread.evaluate(0, candidate)
+        if behind(first, self._leader()):
             return [first]
-        return [first, *(fold.evaluate(candidate) for fold in self.folds[1:])]
+        return [first, *(self._spread.evaluate(number, candidate) for number in range(1, len(self.folds)))]
 
     def best(self, without: int | None = None, features: str | None = None) -> Candidate:
         """The best candidate, judged by all folds but `without`; the first tried wins ties.

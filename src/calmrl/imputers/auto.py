@@ -2,42 +2,30 @@
 
 from __future__ import annotations
 
-import inspect
 import sys
-import time
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
-from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
 
+from calmrl._support.engine import Engine, LocalEngine
 from calmrl.convention import Array, Views, check
 from calmrl.data.features.spread_rows import SpreadRows
 from calmrl.errors import InputError
 from calmrl.imputers.base import BlockImputer
 from calmrl.imputers.calibration import factors, levels, missing_counts
+from calmrl.imputers.candidates import CANDIDATES, Fitter, Tried, as_double, try_candidate
 from calmrl.imputers.columns import Blocks
-from calmrl.imputers.gaussian import GaussianImputer
 from calmrl.imputers.gaussian.choices import seed_of
 from calmrl.imputers.gaussian.held_out import normal_reach
-from calmrl.imputers.kernel import KernelImputer, linked
-from calmrl.imputers.knowledge_bridger import KnowledgeBridgerImputer
-from calmrl.imputers.mopoe import MoPoEImputer
-from calmrl.imputers.simple import KNNImputer, MeanImputer, RidgeImputer
+from calmrl.imputers.kernel import linked
+from calmrl.imputers.simple import MeanImputer
 from calmrl.imputers.stacking import Guesses, Stack, Weights, hidden_blocks
 
-CANDIDATES: dict[str, Any] = {
-    "gaussian": GaussianImputer,
-    "kernel": KernelImputer,
-    "mopoe": MoPoEImputer,
-    "knowledge_bridger": KnowledgeBridgerImputer,
-    "ridge": RidgeImputer,
-    "knn": KNNImputer,
-    "mean": MeanImputer,
-}
 COSTLY = ("mopoe", "knowledge_bridger", "ridge", "knn")  # tried only on data of at most MOST_VALUES values
 MOST_VALUES = 2 * 10**7
 CHOICE_ROWS = 10_000  # rows on which the candidates are compared
@@ -104,7 +92,8 @@ class AutoImputer(BlockImputer):
         if int(hidden.sum()) < LEAST_BLOCKS:
             self._settle_on_mean(views, int(hidden.sum()))
             return self
-        trial = self._compare(sample, hidden, names, progress)
+        engine = z.engine if isinstance(z, SpreadRows) else None
+        trial = self._compare(sample, hidden, names, progress, engine)
         if progress is not None:
             progress(f"fitting {' + '.join(self.chosen_)}", len(names), len(names) + 1)
         self.refit(z, present)
@@ -117,9 +106,10 @@ class AutoImputer(BlockImputer):
         views = check(z, present, names=self.names_, widths=self.widths_, min_rows=1)
         arrays = z if isinstance(z, SpreadRows) else dict(views.arrays)
         fitted: dict[str, Any] = {}
+        fitter = Fitter(self.seed_, getattr(self, "settled_", {}), getattr(self, "forms_", None))
         for name in self.chosen_:
             self._tell(f"fitting {name} on all {len(views)} rows")
-            fitted[name] = self._fit_one(name, arrays, views.present, fitted, again=True)
+            fitted[name] = fitter.fit(name, arrays, views.present, fitted)
         self.models_ = {name: fitted[name] for name in self.chosen_}
         return self
 
@@ -166,38 +156,32 @@ class AutoImputer(BlockImputer):
         }
 
     def _compare(
-        self, views: Views, hidden: np.ndarray, names: list[str], progress: Progress | None = None
+        self,
+        views: Views,
+        hidden: np.ndarray,
+        names: list[str],
+        progress: Progress | None = None,
+        engine: Engine | None = None,
     ) -> dict[str, Any]:
         """Every candidate's guesses of the hidden blocks, and the weights that follow; returns what was fitted."""
         hide = torch.from_numpy(hidden).to(views.present.device)
         visible = views.present & ~hide
-        truth = [_double(values)[hidden[:, m]] for m, values in enumerate(views.rows(0, len(views)))]
+        truth = [as_double(values)[hidden[:, m]] for m, values in enumerate(views.rows(0, len(views)))]
         middle = [
-            _double(values)[visible[:, m].cpu().numpy()].mean(axis=0) if bool(visible[:, m].any()) else 0.0
+            as_double(values)[visible[:, m].cpu().numpy()].mean(axis=0) if bool(visible[:, m].any()) else 0.0
             for m, values in enumerate(views.rows(0, len(views)))
         ]
         totals = [float(np.square(t - c).sum()) for t, c in zip(truth, middle, strict=True)]
         stack = Stack(totals, [len(t) for t in truth], self.widths_)
         asked = hide.any(1).nonzero()[:, 0]
+        at = hidden[asked.cpu().numpy()]
         fitted: dict[str, Any] = {}
         seconds = {}
-        for step, name in enumerate(names):
-            if progress is not None:
-                progress(f"trying {name}", step, len(names) + 1)
-            if name == "gaussian" and not linked(visible):
-                self._tell("gaussian: left out, because no rows link all modalities")
-                continue
-            start = time.perf_counter()
-            fitted[name] = self._fit_one(name, dict(views.arrays), visible, fitted, again=False)
-            taken = views.take(asked)
-            guess, std = fitted[name].impute(dict(taken.arrays), visible[asked], return_std=True)
-            at = hidden[asked.cpu().numpy()]
-            stack.guesses[name] = Guesses(
-                [_double(guess[m])[at[:, j]] - truth[j] for j, m in enumerate(self.names_)],
-                [_double(std[m])[at[:, j]] for j, m in enumerate(self.names_)],
-            )
-            seconds[name] = time.perf_counter() - start
-            self._tell(f"{name}: held-out error {stack.error(name):.4f} ({seconds[name]:.1f} s)")
+        for name, tried in self._tried(views, visible, asked, names, progress, engine):
+            fitted[name], seconds[name] = tried.model, tried.seconds
+            errors = [guess[at[:, j]] - truth[j] for j, guess in enumerate(tried.guess)]
+            stack.guesses[name] = Guesses(errors, [std[at[:, j]] for j, std in enumerate(tried.std)])
+            self._tell(f"{name}: held-out error {stack.error(name):.4f} ({tried.seconds:.1f} s)")
         weights = stack.weigh()
         visible_count = visible.sum(1).cpu().numpy()
         sources = [visible_count[hidden[:, m]] for m in range(len(self.names_))]
@@ -214,6 +198,32 @@ class AutoImputer(BlockImputer):
         self.forms_ = fitted["kernel"].choice_ if "kernel" in fitted else {}
         return fitted
 
+    def _tried(
+        self,
+        views: Views,
+        visible: Tensor,
+        asked: Tensor,
+        names: list[str],
+        progress: Progress | None,
+        engine: Engine | None,
+    ) -> Iterator[tuple[str, Tried]]:
+        """(candidate, what it says): `gaussian` first, for `kernel` shares it; then the others, wherever the engine works."""
+        fitter, fitted = Fitter(self.seed_), dict[str, Any]()
+        rows = replace(views, arrays=dict(views.arrays))
+        others = [name for name in names if name != "gaussian"]
+        guessed = (engine or LocalEngine()).map(try_candidate, others, fitter, rows, visible, asked, fitted)
+        for step, name in enumerate(names):
+            if progress is not None:
+                progress(f"trying {name}", step, len(names) + 1)
+            if name != "gaussian":
+                yield name, next(guessed)
+            elif linked(visible):
+                tried = try_candidate(name, fitter, rows, visible, asked, fitted, engine)
+                fitted[name] = tried.model
+                yield name, tried
+            else:
+                self._tell("gaussian: left out, because no rows link all modalities")
+
     def _covered(self, m: int, score: np.ndarray, sources: np.ndarray) -> float | None:
         """Percent of the held-out values of modality m inside their 95 % interval; None where nothing was held out."""
         if not score.size:
@@ -229,7 +239,7 @@ class AutoImputer(BlockImputer):
         taken = views.take(rows)
         present = taken.present.cpu().numpy()
         before, after = (
-            [_double(v.sqrt())[~present[:, m]] for m, v in enumerate(self._average(models, taken, spread=True)[1])]
+            [as_double(v.sqrt())[~present[:, m]] for m, v in enumerate(self._average(models, taken, spread=True)[1])]
             for models in (trial, self.models_)
         )
         count = present.sum(axis=1)
@@ -258,33 +268,6 @@ class AutoImputer(BlockImputer):
         }
         mixed = ", ".join(f"{name} {weights.weight[c].mean():.2f}" for c, name in enumerate(weights.chosen))
         self._tell(f"chosen: {mixed} (mean weights); held-out error {weights.error:.4f}")
-
-    def _fit_one(self, name: str, z: Mapping[str, Any], present: Tensor, fitted: dict[str, Any], again: bool) -> Any:
-        """A candidate, fitted; `kernel` shares the latent model of `gaussian`, whose settings are chosen once."""
-        mask: Array = present if isinstance(next(iter(z.values())), Tensor) else present.cpu().numpy()
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConvergenceWarning)  # the number of iterations is chosen, not reached
-            if name == "gaussian":
-                return self._gaussian(z, mask, again)
-            if name == "kernel":
-                imputer = KernelImputer(random_state=self.seed_)
-                views = check(z, mask)
-                shared = fitted.get("gaussian")
-                if shared is None and linked(present):
-                    shared = self._gaussian(z, mask, again)
-                if shared is None:
-                    shared = MeanImputer().fit(z, mask)
-                return imputer.fit_on(views, shared, self.forms_ if again else None)
-            make: Callable[..., Any] = CANDIDATES[name]
-            options = {"random_state": self.seed_} if "random_state" in inspect.signature(make).parameters else {}
-            return make(**options).fit(z, mask)
-
-    def _gaussian(self, z: Mapping[str, Any], mask: Array, again: bool) -> Any:
-        if again and "gaussian" in getattr(self, "settled_", {}):
-            settled = self.settled_["gaussian"]
-            fresh = GaussianImputer("auto", "auto", "auto", random_state=self.seed_)
-            return fresh.set_state(settled.get_state()).refit(z, mask)
-        return GaussianImputer("auto", "auto", "auto", random_state=self.seed_).fit(z, mask)
 
     def _tell(self, line: str) -> None:
         if self.verbose:
@@ -347,9 +330,3 @@ class AutoImputer(BlockImputer):
             place = self.settled_ if name.startswith("settled ") else self.models_
             key = name.removeprefix("settled ")
             place[key] = CANDIDATES[key]().set_state({"meta": state, "tensors": held})
-
-
-def _double(values: Any) -> np.ndarray:
-    """As a float64 NumPy array; `None` never reaches this."""
-    tensor = values if isinstance(values, Tensor) else torch.as_tensor(values)
-    return tensor.detach().double().cpu().numpy()

@@ -26,6 +26,7 @@ from calmrl.data.features.draft_files import DraftFiles
 from calmrl.data.features.feature_set import FeatureSet, open_features
 from calmrl.data.features.header import FILE, read_header
 from calmrl.data.features.npy_files import open_npy
+from calmrl.data.features.parquet_copy import copy_parquet
 from calmrl.data.features.row_table import meta_table
 from calmrl.data.features.spread_rows import SpreadDirectory, StoredRows, stored_rows
 from calmrl.data.features.writer import write_features
@@ -86,7 +87,11 @@ def _directory(features: FeatureSet | str | Path, part: Path) -> Path:
     if given is not None and given.is_dir():
         return given
     copy = part / "rows"
-    if not copy.exists():
+    if copy.exists():
+        return copy
+    if not isinstance(features, FeatureSet) and Path(features).suffix == ".parquet":
+        copy_parquet(Path(features), copy)
+    else:
         opened = features if isinstance(features, FeatureSet) else open_features(features)
         about: dict[str, Any] = {"ids": opened.ids, "split": opened.split, "labels": opened.labels, "text": opened.text}
         columns = {name: opened.column(name) for name in opened.meta.column_names if name not in OWN_COLUMNS}

@@ -50,7 +50,7 @@ def to_arrow(features: FeatureSet, wide: bool = False) -> pa.Table:
     about = {("captions" if name == "text" and name in columns else name): name for name in features.meta.column_names}
     for shown, name in about.items():
         values = features.meta[name]
-        if shown in columns or _is_vector(values.type) or NUMBERED.fullmatch(shown):
+        if shown in columns or is_vector(values.type) or NUMBERED.fullmatch(shown):
             raise InputError(
                 f'the column "{shown}" that describes the rows would be taken for a modality; rename it or leave it out'
             )
@@ -71,24 +71,39 @@ def from_arrow(table: pa.Table, modalities: Groups | None = None, *, origin: str
     origin : str
         Names the table in errors.
     """
-    if twice := {name for name in table.column_names if table.column_names.count(name) > 1}:
-        raise InputError(f'{origin} has several columns "{min(twice)}"; rename them')
     if isinstance(modalities, Mapping):
         check_names(list(modalities))
         table, modalities = _gathered(table, modalities, origin), list(modalities)
-    table = _gathered(table, _numbered(table.column_names), origin)
-    vectors = [field.name for field in table.schema if _is_vector(field.type)]
-    names = [name for name in vectors if not name.endswith((IMPUTED, STD))]
-    if not names:
-        raise InputError(f"{origin} has no column of lists of floats; it has {', '.join(table.column_names)}")
+    table = gathered(table, origin)
+    names = modality_names(table.schema, origin)
     wanted = [names[j] for j in pick(names, modalities, origin)]
-    z = {name: _vectors(origin, name, table[name]) for name in wanted}
+    z = {name: vectors(origin, name, table[name]) for name in wanted}
     present = np.stack([_valid(table[name]) for name in wanted], axis=1)
     imputed, std = _imputed(table, z, present, origin)
-    about = table.drop_columns(vectors)
+    return FeatureSet(z, present, description(table), imputed=imputed, std=std, name=origin, source=origin)
+
+
+def gathered(table: pa.Table, origin: str) -> pa.Table:
+    """The table with numbered columns as columns of lists."""
+    if twice := {name for name in table.column_names if table.column_names.count(name) > 1}:
+        raise InputError(f'{origin} has several columns "{min(twice)}"; rename them')
+    return _gathered(table, _numbered(table.column_names), origin)
+
+
+def modality_names(schema: pa.Schema, origin: str) -> list[str]:
+    """The columns of observed vectors."""
+    names = [field.name for field in schema if is_vector(field.type) and not field.name.endswith((IMPUTED, STD))]
+    if not names:
+        raise InputError(f"{origin} has no column of lists of floats; it has {', '.join(schema.names)}")
+    return names
+
+
+def description(table: pa.Table) -> pa.Table:
+    """The columns that describe the rows, with captions as "text"."""
+    about = table.drop_columns([field.name for field in table.schema if is_vector(field.type)])
     if "captions" in about.column_names and "text" not in about.column_names:
         about = about.rename_columns({"captions": "text"})
-    return FeatureSet(z, present, plain_table(about), imputed=imputed, std=std, name=origin, source=origin)
+    return plain_table(about)
 
 
 def _imputed(
@@ -116,7 +131,7 @@ def _imputed(
 
 
 def _block(origin: str, column: str, table: pa.Table, width: int) -> np.ndarray:
-    values = _vectors(origin, column, table[column])
+    values = vectors(origin, column, table[column])
     if values.shape[1] != width:
         raise InputError(f'{origin}: column "{column}" has width {values.shape[1]} but its modality has {width}')
     return values
@@ -175,7 +190,7 @@ def _one_column(table: pa.Table, name: str, origin: str) -> pa.Array:
     return _lists(values, ~gap.all(axis=1))
 
 
-def _is_vector(arrow_type: pa.DataType) -> bool:
+def is_vector(arrow_type: pa.DataType) -> bool:
     lists = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
     return any(test(arrow_type) for test in lists) and pa.types.is_floating(arrow_type.value_type)
 
@@ -184,16 +199,19 @@ def _valid(column: pa.ChunkedArray) -> np.ndarray:
     return column.is_valid().to_numpy()
 
 
-def _vectors(origin: str, name: str, chunks: pa.ChunkedArray) -> np.ndarray:
-    """A column of equally long lists as (rows, width), NaN where null."""
+def vectors(origin: str, name: str, chunks: pa.ChunkedArray, width: int | None = None) -> np.ndarray:
+    """A column of equally long lists as (rows, width), NaN where null; `width`, if known, is what it must be."""
     column = chunks.combine_chunks()
     valid = column.is_valid().to_numpy(zero_copy_only=False)
     if pa.types.is_fixed_size_list(column.type):
         lengths = np.array([column.type.list_size])
+    elif not valid.any() and width is not None:
+        lengths = np.array([width])
     elif not valid.any():
         raise InputError(f'{origin}: column "{name}" is null throughout, so that its width is unknown; leave it out')
     else:
         lengths = column.value_lengths().drop_null().to_numpy(zero_copy_only=False)
+        lengths = lengths if width is None else np.append(lengths, width)
     if len(set(lengths.tolist())) > 1:
         raise InputError(
             f'{origin}: the lists of column "{name}" have {min(lengths)} to {max(lengths)} entries; make them equally long'

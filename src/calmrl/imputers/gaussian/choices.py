@@ -10,11 +10,13 @@ import numpy as np
 import torch
 from sklearn.utils import check_random_state
 
+from calmrl._support.engine import Engine
 from calmrl._support.registry import closest
 from calmrl.errors import InputError
 from calmrl.imputers.gaussian.fitting import Settings
 from calmrl.imputers.gaussian.row_sources import Source
-from calmrl.imputers.gaussian.size_search import CRITERIA, Trial, choose, sample_rows, table
+from calmrl.imputers.gaussian.size_search import Trial, choose, sample_rows, table
+from calmrl.imputers.gaussian.trials import CRITERIA
 
 NOISE = ("isotropic", "diagonal", "auto")
 M_STEPS = ("joint", "sequential")
@@ -121,7 +123,9 @@ def fixed_prior(args: dict[str, Any]) -> float:
     return 0.0 if args["n_components"] == 1 else MIXTURE_PRIOR
 
 
-def decide(args: dict[str, Any], source: Source, seed: int) -> tuple[Settings, list[Trial], list[float]]:
+def decide(
+    args: dict[str, Any], source: Source, seed: int, engine: Engine | None = None
+) -> tuple[Settings, list[Trial], list[float]]:
     """(settings, trials, std scale): as given, or searched on held-out blocks where something is "auto"."""
     if "auto" not in (args["latent_dim"], args["n_components"], args["noise"]):
         mixture = args["n_components"] != 1
@@ -148,7 +152,7 @@ def decide(args: dict[str, Any], source: Source, seed: int) -> tuple[Settings, l
 
     with torch.no_grad():
         settings, trials, scale = choose(
-            z, present, whitening=whitening, seed=seed, tell=tell, **{name: args[name] for name in names}
+            z, present, whitening=whitening, seed=seed, tell=tell, engine=engine, **{name: args[name] for name in names}
         )
     if args["verbose"]:
         print(table(trials), file=sys.stderr)

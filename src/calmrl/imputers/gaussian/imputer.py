@@ -14,9 +14,11 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
 from calmrl._support.arguments import Auto, Count, Fraction, NotNegative, Positive
+from calmrl._support.engine import Engine
 from calmrl._support.parsing import naming, parsing
 from calmrl._support.tensor_files import load_state, save_state
 from calmrl.convention import Array, Views, check
+from calmrl.data.features.spread_rows import SpreadRows
 from calmrl.errors import InputError
 from calmrl.hub.card import Card
 from calmrl.hub.on_hub import OnHub
@@ -143,17 +145,21 @@ class GaussianImputer(OnHub, BlockColumns, TransformerMixin, BaseEstimator):
 
     # ---- fitting
 
-    @solvable()
     def fit(self, z: Any, present: Array | None = None) -> GaussianImputer:
         """Fit on a dict of arrays (memory-mapped ones in chunks), an iterable of (z, present) chunks, or a 2-D array.
 
         Objects that hold features will do as well: a feature set, MuData, AnnData, a frame, a Dataset (`calmrl.interop`).
         """
+        return self.fit_with(z, present, z.engine if isinstance(z, SpreadRows) else None)
+
+    @solvable()
+    def fit_with(self, z: Any, present: Array | None, engine: Engine | None) -> GaussianImputer:
+        """As `fit`; the trials of the search may be made by the workers of an engine."""
         args = self.get_params(deep=False)
         check_arguments(args)
         source = self._source(z, present)
         seed = seed_of(self.random_state)
-        settings, trials, scale = decide(args, source, seed)
+        settings, trials, scale = decide(args, source, seed, engine)
         self._fit(source, settings, seed)
         self.search_, self.std_scale_ = [trial.row() for trial in trials], scale
         return self

@@ -2,12 +2,13 @@
 
 Maximum likelihood with many latents overfits real data, so that the log-likelihood cannot choose. The search goes along
 one axis at a time (latents, prior, noise, components), stops each trial when the held-out error rises, and keeps the
-number of iterations that was best.
+number of iterations that was best. Where there is an engine, its workers make trials ahead of the walk, which looks at them
+in its own order and therefore chooses the same.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -15,22 +16,19 @@ import torch
 from torch import Tensor
 
 from calmrl._support.distributed import gather_objects, world
-from calmrl._support.registry import lookup
-from calmrl.imputers.gaussian.fitting import Settings, fit_settings
-from calmrl.imputers.gaussian.held_out import HeldOut, hold_out
+from calmrl._support.engine import Engine
+from calmrl.imputers.gaussian.fitting import Settings
+from calmrl.imputers.gaussian.held_out import hold_out
 from calmrl.imputers.gaussian.parameters import Parameters
 from calmrl.imputers.gaussian.row_sources import Source
-from calmrl.imputers.gaussian.whitening import Whitening, principal_axes
+from calmrl.imputers.gaussian.trials import Ended, Trials, run_trial
 
 SEARCH_ROWS = 10_000
-PATIENCE = 3
-FIRST = 3  # iterations from a random start that are not judged: the first ones still show the start
 MARGIN = 0.005  # errors closer than this are not told apart
 LATENTS = (2, 4, 8, 16, 32, 64, 128)
 PRIORS = (0.0, 10.0, 100.0, 300.0, 1000.0)
 COMPONENTS = (3, 10, 30)
 COMPONENT_PRIORS = (10.0, 100.0)
-CRITERIA: dict[str, Callable[[HeldOut, Parameters], float]] = {"imputation": HeldOut.error, "retrieval": HeldOut.miss}
 MANY_LATENTS = (256, 400)  # tried on whitened features, where columns and rows allow so many
 POWERS = (0.35, 0.5, 0.6, 0.75)
 HOPELESS = 1.1  # a first whitened trial that is worse than the best by this factor is the last
@@ -58,49 +56,68 @@ def smallest_of_the_best(trials: list[Trial]) -> Trial:
 class Search:
     """Goes along one axis after the other and remembers every trial."""
 
-    def __init__(self, held: HeldOut, criterion: str, seed: int, max_iter: int, tell: Callable[[Trial], None]) -> None:
-        self.held, self.seed, self.max_iter, self.tell = held, seed, max_iter, tell
-        self.measure = lookup(CRITERIA, criterion, "criterion")
+    def __init__(self, trials: Trials, tell: Callable[[Trial], None], engine: Engine | None = None) -> None:
+        self.made, self.tell, self.engine = trials, tell, engine
         self.trials: list[Trial] = []
         self.models: dict[Settings, Parameters] = {}
-        self.whitenings: dict[float, Whitening] = {}
+        self.ready: dict[tuple[Settings, bool], Ended] = {}  # made by the engine, not asked for yet
 
     def best(self) -> Trial:
         return smallest_of_the_best(self.trials)
 
     def attempt(self, settings: Settings, base: Parameters | None = None) -> Trial:
-        """Fit with early stopping on the held-out error; the trial keeps the best number of iterations."""
-        for trial in self.trials:
-            if replace(trial.settings, iterations=None) == replace(settings, iterations=None):
-                return trial
-        track: list[tuple[float, int, Parameters]] = []
-        first = FIRST if base is None else 1
-
-        def best_step() -> tuple[float, int, Parameters]:
-            return min([entry for entry in track if entry[1] >= first] or track[-1:], key=lambda entry: entry[0])
-
-        def watch(step: int, params: Parameters, _: float) -> bool:
-            track.append((self.measure(self.held, params), step, params))
-            return step - best_step()[1] >= PATIENCE
-
-        options: dict[str, Any] = {"seed": self.seed, "max_iter": self.max_iter, "tol": 1e-5, "after_step": watch}
-        if settings.whitening:
-            self._whitening(settings.whitening).fit(settings, **options)
-        else:
-            fit_settings(self.held.source, settings, base=base, **options)
-        error, step, params = best_step()
+        """The trial with these settings, which keeps the best number of iterations."""
+        earlier = self._tried(settings)
+        if earlier is not None:
+            return earlier
+        key = (settings, base is None)
+        error, step, params = self.ready.pop(key) if key in self.ready else self.made.run(settings, base)
         trial = Trial(replace(settings, iterations=step), error)
         self.trials.append(trial)
         self.models[trial.settings] = params
         self.tell(trial)
         return trial
 
-    def _whitening(self, power: float) -> Whitening:
-        if power not in self.whitenings:
-            earlier = next(iter(self.whitenings.values()), None)
-            axes = principal_axes(self.held.source) if earlier is None else earlier.axes
-            self.whitenings[power] = Whitening(self.held.source, axes, power)
-        return self.whitenings[power]
+    def _tried(self, settings: Settings) -> Trial | None:
+        same = (t for t in self.trials if replace(t.settings, iterations=None) == replace(settings, iterations=None))
+        return next(same, None)
+
+    def ahead(self, wanted: Sequence[Settings], base: Parameters | None = None) -> None:
+        """Let the engine make the next trials, one per worker; those that the walk does not come to are not used."""
+        if self.engine is None:
+            return
+        new = [s for s in wanted if self._tried(s) is None][: self.engine.workers]
+        new = [s for s in new if (s, base is None) not in self.ready]
+        if len(new) < 2:
+            return
+        views, made = self.made.held.views, self.made
+        shared = ((dict(views.arrays), views.present), base, made.criterion, made.seed, made.max_iter)
+        for settings, ended in zip(new, self.engine.map(run_trial, new, *shared), strict=True):
+            self.ready[settings, base is None] = ended
+
+    def along(self, name: str, values: Sequence[Any]) -> None:
+        """Try every value of one setting, each with the others from the best so far."""
+        for place, value in enumerate(values):
+            best = self.best().settings
+            self.ahead([replace(best, **{name: other}) for other in values[place:]])
+            self.attempt(replace(best, **{name: value}))
+
+    def components(self, counts: Sequence[int], strengths: Sequence[float], single: Trial) -> None:
+        """Mixtures that start from the best single component."""
+        base = self.models[single.settings]
+        settings = [
+            replace(
+                single.settings,
+                n_components=count,
+                component_prior=strength,
+                base_iterations=single.settings.iterations,
+            )
+            for count in counts
+            for strength in strengths
+        ]
+        for place, one in enumerate(settings):
+            self.ahead(settings[place:], base)
+            self.attempt(one, base)
 
     def along_powers(self, start: Settings, sizes: tuple[int, ...], powers: tuple[float, ...]) -> None:
         """Whitened features with many latents: the sizes at the second power, then other powers at the better size."""
@@ -111,6 +128,7 @@ class Search:
             if tried[0].error > limit:
                 return
         best = min(tried, key=lambda trial: trial.error)
+        self.ahead([replace(best.settings, whitening=power) for power in (*powers[2:], powers[0])])
         for power in powers[2:]:
             tried.append(self.attempt(replace(best.settings, whitening=power)))
             if tried[-1].error >= tried[-2].error and power > powers[2]:
@@ -121,10 +139,13 @@ class Search:
     def along_latents(self, values: tuple[int, ...], start: Settings) -> None:
         """Walk the ladder of sizes up, and down if up did not help, while the error falls."""
         middle = min(range(len(values)), key=lambda i: abs(values[i] - start.latent_dim))
+        path = [*range(middle, len(values)), *range(middle - 1, -1, -1)]
         for direction in (1, -1):
+            self.ahead([replace(start, latent_dim=values[i]) for i in path])
             position, last = middle, self.attempt(replace(start, latent_dim=values[middle]))
             while 0 <= position + direction < len(values):
                 position += direction
+                self.ahead([replace(start, latent_dim=values[i]) for i in path[path.index(position) :]])
                 trial = self.attempt(replace(start, latent_dim=values[position]))
                 if trial.error >= last.error:
                     break
@@ -147,10 +168,11 @@ def choose(
     seed: int,
     max_iter: int,
     tell: Callable[[Trial], None],
+    engine: Engine | None = None,
 ) -> tuple[Settings, list[Trial], list[float]]:
     """(best settings, all trials, std scale per modality); numbers that were given are kept, 'auto' ones are searched."""
     held = hold_out(z, present, seed)
-    search = Search(held, criterion, seed, max_iter, tell)
+    search = Search(Trials(held, criterion, seed, max_iter), tell, engine)
     largest = min(sum(held.source.widths), max(2, held.source.rows - 1))
     latents = tuple(size for size in LATENTS if size <= largest) or (1,)
     noises = ("isotropic", "diagonal") if noise == "auto" else (noise,)
@@ -165,10 +187,8 @@ def choose(
         search.along_latents(latents, start)
     else:
         search.attempt(start)
-    for form in noises:
-        search.attempt(replace(search.best().settings, noise=form))
-    for strength in priors:
-        search.attempt(replace(search.best().settings, prior=strength))
+    search.along("noise", noises)
+    search.along("prior", priors)
     if latent_dim == "auto":
         search.along_latents(latents, search.best().settings)
     if n_components != 1:
@@ -177,20 +197,8 @@ def choose(
         strengths = COMPONENT_PRIORS if shrinkage == "auto" else (float(shrinkage),)
         if n_components != "auto":
             search.trials.clear()
-        for count in counts:
-            too_large = count > held.source.rows // 2 or count * single.settings.latent_dim > MOST_LATENTS
-            if n_components == "auto" and too_large:
-                continue
-            for strength in strengths:
-                search.attempt(
-                    replace(
-                        single.settings,
-                        n_components=count,
-                        component_prior=strength,
-                        base_iterations=single.settings.iterations,
-                    ),
-                    base=search.models[single.settings],
-                )
+        most = min(held.source.rows // 2, MOST_LATENTS // single.settings.latent_dim)
+        search.components([count for count in counts if n_components != "auto" or count <= most], strengths, single)
     many = tuple(size for size in MANY_LATENTS if size <= largest)
     if latent_dim == "auto" and whitening == "auto" and n_components in (1, "auto") and many:
         search.along_powers(start, many, POWERS)

@@ -13,7 +13,8 @@ import torch
 from sklearn.exceptions import ConvergenceWarning
 from torch.nn.functional import normalize
 
-from calmrl.imputers.auto import CANDIDATES, AutoImputer, Progress
+from calmrl.imputers.auto import AutoImputer, Progress
+from calmrl.imputers.candidates import CANDIDATES
 from calmrl.imputers.gaussian import GaussianImputer
 
 FOLDS = 3
