@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import os
 import random
@@ -40,6 +41,23 @@ def tests_by_line(database: Path) -> dict[str, dict[int, list[str]]]:
                 line: sorted({test.partition("|")[0] for test in tests if test}) for line, tests in contexts.items()
             }
     return by_line
+
+
+def reaching(lines: dict[int, list[str]], text: str, line: int) -> list[str]:
+    """Tests that pass through the statement of a line; for one that runs when its module is loaded, all tests of the file."""
+    inside = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.stmt) and _holds(node, line)]
+    statement = min(inside, key=lambda node: (node.end_lineno or node.lineno) - node.lineno)
+    body = getattr(statement, "body", None)
+    last = body[0].lineno - 1 if body else statement.end_lineno or statement.lineno
+    own = [lines[number] for number in range(statement.lineno, max(last, statement.lineno) + 1) if number in lines]
+    tests = {test for some in own for test in some}
+    if own and not tests:
+        tests = {test for some in lines.values() for test in some}
+    return sorted(tests)
+
+
+def _holds(node: ast.stmt, line: int) -> bool:
+    return node.lineno <= line <= (node.end_lineno or node.lineno)
 
 
 def durations(log: Path) -> dict[str, float]:

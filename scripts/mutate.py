@@ -26,7 +26,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import yaml
-from mutant_tests import durations, import_once, passes, rounds, tests_by_line
+from mutant_tests import durations, import_once, passes, reaching, rounds, tests_by_line
 
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "calmrl"
@@ -199,7 +199,8 @@ def main() -> int:
         for mutant in draw(options.per_package, options.seed, options.packages):
             if (mutant.path, mutant.start, mutant.after) in done:
                 continue
-            tests = by_line.get(mutant.path, {}).get(mutant.line, [])
+            source = (SOURCE / mutant.path).read_text("utf-8")
+            tests = reaching(by_line.get(mutant.path, {}), source, mutant.line)
             result = "equivalent" if mutant.key() in equivalent else fate(mutant, tests, seconds, folder, options.seed)
             results.append({**asdict(mutant), "package": mutant.package, "fate": result})
             options.out.write_text(json.dumps(results, indent=1), encoding="utf-8")

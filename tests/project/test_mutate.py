@@ -100,3 +100,10 @@ def test_equivalent_changes_are_not_counted(scripts):
     fates = ["caught"] * 3 + ["survived", "equivalent"]
     last = scripts[0].table([{"package": "a", "fate": fate} for fate in fates]).splitlines()[-1]
     assert last == "| all | 5 | 1 | 3 | 1 | 0 | 75 % |"
+
+
+def test_lines_of_a_module_are_reached_by_all_tests_of_the_file(scripts):
+    text = "X = f(\n    1,\n    2,\n)\ndef g(a=3):\n    if a:\n        return (\n            4)\n    return 5\n"
+    lines = {1: [], 5: [], 6: ["s", "t"], 7: ["t"]}  # as coverage has it: what runs on import belongs to no test
+    for line, expected in {1: ["s", "t"], 3: ["s", "t"], 5: ["s", "t"], 6: ["s", "t"], 8: ["t"], 9: []}.items():
+        assert scripts[1].reaching(lines, text, line) == expected, line
