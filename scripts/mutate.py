@@ -124,7 +124,7 @@ def _texts(node: ast.BinOp) -> bool:
 
 
 def _not_run(tree: ast.Module) -> set[int]:
-    """Nodes that say something about the code: annotations, names for type checkers, texts of errors."""
+    """Nodes that say something about the code: annotations, names for type checkers, texts of errors, `strict` of zip."""
     skipped: set[int] = set()
     for node in ast.walk(tree):
         parts: list[ast.AST | None] = []
@@ -135,7 +135,7 @@ def _not_run(tree: ast.Module) -> set[int]:
             ]
         elif isinstance(node, ast.AnnAssign):
             parts = [node.annotation]
-        elif isinstance(node, (ast.JoinedStr, ast.Assert)) or _for_types(node):
+        elif isinstance(node, (ast.JoinedStr, ast.Assert)) or _for_types(node) or _is_strict(node):
             parts = [node]
         for part in parts:
             skipped |= {id(inner) for inner in ast.walk(part)} if part is not None else set()
@@ -146,11 +146,16 @@ def _for_types(node: ast.AST) -> bool:
     return isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
 
 
+def _is_strict(node: ast.AST) -> bool:
+    """`zip(..., strict=True)` asserts what holds."""
+    return isinstance(node, ast.keyword) and node.arg == "strict"
+
+
 # ---- running
 
 
 def fate(mutant: Mutant, tests: list[str], seconds: dict[str, float], folder: Path, seed: int) -> str:
-    """ "caught", "survived" or "not reached"."""
+    """ "caught", "hung" (which counts as caught), "survived" or "not reached"."""
     chosen = rounds(mutant.path, tests, seconds, seed)
     if not chosen:
         return "not reached"
@@ -158,7 +163,10 @@ def fate(mutant: Mutant, tests: list[str], seconds: dict[str, float], folder: Pa
     original = target.read_text("utf-8")
     target.write_text(original[: mutant.start] + mutant.after + original[mutant.stop :], encoding="utf-8")
     try:
-        return "survived" if all(passes(some, folder) for some in chosen) else "caught"
+        for some in chosen:
+            if not (passed := passes(some, folder)):
+                return "hung" if passed is None else "caught"
+        return "survived"
     finally:
         target.write_text(original, encoding="utf-8")
 
@@ -220,6 +228,7 @@ def table(results: list[dict[str, str]]) -> str:
     for package in [*sorted({row["package"] for row in results}), None]:
         fates = Counter(row["fate"] for row in results if package in (None, row["package"]))
         total = fates.total()
+        fates["caught"] += fates.pop("hung", 0)
         counted = total - fates["equivalent"]
         share = f"{100 * fates['caught'] / counted:.0f} %" if counted else ""
         cells = [

@@ -326,6 +326,7 @@ class Index:
 
     def rows(self, columns: list[str], where: str | None = None) -> list[dict[str, Any]]:
         """Some columns of all items, or of those that fulfil an SQL condition."""
+        self.refresh()
         query = self.table.search().select(columns)
         with self._reading():
             return (query.where(where) if where else query).limit(max(1, len(self))).to_list()
