@@ -252,6 +252,7 @@ class Index:
         `searchable`: a text or file of this modality can be a query, because its encoder is known. `aligned`: it finds and is
         found by other modalities; otherwise it only finds items that have it too.
         """
+        self.refresh()
         return {
             name: {
                 "kind": entry["kind"],
