@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import os
 import random
@@ -18,7 +19,7 @@ ONCE = ["torch", "torch._dynamo", "numpy", "scipy.stats", "sklearn.linear_model"
         "typer", "rich.table", "hypothesis", "safetensors.torch", "PIL.Image", "lance_namespace",
         "matplotlib.figure"]  # fmt: skip
 IN_OTHER_PROCESSES = {  # file -> tests that pass through it where coverage does not look
-    "_support/distributed.py": ["tests/models/test_models_distributed.py",
+    "_support/distributed.py": ["tests/losses/test_losses_distributed.py", "tests/models/test_models_distributed.py",
                                 "tests/imputers/gaussian/test_gaussian_distributed.py"],
     "_support/launched.py": ["tests/training/test_train_distributed.py::test_the_documented_commands_start_two_processes"],
 }  # fmt: skip
@@ -40,6 +41,23 @@ def tests_by_line(database: Path) -> dict[str, dict[int, list[str]]]:
                 line: sorted({test.partition("|")[0] for test in tests if test}) for line, tests in contexts.items()
             }
     return by_line
+
+
+def reaching(lines: dict[int, list[str]], text: str, line: int) -> list[str]:
+    """Tests that pass through the statement of a line; for one that runs when its module is loaded, all tests of the file."""
+    inside = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.stmt) and _holds(node, line)]
+    statement = min(inside, key=lambda node: (node.end_lineno or node.lineno) - node.lineno)
+    body = getattr(statement, "body", None)
+    last = body[0].lineno - 1 if body else statement.end_lineno or statement.lineno
+    own = [lines[number] for number in range(statement.lineno, max(last, statement.lineno) + 1) if number in lines]
+    tests = {test for some in own for test in some}
+    if own and not tests:
+        tests = {test for some in lines.values() for test in some}
+    return sorted(tests)
+
+
+def _holds(node: ast.stmt, line: int) -> bool:
+    return node.lineno <= line <= (node.end_lineno or node.lineno)
 
 
 def durations(log: Path) -> dict[str, float]:
@@ -80,8 +98,8 @@ def import_once() -> None:
             importlib.import_module(name)
 
 
-def passes(tests: list[str], folder: Path) -> bool:
-    """Whether these tests pass in this copy of the project; run in a fork, with a limit of time."""
+def passes(tests: list[str], folder: Path) -> bool | None:
+    """Whether these tests pass in this copy of the project, run in a fork; None if they do not end in time."""
     child = os.fork()
     if child == 0:
         code = 70
@@ -97,7 +115,7 @@ def passes(tests: list[str], folder: Path) -> bool:
         time.sleep(0.02)
     os.killpg(child, signal.SIGKILL)
     os.waitpid(child, 0)
-    return False
+    return None
 
 
 def _pytest(tests: list[str], folder: Path) -> int:

@@ -26,7 +26,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import yaml
-from mutant_tests import durations, import_once, passes, rounds, tests_by_line
+from mutant_tests import durations, import_once, passes, reaching, rounds, tests_by_line
 
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "calmrl"
@@ -124,7 +124,7 @@ def _texts(node: ast.BinOp) -> bool:
 
 
 def _not_run(tree: ast.Module) -> set[int]:
-    """Nodes that say something about the code: annotations, names for type checkers, texts of errors."""
+    """Nodes that say something about the code: annotations, names for type checkers, texts of errors, `strict` of zip."""
     skipped: set[int] = set()
     for node in ast.walk(tree):
         parts: list[ast.AST | None] = []
@@ -135,7 +135,7 @@ def _not_run(tree: ast.Module) -> set[int]:
             ]
         elif isinstance(node, ast.AnnAssign):
             parts = [node.annotation]
-        elif isinstance(node, (ast.JoinedStr, ast.Assert)) or _for_types(node):
+        elif isinstance(node, (ast.JoinedStr, ast.Assert)) or _for_types(node) or _is_strict(node):
             parts = [node]
         for part in parts:
             skipped |= {id(inner) for inner in ast.walk(part)} if part is not None else set()
@@ -146,11 +146,16 @@ def _for_types(node: ast.AST) -> bool:
     return isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
 
 
+def _is_strict(node: ast.AST) -> bool:
+    """`zip(..., strict=True)` asserts what holds."""
+    return isinstance(node, ast.keyword) and node.arg == "strict"
+
+
 # ---- running
 
 
 def fate(mutant: Mutant, tests: list[str], seconds: dict[str, float], folder: Path, seed: int) -> str:
-    """ "caught", "survived" or "not reached"."""
+    """ "caught", "hung" (which counts as caught), "survived" or "not reached"."""
     chosen = rounds(mutant.path, tests, seconds, seed)
     if not chosen:
         return "not reached"
@@ -158,7 +163,10 @@ def fate(mutant: Mutant, tests: list[str], seconds: dict[str, float], folder: Pa
     original = target.read_text("utf-8")
     target.write_text(original[: mutant.start] + mutant.after + original[mutant.stop :], encoding="utf-8")
     try:
-        return "survived" if all(passes(some, folder) for some in chosen) else "caught"
+        for some in chosen:
+            if not (passed := passes(some, folder)):
+                return "hung" if passed is None else "caught"
+        return "survived"
     finally:
         target.write_text(original, encoding="utf-8")
 
@@ -199,7 +207,8 @@ def main() -> int:
         for mutant in draw(options.per_package, options.seed, options.packages):
             if (mutant.path, mutant.start, mutant.after) in done:
                 continue
-            tests = by_line.get(mutant.path, {}).get(mutant.line, [])
+            source = (SOURCE / mutant.path).read_text("utf-8")
+            tests = reaching(by_line.get(mutant.path, {}), source, mutant.line)
             result = "equivalent" if mutant.key() in equivalent else fate(mutant, tests, seconds, folder, options.seed)
             results.append({**asdict(mutant), "package": mutant.package, "fate": result})
             options.out.write_text(json.dumps(results, indent=1), encoding="utf-8")
@@ -219,6 +228,7 @@ def table(results: list[dict[str, str]]) -> str:
     for package in [*sorted({row["package"] for row in results}), None]:
         fates = Counter(row["fate"] for row in results if package in (None, row["package"]))
         total = fates.total()
+        fates["caught"] += fates.pop("hung", 0)
         counted = total - fates["equivalent"]
         share = f"{100 * fates['caught'] / counted:.0f} %" if counted else ""
         cells = [

@@ -41,6 +41,15 @@ def test_only_the_last_seconds_count() -> None:
     assert abs(pace.speed() - 10) < 0.6
 
 
+def test_a_pace_is_that_of_the_whole_window() -> None:
+    clock = Clock()
+    pace = Pace(clock)
+    pace.update(0, 100)
+    paced(clock, 4.0, 2, pace, 100)
+    paced(clock, 1.0, 4, pace, 100)
+    assert abs(pace.speed() - 5 / 8) < 1e-6  # from the first piece on, not from the second
+
+
 def test_a_run_that_goes_on_and_one_that_begins_anew() -> None:
     clock = Clock()
     pace = Pace(clock)

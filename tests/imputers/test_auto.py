@@ -1,6 +1,7 @@
 """Choosing among imputers, and averaging them."""
 
 import json
+import time
 
 import numpy as np
 import pytest
@@ -49,9 +50,13 @@ def test_nothing_is_better_and_intervals_cover(data):
 
 def test_says_what_it_chose(capsys):
     z, present = clustered()
+    start = time.perf_counter()
     auto = AutoImputer(["gaussian", "knn", "mean"], verbose=True).fit(z, present)
+    whole = time.perf_counter() - start
     choice = auto.choice_
     json.dumps(choice)
+    assert set(choice["seconds"]) == {"gaussian", "knn", "mean"}
+    assert 0 < sum(choice["seconds"].values()) < whole
     assert set(choice["errors"]) == {"gaussian", "knn", "mean"}
     assert choice["errors"]["mean"]["all"] == pytest.approx(1.0, abs=1e-9)
     assert choice["error"] <= min(row["all"] for row in choice["errors"].values()) + 1e-9

@@ -51,6 +51,10 @@ def test_what_is_changed(scripts):
     assert not any("a + 1" in before and "raise" not in before for before, _ in found)  # texts of errors stay
 
 
+def test_what_asserts_is_not_changed(scripts):
+    assert not changes(scripts[0], "x = zip(a, b, strict=True)\nassert c < d\n")
+
+
 def test_a_change_is_one_place_and_still_python(scripts):
     for mutant in scripts[0].mutants_of("x/y.py", TEXT):
         changed = TEXT[: mutant.start] + mutant.after + TEXT[mutant.stop :]
@@ -97,6 +101,13 @@ def test_a_change_is_caught_by_a_test_that_fails_and_survives_others(scripts, tm
 
 
 def test_equivalent_changes_are_not_counted(scripts):
-    fates = ["caught"] * 3 + ["survived", "equivalent"]
+    fates = ["caught", "caught", "hung", "survived", "equivalent"]
     last = scripts[0].table([{"package": "a", "fate": fate} for fate in fates]).splitlines()[-1]
     assert last == "| all | 5 | 1 | 3 | 1 | 0 | 75 % |"
+
+
+def test_lines_of_a_module_are_reached_by_all_tests_of_the_file(scripts):
+    text = "X = f(\n    1,\n    2,\n)\ndef g(a=3):\n    if a:\n        return (\n            4)\n    return 5\n"
+    lines = {1: [], 5: [], 6: ["s", "t"], 7: ["t"]}  # as coverage has it: what runs on import belongs to no test
+    for line, expected in {1: ["s", "t"], 3: ["s", "t"], 5: ["s", "t"], 6: ["s", "t"], 8: ["t"], 9: []}.items():
+        assert scripts[1].reaching(lines, text, line) == expected, line

@@ -7,11 +7,13 @@ import pytest
 
 pytest.importorskip("lancedb", reason="the extra search is not installed")
 
+import lancedb
+
 from calmrl import Aligner, Index
 from calmrl.data import FeatureSet
 from calmrl.data.features.row_table import meta_table
 from calmrl.errors import InputError
-from calmrl.search import neighbours
+from calmrl.search import neighbours, store
 from colour_world import settings
 
 N = 200
@@ -208,6 +210,28 @@ def test_added_and_removed_in_single_commits(tmp_path) -> None:
     change = index.add(FeatureSet(moved, DATA.present, DATA.meta, name="items"))
     assert (change.added, len(change.changed)) == (IDS[:2], 198)
     assert [p.name for p in tmp_path.iterdir()] == ["ix"]
+
+
+def test_many_commits_leave_few_pieces_and_little_in_memory(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(store, "PIECES", 4)
+    monkeypatch.setattr(store, "METADATA_BYTES", 30_000)
+    sessions = []
+    plain = lancedb.Session
+    monkeypatch.setattr(lancedb, "Session", lambda **sizes: sessions.append(plain(**sizes)) or sessions[-1])
+    index = Index.build(DATA, tmp_path / "ix", model=settings())
+    reader, before = Index.open(tmp_path / "ix"), index.table.version
+    pieces = []
+    for start in range(0, 36, 3):
+        index.remove(IDS[start : start + 3])
+        index.add(features(slice(start, start + 3)))
+        assert len(reader.search(like=IDS[100], k=10)) == 10
+        assert sessions[-1].size_bytes <= 30_000
+        pieces.append(reader.table.stats()["fragment_stats"]["num_fragments"])
+    assert max(pieces) == 4  # the fifth joins them all
+    assert 1 in pieces
+    assert sorted(item.id for item in index.items(limit=N)) == sorted(IDS)
+    reader.table.checkout(before)
+    assert reader.table.to_arrow()["id"].to_pylist() == IDS  # recent versions can still be read
 
 
 def test_gone_items_stay_until_pruned(tmp_path) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 
 import pytest
 import torch
 
+from calmrl._support.sealed import read_sealed, write_sealed
 from calmrl.errors import InputError
 from calmrl.imputers.gaussian import GaussianImputer
 from calmrl.training import checkpoint
@@ -35,6 +37,16 @@ def test_a_checkpoint_without_one_of_its_parts(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="is damaged"):
         checkpoint.read(path)
     shutil.rmtree(path)
+
+
+def test_a_part_that_was_damaged_before_it_was_sealed(tmp_path: Path) -> None:
+    path = written(tmp_path)
+    header = path / checkpoint.HEADER
+    content = read_sealed(header)
+    (path / "training.pt").write_bytes(b"garbage")
+    write_sealed(header, content, json.loads(header.read_text())["files"])
+    with pytest.raises(InputError, match=rf"{path} is damaged \(.+\); remove it to go on from the one before"):
+        checkpoint.read(path)
 
 
 @pytest.mark.parametrize(

@@ -263,6 +263,7 @@ class Index:
         `searchable`: a text or file of this modality can be a query, because its encoder is known. `aligned`: it finds and is
         found by other modalities; otherwise it only finds items that have it too.
         """
+        self.refresh()
         return {
             name: {
                 "kind": entry["kind"],
@@ -337,6 +338,7 @@ class Index:
 
     def rows(self, columns: list[str], where: str | None = None) -> list[dict[str, Any]]:
         """Some columns of all items, or of those that fulfil an SQL condition."""
+        self.refresh()
         query = self.table.search().select(columns)
         with self._reading():
             return (query.where(where) if where else query).limit(max(1, len(self))).to_list()

@@ -2,6 +2,7 @@
 
 `items`: a row per item. `parts`: name and content of the files that belong to it (the layout as JSON, the aligner). `parts` is
 written last: a database without it is no index. Every change of the items is one commit, and a reader sees one version.
+Every commit leaves a piece of the table and a version of it; `tidy` joins the pieces and drops old versions.
 
 | column of items | holds |
 |---|---|
@@ -21,6 +22,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +38,9 @@ LAYOUT = "index.json"
 FORMAT, VERSION = "calmrl.index", 1
 DAMAGED = "if it is damaged, copy or make it again"
 PLAIN = ("id", "text", "label", "split", "root", "certainty", "paths", "stamps")  # columns that describe an item
+PIECES = 32  # of the table of items, at most: a search looks into each of them
+KEPT_FOR = timedelta(days=1)  # versions that a reader may still be at
+METADATA_BYTES = 16 * 2**20  # kept in memory of the versions and files of an index; LanceDB's own limit is 1 GiB
 HOLDS = {"text": pa.string(), "number": pa.float64(), "flag": pa.bool_()}
 
 
@@ -47,7 +52,8 @@ def is_remote(path: str | Path) -> bool:
 def connect(path: str | Path) -> Any:
     """The database at a path or an address."""
     lancedb = need("lancedb", "search", "An index")
-    return lancedb.connect(path if is_remote(path) else str(Path(path)))
+    session = lancedb.Session(metadata_cache_size_bytes=METADATA_BYTES)
+    return lancedb.connect(path if is_remote(path) else str(Path(path)), session=session)
 
 
 def table_names(database: Any) -> list[str]:
@@ -169,3 +175,9 @@ def _as(holds: str, value: Any) -> Any:
 def create_items(path: str | Path, batches: Iterator[pa.RecordBatch], layout: Mapping[str, Any]) -> Any:
     """The table of items, written in one commit."""
     return connect(path).create_table(ITEMS, batches, schema=schema_of(layout), on_bad_vectors="null")
+
+
+def tidy(table: Any, always: bool = False) -> None:
+    """Join the pieces that commits leave, once there are many; `always`, so that new rows join the graph of a large index."""
+    if always or table.stats()["fragment_stats"]["num_fragments"] > PIECES:
+        table.optimize(cleanup_older_than=KEPT_FOR)

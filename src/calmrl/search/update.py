@@ -251,8 +251,7 @@ def _commit(index: Index, fresh: Collection | None, removed: list[str]) -> None:
             merge = merge.when_not_matched_by_source_delete(_any_of(removed))
         rows = pa.Table.from_batches([store.batch(fresh, vectors, certainty, near, index.layout)])
         merge.execute(rows, on_bad_vectors="null")
-    if index.layout["search"] is not None:
-        table.optimize()  # new rows join the clusters
+    store.tidy(table, always=index.layout["search"] is not None)
     index.refresh()
 
 
