@@ -1,9 +1,9 @@
 """A pool of incomplete items: does one posterior per item find more than the mean of what it has?
 
-Stamps, emoji and digits; every block of the training rows and of the pool is missing with the same probability, 10 to 90 %, but
-each row keeps one. One `Aligner` in closed form per draw (500 landmarks, no refinement). Cross-validation over the training rows,
-half of their blocks missing, chooses its settings once per collection; test rows choose nothing. Every modality asks in
-turn for the other modalities of the test items. Ways to score:
+Stamps, emoji and digits; every block of the training rows and of the pool is missing with the same probability, 10 to 90 %,
+but each row keeps one. One `Aligner` in closed form per draw (500 landmarks, no refinement). Cross-validation over the training
+rows, half of their blocks missing, chooses its settings once per collection; test rows choose nothing. Every modality asks
+in turn for the other modalities of the test items. Ways to score:
 
     raw        cosine with the mean of the unit vectors of what an item has, each modality alone in the space,
     centred    the same after taking the mean of each modality off,

@@ -87,7 +87,7 @@ def extract(
         Count what cannot be used as missing. Otherwise it raises InputError, and what was encoded so far is kept for
         the next call. In both cases `<out>.problems.csv` lists all of it.
     frames, batch_size, workers, dtype, device
-        Frames per video; items per batch; processes that decode; "float16" or "float32"; where "hf:" encoders and
+        Frames per video; items per batch; processes that decode; "float16" or "float32"; where "hf:" and "st:" encoders and
         those of official code run.
     progress : callable, optional
         Called with (what is being done, done so far, of how many).
