@@ -1,4 +1,4 @@
-"""Texts through any model of sentence-transformers, by local path or name: "st:PATH", or "st:PATH#query" with a prompt of its own.
+"""Texts through any model of sentence-transformers, by local path or name: "st:PATH", or "st:PATH#query" with a prompt of it.
 
 The model runs in its own code, so that dense layers, prompts and every pooling work. `hf:PATH` reads the same files without
 that package where a model is a transformer, pooled by mean or first token, perhaps to unit length.

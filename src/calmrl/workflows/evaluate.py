@@ -127,6 +127,10 @@ def evaluate(
         training sources; paths start from the `root` of the training.
     device : str
         Where a model of raw media encodes, such as "cuda".
+
+    Examples
+    --------
+    >>> evaluate("runs/first")  # doctest: +SKIP
     """
     features = None if data is None else Path(data)
     if out is None:

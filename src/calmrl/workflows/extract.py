@@ -93,6 +93,10 @@ def extract(
         Called with (what is being done, done so far, of how many).
     tell : callable, optional
         Gets sentences for people.
+
+    Examples
+    --------
+    >>> extract("items.csv", {"image": "efficientnet_lite0", "text": "minilm"}, "features")  # doctest: +SKIP
     """
     out, problems = Path(out), Problems()
     tell = tell or (lambda line: None)

@@ -31,6 +31,10 @@ def index(
         See `calmrl.Index.build`.
     tell : callable, optional
         Gets sentences for people: problems, items, patterns, recall to expect, what cannot be searched.
+
+    Examples
+    --------
+    >>> index("photos", "photos.index")  # doctest: +SKIP
     """
     made = Index.build(source, out, encoders, model=model, groups=groups, relevant=relevant, progress=progress)
     for line in [*made.layout["problems"], *made.summary()]:
