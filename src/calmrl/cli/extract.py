@@ -71,7 +71,7 @@ def run(
     ] = None,
     dtype: Annotated[str | None, typer.Option(help="float16 or float32. [default: float16]")] = None,
     device: Annotated[
-        str | None, typer.Option(help='Where "hf:" and official encoders run, for instance cuda. [default: cpu]')
+        str | None, typer.Option(help='Where "hf:", "st:" and official encoders run, for instance cuda. [default: cpu]')
     ] = None,
     engine: EngineOption = "local",
     address: AddressOption = None,

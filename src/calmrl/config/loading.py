@@ -23,6 +23,12 @@ def load(name: str | Path | None, overrides: Sequence[str] = (), *, kind: str | 
 
     A name ending in .yaml or .yml, or with a path separator, is a file; any other name is a shipped config; None starts
     from the defaults of `kind`. `kind` is what the caller can use. Raises `ConfigError` with every mistake.
+
+    Examples
+    --------
+    >>> config = load(None, ["imputer.method=ridge"], kind="impute")
+    >>> config.imputer.method
+    'ridge'
     """
     text = _text(name) if name is not None else _defaults(kind)
     return _checked(text, "defaults" if name is None else str(name), overrides, kind)
@@ -53,12 +59,27 @@ def _checked(text: str, name: str, overrides: Sequence[str], kind: str | None) -
 
 
 def dumps(config: Section) -> str:
-    """The resolved config, every key spelled out, as YAML that `load` reads back to an equal config."""
+    """The resolved config, every key spelled out, as YAML that `load` reads back to an equal config.
+
+    Examples
+    --------
+    >>> "method: " in dumps(load(None, kind="impute"))
+    True
+    """
     return write_yaml(config.model_dump(mode="json"))
 
 
 def dump(config: Section, path: str | Path, *, force: bool = False) -> None:
-    """Write the resolved config; the file appears whole or not at all."""
+    """Write the resolved config; the file appears whole or not at all.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> path = tempfile.mkdtemp() + "/impute.yaml"
+    >>> dump(load(None, kind="impute"), path)
+    >>> load(path) == load(None, kind="impute")
+    True
+    """
     from calmrl import __version__
 
     with new_file(path, force=force) as draft:

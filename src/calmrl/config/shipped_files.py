@@ -6,7 +6,13 @@ from calmrl._support.registry import lookup
 
 
 def shipped() -> dict[str, str]:
-    """Name -> what it is for: the first comment line after the launch command of each shipped file."""
+    """Name -> what it is for: the first comment line after the launch command of each shipped file.
+
+    Examples
+    --------
+    >>> "demo" in shipped()
+    True
+    """
     names = sorted(entry.name.removesuffix(".yaml") for entry in _folder().iterdir() if entry.name.endswith(".yaml"))
     texts = {name: _folder().joinpath(f"{name}.yaml").read_text(encoding="utf-8") for name in names}
     comments = {name: [line for line in text.splitlines() if line.startswith("#")] for name, text in texts.items()}
@@ -14,7 +20,13 @@ def shipped() -> dict[str, str]:
 
 
 def shipped_text(name: str) -> str:
-    """The text of a shipped config."""
+    """The text of a shipped config.
+
+    Examples
+    --------
+    >>> shipped_text("demo").startswith("#")
+    True
+    """
     lookup(shipped(), name, "config")
     return _folder().joinpath(f"{name}.yaml").read_text(encoding="utf-8")
 

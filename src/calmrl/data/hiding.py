@@ -58,7 +58,7 @@ def hide(
 
     Examples
     --------
-    >>> hide(np.ones((100, 3), dtype=bool), 0.3, np.random.default_rng(0)).sum()
+    >>> int(hide(np.ones((100, 3), dtype=bool), 0.3, np.random.default_rng(0)).sum())
     210
     """
     function = lookup(MECHANISMS, kind, "kind of missingness")

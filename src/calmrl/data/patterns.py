@@ -43,7 +43,14 @@ def patterns(present: Array, names: Sequence[str]) -> list[ModalityPattern]:
 
 
 def pattern_table(present: Array, names: Sequence[str]) -> str:
-    """The patterns as text: one line each, a last line with the rows per modality."""
+    """The patterns as text: one line each, a last line with the rows per modality.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> "66.7%" in pattern_table(np.array([[True, True], [True, False], [True, False]]), ["image", "text"])
+    True
+    """
     counts = patterns(present, names)
     mask = to_tensor(present).cpu().numpy()
     totals = [str(int(total)) for total in mask.sum(axis=0)]

@@ -1,4 +1,4 @@
-"""Frozen encoders, from media to vectors: `load_encoder(name)` with a name of ENCODERS or "hf:PATH" of transformers."""
+"""Frozen encoders, from media to vectors: `load_encoder(name)` with a name of ENCODERS, "hf:PATH" or "st:PATH"."""
 
 import lazy_loader
 

@@ -47,7 +47,7 @@ class EmbedsFiles:
             Modality -> a text or several; a path, the bytes of a file, or an image of Pillow. What an item lacks is
             left out.
         device : str
-            Where "hf:" encoders and those of official code run.
+            Where "hf:" and "st:" encoders and those of official code run.
         allow_other : bool
             Go on, with a warning, where an encoder is not the one that made the features.
 

@@ -14,7 +14,7 @@ from calmrl.data.media.decode import Job, decoded
 from calmrl.data.media.manifest import as_texts
 from calmrl.data.media.unreadable import Unreadable
 from calmrl.encoders.ready import ReadyEncoder, ready_encoder, same_signature, signature
-from calmrl.encoders.registry import full_name, spec_of
+from calmrl.encoders.registry import full_name, is_path, spec_of
 from calmrl.errors import InputError
 
 FORMAT, VERSION = "calmrl.encoders", 1
@@ -31,14 +31,14 @@ class EncoderSet:
     Parameters
     ----------
     names : mapping of str to str
-        Modality -> name of an encoder (`calmrl ls encoders`, or "hf:PATH"). "imagebind", "languagebind" and "internvideo"
-        stand for their side that fits the name of the modality.
+        Modality -> name of an encoder (`calmrl ls encoders`, "hf:PATH" or "st:PATH"). "imagebind", "languagebind" and
+        "internvideo" stand for their side that fits the name of the modality.
     frames : int
         Frames per film.
     dtype : {"float16", "float32"}
         Of the features.
     device : str
-        Where "hf:" encoders and those of official code run.
+        Where "hf:" and "st:" encoders and those of official code run.
 
     Examples
     --------
@@ -59,7 +59,7 @@ class EncoderSet:
         self._described: dict[str, dict[str, Any]] = {}  # modality -> its entry in the description it was made from
         self._checked: set[str] = set()
         for name in self.names.values():
-            if not name.startswith("hf:"):
+            if not is_path(name):
                 spec_of(name)  # an unknown name is an error now, not at the first item
 
     def __repr__(self) -> str:
@@ -223,7 +223,7 @@ class EncoderSet:
         if modality in self._described:
             return self._described[modality][key]
         name = self.names[modality]
-        if name.startswith("hf:") or (key == "width" and "@" in name):  # other weights may have another width
+        if is_path(name) or (key == "width" and "@" in name):  # other weights may have another width
             return getattr(ready_encoder(name, self.device).encoder, key)
         return getattr(spec_of(name), key)
 
@@ -257,7 +257,7 @@ def mean_of(vectors: np.ndarray) -> np.ndarray:
 
 
 def _weights(name: str) -> str:
-    return name if name.startswith("hf:") else spec_of(name).weights
+    return name if is_path(name) else spec_of(name).weights
 
 
 def _preparation(ready: ReadyEncoder) -> str:

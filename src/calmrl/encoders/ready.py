@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from calmrl.encoders.base import Encoder
-from calmrl.encoders.registry import load_encoder, spec_of
+from calmrl.encoders.registry import is_path, load_encoder, spec_of
 from calmrl.errors import need
 
 SIGNATURE = 8  # numbers
@@ -23,7 +23,7 @@ class ReadyEncoder:
     """An encoder and the lock under which it runs: some keep their input in place while they work."""
 
     name: str
-    spec: Any  # the entry of ENCODERS it was made from; None for "hf:"
+    spec: Any  # the entry of ENCODERS it was made from; None for "hf:" and "st:"
     encoder: Encoder
     lock: threading.Lock
 
@@ -39,7 +39,7 @@ _LOADING = threading.Lock()
 
 def ready_encoder(name: str, device: str = "cpu") -> ReadyEncoder:
     """The encoder of that name, loaded at the first call in this process."""
-    spec = None if name.startswith("hf:") else spec_of(name)
+    spec = None if is_path(name) else spec_of(name)
     with _LOADING:
         ready = _READY.get((name, device))
         if ready is None or ready.spec is not spec:  # the entry may have been replaced

@@ -190,6 +190,17 @@ def full_name(modality: str, name: str) -> str:
     return f"{family}_{side}{at}{weights}"
 
 
+def is_path(name: str) -> bool:
+    """Whether a name says where a model is, and not which entry of ENCODERS to take.
+
+    Examples
+    --------
+    >>> is_path("hf:models/clip#image"), is_path("st:models/e5"), is_path("minilm")
+    (True, True, False)
+    """
+    return name.startswith(("hf:", "st:"))
+
+
 def spec_of(name: str) -> EncoderSpec:
     """The entry of an encoder; its name may go on with "@" and weights."""
     own, at, _ = name.partition("@")
@@ -211,11 +222,20 @@ def load_encoder(name: str, device: str = "cpu") -> Encoder:
     Parameters
     ----------
     name : str
-        A name of ENCODERS, or "hf:PATH" for a model of transformers. "@" and weights may follow the name of an encoder
-        that runs official code: "imagebind_audio@imagebind_huge.pth".
+        A name of ENCODERS, "hf:PATH" for a model of transformers, or "st:PATH" for a model of sentence-transformers. "@" and
+        weights may follow the name of an encoder that runs official code: "imagebind_audio@imagebind_huge.pth".
     device : str
-        Where "hf:" encoders and those of official code run; the packaged ones run on the CPU.
+        Where "hf:" and "st:" encoders and those of official code run; the packaged ones run on the CPU.
+
+    Examples
+    --------
+    >>> load_encoder("minilm").encode(["a red boat"]).shape  # doctest: +SKIP
+    (1, 384)
     """
+    if name.startswith("st:"):
+        from calmrl.encoders.st import load_st
+
+        return load_st(name.removeprefix("st:"), device)
     if name.startswith("hf:"):
         from calmrl.encoders.hf import load_hf, parse
 

@@ -61,6 +61,17 @@ class AutoImputer(BlockImputer):
     average), "error_by_modality", "held_out_by_modality" (blocks, of modalities that some row lacks),
     "coverage_by_modality" (percent of the held-out values inside 95 % intervals), "std_scale" (modality -> factor per
     number of observed modalities, 0 to k) and "seconds" (candidate -> time); `models_`, the fitted imputers by name.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> shared = rng.normal(size=(80, 2))
+    >>> z = {"image": shared @ rng.normal(size=(2, 4)), "text": shared @ rng.normal(size=(2, 3))}
+    >>> z["text"][:20] = np.nan
+    >>> imputed = AutoImputer(["ridge", "mean"]).fit_transform(z)
+    >>> bool(np.isfinite(imputed["text"]).all())
+    True
     """
 
     def __init__(

@@ -56,6 +56,17 @@ class GFAImputer(BlockImputer):
         Seed of the start; None draws one.
     blocks : list, dict or None
         For one 2-D array instead of a dict, as in `GaussianImputer`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> shared = rng.normal(size=(80, 2))
+    >>> z = {"image": shared @ rng.normal(size=(2, 4)), "text": shared @ rng.normal(size=(2, 3))}
+    >>> z["text"][:20] = np.nan
+    >>> imputed = GFAImputer(2).fit_transform(z)
+    >>> bool(np.isfinite(imputed["text"]).all())
+    True
     """
 
     def __init__(

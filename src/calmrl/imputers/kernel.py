@@ -66,6 +66,17 @@ class KernelImputer(BlockImputer):
     blocks: for one 2-D array instead of a dict, as in `GaussianImputer`.
 
     Learned: `choice_`, per modality what was chosen and its leave-one-out error (1.0 is the column mean).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> shared = rng.normal(size=(80, 2))
+    >>> z = {"image": shared @ rng.normal(size=(2, 4)), "text": shared @ rng.normal(size=(2, 3))}
+    >>> z["text"][:20] = np.nan
+    >>> imputed = KernelImputer().fit_transform(z)
+    >>> bool(np.isfinite(imputed["text"]).all())
+    True
     """
 
     def __init__(

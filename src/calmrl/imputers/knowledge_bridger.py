@@ -39,6 +39,17 @@ class KnowledgeBridgerImputer(MemoryImputer):
         Number of items that relations are taken to, evenly spaced in the memory.
     blocks : list, dict or None
         For one 2-D array instead of a dict, as in `GaussianImputer`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> shared = rng.normal(size=(80, 2))
+    >>> z = {"image": shared @ rng.normal(size=(2, 4)), "text": shared @ rng.normal(size=(2, 3))}
+    >>> z["text"][:20] = np.nan
+    >>> imputed = KnowledgeBridgerImputer().fit_transform(z)
+    >>> bool(np.isfinite(imputed["text"]).all())
+    True
     """
 
     def __init__(

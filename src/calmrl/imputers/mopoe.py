@@ -31,6 +31,17 @@ class MoPoEImputer(VAEImputer):
     Sutter, Daunhawer and Vogt, Generalized multimodal ELBO, ICLR 2021.
 
     Parameters: see `VAEImputer`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> shared = rng.normal(size=(80, 2))
+    >>> z = {"image": shared @ rng.normal(size=(2, 4)), "text": shared @ rng.normal(size=(2, 3))}
+    >>> z["text"][:20] = np.nan
+    >>> imputed = MoPoEImputer(latent_dim=2, epochs=2).fit_transform(z)
+    >>> bool(np.isfinite(imputed["text"]).all())
+    True
     """
 
     network_class = _MoPoENetwork

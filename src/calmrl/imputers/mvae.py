@@ -28,6 +28,17 @@ class MVAEImputer(VAEImputer):
     Wu and Goodman, Multimodal generative models for scalable weakly-supervised learning, NeurIPS 2018.
 
     Parameters: see `VAEImputer`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> shared = rng.normal(size=(80, 2))
+    >>> z = {"image": shared @ rng.normal(size=(2, 4)), "text": shared @ rng.normal(size=(2, 3))}
+    >>> z["text"][:20] = np.nan
+    >>> imputed = MVAEImputer(latent_dim=2, epochs=2).fit_transform(z)
+    >>> bool(np.isfinite(imputed["text"]).all())
+    True
     """
 
     network_class = _MVAENetwork

@@ -35,6 +35,11 @@ def make_imputer(method: str, seed: int, **arguments: Any) -> Any:
         Its `random_state`, if it has one.
     **arguments
         Of its constructor.
+
+    Examples
+    --------
+    >>> make_imputer("knn", seed=0, n_neighbors=5)
+    KNNImputer(n_neighbors=5)
     """
     if "random_state" in IMPUTERS.signature(method).parameters:
         arguments["random_state"] = seed

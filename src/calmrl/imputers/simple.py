@@ -83,6 +83,17 @@ class MeanImputer(MemoryImputer):
     ----------
     blocks : list, dict or None
         For one 2-D array instead of a dict, as in `GaussianImputer`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> shared = rng.normal(size=(80, 2))
+    >>> z = {"image": shared @ rng.normal(size=(2, 4)), "text": shared @ rng.normal(size=(2, 3))}
+    >>> z["text"][:20] = np.nan
+    >>> imputed = MeanImputer().fit_transform(z)
+    >>> bool(np.isfinite(imputed["text"]).all())
+    True
     """
 
 
@@ -98,6 +109,17 @@ class KNNImputer(MemoryImputer):
         Number of rows that are averaged.
     blocks : list, dict or None
         For one 2-D array instead of a dict, as in `GaussianImputer`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> shared = rng.normal(size=(80, 2))
+    >>> z = {"image": shared @ rng.normal(size=(2, 4)), "text": shared @ rng.normal(size=(2, 3))}
+    >>> z["text"][:20] = np.nan
+    >>> imputed = KNNImputer().fit_transform(z)
+    >>> bool(np.isfinite(imputed["text"]).all())
+    True
     """
 
     def __init__(self, n_neighbors: Count = 10, *, blocks: Blocks = None) -> None:
@@ -140,6 +162,17 @@ class RidgeImputer(MemoryImputer):
         Least number of rows that a regression is fitted on.
     blocks : list, dict or None
         For one 2-D array instead of a dict, as in `GaussianImputer`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> shared = rng.normal(size=(80, 2))
+    >>> z = {"image": shared @ rng.normal(size=(2, 4)), "text": shared @ rng.normal(size=(2, 3))}
+    >>> z["text"][:20] = np.nan
+    >>> imputed = RidgeImputer().fit_transform(z)
+    >>> bool(np.isfinite(imputed["text"]).all())
+    True
     """
 
     def __init__(self, min_rows: Count = 10, *, blocks: Blocks = None) -> None:

@@ -92,6 +92,17 @@ class SMILImputer(NeuralImputer):
         Learning rate of the inner step.
     latent_dim, hidden, epochs, batch_size, learning_rate, patience, random_state, blocks
         As those of `NeuralImputer`; `latent_dim` is the width of the common code.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> shared = rng.normal(size=(80, 2))
+    >>> z = {"image": shared @ rng.normal(size=(2, 4)), "text": shared @ rng.normal(size=(2, 3))}
+    >>> z["text"][:20] = np.nan
+    >>> imputed = SMILImputer(latent_dim=2, priors=4, epochs=2).fit_transform(z)
+    >>> bool(np.isfinite(imputed["text"]).all())
+    True
     """
 
     def __init__(

@@ -40,6 +40,14 @@ def from_anndata(adata: Any, by: str | None = None, layer: str | None = None) ->
     -------
     FeatureSet
         A modality is missing where `obsm["observed"]` says so, or where its values are NaN throughout.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from calmrl.data import FeatureSet
+    >>> features = FeatureSet({"image": np.ones((2, 3)), "text": np.array([[1.0, 2.0], [np.nan, np.nan]])})
+    >>> from_anndata(to_anndata(features)).present.tolist()
+    [[True, True], [True, False]]
     """
     columns = columns_by_modality(adata, by)
     values = matrix(adata, layer)
@@ -66,6 +74,14 @@ def to_anndata(features: FeatureSet, like: Any = None) -> Any:
     features : FeatureSet
     like : anndata.AnnData, optional
         The object that the features come from: everything in it is kept as it is, and layers and masks are added.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from calmrl.data import FeatureSet
+    >>> features = FeatureSet({"image": np.ones((2, 3)), "text": np.array([[1.0, 2.0], [np.nan, np.nan]])})
+    >>> from_anndata(to_anndata(features)).present.tolist()
+    [[True, True], [True, False]]
     """
     anndata = need("anndata", "interop", "An AnnData object")
     if like is None:

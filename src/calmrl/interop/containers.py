@@ -46,13 +46,33 @@ CONTAINERS = {
 
 
 def is_container(value: Any) -> bool:
-    """Whether `value` is an object that holds features; a frame of plain numbers is not, for it is one matrix."""
+    """Whether `value` is an object that holds features; a frame of plain numbers is not, for it is one matrix.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from calmrl.data import FeatureSet
+    >>> features = FeatureSet({"image": np.ones((2, 3)), "text": np.array([[1.0, 2.0], [np.nan, np.nan]])})
+    >>> from calmrl.interop import to_pandas
+    >>> is_container(to_pandas(features)), is_container({"image": np.ones((2, 3))})
+    (True, False)
+    """
     name = _name_of(value)
     return name is not None and (not name.endswith(".DataFrame") or has_vectors(value))
 
 
 def from_object(value: Any) -> FeatureSet:
-    """Features from any object of CONTAINERS."""
+    """Features from any object of CONTAINERS.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from calmrl.data import FeatureSet
+    >>> features = FeatureSet({"image": np.ones((2, 3)), "text": np.array([[1.0, 2.0], [np.nan, np.nan]])})
+    >>> from calmrl.interop import to_pandas
+    >>> from_object(to_pandas(features)).names
+    ('image', 'text')
+    """
     name = _name_of(value)
     if name is None:
         raise InputError(f"features cannot be read from {type(value).__name__}; they can from {', '.join(CONTAINERS)}")
@@ -60,7 +80,17 @@ def from_object(value: Any) -> FeatureSet:
 
 
 def to_object(features: FeatureSet, like: Any) -> Any:
-    """Features as an object of the kind of `like`, which they come from."""
+    """Features as an object of the kind of `like`, which they come from.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from calmrl.data import FeatureSet
+    >>> features = FeatureSet({"image": np.ones((2, 3)), "text": np.array([[1.0, 2.0], [np.nan, np.nan]])})
+    >>> from calmrl.interop import to_pandas
+    >>> type(to_object(features, like=to_pandas(features))).__name__
+    'DataFrame'
+    """
     name = _name_of(like)
     if name is None:
         raise InputError(f"features cannot be written as {type(like).__name__}; they can as {', '.join(CONTAINERS)}")
@@ -72,6 +102,17 @@ def impute_object(imputer: Imputer, value: Any) -> Any:
 
     What was observed stays where it was. Imputed values, their standard deviations and masks stand beside it: layers in
     MuData and AnnData, columns `<modality>.imputed` and `<modality>.std` in tables, `imputed` and `std` in a FeatureSet.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from calmrl.data import FeatureSet
+    >>> features = FeatureSet({"image": np.ones((2, 3)), "text": np.array([[1.0, 2.0], [np.nan, np.nan]])})
+    >>> from calmrl.imputers import MeanImputer
+    >>> from calmrl.interop import to_pandas
+    >>> frame = to_pandas(features)
+    >>> impute_object(MeanImputer().fit(frame), frame)["text.imputed"].tolist()[1].tolist()
+    [1.0, 2.0]
     """
     features = from_object(value)
     present = np.asarray(features.present)

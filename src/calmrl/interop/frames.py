@@ -50,6 +50,14 @@ def from_pandas(frame: Any, modalities: Groups | None = None) -> FeatureSet:
     frame : pandas.DataFrame
     modalities : sequence of str, or mapping of str to sequence of str, optional
         The modalities wanted; or for each modality its columns of numbers.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from calmrl.data import FeatureSet
+    >>> features = FeatureSet({"image": np.ones((2, 3)), "text": np.array([[1.0, 2.0], [np.nan, np.nan]])})
+    >>> from_pandas(to_pandas(features)).present.tolist()
+    [[True, True], [True, False]]
     """
     frame = _one_level(frame)
     if "id" not in frame.columns and type(frame.index).__name__ != "RangeIndex":
@@ -61,13 +69,31 @@ def from_pandas(frame: Any, modalities: Groups | None = None) -> FeatureSet:
 
 
 def to_polars(features: FeatureSet, wide: bool = False) -> Any:
-    """A `polars.DataFrame`; `wide` as in `to_pandas`."""
+    """A `polars.DataFrame`; `wide` as in `to_pandas`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from calmrl.data import FeatureSet
+    >>> features = FeatureSet({"image": np.ones((2, 3)), "text": np.array([[1.0, 2.0], [np.nan, np.nan]])})
+    >>> from_polars(to_polars(features)).present.tolist()
+    [[True, True], [True, False]]
+    """
     polars = need("polars", "interop", "A polars frame")
     return polars.from_arrow(to_arrow(features, wide))
 
 
 def from_polars(frame: Any, modalities: Groups | None = None) -> FeatureSet:
-    """Features from a `polars.DataFrame`; `modalities` as in `from_pandas`."""
+    """Features from a `polars.DataFrame`; `modalities` as in `from_pandas`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from calmrl.data import FeatureSet
+    >>> features = FeatureSet({"image": np.ones((2, 3)), "text": np.array([[1.0, 2.0], [np.nan, np.nan]])})
+    >>> from_polars(to_polars(features)).present.tolist()
+    [[True, True], [True, False]]
+    """
     return from_arrow(frame.to_arrow(), modalities, origin=ORIGIN)
 
 

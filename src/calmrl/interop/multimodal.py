@@ -43,6 +43,14 @@ def from_mudata(mdata: Any, layers: Mapping[str, str] | None = None) -> FeatureS
     mdata : mudata.MuData
     layers : mapping of str to str, optional
         Modality -> the layer that holds its values, where that is not `X`. Sparse matrices become dense.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from calmrl.data import FeatureSet
+    >>> features = FeatureSet({"image": np.ones((2, 3)), "text": np.array([[1.0, 2.0], [np.nan, np.nan]])})
+    >>> from_mudata(to_mudata(features)).present.tolist()
+    [[True, True], [True, False]]
     """
     if mdata.axis != 0:
         raise InputError(
@@ -85,6 +93,14 @@ def to_mudata(features: FeatureSet, like: Any = None) -> Any:
     features : FeatureSet
     like : mudata.MuData, optional
         The object that the features come from; `X`, variables, other layers and annotations are taken over from it.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from calmrl.data import FeatureSet
+    >>> features = FeatureSet({"image": np.ones((2, 3)), "text": np.array([[1.0, 2.0], [np.nan, np.nan]])})
+    >>> from_mudata(to_mudata(features)).present.tolist()
+    [[True, True], [True, False]]
     """
     mudata = need("mudata", "interop", "A MuData object")
     if like is not None:

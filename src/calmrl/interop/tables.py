@@ -24,14 +24,38 @@ DOT, SLASH = ".", "/"  # neither is part of a modality's name
 
 
 def to_parquet(features: FeatureSet, path: str | Path, wide: bool = False) -> None:
-    """Write a Parquet file; with `wide` a column of numbers per entry instead of a column of lists per modality."""
+    """Write a Parquet file; with `wide` a column of numbers per entry instead of a column of lists per modality.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import numpy as np
+    >>> from calmrl.data import FeatureSet
+    >>> features = FeatureSet({"image": np.ones((2, 3)), "text": np.array([[1.0, 2.0], [np.nan, np.nan]])})
+    >>> path = tempfile.mkdtemp() + "/rows.parquet"
+    >>> written = to_parquet(features, path)
+    >>> from_parquet(path).present.tolist()
+    [[True, True], [True, False]]
+    """
     table = to_arrow(features, wide)
     with new_file(path, advice="") as draft:
         pq.write_table(table, draft)
 
 
 def from_parquet(path: str | Path, modalities: Groups | None = None) -> FeatureSet:
-    """Read a Parquet file into memory; `modalities` as in `from_arrow`."""
+    """Read a Parquet file into memory; `modalities` as in `from_arrow`.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import numpy as np
+    >>> from calmrl.data import FeatureSet
+    >>> features = FeatureSet({"image": np.ones((2, 3)), "text": np.array([[1.0, 2.0], [np.nan, np.nan]])})
+    >>> path = tempfile.mkdtemp() + "/rows.parquet"
+    >>> written = to_parquet(features, path)
+    >>> from_parquet(path).present.tolist()
+    [[True, True], [True, False]]
+    """
     return from_arrow(read_table(Path(path)), modalities, origin=str(path))
 
 
@@ -45,6 +69,17 @@ def to_lance(features: FeatureSet, path: str | Path, table: str = TABLE) -> None
         The directory, which must not exist; the table is the data set `<path>/<table>.lance`.
     table : str
         Its name.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import numpy as np
+    >>> from calmrl.data import FeatureSet
+    >>> features = FeatureSet({"image": np.ones((2, 3)), "text": np.array([[1.0, 2.0], [np.nan, np.nan]])})
+    >>> path = tempfile.mkdtemp() + "/rows"
+    >>> written = to_lance(features, path)
+    >>> from_lance(path).present.tolist()
+    [[True, True], [True, False]]
     """
     lancedb = need("lancedb", "interop", "Writing Lance")
     content = to_arrow(features)
@@ -54,7 +89,19 @@ def to_lance(features: FeatureSet, path: str | Path, table: str = TABLE) -> None
 
 
 def from_lance(path: str | Path, modalities: Groups | None = None, table: str = TABLE) -> FeatureSet:
-    """Read a table of a LanceDB directory, or one data set `<name>.lance`, into memory; `modalities` as in `from_arrow`."""
+    """Read a table of a LanceDB directory, or one data set `<name>.lance`, into memory; `modalities` as in `from_arrow`.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import numpy as np
+    >>> from calmrl.data import FeatureSet
+    >>> features = FeatureSet({"image": np.ones((2, 3)), "text": np.array([[1.0, 2.0], [np.nan, np.nan]])})
+    >>> path = tempfile.mkdtemp() + "/rows"
+    >>> written = to_lance(features, path)
+    >>> from_lance(path).present.tolist()
+    [[True, True], [True, False]]
+    """
     lancedb = need("lancedb", "interop", "Reading Lance")
     place = Path(path)
     if place.suffix == ".lance":

@@ -25,7 +25,19 @@ Vectors = dict[str, np.ndarray]  # file of a sample, without .npy -> vector
 
 
 def to_webdataset(features: FeatureSet, folder: str | Path, rows: int = 10_000) -> list[Path]:
-    """Write `<folder>/000000.tar`, ... with `rows` samples each, and return the paths."""
+    """Write `<folder>/000000.tar`, ... with `rows` samples each, and return the paths.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import numpy as np
+    >>> from calmrl.data import FeatureSet
+    >>> features = FeatureSet({"image": np.ones((2, 3)), "text": np.array([[1.0, 2.0], [np.nan, np.nan]])})
+    >>> path = tempfile.mkdtemp() + "/shards"
+    >>> written = to_webdataset(features, path)
+    >>> from_webdataset(path).present.tolist()
+    [[True, True], [True, False]]
+    """
     return write_shards(features, folder, rows)
 
 
@@ -38,6 +50,17 @@ def from_webdataset(shards: str | Path | Sequence[str | Path], modalities: Seque
         Tar files, or a folder of them.
     modalities : sequence of str, optional
         The modalities wanted, in that order; by default all, by name.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import numpy as np
+    >>> from calmrl.data import FeatureSet
+    >>> features = FeatureSet({"image": np.ones((2, 3)), "text": np.array([[1.0, 2.0], [np.nan, np.nan]])})
+    >>> path = tempfile.mkdtemp() + "/shards"
+    >>> written = to_webdataset(features, path)
+    >>> from_webdataset(path).present.tolist()
+    [[True, True], [True, False]]
     """
     vectors: list[Vectors] = []
     about: list[dict[str, Any]] = []

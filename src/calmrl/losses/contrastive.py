@@ -56,4 +56,11 @@ class ContrastiveLoss(AnchoredLoss):
 
 
 class VastLoss(ContrastiveLoss):
-    """Text with each other modality, as VAST does: `ContrastiveLoss` with `anchor="text"`."""
+    """Text with each other modality, as VAST does: `ContrastiveLoss` with `anchor="text"`.
+
+    Examples
+    --------
+    >>> import torch
+    >>> z = {name: torch.randn(8, 16, requires_grad=True) for name in ("image", "text", "audio")}
+    >>> VastLoss()(z, torch.ones(8, 3, dtype=torch.bool)).backward()
+    """

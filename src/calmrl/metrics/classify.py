@@ -79,6 +79,16 @@ def classification(
 
     Tasks are "classification linear" and "classification linear without image". No row is left out: a test row that
     has nothing but the image gets no answer without it, which counts as wrong.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> labels = np.repeat(["cat", "dog"], 30)
+    >>> z = {"image": rng.normal(size=(60, 4)) + 3 * (labels == "cat")[:, None]}
+    >>> rows = classification(z, None, labels, np.tile(["train", "val", "test"], 20), ways=("knn",))
+    >>> rows[0]["task"]
+    'classification knn'
     """
     makers = {way: lookup(WAYS, way, "way to classify") for way in ways}
     views = check(z, present)

@@ -41,6 +41,13 @@ def fuse(
                    dict that its `transform` returned,
 
     each divided by its length.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> z = {"image": np.eye(3), "text": np.eye(3)}
+    >>> fuse(z, np.array([[True, True], [True, False], [False, True]])).tolist()
+    [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]]
     """
     make = lookup(FUSIONS, fusion, "fusion")
     if (completed is not None) != (fusion == "imputed"):

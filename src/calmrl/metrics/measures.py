@@ -46,7 +46,13 @@ class TidyRow(Measurement, total=False):
 
 
 def row(task: str, metric: str, value: float | Tensor, n: int) -> Measurement:
-    """One measurement."""
+    """One measurement.
+
+    Examples
+    --------
+    >>> row("image->text", "R@1", 41.5, 200)
+    {'task': 'image->text', 'metric': 'R@1', 'value': 41.5, 'n': 200}
+    """
     return {"task": task, "metric": metric, "value": float(value), "n": int(n)}
 
 
@@ -69,6 +75,18 @@ def imputation_error(
     Tasks are "text->image" and "image,text->speech". Without `directions`: every single source and, from three
     modalities on, all the others together. A direction that fewer than two rows can measure has no row in the result
     when it comes by default, and is an error when it was asked for.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> shared = rng.normal(size=(80, 2))
+    >>> z = {"image": shared @ rng.normal(size=(2, 4)), "text": shared @ rng.normal(size=(2, 3))}
+    >>> z["text"][:20] = np.nan
+    >>> from calmrl.imputers import MeanImputer
+    >>> rows = imputation_error(MeanImputer().fit(z), {name: values[20:] for name, values in z.items()})
+    >>> sorted({row["task"] for row in rows})
+    ['image->text', 'text->image']
     """
     views = check(z, present)
     rows = []
@@ -119,7 +137,20 @@ def coverage(
     """Percent of the hidden entries inside their predicted interval mean ± q std, q the normal quantile of the level.
 
     `z` has the true values of the `hidden` blocks, a bool (N, k); the imputer, any with `impute(..., return_std=True)`,
-    sees what is present and not hidden. Task is the level in percent. Above it: too wide. Below: too sure.
+    sees what is present and not hidden. Task is the level. Above it: too wide. Below: too sure.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> shared = rng.normal(size=(80, 2))
+    >>> z = {"image": shared @ rng.normal(size=(2, 4)), "text": shared @ rng.normal(size=(2, 3))}
+    >>> z["text"][:20] = np.nan
+    >>> from calmrl import GaussianImputer
+    >>> held = {name: values[20:] for name, values in z.items()}
+    >>> hidden = np.tile([False, True], (60, 1))
+    >>> [row["task"] for row in coverage(GaussianImputer(2).fit(z), held, None, hidden, levels=(0.5, 0.9))]
+    ['0.5', '0.9']
     """
     views = check(z, present)
     if tuple(hidden.shape) != tuple(views.present.shape):
@@ -146,6 +177,14 @@ def anchor_shift_rows(
     too, as `CalibratedAlignment` does by default; without, all stay as they are, and an imputed vector counts the less
     the shorter it is, that is, the less the imputer knows. Rows in which something is missing count; the bounds of
     `calmrl.anchors` hold row by row, and so for the means. Shifts lie between 0 and 2.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> z = {name: np.random.default_rng(seed).normal(size=(40, 5)) for seed, name in enumerate(("image", "text", "audio"))}
+    >>> present = np.tile([True, True, False], (40, 1))
+    >>> sorted({row["task"] for row in anchor_shift_rows(z, present, z)})
+    ['calibrated', 'observed']
     """
     mask = check(z_complete, present, values=False).present
     incomplete = (~mask).any(1).nonzero()[:, 0]
@@ -177,6 +216,13 @@ def modality_gap(
     Task "image|text", one per pair that some row has. With `separability` also `modality_separability`: percent of
     vectors whose modality a logistic regression names rightly, on items that it did not see (5 folds; both vectors of an
     item are in the same fold). 50 is chance; the gap can be small and the modalities still separable.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> z = {"image": np.eye(3), "text": np.eye(3)}
+    >>> [(row["task"], round(row["value"], 2)) for row in modality_gap(z)]
+    [('image|text', 0.0)]
     """
     rows = []
     for task, x, y in _pairs(check(z, present)):
@@ -188,7 +234,15 @@ def modality_gap(
 
 @torch.no_grad()
 def alignment(z: Mapping[str, Array], present: Array | None = None) -> list[Measurement]:
-    """mean |x_i - y_i|^2 of unit vectors of the same item (Wang and Isola), 0 to 4, per pair, over rows that have both."""
+    """mean |x_i - y_i|^2 of unit vectors of the same item (Wang and Isola), 0 to 4, per pair, over rows that have both.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> z = {"image": np.eye(3), "text": np.eye(3)}
+    >>> alignment(z)
+    [{'task': 'image|text', 'metric': 'alignment', 'value': 0.0, 'n': 3}]
+    """
     return [row(task, "alignment", (x - y).square().sum(1).mean(), len(x)) for task, x, y in _pairs(check(z, present))]
 
 
@@ -198,6 +252,13 @@ def uniformity(z: Mapping[str, Array], present: Array | None = None) -> list[Mea
 
     0 means that all vectors are the same; the least possible is near -4 in many dimensions. Task is the modality; one
     that fewer than two rows have has no row.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> z = {"image": np.eye(3), "text": np.eye(3)}
+    >>> [(row["task"], round(row["value"], 2)) for row in uniformity(z)]
+    [('image', -4.0), ('text', -4.0)]
     """
     views = check(z, present)
     rows = []
@@ -223,6 +284,11 @@ def robustness(
     """The rows of `measure(rate, seed)` for every missing rate and seed, with "rate" and "seed" added.
 
     `measure` hides that share of the modalities (`calmrl.data.hiding.hide`), trains or completes, and measures.
+
+    Examples
+    --------
+    >>> [row["rate"] for row in robustness(lambda rate, seed: [row("all", "R@1", 100 * rate, 10)], rates=(0.1, 0.5))]
+    [0.1, 0.5]
     """
     bad = [rate for rate in rates if not 0 <= rate < 1]
     if bad:

@@ -50,6 +50,14 @@ def mixed_pool(
                     through `embed`. Widths may differ, and nothing is made a unit vector before.
 
     The other arguments and the result are those of `retrieval`; hubs="csls" works with every scoring.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> z = {"image": np.eye(3), "text": np.eye(3)}
+    >>> present = np.array([[True, True], [True, False], [False, True]])
+    >>> mixed_pool(np.eye(3), z, present, ks=(1,))
+    {'R@1': 100.0, 'MedR': 1.0, 'n': 3}
     """
     fusion = lookup(SCORINGS, scoring, "scoring")
     if (completed is not None) != (scoring in ("imputed", "posterior")):

@@ -101,6 +101,13 @@ def scored_retrieval(
 
     `matching` re-ranks: its `rerank(queries, gallery, present, scores, top)`, as `InstanceMatching` has it, sorts the
     `top` best items of every query again; it gets queries and gallery as they came. Report both, with and without.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> z = {"image": np.eye(3), "text": np.eye(3)}
+    >>> scored_retrieval(np.eye(3), z, ks=(1,), score="cosine")
+    {'R@1': 100.0, 'MedR': 1.0, 'n': 3}
     """
     make = lookup(SCORES, score, "score")
     check_vectors(queries, "queries")

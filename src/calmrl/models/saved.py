@@ -167,7 +167,12 @@ def save(folder: Path, trained: Trained) -> None:
 
 
 def load(path: str | Path) -> Trained:
-    """The model that `calmrl train` wrote: its output directory, or the `model` directory in it."""
+    """The model that `calmrl train` wrote: its output directory, or the `model` directory in it.
+
+    Examples
+    --------
+    >>> model = load("runs/first")  # doctest: +SKIP
+    """
     folder = Path(path)
     folder = folder if (folder / "model.json").is_file() else folder / "model"
     if (Path(path) / "aligner.json").is_file():

@@ -12,7 +12,12 @@ from calmrl.report.words import headline, several, verdict
 
 
 def build_page(results: Results, title: str = "") -> Page:
-    """The report. Only what there is data for is shown."""
+    """The report. Only what there is data for is shown.
+
+    Examples
+    --------
+    >>> page = build_page(read_results(["run-1", "run-2"]))  # doctest: +SKIP
+    """
     parts = {
         "Read this first": _notes(results),
         "Comparison": comparison.comparison(results) if several(results) else [],

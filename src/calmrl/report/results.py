@@ -218,7 +218,12 @@ def group(rows: Iterable[ResultRow], key: Callable[[ResultRow], Hashable]) -> di
 
 
 def read_results(folders: Sequence[str | Path]) -> Results:
-    """Read and merge results.json of every directory (or the file itself)."""
+    """Read and merge results.json of every directory (or the file itself).
+
+    Examples
+    --------
+    >>> results = read_results(["run-1", "run-2"])  # doctest: +SKIP
+    """
     paths = [path / FILE if path.is_dir() else path for path in map(Path, folders)]
     return results_of({path: _read(path) for path in paths})
 

@@ -13,6 +13,10 @@ def write_page(page: Page, target: str | Path, *, force: bool = False) -> list[P
     """Write `target` (ending in .html), the same as .md, and the drawings the latter needs; returns what was written.
 
     Nothing is written unless everything can be; files that are there are replaced only with `force`.
+
+    Examples
+    --------
+    >>> write_page(build_page(read_results(["run-1"])), "one.html")  # doctest: +SKIP
     """
     target = Path(target)
     if target.suffix != ".html":

@@ -18,7 +18,7 @@ from calmrl.data.media.manifest import Manifest, read_manifest
 from calmrl.data.media.suffixes import KINDS, modality_of
 from calmrl.data.media.table_files import read_rows
 from calmrl.datasets.registry import DATASETS, load_dataset
-from calmrl.encoders.registry import load_encoder, spec_of
+from calmrl.encoders.registry import is_path, load_encoder, spec_of
 from calmrl.errors import InputError
 
 TABLES = (".csv", ".tsv", ".jsonl")
@@ -124,6 +124,6 @@ def guess_kinds(path: Path) -> dict[str, str]:
 def kinds_of(encoders: Mapping[str, str]) -> dict[str, str]:
     """Modality -> what its encoder takes."""
     return {
-        name: load_encoder(encoder).kind if encoder.startswith("hf:") else spec_of(encoder).kind
+        name: load_encoder(encoder).kind if is_path(encoder) else spec_of(encoder).kind
         for name, encoder in encoders.items()
     }

@@ -48,6 +48,11 @@ def build_app(index: Any, *, host: str = "127.0.0.1", allow_add: bool = False, l
     -------
     ASGIApp
         For uvicorn or any other ASGI server.
+
+    Examples
+    --------
+    >>> from calmrl import Index
+    >>> app = build_app(Index.open("photos.index"))  # doctest: +SKIP
     """
     limits = limits or Limits()
     api = Api(index, limits, allow_add)

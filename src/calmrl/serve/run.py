@@ -40,6 +40,11 @@ def run_server(
         What one client may ask for.
     tell : callable
         Gets the lines for people.
+
+    Examples
+    --------
+    >>> from calmrl import Index
+    >>> run_server(Index.open("photos.index"), port=8000)  # doctest: +SKIP
     """
     limits = limits or Limits()
     for package in ("uvicorn", "starlette", "python_multipart"):

@@ -171,7 +171,13 @@ METHODS: Registry[Method] = Registry(
 
 
 def find_method(name: str) -> Method:
-    """The method of a name such as `pmrl`, `pmrl+latent+mlp`, `gram+staged`, `calibrated:mvae` or `calmrl:kernel`."""
+    """The method of a name such as `pmrl`, `pmrl+latent+mlp`, `gram+staged`, `calibrated:mvae` or `calmrl:kernel`.
+
+    Examples
+    --------
+    >>> find_method("pmrl").about
+    'leading singular value and anchors'
+    """
     base, *suffixes = name.split("+")
     base, *parts = base.split(":")
     method = METHODS[base]

@@ -135,6 +135,10 @@ def evaluate(
         Where rows are encoded and queries are ranked: in this process, or on a Ray cluster. The numbers are the same.
     address : str, optional
         Of the Ray cluster; by default the one of this machine, or one that is started on its cores.
+
+    Examples
+    --------
+    >>> evaluate("runs/first")  # doctest: +SKIP
     """
     features = None if data is None else Path(data)
     if out is None:

@@ -90,7 +90,7 @@ def extract(
         Count what cannot be used as missing. Otherwise it raises InputError, and what was encoded so far is kept for
         the next call. In both cases `<out>.problems.csv` lists all of it.
     frames, batch_size, workers, dtype, device
-        Frames per video; items per batch; processes that decode; "float16" or "float32"; where "hf:" encoders and
+        Frames per video; items per batch; processes that decode; "float16" or "float32"; where "hf:" and "st:" encoders and
         those of official code run.
     engine : {"local", "ray"} or Engine
         Where files are decoded and encoded: in this process and its `workers`, or on a Ray cluster that shares files with
@@ -101,6 +101,10 @@ def extract(
         Called with (what is being done, done so far, of how many).
     tell : callable, optional
         Gets sentences for people.
+
+    Examples
+    --------
+    >>> extract("items.csv", {"image": "efficientnet_lite0", "text": "minilm"}, "features")  # doctest: +SKIP
     """
     out, problems = Path(out), Problems()
     tell = tell or (lambda line: None)

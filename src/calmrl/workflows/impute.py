@@ -60,6 +60,10 @@ def impute(
         Replace an earlier output of calmrl.
     progress : callable, optional
         Called with (rows done, rows in all) after every block.
+
+    Examples
+    --------
+    >>> impute("features", "imputed")  # doctest: +SKIP
     """
     config = ImputeConfig(kind="impute") if config is None else config
     out = Path(out)

@@ -34,6 +34,10 @@ def index(
         See `calmrl.Index.build`.
     tell : callable, optional
         Gets sentences for people: problems, items, patterns, recall to expect, what cannot be searched.
+
+    Examples
+    --------
+    >>> index("photos", "photos.index")  # doctest: +SKIP
     """
     given: dict[str, Any] = {"model": model, "groups": groups, "relevant": relevant, "progress": progress}
     made = Index.build(source, out, encoders, engine=engine, address=address, **given)

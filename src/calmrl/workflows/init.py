@@ -48,6 +48,10 @@ def init(source: str | Path | PublicCollection, out: str | Path, *, force: bool 
         `impute.yaml` and `notes.md`.
     force : bool
         Replace files of these names.
+
+    Examples
+    --------
+    >>> init("photos", "photos-work")  # doctest: +SKIP
     """
     out = Path(out)
     check_writable(out)

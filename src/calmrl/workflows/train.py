@@ -59,6 +59,11 @@ def train(
     -------
     Outcome
         Steps, seconds, and the best validation score. `calmrl.load(out)` gives the model.
+
+    Examples
+    --------
+    >>> from calmrl.config import load
+    >>> train(load("stamps", kind="train"), "runs/first")  # doctest: +SKIP
     """
     out = Path(out)
     _, rank = join(timeout)

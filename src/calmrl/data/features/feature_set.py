@@ -49,6 +49,13 @@ class FeatureSet:
         Which missing blocks were imputed, and the standard deviations of their entries.
     name, source, info, path
         Where the features come from.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> features = FeatureSet({"image": np.ones((2, 3)), "text": np.array([[1.0], [np.nan]])}, name="two items")
+    >>> features.present.tolist()
+    [[True, True], [True, False]]
     """
 
     def __init__(

@@ -304,6 +304,15 @@ def write_features(
     -------
     FeatureSet
         The directory, opened.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import numpy as np
+    >>> folder = tempfile.mkdtemp() + "/features"
+    >>> written = write_features(folder, {"image": np.ones((2, 3)), "text": np.array([[1.0], [np.nan]])})
+    >>> open_features(folder).present.tolist()
+    [[True, True], [True, False]]
     """
     views = check(z, present, values=present is None, empty_rows=True)
     kept = views.present.cpu().numpy()

@@ -36,6 +36,10 @@ def read_folder(path: str | Path, problems: Problems) -> Manifest:
     Manifest
         Modalities "text", "image", "video", "sound", as far as there are any; the id of an item is its path without
         suffix.
+
+    Examples
+    --------
+    >>> rows = read_folder("photos")  # doctest: +SKIP
     """
     root = Path(path)
     if not root.is_dir():

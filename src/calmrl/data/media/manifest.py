@@ -97,6 +97,10 @@ def read_manifest(
         A second table with the columns id and text.
     ignore : collection of str
         Columns that are not used.
+
+    Examples
+    --------
+    >>> rows = read_manifest("items.csv")  # doctest: +SKIP
     """
     path = Path(path)
     with naming(path):

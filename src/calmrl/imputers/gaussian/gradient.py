@@ -26,6 +26,19 @@ class GaussianLatent(nn.Module):
 
     Start it from a fitted `GaussianImputer` (`GaussianLatent(imputer.parameters_)`), or at random inside
     `GaussianImputer(solver="gradient")`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> shared = rng.normal(size=(80, 2))
+    >>> z = {"image": shared @ rng.normal(size=(2, 4)), "text": shared @ rng.normal(size=(2, 3))}
+    >>> z["text"][:20] = np.nan
+    >>> import torch
+    >>> from calmrl import GaussianImputer
+    >>> latent = GaussianLatent(GaussianImputer(2).fit(z).parameters_)
+    >>> rows = {name: torch.from_numpy(values[20:]) for name, values in z.items()}
+    >>> latent(rows, torch.ones(60, 2, dtype=torch.bool)).backward()
     """
 
     def __init__(self, params: Parameters, isotropic: bool = True, floor: list[Tensor] | None = None) -> None:
