@@ -80,6 +80,15 @@ def test_open_features_reads_what_to_parquet_wrote(tmp_path):
         interop.to_parquet(imputed(), tmp_path / "done.parquet")
 
 
+def test_lance_keeps_what_is_missing_of_long_vectors(tmp_path):
+    z = {"image": np.arange(60, dtype=np.float32).reshape(3, 20), "text": np.ones((3, 12), dtype=np.float32)}
+    z["image"][1] = np.nan
+    interop.to_lance(FeatureSet(z), tmp_path / "db")  # LanceDB looks into columns of ten and more numbers
+    again = interop.from_lance(tmp_path / "db")
+    assert again.present.tolist() == [[True, True], [False, True], [True, True]]
+    np.testing.assert_array_equal(again.z["image"], z["image"])
+
+
 def test_a_lance_data_set_by_its_own_name(tmp_path):
     interop.to_lance(imputed(), tmp_path / "db", table="stamps")
     assert_same(imputed(), interop.from_lance(tmp_path / "db" / "stamps.lance"))

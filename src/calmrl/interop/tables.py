@@ -85,7 +85,7 @@ def to_lance(features: FeatureSet, path: str | Path, table: str = TABLE) -> None
     content = to_arrow(features)
     content = content.rename_columns([name.replace(DOT, SLASH) for name in content.column_names])
     with new_directory(path, advice="") as draft:
-        lancedb.connect(draft).create_table(table, content)
+        lancedb.connect(draft).create_table(table, content, on_bad_vectors="null")  # it takes null for a bad vector
 
 
 def from_lance(path: str | Path, modalities: Groups | None = None, table: str = TABLE) -> FeatureSet:
