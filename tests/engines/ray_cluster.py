@@ -36,16 +36,16 @@ class Nodes:
             if own in wanted:
                 wanted.remove(own)
             else:
-                self.remove(node)
+                self.remove(node, at_once=False)
         for number in wanted:
             self.nodes.append((number, self.cluster.add_node(num_cpus=number, object_store_memory=STORE_BYTES)))
         self.cluster.wait_for_nodes()
         return self
 
-    def remove(self, node):
-        """End a node at once, as a machine does whose power fails."""
+    def remove(self, node, at_once=True):
+        """End a node, by default at once, as a machine does whose power fails; otherwise it tells the others."""
         self.nodes = [(own, other) for own, other in self.nodes if other is not node]
-        self.cluster.remove_node(node, allow_graceful=False)
+        self.cluster.remove_node(node, allow_graceful=not at_once)
 
     def close(self):
         import ray

@@ -1,4 +1,7 @@
-"""On a Ray cluster: every byte of one process, with one, two and four workers, on two nodes, with lost ones."""
+"""On a Ray cluster: every byte of one process, with one, two and four workers, on two nodes, with lost ones.
+
+The tests stand in an order in which few nodes must be started: a worker takes seconds to import what it needs.
+"""
 
 from __future__ import annotations
 
@@ -80,19 +83,18 @@ def run(local, out, **watch):
     return engine
 
 
-@pytest.mark.parametrize("workers", [1, 2, 4])
-def test_workers_of_one_node(nodes, local, tmp_path, workers):
-    nodes.have(workers)
-    engine = run(local, tmp_path / "out", pause=0.0 if workers == 1 else 0.03)
-    assert len(engine.nodes) == 1
-    assert len(engine.processes) == workers
-
-
-def test_two_nodes_with_a_worker_each(nodes, local, tmp_path):
-    nodes.have(1, 1)
+def test_two_workers_of_one_node(nodes, local, tmp_path):
+    nodes.have(2)
     engine = run(local, tmp_path / "out", pause=0.02)
-    assert len(engine.nodes) == 2
+    assert len(engine.nodes) == 1
     assert len(engine.processes) == 2
+
+
+def test_four_workers_of_three_nodes(nodes, local, tmp_path):
+    nodes.have(1, 1, 2)
+    engine = run(local, tmp_path / "out", pause=0.05)
+    assert len(engine.nodes) == 3
+    assert len(engine.processes) == 4
 
 
 def test_four_workers_of_which_one_is_killed(nodes, local, tmp_path):
@@ -124,6 +126,13 @@ def test_a_node_is_removed_in_the_middle(nodes, local, tmp_path):
     assert removed[0] not in {node for _, node in engine.seen[AFTER + 20 :]}
     assert len({node for _, node in engine.seen[AFTER + 20 :]}) == 2
     assert not {node["NodeID"]: node["Alive"] for node in ray.nodes()}[removed[0]]
+
+
+def test_two_nodes_with_a_worker_each(nodes, local, tmp_path):
+    nodes.have(1, 1)
+    engine = run(local, tmp_path / "out", pause=0.02)
+    assert len(engine.nodes) == 2
+    assert len(engine.processes) == 2
 
 
 def test_a_parquet_file_on_two_nodes(nodes, local, tmp_path):
@@ -221,3 +230,10 @@ def test_an_engine_does_not_leave_the_cluster_of_its_process_nor_take_another(no
         RayEngine("10.9.9.9:1")
     with pytest.raises(InputError, match="has no GPU"):
         list(RayEngine().map(int, range(3), device="cuda"))
+
+
+def test_one_worker(nodes, local, tmp_path):
+    nodes.have(1)
+    engine = run(local, tmp_path / "out")
+    assert len(engine.nodes) == 1
+    assert len(engine.processes) == 1

@@ -75,3 +75,10 @@ def test_the_aligner_chooses_the_same(relevant):
     assert spread.expected_ == one.expected_
     np.testing.assert_allclose(spread.embed(z, present), one.embed(z, present), atol=1e-8)
     assert len({key for key, _ in spread_folds._kept}) == 1
+
+
+def test_few_trials_are_made_for_nothing():
+    z, present = from_model(n=300)
+    engine = PicklingEngine()
+    spread = GaussianImputer("auto", "auto", "auto", max_iter=10).fit_with(z, present, engine)
+    assert len(engine.done) <= len(spread.search_) + 2

@@ -139,13 +139,14 @@ class Search:
     def along_latents(self, values: tuple[int, ...], start: Settings) -> None:
         """Walk the ladder of sizes up, and down if up did not help, while the error falls."""
         middle = min(range(len(values)), key=lambda i: abs(values[i] - start.latent_dim))
-        path = [*range(middle, len(values)), *range(middle - 1, -1, -1)]
         for direction in (1, -1):
-            self.ahead([replace(start, latent_dim=values[i]) for i in path])
+            ladder = values[middle:] if direction > 0 else values[middle::-1]
+            self.ahead([replace(start, latent_dim=size) for size in ladder[:2]])  # two: larger ones take longer
             position, last = middle, self.attempt(replace(start, latent_dim=values[middle]))
             while 0 <= position + direction < len(values):
                 position += direction
-                self.ahead([replace(start, latent_dim=values[i]) for i in path[path.index(position) :]])
+                step = abs(position - middle)
+                self.ahead([replace(start, latent_dim=size) for size in ladder[step : step + 2]])
                 trial = self.attempt(replace(start, latent_dim=values[position]))
                 if trial.error >= last.error:
                     break
