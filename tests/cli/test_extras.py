@@ -56,7 +56,8 @@ def test_a_missing_extra_ends_a_command_with_code_2(monkeypatch, capsys):
 
 def test_the_extras():
     extras = set(metadata.metadata("calmrl").get_all("Provides-Extra") or [])
-    offered = {"media", "encoders", "lora", "search", "serve", "track", "mteb", "sentence-transformers"}
+    offered = {"media", "encoders", "lora", "search", "serve", "track", "hub", "interop", "mteb"}
+    offered |= {"sentence-transformers"}
     assert extras == offered | {"bench", "docs", "dev", "release"}
 
 
