@@ -50,17 +50,26 @@ class AutoImputer(BlockImputer):
 
     Parameters
     ----------
-    candidates: names to try, of "gaussian", "kernel", "mopoe", "knowledge_bridger", "ridge", "knn", "mean"; by default
-        all, and on more than twenty million values only "gaussian", "kernel" and "mean".
-    random_state: seed of the held-out blocks and of the candidates.
-    verbose: print every candidate's held-out error to standard error.
-    blocks: for one 2-D array instead of a dict, as in `GaussianImputer`.
+    candidates : list of str, optional
+        Names to try, of "gaussian", "kernel", "mopoe", "knowledge_bridger", "ridge", "knn", "mean"; by default all, and on more
+        than twenty million values only "gaussian", "kernel" and "mean".
+    random_state : int or None
+        Seed of the held-out blocks and of the candidates.
+    verbose : bool
+        Print every candidate's held-out error to standard error.
+    blocks : list, dict or None
+        For one 2-D array instead of a dict, as in `GaussianImputer`.
 
-    Learned: `choice_`, a dict with "held_out" (number of blocks), "errors" (candidate -> normalised error over all
-    modalities and per modality, 1.0 is the column mean), "weights" (modality -> candidate -> weight), "error" (of the
-    average), "error_by_modality", "held_out_by_modality" (blocks, of modalities that some row lacks),
-    "coverage_by_modality" (percent of the held-out values inside 95 % intervals), "std_scale" (modality -> factor per
-    number of observed modalities, 0 to k) and "seconds" (candidate -> time); `models_`, the fitted imputers by name.
+    Attributes
+    ----------
+    choice_ : dict
+        "held_out" (number of blocks), "errors" (candidate -> normalised error over all modalities and per modality, 1.0 is the
+        column mean), "weights" (modality -> candidate -> weight), "error" (of the average), "error_by_modality",
+        "held_out_by_modality" (blocks, of modalities that some row lacks), "coverage_by_modality" (percent of the held-out
+        values inside 95 % intervals), "std_scale" (modality -> factor per number of observed modalities, 0 to k) and
+        "seconds" (candidate -> time).
+    models_ : dict
+        The fitted imputers by name.
 
     Examples
     --------

@@ -58,14 +58,23 @@ class KernelImputer(BlockImputer):
 
     Parameters
     ----------
-    base: "gaussian" (a `GaussianImputer` with everything on "auto") or "mean"; what completes the sources.
-    unit_rows: whether x is scaled to unit length (embeddings) or not (measurements); "auto" chooses.
-    gamma, linear, alpha: numbers >= 0 (alpha > 0), or "auto".
-    landmarks: with more rows than this, the kernel is approximated on so many, evenly spaced (Nystrom).
-    random_state: seed of the base.
-    blocks: for one 2-D array instead of a dict, as in `GaussianImputer`.
+    base : {"gaussian", "mean"}
+        What imputes the sources: a `GaussianImputer` with everything on "auto", or column means.
+    unit_rows : {"auto", True, False}
+        Whether x is scaled to unit length (embeddings) or not (measurements).
+    gamma, linear, alpha : float or "auto"
+        Numbers >= 0 (alpha > 0).
+    landmarks : int
+        With more rows than this, the kernel is approximated on so many, evenly spaced (Nystrom).
+    random_state : int or None
+        Seed of the base.
+    blocks : list, dict or None
+        For one 2-D array instead of a dict, as in `GaussianImputer`.
 
-    Learned: `choice_`, per modality what was chosen and its leave-one-out error (1.0 is the column mean).
+    Attributes
+    ----------
+    choice_ : dict
+        Per modality what was chosen and its leave-one-out error (1.0 is the column mean).
 
     Examples
     --------
