@@ -214,7 +214,7 @@ def test_added_and_removed_in_single_commits(tmp_path) -> None:
 
 def test_many_commits_leave_few_pieces_and_little_in_memory(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(store, "PIECES", 4)
-    monkeypatch.setattr(store, "METADATA_BYTES", 30_000)
+    monkeypatch.setattr(store, "METADATA_BYTES", 5_000)
     sessions = []
     plain = lancedb.Session
     monkeypatch.setattr(lancedb, "Session", lambda **sizes: sessions.append(plain(**sizes)) or sessions[-1])
@@ -225,10 +225,10 @@ def test_many_commits_leave_few_pieces_and_little_in_memory(tmp_path, monkeypatc
         index.remove(IDS[start : start + 3])
         index.add(features(slice(start, start + 3)))
         assert len(reader.search(like=IDS[100], k=10)) == 10
-        assert sessions[-1].size_bytes <= 30_000
         pieces.append(reader.table.stats()["fragment_stats"]["num_fragments"])
     assert max(pieces) == 4  # the fifth joins them all
     assert 1 in pieces
+    assert 0 < sessions[-1].size_bytes <= 5_000  # the reader's; it would be twice that
     assert sorted(item.id for item in index.items(limit=N)) == sorted(IDS)
     reader.table.checkout(before)
     assert reader.table.to_arrow()["id"].to_pylist() == IDS  # recent versions can still be read
