@@ -20,6 +20,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -167,7 +168,8 @@ def main() -> int:
                 "server MB, first and last": [round(value / 1e6) for value in (soak.memory[:1] + soak.memory[-1:])],
                 "growth": round(growth, 3),
                 "anything else": len(soak.errors),
-                "errors": soak.errors[:20],
+                "sorts": Counter(error.split()[0] for error in soak.errors),
+                "errors": soak.errors[:10] + soak.errors[10:][-10:],  # what is lost is said last
             },
             indent=2,
         )

@@ -74,10 +74,11 @@ def test_tests_that_failed_or_take_too_long_are_not_chosen(scripts, tmp_path):
         "tests/a/test_y.py::test_own": 1.5,
         "tests/b.py::test_b[x y]": 2.0,
         "tests/c.py::test_slow": 900.0,
+        "tests/d.py::test_bad": float("inf"),
     }
-    names = [*seconds, "tests/d.py::test_bad"]
+    names = [*seconds, "tests/e.py::test_too_quick_to_be_listed"]
     assert scripts[1].rounds("x/y.py", names, seconds, 0) == [
-        ["tests/a/test_y.py::test_own", "tests/b.py::test_b[x y]"]
+        ["tests/a/test_y.py::test_own", "tests/e.py::test_too_quick_to_be_listed", "tests/b.py::test_b[x y]"]
     ]
     assert scripts[1].rounds("x/y.py", ["tests/d.py::test_bad"], seconds, 0) == []
 
