@@ -186,7 +186,9 @@ def test_like_input_restores_kind_and_dtype():
 
 
 names = st.lists(
-    st.text(st.characters(blacklist_categories=("Cs", "Cc", "Z"), blacklist_characters="/\\."), min_size=1),
+    st.text(
+        st.characters(blacklist_categories=("Cs", "Cc", "Z"), blacklist_characters="/\\."), min_size=1, max_size=50
+    ),
     min_size=1,
     max_size=4,
     unique_by=str.casefold,

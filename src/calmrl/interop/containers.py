@@ -17,13 +17,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from calmrl import interop  # its parts are loaded when they are used
 from calmrl.data.features.arrow_table import from_arrow, to_arrow
 from calmrl.data.features.feature_set import FeatureSet
 from calmrl.errors import InputError
-from calmrl.interop.annotated import from_anndata, to_anndata
-from calmrl.interop.frames import from_pandas, from_polars, has_vectors, to_pandas, to_polars
-from calmrl.interop.hf_dataset import from_dataset, to_dataset
-from calmrl.interop.multimodal import from_mudata, to_mudata
 from calmrl.protocols import Imputer
 
 
@@ -36,11 +33,21 @@ class Container(NamedTuple):
 
 CONTAINERS = {
     "calmrl.FeatureSet": Container(lambda features: features, lambda features, _: features),
-    "mudata.MuData": Container(from_mudata, to_mudata),
-    "anndata.AnnData": Container(from_anndata, to_anndata),
-    "pandas.DataFrame": Container(from_pandas, lambda features, given: to_pandas(features, _is_wide(given))),
-    "polars.DataFrame": Container(from_polars, lambda features, given: to_polars(features, _is_wide(given))),
-    "datasets.Dataset": Container(from_dataset, lambda features, _: to_dataset(features)),
+    "mudata.MuData": Container(
+        lambda value: interop.from_mudata(value), lambda features, given: interop.to_mudata(features, given)
+    ),
+    "anndata.AnnData": Container(
+        lambda value: interop.from_anndata(value), lambda features, given: interop.to_anndata(features, given)
+    ),
+    "pandas.DataFrame": Container(
+        lambda value: interop.from_pandas(value), lambda features, given: interop.to_pandas(features, _is_wide(given))
+    ),
+    "polars.DataFrame": Container(
+        lambda value: interop.from_polars(value), lambda features, given: interop.to_polars(features, _is_wide(given))
+    ),
+    "datasets.Dataset": Container(
+        lambda value: interop.from_dataset(value), lambda features, _: interop.to_dataset(features)
+    ),
     "pyarrow.Table": Container(from_arrow, lambda features, given: to_arrow(features, _is_wide(given))),
 }
 
@@ -58,7 +65,7 @@ def is_container(value: Any) -> bool:
     (True, False)
     """
     name = _name_of(value)
-    return name is not None and (not name.endswith(".DataFrame") or has_vectors(value))
+    return name is not None and (not name.endswith(".DataFrame") or _has_vectors(value))
 
 
 def from_object(value: Any) -> FeatureSet:
@@ -130,6 +137,12 @@ def _name_of(value: Any) -> str | None:
     """`package.Class` of an object, if it is one of CONTAINERS or inherits from one."""
     names = (f"{kind.__module__.split('.')[0]}.{kind.__qualname__}" for kind in type(value).__mro__)
     return next((name for name in names if name in CONTAINERS), None)
+
+
+def _has_vectors(frame: Any) -> bool:
+    from calmrl.interop.frames import has_vectors
+
+    return has_vectors(frame)
 
 
 def _is_wide(table: Any) -> bool:
