@@ -136,7 +136,7 @@ def test_doctor(calmrl):
     assert {"media", "ray", "dev"} <= set(told["extras"])
     code, out, _ = calmrl("doctor")
     assert code == 0
-    extras = out.partition("\nextras\n")[2].splitlines()
+    extras = out.partition("\nextras\n")[2].partition("\n\n")[0].splitlines()
     assert [line.split()[0] for line in extras if not line.startswith("   ")] == list(told["extras"])
     assert max(map(len, extras)) <= 80
 

@@ -35,10 +35,10 @@ def run(
     for extra, packages in report["extras"].items():
         absent = [name for name, version in packages.items() if version is None]
         state = f'absent: pip install "calmrl[{extra}]"' if absent else "installed"
-        lines.append(f"  {extra:<10} {state}")
+        lines.append(f"  {extra:<24} {state}")
         if absent:
             lines += textwrap.wrap(
-                f"lacks {', '.join(absent)}", 66, initial_indent=" " * 13, subsequent_indent=" " * 19
+                f"lacks {', '.join(absent)}", 79, initial_indent=" " * 27, subsequent_indent=" " * 33
             )
     lines += ["", f"engine {report['engine']['name']}", *(f"  {line}" for line in report["engine"]["uses"])]
     data("\n".join(lines))
