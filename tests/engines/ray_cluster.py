@@ -47,6 +47,17 @@ class Nodes:
         self.nodes = [(own, other) for own, other in self.nodes if other is not node]
         self.cluster.remove_node(node, allow_graceful=not at_once)
 
+    def is_gone(self, identity, seconds=120):
+        """Whether Ray counts a node as dead; it may take a while to notice."""
+        import ray
+
+        end = time.monotonic() + seconds
+        while {node["NodeID"]: node["Alive"] for node in ray.nodes()}[identity]:
+            if time.monotonic() > end:
+                return False
+            time.sleep(0.5)
+        return True
+
     def close(self):
         import ray
 

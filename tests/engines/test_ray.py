@@ -125,7 +125,7 @@ def test_a_node_is_removed_in_the_middle(nodes, local, tmp_path):
     assert len(engine.seen) > AFTER + 40
     assert removed[0] not in {node for _, node in engine.seen[AFTER + 20 :]}
     assert len({node for _, node in engine.seen[AFTER + 20 :]}) == 2
-    assert not {node["NodeID"]: node["Alive"] for node in ray.nodes()}[removed[0]]
+    assert nodes.is_gone(removed[0])
 
 
 def test_two_nodes_with_a_worker_each(nodes, local, tmp_path):
