@@ -16,6 +16,7 @@ from calmrl._support.output import check_free, new_directory
 from calmrl.config import ImputeConfig, dump
 from calmrl.convention import blocks_of_rows, check
 from calmrl.data.features.feature_set import FeatureSet, open_features
+from calmrl.data.features.row_table import described
 from calmrl.data.features.writer import FeatureWriter
 from calmrl.imputers.calibration import coverage_fault
 from calmrl.imputers.registry import make_imputer
@@ -25,7 +26,6 @@ from calmrl.workflows.imputation import Imputation, Progress
 
 USELESS = 0.98  # normalised error from which imputed values count as no better than the column means
 FEW_BLOCKS = 10  # held-out blocks of a modality, below which they check little
-OWN_COLUMNS = ("id", "split", "labels", "text")  # the writer has an argument for each
 
 
 def impute(
@@ -132,11 +132,8 @@ def write_imputed(
     imputer.fit(features.z, features.present)
     widths = {name: array.shape[1] for name, array in features.z.items()}
     dtype = np.result_type(*(array.dtype for array in features.z.values()))
-    columns = {name: features.column(name) for name in features.meta.column_names if name not in OWN_COLUMNS}
-    about = {"split": features.split, "labels": features.labels, "text": features.text}
-    with FeatureWriter(
-        out, widths, features.ids, dtype=dtype.name, columns=columns, std=std, info=info, **about
-    ) as writer:
+    about = described(features.meta)
+    with FeatureWriter(out, widths, features.ids, dtype=dtype.name, std=std, info=info, **about) as writer:
         for start, stop in blocks_of_rows(
             len(features), sum(widths.values()) * dtype.itemsize, imputation.IMPUTE_BYTES
         ):

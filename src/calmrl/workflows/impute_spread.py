@@ -27,7 +27,7 @@ from calmrl.data.features.feature_set import FeatureSet, open_features
 from calmrl.data.features.header import FILE, read_header
 from calmrl.data.features.npy_files import open_npy
 from calmrl.data.features.parquet_copy import copy_parquet
-from calmrl.data.features.row_table import meta_table
+from calmrl.data.features.row_table import described, meta_table
 from calmrl.data.features.spread_rows import SpreadDirectory, StoredRows, stored_rows
 from calmrl.data.features.writer import write_features
 from calmrl.errors import InputError
@@ -37,7 +37,6 @@ from calmrl.workflows.imputation import Imputation, Progress
 
 DONE = "blocks.done"
 WORTH = ("em-*", "imputer", DONE)  # what a run that is started again need not do again
-OWN_COLUMNS = ("id", "split", "labels", "text")
 
 
 def impute_spread(
@@ -93,9 +92,7 @@ def _directory(features: FeatureSet | str | Path, part: Path) -> Path:
         copy_parquet(Path(features), copy)
     else:
         opened = features if isinstance(features, FeatureSet) else open_features(features)
-        about: dict[str, Any] = {"ids": opened.ids, "split": opened.split, "labels": opened.labels, "text": opened.text}
-        columns = {name: opened.column(name) for name in opened.meta.column_names if name not in OWN_COLUMNS}
-        write_features(copy, opened.z, opened.present, columns=columns, info=opened.info, **about)
+        write_features(copy, opened.z, opened.present, ids=opened.ids, info=opened.info, **described(opened.meta))
     return copy
 
 

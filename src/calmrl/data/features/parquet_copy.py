@@ -12,11 +12,10 @@ import pyarrow.parquet as pq
 
 from calmrl._support.parsing import parsing
 from calmrl.data.features.arrow_table import NUMBERED, description, gathered, is_vector, modality_names, vectors
-from calmrl.data.features.row_table import column_values
+from calmrl.data.features.row_table import column_values, described
 from calmrl.data.features.writer import FeatureWriter
 
 PIECE_BYTES = 1 << 26  # values that are held at a time
-ARGUMENTS = ("split", "labels", "text")  # columns for which the writer has an argument
 
 
 def copy_parquet(path: Path, out: Path) -> None:
@@ -34,10 +33,8 @@ def copy_parquet(path: Path, out: Path) -> None:
         first = {name: _first(origin, file, lists.field(name)) for name in names}
     widths = {name: array.shape[1] for name, array in first.items()}
     dtype = np.result_type(*(array.dtype for array in first.values())).name
-    described: dict[str, Any] = {name: column_values(table, name) for name in table.column_names}
-    ids = described.pop("id", range(file.metadata.num_rows))
-    about = {name: described.pop(name, None) for name in ARGUMENTS}
-    with FeatureWriter(out, widths, ids, dtype=dtype, columns=described, **about) as writer:
+    ids = column_values(table, "id") if "id" in table.column_names else range(table.num_rows)
+    with FeatureWriter(out, widths, ids, dtype=dtype, **described(table)) as writer:
         start = 0
         for piece in _pieces(path, file, sum(widths.values())):
             rows = slice(start, start + piece.num_rows)

@@ -9,6 +9,8 @@ import pyarrow as pa
 
 from calmrl.errors import InputError
 
+ARGUMENTS = ("split", "labels", "text")  # columns that `meta_table` and the writers of features have an argument for
+
 
 def meta_table(
     n: int,
@@ -77,6 +79,12 @@ def column_values(table: pa.Table, name: str) -> np.ndarray:
     values = np.empty(len(column), dtype=object)
     values[:] = column.to_pylist()
     return values
+
+
+def described(table: pa.Table) -> dict[str, Any]:
+    """A table of rows, without ids, as arguments of `meta_table`, `FeatureWriter` and `write_features`."""
+    columns = {name: column_values(table, name) for name in table.column_names if name != "id"}
+    return {**{name: columns.pop(name, None) for name in ARGUMENTS}, "columns": columns}
 
 
 def _column(name: str, values: Iterable[Any]) -> pa.Array:
