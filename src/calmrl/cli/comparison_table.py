@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -22,8 +22,14 @@ METHOD, CELL = 22, 14  # of them, for the names of methods and for each data set
 
 
 def compare_and_show(
-    config: CompareConfig, out: Path, command: str, *, keep: Literal["best"] | None = None, json: bool = False
-) -> None:
+    config: CompareConfig,
+    out: Path,
+    command: str,
+    *,
+    keep: Literal["best"] | None = None,
+    json: bool = False,
+    beside: Mapping[str, Callable[[], Any]] | None = None,
+) -> Comparison:
     """Compare with a progress bar, then print one table over all data sets and settings, and what it means."""
     from calmrl.workflows import compare
 
@@ -33,6 +39,7 @@ def compare_and_show(
             out,
             command=command,
             keep=keep,
+            beside=beside,
             progress=lambda done, total, text: bar(text or "the first jobs", done, total),
         )
     for metric in config.table:
@@ -47,6 +54,7 @@ def compare_and_show(
         data((out / "results.json").read_text(encoding="utf-8"))
     else:
         data(str(out / "results.json"))
+    return comparison
 
 
 def _spread(config: CompareConfig) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import textwrap
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,9 +13,9 @@ import typer
 from calmrl.cli.printing import note
 
 if TYPE_CHECKING:
-    from calmrl.search import Index
-    from calmrl.workflows.demo import DemoSearch
+    from calmrl.workflows.demo import DemoSearch, Searched
 
+EMOJI, STAMPS = "the index of emoji", "the index of stamps"  # as the progress line has them
 EXAMPLE = """Example:
   calmrl demo --out demo-out
   calmrl demo --out quick 'seeds=[0]' 'methods=[pmrl, calmrl]' steps=50"""
@@ -32,36 +33,36 @@ def run(
     from calmrl._support.output import check_free
     from calmrl.cli.comparison_table import compare_and_show
     from calmrl.config import CompareConfig, load
+    from calmrl.workflows.demo import search_emoji, search_stamps
 
     resolved = load(config, overrides or [], kind="compare")
     assert isinstance(resolved, CompareConfig)
     if force and out.exists():
         check_free(out, force=True)
         shutil.rmtree(out)
-    note("1. Methods compared on rows that lack modalities: one to two minutes")
-    compare_and_show(resolved, out, shlex.join(["calmrl", "demo", "--out", str(out), *(overrides or [])]))
-    _search(out)
-
-
-def _search(out: Path) -> None:
-    """Index emoji and stamps and show what some queries find; without the extra `search`, say what is missing."""
-    from calmrl.errors import MissingExtraError
-    from calmrl.workflows.demo import emoji_index, sound_searches, stamps_index, word_searches
-
     emoji, stamps = out / "emoji.index", out / "stamps.index"
+    note("1. Methods compared on rows that lack modalities: about a minute on two cores")
+    comparison = compare_and_show(
+        resolved,
+        out,
+        shlex.join(["calmrl", "demo", "--out", str(out), *(overrides or [])]),
+        beside={EMOJI: partial(search_emoji, emoji), STAMPS: partial(search_stamps, stamps)},
+    )
+    _show_searches(comparison.beside[EMOJI], comparison.beside[STAMPS], emoji)
+
+
+def _show_searches(emoji: Searched | str, stamps: Searched | str, path: Path) -> None:
+    """What some queries find; without the extra `search`, what is missing."""
     note("\n2. Search: emoji by words, although the words of 70 % of them were hidden")
-    try:
-        index = emoji_index(emoji)
-    except MissingExtraError as absent:
-        note(f"left out: {absent}")
+    if isinstance(emoji, str) or isinstance(stamps, str):
+        note(f"left out: {emoji}")
         return
-    _show_expected(index)
-    _show_hits(word_searches(index))
-    index = stamps_index(stamps)
-    note(f"\n3. Search: {len(index)} stamps by a sound; pictures of other stamps")
-    _show_hits(sound_searches(index))
-    note(f'\nsearch it yourself: calmrl search {emoji} "weather"')
-    note(f"or in a browser:    calmrl serve {emoji}")
+    _show_expected(emoji)
+    _show_hits(emoji.searches)
+    note(f"\n3. Search: {stamps.items} stamps by a sound; pictures of other stamps")
+    _show_hits(stamps.searches)
+    note(f'\nsearch it yourself: calmrl search {path} "weather"')
+    note(f"or in a browser:    calmrl serve {path}")
 
 
 def _show_hits(searches: list[DemoSearch]) -> None:
@@ -70,11 +71,11 @@ def _show_hits(searches: list[DemoSearch]) -> None:
         note(textwrap.fill(f"{search.query}: {names}", 80, initial_indent="  ", subsequent_indent="    "))
 
 
-def _show_expected(index: Index) -> None:
+def _show_expected(index: Searched) -> None:
     """What the aligner expects of new items."""
     expected = index.expected["text->image"]
     text = (
-        f"{len(index):,} items. Expected for a new item: its name finds its picture first in {expected['R@1']:.0f} %, among "
+        f"{index.items:,} items. Expected for a new item: its name finds its picture first in {expected['R@1']:.0f} %, among "
         f"the first ten in {expected['R@10']:.0f} % of {expected['n']} pictures. Nearest pictures without words:"
     )
     note(textwrap.fill(text, 80))

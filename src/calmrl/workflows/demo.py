@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from calmrl.data.features.feature_set import FeatureSet
+from calmrl.errors import MissingExtraError
 from calmrl.search.sources import OpenSource, open_source
 
 if TYPE_CHECKING:
@@ -37,6 +39,15 @@ class DemoSearch:
 
     query: str
     hits: list[Hit]
+
+
+@dataclass(frozen=True)
+class Searched:
+    """An index that was built and searched, in plain values that a process can send back."""
+
+    items: int
+    expected: dict[str, dict[str, Any]]  # of new items, by direction
+    searches: list[DemoSearch]
 
 
 def emoji_without_names(rate: float = HIDDEN, seed: int = 0) -> tuple[OpenSource, np.ndarray]:
@@ -84,3 +95,23 @@ def sound_searches(index: Index, k: int = 5) -> list[DemoSearch]:
         caption = (index.item(id).text or id).rstrip(".")
         searches.append(DemoSearch(f"the sound of {caption[0].lower()}{caption[1:]}", hits))
     return searches
+
+
+def search_emoji(path: str | Path) -> Searched | str:
+    """Index the emoji and search them by words; without the extra `search`, what is missing."""
+    return _searched(emoji_index, path, word_searches)
+
+
+def search_stamps(path: str | Path) -> Searched | str:
+    """Index the stamps and search them by sounds; without the extra `search`, what is missing."""
+    return _searched(stamps_index, path, sound_searches)
+
+
+def _searched(
+    build: Callable[[str | Path], Index], path: str | Path, search: Callable[[Index], list[DemoSearch]]
+) -> Searched | str:
+    try:
+        index = build(path)
+    except MissingExtraError as absent:
+        return str(absent)
+    return Searched(len(index), dict(index.expected), search(index))

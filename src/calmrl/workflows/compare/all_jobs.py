@@ -1,15 +1,20 @@
-"""All jobs of a comparison: over several processes, each result in a file of its own, so that a run can go on."""
+"""All jobs of a comparison: over several processes, each result in a file of its own, so that a run can go on.
+
+The longest jobs start first, so that all processes are at work until the end. Other work may be done beside them.
+"""
 
 import hashlib
 import json
 import os
 import traceback
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
+from typing import Any, TypeVar
 
 from threadpoolctl import threadpool_limits
 
@@ -19,11 +24,14 @@ from calmrl._support.scratch import remove_leftovers
 from calmrl._support.workers import worker_pool
 from calmrl.config import CompareConfig
 from calmrl.errors import InputError, JobError
+from calmrl.models.registry import MODELS
 from calmrl.workflows.compare.job import JobResult, run_job
 from calmrl.workflows.compare.plan import Job, jobs_of
 from calmrl.workflows.compare.rows import method_of
 
 Progress = Callable[[int, int, str], None]
+Beside = Mapping[str, Callable[[], Any]]  # what is done -> a function that workers can import
+T = TypeVar("T")
 
 
 def run_all(
@@ -36,33 +44,64 @@ def run_all(
 
     The order of the results, and the results themselves, do not depend on the number of workers.
     """
+    return run_beside(config, folder, progress, jobs)[0]
+
+
+def run_beside(
+    config: CompareConfig,
+    folder: Path,
+    progress: Progress = lambda *said: None,
+    jobs: Sequence[Job] | None = None,
+    beside: Beside | None = None,
+) -> tuple[dict[Job, JobResult], dict[str, Any]]:
+    """(the results of `run_all`, what each function of `beside` returned): these are called in the same processes."""
     folder.mkdir(parents=True, exist_ok=True)
     remove_leftovers(folder)
-    jobs = jobs_of(config) if jobs is None else jobs
+    jobs, beside = jobs_of(config) if jobs is None else jobs, beside or {}
     paths = {job: _path(folder, config, job) for job in jobs}
     results = {job: _stored(path) for job, path in paths.items() if path.is_file()}
-    progress(len(results), len(jobs), "from an earlier run" if results else "")
-    with closing(_each(config, [job for job in jobs if job not in results])) as finished:  # ends workers on Ctrl-C
-        for job, result in finished:
-            with new_file(paths[job], force=True) as draft:
-                draft.write_text(json.dumps(asdict(result)), encoding="utf-8")
-            results[job] = result
-            progress(len(results), len(jobs), f"{job.dataset}, {job.setting}, {job.method}, seed {job.seed}")
-    return {job: results[job] for job in jobs}
+    others: dict[str, Any] = {}
+    total = len(jobs) + len(beside)
+    progress(len(results), total, "from an earlier run" if results else "")
+    left = [job for job in jobs if job not in results]
+    with closing(_each(config, left, beside)) as finished:  # ends workers on Ctrl-C
+        for what, result in finished:
+            if isinstance(what, Job):
+                with new_file(paths[what], force=True) as draft:
+                    draft.write_text(json.dumps(asdict(result)), encoding="utf-8")
+                results[what] = result
+                said = f"{what.dataset}, {what.setting}, {what.method}, seed {what.seed}"
+            else:
+                others[what], said = result, what
+            progress(len(results) + len(others), total, said)
+    return {job: results[job] for job in jobs}, {name: others[name] for name in beside}
 
 
-def _each(config: CompareConfig, jobs: list[Job]) -> Generator[tuple[Job, JobResult], None, None]:
-    """Run the jobs; yields each as it is finished."""
-    workers = min(config.workers or os.cpu_count() or 1, len(jobs))
+def longest_first(jobs: Sequence[Job]) -> list[Job]:
+    """The same jobs: an aligner, which searches by cross-validation, takes longest, then what fits a latent model at
+    every step. What starts last is short, and no process waits long for another."""
+
+    def takes(job: Job) -> int:
+        method = method_of(job.method)
+        return 2 if not MODELS[method.model].steps else int(method.calibrated)
+
+    return sorted(jobs, key=takes, reverse=True)
+
+
+def _each(config: CompareConfig, jobs: list[Job], beside: Beside) -> Generator[tuple[Job | str, Any], None, None]:
+    """Run the jobs and what is done beside them; yields each as it is finished."""
+    workers = min(config.workers or os.cpu_count() or 1, len(jobs) + len(beside))
     text = config.model_dump_json()
+    work: dict[Job | str, Callable[[], Any]] = {**beside}
+    work |= {job: partial(_work, text, job) for job in longest_first(jobs)}
     with worker_pool(workers if workers > 1 else 0) as pool:
         if pool is None:
-            yield from (_work(text, job) for job in jobs)
+            yield from ((what, _on_one_thread(str(what), function)) for what, function in work.items())
             return
-        running = {pool.submit(_work, text, job): job for job in jobs}
+        running = {pool.submit(_on_one_thread, str(what), function): what for what, function in work.items()}
         for finished in as_completed(running):
             try:
-                yield finished.result()
+                yield running[finished], finished.result()
             except BrokenProcessPool as error:
                 raise JobError(
                     f"{running[finished]}, or another one of {workers} at work: a worker process was ended from outside, "
@@ -71,21 +110,25 @@ def _each(config: CompareConfig, jobs: list[Job]) -> Generator[tuple[Job, JobRes
                 ) from error
 
 
-def _work(text: str, job: Job) -> tuple[Job, JobResult]:
-    """Run one job on one thread; an error says which job it was."""
+def _on_one_thread(what: str, function: Callable[[], T]) -> T:
+    """Call the function on one thread; an error says what was done."""
     import torch
 
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
         with threadpool_limits(1):
-            return job, run_job(CompareConfig.model_validate_json(text), job)
+            return function()
     except InputError as error:
-        raise InputError(f"{job}: {error}") from error
+        raise InputError(f"{what}: {error}") from error
     except Exception as error:
-        raise JobError(f"{job}: {error}\n{traceback.format_exc()}") from None
+        raise JobError(f"{what}: {error}\n{traceback.format_exc()}") from None
     finally:
         torch.set_num_threads(threads)
+
+
+def _work(text: str, job: Job) -> JobResult:
+    return run_job(CompareConfig.model_validate_json(text), job)
 
 
 def _stored(path: Path) -> JobResult:

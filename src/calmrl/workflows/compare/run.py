@@ -4,9 +4,9 @@
 """
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from calmrl._support.output import WRITTEN_BY, check_directory, new_file
 from calmrl.config import CompareConfig, dump, load
@@ -14,7 +14,7 @@ from calmrl.errors import InputError
 from calmrl.metrics.measures import TidyRow
 from calmrl.report import Results, build_page, results_of, write_page
 from calmrl.report.paper_tables import write_tables
-from calmrl.workflows.compare.all_jobs import Progress, run_all
+from calmrl.workflows.compare.all_jobs import Beside, Progress, run_beside
 from calmrl.workflows.compare.best import BestRow, best_rows, keep_models
 from calmrl.workflows.compare.collect import collect
 from calmrl.workflows.compare.plan import plan
@@ -31,6 +31,7 @@ class Comparison:
     results: Results
     best: list[BestRow]
     models: list[Path]  # of the best rows, where they were kept
+    beside: dict[str, Any] = field(default_factory=dict)  # what was done beside it -> what came of it
 
 
 def compare(
@@ -39,6 +40,7 @@ def compare(
     *,
     command: str = "",
     keep: Literal["best"] | None = None,
+    beside: Beside | None = None,
     progress: Progress = lambda finished, total, text: None,
 ) -> Comparison:
     """Compare methods on the same rows, with the same number of steps and trials, chosen on validation rows.
@@ -49,6 +51,8 @@ def compare(
     out: the directory to write. A comparison that was stopped goes on there.
     command: what the report shows as the way to repeat it.
     keep: "best" trains the best row of every data set and setting once more and keeps its model, under `out/models`.
+    beside: other work for the same processes, what it is -> a function that they can import, without arguments; it may
+        write into `out`. `Comparison.beside` has what the functions return.
     progress: called as `progress(finished, total, text)` after every job.
 
     Examples
@@ -63,7 +67,7 @@ def compare(
     check_directory(out)
     planned = plan(config)
     _prepare(config, out)
-    results = run_all(config, out / "jobs", progress, planned.jobs)
+    results, others = run_beside(config, out / "jobs", progress, planned.jobs, beside)
     content = collect(config, results, planned.notes, command)
     with new_file(out / "results.json", force=True) as draft:
         draft.write_text(json.dumps(content, indent=1), encoding="utf-8")
@@ -73,7 +77,7 @@ def compare(
     best = best_rows(config, results, content["rows"], out)
     models = keep_models(config, results, best, out) if keep == "best" else []
     meta = content["meta"]
-    return Comparison(out, content["rows"], meta["words"], meta["notes"], read, best, models)
+    return Comparison(out, content["rows"], meta["words"], meta["notes"], read, best, models, others)
 
 
 def _prepare(config: CompareConfig, out: Path) -> None:
