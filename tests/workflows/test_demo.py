@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import pickle
+
 import pytest
 
 pytest.importorskip("lancedb", reason="the extra search is not installed")
 
+from calmrl.errors import MissingExtraError
 from calmrl.workflows import demo
 
 
 def test_sounds_find_pictures_of_other_stamps(tmp_path) -> None:
-    index = demo.stamps_index(tmp_path / "stamps.index")
-    searches = demo.sound_searches(index, k=4)
+    found = demo.search_stamps(tmp_path / "stamps.index")
+    assert pickle.loads(pickle.dumps(found)) == found  # a worker sends it back
+    assert found.items == 963
+    searches = found.searches
     assert [search.query for search in searches] == ["the sound of a cuckoo", "the sound of a violin"]
     for id, search in zip(demo.SOUNDS, searches, strict=True):
-        assert len(search.hits) == 4
+        assert len(search.hits) == 5
         assert all("image" in hit.modalities and hit.id != id for hit in search.hits)
     assert any(hit.id.startswith("hobbies/music/string/") for hit in searches[1].hits)
 
@@ -28,3 +33,11 @@ def test_words_find_pictures_whose_words_were_hidden(tmp_path, monkeypatch) -> N
         assert len(search.hits) == 5
         assert all(set(hit.modalities) == {"image", "drawing"} for hit in search.hits)
     assert any("heart" in (hit.text or "") for hit in searches[0].hits)
+
+
+def test_without_the_extra_it_says_what_to_install(tmp_path, monkeypatch) -> None:
+    def absent(path):
+        raise MissingExtraError('an index needs the package "lancedb"')
+
+    monkeypatch.setattr(demo, "emoji_index", absent)
+    assert demo.search_emoji(tmp_path / "emoji.index") == 'an index needs the package "lancedb"'

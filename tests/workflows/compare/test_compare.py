@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,7 @@ import pytest
 import yaml
 
 from calmrl.config import CompareConfig, load
-from calmrl.errors import InputError
+from calmrl.errors import InputError, JobError
 from calmrl.imputers import IMPUTERS
 from calmrl.models.registry import MODELS
 from calmrl.training.methods import METHODS, TRIALS, find_method
@@ -23,7 +24,7 @@ from calmrl.workflows import compare
 from calmrl.workflows.build import open_features_of
 from calmrl.workflows.compare import all_jobs as jobs_module
 from calmrl.workflows.compare import rows as rows_module
-from calmrl.workflows.compare.all_jobs import run_all
+from calmrl.workflows.compare.all_jobs import longest_first, run_all, run_beside
 from calmrl.workflows.compare.collect import collect, describe
 from calmrl.workflows.compare.job import run_job
 from calmrl.workflows.compare.plan import Job, jobs_of, methods_of
@@ -75,6 +76,30 @@ def test_two_workers_give_what_one_gives(whole, tmp_path):
     config, one = whole
     two = run_all(config.model_copy(update={"workers": 2}), tmp_path)
     assert numbers(two) == numbers(one)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_other_work_is_done_beside_the_jobs_and_counts_as_progress(workers, tmp_path):
+    config = tiny(methods=["closed-form"], seeds=[0], workers=workers)
+    said = []
+    beside = {"seven": partial(int, "7"), "the words": partial(str.split, "a b")}
+    results, others = run_beside(config, tmp_path, lambda *what: said.append(what), None, beside)
+    assert others == {"seven": 7, "the words": ["a", "b"]}
+    assert list(results) == jobs_of(config)
+    assert [(done, total) for done, total, _ in said] == [(n, 4) for n in range(5)]
+    assert {"seven", "the words"} < {text for *_, text in said}
+
+
+def test_an_error_beside_the_jobs_says_what_was_done(tmp_path):
+    config = tiny(methods=["closed-form"], seeds=[0])
+    with pytest.raises(JobError, match=r"^the number: invalid literal"):
+        run_beside(config, tmp_path, beside={"the number": partial(int, "x")})
+
+
+def test_the_longest_jobs_start_first():
+    jobs = [Job("d", "s", name, 0) for name in ("pmrl", "calmrl-paper", "closed-form", "calmrl:kernel x=1", "ideal")]
+    order = [job.method for job in longest_first(jobs)]
+    assert order == ["calmrl:kernel x=1", "ideal", "calmrl-paper", "pmrl", "closed-form"]
 
 
 def test_results_that_are_there_are_not_made_again(whole, tmp_path, monkeypatch):
