@@ -212,7 +212,7 @@ def _one_each(z: Vectors) -> torch.Tensor:
     return torch.arange(k)[None, :] == (torch.arange(n) % k)[:, None]
 
 
-def picture(z: Vectors, most: int = 80, seed: int = 0) -> dict[str, list[Any]]:
+def picture(z: Vectors, most: int = 120, seed: int = 0) -> dict[str, list[Any]]:
     """t-SNE of the test vectors of all modalities together; `item` says which belong together."""
     names = list(z)
     n = min(most, len(z[names[0]]))
