@@ -3,12 +3,14 @@
 python scripts/release_check.py                       # what `make release-check` and the release workflow run
 python scripts/release_check.py --versions lowest     # with the oldest allowed version of every dependency
 python scripts/release_check.py --versions highest    # with the newest ones
+python scripts/release_check.py --versions lowest --extras    # also the oldest allowed versions of the extras
 python scripts/release_check.py --python python3.13 --light    # another Python, and only what needs no torch
 
 1. The version is the same in pyproject.toml, CITATION.cff and CHANGELOG.md (a tag of the release, if --tag names one).
 2. Two builds, in two folders, give the same bytes; the wheel is small enough and holds what it must.
 3. `twine check` accepts both files.
 4. The wheel installs into an empty environment outside the checkout, and runs `calmrl` and the snippets of the README.
+5. With --extras, one extra after the other is installed at its lowest versions, and some tests of it run.
 
 torch stays at the version of constraints.txt in all of them: other builds of it can be gigabytes large.
 """
@@ -31,6 +33,20 @@ LARGEST = 15_000_000  # bytes of the wheel
 MUST_HOLD = ("calmrl/py.typed", "calmrl/__init__.pyi", "calmrl/datasets/stamps.npz", "calmrl/datasets/emoji_NOTICE.txt")
 REQUIREMENT = re.compile(r'^\s*"([A-Za-z0-9_.-]+)>=([0-9.]+)"', re.MULTILINE)
 WITHOUT_TORCH = ("torch", "accelerate")  # left out by --light
+EXTRAS = {  # extra -> what pytest runs for it
+    "media": ["tests/data/media/test_media.py", "tests/data/media/test_images.py"],
+    "search": ["tests/search/test_search.py", "tests/search/test_where.py"],
+    "serve": ["tests/serve/test_api.py"],
+    "hub": ["tests/hub"],
+    "interop": ["tests/interop/test_round_trips.py", "tests/interop/test_annotated.py"],
+    "track": ["tests/training/test_train_run.py", "-k", "tensorboard"],
+    "lora": ["tests/models/test_models_joint.py", "-k", "lora"],
+    "sentence-transformers": ["tests/encoders/test_sentence_transformers.py"],
+    "mteb": ["tests/interop/test_mteb.py"],
+    "ray": ["tests/engines/test_ray.py"],
+}
+TESTING = ("pytest", "hypothesis", "httpx", "httpx2")
+UNDECLARED = "pyarrow<26"  # 26 needs numpy 2 and does not say so; the lowest numpy is older
 LIGHT = "import calmrl, calmrl.config; print(calmrl.__version__); calmrl.config.load('demo')"
 
 
@@ -44,6 +60,8 @@ def main() -> None:
         run(sys.executable, "-m", "twine", "check", "--strict", wheel, sdist)
         python = installed(folder, wheel, options)
         check_installed(folder, python, version, options.light)
+        if options.extras:
+            check_extras(folder, python, wheel)
         if options.out:
             options.out.mkdir(parents=True, exist_ok=True)
             for file in (wheel, sdist):
@@ -56,6 +74,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--versions", choices=("pinned", "lowest", "highest"), default="pinned")
     parser.add_argument("--python", default=sys.executable, help="the Python of the empty environment")
     parser.add_argument("--light", action="store_true", help="install without torch and run only what needs none")
+    parser.add_argument("--extras", action="store_true", help="also try the extras, at their lowest versions")
     parser.add_argument("--tag", help="the tag that is released, such as v0.1.0; CHANGELOG.md must have its version")
     parser.add_argument("--out", type=Path, help="where to leave the wheel and the sdist")
     return parser.parse_args()
@@ -180,6 +199,38 @@ def check_installed(folder: Path, python: Path, version: str, light: bool) -> No
     shutil.copy(ROOT / "README.md", work)
     run(python, "page_snippets.py", "README.md", cwd=work, env=environment)
     run(python, "-m", "pip", "freeze", "--disable-pip-version-check", cwd=work)
+
+
+# ---- 5. the extras
+
+
+def extra_requirements(extra: str) -> dict[str, str]:
+    """Name -> lowest version of the packages of an extra."""
+    listed = search(rf"^{re.escape(extra)} = \[(.*)\]$", "pyproject.toml")
+    return dict(re.findall(r'"([A-Za-z0-9_.-]+)>=([0-9.]+)', listed))
+
+
+def check_extras(folder: Path, python: Path, wheel: Path) -> None:
+    """One after the other in the same environment, beside the core as it is; what an extra needs newer, pip makes newer."""
+    tests = folder / "checkout"
+    tracked_files(tests)
+    shutil.rmtree(tests / "src")  # what is tested is the installed wheel
+    install = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    failed = []
+    for extra, selected in EXTRAS.items():
+        constraints = folder / f"{extra}.txt"
+        lowest = [f"{name}=={low}" for name, low in extra_requirements(extra).items()]
+        constraints.write_text(
+            "\n".join([constraints_of("highest").strip(), UNDECLARED, *lowest]) + "\n", encoding="utf-8"
+        )
+        try:
+            run(*install, "-c", constraints, f"calmrl[{extra}] @ {wheel.as_uri()}", *TESTING)
+            run(python, "-m", "pytest", "-p", "no:cacheprovider", *selected, cwd=tests, env=environment)
+        except SystemExit as stop:
+            failed.append(f"{extra} ({stop})")
+    if failed:
+        raise SystemExit(f"extras that fail at their lowest versions: {', '.join(failed)}")
 
 
 def run(*line: object, cwd: Path | None = None, env: dict[str, str] | None = None, capture: bool = False) -> str:

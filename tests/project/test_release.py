@@ -48,6 +48,12 @@ def test_every_core_dependency_has_a_bound_that_the_check_reads():
     assert len(listed) == len(CHECK["core_requirements"]()) > 10
 
 
+@pytest.mark.parametrize("extra", CHECK["EXTRAS"])
+def test_extras_that_are_tried_have_bounds_and_tests(extra):
+    assert CHECK["extra_requirements"](extra)
+    assert all((ROOT / word).exists() for word in CHECK["EXTRAS"][extra] if word.startswith("tests/"))
+
+
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
 def test_workflows_run_commands_that_exist(path):
     jobs = yaml.safe_load(path.read_text(encoding="utf-8"))["jobs"]

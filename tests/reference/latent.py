@@ -6,6 +6,8 @@ import numpy as np
 from scipy.special import logsumexp
 from scipy.stats import multivariate_normal
 
+GFA_PARTS = ("mean", "W", "covariance", "precision", "relevance")
+
 
 def joint(params, component=0):
     """Mean and covariance of all modalities stacked: [mu], W W^T + diag(noise)."""
@@ -108,3 +110,30 @@ def likelihood_ratio(params, q, q_present, g, g_present):
                 - multivariate_normal(mu[b], own_b).logpdf(y)
             )
     return out
+
+
+def gfa_bound(loadings, z, present):
+    """The variational bound of group factor analysis up to a constant, row by row; q(b) is the best one for the loadings."""
+    mean, W, cov, tau, alpha = ([getattr(part, name).numpy() for part in loadings] for name in GFA_PARTS)
+    L = W[0].shape[1]
+    bound = 0.0
+    for i in range(len(present)):
+        held = [m for m in range(len(z)) if present[i, m]]
+        columns_held = [(m, d) for m in held for d in range(len(mean[m]))]
+        V = np.linalg.inv(
+            np.eye(L) + sum(tau[m][d] * (np.outer(W[m][d], W[m][d]) + cov[m][d]) for m, d in columns_held)
+        )
+        b = V @ sum(tau[m][d] * (z[m][i, d] - mean[m][d]) * W[m][d] for m, d in columns_held)
+        second = np.outer(b, b) + V
+        bound += 0.5 * np.linalg.slogdet(V)[1] - 0.5 * np.trace(second)
+        for m, d in columns_held:
+            rest = z[m][i, d] - mean[m][d]
+            ww = np.outer(W[m][d], W[m][d]) + cov[m][d]
+            bound += 0.5 * np.log(tau[m][d]) - 0.5 * tau[m][d] * (
+                rest**2 - 2 * rest * W[m][d] @ b + np.sum(ww * second)
+            )
+    for m in range(len(z)):
+        for d in range(len(mean[m])):
+            square = W[m][d] ** 2 + np.diag(cov[m][d])
+            bound += 0.5 * np.sum(np.log(alpha[m]) - alpha[m] * square) + 0.5 * np.linalg.slogdet(cov[m][d])[1]
+    return bound

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -14,7 +14,6 @@ from torch import Tensor
 
 from calmrl._support.tensor_files import load_state, save_state
 from calmrl.aligner.candidates import make_grid
-from calmrl.aligner.card import aligner_card
 from calmrl.aligner.checks import check_aligner, check_pairs, group_numbers, relevance_numbers
 from calmrl.aligner.choose import Choice, choose
 from calmrl.aligner.crossvalidation import fit_lifts
@@ -31,7 +30,6 @@ from calmrl.data.features.relevance import ROW
 from calmrl.data.features.spread_rows import SpreadArrays
 from calmrl.encoders.embed_files import EmbedsFiles, recorded_encoders
 from calmrl.errors import InputError
-from calmrl.hub.card import Card
 from calmrl.hub.on_hub import OnHub
 from calmrl.imputers.columns import BlockColumns, Blocks, is_matrix
 from calmrl.imputers.gaussian.choices import seed_of
@@ -39,6 +37,9 @@ from calmrl.imputers.gaussian.predict import working_dtype
 from calmrl.imputers.gaussian.row_sources import open_source
 from calmrl.interop.containers import from_object
 from calmrl.metrics.hubs import check_hubs, csls
+
+if TYPE_CHECKING:
+    from calmrl.hub.card import Card
 
 SAMPLE_ROWS = 10_000  # looked at for landmarks and principal directions
 EMBED_BYTES = 1 << 27
@@ -307,6 +308,8 @@ class Aligner(OnHub, BlockColumns, EmbedsFiles, TransformerMixin, BaseEstimator)
         return from_state(load_state(path, name="aligner"), f"the saved aligner in {path}")
 
     def _card(self) -> Card:
+        from calmrl.aligner.card import aligner_card
+
         check_is_fitted(self)
         return aligner_card(self)
 

@@ -19,8 +19,8 @@ INDEX = re.compile(r"[0-9]{1,9}")  # of a list, in an override
 PLAIN_TAGS = ("tag:yaml.org,2002:map", "tag:yaml.org,2002:seq")
 
 
-class _Loader(yaml.SafeLoader):
-    """SafeLoader that reads 1e-6 as a number, as YAML 1.2 does, and leaves dates as text."""
+class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
+    """SafeLoader, in C where PyYAML has it, that reads 1e-6 as a number, as YAML 1.2 does, and leaves dates as text."""
 
 
 _Loader.yaml_implicit_resolvers = {
@@ -66,8 +66,7 @@ def read_yaml(text: str) -> ConfigText:
     """The mapping in `text`. Syntax errors, keys given twice and texts beyond the limits above become problems."""
     source = ConfigText()
     try:
-        _check_limits(text)
-        root = yaml.compose(text, Loader=_Loader)
+        root = _composed(text)
         if root is None:
             return source
         if not isinstance(root, yaml.MappingNode):
@@ -85,12 +84,23 @@ def read_yaml(text: str) -> ConfigText:
     return source
 
 
-def _check_limits(text: str) -> None:
+def _composed(text: str) -> yaml.Node | None:
+    """The nodes of a text within the limits. Where it is not YAML, the parser in Python says so: it names the better line."""
+    try:
+        _check_limits(text, _Loader)
+        return yaml.compose(text, Loader=_Loader)
+    except yaml.YAMLError:
+        _check_limits(text, yaml.SafeLoader)
+        yaml.compose(text, Loader=yaml.SafeLoader)
+        raise
+
+
+def _check_limits(text: str, loader: type) -> None:
     """Length, depth and number of values as they are written, before anything recursive looks at them."""
     if len(text) > MOST_CHARACTERS:
         raise _TooMuch(f"a config has at most {MOST_CHARACTERS:,} characters; got {len(text):,}")
     depth = 0
-    for event in yaml.parse(text, Loader=_Loader):
+    for event in yaml.parse(text, Loader=loader):
         if isinstance(event, yaml.CollectionStartEvent):
             depth += 1
         elif isinstance(event, yaml.CollectionEndEvent):
@@ -159,7 +169,7 @@ def _scalar(node: yaml.Node, path: KeyPath, source: ConfigText) -> Any:
     problem = f"a number has at most {LONGEST_NUMBER} digits; got {len(node.value):,} characters"
     if name not in ("int", "float") or len(node.value) <= LONGEST_NUMBER:
         try:
-            return _Loader("").construct_object(node, deep=True)
+            return yaml.constructor.SafeConstructor().construct_object(node, deep=True)
         except yaml.MarkedYAMLError:
             raise
         except Exception:  # constructors of PyYAML raise KeyError, ValueError, AttributeError, ...

@@ -7,11 +7,13 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from calmrl._support.parsing import reason_of
 from calmrl.errors import InputError, need
-from calmrl.hub.card import Card, Data
+
+if TYPE_CHECKING:
+    from calmrl.hub.card import Card
 
 CARD = "README.md"
 FILES = ["*.json", "*.safetensors", "*.yaml", CARD]  # what is ever downloaded: no file that could run code
@@ -55,6 +57,8 @@ class OnHub:
         str
             Address of the commit.
         """
+        from calmrl.hub.card import Data  # cards are loaded when something is pushed
+
         hub = need("huggingface_hub", "hub", "Publishing a model")
         text = self._card().text(repo_id, None if data is None else Data.of(data), license)
         api = hub.HfApi(endpoint=endpoint, token=token)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from sklearn.base import BaseEstimator, TransformerMixin
@@ -15,13 +15,14 @@ from calmrl._support.parsing import naming, parsing
 from calmrl._support.tensor_files import load_state, save_state
 from calmrl.convention import Array, Views, check
 from calmrl.errors import InputError
-from calmrl.hub.card import Card
 from calmrl.hub.on_hub import OnHub
-from calmrl.imputers.card import imputer_card
 from calmrl.imputers.columns import BlockColumns
 from calmrl.imputers.gaussian.predict import join, keep_observed
 from calmrl.imputers.solvable import solvable
 from calmrl.interop.containers import impute_object
+
+if TYPE_CHECKING:
+    from calmrl.hub.card import Card
 
 
 class BlockImputer(OnHub, BlockColumns, TransformerMixin, BaseEstimator, ABC):
@@ -103,6 +104,8 @@ class BlockImputer(OnHub, BlockColumns, TransformerMixin, BaseEstimator, ABC):
             return imputer
 
     def _card(self) -> Card:
+        from calmrl.imputers.card import imputer_card
+
         check_is_fitted(self)
         return imputer_card(self, dict(zip(self.names_, self.widths_, strict=True)))
 

@@ -99,8 +99,12 @@ class GFAImputer(BlockImputer):
         groups = _groups(views.present)
         for iteration in range(self.max_iter):
             self.n_iter_ = iteration + 1
-            means, sums = _latents(self.loadings_, rows, groups)
+            means, sums, total = _latents(self.loadings_, rows, groups)
+            scale = ((means.square().sum(0) + total.diagonal()) / len(means)).sqrt()  # (L,) of E[b b^T] over the rows
+            means, sums = means / scale, [part / scale.outer(scale) for part in sums]
             change = 0.0
+            for part in self.loadings_:
+                _rescale(part, scale)
             for m, block in enumerate(rows):
                 has = views.present[:, m]
                 if bool(has.any()):
@@ -117,7 +121,7 @@ class GFAImputer(BlockImputer):
         for start, stop in blocks_of_rows(len(views), row_bytes, FILL_BYTES):
             rows = _observed(views, start, stop)
             groups = _groups(views.present[start:stop])
-            means, _ = _latents(loadings, rows, groups)
+            means, _, _ = _latents(loadings, rows, groups)
             for m, part in enumerate(loadings):
                 imputed[m].append(means @ part.W.T + part.mean)
                 if spread:
@@ -167,24 +171,37 @@ def _start(block: Tensor, latent_dim: int, generator: torch.Generator) -> Loadin
     return Loadings(mean, W, zero, 1 / torch.maximum(0.5 * variance, floor), W.new_ones(latent_dim))
 
 
-def _latents(loadings: list[Loadings], rows: list[Tensor], groups: list[Group]) -> tuple[Tensor, list[Tensor]]:
-    """E[b | observed] (N, L), and per modality the sum of the covariances of b over the rows that have it (L, L)."""
+def _latents(loadings: list[Loadings], rows: list[Tensor], groups: list[Group]) -> tuple[Tensor, list[Tensor], Tensor]:
+    """E[b | observed] (N, L), and sums of the covariances of b (L, L): per modality over its rows, and over all rows."""
     information = [part.information() for part in loadings]
     L = len(loadings[0].relevance)
     means = rows[0].new_zeros((len(rows[0]), L))
     sums = [torch.zeros_like(part) for part in information]
+    total = torch.zeros_like(information[0])
     for index, held in groups:
         V = _covariance(information, held)
+        total += len(index) * V
         pulls = [((rows[m][index] - loadings[m].mean) * loadings[m].precision) @ loadings[m].W for m in held]
         means = means.index_put((index,), torch.stack(pulls).sum(0) @ V)
         for m in held:
             sums[m] += len(index) * V
-    return means, sums
+    return means, sums, total
 
 
 def _covariance(information: list[Tensor], held: list[int]) -> Tensor:
     eye = torch.eye(len(information[0]), dtype=torch.float64, device=information[0].device)
     return torch.cholesky_inverse(torch.linalg.cholesky(eye + torch.stack([information[m] for m in held]).sum(0)))
+
+
+def _rescale(part: Loadings, scale: Tensor) -> None:
+    """Move the scale of each factor from b to W, in place: the same W b, and E[b b^T] over the rows has ones on its diagonal.
+
+    The exact maximum of the bound over these scales, as alpha follows W. Without it they have not settled after hundreds of
+    iterations when a modality has many columns; until then W is too large, and the prior of b too weak.
+    """
+    part.W = part.W * scale
+    part.covariance = part.covariance * scale.outer(scale)
+    part.relevance = part.relevance / scale.square()
 
 
 def _update(part: Loadings, block: Tensor, means: Tensor, covariances: Tensor) -> float:

@@ -12,7 +12,7 @@ import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from safetensors.torch import save_file
@@ -26,13 +26,14 @@ from calmrl.anchors import anchor
 from calmrl.convention import Array, check, like_input, to_tensor
 from calmrl.encoders.embed_files import EmbedsFiles
 from calmrl.errors import InputError
-from calmrl.hub.card import Card
 from calmrl.hub.on_hub import OnHub
 from calmrl.imputers.registry import IMPUTERS
 from calmrl.losses.matching import InstanceMatching
-from calmrl.models.card import trained_card
 from calmrl.models.registry import MODELS
 from calmrl.protocols import Embedder, Model
+
+if TYPE_CHECKING:
+    from calmrl.hub.card import Card
 
 FORMAT, VERSION = "calmrl.model", 2
 UNSEALED = 1  # the version that had no checksums
@@ -138,7 +139,9 @@ class Trained(OnHub, EmbedsFiles):
         """Read what `save` or `calmrl train` wrote."""
         return load(Path(path))
 
-    def _card(self) -> Card:
+    def _card(self) -> "Card":
+        from calmrl.models.card import trained_card
+
         return trained_card(self)
 
 

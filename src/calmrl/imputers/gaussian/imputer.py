@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 from dataclasses import replace
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from sklearn.base import BaseEstimator, TransformerMixin
@@ -20,9 +20,7 @@ from calmrl._support.tensor_files import load_state, save_state
 from calmrl.convention import Array, Views, check
 from calmrl.data.features.spread_rows import SpreadRows
 from calmrl.errors import InputError
-from calmrl.hub.card import Card
 from calmrl.hub.on_hub import OnHub
-from calmrl.imputers.card import imputer_card
 from calmrl.imputers.columns import BlockColumns, Blocks
 from calmrl.imputers.gaussian import scoring, stepwise
 from calmrl.imputers.gaussian.choices import check_arguments, check_links, check_size, decide, fixed_prior, seed_of
@@ -44,6 +42,9 @@ from calmrl.imputers.gaussian.state import learned_to_state, state_to_learned
 from calmrl.imputers.gaussian.whitening import Whitening, principal_axes
 from calmrl.imputers.solvable import solvable
 from calmrl.interop.containers import impute_object
+
+if TYPE_CHECKING:
+    from calmrl.hub.card import Card
 
 
 class GaussianImputer(OnHub, BlockColumns, TransformerMixin, BaseEstimator):
@@ -436,6 +437,8 @@ class GaussianImputer(OnHub, BlockColumns, TransformerMixin, BaseEstimator):
             return imputer
 
     def _card(self) -> Card:
+        from calmrl.imputers.card import imputer_card
+
         check_is_fitted(self)
         return imputer_card(self, dict(zip(self.parameters_.names, self.parameters_.widths, strict=True)))
 
