@@ -92,13 +92,13 @@ def _each(config: CompareConfig, jobs: list[Job], beside: Beside) -> Generator[t
     """Run the jobs and what is done beside them; yields each as it is finished."""
     workers = min(config.workers or os.cpu_count() or 1, len(jobs) + len(beside))
     text = config.model_dump_json()
-    work: dict[Job | str, Callable[[], Any]] = {**beside}
-    work |= {job: partial(_work, text, job) for job in longest_first(jobs)}
+    work: list[tuple[Job | str, Callable[[], Any]]] = list(beside.items())
+    work += [(job, partial(_work, text, job)) for job in longest_first(jobs)]
     with worker_pool(workers if workers > 1 else 0) as pool:
         if pool is None:
-            yield from ((what, _on_one_thread(str(what), function)) for what, function in work.items())
+            yield from ((what, _on_one_thread(str(what), function)) for what, function in work)
             return
-        running = {pool.submit(_on_one_thread, str(what), function): what for what, function in work.items()}
+        running = {pool.submit(_on_one_thread, str(what), function): what for what, function in work}
         for finished in as_completed(running):
             try:
                 yield running[finished], finished.result()
