@@ -24,6 +24,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import yaml
 from mutant_tests import durations, import_once, passes, reaching, rounds, tests_by_line
@@ -64,9 +65,10 @@ class Mutant:
             return "distributed"
         return self.path.partition("/")[0] if "/" in self.path else "calmrl"
 
-    def key(self) -> tuple[str, str, str]:
-        """What names it when other lines move."""
-        return self.path, self.before, self.after
+    def is_listed(self, entry: dict[str, Any], source: str) -> bool:
+        """Whether an entry of the list of equivalent changes means this one; lines may have moved since."""
+        line = source.splitlines()[self.line - 1]
+        return [self.path, self.before, self.after] == entry["change"] and entry.get("on", "") in line
 
 
 # ---- the changes
@@ -196,7 +198,7 @@ def main() -> int:
     options = parser.parse_args()
     by_line, seconds = tests_by_line(options.coverage), durations(options.durations)
     import_once()
-    equivalent = {tuple(entry["change"]): entry["why"] for entry in yaml.safe_load(EQUIVALENT.read_text("utf-8")) or []}
+    equivalent = yaml.safe_load(EQUIVALENT.read_text("utf-8")) or []
     results = json.loads(options.out.read_text("utf-8")) if options.out.exists() else []
     done = {(row["path"], row["start"], row["after"]) for row in results}
     with tempfile.TemporaryDirectory() as name:
@@ -209,7 +211,8 @@ def main() -> int:
                 continue
             source = (SOURCE / mutant.path).read_text("utf-8")
             tests = reaching(by_line.get(mutant.path, {}), source, mutant.line)
-            result = "equivalent" if mutant.key() in equivalent else fate(mutant, tests, seconds, folder, options.seed)
+            same = any(mutant.is_listed(entry, source) for entry in equivalent)
+            result = "equivalent" if same else fate(mutant, tests, seconds, folder, options.seed)
             results.append({**asdict(mutant), "package": mutant.package, "fate": result})
             options.out.write_text(json.dumps(results, indent=1), encoding="utf-8")
             print(

@@ -223,3 +223,32 @@ def test_errors_say_what_to_do() -> None:
         anchor_shift({"a": z["0"]}, present[:, :1] | True)
     with pytest.raises(InputError, match="same ones in the same order"):
         completion_shift(z, {"1": z["1"], "0": z["0"]}, present)
+
+
+def test_certainty_is_that_of_the_formula_row_by_row():
+    """Both answers occur, and the orientation decides some of them."""
+    by_side = 0
+    for z, present in all_trials():
+        vectors = torch.stack(list(z.values()), 1)
+        threshold = calibration_threshold(z, present)
+        for share in (0.3, 0.6, 0.9, 0.99):
+            error = share * threshold
+            sure = calibration_helps(z, present, error)
+            for row in range(0, len(vectors), 7):
+                want, side = _certain(vectors[row], present[row], float(error[row]), float(threshold[row]))
+                assert bool(sure[row]) == want
+                by_side += float(error[row]) < float(threshold[row]) and not side
+    assert by_side > 10
+
+
+def _certain(z, present, error, threshold):
+    """(certain, whether the orientation is kept): the docstring of `calibration_helps`, one row."""
+    u, sigma, _ = torch.linalg.svd(z.T, full_matrices=False)
+    total, missing = z.sum(0), int((~present).sum())
+    along = float(abs(u[:, 0] @ total))
+    across = max(float(total @ total) - along * along, 0.0) ** 0.5
+    e = missing**0.5 * error
+    gap = float(sigma[0] - sigma[1])
+    x = min(e / (gap - e), 1.0) if gap > e else 1.0
+    side = (1 - x * x) ** 0.5 * along > x * across + missing * error
+    return error < threshold and side, side

@@ -8,8 +8,10 @@ import pytest
 import torch
 from scipy.optimize import minimize
 
+from calmrl.convention import check
 from calmrl.errors import InputError
-from calmrl.imputers import IMPUTERS, AutoImputer
+from calmrl.imputers import IMPUTERS, AutoImputer, auto
+from calmrl.imputers.candidates import CANDIDATES
 from calmrl.imputers.stacking import Guesses, Stack, hidden_blocks, simplex_weights
 from latent_data import from_model, random_present
 
@@ -202,3 +204,13 @@ def test_wrong_candidates(wrong):
     z, present = clustered(n=60)
     with pytest.raises(InputError, match="candidates must be a list of names"):
         AutoImputer(wrong).fit(z, present)
+
+
+@pytest.mark.parametrize(("most", "costly"), [(80, True), (79, False)])
+def test_costly_candidates_are_for_few_values(most, costly, monkeypatch):
+    """Ten rows of eight columns hold 80 values."""
+    views = check({"a": np.zeros((10, 5)), "b": np.zeros((10, 3))}, np.ones((10, 2), dtype=bool))
+    monkeypatch.setattr(auto, "MOST_VALUES", most)
+    names = AutoImputer()._names(views)
+    assert set(auto.COSTLY) <= set(CANDIDATES)
+    assert set(names) == (set(CANDIDATES) if costly else set(CANDIDATES) - set(auto.COSTLY))

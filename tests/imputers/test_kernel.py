@@ -172,6 +172,12 @@ def test_wrong_arguments(options, message):
         KernelImputer(**options).fit(z, present)
 
 
+def test_one_landmark_is_enough():
+    z, present = from_model(n=60)
+    filled = KernelImputer(landmarks=1).fit(z, present).transform(z, present)
+    assert all(np.isfinite(block).all() for block in filled.values())
+
+
 def test_modalities_that_never_meet():
     z, _ = from_model(n=60)
     present = np.zeros((60, 3), bool)
