@@ -189,3 +189,19 @@ def test_experts_skip_only_what_does_not_count() -> None:
                     total = total + 0.5 * ((experts.decoders[m](latents) - z[m][i]) ** 2).sum()
     loss = experts.loss(z, present, torch.Generator().manual_seed(1))
     torch.testing.assert_close(loss, total / (len(encoded) * 9))
+
+
+@pytest.mark.parametrize("name", ["mvae", "mopoe", "smil"])
+def test_networks_start_from_their_own_seed(name):
+    """Whatever was drawn before, and without changing what is drawn after."""
+    z, present = from_model(n=40)
+    networks, drawn = [], []
+    for outside, seed in ((1, 0), (2, 0), (1, 3)):
+        torch.manual_seed(outside)
+        expected = torch.get_rng_state()
+        imputer = IMPUTERS[name](epochs=1, random_state=seed).fit(z, present)
+        drawn.append(torch.equal(torch.get_rng_state(), expected))
+        networks.append(torch.cat([p.flatten() for p in imputer.network_.parameters()]))
+    assert torch.equal(networks[0], networks[1])
+    assert not torch.equal(networks[0], networks[2])
+    assert all(drawn)

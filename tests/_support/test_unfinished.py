@@ -1,0 +1,37 @@
+"""Folders of runs that were stopped: made where there is none, kept while something is worth it, for one run at a time."""
+
+from __future__ import annotations
+
+import pytest
+
+from calmrl._support.unfinished import unfinished
+from calmrl.errors import InputError
+
+
+def test_folders_above_are_made_and_a_run_that_ends_well_leaves_nothing(tmp_path):
+    target = tmp_path / "a" / "b" / "out"
+    with unfinished(target, {"seed": 1}, ["*.npy"]) as part:
+        assert part.is_dir()
+        assert part.name == "out.part"
+    assert not part.exists()
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_what_is_worth_it_is_kept_for_the_next_run(kept, tmp_path):
+    with pytest.raises(InputError, match="stopped"), unfinished(tmp_path / "out", {"seed": 1}, ["*.npy"]) as part:
+        (part / ("done.npy" if kept else "notes.txt")).write_text("x")
+        raise InputError("stopped")
+    assert part.exists() == kept
+    if kept:
+        with unfinished(tmp_path / "out", {"seed": 1}, ["*.npy"]) as part:
+            assert (part / "done.npy").is_file()
+
+
+def test_one_run_at_a_time_and_only_with_the_same_arguments(tmp_path):
+    target = tmp_path / "out"
+    with pytest.raises(RuntimeError), unfinished(target, {"seed": 1}, []):
+        with pytest.raises(InputError, match="another run is writing"), unfinished(target, {"seed": 1}, []):
+            pass
+        raise RuntimeError("killed")
+    with pytest.raises(InputError, match="to start over"), unfinished(target, {"seed": 2}, []):
+        pass
