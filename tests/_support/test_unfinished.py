@@ -18,9 +18,15 @@ def test_folders_above_are_made_and_a_run_that_ends_well_leaves_nothing(tmp_path
 
 @pytest.mark.parametrize("kept", [True, False])
 def test_what_is_worth_it_is_kept_for_the_next_run(kept, tmp_path):
-    with pytest.raises(InputError, match="stopped"), unfinished(tmp_path / "out", {"seed": 1}, ["*.npy"]) as part:
-        (part / ("done.npy" if kept else "notes.txt")).write_text("x")
-        raise InputError("stopped")
+    name, part = "done.npy" if kept else "notes.txt", tmp_path / "out.part"
+
+    def run():
+        with unfinished(tmp_path / "out", {"seed": 1}, ["*.npy"]) as folder:
+            (folder / name).write_text("x")
+            raise InputError("stopped")
+
+    with pytest.raises(InputError, match="stopped"):
+        run()
     assert part.exists() == kept
     if kept:
         with unfinished(tmp_path / "out", {"seed": 1}, ["*.npy"]) as part:
@@ -29,9 +35,14 @@ def test_what_is_worth_it_is_kept_for_the_next_run(kept, tmp_path):
 
 def test_one_run_at_a_time_and_only_with_the_same_arguments(tmp_path):
     target = tmp_path / "out"
-    with pytest.raises(RuntimeError), unfinished(target, {"seed": 1}, []):
-        with pytest.raises(InputError, match="another run is writing"), unfinished(target, {"seed": 1}, []):
-            pass
-        raise RuntimeError("killed")
+
+    def run():
+        with unfinished(target, {"seed": 1}, []):
+            with pytest.raises(InputError, match="another run is writing"), unfinished(target, {"seed": 1}, []):
+                pass
+            raise RuntimeError("killed")
+
+    with pytest.raises(RuntimeError, match="killed"):
+        run()
     with pytest.raises(InputError, match="to start over"), unfinished(target, {"seed": 2}, []):
         pass

@@ -99,6 +99,14 @@ def test_mistakes_in_overrides_and_in_the_file_are_shown_together(write):
             'line 3, objective.temprature: unknown key; did you mean "objective.temperature"?',
         ),
         (
+            "kind: train\nsources: {a: {dataset: digits}}\nstages: [{name: x}]",
+            "line 3, stages.0: give either epochs or steps",
+        ),
+        (
+            "kind: train\nsources: {a: {dataset: digits}}\nstages: [{epochs: 1, steps: 5}]",
+            "line 3, stages.0: give either epochs or steps",
+        ),
+        (
             "kind: train\nsources: {a: {dataset: digits}}\nmethod: calmlr",
             "line 3, method: should be 'calmrl', 'calibrated', 'calmrl-paper', 'calmrl-start', 'closed-form', 'contrastive', "
             "'vast', 'gram', 'triangle' or 'pmrl'; got 'calmlr'; did you mean \"calmrl\"?",
