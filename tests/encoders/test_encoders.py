@@ -15,6 +15,7 @@ from calmrl.encoders import ENCODERS, load_encoder
 from calmrl.encoders.audio import log_mel, same_peak
 from calmrl.encoders.hf import load_hf, parse
 from calmrl.encoders.hf_image import image_transform
+from calmrl.encoders.image import image_encoder
 from calmrl.encoders.mobilenet import MobileNetV2
 from calmrl.encoders.weights import packaged
 from calmrl.errors import InputError, MissingExtraError
@@ -317,3 +318,14 @@ def test_mobilenet_has_the_published_layout() -> None:
     } <= names
     assert sum(parameter.numel() for parameter in model.parameters()) == 3_504_872 - 1_281_000  # without the classifier
     assert model(torch.zeros(1, 3, 64, 64)).shape == (1, 1280)
+
+
+def test_an_encoder_from_a_module_averages_frames() -> None:
+    """A module in training mode is put into evaluation mode; every frame goes through it alone."""
+    model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(12, 4), torch.nn.Dropout(0.9)).train()
+    encoder = image_encoder(model, ImageTransform(2, 2, "bilinear", (0.5,) * 3, (0.5,) * 3), 4)
+    frames = np.random.default_rng(0).normal(size=(3, 3, 2, 2)).astype("f4")
+    (vector,) = encoder.encode([frames])
+    assert (encoder.kind, encoder.width, model.training) == ("image", 4, False)
+    want = model(torch.from_numpy(frames)).mean(0)
+    np.testing.assert_allclose(vector, want.detach().numpy(), rtol=1e-5)

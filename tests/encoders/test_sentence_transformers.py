@@ -103,3 +103,14 @@ def test_what_has_no_text_side_is_refused(model_path):
         to_sentence_transformer(linear, model_path, "title")
     with pytest.raises(InputError, match="12 numbers per text"):
         to_sentence_transformer(linear, model_path, "words")
+
+
+def test_no_second_progress_bar(model_path, monkeypatch):
+    asked = []
+    encoder = load_encoder(f"st:{model_path}")
+    encode = type(encoder.encode.model).encode
+    monkeypatch.setattr(
+        type(encoder.encode.model), "encode", lambda self, texts, **how: asked.append(how) or encode(self, texts, **how)
+    )
+    encoder.encode(["a cat"])
+    assert [how["show_progress_bar"] for how in asked] == [False]

@@ -118,3 +118,8 @@ def test_names_that_the_hub_does_not_know(hub, features, tmp_path):
         Aligner.from_pretrained("a/b/c", cache_dir=tmp_path, endpoint=hub.endpoint)
     with pytest.raises(InputError, match="data must be the feature set"):
         MeanImputer().fit(features).push_to_hub(REPO, data=3, endpoint=hub.endpoint)
+
+
+def test_a_description_of_data_is_taken_as_it_is():
+    data = Data("mine", 3, {"image": 2})
+    assert Data.of(data) is data

@@ -165,3 +165,13 @@ def test_blocks_are_saved(make, named, frame, tmp_path):
 def test_wrong_columns_are_named(blocks, said, frame):
     with pytest.raises(InputError, match=said):
         MeanImputer(blocks=blocks).fit(frame[0])
+
+
+@pytest.mark.parametrize("verb", ["embed", "transform", "score"])
+def test_columns_of_another_name_are_refused(verb):
+    """What was fitted stays: a frame with other columns does not redefine it."""
+    frame = pandas.DataFrame(np.random.default_rng(0).normal(size=(40, 4)), columns=list("abcd"))
+    imputer = GaussianImputer(latent_dim=1, blocks=[2, 2], random_state=0).fit(frame)
+    with pytest.raises(ValueError, match="feature names should match"):
+        getattr(imputer, verb)(frame.rename(columns={"a": "z"}))
+    assert list(imputer.feature_names_in_) == list("abcd")

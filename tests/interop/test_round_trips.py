@@ -13,6 +13,8 @@ from interop_data import ROWS, assert_same, imputed, observed
 import calmrl.interop as interop
 from calmrl.data import FeatureSet, Shards, open_features
 from calmrl.errors import InputError, MissingExtraError
+from calmrl.interop import tables
+from calmrl.interop.containers import _is_wide
 
 OBJECTS = {
     "arrow": (interop.to_arrow, interop.from_arrow),
@@ -115,6 +117,26 @@ def test_webdataset_itself_reads_our_shards_and_we_read_its(tmp_path):
     np.testing.assert_array_equal(theirs.z["text"], features.z["text"])
 
 
+def test_parquet_without_nulls_in_lists_of_one_length(tmp_path, monkeypatch):
+    """Older pyarrow refuses them; the file then has lists of any length, with the same values and holes."""
+    features, write, refused = observed(), tables.pq.write_table, []
+
+    def older(table, *arguments):
+        if any(pa.types.is_fixed_size_list(field.type) for field in table.schema):
+            refused.append(table)
+            raise pa.ArrowNotImplementedError("Lists with non-zero length null components are not supported")
+        write(table, *arguments)
+
+    monkeypatch.setattr(tables.pq, "write_table", older)
+    interop.to_parquet(features, tmp_path / "rows.parquet")
+    back = interop.from_parquet(tmp_path / "rows.parquet")
+    assert len(refused) == 1
+    assert not features.present.all()
+    np.testing.assert_array_equal(back.present, features.present)
+    for j, (name, values) in enumerate(features.z.items()):
+        np.testing.assert_array_equal(back.z[name][back.present[:, j]], values[features.present[:, j]])
+
+
 def test_a_modality_that_no_row_has_keeps_its_width():
     features = observed()
     features.present[:, 0] = False
@@ -159,3 +181,10 @@ def test_a_library_that_is_not_installed_is_named(package, monkeypatch):
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(MissingExtraError, match=r'pip install "calmrl\[interop\]"'):
         write(observed())
+
+
+def test_two_rows_of_column_names_are_modalities_and_numbers():
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame(np.ones((2, 3)), columns=pandas.MultiIndex.from_tuples([("a", 0), ("a", 1), ("b", 0)]))
+    assert _is_wide(frame)
+    assert not _is_wide(pandas.DataFrame({"a": [[1.0, 2.0]], "id": ["x"]}))

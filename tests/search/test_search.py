@@ -10,6 +10,7 @@ from calmrl.errors import InputError
 
 pytest.importorskip("lancedb", reason="the extra search is not installed")
 
+import calmrl.search.summary as summary_module
 from calmrl.search.table import search_table, write_table
 
 RNG = np.random.default_rng(0)
@@ -94,3 +95,18 @@ def test_any_name_of_a_modality(tmp_path):
     for j, name in enumerate(names):
         hits = search_table(tmp_path / "t", QUERIES[:1], k=60, having=[name])[0]
         assert {hit.id for hit in hits} == {IDS[i] for i in np.flatnonzero(PRESENT[:, j])}
+
+
+def test_a_summary_names_eight_patterns_and_counts_the_rest(monkeypatch):
+    class Held:
+        expected, layout = {}, {"search": None}
+
+        def __len__(self):
+            return 55
+
+        def modalities(self):
+            return {}
+
+    monkeypatch.setattr(summary_module, "patterns", lambda index: {f"p{j}": j for j in range(10, 0, -1)})
+    first, *_ = summary_module.summary(Held())
+    assert first == "55 items: " + ", ".join(f"{j} p{j}" for j in range(10, 2, -1)) + ", and 2 more patterns"

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -39,7 +40,24 @@ def to_parquet(features: FeatureSet, path: str | Path, wide: bool = False) -> No
     """
     table = to_arrow(features, wide)
     with new_file(path, advice="") as draft:
-        pq.write_table(table, draft)
+        try:
+            pq.write_table(table, draft)
+        except pa.ArrowNotImplementedError:  # older pyarrow has no nulls in lists of one length
+            pq.write_table(with_plain_lists(table), draft)
+
+
+def with_plain_lists(table: pa.Table) -> pa.Table:
+    """The table with lists of any length in place of lists of one length, of which older pyarrow cannot write nulls."""
+    columns: list[pa.Array | pa.ChunkedArray] = []
+    for column in table.columns:
+        if pa.types.is_fixed_size_list(column.type):
+            lists = column.combine_chunks()
+            there = lists.is_valid().to_numpy(zero_copy_only=False)
+            ends = np.concatenate([[0], np.cumsum(there * column.type.list_size)]).astype(np.int32)
+            offsets = pa.array(ends, mask=np.append(~there, False))  # the offset of a null is null
+            column = pa.ListArray.from_arrays(offsets, lists.drop_null().flatten())
+        columns.append(column)
+    return pa.table(dict(zip(table.column_names, columns, strict=True)))
 
 
 def from_parquet(path: str | Path, modalities: Groups | None = None) -> FeatureSet:
