@@ -37,12 +37,13 @@ from calmrl.report import (
     read_results,
     write_page,
 )
+from calmrl.report.estimates_table import matrix
 from calmrl.report.figures import Mark, dots
 from calmrl.report.look import KNOWN, family, is_ours, look
 from calmrl.report.numbers import decimals, estimate, fixed
 from calmrl.report.paper_tables import all_tables, to_latex
 from calmrl.report.results import group
-from calmrl.report.words import difference, headline, verdict
+from calmrl.report.words import difference, headline, headline_rows, verdict
 
 HOSTILE = "</script><script>alert(1)</script> \"x\" 'y' & $a_b$ <b>|`*[z](http://z)"
 VOID = {"meta", "img", "br", "wbr", "link", "input", "hr"}
@@ -494,3 +495,19 @@ def test_every_table_says_what_is_left_out(tmp_path):
     assert made
     assert all(said in table.notes for table in made.values())
     assert said in "".join(to_latex(made["retrieval-R1"]).split("\n"))
+
+
+@pytest.mark.parametrize(("columns", "turned"), [(8, False), (9, True)])
+def test_a_wide_table_of_few_methods_is_turned(tmp_path, columns, turned):
+    rows = [_row(method, j, task=f"task {j}") for j in range(columns) for method in ("calmrl", "pmrl")]
+    results = _results(tmp_path, rows)
+    table = matrix(results, results.rows, lambda row: row.task, "Caption.")
+    assert len(table.lines) == (columns if turned else 2)
+
+
+def test_steps_of_complete_rows_are_apart_from_other_settings(tmp_path):
+    steps = [_row(setting=f"all but {count}", complete=count) for count in (25, 50)]
+    results = _results(tmp_path, [*steps, _row(setting="two-source")])
+    assert [row.setting for row in headline_rows(results, rated=True)] == ["all but 25", "all but 50"]
+    assert [row.setting for row in headline_rows(results, rated=False)] == ["two-source"]
+    assert len(headline_rows(results)) == 3

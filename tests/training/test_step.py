@@ -1,35 +1,41 @@
-"""One training step: which terms its loss has."""
+"""The step of training says what it measured."""
 
 from __future__ import annotations
 
 import torch
-from torch import nn
 
-from calmrl.losses import ContrastiveLoss
+from calmrl import CalibratedAlignment, GaussianImputer
+from calmrl.losses import PMRLLoss
+from calmrl.models.heads.model import Heads
 from calmrl.training.step import Step
+from calmrl.training.validate import calibration_scores
 
 
-class Same(nn.Module):
-    """Gives what it gets."""
-
-    names = ("image", "text")
-
-    def encode(self, inputs, present):
-        return inputs, None
-
-
-class Constant(nn.Module):
-    """A matching head whose loss is 3."""
-
-    def forward(self, z, present, generator=None):
-        return torch.tensor(3.0)
-
-
-def test_a_weight_of_zero_leaves_matching_out():
+def batch(rows: int = 12) -> tuple[dict[str, torch.Tensor], torch.Tensor]:
     generator = torch.Generator().manual_seed(0)
-    z = {name: torch.nn.functional.normalize(torch.randn(4, 3, generator=generator), dim=1) for name in Same.names}
-    present = torch.ones(4, 2, dtype=torch.bool)
-    plain, weighed = (Step(Same(), ContrastiveLoss(anchor=None), Constant(), weight) for weight in (0.0, 0.1))
-    assert torch.isclose(weighed(z, present) - plain(z, present), torch.tensor(0.3))
-    assert "matching" in weighed.last
-    assert "matching" not in plain.last
+    x = {name: torch.randn(rows, 4, generator=generator) for name in ("image", "text")}
+    present = torch.ones(rows, 2, dtype=torch.bool)
+    present[::3, 0] = False
+    return x, present
+
+
+def test_only_a_latent_model_takes_time_of_its_own():
+    x, present = batch()
+    plain = Step(Heads({"image": 4, "text": 4}, 3), PMRLLoss()).train()
+    calibrated = Step(
+        Heads({"image": 4, "text": 4}, 3), CalibratedAlignment(PMRLLoss(), imputer=GaussianImputer(2, random_state=0))
+    ).train()
+    for step in (plain, calibrated):
+        step(x, present)
+    assert plain.latent_seconds == 0.0
+    assert calibrated.latent_seconds > 0.0
+
+
+def test_two_rows_with_several_modalities_are_enough_to_measure_and_one_is_not():
+    x, present = batch()
+    align = CalibratedAlignment("pmrl", imputer=GaussianImputer(2, random_state=0).fit(x, present), update="frozen")
+    for several, measured in ((2, True), (1, False)):
+        alone = torch.ones(5, 2, dtype=torch.bool)
+        alone[several:, 0] = False
+        rows = {name: values[:5] for name, values in x.items()}
+        assert ("imputation_nmse" in calibration_scores(align, rows, alone)) == measured
