@@ -29,6 +29,7 @@ from calmrl.workflows.compare.collect import collect, describe
 from calmrl.workflows.compare.job import run_job
 from calmrl.workflows.compare.plan import Job, jobs_of, methods_of
 from calmrl.workflows.compare.rows import features_of, open_rows, training_config, trials_of
+from calmrl.workflows.compare.run import _prepare
 
 BASELINES = [name for name, method in METHODS.items() if not (method.ours or method.ideal)]
 TINY = {
@@ -146,6 +147,19 @@ def test_killed_half_way_and_started_again_gives_the_same_table(whole, tmp_path)
     assert found["rows"] == collected(config, one)["rows"]
     assert (out / "report.html").is_file()
     assert list((out / "tables").glob("*.tex"))
+
+
+def test_a_run_that_was_killed_while_it_wrote_its_config_starts_again(tmp_path):
+    out = tmp_path / "out"
+    left = out / ".config.yaml.calmrl-abcd1234"  # a scratch directory that no process has locked
+    (left / "new").mkdir(parents=True)
+    _prepare(tiny(), out)
+    assert [path.name for path in out.iterdir()] == ["config.yaml"]
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "notes.txt").write_text("mine")
+    with pytest.raises(InputError, match="holds something else"):
+        _prepare(tiny(), other)
 
 
 @pytest.mark.parametrize(
