@@ -415,6 +415,7 @@ def test_a_graph_is_searched_deeper_until_it_finds_enough(monkeypatch, shares, v
     monkeypatch.setattr(neighbours, "recall", lambda table, how, truth: next(answers))
     how = neighbours.build_ann(Table(), 60_000)
     assert (how["visited"], how["recall@10"], how["queries"]) == (visited, shares[-1], 7)
+    assert (how["index"], how["refine"]) == ("IVF_HNSW_SQ", 5)  # as docs/how-to/search.md has it
 
 
 def test_a_damaged_note_of_a_stopped_run_is_named(tmp_path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from starlette.testclient import TestClient
 
@@ -10,6 +12,8 @@ from calmrl.serve.api import Api
 from calmrl.serve.app import PAGE, routes
 from calmrl.serve.openapi import description
 from calmrl.serve.parameters import BROWSE, SEARCH
+
+ROOT = Path(__file__).resolve().parents[2]
 
 DESCRIBED = description(Limits(), allow_add=True)
 
@@ -81,3 +85,18 @@ def check(value, schema) -> None:
 
 def _tuple(kinds):
     return kinds if isinstance(kinds, tuple) else (kinds,)
+
+
+def test_pictures_and_sounds_are_described_as_files():
+    content = description(Limits(), allow_add=True)["paths"]["/api/search"]["post"]["requestBody"]["content"]
+    properties = content["multipart/form-data"]["schema"]["properties"]
+    assert properties["image"] == properties["sound"] == {"type": "string", "format": "binary"}
+
+
+def test_limits_are_those_of_the_page():
+    page = " ".join((ROOT / "docs" / "how-to" / "serve.md").read_text("utf-8").split())
+    limits = Limits()
+    assert limits.body_bytes == 32 * 1024 * 1024
+    assert "32 MiB per request" in page
+    assert limits.characters == 2000
+    assert "2,000 characters" in page

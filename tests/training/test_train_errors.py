@@ -13,6 +13,7 @@ from calmrl.cli import main
 from calmrl.errors import InputError
 from calmrl.training import checkpoint
 from calmrl.training.finite import NotFinite
+from calmrl.training.loop import Trainer
 from calmrl.workflows.build import open_data
 from calmrl.workflows.train import train
 from train_data import assert_same_run, config, config_file, python, records, step_of
@@ -219,3 +220,9 @@ def test_validation_without_pairs_is_said_at_once(tmp_path):
 def test_imputers_and_updates_that_do_not_fit(tmp_path):
     with pytest.raises(InputError, match=r"calibration\.update=gradient needs the imputer gaussian; got knn"):
         train(config(tmp_path, calibration={"imputer": {"method": "knn"}, "update": "gradient"}), tmp_path / "out")
+
+
+def test_a_gradient_that_is_not_finite_stops_although_the_loss_is(tmp_path, monkeypatch):
+    monkeypatch.setattr(Trainer, "_clip", lambda self: torch.tensor(torch.nan))
+    with pytest.raises(NotFinite, match=r"the gradient of step 1 is not finite"):
+        train(config(tmp_path, stages=[{"steps": 2}]), tmp_path / "out")

@@ -15,7 +15,7 @@ from calmrl.workflows.reproduce.by_name import by_name_rows
 from calmrl.workflows.reproduce.exhibit import published
 from calmrl.workflows.reproduce.needs import CHECKPOINT, needs_of
 from calmrl.workflows.reproduce.registry import EXHIBITS
-from calmrl.workflows.reproduce.runs import OBJECTIVES, RUNS, config_of
+from calmrl.workflows.reproduce.runs import OBJECTIVES, RUNS, config_of, media_source
 
 CELLS = {  # name -> (cells, of which the paper prints a number)
     "table1": (156, 136),
@@ -229,3 +229,7 @@ def test_what_is_there_is_counted(out):
     needs = {need.where: need for need in needs_of(EXHIBITS["table1"](), out / "data")}
     assert all(need.there for need in needs.values())
     assert "train 6 of 6 items with media, test 4 of 4 items with media" in str(needs["msrvtt"])
+
+
+def test_public_downloads_may_lack_files():
+    assert media_source("msrvtt") == {"collection": {"name": "msrvtt", "root": "msrvtt"}, "allow_missing": True}

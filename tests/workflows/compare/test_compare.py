@@ -149,6 +149,13 @@ def test_killed_half_way_and_started_again_gives_the_same_table(whole, tmp_path)
     assert list((out / "tables").glob("*.tex"))
 
 
+def test_a_finished_comparison_can_be_run_again(tmp_path):
+    config = tiny(methods=["closed-form"], seeds=[0])
+    first, second = (compare(config, tmp_path / "out") for _ in range(2))
+    assert first.rows
+    assert second.rows == first.rows
+
+
 def test_a_run_that_was_killed_while_it_wrote_its_config_starts_again(tmp_path):
     out = tmp_path / "out"
     left = out / ".config.yaml.calmrl-abcd1234"  # a scratch directory that no process has locked
