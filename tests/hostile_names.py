@@ -149,7 +149,7 @@ def tables(name: str, folder: Path) -> None:
     _check_latex(source, columns=len(table.columns))
     need(not ACTS.search(text) and not ACTS.search(source), "a control character or a turn of direction in a table")
     methods = {line["method"] for line in csv.DictReader(io.StringIO(sheet, newline=""))}
-    own = set() if SWEPT.match(name) else {visible(name)}  # "method key=value" has a table of its own
+    own = set() if SWEPT.fullmatch(name) else {visible(name)}  # "method key=value" has a table of its own
     need(methods == {"calmrl", "gram"} | own, "a name in the CSV is not what it was")
 
 

@@ -100,7 +100,7 @@ GROUPS = {
 
 
 def _say(problems: list[str]) -> None:
-    for problem in problems[:5]:
+    for problem in problems[:50]:
         print(problem, file=sys.stderr, flush=True)
 
 
@@ -127,7 +127,9 @@ def run(group: str, cases: int, seed: int) -> list[Line]:
     path = os.pathsep.join([str(TESTS.parent / "src"), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
     environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": path}
     done = subprocess.run(words, stdout=subprocess.PIPE, text=True, env=environment, check=True)
-    return [Line(**line) for line in json.loads(done.stdout.splitlines()[-1])]
+    *said, lines = done.stdout.splitlines()
+    _say(said)
+    return [Line(**line) for line in json.loads(lines)]
 
 
 def main() -> int:

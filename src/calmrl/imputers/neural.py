@@ -19,6 +19,7 @@ from calmrl.imputers.base import BlockImputer
 from calmrl.imputers.columns import Blocks
 from calmrl.imputers.gaussian.choices import seed_of
 
+FARTHEST = 1e6  # deviations from the mean; a network overflows on rows far beyond, which count as so far away
 HELD_OUT = 0.1  # share of the observed blocks that early stopping looks at
 FILL_BYTES = 1 << 27
 ADAM = ("step", "exp_avg", "exp_avg_sq")
@@ -182,7 +183,7 @@ class NeuralImputer(BlockImputer):
                 values = self.mean_[m].expand(stop - start, -1)
             scale = self._scale(m)
             block = (values.double() - self.mean_[m]) / torch.where(scale > 0, scale, 1.0)
-            scaled.append(torch.where(present[:, m, None], block, 0.0).float())
+            scaled.append(torch.where(present[:, m, None], block, 0.0).clamp(-FARTHEST, FARTHEST).float())
         return scaled
 
     def _held_out(self, present: Tensor) -> Tensor:

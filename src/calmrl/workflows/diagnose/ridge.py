@@ -8,6 +8,7 @@ import torch
 
 STRENGTHS = tuple(10.0**power for power in (-4, -3, -2, -1, 0, 1))
 MOST_ROWS = 2000
+LARGEST = 1e100  # of columns that were divided by a deviation of rounding errors only
 
 
 def ridge(x: np.ndarray, y: np.ndarray, new: np.ndarray, rng: np.random.Generator) -> np.ndarray:
@@ -24,6 +25,9 @@ def _fits(x: np.ndarray, y: np.ndarray, new: np.ndarray, strengths: tuple[float,
     middle_x, middle_y = x.mean(axis=0), y.mean(axis=0)
     x, new = (x - middle_x).astype(np.float64), (new - middle_x).astype(np.float64)
     target = (y - middle_y).astype(np.float64)
+    largest = max(float(np.abs(x).max(initial=0.0)), float(np.abs(new).max(initial=0.0)))
+    if largest > LARGEST:
+        x, new = x / largest, new / largest  # the same predictions; squares that a float holds
     dual = len(x) < x.shape[1]
     gram = x @ x.T if dual else x.T @ x
     unit = max(float(gram.trace()) / len(x), 1e-12)
