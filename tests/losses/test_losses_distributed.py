@@ -14,6 +14,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from calmrl.errors import InputError
 from calmrl.losses import LOSSES, InstanceMatching
+from calmrl.losses.batch import joined
 
 NAMES = ("image", "text", "audio")
 ROWS = (5, 3)  # unequal batches; the second process's dict lacks audio altogether
@@ -77,6 +78,8 @@ def work(rank: int, folder: str) -> None:
     )
     value.backward()
     found["matching"] = [value.detach()]
+    batch = joined(z, present)
+    found["own rows"] = [batch.z[batch.own], torch.where(present[..., None], torch.stack([*z.values()], 1), 0.0)]
 
     with pytest.raises(InputError, match="differ in width"):  # raised by both, so that nobody waits
         LOSSES["pmrl"]()({name: v[:, : 3 + rank] for name, v in z.items()}, present)
@@ -99,3 +102,7 @@ def test_two_processes_equal_one(tmp_path: Path) -> None:
     for name, got in zip(NAMES, first["vectors"], strict=True):  # averaging over processes divides by two
         torch.testing.assert_close(got / 2, z[name].grad[: ROWS[0]], rtol=1e-6, atol=1e-9)
     assert all(torch.isfinite(part).all() for part in first["matching"] + second["matching"])
+    for part, rows in zip((first, second), ROWS, strict=True):  # of the joined batch, each process knows its own
+        joint, given = part["own rows"]
+        assert len(joint) == len(given) == rows
+        torch.testing.assert_close(joint[:, : given.shape[1]], given, rtol=0, atol=0)
