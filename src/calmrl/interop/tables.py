@@ -53,9 +53,9 @@ def with_plain_lists(table: pa.Table) -> pa.Table:
         if pa.types.is_fixed_size_list(column.type):
             lists = column.combine_chunks()
             there = lists.is_valid().to_numpy(zero_copy_only=False)
-            ends = np.concatenate([[0], np.cumsum(there * column.type.list_size)]).astype(np.int32)
+            ends = np.concatenate([[0], np.cumsum(there * column.type.list_size)])
             offsets = pa.array(ends, mask=np.append(~there, False))  # the offset of a null is null
-            column = pa.ListArray.from_arrays(offsets, lists.drop_null().flatten())
+            column = pa.LargeListArray.from_arrays(offsets, lists.drop_null().flatten())
         columns.append(column)
     return pa.table(dict(zip(table.column_names, columns, strict=True)))
 
