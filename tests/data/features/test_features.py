@@ -545,3 +545,12 @@ def test_columns_of_many_kinds_survive_continuing(tmp_path: Path, values: list[o
 def test_no_rows(tmp_path: Path) -> None:
     empty = {name: np.zeros((0, width), dtype="float32") for name, width in WIDTHS.items()}
     assert len(write_features(tmp_path / "f", empty, np.zeros((0, 2), dtype=bool))) == 0
+
+
+def test_what_a_killed_start_left_is_removed_when_the_run_goes_on(tmp_path):
+    """Killed after the unfinished directory got its name, before the scratch directory beside it was removed."""
+    FeatureWriter(tmp_path / "f", WIDTHS, ["a", "b"]).close()
+    assert [path.name for path in tmp_path.iterdir()] == ["f.part"]
+    (tmp_path / ".f.part.calmrl-abcd1234").mkdir()
+    FeatureWriter(tmp_path / "f", WIDTHS, ["a", "b"]).close()
+    assert [path.name for path in tmp_path.iterdir()] == ["f.part"]

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from calmrl._support.parsing import read_json_object
-from calmrl._support.scratch import scratch
+from calmrl._support.scratch import remove_leftovers, scratch
 from calmrl._support.sealed import checksum
 from calmrl._support.writable import check_writable
 from calmrl.convention import Array, blocks_of_rows, check, check_names, to_tensor
@@ -99,7 +99,9 @@ class FeatureWriter:
             "std": std,
             "info": json.loads(json.dumps(dict(info or {}))),
         }
-        if not self.part.exists():
+        if self.part.exists():
+            remove_leftovers(self.part.absolute().parent)  # of a run that was killed right after it had begun
+        else:
             self._begin(table)
         self.state = self._continue(table)
 
