@@ -41,7 +41,7 @@ def run(
         check_free(out, force=True)
         shutil.rmtree(out)
     emoji, stamps = out / "emoji.index", out / "stamps.index"
-    note("1. Methods compared on rows that lack modalities: a minute and a half on two cores")
+    note("1. Methods compared on rows that lack modalities: about a minute and a half")
     comparison = compare_and_show(
         resolved,
         out,
