@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+PYTHON = (sys.executable,)
 RUN = ("python", "bash", "console")
 FENCE = re.compile(
     r"(?:^ *<!-- (?P<mark>not run|output varies): [^>]+ -->\n\s*)?"
@@ -41,9 +43,9 @@ def snippets(text: str) -> list[Snippet]:
     return blocks
 
 
-def run_shell(script: str, environment: Mapping[str, str]) -> str:
-    """Both streams of a bash script in which `calmrl` is the calmrl of this Python."""
-    head = f'set -euo pipefail\ncalmrl() {{ "{sys.executable}" -m calmrl "$@"; }}\n'
+def run_shell(script: str, environment: Mapping[str, str], python: Sequence[str] = PYTHON) -> str:
+    """Both streams of a bash script in which `calmrl` is the calmrl of this Python, or of the one that these words start."""
+    head = f'set -euo pipefail\ncalmrl() {{ {shlex.join(python)} -m calmrl "$@"; }}\n'
     done = subprocess.run(
         ["bash", "-c", head + script],
         stdout=subprocess.PIPE,
@@ -57,14 +59,14 @@ def run_shell(script: str, environment: Mapping[str, str]) -> str:
     return done.stdout
 
 
-def run_console(body: str, compare: bool, environment: Mapping[str, str]) -> None:
+def run_console(body: str, compare: bool, environment: Mapping[str, str], python: Sequence[str] = PYTHON) -> None:
     """`$ command` lines, each followed by what it prints; a line `...` stands for any lines; `# exit N` may end it."""
     for part in re.split(r"^\$ ", body, flags=re.MULTILINE)[1:]:
         command, _, expected = part.partition("\n")
         code = re.search(r"  # exit (\d)$", command)
         if code:
             command = f"set +e\n({command}\n)\ntest $? = {code[1]}"
-        printed = run_shell(command, environment)
+        printed = run_shell(command, environment, python)
         if compare and expected.strip():
             pattern = r"\n".join(
                 r"(?:.*\n)*?.*" if line == "..." else re.escape(line.rstrip()) for line in expected.rstrip().split("\n")
@@ -74,7 +76,7 @@ def run_console(body: str, compare: bool, environment: Mapping[str, str]) -> Non
                 raise AssertionError(f"$ {command}\nprinted:\n{printed}\nbut the page says:\n{expected}")
 
 
-def run_page(page: Path, environment: Mapping[str, str] | None = None) -> int:
+def run_page(page: Path, environment: Mapping[str, str] | None = None, python: Sequence[str] = PYTHON) -> int:
     """Run the snippets of one page in the current directory; return how many ran."""
     names: dict = {"__name__": "snippet"}
     environment = environment or {}
@@ -87,9 +89,9 @@ def run_page(page: Path, environment: Mapping[str, str] | None = None) -> int:
             code = "\n" * (snippet.line - 1) + snippet.body
             exec(compile(code, str(page), "exec"), names)
         elif snippet.language == "bash":
-            run_shell(snippet.body, environment)
+            run_shell(snippet.body, environment, python)
         else:
-            run_console(snippet.body, snippet.mark != "output varies", environment)
+            run_console(snippet.body, snippet.mark != "output varies", environment, python)
     return count
 
 

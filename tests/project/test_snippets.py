@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+import warm
+
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 SCRIPT = runpy.run_path(str(ROOT / "scripts" / "page_snippets.py"))
@@ -16,7 +18,7 @@ HERE = {"PYTHONPATH": str(ROOT / "src")}
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_snippets_run(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    SCRIPT["run_page"](page, HERE)
+    SCRIPT["run_page"](page, HERE, warm.command())
 
 
 def test_snippets_are_found_with_their_marks():

@@ -1,0 +1,261 @@
+"""Python processes that start with torch and scikit-learn imported: forks of one server, started when first asked.
+
+`run` and `start` take what follows `python` on a command line: -m MODULE, -c CODE or a script, and its arguments. The process
+has its own directory, environment, streams and exit code, as any other; only the seconds of importing are spared. As a program,
+with the words `command()`, this file stands for `python` in a shell. Without fork, it is an ordinary Python.
+
+Tests of launchers, of imports and of what starts quickly use ordinary processes.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import json
+import os
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+PATH = [str(ROOT / "src"), str(ROOT / "tests"), str(ROOT / "tests" / "support")]
+# Not lancedb: it starts threads, and they do not outlive a fork.
+ONCE = ["accelerate", "sklearn.linear_model", "sklearn.cluster", "torch._dynamo", "torch.multiprocessing", "PIL.Image", "av",
+        "pyarrow.dataset", "lance_namespace", "matplotlib.figure", "matplotlib.backends.backend_svg", "calmrl.cli",
+        "calmrl.workflows.compare.run", "calmrl.workflows.diagnose", "calmrl.workflows.extract", "calmrl.workflows.impute",
+        "calmrl.workflows.train", "calmrl.workflows.evaluate", "calmrl.search.index", "train_data"]  # fmt: skip
+_server: dict[str, str] = {}
+
+
+# ---- asking
+
+
+class Started:
+    """A process of the server: `poll`, `wait` and `kill` as of `subprocess.Popen`."""
+
+    def __init__(self, words: list[str], env: dict[str, str], cwd: str, streams: tuple[int, int, int], address: str):
+        self.args, self.returncode = words, None
+        self._line = socket.socket(socket.AF_UNIX)
+        self._line.connect(address)
+        request = json.dumps({"words": words, "env": env, "cwd": cwd}).encode()
+        socket.send_fds(self._line, [struct.pack("i", len(request))], list(streams))
+        self._line.sendall(request)
+        self.pid = self._number()
+
+    def _number(self) -> int:
+        data = self._line.recv(4, socket.MSG_WAITALL)
+        if len(data) < 4:
+            raise RuntimeError("the server of warm processes has ended")
+        return struct.unpack("i", data)[0]
+
+    def wait(self, timeout: float | None = None) -> int:
+        if self.returncode is None:
+            self._line.settimeout(timeout)
+            try:
+                self.returncode = self._number()
+            except TimeoutError:
+                raise subprocess.TimeoutExpired(self.args, timeout) from None
+            self._line.close()
+        return self.returncode
+
+    def poll(self) -> int | None:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return self.wait(0.001)
+        return None
+
+    def send_signal(self, number: int) -> None:
+        os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+
+def start(words, env=None, cwd=None, stdout=None, stderr=None) -> Started:
+    """Start a process; the streams are open files, or those of this process."""
+    streams = (0, 1 if stdout is None else stdout.fileno(), 2 if stderr is None else stderr.fileno())
+    with open(os.devnull) as nothing:
+        streams = (nothing.fileno(), *streams[1:])
+        return Started([*map(str, words)], dict(os.environ if env is None else env), str(cwd or os.getcwd()), streams, _address())
+
+
+def run(words, env=None, cwd=None, timeout=600.0) -> subprocess.CompletedProcess[str]:
+    """Run a process to its end, and return its code and what it printed."""
+    if not hasattr(os, "fork"):
+        line = [sys.executable, *map(str, words)]
+        return subprocess.run(line, env=env, cwd=cwd, timeout=timeout, capture_output=True, text=True, check=False)
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+        process = start(words, env, cwd, out, err)
+        try:
+            process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            raise
+        said = []
+        for file in (out, err):
+            file.seek(0)
+            said.append(file.read().decode(errors="replace"))
+    return subprocess.CompletedProcess(process.args, process.returncode, *said)
+
+
+def ranks(work, *arguments: str, size: int = 2, timeout: float = 300.0) -> None:
+    """`work(rank, *arguments)`, a function of a module, in so many processes at once; all must succeed."""
+    module = sys.modules[work.__module__]
+    path = [str(Path(module.__file__).parent), *PATH]
+    code = f"import sys; sys.path[:0] = {path}; from {module.__name__} import {work.__name__} as work; "
+    lines = [["-c", f"{code}work({rank}, *{[*map(str, arguments)]})"] for rank in range(size)]
+    with tempfile.TemporaryFile() as err:
+        processes = [start(line, stderr=err) for line in lines]
+        codes = [process.wait(timeout) for process in processes]
+        err.seek(0)
+        assert codes == [0] * size, err.read().decode(errors="replace")
+
+
+def command() -> list[str]:
+    """The words that stand for `python` in a shell."""
+    return [sys.executable, "-I", "-S", __file__, _address()] if hasattr(os, "fork") else [sys.executable]
+
+
+def _address() -> str:
+    """The socket of the server of this process, which is started at the first call and ends with this process."""
+    if _server.get("of") != str(os.getpid()):
+        folder = tempfile.TemporaryDirectory(prefix="warm")
+        address = f"{folder.name}/s"
+        path = os.pathsep.join([*PATH, os.environ.get("PYTHONPATH", "")])
+        process = subprocess.Popen(
+            [sys.executable, __file__, "serve", address],
+            stdin=subprocess.PIPE, env={**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
+        )  # fmt: skip
+
+        def end() -> None:
+            process.stdin.close()
+            process.wait()
+            folder.cleanup()
+
+        atexit.register(end)
+        while not os.path.exists(address):
+            assert process.poll() is None, "the server of warm processes did not start"
+            time.sleep(0.02)
+        _server.update(of=str(os.getpid()), address=address)
+    return _server["address"]
+
+
+# ---- answering
+
+
+def serve(address: str) -> list[str]:
+    """Fork a process per request until standard input ends; in a fork, return the words that it has to run."""
+    import select
+
+    listening = socket.socket(socket.AF_UNIX)
+    listening.bind(f"{address}.part")
+    listening.listen(64)
+    os.rename(f"{address}.part", address)
+    running: dict[int, socket.socket] = {}
+    while True:
+        lines = list(running.values())
+        ready, _, _ = select.select([0, listening, *lines], [], [], 0.005 if running else None)
+        if 0 in ready:
+            for child in running:
+                os.kill(child, signal.SIGKILL)
+            os._exit(0)
+        for child, line in list(running.items()):
+            ended, status = os.waitpid(child, os.WNOHANG)
+            if ended:
+                with contextlib.suppress(OSError):  # who asked is gone
+                    line.sendall(struct.pack("i", os.waitstatus_to_exitcode(status)))
+                running.pop(child).close()
+            elif line in ready:  # closed by who asked
+                os.kill(child, signal.SIGKILL)
+        if listening not in ready:
+            continue
+        line, _ = listening.accept()
+        head, streams, _, _ = socket.recv_fds(line, 4, 3)
+        request = json.loads(line.recv(struct.unpack("i", head)[0], socket.MSG_WAITALL))
+        child = os.fork()
+        if child == 0:
+            for one in (listening, line, *lines):
+                one.close()
+            _become(request, streams)
+            return request["words"]
+        for stream in streams:
+            os.close(stream)
+        line.sendall(struct.pack("i", child))
+        running[child] = line
+
+
+def _become(request: dict, streams: list[int]) -> None:
+    for number, stream in enumerate(streams):
+        os.dup2(stream, number)
+        os.close(stream)
+    os.environ.clear()
+    os.environ.update(request["env"])
+    os.chdir(request["cwd"])
+    own = [part for part in request["env"].get("PYTHONPATH", "").split(os.pathsep) if part]
+    sys.path[:] = ["", *own, *(part for part in sys.path[1:] if part not in own)]
+
+
+def end(words: list[str]) -> None:
+    """Run, and end as Python ends, except that it does not take apart all that was imported, which takes a second."""
+    import threading
+    import traceback
+
+    code: object = 0
+    try:
+        execute(words)
+    except SystemExit as stop:
+        code = stop.code or 0
+    except BaseException as error:
+        traceback.print_exception(error)
+        code = 1
+        if isinstance(error, KeyboardInterrupt):
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
+            os.kill(os.getpid(), signal.SIGINT)
+    if not isinstance(code, int):
+        print(code, file=sys.stderr)
+        code = 1
+    threading._shutdown()
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code & 255)
+
+
+def execute(words: list[str]) -> None:
+    """Do what `python WORDS` does, as `__main__`."""
+    import runpy
+    import types
+
+    if words[0] == "-m":
+        sys.path[0] = os.getcwd()
+        sys.argv = words[1:]
+        runpy.run_module(words[1], run_name="__main__", alter_sys=True)
+    elif words[0] == "-c":
+        sys.argv = ["-c", *words[2:]]
+        main = types.ModuleType("__main__")
+        sys.modules["__main__"] = main
+        exec(compile(words[1], "<string>", "exec"), vars(main))
+    else:
+        sys.path[0] = os.path.dirname(os.path.abspath(words[0]))
+        sys.argv = list(words)
+        runpy.run_path(words[0], run_name="__main__")
+
+
+if __name__ == "__main__" and sys.argv[1] == "serve":
+    import gc
+    import importlib
+
+    for _name in ONCE:
+        with contextlib.suppress(ImportError):  # of an extra
+            importlib.import_module(_name)
+    gc.freeze()  # forks need not look through it
+    end(serve(sys.argv[2]))
+elif __name__ == "__main__":
+    _code = Started(sys.argv[2:], dict(os.environ), os.getcwd(), (0, 1, 2), sys.argv[1]).wait()
+    if _code < 0:
+        os.kill(os.getpid(), -_code)
+    sys.exit(_code)
