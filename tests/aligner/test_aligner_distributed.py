@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as mp
 
 sys.path.insert(0, str(Path(__file__).parent))  # a new process does not have the paths of pytest
 
 from aligner_data import KERNEL, linear_rows
 
+import warm
 from calmrl import Aligner
 from calmrl.aligner import fitting
 
@@ -43,7 +43,7 @@ def work(rank, folder):
 
 @pytest.mark.filterwarnings("ignore")
 def test_two_processes_equal_one(tmp_path):
-    mp.spawn(work, args=(str(tmp_path),), nprocs=2)
+    warm.ranks(work, tmp_path)
     alone = fitted(slice(0, 240))
     for rank in range(2):
         together = torch.load(tmp_path / f"{rank}.pt", weights_only=False)

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as mp
 from torch import nn
 from torch.nn.functional import normalize
 from torch.nn.parallel import DistributedDataParallel
 
+import warm
 from calmrl.errors import InputError
 from calmrl.losses import LOSSES, InstanceMatching
 from calmrl.losses.batch import joined
@@ -88,7 +88,7 @@ def work(rank: int, folder: str) -> None:
 
 
 def test_two_processes_equal_one(tmp_path: Path) -> None:
-    mp.spawn(work, args=(str(tmp_path),), nprocs=2)
+    warm.ranks(work, tmp_path)
     first, second = (torch.load(tmp_path / f"{rank}.pt") for rank in range(2))
     x, present = whole()
     expected = measure(Encoders(), x, present)

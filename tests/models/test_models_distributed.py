@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as mp
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
+import warm
 from calmrl.models.vast.matching import cat_conditions
 from tiny_models import seeded, tiny_inputs, tiny_vast
 
@@ -65,7 +65,7 @@ def work(rank: int, folder: str) -> None:
 
 
 def test_two_processes(tmp_path: Path) -> None:
-    mp.spawn(work, (str(tmp_path),), nprocs=2)
+    warm.ranks(work, tmp_path)
     found = [torch.load(tmp_path / f"{rank}.pt", weights_only=True) for rank in range(2)]
     for name, gradient in found[0]["gradients"].items():
         torch.testing.assert_close(gradient, found[1]["gradients"][name], msg=name)

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 import yaml
 
+import warm
 from calmrl.config import load
 from calmrl.data.features.writer import write_features
 from calmrl.data.loaders.feature_rows import FeatureRows
@@ -129,10 +130,12 @@ def assert_equal(a: Any, b: Any, where: str = "") -> None:
 
 def calmrl(*arguments: Any, launch: tuple[str, ...] = (), code: int = 0) -> subprocess.CompletedProcess[str]:
     """`python -m calmrl ...`, or the same under a launcher; its exit code is checked."""
-    head = [sys.executable, "-m", *launch, "calmrl"] if not launch else [sys.executable, "-m", *launch, "-m", "calmrl"]
-    done = subprocess.run(
-        [*head, *map(str, arguments)], capture_output=True, text=True, env=environment(), check=False, timeout=300
-    )
+    words = ["-m", "calmrl", *map(str, arguments)]
+    if launch:
+        run = [sys.executable, "-m", *launch, *words]
+        done = subprocess.run(run, capture_output=True, text=True, env=environment(), check=False, timeout=300)
+    else:
+        done = warm.run(words, environment(), timeout=300)
     assert done.returncode == code, done.stderr
     return done
 
@@ -143,8 +146,7 @@ def environment() -> dict[str, str]:
 
 def python(script: str, *arguments: Any) -> subprocess.CompletedProcess[str]:
     """A script in a process of its own; its exit code is left to the caller."""
-    run = [sys.executable, "-c", script, *map(str, arguments)]
-    return subprocess.run(run, capture_output=True, text=True, env=environment(), check=False, timeout=300)
+    return warm.run(["-c", script, *arguments], environment(), timeout=300)
 
 
 def last_json(done: subprocess.CompletedProcess[str]) -> Any:

@@ -77,10 +77,10 @@ class Started:
 
 def start(words, env=None, cwd=None, stdout=None, stderr=None) -> Started:
     """Start a process; the streams are open files, or those of this process."""
-    streams = (0, 1 if stdout is None else stdout.fileno(), 2 if stderr is None else stderr.fileno())
     with open(os.devnull) as nothing:
-        streams = (nothing.fileno(), *streams[1:])
-        return Started([*map(str, words)], dict(os.environ if env is None else env), str(cwd or os.getcwd()), streams, _address())
+        streams = (nothing.fileno(), 1 if stdout is None else stdout.fileno(), 2 if stderr is None else stderr.fileno())
+        env = dict(os.environ if env is None else env)
+        return Started([*map(str, words)], env, str(cwd or os.getcwd()), streams, _address())
 
 
 def run(words, env=None, cwd=None, timeout=600.0) -> subprocess.CompletedProcess[str]:
@@ -102,17 +102,34 @@ def run(words, env=None, cwd=None, timeout=600.0) -> subprocess.CompletedProcess
     return subprocess.CompletedProcess(process.args, process.returncode, *said)
 
 
-def ranks(work, *arguments: str, size: int = 2, timeout: float = 300.0) -> None:
-    """`work(rank, *arguments)`, a function of a module, in so many processes at once; all must succeed."""
-    module = sys.modules[work.__module__]
-    path = [str(Path(module.__file__).parent), *PATH]
-    code = f"import sys; sys.path[:0] = {path}; from {module.__name__} import {work.__name__} as work; "
-    lines = [["-c", f"{code}work({rank}, *{[*map(str, arguments)]})"] for rank in range(size)]
-    with tempfile.TemporaryFile() as err:
-        processes = [start(line, stderr=err) for line in lines]
-        codes = [process.wait(timeout) for process in processes]
-        err.seek(0)
-        assert codes == [0] * size, err.read().decode(errors="replace")
+def launch(words, size: int, env=None, said=None) -> list[Started]:
+    """So many processes that know of each other, as `torchrun --nproc_per_node SIZE` starts them."""
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        port = str(free.getsockname()[1])
+    known = {"MASTER_ADDR": "localhost", "MASTER_PORT": port, "WORLD_SIZE": str(size), "LOCAL_WORLD_SIZE": str(size)}
+    known = {**(os.environ if env is None else env), **known}
+    return [
+        start(words, {**known, "RANK": str(rank), "LOCAL_RANK": str(rank)}, stdout=said, stderr=said)
+        for rank in range(size)
+    ]
+
+
+def run_all(words, size: int, env=None, timeout: float = 300.0) -> None:
+    """Launch, and wait until all processes have ended; one that fails is an error with all that was said."""
+    with tempfile.TemporaryFile() as said:
+        codes = [process.wait(timeout) for process in launch(words, size, env, said)]
+        said.seek(0)
+        assert codes == [0] * size, said.read().decode(errors="replace")
+
+
+def ranks(work, *arguments, size: int = 2) -> None:
+    """`work(rank, *arguments)`, a function of a test file, in so many processes at once; all must succeed."""
+    file = Path(sys.modules[work.__module__].__file__)
+    code = (
+        f"import os, sys; sys.path[:0] = {[str(file.parent), *PATH]}; from {file.stem} import {work.__name__} as work; "
+    )
+    run_all(["-c", f"{code}work(int(os.environ['RANK']), *{[*map(str, arguments)]})"], size)
 
 
 def command() -> list[str]:

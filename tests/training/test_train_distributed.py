@@ -16,6 +16,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+import warm
 from calmrl._support.launched import join
 from calmrl.data.loaders.batches import Batches
 from calmrl.errors import InputError
@@ -66,12 +67,12 @@ def in_double(tmp_path_factory):
 
     def train(processes, cases):
         outs = {case: root / case / str(processes) for case in cases}
-        head = [sys.executable]
+        words = [IN_DOUBLE, *(path for case in cases for path in (paths[case], outs[case]))]
         if processes > 1:
-            head += ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", str(processes)]
-        run = [*head, str(IN_DOUBLE), *(str(path) for case in cases for path in (paths[case], outs[case]))]
-        done = subprocess.run(run, capture_output=True, text=True, env=environment(), check=False, timeout=600)
-        assert done.returncode == 0, done.stderr
+            warm.run_all(words, processes, environment())
+        else:
+            done = warm.run(words, environment())
+            assert done.returncode == 0, done.stderr
         backend = "gloo" if processes > 1 else None
         for out in outs.values():
             states = [json.loads(file.read_text()) for file in sorted(out.parent.glob(f"{out.name}.rank*.json"))]
@@ -131,7 +132,8 @@ def test_a_latent_model_fitted_by_gradient_in_two_processes(in_double):
 
 def test_two_processes_resume_exactly(tmp_path):
     path, two = config_file(tmp_path, **CHANGES), tmp_path / "two"
-    calmrl("train", path, "--out", two, launch=TORCHRUN)
+    words = ["-m", "calmrl", "train", path, "--out"]
+    warm.run_all([*words, two], 2, environment())
     assert {record["processes"] for record in records(two, "start")} == {2}
     cut = tmp_path / "cut"
     shutil.copytree(two, cut)
@@ -139,7 +141,7 @@ def test_two_processes_resume_exactly(tmp_path):
     for old in (cut / "checkpoints").glob("step-*"):
         if step_of(old) > 6:
             shutil.rmtree(old)
-    calmrl("train", path, "--out", cut, "--resume", launch=TORCHRUN)
+    warm.run_all([*words, cut, "--resume"], 2, environment())
     assert records(cut) == records(two)
     before, again = (checkpoint.read(checkpoint.newest(out / "checkpoints")) for out in (two, cut))
     for name, weights in before.weights.items():
@@ -154,27 +156,45 @@ def worker(launcher: int, rank: int) -> psutil.Process:
     return process
 
 
-@pytest.mark.parametrize(("number", "sentence"), [(signal.SIGKILL, "has ended"), (signal.SIGSTOP, "did not answer")])
-def test_a_lost_process_ends_the_others(number, sentence, tmp_path):
-    path, out = config_file(tmp_path, stages=[{"steps": 100_000}], checkpoint={"every": 20}), tmp_path / "run"
-    run = [sys.executable, "-m", *TORCHRUN, "-m", "calmrl", "train", path, "--out", out, "--timeout", "20"]
-    said = tmp_path / "said.txt"
-    with said.open("w") as file:
-        launcher = subprocess.Popen([str(word) for word in run], env=environment(), stderr=file)
-        while launcher.poll() is None and checkpoint.newest(out / "checkpoints") is None:
-            time.sleep(0.05)
-        assert launcher.poll() is None, said.read_text()
-        lost = worker(launcher.pid, 1)
-        os.kill(lost.pid, number)
-        while launcher.poll() is None and "another of the 2 processes" not in said.read_text():
-            time.sleep(0.05)
-        if number == signal.SIGSTOP:
-            lost.kill()  # the launcher would do it later
-        launcher.wait(timeout=300)
+def wait_for_a_checkpoint(out, process, said):
+    while process.poll() is None and checkpoint.newest(out / "checkpoints") is None:
+        time.sleep(0.05)
+    assert process.poll() is None, said.read_text()
+
+
+def assert_lost(said, out, sentence):
     assert f"calmrl: another of the 2 processes {sentence}" in said.read_text()
     assert "--resume" in said.read_text()
-    assert launcher.returncode == 1
     checkpoint.read(checkpoint.newest(out / "checkpoints"))
+
+
+ENDLESS = {"stages": [{"steps": 100_000}], "checkpoint": {"every": 20}}
+
+
+def test_a_killed_process_ends_the_others(tmp_path):
+    path, out, said = config_file(tmp_path, **ENDLESS), tmp_path / "run", tmp_path / "said.txt"
+    run = [sys.executable, "-m", *TORCHRUN, "-m", "calmrl", "train", path, "--out", out, "--timeout", "20"]
+    with said.open("w") as file:
+        launcher = subprocess.Popen([str(word) for word in run], env=environment(), stderr=file)
+        wait_for_a_checkpoint(out, launcher, said)
+        os.kill(worker(launcher.pid, 1).pid, signal.SIGKILL)
+        launcher.wait(timeout=300)
+    assert_lost(said, out, "has ended")
+    assert launcher.returncode == 1
+
+
+def test_a_process_that_stands_still_ends_the_others(tmp_path):
+    path, out, said = config_file(tmp_path, **ENDLESS), tmp_path / "run", tmp_path / "said.txt"
+    with said.open("w") as file:
+        words = ["-m", "calmrl", "train", path, "--out", out, "--timeout", "8"]
+        first, second = warm.launch(words, 2, environment(), file)
+        wait_for_a_checkpoint(out, first, said)
+        os.kill(second.pid, signal.SIGSTOP)
+        assert first.wait(timeout=300) == 1
+        assert second.poll() is None
+        second.kill()
+        assert second.wait(timeout=60) == -signal.SIGKILL
+    assert_lost(said, out, "did not answer")
 
 
 def test_a_launcher_that_starts_fewer_processes_is_refused(tmp_path):

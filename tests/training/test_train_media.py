@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 
 import pytest
 import torch
 import yaml
 
 import calmrl
+import warm
 from calmrl.config import load
 from calmrl.errors import InputError
 from calmrl.workflows.build import open_data
@@ -60,7 +59,7 @@ def folder(tmp_path_factory):
 
 
 def calmrl_command(*words):
-    run = subprocess.run([sys.executable, "-m", "calmrl", *map(str, words)], capture_output=True, text=True)
+    run = warm.run(["-m", "calmrl", *words])
     assert run.returncode == 0, run.stderr
     return run
 
@@ -78,8 +77,7 @@ def test_from_files_to_ranked_again(folder, tmp_path):
         "    return update(self, *a)\n"
         "loop.Trainer._update = stop\nmain(sys.argv[1:])\n"
     )
-    run = [sys.executable, str(kill), "train", str(folder / "paper.yaml"), "--out", str(parts)]
-    assert subprocess.run(run, capture_output=True).returncode == -9
+    assert warm.run([kill, "train", folder / "paper.yaml", "--out", parts]).returncode == -9
     calmrl_command("train", folder / "paper.yaml", "--out", parts, "--resume")
     first, second = (calmrl.load(path) for path in (whole, parts))
     for name, value in first.model.state_dict().items():

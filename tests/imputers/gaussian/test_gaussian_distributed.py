@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as mp
 
+import warm
 from calmrl import GaussianImputer
 from latent_data import from_model
 
@@ -50,7 +50,7 @@ def work(rank, folder):
 
 @pytest.mark.filterwarnings("ignore")
 def test_two_processes_equal_one(tmp_path):
-    mp.spawn(work, args=(str(tmp_path),), nprocs=2)
+    warm.ranks(work, tmp_path)
     alone = fit_all(0, 1)
     for rank in range(2):
         together = torch.load(tmp_path / f"{rank}.pt", weights_only=False)
