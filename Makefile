@@ -38,8 +38,9 @@ compare: $(STAMPS)-demo
 	$(BIN)/calmrl compare study --out study-out
 	$(BIN)/python docs/make_study.py study-out
 
+# Bytecode is written: otherwise every process that a test starts compiles the package, and every run all tests, again.
 test: $(STAMPS)-dev
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadscope --no-loadscope-reorder
+	OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 2 --dist loadscope --no-loadscope-reorder
 
 lint: $(STAMPS)-dev
 	$(BIN)/ruff check .

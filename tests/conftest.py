@@ -4,14 +4,23 @@ from __future__ import annotations
 
 import pytest
 
+import warm
 from calmrl.cli import main
 
-LONGEST = ("test_train_distributed.py", "test_reproduce.py", "test_browser.py", "test_snippets.py", "test_diagnose.py")
+LONGEST = ["test_ray.py", "test_snippets.py", "test_train_distributed.py", "test_reproduce.py", "test_compare.py",
+           "test_kills.py", "test_diagnose.py", "test_train_run.py", "test_train_media.py", "test_notebooks.py",
+           "test_browser.py", "test_real_index.py"]  # fmt: skip
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("numprocesses", None):  # in the process that starts the workers
+        warm.share()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Files that take long come first: two workers take whole files, and neither shall wait for the other at the end."""
-    items.sort(key=lambda item: item.path.name not in LONGEST)
+    """Files that take long come first: workers take whole files, and none shall wait for another at the end."""
+    place = {name: number for number, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: place.get(item.path.name, len(LONGEST)))
 
 
 @pytest.fixture

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+import warm
 from train_data import environment
 
 TIMES = {"train": 2, "impute": 3, "extract": 3, "compare": 2, "index": 2, "add": 2}
@@ -20,7 +19,6 @@ def test_a_few_kills(verb):
     for module in NEEDS.get(verb, []):
         pytest.importorskip(module)
     script = Path(__file__).with_name("kills.py")
-    run = [sys.executable, str(script), "--verb", verb, "--times", str(TIMES[verb]), "--seed", "3"]
-    done = subprocess.run(run, capture_output=True, text=True, env=environment(), check=False, timeout=900)
+    done = warm.run([script, "--verb", verb, "--times", TIMES[verb], "--seed", 3], environment(), timeout=900)
     assert done.returncode == 0, done.stdout + done.stderr
     assert f"{verb}: {TIMES[verb]} runs" in done.stdout

@@ -7,13 +7,14 @@ import pytest
 import torch
 
 from calmrl import Aligner
-from calmrl.aligner import to_sentence_transformer
 from calmrl.encoders import EncoderSet, load_encoder
 from calmrl.errors import InputError
+from later import Later
 from tiny_encoders import save_tokenizer
 
-library = pytest.importorskip("sentence_transformers", reason="sentence-transformers is not installed")
-transformers = pytest.importorskip("transformers", reason="transformers is not installed")
+library = Later("sentence_transformers")
+transformers = Later("transformers")
+shared = Later("calmrl.aligner")  # imports sentence-transformers
 
 TEXTS = ["a red boat", "two dogs", "the sea at night", "a tree", "snow", "cats and dogs"]
 
@@ -82,7 +83,7 @@ def test_the_text_side_of_an_aligner_loads_without_calmrl(model_path, tmp_path, 
     pictures = vectors @ rng.normal(size=(12, 9)) + 0.1 * rng.normal(size=(len(texts), 9))
     aligner = Aligner(features="linear", unit_rows=unit_rows, latent_dim=6, refine="never", folds=2)
     aligner.fit({"image": pictures.astype(np.float32), "text": vectors})
-    to_sentence_transformer(aligner, model).save(str(tmp_path / "shared"))
+    shared.to_sentence_transformer(aligner, model).save(str(tmp_path / "shared"))
 
     again = library.SentenceTransformer(str(tmp_path / "shared"), device="cpu")
     assert {type(module).__module__.split(".")[0] for module in again} == {"sentence_transformers"}
@@ -97,12 +98,12 @@ def test_what_has_no_text_side_is_refused(model_path):
     z = {"image": shared @ rng.normal(size=(3, 9)), "text": shared @ rng.normal(size=(3, 12))}
     kernel = Aligner(features="kernel", latent_dim=4, refine="never", folds=2, landmarks=30).fit(z)
     with pytest.raises(InputError, match="kernel features"):
-        to_sentence_transformer(kernel, model_path)
+        shared.to_sentence_transformer(kernel, model_path)
     linear = Aligner(features="linear", latent_dim=3, refine="never", folds=2).fit({**z, "words": z["text"][:, :5]})
     with pytest.raises(InputError, match='no modality "title"'):
-        to_sentence_transformer(linear, model_path, "title")
+        shared.to_sentence_transformer(linear, model_path, "title")
     with pytest.raises(InputError, match="12 numbers per text"):
-        to_sentence_transformer(linear, model_path, "words")
+        shared.to_sentence_transformer(linear, model_path, "words")
 
 
 def test_no_second_progress_bar(model_path, monkeypatch):

@@ -15,9 +15,10 @@ from calmrl import Aligner, GaussianImputer
 from calmrl.errors import InputError
 from calmrl.imputers import IMPUTERS, MeanImputer, RidgeImputer
 from calmrl.imputers.columns import block_columns
+from later import Later
 
 pandas = pytest.importorskip("pandas")
-polars = pytest.importorskip("polars")
+polars = Later("polars")
 SECOND = "the second argument is `present`; a one-dimensional one is taken for y and not used"
 SMALL = {
     "auto": {"candidates": ["ridge", "mean"]},

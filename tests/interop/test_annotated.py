@@ -11,9 +11,10 @@ from calmrl import Aligner, GaussianImputer
 from calmrl.errors import InputError
 from calmrl.imputers import RidgeImputer
 from calmrl.interop import from_anndata, from_mudata, to_anndata, to_mudata
+from later import Later
 
-anndata = pytest.importorskip("anndata")
-mudata = pytest.importorskip("mudata")
+anndata = Later("anndata")
+mudata = Later("mudata")
 pandas = pytest.importorskip("pandas")
 CELLS = [f"cell{j}" for j in range(40)]
 

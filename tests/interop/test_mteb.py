@@ -12,10 +12,11 @@ from calmrl import Aligner
 from calmrl.datasets import load_dataset
 from calmrl.encoders import EncoderSet
 from calmrl.errors import InputError
-from calmrl.interop import MTEBFeatures, MTEBModel, mixed_pool_task
 from colour_world import RATE, TONES, colour, register, settings
+from later import Later
 
-mteb = pytest.importorskip("mteb", reason="mteb is not installed")
+mteb = Later("mteb")
+interop = Later("calmrl.interop")  # imports mteb
 FIXED = {"features": "linear", "unit_rows": True, "whitening": 0.5, "latent_dim": 64, "prior": 100.0, "refine": "never"}
 NAMES = {"text": "read", "image": "see", "sound": "hear"}
 
@@ -75,7 +76,7 @@ def test_texts_pictures_and_sounds_of_mteb_reach_the_encoders(colours, colour_al
         "image": [None, picture(two), picture(three)],
         "audio": [None, None, {"array": chord(three), "sampling_rate": RATE}],
     }
-    model = MTEBModel(colour_aligner, colours)
+    model = interop.MTEBModel(colour_aligner, colours)
     assert model.columns == {"image": "image", "text": "text", "audio": "sound"}
     cells = [{"text": words(one)}, {"image": picture(two)}, {"image": picture(three), "sound": wav(three)}]
     expected = colour_aligner.embed(*colours.encode(cells))
@@ -87,11 +88,11 @@ def test_texts_pictures_and_sounds_of_mteb_reach_the_encoders(colours, colour_al
 
 def test_a_mixed_pool_of_emoji_by_features():
     data = load_dataset("emoji")
-    task = mixed_pool_task(data)
+    task = interop.mixed_pool_task(data)
     train = data.select("train")
     z = {name: train.z[name] for name in ("image", "text", "french")}
     aligner = Aligner(**FIXED, random_state=0).fit(z, train.present[:, [data.names.index(name) for name in z]])
-    result = scores(MTEBFeatures(aligner, data), task)
+    result = scores(interop.MTEBFeatures(aligner, data), task)
     corpus = task.dataset["default"]["test"]["corpus"]
     assert set(corpus["has"]) == {"image", "french", "image+french"}
     assert all((row["image"] is None) == ("image" not in row["has"]) for row in corpus)
@@ -116,41 +117,41 @@ class Random:
 
 def test_a_model_that_knows_nothing_finds_nothing():
     data = load_dataset("stamps")
-    task = mixed_pool_task(data, [("image",), ("speech",), ("image", "speech")])
+    task = interop.mixed_pool_task(data, [("image",), ("speech",), ("image", "speech")])
     assert task.metadata.category is None  # MTEB has no name for pictures and sounds by text
-    assert scores(MTEBFeatures(Random(), data), task)["recall_at_10"] < 0.2  # of 153; by chance 0.065
+    assert scores(interop.MTEBFeatures(Random(), data), task)["recall_at_10"] < 0.2  # of 153; by chance 0.065
 
 
 def test_the_forms_depend_on_the_seed_only():
     data = load_dataset("emoji")
-    forms = [mixed_pool_task(data, seed=seed).dataset["default"]["test"]["corpus"]["has"] for seed in (0, 0, 1)]
+    forms = [interop.mixed_pool_task(data, seed=seed).dataset["default"]["test"]["corpus"]["has"] for seed in (0, 0, 1)]
     assert list(forms[0]) == list(forms[1]) != list(forms[2])
 
 
 def test_an_encoder_set_alone_needs_one_width(colours):
-    model = MTEBModel(EncoderSet({"text": "read"}, dtype="float32"))
+    model = interop.MTEBModel(EncoderSet({"text": "read"}, dtype="float32"))
     assert model.encode([{"text": ["the colour 1 2 3", "the colour 4 5 6"]}]).shape == (2, 16)
     with pytest.raises(InputError, match=r"widths 16, 24.*Aligner"):
-        MTEBModel(colours).encode([{"text": ["the colour 1 2 3", ""], "image": [None, picture(colour(1))]}])
+        interop.MTEBModel(colours).encode([{"text": ["the colour 1 2 3", ""], "image": [None, picture(colour(1))]}])
 
 
 def test_mistakes_are_named(colours, colour_aligner):
     data = load_dataset("emoji")
     with pytest.raises(InputError, match="find itself"):
-        mixed_pool_task(data, [("image", "text")])
+        interop.mixed_pool_task(data, [("image", "text")])
     with pytest.raises(InputError, match='no modality "picture"'):
-        mixed_pool_task(data, [("picture",)])
+        interop.mixed_pool_task(data, [("picture",)])
     with pytest.raises(InputError, match="at least one tuple"):
-        mixed_pool_task(data, [])
+        interop.mixed_pool_task(data, [])
     with pytest.raises(InputError, match="none of image, text"):
-        MTEBModel(colour_aligner, colours).encode([{"text": [""], "image": [None]}])
+        interop.MTEBModel(colour_aligner, colours).encode([{"text": [""], "image": [None]}])
     with pytest.raises(InputError, match="the model reads image, text, audio"):
-        MTEBModel(colour_aligner, colours).encode([{"video": [None]}])
+        interop.MTEBModel(colour_aligner, colours).encode([{"video": [None]}])
     with pytest.raises(InputError, match='no encoder reads audio as "text"'):
-        MTEBModel(colour_aligner, colours, columns={"audio": "text"})
+        interop.MTEBModel(colour_aligner, colours, columns={"audio": "text"})
     with pytest.raises(InputError, match="say which one"):
-        MTEBModel(EncoderSet({"title": "read", "caption": "read"}))
+        interop.MTEBModel(EncoderSet({"title": "read", "caption": "read"}))
     with pytest.raises(InputError, match='no item "x"'):
-        MTEBFeatures(colour_aligner, data).encode([{"id": ["x"], "has": ["text"]}])
+        interop.MTEBFeatures(colour_aligner, data).encode([{"id": ["x"], "has": ["text"]}])
     with pytest.raises(InputError, match="use MTEBModel"):
-        MTEBFeatures(colour_aligner, data).encode([{"id": ["x"], "text": ["x"]}])
+        interop.MTEBFeatures(colour_aligner, data).encode([{"id": ["x"], "text": ["x"]}])

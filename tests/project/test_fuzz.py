@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+import warm
 
 ROOT = Path(__file__).resolve().parents[2]
 CASES = 12  # of each of the 22 families; `python tests/fuzz` runs more
@@ -16,9 +16,9 @@ CASES = 12  # of each of the 22 families; `python tests/fuzz` runs more
 def test_damaged_files() -> None:
     for package in ("av", "PIL", "lancedb"):
         pytest.importorskip(package)
-    command = [sys.executable, str(ROOT / "tests" / "fuzz"), "--cases", str(22 * CASES), "--seed", "3"]
+    command = [ROOT / "tests" / "fuzz", "--cases", 22 * CASES, "--seed", 3]
     environment = os.environ | {"OMP_NUM_THREADS": "1", "RUST_BACKTRACE": "0"}
-    ended = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    ended = warm.run(command, environment)
     assert ended.returncode == 0, ended.stdout + ended.stderr[-3000:]
     refused = ended.stdout.splitlines()[-1].split("|")[3]
     assert int(refused) > 100  # the files were damaged

@@ -19,14 +19,15 @@ def test_the_package_is_typed():
 
 
 @pytest.mark.skipif(find_spec("mypy") is None, reason="mypy is not installed")
-def test_a_sample_user_file_is_strictly_typed(tmp_path):
+def test_a_sample_user_file_is_strictly_typed(tmp_path, pytestconfig):
     source = Path(calmrl.__file__).parents[1]
     config = tmp_path / "mypy.ini"
     config.write_text(f"[mypy]\nstrict = true\nignore_missing_imports = true\nmypy_path = {source}\n")
     (tmp_path / "sample.py").write_text(SAMPLE.read_text())
     (tmp_path / "wrong.py").write_text("import calmrl\ncalmrl.GaussianImputer(latnt_dim=3)\ncalmrl.losses.NoLoss\n")
     line = [sys.executable, "-m", "mypy", "--config-file", str(config), "--follow-imports=silent"]
-    line += ["--cache-dir", str(tmp_path / "cache"), "sample.py", "wrong.py"]
+    read = pytestconfig.cache.mkdir("mypy")  # of torch and others: kept for the next run
+    line += ["--cache-dir", str(read), "sample.py", "wrong.py"]
     done = subprocess.run(line, capture_output=True, text=True, cwd=tmp_path)
     wrong = [text.rpartition("[")[0].partition(": ")[0] for text in done.stdout.splitlines() if ": error: " in text]
     assert wrong == ["wrong.py:2", "wrong.py:3"], done.stdout + done.stderr

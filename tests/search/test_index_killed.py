@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -15,6 +14,7 @@ pytest.importorskip("lancedb", reason="the extra search is not installed")
 pytest.importorskip("av", reason="PyAV (calmrl[media]) is not installed")
 pytest.importorskip("PIL.Image", reason="Pillow (calmrl[media]) is not installed")
 
+import warm
 from calmrl import Index
 from colour_world import NAMES, make_folder, settings, write_item
 
@@ -27,10 +27,9 @@ pytestmark = [
 ]
 
 
-def start(*arguments, slow: float) -> subprocess.Popen:
+def start(*arguments, slow: float) -> warm.Started:
     environment = os.environ | {"SLOW_ENCODERS": str(slow), "PYTHONPATH": str(SOURCE), "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, str(SCRIPT), *map(str, arguments)]
-    return subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    return warm.start([SCRIPT, *arguments], environment)
 
 
 def kept(part: Path) -> int:
@@ -38,7 +37,7 @@ def kept(part: Path) -> int:
     return sum(file.stat().st_size // 65 for file in part.glob("cells/*.sha256"))
 
 
-def kill_when(process: subprocess.Popen, part: Path, vectors: int) -> None:
+def kill_when(process: warm.Started, part: Path, vectors: int) -> None:
     while kept(part) < vectors:
         assert process.poll() is None, process.communicate()[1]
         time.sleep(0.005)

@@ -29,7 +29,8 @@ ONCE = ["accelerate", "sklearn.linear_model", "sklearn.cluster", "torch._dynamo"
         "pyarrow.dataset", "lance_namespace", "matplotlib.figure", "matplotlib.backends.backend_svg", "calmrl.cli",
         "calmrl.workflows.compare.run", "calmrl.workflows.diagnose", "calmrl.workflows.extract", "calmrl.workflows.impute",
         "calmrl.workflows.train", "calmrl.workflows.evaluate", "calmrl.search.index", "train_data"]  # fmt: skip
-_server: dict[str, str] = {}
+SHARED = "CALMRL_TESTS_WARM"
+_own: list[str] = []
 
 
 # ---- asking
@@ -39,7 +40,7 @@ class Started:
     """A process of the server: `poll`, `wait` and `kill` as of `subprocess.Popen`."""
 
     def __init__(self, words: list[str], env: dict[str, str], cwd: str, streams: tuple[int, int, int], address: str):
-        self.args, self.returncode = words, None
+        self.args, self.returncode, self.kept = words, None, ()
         self._line = socket.socket(socket.AF_UNIX)
         self._line.connect(address)
         request = json.dumps({"words": words, "env": env, "cwd": cwd}).encode()
@@ -74,13 +75,27 @@ class Started:
     def kill(self) -> None:
         self.send_signal(signal.SIGKILL)
 
+    def communicate(self, timeout: float | None = None) -> tuple[str, str]:
+        """Wait, and return what was printed, if no files were given for it."""
+        self.wait(timeout)
+        said = []
+        for file in self.kept:
+            file.seek(0)
+            said.append(file.read().decode(errors="replace"))
+            file.close()
+        return tuple(said)
 
-def start(words, env=None, cwd=None, stdout=None, stderr=None) -> Started:
-    """Start a process; the streams are open files, or those of this process."""
+
+def start(words, env=None, cwd=None, said=None) -> Started:
+    """Start a process that prints into an open file; without one, what it prints is kept for `communicate`."""
+    kept = () if said else (tempfile.TemporaryFile(), tempfile.TemporaryFile())  # noqa: SIM115 (closed by `communicate`)
+    out, err = kept or (said, said)
     with open(os.devnull) as nothing:
-        streams = (nothing.fileno(), 1 if stdout is None else stdout.fileno(), 2 if stderr is None else stderr.fileno())
+        streams = (nothing.fileno(), out.fileno(), err.fileno())
         env = dict(os.environ if env is None else env)
-        return Started([*map(str, words)], env, str(cwd or os.getcwd()), streams, _address())
+        process = Started([*map(str, words)], env, str(cwd or os.getcwd()), streams, _address())
+    process.kept = kept
+    return process
 
 
 def run(words, env=None, cwd=None, timeout=600.0) -> subprocess.CompletedProcess[str]:
@@ -88,18 +103,13 @@ def run(words, env=None, cwd=None, timeout=600.0) -> subprocess.CompletedProcess
     if not hasattr(os, "fork"):
         line = [sys.executable, *map(str, words)]
         return subprocess.run(line, env=env, cwd=cwd, timeout=timeout, capture_output=True, text=True, check=False)
-    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
-        process = start(words, env, cwd, out, err)
-        try:
-            process.wait(timeout)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            raise
-        said = []
-        for file in (out, err):
-            file.seek(0)
-            said.append(file.read().decode(errors="replace"))
-    return subprocess.CompletedProcess(process.args, process.returncode, *said)
+    process = start(words, env, cwd)
+    try:
+        out, err = process.communicate(timeout)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        raise
+    return subprocess.CompletedProcess(process.args, process.returncode, out, err)
 
 
 def launch(words, size: int, env=None, said=None) -> list[Started]:
@@ -109,10 +119,7 @@ def launch(words, size: int, env=None, said=None) -> list[Started]:
         port = str(free.getsockname()[1])
     known = {"MASTER_ADDR": "localhost", "MASTER_PORT": port, "WORLD_SIZE": str(size), "LOCAL_WORLD_SIZE": str(size)}
     known = {**(os.environ if env is None else env), **known}
-    return [
-        start(words, {**known, "RANK": str(rank), "LOCAL_RANK": str(rank)}, stdout=said, stderr=said)
-        for rank in range(size)
-    ]
+    return [start(words, {**known, "RANK": str(rank), "LOCAL_RANK": str(rank)}, said=said) for rank in range(size)]
 
 
 def run_all(words, size: int, env=None, timeout: float = 300.0) -> None:
@@ -137,14 +144,22 @@ def command() -> list[str]:
     return [sys.executable, "-I", "-S", __file__, _address()] if hasattr(os, "fork") else [sys.executable]
 
 
+def share() -> None:
+    """Let all processes that this one starts from now on, such as the workers of pytest-xdist, ask one server."""
+    if hasattr(os, "fork"):
+        os.environ[SHARED] = _address()
+
+
 def _address() -> str:
-    """The socket of the server of this process, which is started at the first call and ends with this process."""
-    if _server.get("of") != str(os.getpid()):
+    """The socket of a shared server, or of one that is started at the first call; that one ends with this process."""
+    if SHARED in os.environ:
+        return os.environ[SHARED]
+    if not _own:
         folder = tempfile.TemporaryDirectory(prefix="warm")
-        address = f"{folder.name}/s"
+        _own.append(f"{folder.name}/s")
         path = os.pathsep.join([*PATH, os.environ.get("PYTHONPATH", "")])
         process = subprocess.Popen(
-            [sys.executable, __file__, "serve", address],
+            [sys.executable, __file__, "serve", _own[0]],
             stdin=subprocess.PIPE, env={**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
         )  # fmt: skip
 
@@ -154,14 +169,23 @@ def _address() -> str:
             folder.cleanup()
 
         atexit.register(end)
-        while not os.path.exists(address):
+        while not os.path.exists(_own[0]):
             assert process.poll() is None, "the server of warm processes did not start"
             time.sleep(0.02)
-        _server.update(of=str(os.getpid()), address=address)
-    return _server["address"]
+    return _own[0]
 
 
 # ---- answering
+
+
+def _import_once() -> None:
+    import gc
+    import importlib
+
+    for name in ONCE:
+        with contextlib.suppress(ImportError):  # of an extra
+            importlib.import_module(name)
+    gc.freeze()  # forks need not look through it
 
 
 def serve(address: str) -> list[str]:
@@ -193,6 +217,8 @@ def serve(address: str) -> list[str]:
         line, _ = listening.accept()
         head, streams, _, _ = socket.recv_fds(line, 4, 3)
         request = json.loads(line.recv(struct.unpack("i", head)[0], socket.MSG_WAITALL))
+        if "torch" not in sys.modules:  # the first request
+            _import_once()
         child = os.fork()
         if child == 0:
             for one in (listening, line, *lines):
@@ -263,13 +289,6 @@ def execute(words: list[str]) -> None:
 
 
 if __name__ == "__main__" and sys.argv[1] == "serve":
-    import gc
-    import importlib
-
-    for _name in ONCE:
-        with contextlib.suppress(ImportError):  # of an extra
-            importlib.import_module(_name)
-    gc.freeze()  # forks need not look through it
     end(serve(sys.argv[2]))
 elif __name__ == "__main__":
     _code = Started(sys.argv[2:], dict(os.environ), os.getcwd(), (0, 1, 2), sys.argv[1]).wait()

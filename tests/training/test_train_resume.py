@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
 
+import warm
 from calmrl.training import checkpoint
 from calmrl.training.stop import Interrupted
 from calmrl.workflows.train import train
@@ -163,10 +162,7 @@ def test_a_signal_saves_and_the_run_goes_on_exactly(number, tmp_path):
 
 def test_ctrl_c_on_the_command_line_is_exit_code_1(tmp_path):
     path, out = config_file(tmp_path, **LONG | {"stages": [{"steps": 5000}]}), tmp_path / "cut"
-    process = subprocess.Popen(
-        [sys.executable, "-m", "calmrl", "train", str(path), "--out", str(out)],
-        env=environment(), stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-    )  # fmt: skip
+    process = warm.start(["-m", "calmrl", "train", path, "--out", out], environment())
     metrics = out / "metrics.jsonl"
     while process.poll() is None and (not metrics.exists() or len(metrics.read_text().splitlines()) < 20):
         time.sleep(0.02)

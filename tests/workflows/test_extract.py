@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import os
 import signal
-import subprocess
 import sys
 import time
 import wave
@@ -15,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import warm
 from calmrl.cli import main
 from calmrl.data.features.feature_set import open_features
 from calmrl.data.features.item_files import files_of
@@ -91,16 +91,16 @@ def test_same_bytes_for_any_batch_size_and_number_of_workers(tmp_path) -> None:
 def test_killed_and_started_again_gives_the_same_bytes(tmp_path) -> None:
     manifest = collection(tmp_path, 60)
     encoders = ENCODERS | {"image": "slow_image"}
-    command = [sys.executable, str(ROOT / "tests" / "support" / "tiny_encoders.py"), "extract", str(manifest)]
+    command = [ROOT / "tests" / "support" / "tiny_encoders.py", "extract", manifest]
     for name, encoder in encoders.items():
         command += ["--encoder", f"{name}={encoder}"]
-    command += ["--workers", "0", "--batch-size", "2", "--out", str(tmp_path / "killed")]
+    command += ["--workers", "0", "--batch-size", "2", "--out", tmp_path / "killed"]
     paths = [str(ROOT / "tests" / "support"), str(ROOT / "src"), os.environ.get("PYTHONPATH", "")]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(paths)}
     keys = tmp_path / "killed.vectors" / "image.sha256"
     seen = set()
     for _ in range(2):
-        process = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE)
+        process = warm.start(command, environment)
         before = lines_of(keys)
         while process.poll() is None:
             if lines_of(keys) > before + 4:
@@ -112,7 +112,8 @@ def test_killed_and_started_again_gives_the_same_bytes(tmp_path) -> None:
         assert not (tmp_path / "killed").exists()
         seen.add(lines_of(keys))
     assert len(seen) == 2  # each run went on from where the one before had stopped
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    done = warm.run(command, environment)
+    assert done.returncode == 0, done.stderr
     extract(manifest, encoders, tmp_path / "whole")
     assert contents(tmp_path / "killed") == contents(tmp_path / "whole")
     assert "60 items" in done.stderr

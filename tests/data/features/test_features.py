@@ -6,8 +6,7 @@ import errno
 import json
 import os
 import signal
-import subprocess
-import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import save_file
 
+import warm
 from calmrl.data.features import files as files_module
 from calmrl.data.features.feature_set import FeatureSet, open_features, part_of
 from calmrl.data.features.formats import FORMATS
@@ -193,15 +193,17 @@ def test_killed_process_continues(tmp_path: Path) -> None:
     write_features(tmp_path / "once", z, present)
     target = tmp_path / "killed"
     here = Path(__file__).parent
-    run = [sys.executable, "-c", SLOW, str(target)]
+    run = ["-c", SLOW, target]
     paths = [str(here), str(here.parents[2] / "src")]
-    with subprocess.Popen([*run, "0.05", *paths], stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        for _ in range(4):
-            process.stdout.readline()
-        process.send_signal(signal.SIGKILL)
+    with (tmp_path / "said.txt").open("w") as said:
+        process = warm.start([*run, "0.05", *paths], said=said)
+        while len((tmp_path / "said.txt").read_text().split()) < 4 and process.poll() is None:
+            time.sleep(0.01)
+        process.kill()
+        assert process.wait() == -signal.SIGKILL, (tmp_path / "said.txt").read_text()
     assert not target.exists()
-    second = subprocess.run([*run, "0", *paths], check=True, capture_output=True, text=True)
+    second = warm.run([*run, "0", *paths])
+    assert second.returncode == 0, second.stderr
     assert int(second.stdout.split()[0]) >= 20  # four pieces of five rows were done
     assert files(tmp_path / "once") == files(target)
 

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import json
 import signal
-import subprocess
-import sys
 import time
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import numpy as np
+import psutil
 import pytest
 import yaml
 
+import warm
 from calmrl.config import CompareConfig, load
 from calmrl.errors import InputError, JobError
 from calmrl.imputers import IMPUTERS
@@ -117,32 +117,34 @@ def test_workers_leave_with_a_parent_that_was_killed(tmp_path):
     config = tiny(workers=2, seeds=list(range(40)))
     file, out = tmp_path / "tiny.yaml", tmp_path / "out"
     file.write_text(yaml.safe_dump(config.model_dump(mode="json")))
-    command = [sys.executable, "-m", "calmrl", "compare", str(file), "--out", str(out)]
-    parent = subprocess.Popen(command, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+    command = ["-m", "calmrl", "compare", file, "--out", out]
+    parent = warm.start(command)
     deadline = time.monotonic() + 120
     while not list(out.glob("jobs/*.json")) and time.monotonic() < deadline and parent.poll() is None:
         time.sleep(0.05)
+    workers = psutil.Process(parent.pid).children(recursive=True)
+    assert len(workers) >= 2
     parent.kill()
     parent.wait()
-    time.sleep(3)
-    before = len(list(out.glob("jobs/*.json")))
-    time.sleep(3)
-    assert len(list(out.glob("jobs/*.json"))) == before < 320
+    _, alive = psutil.wait_procs(workers, timeout=30)
+    assert not alive
+    assert 0 < len(list(out.glob("jobs/*.json"))) < 320
 
 
 def test_killed_half_way_and_started_again_gives_the_same_table(whole, tmp_path):
     config, one = whole
     file, out = tmp_path / "tiny.yaml", tmp_path / "out"
     file.write_text(yaml.safe_dump(config.model_dump(mode="json")))
-    command = [sys.executable, "-m", "calmrl", "compare", str(file), "--out", str(out)]
-    first = subprocess.Popen(command, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+    command = ["-m", "calmrl", "compare", file, "--out", out]
+    first = warm.start(command)
     deadline = time.monotonic() + 120
     while len(list(out.glob("jobs/*.json"))) < 3 and time.monotonic() < deadline and first.poll() is None:
         time.sleep(0.05)
     first.send_signal(signal.SIGKILL)
     first.wait()
     assert not (out / "results.json").exists()
-    subprocess.run(command, check=True, capture_output=True)
+    done = warm.run(command)
+    assert done.returncode == 0, done.stderr
     found = json.loads((out / "results.json").read_text())
     assert found["rows"] == collected(config, one)["rows"]
     assert (out / "report.html").is_file()
@@ -293,8 +295,7 @@ def test_from_python(tmp_path, monkeypatch, capfd):
 
 def test_another_directory_is_refused(tmp_path):
     (tmp_path / "mine.txt").write_text("keep")
-    run = [sys.executable, "-m", "calmrl", "compare", "demo", "--out", str(tmp_path)]
-    done = subprocess.run(run, capture_output=True, text=True)
+    done = warm.run(["-m", "calmrl", "compare", "demo", "--out", tmp_path])
     assert done.returncode == 2
     assert "holds something else" in done.stderr
     assert Path(tmp_path / "mine.txt").read_text() == "keep"
