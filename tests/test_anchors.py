@@ -229,26 +229,32 @@ def test_certainty_is_that_of_the_formula_row_by_row():
     """Both answers occur, and the orientation decides some of them."""
     by_side = 0
     for z, present in all_trials():
-        vectors = torch.stack(list(z.values()), 1)
+        z, present = {name: vectors[::7] for name, vectors in z.items()}, present[::7]
+        shapes, missing = _shapes(torch.stack(list(z.values()), 1)), (~present).sum(1).tolist()
         threshold = calibration_threshold(z, present)
         for share in (0.3, 0.6, 0.9, 0.99):
             error = share * threshold
-            sure = calibration_helps(z, present, error)
-            for row in range(0, len(vectors), 7):
-                want, side = _certain(vectors[row], present[row], float(error[row]), float(threshold[row]))
-                assert bool(sure[row]) == want
-                by_side += float(error[row]) < float(threshold[row]) and not side
+            limits = zip(error.tolist(), threshold.tolist(), strict=True)
+            sure = calibration_helps(z, present, error).tolist()
+            for found, shape, lost, (err, limit) in zip(sure, shapes, missing, limits, strict=True):
+                want, side = _certain(*shape, lost, err, limit)
+                assert found == want
+                by_side += err < limit and not side
     assert by_side > 10
 
 
-def _certain(z, present, error, threshold):
+def _shapes(z):
+    """Per row: how far its sum goes along its first direction and across it, and the gap of its singular values."""
+    u, sigma, _ = torch.linalg.svd(z.mT, full_matrices=False)  # z is (N, k, d)
+    total = z.sum(1)
+    along = (u[:, :, 0] * total).sum(1).abs()
+    across = ((total * total).sum(1) - along * along).clamp(min=0).sqrt()
+    return torch.stack([along, across, sigma[:, 0] - sigma[:, 1]], 1).tolist()
+
+
+def _certain(along, across, gap, missing, error, threshold):
     """(certain, whether the orientation is kept): the docstring of `calibration_helps`, one row."""
-    u, sigma, _ = torch.linalg.svd(z.T, full_matrices=False)
-    total, missing = z.sum(0), int((~present).sum())
-    along = float(abs(u[:, 0] @ total))
-    across = max(float(total @ total) - along * along, 0.0) ** 0.5
     e = missing**0.5 * error
-    gap = float(sigma[0] - sigma[1])
     x = min(e / (gap - e), 1.0) if gap > e else 1.0
     side = (1 - x * x) ** 0.5 * along > x * across + missing * error
     return error < threshold and side, side

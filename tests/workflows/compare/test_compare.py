@@ -73,9 +73,16 @@ def numbers(results):
     return {job: replace(result, seconds=0.0) for job, result in results.items()}
 
 
+def half(whole):
+    """(config, results) of the first seed."""
+    config, results = whole
+    return config.model_copy(update={"seeds": [0]}), {job: result for job, result in results.items() if job.seed == 0}
+
+
 def test_two_workers_give_what_one_gives(whole, tmp_path):
-    config, one = whole
+    config, one = half(whole)
     two = run_all(config.model_copy(update={"workers": 2}), tmp_path)
+    assert len(two) == 10
     assert numbers(two) == numbers(one)
 
 
@@ -105,8 +112,7 @@ def test_the_longest_jobs_start_first():
 
 def test_results_that_are_there_are_not_made_again(whole, tmp_path, monkeypatch):
     config, one = whole
-    half = config.model_copy(update={"seeds": [0]})
-    run_all(half, tmp_path)
+    run_all(half(whole)[0], tmp_path)
     made = []
     monkeypatch.setattr(jobs_module, "run_job", lambda config, job: made.append(job) or run_job(config, job))
     assert numbers(run_all(config, tmp_path)) == numbers(one)
@@ -132,7 +138,7 @@ def test_workers_leave_with_a_parent_that_was_killed(tmp_path):
 
 
 def test_killed_half_way_and_started_again_gives_the_same_table(whole, tmp_path):
-    config, one = whole
+    config, one = half(whole)
     file, out = tmp_path / "tiny.yaml", tmp_path / "out"
     file.write_text(yaml.safe_dump(config.model_dump(mode="json")))
     command = ["-m", "calmrl", "compare", file, "--out", out]
