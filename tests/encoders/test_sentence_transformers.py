@@ -14,7 +14,7 @@ from tiny_encoders import save_tokenizer
 
 library = Later("sentence_transformers")
 transformers = Later("transformers")
-shared = Later("calmrl.aligner")  # imports sentence-transformers
+aligners = Later("calmrl.aligner")  # imports sentence-transformers
 
 TEXTS = ["a red boat", "two dogs", "the sea at night", "a tree", "snow", "cats and dogs"]
 
@@ -83,7 +83,7 @@ def test_the_text_side_of_an_aligner_loads_without_calmrl(model_path, tmp_path, 
     pictures = vectors @ rng.normal(size=(12, 9)) + 0.1 * rng.normal(size=(len(texts), 9))
     aligner = Aligner(features="linear", unit_rows=unit_rows, latent_dim=6, refine="never", folds=2)
     aligner.fit({"image": pictures.astype(np.float32), "text": vectors})
-    shared.to_sentence_transformer(aligner, model).save(str(tmp_path / "shared"))
+    aligners.to_sentence_transformer(aligner, model).save(str(tmp_path / "shared"))
 
     again = library.SentenceTransformer(str(tmp_path / "shared"), device="cpu")
     assert {type(module).__module__.split(".")[0] for module in again} == {"sentence_transformers"}
@@ -98,12 +98,12 @@ def test_what_has_no_text_side_is_refused(model_path):
     z = {"image": shared @ rng.normal(size=(3, 9)), "text": shared @ rng.normal(size=(3, 12))}
     kernel = Aligner(features="kernel", latent_dim=4, refine="never", folds=2, landmarks=30).fit(z)
     with pytest.raises(InputError, match="kernel features"):
-        shared.to_sentence_transformer(kernel, model_path)
+        aligners.to_sentence_transformer(kernel, model_path)
     linear = Aligner(features="linear", latent_dim=3, refine="never", folds=2).fit({**z, "words": z["text"][:, :5]})
     with pytest.raises(InputError, match='no modality "title"'):
-        shared.to_sentence_transformer(linear, model_path, "title")
+        aligners.to_sentence_transformer(linear, model_path, "title")
     with pytest.raises(InputError, match="12 numbers per text"):
-        shared.to_sentence_transformer(linear, model_path, "words")
+        aligners.to_sentence_transformer(linear, model_path, "words")
 
 
 def test_no_second_progress_bar(model_path, monkeypatch):
