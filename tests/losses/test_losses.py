@@ -281,6 +281,26 @@ def test_guard_of_the_sign_blind_pair() -> None:
     assert loss.last["guarded"] == 0
 
 
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+@pytest.mark.parametrize("anchor", [None, "text"])
+def test_pairs_at_once_are_the_pairs_one_by_one(anchor, smoothing, monkeypatch) -> None:
+    generator = torch.Generator().manual_seed(0)
+    draws = torch.randn(4, 12, 6, generator=generator, dtype=torch.float64)
+    present = torch.rand(12, 4, generator=generator) < 0.7
+    values, gradients = [], []
+    for entries in (1 << 19, 0):
+        monkeypatch.setattr("calmrl.losses.contrastive.AT_ONCE", entries)
+        z = {name: draws[j].clone().requires_grad_() for j, name in enumerate(("image", "text", "audio", "depth"))}
+        loss = ContrastiveLoss(anchor, temperature=0.3, label_smoothing=smoothing)
+        value = loss(z, present)
+        value.backward()
+        values.append(value.detach())
+        gradients.append(torch.stack([rows.grad for rows in z.values()]))
+    torch.testing.assert_close(values[0], values[1])
+    torch.testing.assert_close(gradients[0], gradients[1])
+    assert gradients[0].abs().sum() > 0
+
+
 def test_guard_of_gram_falls_with_the_cosine() -> None:
     angles = torch.linspace(0, math.pi, 41, dtype=torch.float64)
     others = torch.stack([angles.cos(), angles.sin()], dim=1)

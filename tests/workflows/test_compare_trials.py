@@ -101,6 +101,14 @@ def test_the_best_step_is_kept():
     assert one.score() == best
 
 
+def test_a_trial_measures_retrieval_alone():
+    one = trial(tiny(), "calmrl-paper")
+    one.trainer.run()
+    scores = [record for record in one.records if record["kind"] == "validation"]
+    assert scores
+    assert all("R@1" in record and "imputation_nmse" not in record for record in scores)
+
+
 def test_a_trial_without_a_better_score_stops():
     one = trial(tiny(steps=200), "contrastive", 0, **{"optimiser.learning_rate": 1.0})
     outcome = one.trainer.run()

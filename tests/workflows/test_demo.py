@@ -13,10 +13,9 @@ from calmrl.workflows import demo
 
 
 def test_sounds_find_pictures_of_other_stamps(tmp_path) -> None:
-    found = demo.search_stamps(tmp_path / "stamps.index")
-    assert pickle.loads(pickle.dumps(found)) == found  # a worker sends it back
-    assert found.items == 963
-    searches = found.searches
+    index = demo.stamps_index(tmp_path / "stamps.index")
+    assert len(index) == 963
+    searches = demo.sound_searches(index)
     assert [search.query for search in searches] == ["the sound of a cuckoo", "the sound of a violin"]
     for id, search in zip(demo.SOUNDS, searches, strict=True):
         assert len(search.hits) == 5
@@ -35,9 +34,27 @@ def test_words_find_pictures_whose_words_were_hidden(tmp_path, monkeypatch) -> N
     assert any("heart" in (hit.text or "") for hit in searches[0].hits)
 
 
+def test_both_are_indexed_and_searched_by_one_worker(tmp_path, monkeypatch) -> None:
+    few = {
+        "features": "linear",
+        "unit_rows": True,
+        "whitening": 0.5,
+        "latent_dim": 8,
+        "prior": 300.0,
+        "refine": "never",
+    }
+    monkeypatch.setattr(demo, "EMOJI", few)
+    monkeypatch.setattr(demo, "STAMPS", few)
+    found = demo.search_both(tmp_path / "emoji.index", tmp_path / "stamps.index")
+    assert pickle.loads(pickle.dumps(found)) == found  # a worker sends it back
+    assert [one.items for one in found] == [1601, 963]
+    assert [len(one.searches) for one in found] == [len(demo.WORDS), len(demo.SOUNDS)]
+
+
 def test_without_the_extra_it_says_what_to_install(tmp_path, monkeypatch) -> None:
     def absent(path):
         raise MissingExtraError('an index needs the package "lancedb"')
 
     monkeypatch.setattr(demo, "emoji_index", absent)
-    assert demo.search_emoji(tmp_path / "emoji.index") == 'an index needs the package "lancedb"'
+    found = demo.search_both(tmp_path / "emoji.index", tmp_path / "stamps.index")
+    assert found == 'an index needs the package "lancedb"'

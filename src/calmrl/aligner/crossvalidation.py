@@ -25,7 +25,7 @@ from calmrl.aligner.lift import Lift, fit_kernel, fit_linear
 from calmrl.aligner.own_scores import OwnScores, own_scores
 from calmrl.aligner.row_sample import Rows
 from calmrl.aligner.space import Space, fit_space, source_of_features
-from calmrl.metrics.own_items import own_items
+from calmrl.metrics.own_items import Own, own_items
 from calmrl.metrics.ranks import ranks_of_scores
 
 
@@ -114,7 +114,11 @@ def outcome(unit: list[Tensor], present: Tensor, relevant: np.ndarray | None = N
             continue
         queries = unit[a][number[both, a]]
         asked, there = ids[both.cpu()], ids[present[:, b].cpu()]
-        own = own_items(asked.tolist(), there.tolist(), len(queries), len(gallery))
+        if relevant is None:  # every query has its own row alone
+            every_item, place = torch.arange(len(gallery)), number[both, b].cpu()
+            own = Own(every_item, every_item, place, place + 1)
+        else:
+            own = own_items(asked.tolist(), there.tolist(), len(queries), len(gallery))
 
         def scores(start: int, stop: int, queries: Tensor = queries, gallery: Tensor = gallery) -> Tensor:
             return queries[start:stop] @ gallery.T

@@ -15,7 +15,7 @@ from calmrl.cli.printing import note
 if TYPE_CHECKING:
     from calmrl.workflows.demo import DemoSearch, Searched
 
-EMOJI, STAMPS = "the index of emoji", "the index of stamps"  # as the progress line has them
+INDEXES = "the indexes of emoji and stamps"  # as the progress line has them
 EXAMPLE = """Example:
   calmrl demo --out demo-out
   calmrl demo --out quick 'seeds=[0]' 'methods=[pmrl, calmrl]' steps=50"""
@@ -33,7 +33,7 @@ def run(
     from calmrl._support.output import check_free
     from calmrl.cli.comparison_table import compare_and_show
     from calmrl.config import CompareConfig, load
-    from calmrl.workflows.demo import search_emoji, search_stamps
+    from calmrl.workflows.demo import search_both
 
     resolved = load(config, overrides or [], kind="compare")
     assert isinstance(resolved, CompareConfig)
@@ -41,22 +41,24 @@ def run(
         check_free(out, force=True)
         shutil.rmtree(out)
     emoji, stamps = out / "emoji.index", out / "stamps.index"
-    note("1. Methods compared on rows that lack modalities: about a minute and a half")
+    note("1. Methods compared on rows that lack modalities: about a minute")
+    note(f"every method has {resolved.trials} trials of at most {resolved.steps} steps, chosen on validation rows")
     comparison = compare_and_show(
         resolved,
         out,
         shlex.join(["calmrl", "demo", "--out", str(out), *(overrides or [])]),
-        beside={EMOJI: partial(search_emoji, emoji), STAMPS: partial(search_stamps, stamps)},
+        beside={INDEXES: partial(search_both, emoji, stamps)},
     )
-    _show_searches(comparison.beside[EMOJI], comparison.beside[STAMPS], emoji)
+    _show_searches(comparison.beside[INDEXES], emoji)
 
 
-def _show_searches(emoji: Searched | str, stamps: Searched | str, path: Path) -> None:
+def _show_searches(found: tuple[Searched, Searched] | str, path: Path) -> None:
     """What some queries find; without the extra `search`, what is missing."""
     note("\n2. Search: emoji by words, although the words of 70 % of them were hidden")
-    if isinstance(emoji, str) or isinstance(stamps, str):
-        note(f"left out: {emoji}")
+    if isinstance(found, str):
+        note(f"left out: {found}")
         return
+    emoji, stamps = found
     _show_expected(emoji)
     _show_hits(emoji.searches)
     note(f"\n3. Search: {stamps.items} stamps by a sound; pictures of other stamps")

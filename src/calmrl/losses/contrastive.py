@@ -3,10 +3,13 @@
 from collections.abc import Sequence
 from itertools import combinations
 
+import torch
 from torch import Tensor
 
 from calmrl.losses.anchored import AnchoredLoss
 from calmrl.losses.batch import Batch
+
+AT_ONCE = 1 << 19  # entries of the score matrices of all pairs, up to which one call for all of them is cheaper
 
 
 class ContrastiveLoss(AnchoredLoss):
@@ -41,18 +44,29 @@ class ContrastiveLoss(AnchoredLoss):
     >>> optimiser.step()
     """
 
-    def _turns(self, batch: Batch) -> Sequence[tuple[int, int]]:
+    def _turns(self, batch: Batch) -> Sequence[list[tuple[int, int]]]:
+        """Pairs of columns: all of them at once where they are small, else one after the other."""
         columns = range(len(batch.names))
         if self.anchor is None:
-            return list(combinations(columns, 2))
-        anchor = batch.index(self.anchor)
-        return [(anchor, other) for other in columns if other != anchor]
+            pairs = list(combinations(columns, 2))
+        else:
+            anchor = batch.index(self.anchor)
+            pairs = [(anchor, other) for other in columns if other != anchor]
+        n = len(batch.present)
+        small = len(pairs) * n * n <= AT_ONCE and (self.chunk_size is None or self.chunk_size >= n)
+        return [pairs] if small else [[pair] for pair in pairs]
 
-    def _terms(self, batch: Batch, turn: tuple[int, int], temperature: Tensor) -> tuple[Tensor, Tensor]:
-        a, b = turn
-        rows, columns = batch.z[:, a] / temperature, batch.z[:, b]
-        both = batch.present[:, a], batch.present[:, b]
-        return self._symmetric(lambda start, stop: rows[start:stop] @ columns.T, *both)
+    def _terms(self, batch: Batch, turn: list[tuple[int, int]], temperature: Tensor) -> tuple[Tensor, Tensor]:
+        if len(turn) == 1:
+            ((a, b),) = turn
+            rows, columns = batch.z[:, a] / temperature, batch.z[:, b]  # (N, d) each
+            both = batch.present[:, a], batch.present[:, b]
+        else:
+            first, second = zip(*turn, strict=True)
+            z, scaled, has = batch.z.unbind(1), (batch.z / temperature).unbind(1), batch.present.unbind(1)
+            rows, columns = torch.stack([scaled[a] for a in first]), torch.stack([z[b] for b in second])  # (P, N, d)
+            both = torch.stack([has[a] for a in first]), torch.stack([has[b] for b in second])
+        return self._symmetric(lambda start, stop: rows[..., start:stop, :] @ columns.mT, *both)
 
 
 class VastLoss(ContrastiveLoss):

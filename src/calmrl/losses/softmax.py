@@ -51,23 +51,27 @@ def symmetric_terms(
     Row i is a term iff it is in `queries` (its row of scores exists) and in `candidates` (its column exists). Forward,
     its right column competes with all candidates, of the same kind if `kinds` (N, in range(n_kinds)) is given;
     backward, its right row competes with all queries. Label smoothing spreads its share evenly over those that
-    compete.
+    compete. Without kinds, `queries` and `candidates` may be (P, N) and the scores (P, c, N): P matrices at once.
     """
-    kinds = torch.zeros_like(queries, dtype=torch.long) if kinds is None else kinds
-    is_kind = kinds[:, None] == torch.arange(n_kinds, device=kinds.device)  # (N, n_kinds)
-    of_kind = is_kind & candidates[:, None]
+    of_kind = candidates[..., None]  # (..., N, n_kinds)
+    if kinds is not None:
+        of_kind = of_kind & (kinds[:, None] == torch.arange(n_kinds, device=kinds.device))
 
     def part(start: int, stop: int) -> tuple[Tensor, ...]:
-        s = block(start, stop)  # (c, N)
-        row_out = ~candidates | (kinds[start:stop, None] != kinds)
-        return _Reduce.apply(s, row_out, ~queries[start:stop, None], of_kind, start, bool(smoothing))
+        s = block(start, stop)  # (..., c, N)
+        row_out = ~candidates[..., None, :]
+        if kinds is not None:
+            row_out = row_out | (kinds[start:stop, None] != kinds)
+        return _Reduce.apply(s, row_out, ~queries[..., start:stop, None], of_kind, start, bool(smoothing))
 
-    parts = list(zip(*_each(part, chunks(len(queries), chunk_size)), strict=True))
-    rows, columns, own = torch.cat(parts[0]), torch.stack(parts[1]).logsumexp(0), torch.cat(parts[2])
+    parts = list(zip(*_each(part, chunks(queries.shape[-1], chunk_size)), strict=True))
+    rows, own = torch.cat(parts[0], dim=-1), torch.cat(parts[2], dim=-1)
+    columns = parts[1][0] if len(parts[1]) == 1 else torch.stack(parts[1]).logsumexp(0)
     terms = rows + columns - 2 * own
     if smoothing:
-        row_mean = torch.cat(parts[3]).gather(1, kinds[:, None])[:, 0] / of_kind.sum(0).clamp(min=1)[kinds]
-        column_mean = torch.stack(parts[4]).sum(0) / queries.sum().clamp(min=1)
+        means = torch.cat(parts[3], dim=-2) / of_kind.sum(-2, keepdim=True).clamp(min=1)  # (..., N, n_kinds)
+        row_mean = means[..., 0] if kinds is None else means.gather(1, kinds[:, None])[:, 0]
+        column_mean = torch.stack(parts[4]).sum(0) / queries.sum(-1, keepdim=True).clamp(min=1)
         terms = terms + smoothing * (2 * own - row_mean - column_mean)
     valid = queries & candidates
     return torch.where(valid, terms, 0.0).sum() / 2, valid.sum()
@@ -90,29 +94,29 @@ class _Reduce(torch.autograd.Function):
         ctx: Any, s: Tensor, row_out: Tensor, column_out: Tensor, of_kind: Tensor, start: int, sums: bool
     ) -> tuple[Tensor, ...]:
         low = torch.finfo(s.dtype).min
-        rows = s.masked_fill(row_out, low).logsumexp(1)
-        columns = s.masked_fill(column_out, low).logsumexp(0)
+        rows = s.masked_fill(row_out, low).logsumexp(-1)
+        columns = s.masked_fill(column_out, low).logsumexp(-2)
         ctx.save_for_backward(s, row_out, column_out, of_kind, rows, columns)
         ctx.start = start
         terms = (rows, columns, _own(s, start).clone())
         if not sums:
             return terms
-        return (*terms, s @ of_kind.to(s.dtype), (~column_out[:, 0]).to(s.dtype) @ s)
+        return (*terms, s @ of_kind.to(s.dtype), ((~column_out).to(s.dtype).mT @ s)[..., 0, :])
 
     @staticmethod
     def backward(ctx: Any, *g: Tensor) -> tuple[Tensor | None, ...]:
         s, row_out, column_out, of_kind, rows, columns = ctx.saved_tensors
-        total = (s - rows[:, None]).masked_fill_(row_out, -torch.inf).exp_() * g[0][:, None]
-        total.addcmul_((s - columns).masked_fill_(column_out, -torch.inf).exp_(), g[1])
+        total = (s - rows[..., None]).masked_fill_(row_out, -torch.inf).exp_() * g[0][..., None]
+        total.addcmul_((s - columns[..., None, :]).masked_fill_(column_out, -torch.inf).exp_(), g[1][..., None, :])
         if len(g) > 3:
-            total.addmm_(g[3], of_kind.T.to(s.dtype))
-            total.addmm_((~column_out).to(s.dtype), g[4][None, :])
+            total += g[3] @ of_kind.mT.to(s.dtype)
+            total += (~column_out).to(s.dtype) * g[4][..., None, :]
         _own(total, ctx.start).add_(g[2])
         return total, None, None, None, None, None
 
 
 def _own(s: Tensor, start: int) -> Tensor:
-    return s[:, start : start + len(s)].diagonal()
+    return s[..., start : start + s.shape[-2]].diagonal(dim1=-2, dim2=-1)
 
 
 def _each(part: Callable[[int, int], object], spans: list[tuple[int, int]]) -> list:

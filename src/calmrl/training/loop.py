@@ -40,6 +40,7 @@ class Trainer:
       value of the query count as found.
     - `validate_every` and `checkpoint_every` count updates; None is once per epoch; 0 is only at the end of a stage.
     - `refit` is for a frozen imputer: it is fitted to the representations before every so many epochs.
+    - `latent_scores=False` measures retrieval alone on validation rows, not what a latent model does; it changes no step.
     - `out=None` keeps everything in memory: no records, and the best weights are held instead of written.
     - `cpu` trains on the CPU even where there is another device.
     - `progress(done, total, text)` hears of every step, `listen(record)` of every record.
@@ -74,6 +75,7 @@ class Trainer:
         keep: int = 2,
         log_every: int = 10,
         refit: int = 1,
+        latent_scores: bool = True,
         trackers: Sequence[str] = (),
         tracked: Mapping[str, Any] | None = None,
         cpu: bool = False,
@@ -89,6 +91,7 @@ class Trainer:
         self.warmup_ratio, self.clip, self.metric = warmup_ratio, clip, metric
         self.validate_every, self.patience = validate_every, patience
         self.checkpoint_every, self.keep, self.log_every, self.refit = checkpoint_every, keep, log_every, refit
+        self.latent_scores = latent_scores
         self.progress = progress or (lambda done, total, text: None)
         self.listen = listen or (lambda record: None)
         check_pairs(self.validation)
@@ -200,7 +203,10 @@ class Trainer:
         factor = stage.rate * schedule(self.position.stage_step, total, self.warmup_ratio)
         for group in self.optimiser.param_groups:
             group["lr"] = group["base"] * factor
-        self.optimiser.zero_grad()
+        optimiser = (
+            self.optimiser if self.accelerator.scaler else self.optimiser.optimizer
+        )  # without accelerate's checks
+        optimiser.zero_grad()
         for micro in range(self.accumulate):
             batch = next(stream)
             whole = micro == self.accumulate - 1
@@ -214,7 +220,7 @@ class Trainer:
         norm = self._clip()
         if self.accelerator.scaler is None:
             must_be_finite(norm, "gradient", self.position.step + 1, batches, batch)
-        (self.optimiser if self.accelerator.scaler else self.optimiser.optimizer).step()
+        optimiser.step()
         if self.average is not None:
             self.average.update()
         took, inside = time.perf_counter() - started, self.step.latent_seconds - latent
@@ -298,7 +304,7 @@ class Trainer:
         with nullcontext() if self.average is None else self.average.applied():
             z, present = encode_all(self.step.model, self.validation, self.accelerator.device)
             scores = retrieval_scores(z, present, self.relevant)
-            if self.step.calibration is not None:
+            if self.latent_scores and self.step.calibration is not None:
                 scores |= calibration_scores(self.step.calibration, z, present)
         self._record("validation", stage=stage.name, rows=len(present), **scores)
         better = at.best is None or scores[self.metric] > at.best

@@ -97,21 +97,16 @@ def sound_searches(index: Index, k: int = 5) -> list[DemoSearch]:
     return searches
 
 
-def search_emoji(path: str | Path) -> Searched | str:
-    """Index the emoji and search them by words; without the extra `search`, what is missing."""
-    return _searched(emoji_index, path, word_searches)
+def search_both(emoji: str | Path, stamps: str | Path) -> tuple[Searched, Searched] | str:
+    """Index the emoji and search them by words, then the stamps by sounds; without the extra `search`, what is missing.
 
-
-def search_stamps(path: str | Path) -> Searched | str:
-    """Index the stamps and search them by sounds; without the extra `search`, what is missing."""
-    return _searched(stamps_index, path, sound_searches)
-
-
-def _searched(
-    build: Callable[[str | Path], Index], path: str | Path, search: Callable[[Index], list[DemoSearch]]
-) -> Searched | str:
+    One after the other in one process, which then loads the store once.
+    """
     try:
-        index = build(path)
+        return _searched(emoji_index(emoji), word_searches), _searched(stamps_index(stamps), sound_searches)
     except MissingExtraError as absent:
         return str(absent)
+
+
+def _searched(index: Index, search: Callable[[Index], list[DemoSearch]]) -> Searched:
     return Searched(len(index), dict(index.expected), search(index))

@@ -26,6 +26,8 @@ from calmrl.workflows.compare.rows import ComparedRows, method_of, open_rows, tr
 from calmrl.workflows.compare.trials import Trial, train_and_choose
 from calmrl.workflows.examples import nearest_examples
 
+MAPPED = 60  # items of a map: enough to see whether modalities mix
+
 
 @dataclass(frozen=True)
 class JobResult:
@@ -129,7 +131,7 @@ def _examples(
     if complete.sum() < 4:
         left_out.append(f"examples: {int(complete.sum())} test rows have every modality; a map needs at least 4")
     else:
-        examples["map"] = picture({name: values[complete] for name, values in z.items()})
+        examples["map"] = picture({name: values[complete] for name, values in z.items()}, MAPPED)
     return examples
 
 

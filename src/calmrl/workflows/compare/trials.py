@@ -39,7 +39,7 @@ class Trial:
         """A trial before its first step, from the model that it starts from."""
         records: list[dict[str, Any]] = []
         step = build_step(config, rows.data, model)
-        trainer = build_trainer(config, rows.data, step, None, listen=records.append)
+        trainer = build_trainer(config, rows.data, step, None, listen=records.append, latent_scores=False)
         return Trial(changes, rows, step, trainer, config.validation.metric, records)
 
     @property
