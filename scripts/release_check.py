@@ -193,6 +193,7 @@ def check_installed(folder: Path, python: Path, version: str, light: bool) -> No
     if shown.strip() != f"calmrl {version}":
         raise SystemExit(f"calmrl --version printed {shown!r}; expected calmrl {version}")
     run(python.parent / "calmrl", "ls", "methods", cwd=work, env=environment, capture=True)
+    run(python.parent / "calmrl", "demo", "--help", cwd=work, env=environment, capture=True)
     if light:
         run(python, ROOT / "scripts" / "without_torch.py", tests_only(folder), cwd=work, env=environment)
         return
