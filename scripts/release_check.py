@@ -4,12 +4,13 @@ python scripts/release_check.py                       # what `make release-check
 python scripts/release_check.py --versions lowest     # with the oldest allowed version of every dependency
 python scripts/release_check.py --versions highest    # with the newest ones
 python scripts/release_check.py --versions lowest --extras    # also the oldest allowed versions of the extras
-python scripts/release_check.py --python python3.13 --light    # another Python, and only what needs no torch
+python scripts/release_check.py --python python3.13 --light    # a Python for which there is no torch
 
 1. The version is the same in pyproject.toml, CITATION.cff and CHANGELOG.md (a tag of the release, if --tag names one).
 2. Two builds, in two folders, give the same bytes; the wheel is small enough and holds what it must.
 3. `twine check` accepts both files.
-4. The wheel installs into an empty environment outside the checkout, and runs `calmrl` and the snippets of the README.
+4. The wheel installs into an empty environment outside the checkout, and runs `calmrl` and the snippets of the README. With
+   --light, torch is left out, and scripts/without_torch.py runs in place of the snippets.
 5. With --extras, one extra after the other is installed at its lowest versions, and some tests of it run.
 
 torch stays at the version of constraints.txt in all of them: other builds of it can be gigabytes large.
@@ -32,7 +33,7 @@ ROOT = Path(__file__).resolve().parents[1]
 LARGEST = 15_000_000  # bytes of the wheel
 MUST_HOLD = ("calmrl/py.typed", "calmrl/__init__.pyi", "calmrl/datasets/stamps.npz", "calmrl/datasets/emoji_NOTICE.txt")
 REQUIREMENT = re.compile(r'^\s*"([A-Za-z0-9_.-]+)>=([0-9.]+)"', re.MULTILINE)
-WITHOUT_TORCH = ("torch", "accelerate")  # left out by --light
+LEFT_OUT = ("torch", "accelerate")  # by --light
 EXTRAS = {  # extra -> what pytest runs for it
     "media": ["tests/data/media/test_media.py", "tests/data/media/test_images.py"],
     "search": ["tests/search/test_search.py", "tests/search/test_where.py"],
@@ -46,8 +47,8 @@ EXTRAS = {  # extra -> what pytest runs for it
     "ray": ["tests/engines/test_ray.py"],
 }
 TESTING = ("pytest", "hypothesis", "httpx", "httpx2")
+PIP = ("-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-compile")  # import compiles what is used
 UNDECLARED = "pyarrow<26"  # 26 needs numpy 2 and does not say so; the lowest numpy is older
-LIGHT = "import calmrl, calmrl.config; print(calmrl.__version__); calmrl.config.load('demo')"
 
 
 def main() -> None:
@@ -156,10 +157,10 @@ def installed(folder: Path, wheel: Path, options: argparse.Namespace) -> Path:
     python = folder / "venv" / "bin" / "python"
     constraints = folder / "constraints.txt"
     constraints.write_text(constraints_of(options.versions), encoding="utf-8")
-    install = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "-c", constraints]
+    install = [python, *PIP, "-c", constraints]
     if options.light:
-        kept = [f"{name}>={low}" for name, low in core_requirements().items() if name not in WITHOUT_TORCH]
-        run(*install, *kept)
+        wanted = {**core_requirements(), **extra_requirements("media")}
+        run(*install, *TESTING, *(f"{name}>={low}" for name, low in wanted.items() if name not in LEFT_OUT))
         run(*install, "--no-deps", wheel)
     else:
         run(*install, wheel)
@@ -192,13 +193,23 @@ def check_installed(folder: Path, python: Path, version: str, light: bool) -> No
     if shown.strip() != f"calmrl {version}":
         raise SystemExit(f"calmrl --version printed {shown!r}; expected calmrl {version}")
     run(python.parent / "calmrl", "ls", "methods", cwd=work, env=environment, capture=True)
+    run(python.parent / "calmrl", "demo", "--help", cwd=work, env=environment, capture=True)
     if light:
-        run(python, "-c", LIGHT, cwd=work, env=environment)
+        run(python, ROOT / "scripts" / "without_torch.py", tests_only(folder), cwd=work, env=environment)
         return
     shutil.copy(ROOT / "scripts" / "page_snippets.py", work)
     shutil.copy(ROOT / "README.md", work)
     run(python, "page_snippets.py", "README.md", cwd=work, env=environment)
+    run(python, "-m", "pip", "check", cwd=work)
     run(python, "-m", "pip", "freeze", "--disable-pip-version-check", cwd=work)
+
+
+def tests_only(folder: Path) -> Path:
+    """The checkout without the sources: what its tests import is the installed wheel."""
+    tests = folder / "checkout"
+    tracked_files(tests)
+    shutil.rmtree(tests / "src")
+    return tests
 
 
 # ---- 5. the extras
@@ -212,10 +223,7 @@ def extra_requirements(extra: str) -> dict[str, str]:
 
 def check_extras(folder: Path, python: Path, wheel: Path) -> None:
     """One after the other in the same environment, beside the core as it is; what an extra needs newer, pip makes newer."""
-    tests = folder / "checkout"
-    tracked_files(tests)
-    shutil.rmtree(tests / "src")  # what is tested is the installed wheel
-    install = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    tests = tests_only(folder)
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     failed = []
     for extra, selected in EXTRAS.items():
@@ -225,7 +233,7 @@ def check_extras(folder: Path, python: Path, wheel: Path) -> None:
             "\n".join([constraints_of("highest").strip(), UNDECLARED, *lowest]) + "\n", encoding="utf-8"
         )
         try:
-            run(*install, "-c", constraints, f"calmrl[{extra}] @ {wheel.as_uri()}", *TESTING)
+            run(python, *PIP, "-c", constraints, f"calmrl[{extra}] @ {wheel.as_uri()}", *TESTING)
             run(python, "-m", "pytest", "-p", "no:cacheprovider", *selected, cwd=tests, env=environment)
         except SystemExit as stop:
             failed.append(f"{extra} ({stop})")

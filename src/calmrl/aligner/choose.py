@@ -84,7 +84,7 @@ def choose(
         [smaller.evaluate(f, winner) for f in range(folds)],
         search.tried[winner],
         (folds - 1),
-        total / np.mean([len(fold.train) for fold in search.folds]),
+        total / float(np.mean([len(fold.train) for fold in search.folds])),
     )
     return Choice(
         winner,

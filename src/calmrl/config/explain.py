@@ -28,7 +28,7 @@ def keys_of(annotation: Any, values: Any = None) -> Mapping[str, Any]:
     """The keys a section may have, with the type of each; `values` tells which member of a union is meant."""
     if get_origin(annotation) is Annotated:
         return keys_of(get_args(annotation)[0], values)
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel) and not _chooses(annotation):
+    if _is_class(annotation) and issubclass(annotation, BaseModel) and not _chooses(annotation):
         return {name: field.annotation for name, field in annotation.model_fields.items()}
     members = _members(annotation)
     for member in members:
@@ -41,12 +41,17 @@ def keys_of(annotation: Any, values: Any = None) -> Mapping[str, Any]:
 
 def _members(annotation: Any) -> list[type[BaseModel]]:
     """The sections among the types of a union, however deep they are wrapped."""
-    if isinstance(annotation, type):
+    if _is_class(annotation):
         if _chooses(annotation):
             return list(annotation.members())
         return [annotation] if issubclass(annotation, BaseModel) else []
     inside = get_args(annotation)[:1] if get_origin(annotation) is Annotated else get_args(annotation)
     return [] if get_origin(annotation) in (dict, list) else [m for part in inside for m in _members(part)]
+
+
+def _is_class(annotation: Any) -> TypeGuard[type]:
+    """Whether it is a class; Python 3.10 also calls `list[str]` a type, and `issubclass` refuses it."""
+    return isinstance(annotation, type) and get_origin(annotation) is None
 
 
 def _chooses(annotation: type) -> TypeGuard[type[ChosenSection]]:
