@@ -303,7 +303,9 @@ def test_errors_say_what_to_do() -> None:
         anchor({"a": z["0"], "b": z["1"][:, :2]})
     with pytest.raises(InputError, match="at least two"):
         anchor_shift({"a": z["0"]}, present[:, :1] | True)
-    with pytest.raises(InputError, match="z_completed has the modalities 1, 0 but z_complete has 0, 1; pass the same ones"):
+    with pytest.raises(
+        InputError, match="z_completed has the modalities 1, 0 but z_complete has 0, 1; pass the same ones"
+    ):
         completion_shift(z, {"1": z["1"], "0": z["0"]}, present)
     with pytest.raises(InputError, match="present is None; pass a bool array"):
         anchor_shift(z, None)

@@ -43,8 +43,8 @@ def symmetric_terms(
     *,
     kinds: Tensor | None = None,
     n_kinds: int = 1,
-    smoothing: float = 0.0,
-    chunk_size: int | None = None,
+    smoothing: float,
+    chunk_size: int | None,
 ) -> tuple[Tensor, Tensor]:
     """(sum over rows, number of rows) of the cross-entropy in both directions, halved.
 
@@ -104,7 +104,7 @@ class _Reduce(torch.autograd.Function):
         s, row_out, column_out, of_kind, rows, columns = ctx.saved_tensors
         total = (s - rows[:, None]).masked_fill_(row_out, -torch.inf).exp_() * g[0][:, None]
         total.addcmul_((s - columns).masked_fill_(column_out, -torch.inf).exp_(), g[1])
-        if len(g) > 3:
+        if len(g) == 5:
             total.addmm_(g[3], of_kind.T.to(s.dtype))
             total.addmm_((~column_out).to(s.dtype), g[4][None, :])
         _own(total, ctx.start).add_(g[2])
