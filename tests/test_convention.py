@@ -351,7 +351,7 @@ def test_the_row_number_is_right_beyond_the_first_block(monkeypatch):
         check({"a": _with(big, (41, 1), np.nan)})
     with pytest.raises(InputError, match="NaN in row 43, which present"):
         check({"a": _with(big, (43, 1), np.nan)}, np.ones((50, 1), dtype=bool))
-    with pytest.raises(InputError, match="has a value of size 1e[+]20 in row 43, too large for torch.float32"):
+    with pytest.raises(InputError, match=r"has a value of size 1e\+20 in row 43, too large for torch\.float32"):
         check({"a": _with(big, (43, 1), 1e20)}, np.ones((50, 1), dtype=bool))
 
 

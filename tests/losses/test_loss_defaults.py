@@ -24,10 +24,7 @@ def views(n: int = 5, k: int = 4, dtype: torch.dtype = torch.float64) -> dict[st
     }
 
 
-PATTERN = torch.tensor(
-    [[True, True, True, True], [False, True, True, False], [True, True, False, True], [True, False, False, True]]
-    + [[False, True, False, False]]
-)
+PATTERN = torch.tensor([[1, 1, 1, 1], [0, 1, 1, 0], [1, 1, 0, 1], [1, 0, 0, 1], [0, 1, 0, 0]], dtype=torch.bool)
 TWINS = {
     "pmrl": lambda z, p: slow.pmrl(z, p, 0.05, 0.1),
     "contrastive": lambda z, p: slow.contrastive(z, p, "text", 0.07, 0.1),
