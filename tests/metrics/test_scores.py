@@ -116,6 +116,13 @@ def test_reranking_with_the_matching_head_equals_its_own_scores():
     assert scored_retrieval(queries, z, present, matching=head, top=5) == retrieval(scores=scores)
 
 
+def test_fifty_are_ranked_again_unless_said_otherwise():
+    queries, z, present = gallery(2, n=60)
+    found = scored_retrieval(queries, z, present, matching=Exact(50))
+    assert found["R@1"] == pytest.approx(scored_retrieval(queries, z, present, ks=(50,))["R@50"])
+    assert list(found) == ["R@1", "R@5", "R@10", "MedR", "n"]
+
+
 def test_hits_per_query_make_the_recall():
     rng = np.random.default_rng(0)
     found = retrieval(rng.normal(size=(50, 4)), rng.normal(size=(50, 4)), ks=(1, 20), per_query=True)
