@@ -83,7 +83,7 @@ def test_numbers_of_labels():
     assert found[0] == found[3] >= 0
     assert found[1:3].tolist() == [-1, -1]
     for labels in (group_numbers, relevance_numbers):
-        with pytest.raises(InputError, match="has 3 .* but z has 4 rows"):
+        with pytest.raises(InputError, match=r"has 3 .* but z has 4 rows"):
             labels(["a", "b", "c"], small_source())
     with pytest.raises(InputError, match="groups is 'film', the name of a column, but z is no feature set"):
         group_numbers("film", small_source())

@@ -48,7 +48,7 @@ def adam(space, features, present, steps, seed):
             units.append(torch.where(there[:, [m]], normalize(heads, dim=1), 0.0))
         parts = [
             symmetric_terms(
-                lambda i, j, a=a, b=b: units[a][i:j] @ units[b].T / 0.1,
+                lambda i, j, x=units[a], y=units[b]: x[i:j] @ y.T / 0.1,
                 there[:, a],
                 there[:, b],
                 smoothing=0.0,
