@@ -43,8 +43,9 @@ def test_rows_against_the_candidates(size):
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.3])
 @pytest.mark.parametrize("with_kinds", [False, True])
-def test_both_directions_row_by_row(smoothing, with_kinds):
-    scores = torch.randn(7, 7, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+@pytest.mark.parametrize("size", [None, 3])
+def test_both_directions_row_by_row(smoothing, with_kinds, size):
+    scores = torch.randn(7, 7, generator=torch.Generator().manual_seed(1), dtype=torch.float64, requires_grad=True)
     queries, candidates = torch.arange(7) != 2, torch.arange(7) != 5
     kinds = torch.tensor([0, 1, 1, 0, 0, 1, 1]) if with_kinds else torch.zeros(7, dtype=torch.long)
     expected = []
@@ -57,7 +58,9 @@ def test_both_directions_row_by_row(smoothing, with_kinds):
                 expected.append(-(1 - smoothing) * logp[place] - smoothing * logp.mean())
     given = {"kinds": kinds, "n_kinds": 2} if with_kinds else {}
     total, number = symmetric_terms(
-        lambda start, stop: scores[start:stop], queries, candidates, smoothing=smoothing, chunk_size=None, **given
+        lambda start, stop: scores[start:stop], queries, candidates, smoothing=smoothing, chunk_size=size, **given
     )
     assert int(number) == 5
-    torch.testing.assert_close(total, torch.stack(expected).sum() / 2)
+    want = torch.stack(expected).sum() / 2
+    torch.testing.assert_close(total, want)
+    torch.testing.assert_close(*(torch.autograd.grad(value, scores)[0] for value in (total, want)))

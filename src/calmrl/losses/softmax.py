@@ -119,4 +119,8 @@ def _each(part: Callable[[int, int], object], spans: list[tuple[int, int]]) -> l
     """`part` of every chunk; with several, their inner tensors are computed again in the backward pass."""
     if len(spans) == 1 or not torch.is_grad_enabled():
         return [part(*span) for span in spans]
-    return [checkpoint(part, *span, use_reentrant=False, preserve_rng_state=False) for span in spans]
+    options: Any = {
+        "use_reentrant": False,
+        "preserve_rng_state": False,  # nothing is drawn
+    }
+    return [checkpoint(part, *span, **options) for span in spans]
