@@ -101,6 +101,10 @@ def test_two_rows_are_enough_to_measure_an_error_and_equal_ones_have_no_spread()
             ("a->c", "mse_random"): 0,
         }
     )
+    tiny = {name: 0.01 * values for name, values in z.items()}
+    assert table(imputation_error(MeanImputer().fit(tiny), tiny, directions=[("a", "b")]))[
+        "a->b", "nmse"
+    ] == pytest.approx(1)
     one = {name: values[:1] for name, values in z.items()}
     assert imputation_error(MeanImputer().fit(z), one) == []
     with pytest.raises(InputError, match="a->b: 1 rows have all of these modalities; at least two are needed"):

@@ -11,6 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from calmrl._support.engine import LocalEngine
 from calmrl.errors import InputError
 from calmrl.metrics import products, ranks, retrieval, retrieve
 from reference import retrieval as slow
@@ -286,7 +287,22 @@ def test_hits_are_shares_of_all_orders(above, tied, own):
     assert float(counts.expected()) == pytest.approx(np.mean(first))
 
 
+@pytest.mark.parametrize("size", [1, 3000])
+def test_an_engine_shares_the_queries_out(monkeypatch, size):
+    problem = random_problem()
+    whole = retrieval(*problem, per_query=True)
+    monkeypatch.setattr(products, "BLOCK_BYTES", size)
+    shared = retrieval(*problem, per_query=True, engine=LocalEngine())
+    np.testing.assert_array_equal(shared["ranks"], whole["ranks"])
+
+
 def test_score_matrix_errors():
+    with pytest.raises(InputError, match="scores must be a NumPy array or a torch tensor; got list"):
+        retrieval(scores=[[1.0, 0.0], [0.0, 1.0]])
+    with pytest.raises(InputError, match=r"scores must have two dimensions; got shape \(2,\)"):
+        retrieval(scores=np.ones(2))
+    with pytest.raises(InputError, match=r"what scores\(queries\[0:...\], gallery\) returned must be a NumPy array"):
+        retrieval([1, 2], None, scores=lambda q, g: [[1.0, 0.0], [0.0, 1.0]])
     with pytest.raises(InputError, match="NaN in the row of query 1"):
         retrieval(scores=np.array([[1.0, 0.0], [np.nan, 0.0]]))
     with pytest.raises(InputError, match="queries must have a length"):

@@ -64,6 +64,16 @@ def test_scores_by_hand():
     assert found["cosine"] == pytest.approx([0, 0.5**0.5])
 
 
+@pytest.mark.parametrize("score", ["volume", "area"])
+@pytest.mark.parametrize("number", [1, 2, 3])
+def test_values_of_scores(score, number):
+    queries, z, present = gallery(5, number=number)
+    known = [np.where(present[:, [j]], v, 1.0) for j, v in enumerate(z.values())]
+    items = np.stack([unit(v) for v in known], axis=1) * present[:, :, None]
+    found = SCORES[score](torch.from_numpy(items), torch.from_numpy(present))(torch.from_numpy(unit(queries)))
+    np.testing.assert_allclose(found, twin(queries, z, present, score), atol=1e-6)
+
+
 @pytest.mark.parametrize("score", list(SCORES))
 def test_small_blocks_change_nothing_and_copies_tie(score, monkeypatch):
     queries, z, present = gallery(0, n=40)

@@ -146,6 +146,10 @@ def test_holm_by_hand():
     )
 
 
+def test_corrected_values_are_at_most_one():
+    assert holm({"a": 0.8, "b": 0.9}) == {"a": 1.0, "b": 1.0}
+
+
 def test_against_the_best_baseline():
     values = {
         "pmrl": {0: 20.0, 1: 21.0, 2: 22.0},
