@@ -121,6 +121,12 @@ def test_nothing_found_stays_nothing():
     assert never.inflation(1, 400) == (0.0, 1.0)
 
 
+def test_everything_found_stays_everything():
+    always = Evidence(np.ones(4), np.full(4, 40))
+    assert always.recall(1, 40) == always.recall(1, 400) == 1
+    assert_allclose(always.influence(1, 400), 0)
+
+
 def test_queries_of_one_group_vary_together():
     evidence = several()
     psi = evidence.influence(1, 30)

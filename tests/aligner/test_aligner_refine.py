@@ -107,3 +107,76 @@ def test_never_is_never():
     begun = outcomes(3)
     assert steps_worth([], None, begun, "never", 0) == (0, {}, begun)
     assert STEPS == (25, 50, 100, 200)
+
+
+def tried(monkeypatch, ranks, refine="auto", folds=2):
+    """`steps_worth` where `ranks(fold, steps)` are what so many steps find; 0 steps is the start."""
+
+    class Steps:
+        def __init__(self, fold, *_):
+            self.fold = fold
+
+        def to(self, steps):
+            self.steps = steps
+            return self
+
+        def unit(self, m, h):
+            return self
+
+    class Rows:
+        present, relevant = None, None
+
+    class Numbered:
+        def __init__(self, number):
+            self.spaces, self.train, self.held = {"c": number}, Rows(), Rows()
+
+        def whitened(self, candidate):
+            return [None], [None]
+
+    def outcome(units, present, relevant, every):
+        assert every
+        asked.append((units[0].fold, units[0].steps))
+        return {(0, 1): FoldDirection(np.asarray(ranks(units[0].fold, units[0].steps), dtype=float), 50)}
+
+    asked = []
+    monkeypatch.setattr("calmrl.aligner.refine.Walk", Steps)
+    monkeypatch.setattr("calmrl.aligner.refine.outcome", outcome)
+    begun = [{(0, 1): FoldDirection(np.asarray(ranks(f, 0), dtype=float), 50)} for f in range(folds)]
+    steps, scores, found = steps_worth([Numbered(f) for f in range(folds)], "c", begun, refine, 0)
+    assert (
+        found == begun
+        if steps == 0
+        else [one[0, 1].ranks.tolist() for one in found] == [list(map(float, ranks(f, steps))) for f in range(folds)]
+    )
+    return steps, list(scores), asked
+
+
+def ranks_with(share):
+    return [1] * share + [2] * (100 - share)
+
+
+def test_a_clear_gain_is_taken_at_its_best(monkeypatch):
+    by_steps = {0: 0, 25: 10, 50: 20, 100: 30, 200: 25}
+    assert tried(monkeypatch, lambda f, steps: ranks_with(by_steps[steps]))[:2] == (100, [25, 50, 100, 200])
+    by_steps |= {100: 15}
+    steps, scores, _ = tried(monkeypatch, lambda f, steps: ranks_with(by_steps[steps]))
+    assert (steps, scores) == (50, [25, 50, 100])  # worse after a hundred: no further
+    by_steps = {0: 0, 25: 20, 50: 10, 100: 5, 200: 50}
+    assert tried(monkeypatch, lambda f, steps: ranks_with(by_steps[steps]))[:2] == (25, [25, 50, 100])
+
+
+def test_a_first_fold_without_any_gain_ends_it(monkeypatch):
+    def ranks(fold, steps):
+        return ranks_with(10 if fold == 0 else 10 + steps // 5)
+
+    steps, scores, asked = tried(monkeypatch, ranks)
+    assert (steps, scores) == (0, [])
+    assert asked == [(0, 25), (0, 50)]
+    assert tried(monkeypatch, ranks, "always")[0] == 200
+
+
+def test_a_gain_within_its_noise_is_not_taken(monkeypatch):
+    by_steps = {0: 10, 25: 11, 50: 11, 100: 11, 200: 11}
+    steps, scores, _ = tried(monkeypatch, lambda f, steps: ranks_with(by_steps[steps]))
+    assert (steps, scores) == (0, [25, 50, 100, 200])
+    assert tried(monkeypatch, lambda f, steps: ranks_with(by_steps[steps]), "always")[0] == 25
