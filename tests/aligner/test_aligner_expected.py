@@ -190,7 +190,8 @@ def test_where_everything_else_is_relevant():
 def test_folds_are_joined_with_groups_of_their_own():
     wide = OwnScores(np.array([[0.0, 1.0, 3.0]]), np.array([3]), np.array([4]))
     slim = OwnScores(np.array([[2.0], [5.0]]), np.array([1, 1]), np.array([0, 1]))
-    joined = OwnScores.join([wide, slim, wide])
+    empty = OwnScores(np.zeros((0, 1)), np.zeros(0, int), np.zeros(0, int))
+    joined = OwnScores.join([wide, empty, slim, wide])
     assert_allclose(joined.above, [[0, 1, 3], [np.nan, np.nan, 2], [np.nan, np.nan, 5], [0, 1, 3]])
     assert joined.relevant.tolist() == [3, 1, 1, 3]
     assert joined.group.tolist() == [4, 5, 6, 11]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+from typing import ClassVar
+
 import numpy as np
 import pytest
 import torch
@@ -10,14 +13,16 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from calmrl import Aligner
 from calmrl.aligner.candidates import make_grid
+from calmrl.aligner.card import aligner_card
 from calmrl.aligner.checks import check_aligner, check_pairs, group_numbers, relevance_numbers
-from calmrl.aligner.choose import SEARCH_ROWS, _part
+from calmrl.aligner.choose import SEARCH_ROWS, _part, choose
 from calmrl.aligner.crossvalidation import FoldDirection
 from calmrl.aligner.lift import fit_kernel, fit_linear, kernel, prepared
 from calmrl.aligner.row_sample import RARE, Rows, sample
 from calmrl.aligner.search import behind
 from calmrl.aligner.storage import from_state, to_state
 from calmrl.errors import InputError
+from calmrl.hub.sentences import LIMITS
 from calmrl.imputers.gaussian.row_sources import open_source
 from calmrl.metrics.hubs import csls
 
@@ -289,3 +294,94 @@ def test_what_a_fitted_one_answers(fitted):
     assert aligner.get_feature_names_out().tolist() == [f"aligner{j}" for j in range(6)]
     assert repr(aligner).endswith(", fitted: m0, m1, m2 -> 6 latents, linear features")
     assert "fitted" not in repr(Aligner())
+
+
+# ---- the choice as a whole
+
+
+class Counted:
+    """A fold that remembers its rows; the better its candidate, the smaller the ranks."""
+
+    made: ClassVar[list] = []
+
+    def __init__(self, names, train, held, seed, landmarks):
+        self.train, self.held, self.spaces = train, held, {}
+        assert (names, seed, landmarks) == (["a", "b"], 5, 77)
+        Counted.made.append(self)
+
+    def evaluate(self, candidate):
+        self.spaces[candidate] = None
+        size = len(self.train)
+        ranks = np.full(len(self.held), 2.0 if size > 20 else 4.0)
+        return {(0, 1): FoldDirection(ranks, len(self.held))} if len(self.held) > 2 else {}
+
+
+def choose_from(monkeypatch, n, total=90):
+    monkeypatch.setattr("calmrl.aligner.choose.Fold", Counted)
+    Counted.made = []
+    rows = Rows([torch.arange(n)[:, None]] * 2, torch.ones(n, 2, dtype=torch.bool), np.arange(n))
+    grid = make_grid("linear", True, 0.5, 64, 300.0)
+    return choose(["a", "b"], rows, total, grid, 4, 3, 77, "never", 5), grid
+
+
+def held(fold):
+    return sorted(fold.held.groups.tolist())
+
+
+def test_folds_of_the_choice(monkeypatch):
+    choice, grid = choose_from(monkeypatch, 36)
+    whole, smaller = Counted.made[:3], Counted.made[3:]
+    assert sorted(row for fold in whole for row in held(fold)) == list(range(36))
+    for fold in whole:
+        assert sorted([*held(fold), *fold.train.groups.tolist()]) == list(range(36))
+    for f, fold in enumerate(smaller):  # a third learns, another third is held out
+        assert held(fold) == held(whole[f])
+        assert sorted(fold.train.groups.tolist()) == held(whole[f - 1])
+    # logit(1/2) - logit(1/4), from twice as many rows; the final fit has 90 instead of 24
+    assert choice.gain == pytest.approx(np.log(3) * (1 - 24 / 90))
+    assert choice.rows == 36
+    assert choice.candidate == grid.first("linear", True)
+    assert list(choice.evidence) == ["a->b"]
+    assert choice.evidence["a->b"].ranks.tolist() == [2.0] * 36
+    assert choice.dispersion == 1.0
+    (score,) = choice.scores.values()
+    assert score == (3, pytest.approx(np.log(12) / 2))
+    summary = choice.summary(9)
+    assert (summary["latent_dim"], summary["refine_steps"], summary["rows"]) == (9, 0, 36)
+    assert summary["score"] == score[1]
+    assert summary["candidates"] == [{**choice.candidate.row(), "score": score[1], "folds": 3}]
+
+
+@pytest.mark.parametrize(
+    ("n", "why"), [(5, "5 rows are too few to be split into 3 folds"), (6, "no held-out row has two")]
+)
+def test_nothing_to_choose_from(monkeypatch, n, why):
+    """Two rows in every fold are enough to look, and here they find nothing."""
+    with pytest.warns(UserWarning, match=f"nothing was chosen by cross-validation and nothing is expected: {why}"):
+        choice, grid = choose_from(monkeypatch, n)
+    assert choice.candidate == grid.first("linear", True)
+    assert (choice.scores, choice.evidence, choice.gain, choice.dispersion, choice.rows) == ({}, {}, 0.0, 1.0, 0)
+    assert choice.summary(3)["score"] is None
+
+
+# ---- its card
+
+
+def test_what_the_card_says(fitted):
+    aligner, _ = fitted
+    known = copy.copy(aligner)
+    known.encoders_ = {"encoders": {"m1": {"name": "clip"}, "other": {"name": "x"}}}
+    card = aligner_card(known)
+    assert card.encoders == {"m1": "clip"}
+    assert card.widths == {"m0": 12, "m1": 10, "m2": 8}
+    assert "candidates" not in card.choice
+    assert card.choice["latent_dim"] == 6
+    expected = aligner.expected_["m0->m1"]
+    first = card.quality[0]
+    assert first == {"direction": "m0->m1", **{key: round(value, 1) for key, value in expected.items()}}
+    assert card.title == "Aligner: m0, m1, m2 in one space of 6 dimensions"
+    assert len(card.quality) == 6
+    assert len(card.limits) == len(LIMITS)
+    del known.__dict__["_evidence"]
+    known._evidence = {key: value for key, value in aligner._evidence.items() if key != "m0->m1"}
+    assert aligner_card(known).limits[-1].startswith("No training row shows m0->m1;")
