@@ -199,5 +199,7 @@ def test_shares_inside_intervals():
     hidden = torch.tensor([[True, False], [True, False], [False, True], [False, False]])
     found = coverage(check(z, np.ones((4, 2), bool)), hidden, guess, std, 0.5)
     assert found == {"all": 0.25, "a": 0.5, "b": 0.0}
+    sure = {name: np.zeros_like(values) for name, values in z.items()}
+    assert coverage(check(z, np.ones((4, 2), bool)), hidden, z, sure, 0.5)["all"] == 1  # right and sure of it
     with pytest.raises(InputError, match="nothing is hidden: hidden must mark blocks that are present"):
         coverage(check(z, np.ones((4, 2), bool)), hidden & False, guess, std, 0.5)
