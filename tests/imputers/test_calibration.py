@@ -5,6 +5,8 @@ import pytest
 
 from calmrl.imputers import IMPUTERS, AutoImputer
 from calmrl.imputers.calibration import coverage_fault, factors, levels, missing_counts
+from calmrl.imputers.card import imputer_card
+from calmrl.imputers.gaussian.fitting import Settings
 from latent_data import from_model
 
 REACH = 1.6448536269514722
@@ -149,3 +151,32 @@ def test_levels_are_those_of_the_text():
     two = np.exp((3 * np.median(gap[6:]) + 20 * pooled) / 23)
     np.testing.assert_allclose(found[:, 0], [np.exp(pooled), one, two, np.exp(pooled)])
     np.testing.assert_array_equal(found[:, 1:], 1.0)
+
+
+def test_what_the_card_of_an_imputer_says():
+    widths = {"a": 3, "b": 2}
+    plain = imputer_card(IMPUTERS["knn"](7), widths)
+    assert plain.title == "KNNImputer: a, b"
+    assert plain.choice == {"n_neighbors": 7}
+    assert (plain.quality, plain.widths) == ([], widths)
+    assert plain.quality_note.startswith("Not measured.")
+    chosen = AutoImputer()
+    chosen.choice_ = {"held_out": 60, "error_by_modality": {"a": 0.5, "b": None}, "coverage_by_modality": {"a": 95.0}}
+    card = imputer_card(chosen, widths)
+    assert card.quality == [
+        {"modality": "a", "error": 0.5, "inside 95 % intervals, %": 95.0},
+        {"modality": "b", "error": None, "inside 95 % intervals, %": None},
+    ]
+    assert card.quality_note == "On 60 held-out blocks; 1 is the error of the column means."
+    assert "verbose" not in card.choice
+    kernel = IMPUTERS["kernel"]()
+    kernel.choice_ = {"a": {"rows": 9, "error": 1.0}, "b": {"error": 0.25}}
+    card = imputer_card(kernel, widths)
+    assert card.quality == [{"modality": "a", "error": 1.0}, {"modality": "b", "error": 0.25}]
+    assert card.quality_note.startswith("Leave-one-out error on the training rows;")
+    kernel.choice_ = {"a": {"rows": 9}}
+    assert imputer_card(kernel, widths).quality == []
+    gaussian = IMPUTERS["gaussian"]("auto")
+    gaussian.settings_ = Settings(5)
+    assert imputer_card(gaussian, widths).choice["latent_dim (used)"] == 5
+    assert imputer_card(gaussian, widths).choice["latent_dim"] == "auto"

@@ -115,3 +115,16 @@ def test_blocks_as_they_are_saved(tmp_path):
         path = tmp_path / str(len(list(tmp_path.iterdir())))
         imputer.save(path)
         assert MeanImputer.load(path).blocks == plain
+
+
+def test_names_of_columns_are_saved(tmp_path):
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame(np.random.default_rng(0).normal(size=(20, 3)), columns=["x", "y", "z"])
+    frame.iloc[:5, 1] = np.nan
+    imputer = MeanImputer(blocks={"a": ["z", "x"], "b": ["y"]}).fit(frame)
+    imputer.save(tmp_path / "saved")
+    back = MeanImputer.load(tmp_path / "saved")
+    assert back.feature_names_in_.tolist() == ["x", "y", "z"]
+    assert back.n_features_in_ == 3
+    assert back.get_feature_names_out().tolist() == ["x", "y", "z"]
+    np.testing.assert_array_equal(back.transform(frame), imputer.transform(frame))

@@ -16,6 +16,7 @@ from calmrl.imputers.gaussian.choices import check_arguments, check_links, check
 from calmrl.imputers.gaussian.fitting import Settings
 from calmrl.imputers.gaussian.held_out import coverage, hold_out, normal_reach
 from calmrl.imputers.gaussian.row_sources import open_source
+from calmrl.imputers.gaussian.size_search import Trial
 from latent_data import from_model
 
 RIGHT = [
@@ -139,6 +140,30 @@ def test_settings_where_nothing_is_searched():
     assert settled(whitening=0.5).whitening == 0.5
     assert settled(whitening="auto").whitening == 0.0
     assert fixed_prior({"prior": "auto", "n_components": 1}) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("whitening", "solver", "searched"),
+    [("auto", "em", "auto"), ("auto", "stepwise", 0.0), (0.5, "em", 0.5), (0, "gradient", 0)],
+)
+def test_what_is_searched(monkeypatch, capsys, whitening, solver, searched):
+    given = {}
+
+    def choose(z, present, tell, **options):
+        given.update(options)
+        tell(Trial(Settings(3, whitening=0.5), 0.25))
+        return "settings", [Trial(Settings(3), 0.25)], [2.0]
+
+    monkeypatch.setattr("calmrl.imputers.gaussian.choices.sample_rows", lambda source, seed: (source, seed))
+    monkeypatch.setattr("calmrl.imputers.gaussian.choices.choose", choose)
+    for verbose in (False, True):
+        arguments = GaussianImputer("auto", whitening=whitening, solver=solver, verbose=verbose, prior=4.0).get_params()
+        assert decide(arguments, "rows", 6) == ("settings", [Trial(Settings(3), 0.25)], [2.0])
+        said = capsys.readouterr().err
+        assert ("tried 3 latents, 1 components, whitening 0.5: 0.2500\n" in said) == verbose
+        assert ("held-out error" in said) == verbose
+    assert given["whitening"] == searched
+    assert (given["seed"], given["prior"], given["latent_dim"], given["n_components"]) == (6, 4.0, "auto", 1)
 
 
 # ---- held-out blocks

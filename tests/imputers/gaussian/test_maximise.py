@@ -144,3 +144,10 @@ def test_an_imputer_from_parameters():
     anchors = [anchor(fitted.transform({name: z[name]})) for name in z]
     found = fitted.similarity({"m0": z["m0"]}, {"m1": z["m1"]}, "anchor")
     np.testing.assert_allclose(found, anchors[0] @ anchors[1].T, atol=1e-12)
+
+
+def test_one_modality_has_a_space_of_its_own():
+    z, _ = from_model(n=40, widths=(5,))
+    fitted = GaussianImputer(2, max_iter=5, tol=1e-1).fit(z)
+    assert fitted.embed(z).shape == (40, 2)
+    assert np.isfinite(fitted.similarity(z, z, "likelihood_ratio")).all()
