@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import doctest
 import io
+import time
 from copy import deepcopy
 from functools import cache
 
@@ -234,6 +235,7 @@ def test_matching_sees_observed_modalities_only() -> None:
     draws = [torch.Generator().manual_seed(1) for _ in range(2)]
     expected = plain(z, present) + 0.1 * matching(z, present, generator=draws[0])
     torch.testing.assert_close(both(z, present, generator=draws[1]), expected)
+    torch.testing.assert_close(both.last["objective"] + 0.1 * both.last["matching"], expected)
 
 
 def test_bfloat16_autocast() -> None:
@@ -269,6 +271,150 @@ def test_errors_say_what_to_do() -> None:
         CalibratedAlignment(imputer=imputer, update="frozen", momentum=0.9)
     with pytest.raises(InputError, match="no modality at all"):
         CalibratedAlignment(PMRLLoss(), imputer=imputer)(views(), torch.zeros(48, 3, dtype=torch.bool))
+
+
+def test_what_is_asked_for_unless_said_otherwise() -> None:
+    align = CalibratedAlignment(imputer=fitted())
+    assert isinstance(align.objective, PMRLLoss)
+    assert (align.update, align.impute_from, align.m_every, align.weight) == ("stepwise", "current", 16, 1.0)
+    assert (align.impute_grad, align.renormalize, align.certainty) == (True, True, False)
+    assert (align.matching, align.matching_weight, align.seconds) == (None, 0.1, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"weight": 1.5}, "weight must lie between 0 and 1; got 1.5"),
+        ({"weight": -0.1}, "weight must lie between 0 and 1; got -0.1"),
+        ({"momentum": -0.1}, r"momentum must be in \[0, 1\); got -0.1"),
+        ({"m_every": 0}, "m_every must be 1 or more batches; got 0"),
+        ({"impute_from": "end"}, "impute_from must be current or start; got 'end'"),
+        ({"imputer": Known(), "momentum": 0.5, "update": "frozen"}, "momentum needs update"),
+        (
+            {"imputer": nn.Linear(1, 1), "certainty": True, "update": "frozen"},
+            "certainty needs predictive standard deviations, and Linear has none; pass an imputer",
+        ),
+    ],
+)
+def test_options_that_cannot_be(options: dict, said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        CalibratedAlignment(**{"imputer": GaussianImputer(), **options})
+
+
+@pytest.mark.parametrize("options", [{"weight": 0.0}, {"weight": 0.5}, {"m_every": 1}, {"momentum": 0.0}], ids=str)
+def test_options_at_their_limits(options: dict) -> None:
+    ((name, value),) = options.items()
+    align = CalibratedAlignment(imputer=GaussianImputer(), **options)
+    assert (1 - align.imputer.step_size if name == "momentum" else getattr(align, name)) == value
+
+
+@pytest.mark.parametrize("weight", [0.0, 0.25, 1.0])
+def test_weight_of_imputed_rows(weight: float) -> None:
+    z, present, imputer = views(), pattern(), fitted()
+    shapes = []
+
+    def loss(completed: dict[str, torch.Tensor], mask: torch.Tensor) -> torch.Tensor:
+        shapes.append(bool(mask.all()))
+        return (mask.sum() * completed["image"].square()).sum()
+
+    align = CalibratedAlignment(_module(loss), imputer=imputer, update="frozen", weight=weight)
+    expected = weight * loss(align.complete(z, present), torch.ones_like(present)) + (1 - weight) * loss(z, present)
+    shapes.clear()
+    torch.testing.assert_close(align(z, present), expected)
+    assert shapes == [True] * (weight > 0) + [False] * (weight < 1)  # nothing is computed that counts for nothing
+    torch.testing.assert_close(align.last["missing"], (~present).float().mean())
+
+
+def test_without_weight_nothing_is_imputed() -> None:
+    z, present = views(), pattern()
+    align = CalibratedAlignment(imputer=GaussianImputer(), update="frozen", weight=0.0)  # an imputer that cannot yet
+    torch.testing.assert_close(align(z, present), PMRLLoss()(z, present))
+
+
+@pytest.mark.parametrize("options", [{"weight": 0.0}, {"certainty": True}, {"m_every": 1}], ids=str)
+def test_every_batch_is_learned_from(options: dict) -> None:
+    """Where imputing cannot take the batch into the statistics on its way, each batch is solved for."""
+    align = CalibratedAlignment(imputer=GaussianImputer(latent_dim=2), **options)
+    plain = GaussianImputer(latent_dim=2)
+    for step in range(24):
+        z = {name: v.detach() for name, v in views(12, seed=step).items()}
+        align(z, pattern(12, seed=step))
+        plain.partial_fit(z, pattern(12, seed=step))
+    assert align.imputer.n_iter_ == 24
+    for name, w in plain.W_.items():
+        torch.testing.assert_close(align.imputer.W_[name], w)
+
+
+def test_m_steps_fall_on_multiples_after_the_first_twenty() -> None:
+    align = CalibratedAlignment(imputer=GaussianImputer(latent_dim=2), m_every=11)
+    solved = []
+    for step in range(36):
+        before = getattr(align.imputer, "parameters_", None)
+        align(views(8, seed=step), pattern(8, seed=step))
+        if align.imputer.parameters_ is not before:
+            solved.append(step)
+    assert solved == [*range(20), 22, 33]
+
+
+def test_nothing_is_learned_beside_training() -> None:
+    z, present = views(), pattern()
+    for align in (
+        CalibratedAlignment(imputer=fitted()).eval(),
+        CalibratedAlignment(imputer=fitted(), update="frozen"),
+        CalibratedAlignment(imputer=fitted(), update="frozen", certainty=True),
+    ):
+        before = align.get_extra_state()
+        align(z, present)
+        align.complete({name: v.detach() for name, v in z.items()}, present)
+        assert torch.equal(align.get_extra_state(), before)
+
+
+def test_certainty_of_a_gaussian_imputer() -> None:
+    z, present, imputer = views(), pattern(), fitted()
+    mean, std = imputer.impute(z, present, return_std=True)
+    completed = CalibratedAlignment(imputer=imputer, update="frozen", certainty=True).complete(z, present)
+    for j, name in enumerate(NAMES):
+        away = ~present[:, j]
+        expected = mean[name] / (mean[name].square() + std[name] ** 2).sum(1, keepdim=True).sqrt()
+        torch.testing.assert_close(completed[name][away], expected[away])
+        assert torch.equal(completed[name][~away], z[name][~away])
+
+
+def test_a_mixture_imputes_too() -> None:
+    z, present = views(), pattern()
+    seen = {name: v.detach() for name, v in z.items()}
+    imputer = GaussianImputer(latent_dim=2, n_components=2, max_iter=3, tol=1e-1, random_state=0).fit(seen, present)
+    completed = CalibratedAlignment(imputer=imputer, update="frozen").complete(seen, present)
+    for j, name in enumerate(NAMES):
+        expected = normalize(imputer.transform(seen, present)[name], dim=1)
+        torch.testing.assert_close(completed[name], torch.where(present[:, j, None], seen[name], expected))
+
+
+def test_start_goes_with_its_option() -> None:
+    z, present = views(), pattern()
+    start = {name: v.detach() for name, v in views(seed=1).items()}
+    plain, fixed = (CalibratedAlignment(imputer=fitted(), impute_from=x).eval() for x in ("current", "start"))
+    for align, given in ((plain, start), (fixed, None)):
+        with pytest.raises(InputError, match='start and impute_from="start" go together'):
+            align(z, present, start=given)
+    completed = fixed.complete(z, present, start=start)
+    filled = plain.complete(start, present)
+    for j, name in enumerate(NAMES):
+        torch.testing.assert_close(completed[name], torch.where(present[:, j, None], z[name], filled[name]))
+
+
+def test_seconds_are_counted() -> None:
+    align = CalibratedAlignment(imputer=fitted(), update="frozen")
+    began = time.perf_counter()
+    align(views(), pattern())
+    once = align.seconds
+    align(views(), pattern())
+    assert 0 < once < align.seconds < time.perf_counter() - began
+
+
+def test_an_imputer_without_state_is_not_saved() -> None:
+    with pytest.raises(InputError, match="Known has no get_state, so it cannot be saved in a state_dict"):
+        CalibratedAlignment(imputer=Known(), update="frozen").state_dict()
 
 
 def test_example_in_the_docstring_runs() -> None:

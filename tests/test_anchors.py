@@ -213,6 +213,88 @@ def test_numpy_in_numpy_out() -> None:
     np.testing.assert_allclose(anchor_shift(arrays, mask), anchor_shift(z, present), atol=1e-5)
 
 
+def _twin(z, filled, present):
+    """Every quantity of one row (k, d) from its definition, by singular value decompositions."""
+    sides = {}
+    earlier = np.linspace(1.0001, 1, len(z))  # decides where the modalities point apart
+    for name, rows in (("all", z), ("seen", z * present[:, None]), ("filled", filled)):
+        u, sigma, v = np.linalg.svd(rows.T, full_matrices=False)
+        sides[name] = np.sign(v[0] @ earlier) * u[:, 0], sigma
+    (u, s), (v, t), (w, f) = sides.values()
+    lost, error = np.linalg.norm(z[~present], 2), np.linalg.norm(filled - z, 2)
+    eta, gap, missing = ((z[~present] @ v) ** 2).sum(), s[0] - s[1], (~present).sum()
+    turn = 1 - (t[0] ** 2 + eta) / s[0] ** 2
+    printed = 1 - (t[0] + eta) / s[0]
+    wide = max(s[0] - f[1], f[0] - s[1])
+    return {
+        "shift": np.linalg.norm(u - v),
+        "after": np.linalg.norm(u - w),
+        "low": (2 * (1 - (t[0] ** 2 + eta) ** 0.5 / s[0])) ** 0.5,
+        "high": 2**0.5 * min(1, lost / gap) if u @ v >= 0 else 2.0,
+        "completed low": (2 * (1 - np.linalg.norm(z @ w) / s[0])) ** 0.5,
+        "completed high": 2**0.5 * min(1, error / wide if wide > 0 else 1.0) if u @ w >= 0 else 2.0,
+        "printed low": (2 * printed) ** 0.5 if printed >= 0 else np.nan,
+        "printed high": 2**0.5 * lost / gap,
+        "threshold": gap / missing**0.5 * turn**0.5 / (1 + turn**0.5),
+        "printed threshold": gap / missing**0.5 * printed**0.5 if printed >= 0 else np.nan,
+    }
+
+
+@pytest.mark.parametrize(("k", "d", "length"), [(2, 3, 0.2), (3, 5, 1.0), (4, 2, 0.4), (6, 8, 1.0)])
+def test_everything_is_as_defined(k: int, d: int, length: float) -> None:
+    z, present = trials(40, k, d, 0.1, torch.Generator().manual_seed(k))
+    scale = length * (1 + torch.arange(40, dtype=torch.float64) / 40)[:, None]
+    z = {name: vectors * scale for name, vectors in z.items()}
+    filled = completed(z, present, 0.5 * scale[:, 0], torch.Generator().manual_seed(0))
+    shift, after = completion_shift(z, filled, present)
+    bounds = [shift_bounds, printed_shift_bounds]
+    found = {"shift": shift, "after": after}
+    found |= dict(zip(("low", "high"), bounds[0](z, present), strict=True))
+    found |= dict(zip(("completed low", "completed high"), completion_bounds(z, filled, present), strict=True))
+    found |= dict(zip(("printed low", "printed high"), bounds[1](z, present), strict=True))
+    found |= {"threshold": calibration_threshold(z, present)}
+    found |= {"printed threshold": printed_calibration_threshold(z, present)}
+    assert torch.equal(shift, anchor_shift(z, present))
+    stacked, imputed = (torch.stack(list(part.values()), 1).numpy() for part in (z, filled))
+    twins = [_twin(stacked[i], imputed[i], present[i].numpy()) for i in range(40)]
+    for name, values in found.items():
+        np.testing.assert_allclose(values, [twin[name] for twin in twins], rtol=1e-6, atol=2e-6, err_msg=name)
+    # an error at the threshold is not below it
+    assert not calibration_helps(z, present, found["threshold"]).any()
+
+
+def test_rows_at_the_edge() -> None:
+    one, eps = torch.eye(3, dtype=torch.float64), torch.finfo(torch.float64).eps
+    everything = torch.ones(1, 2, dtype=torch.bool)
+    first = torch.tensor([[True, False]])
+    # equal singular values, or nothing but zeros, and all of it there: no shift, and nothing is divided by 0
+    for z in ({"a": one[:1], "b": one[1:2]}, {"a": 0 * one[:1], "b": 0 * one[:1]}):
+        assert [float(bound) for bound in shift_bounds(z, everything)] == [0, 0]
+    # vectors of length 1 and 2 at right angles, the longer one missing: what 16 k eps take off the lower bound
+    long = {"a": one[:1], "b": 2 * one[1:2]}
+    low, high = shift_bounds(long, first)
+    assert float(low) == (2 * (0.5 - 32 * eps)) ** 0.5
+    assert float(high) == 2**0.5
+    # the completed anchor lies at right angles too, and the upper bound is that of u . u^completed >= 0
+    low, high = completion_bounds(long, {"a": 2 * one[:1], "b": one[1:2]}, first)
+    assert float(low) == (2 * (0.5 - 32 * eps)) ** 0.5
+    assert float(high) == 2**0.5
+    # and where it points away, nothing better than 2 holds
+    assert float(completion_bounds(long, {"a": one[:1], "b": -2 * one[1:2]}, first)[1]) == 2.0
+    z, _ = trials(50, 3, 4, 0.3, torch.Generator().manual_seed(0))
+    assert not calibration_threshold(z, torch.ones(50, 3, dtype=torch.bool)).any()
+
+
+def test_precision_is_that_of_the_input() -> None:
+    z, _ = trials(20, 3, 5, 0.3, torch.Generator().manual_seed(0))
+    exact = anchor(z)
+    u = np.linalg.svd(torch.stack(list(z.values()), 2).numpy(), full_matrices=False)[0][:, :, 0]
+    np.testing.assert_allclose(np.abs((u * exact.numpy()).sum(1)), 1, rtol=0, atol=1e-14)
+    half = anchor({name: vectors.half() for name, vectors in z.items()})
+    assert half.dtype == torch.float16
+    torch.testing.assert_close(half.double(), exact, rtol=0, atol=3e-3)
+
+
 def test_errors_say_what_to_do() -> None:
     z, present = trials(3, 2, 4, 0.5, torch.Generator().manual_seed(0))
     with pytest.raises(InputError, match="NaN"):
@@ -221,8 +303,12 @@ def test_errors_say_what_to_do() -> None:
         anchor({"a": z["0"], "b": z["1"][:, :2]})
     with pytest.raises(InputError, match="at least two"):
         anchor_shift({"a": z["0"]}, present[:, :1] | True)
-    with pytest.raises(InputError, match="same ones in the same order"):
+    with pytest.raises(
+        InputError, match="z_completed has the modalities 1, 0 but z_complete has 0, 1; pass the same ones"
+    ):
         completion_shift(z, {"1": z["1"], "0": z["0"]}, present)
+    with pytest.raises(InputError, match="present is None; pass a bool array"):
+        anchor_shift(z, None)
 
 
 def test_certainty_is_that_of_the_formula_row_by_row():

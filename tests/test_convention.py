@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import hypothesis.extra.numpy as hnp
 import numpy as np
@@ -12,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from calmrl import convention
-from calmrl.convention import blocks_of_rows, check, check_names, like_input, to_tensor
+from calmrl.convention import as_mask, blocks_of_rows, check, check_names, like_input, maybe_any, release, to_tensor
 from calmrl.errors import InputError
 
 A, B = np.ones((4, 3), dtype=np.float32), np.ones((4, 2), dtype=np.float32)
@@ -102,11 +103,185 @@ def test_at_most_five_empty_rows_are_listed():
         check({"a": np.full((9, 2), np.nan)})
 
 
+@pytest.mark.parametrize(("empty", "shown"), [(5, "0, 1, 2, 3, 4"), (6, "0, 1, 2, 3, 4, ...")])
+def test_the_list_of_empty_rows_says_whether_it_goes_on(empty, shown):
+    with pytest.raises(InputError, match=re.escape(f"{empty} of {empty} rows have no modality at all (rows {shown});")):
+        check({"a": np.full((empty, 2), np.nan)})
+
+
 def test_zero_rows():
     views = check({"a": A[:0], "b": B[:0]})
     assert (len(views), views.present.shape, views.widths) == (0, (0, 2), (3, 2))
     with pytest.raises(InputError, match="z has 0 rows; at least 2 needed"):
         check({"a": A[:0]}, min_rows=2)
+
+
+def test_as_many_rows_as_needed_are_enough():
+    assert len(check({"a": A}, min_rows=4)) == 4
+    with pytest.raises(InputError, match="z has 4 rows; at least 5 needed"):
+        check({"a": A}, min_rows=5)
+
+
+@pytest.mark.parametrize("length", [200, 201])
+def test_the_longest_name(length):
+    name = "é" * (length // 2) + "e" * (length % 2)
+    if length == 200:
+        check_names([name])
+    else:
+        with pytest.raises(InputError, match=r"^modality name 'é{40}'\.\.\. has more than 200 bytes"):
+            check_names([name])
+
+
+def test_kinds_of_numbers_that_are_not_taken():
+    with pytest.raises(InputError, match=r"dtype torch\.float8_e4m3fn; representations must be floating point"):
+        check({"a": torch.ones(4, 3).to(torch.float8_e4m3fn)})
+    if np.dtype(np.longdouble).itemsize > 8:
+        with pytest.raises(InputError, match="representations must be floating point"):
+            check({"a": A.astype(np.longdouble)})
+
+
+def test_several_devices():
+    with pytest.raises(InputError, match=r"several devices \(a: cpu, b: meta\); move all modalities to one"):
+        check({"a": torch.ones(4, 3), "b": torch.ones(4, 2, device="meta")}, HERE)
+
+
+class _Checked(dict):
+    """Rows that whoever made them has checked."""
+
+    checked = True
+
+
+def test_what_is_checked_already_is_not_read_again():
+    z = _Checked(a=_with(A, (1, 1), np.nan), b=B)
+    assert check(z, HERE).arrays is z
+    with pytest.raises(InputError, match="partly NaN in row 1"):
+        check(z)
+    plain = {"a": A, "b": B}
+    assert check(plain, HERE).arrays is not plain
+
+
+LARGEST = [(np.float16, 65504.0), (np.float32, 1e15), (np.float64, 1e100)]
+
+
+@pytest.mark.parametrize(("dtype", "largest"), LARGEST)
+@pytest.mark.parametrize("given", [False, True])
+@pytest.mark.parametrize("as_torch", [False, True])
+def test_values_up_to_the_largest_are_taken(dtype, largest, given, as_torch):
+    limit = np.asarray(largest, dtype)
+    values = np.stack([np.full(3, limit), np.full(3, -limit), np.full(3, limit)])
+    present = np.ones((3, 1), dtype=bool) if given else None
+    convert = torch.from_numpy if as_torch else np.asarray
+    assert bool(check({"a": convert(values)}, present).present.all())
+    if dtype is not np.float16:  # the largest there is
+        values[2, 1] = np.nextafter(limit, np.asarray(np.inf, dtype))
+        with pytest.raises(InputError, match=r"z\['a'\] has a value of size 1e\+\d+ in row 2, too large for"):
+            check({"a": convert(values)}, present)
+    huge = np.full((2, 2), np.finfo(dtype).max)
+    assert len(check({"a": convert(huge)}, present if present is None else present[:2], any_size=True)) == 2
+
+
+def test_the_first_bad_row_is_named_beside_missing_ones():
+    rows = np.ones((8, 3), dtype=np.float32)
+    rows[1] = np.nan
+    rows[3, 2] = np.inf
+    rows[5, 0] = np.nan
+    for bad, said in [(rows, "has an infinite value in row 3"), (_with(rows, 3, 1.0), "is partly NaN in row 5")]:
+        with pytest.raises(InputError, match=said):
+            check({"a": bad, "b": np.ones((8, 1), dtype=np.float32)})
+
+
+def test_rows_taken_out():
+    rows = torch.tensor([2, 0])
+    present = np.array([[True, False], [True, True], [False, True], [True, True]])
+    ordered = {"names": ["a", "c", "b"], "widths": [3, 5, 2]}
+    a, b = np.arange(12.0).reshape(4, 3), np.arange(8.0).reshape(4, 2)
+    for made in (np.asarray, torch.from_numpy):
+        taken = check({"b": made(b), "a": made(a)}, present, **ordered).take(rows)
+        assert taken.names == ("a", "c", "b")
+        assert taken.widths == (3, 5, 2)
+        assert taken.present.tolist() == [[True, False, False], [False, False, True]]
+        assert [None if part is None else part.tolist() for part in taken.arrays.values()] == [
+            a[[2, 0]].tolist(),
+            None,
+            b[[2, 0]].tolist(),
+        ]
+
+
+def test_a_model_whose_widths_are_not_known():
+    views = check({"b": B, "a": A}, HERE, names=["a", "c", "b"])
+    assert views.widths == (3, 0, 2)
+
+
+MASKS = {
+    "bools": ([True, False], [True, False]),
+    "0 and 1": ([0, 1], [False, True]),
+    "unsigned": (np.array([1, 0], dtype=np.uint8), [True, False]),
+    "nothing": (np.zeros(0, dtype=int), []),
+    "two": ([0, 2], r"^the mask must be boolean, or whole numbers 0 and 1; got int64 from 0 to 2\. Convert it"),
+    "negative": ([-1, 1], "got int64 from -1 to 1"),
+    "fractions": ([0.0, 1.0], r"got float64\. Convert it, for instance with numpy: values != 0"),
+    "no fractions": (np.zeros(0), "got float64"),
+}
+
+
+@pytest.mark.parametrize("case", MASKS)
+def test_stored_masks(case):
+    values, expected = MASKS[case]
+    if isinstance(expected, str):
+        with pytest.raises(InputError, match=expected):
+            as_mask(values, "the mask")
+    else:
+        found = as_mask(values, "the mask")
+        assert found.dtype == bool
+        assert found.tolist() == expected
+
+
+def test_whether_anything_is_set():
+    assert maybe_any(torch.zeros(3, dtype=torch.bool)) is False
+    assert maybe_any(torch.tensor([False, True])) is True
+    assert maybe_any(torch.zeros(3, dtype=torch.bool, device="meta")) is True
+
+
+def test_memory_is_shared_unless_torch_cannot():
+    for mine in (A.copy(), np.lib.stride_tricks.as_strided(A.copy(), (4, 3), (0, 4))):
+        to_tensor(mine)[0, 0] = 7.0
+        assert mine[0, 0] == 7.0
+    locked = A.copy()
+    locked.flags.writeable = False
+    for other in (locked, A.copy()[::-1]):
+        to_tensor(other)[0, 0] = 7.0
+        assert other[0, 0] == 1.0
+
+
+def _in_memory(path):
+    """Kilobytes of a mapped file that are in memory."""
+    lines = iter(Path("/proc/self/smaps").read_text().splitlines())
+    return sum(
+        int(next(line for line in lines if line.startswith("Rss:")).split()[1])
+        for line in lines
+        if line.endswith(str(path))
+    )
+
+
+@pytest.mark.skipif(not Path("/proc/self/smaps").exists(), reason="only Linux tells")
+def test_checked_rows_of_a_file_do_not_stay_in_memory(tmp_path):
+    np.save(tmp_path / "a.npy", np.ones((1 << 12, 64), dtype=np.float32))
+    mapped = np.load(tmp_path / "a.npy", mmap_mode="r")
+    assert mapped.sum() == 1 << 18
+    assert _in_memory(tmp_path / "a.npy") >= 1024
+    release(mapped[10:20])  # a part stands for all of its file
+    assert _in_memory(tmp_path / "a.npy") == 0
+    check({"a": mapped})
+    assert _in_memory(tmp_path / "a.npy") == 0
+
+
+def test_own_changes_of_a_mapped_file_are_kept(tmp_path):
+    np.save(tmp_path / "a.npy", A)
+    mapped = np.load(tmp_path / "a.npy", mmap_mode="c")
+    mapped[0, 0] = 7.0
+    release(mapped)
+    assert mapped[0, 0] == 7.0
+    release(A)  # not a file at all
 
 
 def test_empty_rows_pass_when_asked_for():
@@ -176,6 +351,8 @@ def test_the_row_number_is_right_beyond_the_first_block(monkeypatch):
         check({"a": _with(big, (41, 1), np.nan)})
     with pytest.raises(InputError, match="NaN in row 43, which present"):
         check({"a": _with(big, (43, 1), np.nan)}, np.ones((50, 1), dtype=bool))
+    with pytest.raises(InputError, match=r"has a value of size 1e\+20 in row 43, too large for torch\.float32"):
+        check({"a": _with(big, (43, 1), 1e20)}, np.ones((50, 1), dtype=bool))
 
 
 def test_like_input_restores_kind_and_dtype():
@@ -183,6 +360,7 @@ def test_like_input_restores_kind_and_dtype():
     assert like_input(tensor, A).dtype == np.float32
     assert like_input(tensor, torch.ones(1, dtype=torch.float16)).dtype == torch.float16
     assert like_input(tensor, tensor) is tensor
+    assert np.shares_memory(like_input(tensor, np.ones(1)), tensor.detach().numpy())
 
 
 names = st.lists(
@@ -251,6 +429,12 @@ def test_blocks_cover_every_row_once(n, row_bytes, limit):
     blocks = list(blocks_of_rows(n, row_bytes, limit))
     assert [i for start, stop in blocks for i in range(start, stop)] == list(range(n))
     assert all(stop - start == 1 or (stop - start) * row_bytes <= limit for start, stop in blocks)
+
+
+def test_size_of_blocks():
+    assert list(blocks_of_rows(3, 100, 10)) == [(0, 1), (1, 2), (2, 3)]  # one row at least
+    assert list(blocks_of_rows(9, 1, 4)) == [(0, 4), (4, 8), (8, 9)]
+    assert list(blocks_of_rows(9, 0, 4)) == [(0, 4), (4, 8), (8, 9)]
 
 
 @settings(deadline=None)

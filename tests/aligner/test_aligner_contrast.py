@@ -23,7 +23,7 @@ def recorded(heads, present):
         def scores(start, stop, a=a, b=b):
             return unit[a][start:stop] @ unit[b].T / TEMPERATURE
 
-        total, count = symmetric_terms(scores, present[:, a], present[:, b])
+        total, count = symmetric_terms(scores, present[:, a], present[:, b], smoothing=0.0, chunk_size=None)
         totals.append(total)
         counts.append(count)
     return sum(totals) / sum(counts).clamp(min=1)

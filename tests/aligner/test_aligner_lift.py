@@ -48,6 +48,19 @@ def test_linear_features_are_principal_components(n, d):
     assert_allclose(lift(new).abs(), np.abs((new - x.mean(0)).numpy() @ directions[keep].T), atol=1e-8)
 
 
+@pytest.mark.parametrize(("n", "d"), [(30, 5), (5, 30)])
+def test_linear_features_of_unit_rows_are_centred_once_more(n, d):
+    x, new = rows(n, d), rows(4, d, seed=1)
+    lift = fit_linear(x, unit=True)
+    centred = prepared(x, x.mean(0), True)
+    middle = centred.mean(0)
+    _, values, directions = np.linalg.svd((centred - middle).numpy(), full_matrices=False)
+    keep = values > 1e-8
+    assert_allclose(lift.variance, values[keep] ** 2 / n, rtol=1e-8)
+    want = (prepared(new, x.mean(0), True) - middle).numpy() @ directions[keep].T
+    assert_allclose(lift(new).abs(), np.abs(want), atol=1e-8)
+
+
 @pytest.mark.parametrize("whitening", [0.0, 0.5, 1.0])
 def test_whitening_divides_by_a_power_of_the_variance(whitening):
     lift = fit_linear(rows(), unit=False)

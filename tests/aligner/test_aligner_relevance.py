@@ -98,6 +98,17 @@ def test_ties_are_shared_between_own_items_and_others():
     assert_allclose(ranks.own.above[:, 0] + 1, ranks.ranks)
 
 
+def test_only_repeats_are_looked_at_closely():
+    unit, present = [torch.eye(4).double()] * 2, torch.ones(4, 2, dtype=torch.bool)
+    assert outcome(unit, present, np.arange(4), every=True)[0, 1].own is None
+    assert outcome(unit, present, np.array([1, 1, 2, 3]))[0, 1].own is None
+    assert outcome(unit, present, np.array([1, 1, 2, 3]), every=True)[0, 1].own.relevant.tolist() == [2, 2, 1, 1]
+    present[:3, 1] = False
+    assert list(outcome([unit[0], unit[1][:1]], present)) == [(1, 0)]  # a gallery of one finds nothing
+    present[2, 1] = True
+    assert outcome([unit[0], unit[1][:2]], present)[0, 1].gallery == 2
+
+
 def test_folds_with_and_without_repeats_are_joined():
     several = OwnScores(np.array([[0.0, 3.0], [np.nan, 1.0]]), np.array([2, 1]), np.arange(2))
     parts = [FoldDirection(np.array([1.0, 2.0]), 10, several), FoldDirection(np.array([4.0]), 9)]

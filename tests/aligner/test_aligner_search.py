@@ -68,6 +68,26 @@ def test_the_choice_without_a_fold_is_among_those_that_ran_on_all(folds):
     assert len(search.tried[kernel]) == 1
 
 
+def test_the_choice_without_a_fold_does_not_look_at_it():
+    """The first fold prefers one candidate by far, the others agree on another."""
+    grid = make_grid("linear", True, "auto", 64, 300.0)
+    one, two, three = grid.whitenings(grid.first("linear", True))
+
+    class Judge:
+        def __init__(self, likes):
+            self.likes = likes
+
+        def evaluate(self, candidate):
+            return found(np.where(np.arange(50) % 2 == 0, 2.0 - self.likes.get(candidate, 0), 3.0))
+
+    search = CandidateSearch([Judge({one: 1.0}), Judge({two: 0.4}), Judge({two: 0.4})], 3)
+    search.attempt([three, one, two])
+    assert search.best() == one
+    assert search.best(without=0) == two
+    assert search.best(without=1) == one
+    assert search.best(features="linear") == one
+
+
 class CoupledFold(FakeFold):
     """With few noise rows fewer latents are better, with many more of them: only both together are best."""
 

@@ -25,8 +25,9 @@ def test_a_missing_extra_is_named_with_its_install_line():
         need("no_such_package.inner", "media", "Reading films")
 
 
-def test_a_broken_package_is_not_called_missing(tmp_path, monkeypatch):
-    (tmp_path / "broken_package.py").write_text("import no_such_dependency\n")
+@pytest.mark.parametrize("line", ["import no_such_dependency", "raise ModuleNotFoundError('no_such_dependency')"])
+def test_a_broken_package_is_not_called_missing(tmp_path, monkeypatch, line):
+    (tmp_path / "broken_package.py").write_text(f"{line}\n")
     monkeypatch.syspath_prepend(str(tmp_path))
     with pytest.raises(ModuleNotFoundError, match="no_such_dependency") as caught:
         need("broken_package", "media", "This")

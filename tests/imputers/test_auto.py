@@ -84,6 +84,23 @@ def test_average_is_the_weighted_sum():
         np.testing.assert_allclose(filled[name], want, atol=1e-12)
 
 
+def test_coverage_is_in_percent_of_the_held_out_values():
+    z, present = from_model(n=400)
+    auto = AutoImputer(["ridge", "mean"]).fit(z, present)
+    covered = auto.choice_["coverage_by_modality"]
+    assert set(covered) == set(z)
+    assert all(92 < share < 98 for share in covered.values())
+    assert auto.choice_["held_out"] == sum(auto.choice_["held_out_by_modality"].values())
+    assert set(auto.choice_["seconds"]) == {"ridge", "mean"}
+
+
+def test_progress_is_told_step_by_step():
+    z, present = from_model(n=60)
+    told = []
+    auto = AutoImputer(["knn", "mean"]).fit(z, present, progress=lambda *step: told.append(step))
+    assert told == [("trying knn", 0, 3), ("trying mean", 1, 3), (f"fitting {' + '.join(auto.chosen_)}", 2, 3)]
+
+
 def test_hidden_blocks_follow_the_patterns_of_the_data():
     present = np.ones((4000, 3), bool)
     present[:1000, 1:] = False  # only the first

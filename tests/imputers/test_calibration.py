@@ -4,7 +4,9 @@ import numpy as np
 import pytest
 
 from calmrl.imputers import IMPUTERS, AutoImputer
-from calmrl.imputers.calibration import factors, levels, missing_counts
+from calmrl.imputers.calibration import coverage_fault, factors, levels, missing_counts
+from calmrl.imputers.card import imputer_card
+from calmrl.imputers.gaussian.fitting import Settings
 from latent_data import from_model
 
 REACH = 1.6448536269514722
@@ -98,3 +100,83 @@ def test_a_last_fit_that_is_too_sure_is_corrected(monkeypatch):
     std = AutoImputer(["knn"]).fit(z, present).impute(z, present, return_std=True)[1]
     for name in z:
         np.testing.assert_allclose(std[name], plain[name], rtol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("covered", "fault"),
+    [(89.99, "too narrow"), (90.0, None), (95.0, None), (98.0, None), (98.01, "too wide"), (0.0, "too narrow")],
+)
+def test_what_is_called_wrong(covered, fault):
+    assert coverage_fault(covered) == fault
+
+
+def lean(score, blocks):
+    return np.quantile(score, 0.9) ** (blocks / (blocks + 20)) if blocks else 1.0
+
+
+def test_factors_are_those_of_the_text():
+    rng = np.random.default_rng(0)
+    sources = [rng.integers(1, 3, size=30), rng.integers(0, 3, size=25)]
+    scores = [np.abs(rng.normal(size=(len(s), d))) * (1 + s[:, None]) for s, d in zip(sources, (4, 3), strict=True)]
+    missing = np.array([[0, 5], [7, 2], [3, 0]])
+    alike = [score / np.quantile(score, 0.9) for score in scores]
+    shared = np.ones(3)
+    for s in range(3):
+        own = np.concatenate([score[count == s].ravel() for score, count in zip(alike, sources, strict=True)])
+        shared[s] = lean(own, sum((count == s).sum() for count in sources))
+    want = np.ones((3, 2))
+    for m in range(2):
+        even = scores[m] / shared[sources[m]][:, None]
+        even /= np.quantile(even, 0.9)
+        growth = shared.copy()
+        for s in set(sources[m].tolist()):
+            growth[s] *= lean(even[sources[m] == s], (sources[m] == s).sum())
+        flat = (scores[m] / growth[sources[m]][:, None]).ravel()
+        weight = [missing[s, m] / (sources[m] == s).sum() for s in sources[m] for _ in range(scores[m].shape[1])]
+        order = np.argsort(flat)
+        reached = np.cumsum(np.array(weight)[order])
+        want[:, m] = growth * flat[order][reached >= 0.9 * reached[-1]][0] / REACH
+    np.testing.assert_allclose(factors(scores, sources, missing), want)
+
+
+def test_levels_are_those_of_the_text():
+    rng = np.random.default_rng(0)
+    count = np.array([1] * 6 + [2] * 3)
+    before, after = rng.uniform(1, 2, size=(9, 4)), rng.uniform(1, 2, size=(9, 4))
+    gap = np.log(before / after)
+    nothing = np.zeros((0, 2))
+    found = levels([before, nothing, nothing], [after, nothing, nothing], [count, np.zeros(0, int), np.zeros(0, int)])
+    pooled = np.median(gap)
+    one = np.exp((6 * np.median(gap[:6]) + 20 * pooled) / 26)
+    two = np.exp((3 * np.median(gap[6:]) + 20 * pooled) / 23)
+    np.testing.assert_allclose(found[:, 0], [np.exp(pooled), one, two, np.exp(pooled)])
+    np.testing.assert_array_equal(found[:, 1:], 1.0)
+
+
+def test_what_the_card_of_an_imputer_says():
+    widths = {"a": 3, "b": 2}
+    plain = imputer_card(IMPUTERS["knn"](7), widths)
+    assert plain.title == "KNNImputer: a, b"
+    assert plain.choice == {"n_neighbors": 7}
+    assert (plain.quality, plain.widths) == ([], widths)
+    assert plain.quality_note.startswith("Not measured.")
+    chosen = AutoImputer()
+    chosen.choice_ = {"held_out": 60, "error_by_modality": {"a": 0.5, "b": None}, "coverage_by_modality": {"a": 95.0}}
+    card = imputer_card(chosen, widths)
+    assert card.quality == [
+        {"modality": "a", "error": 0.5, "inside 95 % intervals, %": 95.0},
+        {"modality": "b", "error": None, "inside 95 % intervals, %": None},
+    ]
+    assert card.quality_note == "On 60 held-out blocks; 1 is the error of the column means."
+    assert "verbose" not in card.choice
+    kernel = IMPUTERS["kernel"]()
+    kernel.choice_ = {"a": {"rows": 9, "error": 1.0}, "b": {"error": 0.25}}
+    card = imputer_card(kernel, widths)
+    assert card.quality == [{"modality": "a", "error": 1.0}, {"modality": "b", "error": 0.25}]
+    assert card.quality_note.startswith("Leave-one-out error on the training rows;")
+    kernel.choice_ = {"a": {"rows": 9}}
+    assert imputer_card(kernel, widths).quality == []
+    gaussian = IMPUTERS["gaussian"]("auto")
+    gaussian.settings_ = Settings(5)
+    assert imputer_card(gaussian, widths).choice["latent_dim (used)"] == 5
+    assert imputer_card(gaussian, widths).choice["latent_dim"] == "auto"

@@ -1,10 +1,12 @@
 """Group factor analysis: the bound that it climbs, and modalities with more columns than rows."""
 
 import numpy as np
+import pytest
 import torch
 
+from calmrl.errors import InputError
 from calmrl.imputers import GFAImputer
-from calmrl.imputers.gfa import _groups, _latents
+from calmrl.imputers.gfa import _groups, _latents, _start
 from latent_data import from_model, with_nan
 from reference.latent import gfa_bound
 
@@ -58,3 +60,64 @@ def test_wide_modalities_are_imputed_better_than_by_the_mean():
         error += np.square(filled[name] - z[name])[hidden].sum()
         mean_error += np.square(np.nanmean(holes[name], axis=0) - z[name])[hidden].sum()
     assert error < 0.6 * mean_error
+
+
+def test_it_stops_when_nothing_moves_or_after_so_many():
+    z, present = from_model(n=40, widths=(4, 3), latents=1)
+    assert GFAImputer(2, max_iter=3, tol=1e-12).fit(z, present).n_iter_ == 3
+    early = GFAImputer(2, max_iter=500, tol=1e-2).fit(z, present).n_iter_
+    late = GFAImputer(2, max_iter=500, tol=1e-3).fit(z, present).n_iter_
+    assert 1 < early < late < 500
+
+
+@pytest.mark.parametrize("options", [{"latent_dim": 0}, {"max_iter": 0}])
+def test_numbers_that_must_be_positive(options):
+    z, present = from_model(n=10)
+    with pytest.raises(InputError, match="latent_dim and max_iter must be positive; got"):
+        GFAImputer(**options).fit(z, present)
+    assert GFAImputer(1, max_iter=1).fit(z, present).n_iter_ == 1
+
+
+def test_guesses_and_deviations_row_by_row():
+    """E[W] E[b | observed] + mu, and sqrt(w V w + <Cov(w), V + m m^T> + 1 / tau)."""
+    z, present = from_model(n=30, widths=(4, 3, 2), latents=2)
+    imputer = GFAImputer(3, max_iter=5, tol=1e-12).fit(z, present)
+    filled, std = imputer.impute(z, present, return_std=True)
+    parts = [{key: value.numpy() for key, value in vars(part).items()} for part in imputer.loadings_]
+    for i in range(30):
+        precision, pull = np.eye(3), np.zeros(3)
+        for m, values in enumerate(z.values()):
+            if present[i, m]:
+                p = parts[m]
+                for d in range(len(p["mean"])):
+                    w, tau = p["W"][d], p["precision"][d]
+                    precision += tau * (np.outer(w, w) + p["covariance"][d])
+                    pull += tau * w * (values[i, d] - p["mean"][d])
+        V = np.linalg.inv(precision)
+        mean = V @ pull
+        for m, name in enumerate(z):
+            if present[i, m]:
+                continue
+            p = parts[m]
+            np.testing.assert_allclose(filled[name][i], p["W"] @ mean + p["mean"])
+            second = V + np.outer(mean, mean)
+            variance = [
+                w @ V @ w + (c * second).sum() + 1 / t
+                for w, c, t in zip(p["W"], p["covariance"], p["precision"], strict=True)
+            ]
+            np.testing.assert_allclose(std[name][i], np.sqrt(variance))
+
+
+def test_the_start_explains_half_of_the_variance():
+    block = torch.from_numpy(np.random.default_rng(0).normal(size=(400, 300)) * 3 + 2)
+    start = _start(block, 5, torch.Generator().manual_seed(0))
+    torch.testing.assert_close(start.mean, block.mean(0))
+    torch.testing.assert_close(start.precision, 2 / block.var(0, correction=0))
+    assert float((start.W.square().sum(1) / block.var(0)).mean()) == pytest.approx(0.5, rel=0.05)
+    assert start.covariance.shape == (300, 5, 5)
+    assert not start.covariance.any()
+    assert start.relevance.tolist() == [1.0] * 5
+    never = _start(block[:0], 5, torch.Generator())
+    assert not never.W.any()
+    assert not never.mean.any()
+    assert torch.isfinite(never.precision).all()

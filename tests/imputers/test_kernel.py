@@ -9,6 +9,7 @@ from sklearn.kernel_ridge import KernelRidge
 
 from calmrl.errors import InputError
 from calmrl.imputers import KernelImputer
+from calmrl.imputers.kernel import ALPHAS, GAMMAS, LINEAR, _evenly, _factors, _keys, linked
 from calmrl.imputers.kernel_ridge import Kernel, best_alpha, fewer_columns, fit_regression, leave_one_out, make_features
 from latent_data import from_model, random_present
 
@@ -195,3 +196,101 @@ def test_fewer_columns_choose_the_same(regression_data):
     full, few = (best_alpha(p, features.energy, columns, (0.1, 1.0, 10.0)) for columns in (y, fewer_columns(y)))
     assert few[1] == full[1]
     assert few[0] == pytest.approx(full[0], rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"gamma": True}, "gamma must be 'auto' or a number >= 0; got True"),
+        ({"gamma": float("inf")}, "gamma must be 'auto'"),
+        ({"linear": -0.1}, "linear must be 'auto' or a number >= 0; got -0.1"),
+        ({"linear": "some"}, "linear must be 'auto'"),
+        ({"alpha": 1e-13}, "alpha must be 'auto' or a number >= 1e-12; got 1e-13"),
+        ({"landmarks": 1.5}, "landmarks must be a whole number >= 1; got 1.5"),
+        ({"landmarks": True}, "landmarks must be a whole number"),
+        ({"landmarks": "all"}, "landmarks must be a whole number"),
+    ],
+)
+def test_arguments_beyond_their_limits(options, said):
+    with pytest.raises(InputError, match=said):
+        KernelImputer(**options)._check_arguments()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"gamma": 0.0}, {"linear": 0.0}, {"alpha": 1e-12}, {"landmarks": 1}, {"unit_rows": True}, {"unit_rows": False}],
+    ids=str,
+)
+def test_arguments_at_their_limits(options):
+    KernelImputer(**options)._check_arguments()
+
+
+@pytest.mark.parametrize(("both", "learned"), [(10, True), (9, False)])
+def test_ten_rows_are_needed(both, learned):
+    rng = np.random.default_rng(0)
+    z = {"a": rng.normal(size=(60, 2)), "b": rng.normal(size=(60, 2))}
+    present = np.ones((60, 2), bool)
+    present[both:, 1] = False
+    imputer = KernelImputer("mean").fit(z, present)
+    assert (imputer.models_[1] is not None) == learned
+    assert imputer.choice_["b"]["rows"] == both
+    assert ("gamma" in imputer.choice_["b"]) == learned
+    filled, std = imputer.impute(z, present, return_std=True)
+    if not learned:
+        assert imputer.choice_["b"]["error"] == 1.0
+        np.testing.assert_allclose(filled["b"][both:], np.tile(z["b"][:both].mean(0), (60 - both, 1)))
+        np.testing.assert_allclose(std["b"][both:], np.tile(z["b"][:both].std(0), (60 - both, 1)))
+
+
+@pytest.mark.parametrize(("both", "base"), [(20, "GaussianImputer"), (19, "MeanImputer")])
+def test_twenty_rows_with_two_are_needed_for_the_latent_model(both, base):
+    z, _ = from_model(n=60)
+    present = np.tile([True, False, False], (60, 1))
+    present[:both] = True
+    assert type(KernelImputer().fit(z, present).base_).__name__ == base
+
+
+def test_sources_that_are_linked():
+    def mask(*rows):
+        return torch.tensor(rows, dtype=torch.bool)
+
+    assert linked(mask([1, 1, 0], [0, 1, 1]))
+    assert not linked(mask([1, 1, 0], [0, 0, 1]))
+    assert linked(mask([1, 1, 0], [1, 0, 0]))  # the last never occurs
+    assert linked(mask([0, 0, 0, 1, 1], [0, 0, 1, 1, 0], [0, 1, 1, 0, 0], [1, 1, 0, 0, 0]))
+
+
+def test_factors_of_patterns_lean_on_one():
+    ratio = torch.tensor([[1.0, 3.0], [2.0, 2.0], [0.5, 0.5]], dtype=torch.float64)
+    found = _factors(ratio, ["10", "10", "01"])
+    assert found == pytest.approx({"10": ((5 + 4 + 20) / 22) ** 0.5, "01": ((0.25 + 20) / 21) ** 0.5})
+    assert _keys(torch.tensor([[True, False, True], [False, False, False]])) == ["101", "000"]
+
+
+def test_rows_evenly_spaced():
+    assert _evenly(torch.arange(5), 5).tolist() == [0, 1, 2, 3, 4]
+    assert _evenly(torch.arange(9) + 1, 3).tolist() == [1, 5, 9]
+
+
+def test_what_is_tried():
+    assert (GAMMAS, LINEAR) == ((0.5, 1.0, 2.0), (0.0, 0.5))
+    assert ALPHAS == (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
+    z, present = curved(n=120)
+    for choice in KernelImputer("mean").fit(z, present).choice_.values():
+        assert choice["gamma"] in GAMMAS
+        assert choice["linear"] in LINEAR
+        assert choice["alpha"] in ALPHAS
+    fixed = KernelImputer("mean", True, 0.7, 0.2, 0.5).fit(z, present).choice_["a"]
+    assert (fixed["unit_rows"], fixed["gamma"], fixed["linear"], fixed["alpha"]) == (True, 0.7, 0.2, 0.5)
+
+
+def test_the_form_has_the_least_error_left_out():
+    z, present = curved(n=90)
+    best = KernelImputer("mean").fit(z, present).choice_["a"]
+    tried = [
+        KernelImputer("mean", unit, gamma, linear).fit(z, present).choice_["a"]["error"]
+        for unit in (True, False)
+        for linear in (0.0, 0.5)
+        for gamma in (1.0,)
+    ]
+    assert best["error"] <= min(tried) + 1e-9

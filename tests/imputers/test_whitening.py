@@ -8,6 +8,8 @@ from scipy.stats import multivariate_normal
 from calmrl import GaussianImputer
 from calmrl.errors import InputError
 from calmrl.imputers.gaussian.gradient import GaussianLatent
+from calmrl.imputers.gaussian.row_sources import open_source
+from calmrl.imputers.gaussian.whitening import principal_axes
 from latent_data import from_model, random_present
 from reference.whitening import condition, dense
 
@@ -223,3 +225,32 @@ def test_auto_on_one_or_two_rows_says_what_to_do(rows):
     z, _ = from_model(n=rows)
     with pytest.raises(InputError, match="give latent_dim"):
         GaussianImputer("auto").fit(z)
+
+
+@pytest.mark.parametrize("size", [1e-3, 1.0, 50.0])
+@pytest.mark.parametrize(("rank", "kept"), [(400, 7), (3, 3), (7, 7)])
+def test_principal_axes(size, rank, kept):
+    z, present = uneven(n=80)
+    block = size * z["m2"]
+    rows = open_source({"a": block, "b": z["m1"]}, np.column_stack([np.ones(80, bool), present[:, 1]]))
+    axes = principal_axes(rows, rank)[0]
+    values, vectors = np.linalg.eigh(np.cov(block.T, bias=True))
+    np.testing.assert_allclose(axes.variance, values[::-1][:kept], rtol=1e-8)
+    aligned = np.abs((axes.directions.numpy() * vectors[:, ::-1][:, :kept]).sum(0))
+    np.testing.assert_allclose(aligned, 1, atol=1e-6)
+    rest = values[::-1][kept:].mean() if kept < 7 else values[0]
+    np.testing.assert_allclose(axes.rest, rest, rtol=1e-6)
+    assert principal_axes.__defaults__ == (400,)
+
+
+def test_axes_of_what_hardly_or_never_varies():
+    rng = np.random.default_rng(0)
+    line = rng.normal(size=(50, 1)) * np.array([3.0, 4.0, 0.0]) + 2  # one direction, two without any variance
+    rows = open_source({"a": line, "b": np.full((50, 3), 7.0)}, np.ones((50, 2), bool))
+    first, constant = principal_axes(rows)
+    assert first.directions.shape == (3, 1)
+    np.testing.assert_allclose(first.directions[:, 0].abs(), [0.6, 0.8, 0], atol=1e-9)
+    variance = float(first.variance[0])
+    np.testing.assert_allclose(first.rest, 1e-7 * variance + 1e-14 * (1 + (line.mean(0) ** 2).mean()), rtol=1e-6)
+    assert constant.directions.shape == (3, 1)
+    np.testing.assert_allclose(constant.rest, 1e-14 * 50, rtol=1e-6)

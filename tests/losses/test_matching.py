@@ -99,7 +99,80 @@ def test_learns_to_match_and_reranks() -> None:
     assert torch.equal(matching.rerank(z["text"], gallery, mask, rough, top=1).argmax(1), rough.argmax(1))
 
 
+def test_layers_are_as_described() -> None:
+    torch.manual_seed(0)
+    matching = InstanceMatching(NAMES, 8)
+    assert matching.arguments == {
+        "names": list(NAMES), "width": 8, "anchor": "text", "hidden": 256, "layers": 2, "heads": 4, "temperature": 0.07
+    }  # fmt: skip
+    assert matching.temperature == 0.07
+    assert matching.kind.shape == (4, 256)
+    assert matching.kind.std().item() == pytest.approx(0.02, rel=0.1)
+    assert len(matching.encoder.layers) == 2
+    (layer, _) = matching.encoder.layers
+    assert layer.self_attn.num_heads == 4
+    assert layer.linear1.out_features == 1024
+    assert matching.head[-1].out_features == 2
+    assert isinstance(InstanceMatching(["text", "image"], 8, hidden=8, heads=2), InstanceMatching)  # two are enough
+
+
+def test_every_row_is_read_by_itself() -> None:
+    z, matching = views(5), small()
+    others, has = {"image": z["image"], "audio": z["audio"]}, torch.ones(5, 2, dtype=torch.bool)
+    has[1, 0] = False
+    together = matching.train().logits(z["text"], others, has)
+    torch.testing.assert_close(matching.eval().logits(z["text"], others, has), together)  # nothing is dropped at random
+    for row in range(5):
+        alone = matching.logits(z["text"][[row]], {n: v[[row]] for n, v in others.items()}, has[[row]])
+        torch.testing.assert_close(alone[0], together[row])
+    fewer = matching.logits(z["text"][[1]], {"audio": z["audio"][[1]]}, has[[1], 1:])
+    torch.testing.assert_close(fewer[0], together[1])  # a missing modality is as good as none
+    assert matching.logits(z["text"][:0], {n: v[:0] for n, v in others.items()}, has[:0]).shape == (0, 2)
+
+
+@pytest.mark.parametrize("n", [1, 2, 6])
+def test_loss_of_the_drawn_pairs(n: int) -> None:
+    z, matching = views(n), small()
+    present = torch.ones(n, 3, dtype=torch.bool)
+    present[: n // 2, 2] = False
+    if n == 6:
+        present[4, 1], present[5, [0, 2]] = False, False  # no anchor; nothing but the anchor
+    seen = {name: torch.where(present[:, j, None], v, 0.0) for j, (name, v) in enumerate(z.items())}
+    has = present[:, [0, 2]]
+    mean = (seen["image"] + seen["audio"]) / has.sum(1, keepdim=True).clamp(min=1)
+    scores, generator = seen["text"] @ mean.T / 0.07, draw(3)
+    wrong = draw_negatives(scores, has.any(1), slice(0, n), generator)
+    lone = draw_negatives(scores.T, present[:, 1], slice(0, n), generator)
+    terms = []
+    for row in range(n):
+        if not (present[row, 1] and has[row].any()):
+            continue
+        pairs = [(row, row, 1)]
+        pairs += [(row, int(wrong[row, 0]), 0)] if wrong[row, 1] else []
+        pairs += [(int(lone[row, 0]), row, 0)] if lone[row, 1] else []
+        for i, j, target in pairs:
+            others = {name: seen[name][[j]] for name in ("image", "audio")}
+            terms.append(-matching.logits(seen["text"][[i]], others, has[[j]]).log_softmax(1)[0, target])
+    assert len(terms) == {1: 1, 2: 6, 6: 12}[n]
+    torch.testing.assert_close(matching(z, present, generator=draw(3)), torch.stack(terms).mean())
+
+
+def test_how_many_are_ranked_again() -> None:
+    matching, n = small(), 53
+    z = views(n)
+    scores = torch.arange(n, dtype=torch.float32).flip(0)[None]
+    for top, expected in (({}, 50), ({"top": 1}, 1), ({"top": 60}, n), ({"top": 0}, 0)):
+        final = matching.rerank(z["text"][:1], {"image": z["image"]}, None, scores, **top)
+        lifted = final[0] > scores[0, 0]
+        assert int(lifted.sum()) == expected
+        assert sorted(final[0][lifted].tolist()) == [n - 1.0 + step for step in range(1, expected + 1)]
+    nothing = matching.rerank(z["text"][:2], {"image": z["image"][:0]}, None, torch.zeros(2, 0))
+    assert nothing.shape == (2, 0)
+
+
 def test_errors_say_what_to_do() -> None:
+    with pytest.raises(InputError, match=r"must hold the anchor 'text' and another modality at least; got \['text'\]"):
+        InstanceMatching(["text"], 8)
     with pytest.raises(InputError, match="must hold the anchor 'text'"):
         InstanceMatching(["image", "audio"], 8)
     matching, z = small(), views(4)

@@ -27,3 +27,7 @@ def test_random_vectors_reach_it():
     expected = chance(3000, labels)
     for metric in ("R@1", "R@5", "R@10"):
         assert found[metric] == pytest.approx(expected[metric], abs=3)
+
+
+def test_levels_are_rounded_and_of_the_usual_ks():
+    assert chance(30) == {"R@1": 3.333333333, "R@5": 16.666666667, "R@10": 33.333333333}

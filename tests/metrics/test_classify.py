@@ -16,6 +16,7 @@ from calmrl.errors import InputError
 from calmrl.imputers import RidgeImputer
 from calmrl.metrics import classification, fine_tune, fine_tuned_classification, fuse
 from calmrl.metrics.classify import NEIGHBOURS, STRENGTHS, accuracy_and_f1, linear_probe, nearest, zero_shot
+from calmrl.metrics.finetune import Classifier
 from reference import classify as slow
 
 NAMES = ("image", "text")
@@ -90,6 +91,17 @@ def test_probe_and_neighbours_equal_the_twins():
     fits = {c: LogisticRegression(C=c, max_iter=2000).fit(x[train], y[train]) for c in STRENGTHS}
     c = max(STRENGTHS, key=lambda c: slow.accuracy(y[val], fits[c].predict(x[val])))
     np.testing.assert_array_equal(linear_probe(x[train], y[train], x[val], y[val])(x[test]), fits[c].predict(x[test]))
+
+
+def test_what_is_tried_on_validation_rows():
+    assert STRENGTHS == (0.01, 0.1, 1.0, 10.0, 100.0, 1000.0)
+    assert NEIGHBOURS == (1, 5, 10, 20, 50)
+    x = np.array([[0.0], [1.0], [2.0], [3.0], [4.0]])
+    y = np.array([1, 0, 0, 0, 1])
+    asked = np.array([[0.1], [3.9]])
+    predict = nearest(x, y, asked, np.array([0, 0]))  # five neighbours out of five are right, the nearest one is wrong
+    assert predict(asked).tolist() == [0, 0]
+    assert nearest(x[:4], y[:4], asked, np.array([0, 0]))(asked).tolist() == [1, 0]  # five of four are not tried
 
 
 def test_zero_shot_by_hand():
@@ -199,9 +211,59 @@ def test_fine_tuning_keeps_the_best_weights_and_stops():
     assert good.predict(inputs, there)[0] == -1
 
 
+class Counting(nn.Module):
+    """Remembers how many rows every training step had."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(2))
+        self.sizes = []
+
+    def __deepcopy__(self, memo):
+        return self
+
+    def forward(self, inputs, present):
+        if self.training:
+            self.sizes.append(len(present))
+        return {"a": inputs["a"] * self.weight}
+
+
+@pytest.mark.parametrize(
+    ("options", "steps"),
+    [
+        ({}, 100),
+        ({"patience": 2}, 40),
+        ({"patience": 100}, 500),
+        ({"steps": 39}, 39),
+        ({"patience": 2, "steps": 30}, 30),
+    ],
+)
+def test_when_fine_tuning_stops(monkeypatch, options, steps):
+    """Validation rows that have nothing are never right: every 20 steps one look that finds nothing better."""
+    rates, make = [], torch.optim.AdamW
+    monkeypatch.setattr(torch.optim, "AdamW", lambda groups: rates.extend(g["lr"] for g in groups) or make(groups))
+    generator = torch.Generator().manual_seed(0)
+    inputs, there = {"a": torch.randn(150, 2, generator=generator)}, torch.ones(150, 1, dtype=torch.bool)
+    y = (inputs["a"][:, 0] > 0).long()
+    model, head = Counting(), nn.Linear(2, 2)
+    before = head.weight.clone()
+    looked = []
+
+    predict = Classifier.predict
+    monkeypatch.setattr(Classifier, "predict", lambda *a: looked.append(len(model.sizes)) or predict(*a))
+    tuned = fine_tune(model, head, inputs, there, y, (inputs, ~there, y), **options)
+    assert len(model.sizes) == steps
+    assert model.sizes[:3] == [64, 64, 22]  # every row once before any row twice
+    assert rates == [1e-4, 1e-2]
+    assert looked == [*range(0, steps + 1, 20), *([steps] if steps % 20 else [])]
+    assert torch.equal(tuned.head.weight, before)  # no better than before, so it stays as it was
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
+        ({"labels": [float("nan")] + ["cat"] * 239}, "labels has missing values"),
+        ({"split": ["train"] * 239}, "split has 239 entries but z has 240 rows; pass one per row"),
         ({"labels": ["cat"] * 240}, "all training rows have the label 'cat'"),
         ({"labels": ["cat", "dog"]}, "labels has 2 entries but z has 240"),
         ({"labels": [None] + ["cat"] * 239}, "labels has missing values"),

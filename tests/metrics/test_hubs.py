@@ -59,6 +59,24 @@ def test_copies_tie_with_hubs():
     assert found["R@1"] == 50
 
 
+def test_ten_neighbours_unless_said_otherwise():
+    rng = np.random.default_rng(1)
+    queries, gallery = rng.normal(size=(100, 3)), rng.normal(size=(100, 3))
+    ids = {"per_query": True, "hubs": "csls"}
+    plain, said = (retrieval(queries, gallery, **ids, **more)["ranks"] for more in ({}, {"neighbours": np.int64(10)}))
+    assert np.array_equal(plain, said)
+    assert not np.array_equal(plain, retrieval(queries, gallery, **ids, neighbours=11)["ranks"])
+    scores = cosines(queries, gallery)
+    assert_allclose(csls(scores), reference.csls(scores, 10))
+
+
+@pytest.mark.parametrize("k", [0, -1, True, 2.0, "5", None])
+def test_numbers_of_neighbours_that_cannot_be(vectors, k):
+    queries, _ = vectors
+    with pytest.raises(InputError, match="hubs='csls' looks at is a whole number from 1 on; got"):
+        retrieval(queries, queries, hubs="csls", neighbours=k)
+
+
 def test_errors(vectors):
     queries, _ = vectors
     with pytest.raises(InputError, match="hubs must be None or 'csls'; got 'CSLS'"):

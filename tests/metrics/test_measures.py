@@ -89,6 +89,39 @@ def test_the_mean_scores_one_and_a_direction_without_rows_is_left_out_or_refused
         imputation_error(imputer, z, None, [(["text"], "text")])
 
 
+def test_two_rows_are_enough_to_measure_an_error_and_equal_ones_have_no_spread():
+    z = {"a": np.ones((2, 3)), "b": np.array([[1.0, 2.0], [3.0, 2.0]]), "c": np.full((2, 2), 4.0)}
+    found = table(imputation_error(MeanImputer().fit(z), z, directions=[(["a"], "b"), ("a", "c")]))
+    assert found == pytest.approx(
+        {
+            ("a->b", "mse"): 0.5,
+            ("a->b", "mse_random"): 2,
+            ("a->b", "nmse"): 1,
+            ("a->c", "mse"): 0,
+            ("a->c", "mse_random"): 0,
+        }
+    )
+    tiny = {name: 0.01 * values for name, values in z.items()}
+    assert table(imputation_error(MeanImputer().fit(tiny), tiny, directions=[("a", "b")]))[
+        "a->b", "nmse"
+    ] == pytest.approx(1)
+    one = {name: values[:1] for name, values in z.items()}
+    assert imputation_error(MeanImputer().fit(z), one) == []
+    with pytest.raises(InputError, match="a->b: 1 rows have all of these modalities; at least two are needed"):
+        imputation_error(MeanImputer().fit(z), one, directions=[(["a"], "b")])
+
+
+@pytest.mark.parametrize(
+    "wanted", [([], "text"), (["smell"], "text"), (["text"], "smell"), (["image", "text"], "text")]
+)
+def test_directions_that_cannot_be_measured(wanted):
+    z, _ = views()
+    with pytest.raises(
+        InputError, match="cannot be measured; sources and target must be different modalities among image"
+    ):
+        imputation_error(MeanImputer().fit(z), z, directions=[wanted])
+
+
 @pytest.mark.parametrize("tensors", [False, True])
 def test_coverage_equals_the_twin(tensors):
     z, present = views(n=80)
@@ -132,6 +165,8 @@ def test_anchor_shift_takes_an_imputer_and_perfect_completion_ends_it():
     imputer = RidgeImputer().fit(z)
     rows = anchor_shift_rows(z, present, imputer)
     assert rows == anchor_shift_rows(z, present, imputer.transform(z, present))
+    assert rows == anchor_shift_rows(z, present, imputer, renormalize=True)
+    assert rows != anchor_shift_rows(z, present, imputer, renormalize=False)
     assert {one["n"] for one in rows} == {(~present.all(1)).sum()}
     found = table(anchor_shift_rows(z, present, z))
     assert found["calibrated", "anchor_shift"] == pytest.approx(0, abs=1e-9)
@@ -179,6 +214,8 @@ def test_separability_is_chance_without_a_gap_and_full_with_one():
     assert found["image|text", "modality_separability"] == pytest.approx(50, abs=8)
     apart = {"image": z["image"], "text": z["text"] + 9}
     assert table(modality_gap(apart, separability=True))["image|text", "modality_separability"] > 98
+    few = modality_gap({m: v[:5] for m, v in apart.items()}, separability=True)
+    assert [one["n"] for one in few] == [5, 5]
     with pytest.raises(InputError, match="5 folds"):
         modality_gap({m: v[:4] for m, v in z.items()}, separability=True)
 
@@ -194,5 +231,15 @@ def test_robustness_asks_for_every_rate_and_seed():
     assert len(rows) == len(asked) == 20
     assert rows[3] == {"task": "text->image", "metric": "R@1", "value": 90.0, "n": 7, "rate": 0.1, "seed": 1}
     assert {row["rate"] for row in rows} == {0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9}
-    with pytest.raises(InputError, match=r"got 1\.0"):
-        robustness(measure, rates=(0.5, 1.0))
+    assert [row["seed"] for row in robustness(measure, rates=(0.0,))] == [0]
+    for bad in (1.0, -0.1):
+        with pytest.raises(InputError, match=rf"missing rates lie between 0 and 1 .*; got {bad}"):
+            robustness(measure, rates=(0.5, bad))
+
+
+def test_geometry_of_two_rows():
+    z = {"image": np.array([[2.0, 0.0], [0.0, 1.0]]), "text": np.array([[1.0, 0.0], [0.0, 3.0]])}
+    assert table(uniformity(z)) == pytest.approx({("image", "uniformity"): -4, ("text", "uniformity"): -4})
+    one = np.array([[True, True], [True, False]])
+    assert table(modality_gap(z, one)) == {("image|text", "modality_gap"): 0}
+    assert [row["metric"] for row in modality_gap(z)] == ["modality_gap"]  # separability only when asked for

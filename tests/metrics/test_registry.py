@@ -109,6 +109,24 @@ def test_directions_and_units():
     assert describe("R@1").axis == "R@1 (%)"
 
 
+def test_digits_and_what_is_computed_only_by_hand():
+    digits = {name: metric.decimals for name, metric in METRICS.items()}
+    one = [*names_of("retrieval"), "coverage", "modality_separability", "accuracy", "macro-F1", "seconds"]
+    assert {name for name, number in digits.items() if number == 1} == set(one)
+    assert {number for name, number in digits.items() if name not in one} == {3}
+    assert {name for name, metric in METRICS.items() if metric.by_hand} == {"modality_separability", "alignment"}
+    assert [f.__name__ for f in functions_of(["geometry"])] == ["modality_gap", "uniformity"]
+    assert [f.__name__ for f in functions_of(["pool", "shift", "retrieval"])] == [
+        "retrieval_rows",
+        "shift_rows",
+        "pool_rows",
+    ]
+    assert functions_of([]) == []
+    assert {describe(name).sign for name in ("R@1", "nmse", "coverage")} == {1, -1, 0}
+    assert describe("seconds").axis == "seconds"
+    assert [describe(name).unit for name in ("R@7", "R@07", "R@", "xR@7")] == ["%", "", "", ""]
+
+
 def test_the_table_needs_no_torch():
     code = "import sys; sys.modules['torch'] = None; from calmrl.metrics.registry import METRICS; print(len(METRICS))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)

@@ -15,6 +15,12 @@ def test_imputation_worse_than_the_mean_is_named_by_direction():
     assert "b->a" not in said
 
 
+def test_as_good_as_the_mean_is_no_fault():
+    assert remarks([row("a->b", "nmse", 1.0, 90), row("a->b", "mse", 7.0, 90)]) == []
+    (said,) = remarks([row("a->b", "nmse", 1.01, 90)])
+    assert said.endswith("for a->b (normalised error 1.01): do not use these imputed vectors")
+
+
 def test_intervals_that_do_not_cover():
     assert "hold 65 % of the true values: they are too narrow" in remarks([row("95", "coverage", 65.0, 900)])[0]
     assert "too wide" in remarks([row("95", "coverage", 99.5, 900)])[0]

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
+from itertools import permutations
+
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from calmrl._support.engine import LocalEngine
 from calmrl.errors import InputError
 from calmrl.metrics import products, ranks, retrieval, retrieve
 from reference import retrieval as slow
@@ -178,8 +182,7 @@ def test_score_function_equals_its_matrix():
     sizes.clear()
     found = retrieval(queries, gallery, q_ids, g_ids, scores=negative_distance)
     assert_same(found, retrieval(scores=matrix, query_ids=q_ids, gallery_ids=g_ids))
-    assert sum(sizes) == 600  # every query once
-    assert max(sizes) < 600
+    assert sizes == [256, 256, 88]  # every query once
     in_dict = retrieval(queries, {"items": gallery}, q_ids, g_ids, scores=lambda q, g: negative_distance(q, g["items"]))
     assert in_dict == found
 
@@ -210,6 +213,24 @@ def test_score_function_equals_its_matrix():
         ),
         ({"ks": (0, 1)}, r"ks must be a list of whole numbers from 1 on.* got \(0, 1\)"),
         ({"ks": 5}, "ks must be a list of whole numbers"),
+        ({"ks": []}, "ks must be a list of whole numbers"),
+        ({"ks": (True,)}, "ks must be a list of whole numbers"),
+        ({"ks": (1.0,)}, "ks must be a list of whole numbers"),
+        ({"query_ids": 5, "gallery_ids": [0, 1, 2]}, "query_ids must be a list or an array .* got int"),
+        ({"query_ids": b"abc", "gallery_ids": [0, 1, 2]}, "query_ids must be a list or an array .* got bytes"),
+        ({"query_ids": np.array(5), "gallery_ids": [0, 1, 2]}, "one id per row, 3; got a single value"),
+        ({"gallery": torch.ones(3, 4, dtype=torch.bool)}, "gallery has dtype torch.bool; it must hold real numbers"),
+        ({"gallery": torch.ones(3, 4, dtype=torch.complex64)}, "gallery has dtype torch.complex64"),
+        ({"gallery": np.ones((3, 4), dtype=complex)}, "gallery has dtype complex128"),
+        ({"gallery": np.ones((3, 0)), "queries": np.ones((3, 0))}, r"queries is empty, shape \(3, 0\)"),
+        ({"gallery": torch.ones(3, 4, device="meta")}, "queries are on cpu but the gallery is on meta; move them"),
+        ({"gallery": None, "scores": np.ones((3, 3))}, "leaves queries and gallery nothing to say"),
+        ({"queries": None, "scores": np.ones((3, 3))}, "leaves queries and gallery nothing to say"),
+        ({"queries": {}, "scores": lambda q, g: q}, "queries must have a length and be sliceable; got dict"),
+        ({"queries": {1, 2}, "scores": lambda q, g: q}, "queries must have a length and be sliceable; got set"),
+        ({"queries": [], "scores": lambda q, g: q}, "queries is empty; there is nothing to rank"),
+        ({"engine": "local", "scores": lambda q, g: q}, "an engine ranks vectors by their similarity; leave out"),
+        ({"engine": "local", "hubs": "csls"}, "an engine ranks vectors by their similarity; leave out"),
         ({"similarity": "euclid"}, "similarity must be 'cosine' or 'dot'; got 'euclid'"),
         ({"scores": np.ones((3, 3))}, "scores is an array, which leaves queries and gallery nothing to say"),
         ({"scores": lambda q, g: np.ones((1, 3))}, r"returned shape \(1, 3\); expected \(3, 3\)"),
@@ -222,7 +243,66 @@ def test_errors(change, message):
         retrieval(**{"queries": np.ones((3, 4)), "gallery": np.ones((3, 4)), **change})
 
 
+@pytest.mark.parametrize(("unknown", "shown"), [(3, "5 (query 1), 6 (query 2), 7 (query 3);"), (4, "(query 3), ...;")])
+def test_the_list_of_unknown_ids_says_whether_it_goes_on(unknown, shown):
+    ids = [0, 5, 6, 7, 8][: unknown + 1]
+    with pytest.raises(InputError, match=re.escape(shown)):
+        retrieval(np.ones((len(ids), 2)), np.ones((1, 2)), ids, [0])
+
+
+def test_what_is_taken():
+    vectors, scores = np.eye(3), [np.eye(3, dtype=kind) for kind in (np.float16, np.int8, np.uint8, np.float32)]
+    for table in (*scores, torch.eye(3, dtype=torch.bfloat16)):
+        assert retrieval(scores=table, ks=[np.int64(1)])["R@1"] == 100
+    assert retrieval(vectors.astype(np.uint8), vectors.astype(np.int16), [0, 1, 2], [0, 1, 2])["R@1"] == 100
+    assert list(retrieval(vectors, vectors)) == ["R@1", "R@5", "R@10", "MedR", "n"]
+    listed = retrieval(list("abc"), {"k": 1}, scores=lambda q, g: np.eye(3)[[ord(c) - 97 for c in q]])
+    assert listed["R@1"] == 100
+    assert "hubs" not in listed
+    late = np.eye(300)
+    late[280, 3] = np.nan
+    with pytest.raises(InputError, match="scores has NaN in the row of query 280"):
+        retrieval(np.arange(300)[:, None], None, scores=lambda q, g: late[q[:, 0]])
+    with pytest.raises(InputError, match=r"scores\(queries\[256:300\], gallery\) returned shape \(2, 300\); expected"):
+        retrieval(np.arange(300), None, scores=lambda q, g: np.eye(300)[q][: 256 if q[0] == 0 else 2])
+
+
+def test_bound_on_the_rounding_of_products():
+    assert products.rounding(16) == 24 * 2.0**-24
+    torch.set_float32_matmul_precision("high")
+    try:
+        assert products.rounding(16) == 24 * 2.0**-24 + 2.0**-6
+    finally:
+        torch.set_float32_matmul_precision("highest")
+
+
+@pytest.mark.parametrize("above", [0, 1, 3])
+@pytest.mark.parametrize(("tied", "own"), [(0, 1), (1, 1), (3, 2), (0, 2)])
+def test_hits_are_shares_of_all_orders(above, tied, own):
+    counts = ranks.Ranks(*(torch.tensor([count]) for count in (above, tied, own)))
+    orders = set(permutations("x" * tied + "o" * own))
+    first = [above + order.index("o") + 1 for order in orders]
+    for k in range(1, 9):
+        assert float(counts.hits(k)) == pytest.approx(np.mean([place <= k for place in first]))
+    assert float(counts.expected()) == pytest.approx(np.mean(first))
+
+
+@pytest.mark.parametrize("size", [1, 3000])
+def test_an_engine_shares_the_queries_out(monkeypatch, size):
+    problem = random_problem()
+    whole = retrieval(*problem, per_query=True)
+    monkeypatch.setattr(products, "BLOCK_BYTES", size)
+    shared = retrieval(*problem, per_query=True, engine=LocalEngine())
+    np.testing.assert_array_equal(shared["ranks"], whole["ranks"])
+
+
 def test_score_matrix_errors():
+    with pytest.raises(InputError, match="scores must be a NumPy array or a torch tensor; got list"):
+        retrieval(scores=[[1.0, 0.0], [0.0, 1.0]])
+    with pytest.raises(InputError, match=r"scores must have two dimensions; got shape \(2,\)"):
+        retrieval(scores=np.ones(2))
+    with pytest.raises(InputError, match=r"what scores\(queries\[0:...\], gallery\) returned must be a NumPy array"):
+        retrieval([1, 2], None, scores=lambda q, g: [[1.0, 0.0], [0.0, 1.0]])
     with pytest.raises(InputError, match="NaN in the row of query 1"):
         retrieval(scores=np.array([[1.0, 0.0], [np.nan, 0.0]]))
     with pytest.raises(InputError, match="queries must have a length"):

@@ -64,6 +64,16 @@ def test_scores_by_hand():
     assert found["cosine"] == pytest.approx([0, 0.5**0.5])
 
 
+@pytest.mark.parametrize("score", ["volume", "area"])
+@pytest.mark.parametrize("number", [1, 2, 3])
+def test_values_of_scores(score, number):
+    queries, z, present = gallery(5, number=number)
+    known = [np.where(present[:, [j]], v, 1.0) for j, v in enumerate(z.values())]
+    items = np.stack([unit(v) for v in known], axis=1) * present[:, :, None]
+    found = SCORES[score](torch.from_numpy(items), torch.from_numpy(present))(torch.from_numpy(unit(queries)))
+    np.testing.assert_allclose(found, twin(queries, z, present, score), atol=1e-6)
+
+
 @pytest.mark.parametrize("score", list(SCORES))
 def test_small_blocks_change_nothing_and_copies_tie(score, monkeypatch):
     queries, z, present = gallery(0, n=40)
@@ -114,6 +124,13 @@ def test_reranking_with_the_matching_head_equals_its_own_scores():
     )
     scores = head.rerank(queries, z, present, first(normalize(queries.double(), dim=1)), 5)
     assert scored_retrieval(queries, z, present, matching=head, top=5) == retrieval(scores=scores)
+
+
+def test_fifty_are_ranked_again_unless_said_otherwise():
+    queries, z, present = gallery(2, n=60)
+    found = scored_retrieval(queries, z, present, matching=Exact(50))
+    assert found["R@1"] == pytest.approx(scored_retrieval(queries, z, present, ks=(50,))["R@50"])
+    assert list(found) == ["R@1", "R@5", "R@10", "MedR", "n"]
 
 
 def test_hits_per_query_make_the_recall():

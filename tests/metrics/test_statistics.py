@@ -81,6 +81,35 @@ def test_bootstrap_of_no_difference_and_of_a_clear_one():
     assert paired_bootstrap(hits[0], hits[1], 500, seed=1) != paired_bootstrap(hits[0], hits[1], 500, seed=2)
 
 
+@pytest.mark.parametrize("entries", [1, 200 * 7, 200 * 500, 200 * 501])
+def test_bootstrap_in_parts_makes_all_draws(monkeypatch, entries):
+    hits = (np.random.default_rng(1).random((3, 200)) < 0.3).astype(float)
+    monkeypatch.setattr("calmrl.metrics.significance.DRAW_ENTRIES", entries)
+    draws = 5 if entries == 1 else 500
+    assert paired_bootstrap(hits + 0.5, hits, draws).p == pytest.approx(2 / (draws + 1))
+    whole = paired_bootstrap(hits[:1], hits[1:2], draws)
+    assert whole.low <= whole.difference <= whole.high
+
+
+def test_ten_thousand_draws_and_seed_0_unless_said_otherwise():
+    ours, theirs = np.array([[1.0, 2.0, 4.0]]), np.zeros((1, 3))
+    assert paired_bootstrap(ours, theirs).p == pytest.approx(2 / 10_001)
+    many = np.random.default_rng(0).normal(size=(2, 40))
+    assert paired_bootstrap(*many, 300) == paired_bootstrap(*many, 300, seed=0)
+    assert paired_bootstrap(*many, 300) != paired_bootstrap(*many, 300, seed=1)
+
+
+def test_level_of_an_interval():
+    assert mean_interval([24, 26, 28], 0.5).half == pytest.approx(stats.t.ppf(0.75, 2) * 2 / 3**0.5)
+
+
+def test_differences_that_are_zero_but_for_rounding_are_on_both_sides():
+    ours = np.full((2, 9), 1e-13)
+    assert paired_bootstrap(ours, np.zeros((2, 9)), 50).p == 1
+    assert paired_bootstrap(1e6 * ours + 1e6, np.full((2, 9), 1e6), 50).p == pytest.approx(2 / 51)
+    assert paired_bootstrap(np.full((2, 9), 1e-11), np.zeros((2, 9)), 50).p == pytest.approx(2 / 51)
+
+
 def test_bootstrap_draws_groups_as_a_whole():
     """Four copies of every query say nothing new, if they are drawn together."""
     rng = np.random.default_rng(3)
@@ -117,6 +146,10 @@ def test_holm_by_hand():
     )
 
 
+def test_corrected_values_are_at_most_one():
+    assert holm({"a": 0.8, "b": 0.9}) == {"a": 1.0, "b": 1.0}
+
+
 def test_against_the_best_baseline():
     values = {
         "pmrl": {0: 20.0, 1: 21.0, 2: 22.0},
@@ -146,6 +179,10 @@ def test_against_the_best_baseline():
         (lambda: paired_t([1, 2], [1, 2, 3]), "one of each per seed"),
         (lambda: paired_bootstrap(np.ones((2, 3)), np.ones((3, 2))), "seeds, queries"),
         (lambda: paired_bootstrap(np.full(3, np.nan), np.ones(3)), "NaN"),
+        (lambda: paired_bootstrap(np.ones((2, 3, 4)), np.ones((2, 3, 4))), "seeds, queries"),
+        (lambda: paired_bootstrap(np.ones((2, 0)), np.ones((2, 0))), r"ours has shape \(2, 0\)"),
+        (lambda: mean_interval(np.ones((2, 2))), "values must be a list of finite numbers"),
+        (lambda: paired_t([1.0], [np.inf]), "theirs must be a list of finite numbers"),
     ],
 )
 def test_errors(call, message):

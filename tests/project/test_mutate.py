@@ -107,6 +107,19 @@ def test_equivalent_changes_are_not_counted(scripts):
     assert last == "| all | 5 | 1 | 3 | 1 | 0 | 75 % |"
 
 
+def test_every_listed_change_is_there(scripts):
+    """With the line that it is on, where others in the file look the same."""
+    mutate, _ = scripts
+    listed = mutate.listed_changes()
+    assert any(entry.get("on") for entry in listed)
+    for entry in listed:
+        assert set(entry) <= {"change", "on", "why"}
+        text = (mutate.SOURCE / entry["change"][0]).read_text("utf-8")
+        found = [m.line for m in mutate.mutants_of(entry["change"][0], text) if m.is_listed(entry, text)]
+        assert found, entry
+        assert len(set(found)) == 1 or "on" not in entry, entry
+
+
 def test_lines_of_a_module_are_reached_by_all_tests_of_the_file(scripts):
     text = "X = f(\n    1,\n    2,\n)\ndef g(a=3):\n    if a:\n        return (\n            4)\n    return 5\n"
     lines = {1: [], 5: [], 6: ["s", "t"], 7: ["t"]}  # as coverage has it: what runs on import belongs to no test

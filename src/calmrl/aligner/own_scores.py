@@ -73,7 +73,8 @@ def at_most(k: int, items: np.ndarray, marked: np.ndarray, draws: int) -> np.nda
     low = np.floor(marked)
     share = marked - low
     taken = np.clip(draws, 0, items)
-    at = [hypergeom.cdf(k, items, np.minimum(low + step, items), taken) for step in (0, 1)]
+    some = np.maximum(items, 1)  # SciPy has no answer for none, of which none is drawn
+    at = [hypergeom.cdf(k, some, np.minimum(low + step, items), taken) for step in (0, 1)]
     return ((1 - share) * at[0] + share * at[1])[inverse.reshape(-1)]
 
 

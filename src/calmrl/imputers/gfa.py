@@ -104,7 +104,7 @@ class GFAImputer(BlockImputer):
             means, sums = means / scale, [part / scale.outer(scale) for part in sums]
             change = 0.0
             for part in self.loadings_:
-                _rescale(part, scale)
+                part.relevance = _rescaled(part.relevance, scale)
             for m, block in enumerate(rows):
                 has = views.present[:, m]
                 if bool(has.any()):
@@ -193,15 +193,14 @@ def _covariance(information: list[Tensor], held: list[int]) -> Tensor:
     return torch.cholesky_inverse(torch.linalg.cholesky(eye + torch.stack([information[m] for m in held]).sum(0)))
 
 
-def _rescale(part: Loadings, scale: Tensor) -> None:
-    """Move the scale of each factor from b to W, in place: the same W b, and E[b b^T] over the rows has ones on its diagonal.
+def _rescaled(relevance: Tensor, scale: Tensor) -> Tensor:
+    """alpha after the scale of each factor moved from b to W: the same W b, and E[b b^T] over the rows has ones on its diagonal.
 
     The exact maximum of the bound over these scales, as alpha follows W. Without it they have not settled after hundreds of
-    iterations when a modality has many columns; until then W is too large, and the prior of b too weak.
+    iterations when a modality has many columns; until then W is too large, and the prior of b too weak. W itself is solved for
+    right after.
     """
-    part.W = part.W * scale
-    part.covariance = part.covariance * scale.outer(scale)
-    part.relevance = part.relevance / scale.square()
+    return relevance / scale.square()
 
 
 def _update(part: Loadings, block: Tensor, means: Tensor, covariances: Tensor) -> float:

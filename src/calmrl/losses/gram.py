@@ -74,7 +74,8 @@ class GramLoss(AnchoredLoss):
                 volume = torch.where(apart, 2 * root(square[start:stop, None]) * root(det) - volume, volume)
             return volume * (-1 / temperature)
 
-        return self._symmetric(scores, batch.present[:, turn], number >= 1, kinds=number, n_kinds=len(others) + 1)
+        kinds = {"kinds": number, "n_kinds": len(others) + 1}
+        return self._symmetric(scores, batch.present[:, turn], number >= 1, **kinds)
 
     def _remember(self, batch: Batch, temperature: Tensor, terms: Tensor) -> None:
         self._seen = (batch.z.detach(), batch.present, temperature, terms)

@@ -105,7 +105,7 @@ class InstanceMatching(nn.Module):
         tokens = torch.stack([torch.zeros_like(vectors[0]), *vectors], dim=1) + kind
         if not len(t):
             return tokens.sum((1, 2))[:, None].expand(-1, 2)
-        hidden = torch.cat([torch.zeros_like(has[:, :1]).expand(-1, 2), ~has], dim=1)
+        hidden = torch.cat([has.new_zeros(len(has), 2), ~has], dim=1)
         return self.head(self.encoder(tokens, src_key_padding_mask=hidden)[:, 0])
 
     @torch.no_grad()

@@ -43,8 +43,8 @@ def symmetric_terms(
     *,
     kinds: Tensor | None = None,
     n_kinds: int = 1,
-    smoothing: float = 0.0,
-    chunk_size: int | None = None,
+    smoothing: float,
+    chunk_size: int | None,
 ) -> tuple[Tensor, Tensor]:
     """(sum over rows, number of rows) of the cross-entropy in both directions, halved.
 
@@ -108,7 +108,7 @@ class _Reduce(torch.autograd.Function):
         s, row_out, column_out, of_kind, rows, columns = ctx.saved_tensors
         total = (s - rows[..., None]).masked_fill_(row_out, -torch.inf).exp_() * g[0][..., None]
         total.addcmul_((s - columns[..., None, :]).masked_fill_(column_out, -torch.inf).exp_(), g[1][..., None, :])
-        if len(g) > 3:
+        if len(g) == 5:
             total += g[3] @ of_kind.mT.to(s.dtype)
             total += (~column_out).to(s.dtype) * g[4][..., None, :]
         _own(total, ctx.start).add_(g[2])
@@ -123,4 +123,12 @@ def _each(part: Callable[[int, int], object], spans: list[tuple[int, int]]) -> l
     """`part` of every chunk; with several, their inner tensors are computed again in the backward pass."""
     if len(spans) == 1 or not torch.is_grad_enabled():
         return [part(*span) for span in spans]
-    return [checkpoint(part, *span, use_reentrant=False, preserve_rng_state=False) for span in spans]
+    return [
+        checkpoint(
+            part,
+            *span,
+            use_reentrant=False,
+            preserve_rng_state=False,  # nothing is drawn
+        )
+        for span in spans
+    ]

@@ -21,7 +21,7 @@ def adjugate(matrix: Tensor) -> tuple[Tensor, Tensor]:
         c = -product.diagonal(dim1=-2, dim2=-1).sum(-1) / step
         if step < n:
             m = product + c[..., None, None] * eye
-    sign = (-1.0) ** (n - 1)
+    sign = 1.0 if n % 2 else -1.0
     return (sign * m).to(matrix.dtype), (-sign * c).to(matrix.dtype)
 
 

@@ -33,6 +33,6 @@ def chance(n: int, relevant: Sequence[Hashable] | None = None, ks: Sequence[int]
     levels = {}
     for k in ks:
         steps = np.arange(min(k, n))
-        missed = np.prod(np.clip((n - own[:, None] - steps) / (n - steps), 0, 1), axis=1)
+        missed = np.prod(np.maximum(n - own[:, None] - steps, 0) / (n - steps), axis=1)
         levels[f"R@{k}"] = round(float(100 * (1 - missed.mean())), 9)
     return levels

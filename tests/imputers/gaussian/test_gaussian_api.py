@@ -141,6 +141,13 @@ def test_partial_fit_from_nothing_learns(data):
     assert imp.score(z, present) > best - 0.3
 
 
+def test_the_objective_of_every_solver_is_per_row(data):
+    z, present = {name: a[:60] for name, a in data[0].items()}, data[1][:60]
+    for solver in ("em", "stepwise", "gradient"):
+        imp = GaussianImputer(2, solver=solver, batch_size=30, max_iter=20, tol=1e-2).fit(z, present)
+        assert imp.log_likelihood_[-1] == pytest.approx(imp.score(z, present), abs=2.0)
+
+
 def test_constant_step_follows_data_that_move(data):
     old, present = from_model(seed=0, n=640)
     new, _ = from_model(seed=9, n=640)

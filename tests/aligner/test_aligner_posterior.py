@@ -1,0 +1,93 @@
+"""How certain an item is, and queries with weights, from the definitions."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from aligner_data import FAST, linear_rows
+from numpy.testing import assert_allclose
+
+from calmrl import Aligner
+from calmrl.aligner import posterior
+from calmrl.aligner.posterior import embed_with_certainty, fuse
+from calmrl.errors import InputError
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    z, present = linear_rows(n=90)
+    back = {name: z[name] for name in ("m2", "m0", "m1")}
+    return Aligner(**FAST).fit(back, present[:, [2, 0, 1]]), z, present
+
+
+def parts(aligner):
+    """(modality -> (head function, J))"""
+    space = aligner._space
+    made = {}
+    for m, name in enumerate(aligner._order):
+        J = space.information[m].numpy()
+
+        def head(values, m=m):
+            features = aligner._lifts[m](torch.from_numpy(values)) * aligner._scales[m]
+            return (features @ space.weight[m] + space.bias[m]).numpy()
+
+        made[name] = head, J
+    return made
+
+
+@pytest.mark.parametrize("block", [4096, 7])
+def test_vectors_and_certainties(fitted, monkeypatch, block):
+    monkeypatch.setattr(posterior, "ROWS", block)
+    aligner, z, present = fitted
+    present = present.copy()
+    present[5] = False
+    filled = {name: np.nan_to_num(values) for name, values in z.items()}
+    vectors, certainty = embed_with_certainty(aligner, filled, present)
+    assert vectors.dtype == certainty.dtype == np.float32
+    assert not vectors[5].any()
+    assert certainty[5] == 0
+    made, eye = parts(aligner), np.eye(6)
+    informed = eye - np.linalg.inv(eye + sum(J for _, J in made.values()))
+    for i in (0, 1, 2, 3, 4, 20, 89):
+        held = [name for j, name in enumerate(z) if present[i, j]]
+        V = np.linalg.inv(eye + sum(made[name][1] for name in held))
+        mean = V @ sum((eye + made[name][1]) @ made[name][0](z[name][[i]])[0] for name in held)
+        assert_allclose(vectors[i], mean / np.linalg.norm(mean), atol=1e-6)
+        assert_allclose(certainty[i], mean @ mean / (mean @ mean + np.trace(informed @ V)), rtol=1e-5)
+    kept = present.any(1)
+    assert_allclose(vectors[kept], aligner.embed({n: z[n][kept] for n in z}, present[kept]), atol=1e-6)
+
+
+def test_terms_count_by_their_weight(fitted):
+    aligner, z, _ = fitted
+    made, eye = parts(aligner), np.eye(6)
+    rows = {name: np.nan_to_num(values)[[3, 4]] for name, values in z.items()}
+    terms = [("m0", rows["m0"][0], 2.0), ("m2", rows["m2"][0], 0.5), ("m0", rows["m0"][1], 1.0)]
+    total, right = eye.copy(), np.zeros(6)
+    for name, value, weight in terms:
+        head, J = made[name]
+        total += weight * J
+        right += weight * (eye + J) @ head(value[None])[0]
+    mean = np.linalg.solve(total, right)
+    found = fuse(aligner, terms)
+    assert_allclose(found, mean / np.linalg.norm(mean))
+    assert found.dtype == np.float64
+
+
+def test_terms_that_cannot_be(fitted):
+    aligner, z, _ = fitted
+    value = np.nan_to_num(z["m0"])[0]
+    with pytest.raises(InputError, match='the aligner has no modality "sound"; it has m2, m0, m1'):
+        fuse(aligner, [("sound", value, 1.0)])
+    for weight in (0.0, -1.0, float("nan")):
+        with pytest.raises(InputError, match=f"weights of fused terms must be positive; got {weight} for m0"):
+            fuse(aligner, [("m0", value, weight)])
+    with pytest.raises(InputError, match="m0 has width 8 but the aligner was fitted on width 12"):
+        fuse(aligner, [("m0", np.ones(8), 1.0)])
+
+
+def test_a_query_that_says_nothing(fitted, monkeypatch):
+    monkeypatch.setattr(posterior, "_head", lambda aligner, m, values: torch.zeros(1, 6, dtype=torch.float64))
+    with pytest.raises(InputError, match="the query says nothing: it equals the average of all items"):
+        fuse(fitted[0], [("m0", np.ones(12), 1.0)])

@@ -1,0 +1,153 @@
+"""The M-step: the prior by its formula, and parameters at which the objective has no slope left."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from calmrl import GaussianImputer
+from calmrl.anchors import anchor
+from calmrl.imputers.gaussian.em import expected_statistics, run_em
+from calmrl.imputers.gaussian.fitting import Settings, fit_settings, noise_floor, start_at_random
+from calmrl.imputers.gaussian.maximise import Prior, maximise, single_prior
+from calmrl.imputers.gaussian.mixture import component_prior, split
+from calmrl.imputers.gaussian.parameters import Parameters
+from calmrl.imputers.gaussian.row_sources import open_source
+from latent_data import from_model
+
+
+def parameters(K=2, widths=(3, 2), L=2):
+    generator = torch.Generator().manual_seed(0)
+
+    def draw(*shape):
+        return torch.rand(*shape, generator=generator, dtype=torch.float64) + 0.5
+
+    W, mu, noise = ([draw(K, d, *more) for d in widths] for more in ((L,), (), ()))
+    return Parameters(("a", "b"), W, mu, noise, draw(K).log_softmax(0))
+
+
+@pytest.mark.parametrize("centred", [False, True])
+def test_density_of_the_prior(centred):
+    params = parameters()
+    scale = [torch.full((d,), 0.7, dtype=torch.float64) for d in params.widths]
+    centre = [torch.full((d, 2), 0.2, dtype=torch.float64) for d in params.widths] if centred else None
+    prior = Prior(loading=3.0, mean=2.0, noise=5.0, weight=4.0, scale=scale, floor=scale, centre=centre)
+    total = 4.0 * float(params.log_weight.sum())
+    for m in range(2):
+        for c in range(2):
+            for d in range(params.widths[m]):
+                away = params.W[m][c, d] - (0.2 if centred else 0.0)
+                noise = float(params.noise[m][c, d])
+                penalty = 3 * float(away @ away) + 2 * float(params.mu[m][c, d]) ** 2 + 5 * 0.7
+                total -= 0.5 * (penalty / noise + 5 * np.log(noise))
+    assert prior.log_density(params) == pytest.approx(total)
+
+
+@pytest.mark.parametrize("isotropic", [False, True])
+@pytest.mark.parametrize(("rows", "K"), [(0.0, 1), (20.0, 1), (0.0, 2), (7.0, 2)])
+def test_the_expected_objective_has_no_slope_at_the_maximum(rows, K, isotropic):
+    """Its derivative by every parameter, from sums over rows as the text defines them, vanishes."""
+    z, present = from_model(n=80, widths=(4, 3, 2))
+    source = open_source(z, present)
+    floor = noise_floor(source)
+    old = fit_settings(source, Settings(2), seed=0, max_iter=3, tol=0.0).params
+    prior = single_prior(rows, source.variance, floor)
+    if K == 2:
+        prior, old = component_prior(old, rows, floor), split(source, old, 2, 0)
+    stats = expected_statistics(source, old)
+    new = maximise(stats, old, prior, m_step="joint", isotropic=isotropic)
+    parts = [[t.clone().requires_grad_() for t in part] for part in (new.W, new.mu, new.noise)]
+    if isotropic:
+        parts[2] = [noise.detach()[:, :1].clone().requires_grad_() for noise in new.noise]
+    W, mu, noise = parts
+    total = torch.zeros((), dtype=torch.float64)
+    for m in range(3):
+        w, u = W[m], mu[m]
+        n = noise[m].expand(u.shape)
+        lean = w if prior.centre is None else w - prior.centre[m]
+        square = (
+            stats.z2[m]
+            - 2 * (w * stats.zm[m]).sum(2)
+            - 2 * u * stats.z1[m]
+            + torch.einsum("kdl,klj,kdj->kd", w, stats.m2[m], w)
+            + 2 * u * (w @ stats.m1[m][..., None])[..., 0]
+            + stats.n[m][:, None] * u**2
+        )
+        square = square + prior.loading * lean.square().sum(2) + prior.mean * u**2 + prior.noise * prior.scale[m]
+        total = total - 0.5 * (square / n + (stats.n[m][:, None] + prior.noise) * n.log()).sum()
+    for gradient in torch.autograd.grad(total, [*W, *mu, *noise]):
+        torch.testing.assert_close(gradient, torch.zeros_like(gradient), rtol=0, atol=1e-6)
+    weight = stats.rows + prior.weight
+    torch.testing.assert_close(new.log_weight.exp(), weight / weight.sum())
+
+
+def test_the_printed_order_goes_one_after_the_other():
+    z, present = from_model(n=80, widths=(4, 3, 2))
+    source = open_source(z, present)
+    old = start_at_random(source, 2, 0)
+    stats = expected_statistics(source, old)
+    prior = single_prior(0.0, source.variance, noise_floor(source))
+    new = maximise(stats, old, prior, m_step="sequential", isotropic=False)
+    for m in range(3):
+        mu = (stats.z1[m] - (old.W[m] @ stats.m1[m][..., None])[..., 0]) / stats.n[m][:, None]
+        torch.testing.assert_close(new.mu[m], mu)
+        W = (stats.zm[m] - mu[..., None] * stats.m1[m][:, None]) @ torch.linalg.inv(stats.m2[m])
+        torch.testing.assert_close(new.W[m], W)
+
+
+def test_noise_has_a_floor_and_what_was_never_seen_stays():
+    z, present = from_model(n=80, widths=(4, 3, 2))
+    present[:, 2] = False
+    present[:, 0] |= ~present.any(1)
+    source = open_source(z, present)
+    old = start_at_random(source, 2, 0)
+    floor = [torch.tensor(9.0, dtype=torch.float64)] * 3
+    prior = single_prior(0.0, source.variance, floor)
+    new = maximise(expected_statistics(source, old), old, prior, m_step="joint", isotropic=True)
+    assert (new.noise[0] == 9).all()
+    for kind in ("W", "mu", "noise"):
+        assert torch.equal(getattr(new, kind)[2], getattr(old, kind)[2])
+
+
+def test_when_em_stops():
+    z, present = from_model(n=80, widths=(4, 3, 2))
+    source = open_source(z, present)
+    start, floor = start_at_random(source, 2, 0), noise_floor(source)
+    prior = single_prior(10.0, source.variance, floor)
+    full = run_em(source, start, prior, max_iter=60, tol=0.0)
+    assert (np.diff(full.objective) >= 0).all()
+    gains = np.diff(full.objective[:12])
+    for place, gain in enumerate(gains[2:8], start=2):
+        limit = gain / max(1.0, abs(full.objective[place + 1]))
+        if gains[:place].min() > gain:  # the first gain that is so small ends it
+            fit = run_em(source, start, prior, max_iter=60, tol=1.0001 * limit)
+            assert (len(fit.objective), fit.converged) == (place + 2, True)
+            assert len(run_em(source, start, prior, max_iter=60, tol=0.999 * limit).objective) > place + 2
+    short = run_em(source, start, prior, max_iter=3, tol=0.0)
+    assert (len(short.objective), short.converged) == (3, False)
+    assert short.objective == full.objective[:3]
+    seen = []
+    stopped = run_em(source, start, prior, tol=0.0, after_step=lambda step, *_: seen.append(step) or step == 2)
+    assert seen == [1, 2]
+    assert len(stopped.objective) == 2
+    assert not stopped.converged
+
+
+def test_an_imputer_from_parameters():
+    z, present = from_model(n=80, widths=(3, 3))
+    fitted = GaussianImputer(2, max_iter=5, tol=1e-1).fit(z, present)
+    made = GaussianImputer.from_parameters(fitted.parameters_)
+    tensors, mask = {name: torch.from_numpy(a) for name, a in z.items()}, torch.from_numpy(present)
+    for name, values in made.transform(tensors, mask).items():
+        np.testing.assert_array_equal(values.numpy(), fitted.transform(z, present)[name])
+    anchors = [anchor(fitted.transform({name: z[name]})) for name in z]
+    found = fitted.similarity({"m0": z["m0"]}, {"m1": z["m1"]}, "anchor")
+    np.testing.assert_allclose(found, anchors[0] @ anchors[1].T, atol=1e-12)
+
+
+def test_one_modality_has_a_space_of_its_own():
+    z, _ = from_model(n=40, widths=(5,))
+    fitted = GaussianImputer(2, max_iter=5, tol=1e-1).fit(z)
+    assert fitted.embed(z).shape == (40, 2)
+    assert np.isfinite(fitted.similarity(z, z, "likelihood_ratio")).all()

@@ -1,0 +1,284 @@
+"""How networks are trained as imputers: batches, learning rate, early stopping, held-out blocks and deviations."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from calmrl.data.hiding import hide
+from calmrl.errors import InputError
+from calmrl.imputers import SMILImputer
+from calmrl.imputers.experts import DRAWS, LOG_VARIANCE, one_of, some_of
+from calmrl.imputers.mopoe import MoPoEImputer
+from calmrl.imputers.mvae import MVAEImputer
+from calmrl.imputers.neural import FARTHEST, NeuralImputer, SkipMLP
+
+
+class Constant(nn.Module):
+    """Guesses the same for every entry, and remembers what it was trained on."""
+
+    def __init__(self):
+        super().__init__()
+        self.guess = nn.Parameter(torch.zeros(()))
+        self.seen = []
+
+    def loss(self, z, present, generator):
+        self.seen.append((z, present))
+        return 0 * self.guess.square() + sum(block.sum() for block in z) * 0 + self.guess
+
+    def predict(self, z, present, spread):
+        means = [self.guess.expand(block.shape) for block in z]
+        return means, [torch.full_like(block, 0.25) for block in z] if spread else []
+
+
+class Plain(NeuralImputer):
+    """`NeuralImputer` around that."""
+
+    def _network(self):
+        return Constant()
+
+    def _step(self, z, present, generator):
+        self.rates = [*getattr(self, "rates", []), self.optimiser_.param_groups[0]["lr"]]
+        super()._step(z, present, generator)
+
+
+def rows(n=50, seed=0):
+    rng = np.random.default_rng(seed)
+    return {"a": 3 * rng.normal(size=(n, 2)) + 5, "b": rng.normal(size=(n, 3))}, np.ones((n, 2), bool)
+
+
+def test_batches_and_learning_rate():
+    z, present = rows()
+    imputer = Plain(epochs=3, batch_size=20, learning_rate=0.1, patience=99).fit(z, present)
+    sizes = [len(mask) for _, mask in imputer.network_.seen]
+    assert sizes == [20, 20, 10] * 3
+    np.testing.assert_allclose(imputer.rates, [0.1 * (1 - step / 9) for step in range(9)])
+    assert imputer.steps_ == 9
+    assert imputer.optimiser_.param_groups[0]["lr"] == 0.1
+    first = [torch.cat([z[0] for z, _ in imputer.network_.seen[3 * e : 3 * e + 3]]) for e in range(2)]
+    assert not torch.equal(first[0], first[1])  # another order in every epoch
+    torch.testing.assert_close(first[0].sort(0).values, first[1].sort(0).values)
+    assert len(imputer.errors_) == 3
+
+
+@pytest.mark.parametrize(("patience", "epochs"), [(1, 2), (3, 4)])
+def test_it_stops_when_held_out_blocks_get_no_better(patience, epochs):
+    """The guess moves away from 0, the mean, with every step: the first epoch is the best."""
+    z, present = rows()
+    imputer = Plain(epochs=20, batch_size=50, learning_rate=0.5, patience=patience).fit(z, present)
+    assert len(imputer.errors_) == epochs
+    assert imputer.errors_ == sorted(imputer.errors_)
+    assert float(imputer.network_.guess) == pytest.approx(-0.5, abs=1e-3)  # one step of Adam
+
+
+def test_a_tenth_of_the_blocks_is_held_out_and_measures_what_is_left():
+    z, present = rows()
+    imputer = Plain(epochs=1, batch_size=50, learning_rate=0.3).fit(z, present)
+    hidden = present & ~hide(present, 0.1, np.random.default_rng(0))
+    assert hidden.sum() == 10
+    (seen, mask), *_ = imputer.network_.seen
+    assert int((~mask).sum()) == 10
+    assert not any(block[~mask[:, m]].any() for m, block in enumerate(seen))
+    guess = float(imputer.network_.guess)
+    scaled = {}
+    wrong = total = 0.0
+    for m, (name, values) in enumerate(z.items()):
+        scale = np.sqrt(values.var(0).mean())
+        scaled[name] = (values - values.mean(0)) / scale
+        truth = scaled[name][hidden[:, m]]
+        wrong, total = wrong + ((guess - truth) ** 2).sum(), total + (truth**2).sum()
+        square = ((guess - truth) ** 2).mean(0)
+        np.testing.assert_allclose(imputer.noise_[m], np.maximum(square - 0.25, 0.05 * square), rtol=1e-5)
+    assert imputer.errors_ == pytest.approx([wrong / total])
+    filled, std = imputer.impute({"a": z["a"]}, return_std=True)
+    scale = np.sqrt(z["b"].var(0).mean())
+    np.testing.assert_allclose(filled["b"], np.tile(guess * scale + z["b"].mean(0), (50, 1)), rtol=1e-6)
+    np.testing.assert_allclose(std["b"], np.tile(np.sqrt(0.25 + imputer.noise_[1].numpy()) * scale, (50, 1)), rtol=1e-6)
+
+
+def test_rows_with_one_modality_have_nothing_to_hold_out():
+    z, _ = rows(20)
+    present = np.eye(2, dtype=bool)[np.arange(20) % 2]
+    imputer = Plain(epochs=3, batch_size=20).fit(z, present)
+    assert imputer.errors_ == []
+    assert imputer.steps_ == 3
+    assert all(torch.equal(noise, torch.ones_like(noise)) for noise in imputer.noise_)
+
+
+def test_batches_one_by_one():
+    z, present = rows()
+    whole, parts = (Plain(batch_size=50, learning_rate=0.1) for _ in range(2))
+    whole.partial_fit(z, present)
+    for start in (0, 20):
+        parts.partial_fit({name: a[start:][:20] for name, a in z.items()}, present[:20])
+    assert (whole.steps_, parts.steps_) == (1, 2)
+    assert parts.rates == [0.1, 0.1]
+    assert parts.count_.tolist() == [40, 40]
+    for m, values in enumerate(z.values()):
+        np.testing.assert_allclose(parts.mean_[m], values[:40].mean(0))
+        np.testing.assert_allclose(parts.square_[m], values[:40].var(0) * 40)
+    seen = parts.network_.seen[0][0][0]
+    np.testing.assert_allclose(seen.mean(0), 0, atol=1e-6)
+
+
+def test_rows_far_away_count_as_so_far():
+    z, present = rows()
+    imputer = Plain(epochs=1).fit(z, present)
+    far = imputer._scaled(type("V", (), {"present": torch.ones(1, 2).bool(), "rows": lambda *_: [
+        torch.tensor([[1e12, -1e12]]).double(), None]})(), 0, 1)  # fmt: skip
+    assert far[0].tolist() == [[FARTHEST, -FARTHEST]]
+    assert far[1].tolist() == [[0.0, 0.0, 0.0]]
+    assert FARTHEST == 1e6
+
+
+@pytest.mark.parametrize("name", ["epochs", "batch_size", "learning_rate", "patience"])
+def test_numbers_that_must_be_positive(name):
+    with pytest.raises(InputError, match=f"{name} must be positive; got 0"):
+        Plain(**{name: 0}).fit(*rows())
+
+
+def test_the_network_has_a_linear_path():
+    torch.manual_seed(0)
+    network = SkipMLP(3, 5, 2)
+    x = torch.randn(4, 3)
+    expected = x @ network.linear.weight.T + network.linear.bias
+    hidden = nn.functional.gelu(x @ network.hidden.weight.T + network.hidden.bias)
+    torch.testing.assert_close(network(x), expected + hidden @ network.out.weight.T)
+    assert network.out.bias is None
+
+
+# ---- which sets are trained on
+
+
+def test_one_and_some_of_what_a_row_has():
+    generator = torch.Generator().manual_seed(0)
+    present = torch.tensor([[True, True, True], [False, True, True], [False, False, True]]).repeat(2000, 1)
+    one, some = one_of(present, generator), some_of(present, generator)
+    assert (one.sum(1) == 1).all()
+    assert not (one & ~present).any()
+    assert some.any(1).all()
+    assert not (some & ~present).any()
+    np.testing.assert_allclose(one[0::3].float().mean(0), [1 / 3] * 3, atol=0.04)
+    # of three each with chance 1/2; of the eighth that would have none, one
+    np.testing.assert_allclose(some[0::3].float().mean(0), [0.5 + 1 / 24] * 3, atol=0.04)
+
+
+def network(cls):
+    imputer = cls(latent_dim=2, hidden=4)
+    imputer.widths_ = (3, 2)
+    torch.manual_seed(0)
+    return imputer._network()
+
+
+def test_sets_of_the_two_networks():
+    present = torch.tensor([[True, True], [True, False]]).repeat(2000, 1)
+    generator = torch.Generator().manual_seed(0)
+    encoded, decoded = network(MoPoEImputer).sets(present, generator)
+    assert encoded.shape == (2, 4000, 2)
+    assert torch.equal(decoded, present.expand(2, -1, -1))
+    encoded, decoded = network(MVAEImputer).sets(present, generator)
+    assert encoded.shape == (1, 4000, 2)
+    assert torch.equal(encoded, decoded)
+    assert torch.equal(encoded[0, 1::2], present[1::2])  # a row that lacks something stays as it is
+    whole = encoded[0, 0::2].all(1).float().mean()
+    assert float(whole) == pytest.approx(0.5 + 0.5 * 0.25, abs=0.04)  # half of the others, and their whole subsets
+
+
+def test_deviations_of_decoded_latents():
+    experts = network(MoPoEImputer)
+    z, present = [torch.randn(4, 3), torch.randn(4, 2)], torch.ones(4, 2, dtype=torch.bool)
+    means, variances = experts.predict(z, present, True)
+    assert experts.noise.shape == (DRAWS, 1, 2) == (8, 1, 2)
+    torch.testing.assert_close(experts.noise[:4], -experts.noise[4:])
+    centre, variance = experts.product(z, present)
+    for m, decode in enumerate(experts.decoders):
+        torch.testing.assert_close(means[m], decode(centre))
+        drawn = torch.stack([decode(centre + variance.sqrt() * noise) for noise in experts.noise])
+        torch.testing.assert_close(variances[m], (drawn - means[m]).square().mean(0))
+    assert experts.predict(z, present, False)[1] == []
+    assert LOG_VARIANCE == 8.0
+
+
+def test_experts_are_never_too_sure():
+    experts = network(MoPoEImputer)
+    with torch.no_grad():
+        experts.encoders[0].linear.bias[2:] = torch.tensor([100.0, -100.0])
+        experts.encoders[0].linear.weight.zero_()
+        experts.encoders[0].out.weight.zero_()
+    _, variance = experts.product([torch.zeros(1, 3), torch.zeros(1, 2)], torch.tensor([[True, False]]))
+    np.testing.assert_allclose(variance[0].detach(), [1 / (1 + np.exp(-8)), 1 / (1 + np.exp(8))], rtol=1e-5)
+
+
+# ---- priors of a modality
+
+
+def smil(priors=3, n=9):
+    imputer = SMILImputer(latent_dim=2, hidden=4, priors=priors, inner_rate=0.1, random_state=1)
+    imputer.widths_, imputer.seed_ = (3, 2), 1
+    torch.manual_seed(0)
+    made = imputer._network()
+    generator = torch.Generator().manual_seed(0)
+    z = [torch.randn(n, 3, generator=generator), torch.randn(n, 2, generator=generator)]
+    present = torch.ones(n, 2, dtype=torch.bool)
+    present[0, 1] = False
+    z[1][0] = 0.0
+    imputer._prepare(made, z, present)
+    return made, z, present
+
+
+@pytest.mark.parametrize(("priors", "own"), [(9, True), (8, False), (20, True)])
+def test_few_rows_are_priors_of_their_own(priors, own):
+    made, z, _ = smil(priors)
+    assert torch.equal(made.priors(0)[:9], z[0][: min(9, priors)]) == own
+    assert not made.priors(0)[9:].any()
+    assert made.priors(1).shape == (priors, 2)
+    if priors == 8:  # as many rows as priors have the second modality
+        assert torch.equal(made.priors(1), z[1][1:])
+
+
+@pytest.mark.parametrize("n", [1, 9])
+def test_loss_of_both_halves(n):
+    made, z, present = smil(priors=3, n=max(n, 2))
+    z, present = [block[:n] for block in z], present[:n]
+    sets = some_of(present, torch.Generator().manual_seed(4))
+
+    def error(parameters, part):
+        encoders = [
+            {key.removeprefix(f"{group}.{m}."): p for key, p in parameters.items() if key.startswith(f"{group}.{m}.")}
+            for group in ("encoders", "weights")
+            for m in range(2)
+        ]
+        call = torch.func.functional_call
+        codes = torch.stack([call(made.encoders[m], encoders[m], (z[m][part],)) for m in range(2)], 1)
+        code = (codes * sets[part][..., None]).sum(1) / sets[part].sum(1, keepdim=True)
+        total = 0.0
+        for m in range(2):
+            weight = call(made.weights[m], encoders[2 + m], (code,)).softmax(1)
+            square = (weight @ made.priors(m) - z[m][part]).square().sum(1)
+            total = total + square[present[part, m]].sum()
+        return total / len(code)
+
+    own = dict(made.named_parameters())
+    half = n // 2
+    if half:
+        first = error(own, slice(half))
+        slopes = torch.autograd.grad(first, list(own.values()))
+        moved = {name: p - 0.1 * g for (name, p), g in zip(own.items(), slopes, strict=True)}
+        expected = first + error(moved, slice(half, None))
+    else:
+        expected = error(own, slice(None))
+    torch.testing.assert_close(made.loss(z, present, torch.Generator().manual_seed(4)), expected)
+
+
+def test_guesses_are_mixtures_of_priors():
+    made, z, present = smil()
+    weights = made(z, present)
+    means, variances = made.predict(z, present, True)
+    for m in range(2):
+        assert torch.allclose(weights[m].sum(1), torch.ones(9))
+        torch.testing.assert_close(means[m], weights[m] @ made.priors(m))
+        away = (made.priors(m)[None] - means[m][:, None]).square()
+        torch.testing.assert_close(variances[m], (weights[m][..., None] * away).sum(1), rtol=1e-4, atol=1e-6)
+    assert made.predict(z, present, False)[1] == []
