@@ -115,7 +115,7 @@ def mutants_of(path: str, text: str) -> Iterator[Mutant]:
             yield change(node, str(not node.value))
         elif isinstance(node, ast.Constant) and isinstance(node.value, (int, float)):
             yield change(node, repr(node.value + 1))
-        elif isinstance(node, ast.Return) and node.value is not None:
+        elif isinstance(node, ast.Return) and node.value is not None and ast.unparse(node) != "return None":
             yield change(node, "return None")
         elif isinstance(node, (ast.Raise, ast.AugAssign)) or (
             isinstance(node, ast.Expr) and isinstance(node.value, ast.Call)

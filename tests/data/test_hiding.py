@@ -198,3 +198,77 @@ def test_alone_leaves_one_modality():
     assert (left[:, 1:].sum(axis=0) > 5).all()
     with pytest.raises(InputError, match="100 of 100 rows should keep one modality only but 90 have several"):
         hide(present, 1.0, np.random.default_rng(0), kind="alone")
+
+
+def test_value_is_the_procedure_by_hand() -> None:
+    n, k, rng = 40, 3, np.random.default_rng(7)
+    z = {f"m{j}": np.random.default_rng(j).normal(size=(n, 4)) + 5 for j in range(k)}
+    present = np.random.default_rng(9).random((n, k)) < 0.8
+    scores = np.zeros((n, k))
+    for j, values in enumerate(z.values()):
+        along = values @ rng.normal(size=4)
+        scores[:, j] = (along - along[present[:, j]].mean()) / along[present[:, j]].std()
+    spare = present.copy()
+    for row, pick in zip(np.flatnonzero(present.any(1)), rng.integers(0, present.sum(1)[present.any(1)]), strict=True):
+        spare[row, np.flatnonzero(present[row])[pick]] = False
+    keys = np.where(spare, 2.0 * scores, -np.inf)
+    keys[spare] += rng.gumbel(size=spare.sum())
+    wanted = round(0.2 * present.sum())
+    first = np.zeros(n * k, dtype=bool)
+    first[np.argsort(-keys.reshape(-1))[:wanted]] = True
+    got = hide(present, 0.2, np.random.default_rng(7), "value", values=z)
+    assert np.array_equal(got, present & ~first.reshape(n, k))
+
+
+def test_modalities_that_nobody_has_or_that_never_vary() -> None:
+    present = np.array([[True, True, False]] * 6)
+    z = {"a": np.ones((6, 2)), "b": np.arange(6.0)[:, None], "c": np.full((6, 1), np.nan)}
+    assert hide(present, 0.5, np.random.default_rng(0), "value", values=z).sum() == 6
+
+
+@pytest.mark.parametrize(
+    ("kind", "rate", "more", "gone"),
+    [
+        ("mcar", 0, {}, 0),
+        ("mcar", 2 / 3, {}, 20),
+        ("one", 1, {"column": 0}, 10),
+        ("one", 1, {"column": 2}, 10),
+        ("alone", 1, {}, 20),
+        ("source", 1, {"groups": [(0,)]}, 20),
+        ("source", 1, {"groups": [(2,)]}, 20),
+        ("all-but", None, {"complete": 0}, 10),
+        ("all-but", None, {"complete": 10}, 0),
+    ],
+)
+def test_as_little_and_as_much_as_can_be(kind: str, rate: float, more: dict[str, Any], gone: int) -> None:
+    left = hide(np.ones((10, 3), dtype=bool), rate, np.random.default_rng(0), kind, **more)
+    assert (~left).sum() == gone
+
+
+def test_a_single_modality_cannot_be_lost() -> None:
+    assert hide(np.ones((5, 1), dtype=bool), None, np.random.default_rng(0), "all-but", complete=2).all()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"rate": -0.1}, "between 0 and 1; got -0.1"),
+        ({"rate": 1.1}, "between 0 and 1; got 1.1"),
+        ({"rate": None}, "between 0 and 1; got None"),
+        ({"kind": "source", "groups": []}, "needs groups="),
+        ({"kind": "source", "groups": [(0, -1)]}, "needs groups="),
+        ({"kind": "one", "column": -1}, "column must be one of 0 to 2; got -1"),
+        ({"kind": "all-but", "rate": None, "complete": -1}, "complete rows stay so; got -1"),
+        ({"kind": "one", "strength": 1}, 'has no option "strength"; it has column'),
+        ({"kind": "value", "strong": 1}, 'has no option "strong"; it has values, strength'),
+        ({"present": np.ones(10, dtype=bool)}, r"got bool of shape \(10,\)"),
+        (
+            {"kind": "one", "present": np.eye(3, dtype=bool)[:, :2]},
+            r"2 of 3 rows should .* use a rate of at most 0\.000",
+        ),
+    ],
+)
+def test_refuses_more(arguments: dict[str, Any], said: str) -> None:
+    given = {"present": np.ones((10, 3), dtype=bool), "rate": 0.5, "generator": np.random.default_rng(0)} | arguments
+    with pytest.raises(InputError, match=said):
+        hide(**given)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import inspect
 import zipfile
 from importlib import metadata
 from pathlib import Path
@@ -266,3 +267,48 @@ def test_the_bend_of_a_world_is_a_turn():
 def test_the_benchmark_world_has_its_published_size():
     made = synth()
     assert {name: array.shape for name, array in made.z.items()} == {f"m{j}": (5000, 128) for j in range(4)}
+    assert made.truth.sigma == {"m0": 0.7, "m1": 0.9, "m2": 1.1, "m3": 1.25}
+    assert made.truth.shared.shape == (5000, 32)
+    assert all(values.shape == (5000, 0) for values in made.truth.private.values())
+    assert not any(mean.any() for mean in made.truth.mu.values())
+    assert made.present.sum(axis=0).tolist() == [3014, 3001, 2997, 2988]
+    first = [float(values[0, 0]) for values in made.truth.z.values()]
+    np.testing.assert_allclose(first, [0.600138, 0.216155, 0.398522, 1.035232], rtol=1e-5)
+
+
+def test_the_world_of_a_seed_stays_as_it_is():
+    """What was measured on a world is measured on the same numbers with the next version."""
+    made = world(n=40)
+    first = [values[0, :2].tolist() for values in made.truth.z.values()]
+    np.testing.assert_allclose(first, [[-0.738896, 1.242658], [-1.723663, -1.650433], [2.934731, -1.374522]], rtol=1e-5)
+    assert made.labels[:12].tolist() == [5, 9, 7, 2, 2, 2, 0, 0, 9, 0, 6, 3]
+    assert made.present.sum(axis=0).tolist() == [28, 26, 30]
+    bent = world(n=40, nonlinear=1.0, gap=0.0, kind="value")
+    first = [values[0, :2].tolist() for values in bent.truth.z.values()]
+    np.testing.assert_allclose(first, [[0.723218, 1.251522], [-0.432426, -0.830820], [-0.408342, -0.711307]], rtol=1e-5)
+    assert bent.present.sum(axis=0).tolist() == [28, 25, 31]
+    written = world(40, {"image": 64, "text": 48, "audio": 32}, 16, 4, 0.5, 0.5, 1.0, 10, "mcar", 0.3, None, 0)
+    assert all(np.array_equal(values, made.truth.z[name]) for name, values in written.truth.z.items())
+    assert np.array_equal(written.present, made.present)
+    assert written.truth.nonlinear == made.truth.nonlinear == 0.5
+    assert inspect.signature(world).parameters["n"].default == 2000
+
+
+@pytest.mark.parametrize("nonlinear", [0, 1])
+def test_a_world_may_be_as_straight_or_as_bent_as_it_gets(nonlinear: float) -> None:
+    assert len(world(n=3, nonlinear=nonlinear)) == 3
+
+
+def test_large_groups_go_to_train_before_all_others() -> None:
+    groups = ["large"] * 5 + ["middle"] * 4 + [f"g{i}" for i in range(11)]
+    homes = {largest: dict(zip(groups, split_by_group(groups, largest), strict=True)) for largest in (3, 4, 5, None)}
+    assert homes[4]["large"] == homes[3]["large"] == homes[3]["middle"] == "train"
+    assert homes[5] == homes[None]
+    assert homes[None]["large"] == "test"
+    for largest in (3, 4):
+        split = split_by_group(groups, largest)
+        assert [(split == name).sum() for name in ("train", "val", "test")] == [14, 2, 4]
+
+
+def test_the_views_of_mfeat_are_as_wide_as_published() -> None:
+    assert VIEWS == {"fou": 76, "fac": 216, "kar": 64, "pix": 240, "zer": 47, "mor": 6}

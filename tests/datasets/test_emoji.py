@@ -130,7 +130,9 @@ def test_thumbnails_are_pictures(emoji) -> None:
     image = pytest.importorskip("PIL.Image", reason="Pillow is not installed")
     for modality in PICTURES:
         for item in emoji.ids:
-            picture = image.open(io.BytesIO(thumbnail(item, modality)))
+            content = thumbnail(item, modality)
+            assert len(content) == int.from_bytes(content[4:8], "little") + 8  # one whole file, and no more
+            picture = image.open(io.BytesIO(content))
             assert picture.format == "WEBP"
             assert 8 <= max(picture.size) <= 56
         pixels = np.asarray(picture.convert("RGBA"))
@@ -165,6 +167,10 @@ def test_reduction(emoji) -> None:
     assert reduced.shape == (3, 256)
     gaps = np.linalg.norm(reduced[0] - reduced[1]), np.linalg.norm(values[0] - values[1])
     assert 0 < gaps[0] < gaps[1]  # a projection shortens
+    saved = np.load(BUNDLE)
+    np.testing.assert_array_equal(reduce_features("efficientnet_lite0", saved["efficientnet_lite0_centre"][None]), 0)
+    with pytest.raises(InputError, match=r"\(N, 1280\); got \(1280,\)"):
+        reduce_features("efficientnet_lite0", values[0])
     with pytest.raises(InputError, match=r"\(N, 1280\)"):
         reduce_features("efficientnet_lite0", values[:, :5])
     with pytest.raises(InputError, match="whisper_base"):

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
@@ -11,6 +14,7 @@ from calmrl import Aligner, GaussianImputer
 from calmrl.data import FeatureSet
 from calmrl.errors import InputError
 from calmrl.hub import Data
+from calmrl.hub.card import Card
 from calmrl.imputers import AutoImputer, KernelImputer, MeanImputer
 from calmrl.models import Trained
 from calmrl.models.heads.model import Heads
@@ -116,10 +120,118 @@ def test_names_that_the_hub_does_not_know(hub, features, tmp_path):
         Aligner.from_pretrained("someone/nothing", cache_dir=tmp_path, endpoint=hub.endpoint)
     with pytest.raises(InputError, match="neither a folder nor a name on the Hub"):
         Aligner.from_pretrained("a/b/c", cache_dir=tmp_path, endpoint=hub.endpoint)
-    with pytest.raises(InputError, match="data must be the feature set"):
-        MeanImputer().fit(features).push_to_hub(REPO, data=3, endpoint=hub.endpoint)
+    for data in (3, SimpleNamespace(present=features.present), SimpleNamespace(names=features.names)):
+        with pytest.raises(InputError, match=f"data must be the feature set.*; got {type(data).__name__}"):
+            MeanImputer().fit(features).push_to_hub(REPO, data=data, endpoint=hub.endpoint)
+    assert not hub.calls[2:]  # nothing was sent
+
+
+def test_what_the_hub_refuses(hub, features, tmp_path):
+    MeanImputer().fit(features).push_to_hub(REPO, endpoint=hub.endpoint, token="t")
+    with pytest.raises(InputError, match=r"someone/model has no such revision \("):
+        MeanImputer.from_pretrained(REPO, revision="old", cache_dir=tmp_path, endpoint=hub.endpoint)
+    hub.closed.add(REPO)
+    with pytest.raises(InputError, match=r"the Hub does not give or take someone/model \(.*\); try again later"):
+        MeanImputer.from_pretrained(REPO, cache_dir=tmp_path, endpoint=hub.endpoint)
+
+
+def test_a_repository_is_open_unless_asked_and_may_be_there_already(hub, features):
+    imputer = MeanImputer().fit(features)
+    assert imputer.push_to_hub(REPO, endpoint=hub.endpoint, token="t") == imputer.push_to_hub(
+        REPO, endpoint=hub.endpoint, token="t"
+    )
+    imputer.push_to_hub("someone/other", private=True, endpoint=hub.endpoint, token="t")
+    closed = {
+        name
+        for name, given in hub.created.items()
+        if given.get("visibility", given.get("private")) in (True, "private")
+    }
+    assert list(hub.created) == [REPO, "someone/other"]
+    assert closed == {"someone/other"}
 
 
 def test_a_description_of_data_is_taken_as_it_is():
     data = Data("mine", 3, {"image": 2})
     assert Data.of(data) is data
+
+
+def test_data_without_a_name(features):
+    unnamed = FeatureSet({"image": features.z["image"], "text": features.z["text"]})
+    assert Data.of(unnamed) == Data("features in memory", 90, {"image": 90, "text": 70}, unnamed.source)
+    assert Data.of(features) == Data("own pictures", 90, {"image": 90, "text": 70}, features.source)
+
+
+SMALL_CARD = Card(
+    title="A small model",
+    code="load({repo!r})",
+    widths={"image": 3, "text": 1200},
+    choice={"rank": 2, "width": 0.123456, "given": None, "each": {"image": 1.5, "text": None}, "mark": "<a|b>"},
+    quality=[],
+    quality_note="Not measured.",
+    limits=["One.", "Two."],
+    tags=["gaussian"],
+)
+
+
+def test_a_whole_card():
+    data = Data("mine", 1234, {"image": 7}, "mine")
+    assert (
+        SMALL_CARD.text("a/b", data, "mit")
+        == """---
+library_name: calmrl
+tags:
+- multimodal
+- missing-modalities
+- gaussian
+license: mit
+---
+
+# A small model
+
+```python
+load('a/b')
+```
+
+## Data
+
+Fitted on mine, 1,234 rows.
+
+| modality | columns | rows that have it |
+|---|---|---|
+| image | 3 | 7 |
+| text | 1200 | 0 |
+
+## Choice
+
+| setting | value |
+|---|---|
+| rank | 2 |
+| width | 0.123 |
+| given | not known |
+| each | image 1.5, text not known |
+| mark | &lt;a\\|b&gt; |
+
+## Expected quality
+
+Not measured.
+
+## Limits
+
+- One.
+- Two.
+"""
+    )
+
+
+def test_a_card_that_knows_less_or_more():
+    bare = SMALL_CARD.text("a/b", None, None)
+    assert "license" not in bare
+    assert "which rows the model was fitted on.\n\n| modality | columns |\n|---|---|\n| image | 3 |" in bare
+    assert "Fitted on mine, 3 rows.\n" in SMALL_CARD.text("a/b", Data("mine", 3, {}, ""), None)
+    assert "Fitted on mine, 3 rows. Source: there.\n" in SMALL_CARD.text("a/b", Data("mine", 3, {}, "there"), None)
+    full = replace(SMALL_CARD, encoders={"text": "minilm"}, quality=[{"error": 0.25}, {"error": 1.0}]).text(
+        "a", None, None
+    )
+    assert "| image | 3 | unknown |\n| text | 1200 | minilm |\n" in full
+    assert "| error |\n|---|\n| 0.25 |\n| 1 |\n" in full
+    assert "fitted on.\n\n\n## Choice" in replace(SMALL_CARD, widths={}).text("a", None, None)

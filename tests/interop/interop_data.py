@@ -45,6 +45,7 @@ def assert_same(ours: FeatureSet, theirs: FeatureSet) -> None:
         assert ours.z[name].dtype == theirs.z[name].dtype
         np.testing.assert_array_equal(ours.z[name], theirs.z[name])
     assert (ours.imputed is None) == (theirs.imputed is None)
+    assert (ours.std is None) == (theirs.std is None)
     if ours.imputed is not None:
         np.testing.assert_array_equal(ours.imputed, theirs.imputed)
         for name in ours.std:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from interop_data import assert_same, imputed, observed
 from scipy import sparse
 
 from calmrl import Aligner, GaussianImputer
+from calmrl.data import FeatureSet
 from calmrl.errors import InputError
 from calmrl.imputers import RidgeImputer
 from calmrl.interop import from_anndata, from_mudata, to_anndata, to_mudata
+from calmrl.interop.annotated import matrix
 from later import Later
 
 anndata = Later("anndata")
@@ -91,6 +95,8 @@ def test_imputed_layers_come_back_over_all_observations(cells):
     assert rna.obs["depth"].isna().sum() == rna.obsm["pca"][:, 0].shape[0] - 30
     assert rna.obsp["near"].sum() == 30
     assert rna.layers["counts"].dtype == np.int64
+    assert rna.X.dtype == np.float64
+    assert list(done.obs.columns) == list(mdata.obs.columns) == ["batch"]
     assert done.obs["batch"].tolist() == mdata.obs["batch"].tolist()
     np.testing.assert_array_equal(done.obsm["umap"], mdata.obsm["umap"])
     again = imputer.transform(done)  # what was imputed is not taken for observed
@@ -157,3 +163,145 @@ def test_what_cannot_be_read_is_a_sentence(cells):
         to_mudata(observed(), like=cells[0])
     with pytest.raises(InputError, match="5 of 40 rows have no modality at all"):
         GaussianImputer(1).fit(cells[0])
+
+
+def small(order=(0, 1, 2), dtype=np.float32):
+    """Three cells in two modalities; the second lists them in `order`."""
+    first = anndata.AnnData(np.arange(6, dtype=dtype).reshape(3, 2), obs=pandas.DataFrame(index=list("abc")))
+    first.var_names = ["g0", "g1"]
+    second = anndata.AnnData(
+        np.arange(3, dtype=dtype)[list(order), None], obs=pandas.DataFrame(index=np.array(list("abc"))[list(order)])
+    )
+    second.var_names = ["p0"]
+    with mudata.set_options(pull_on_update=False):
+        return mudata.MuData({"rna": first, "protein": second})
+
+
+def test_rows_find_their_observation_whatever_the_order():
+    mdata = small((2, 0, 1))
+    features = from_mudata(mdata)
+    assert features.z["protein"].ravel().tolist() == [0.0, 1.0, 2.0]
+    assert to_mudata(features, like=mdata).mod["protein"].X.ravel().tolist() == [0.0, 1.0, 2.0]
+    assert to_mudata(features, like=mdata).mod["protein"].X.dtype == np.float32
+
+
+def test_all_that_an_object_knows_is_taken_over():
+    mdata = small((2, 0))
+    second = mdata.mod["protein"]
+    second.obsm["frame"] = pandas.DataFrame({"x": [1.0, 2.0]}, index=second.obs_names)
+    second.obsm["whole"] = np.array([[1], [2]])
+    mdata.obsp["near"] = np.eye(3)
+    mdata.varm["weight"] = np.arange(3.0)[:, None]
+    mdata.var["long"] = [True, False, True]
+    mdata.uns["made by"] = "us"
+    done = to_mudata(from_mudata(mdata), like=mdata)
+    protein = done.mod["protein"]
+    assert protein.obsm["frame"]["x"].tolist()[::2] == [2.0, 1.0]
+    assert np.isnan(protein.obsm["frame"]["x"].iloc[1])
+    np.testing.assert_array_equal(protein.obsm["whole"], [[2.0], [np.nan], [1.0]])
+    np.testing.assert_array_equal(done.obsp["near"], np.eye(3))
+    np.testing.assert_array_equal(done.varm["weight"], mdata.varm["weight"])
+    assert done.var["long"].tolist() == [True, False, True]
+    assert done.uns["made by"] == "us"
+    without = FeatureSet({"rna": from_mudata(mdata).z["rna"]}, meta=from_mudata(mdata).meta)
+    assert "long" not in to_mudata(without, like=mdata).var.columns  # other variables
+
+
+def test_a_modality_without_values_keeps_its_layers():
+    mdata = small((2, 0))
+    mdata.mod["protein"].layers["raw"] = mdata.mod["protein"].X.copy()
+    mdata.mod["protein"].X = None
+    done = to_mudata(from_mudata(mdata, layers={"protein": "raw"}), like=mdata)
+    assert done.mod["protein"].X is None
+    np.testing.assert_array_equal(done.mod["protein"].layers["raw"].ravel(), [0.0, np.nan, 2.0])
+    with pytest.raises(InputError, match="X is empty; name a layer instead, of raw"):
+        from_mudata(mdata)
+
+
+def test_deviations_may_be_unknown_of_some_or_all():
+    features = imputed()
+    for std in (None, {"text": features.std["text"]}):
+        some = FeatureSet(features.z, features.present, features.meta, imputed=features.imputed, std=std)
+        assert list(from_mudata(to_mudata(some)).std or {}) == list(std or {})
+    assert from_anndata(to_anndata(FeatureSet(features.z, features.present, imputed=features.imputed))).std is None
+    assert (
+        from_anndata(to_anndata(FeatureSet(features.z, features.present, imputed=features.imputed))).imputed.sum() == 8
+    )
+
+
+def test_the_column_that_names_modalities():
+    adata = to_anndata(observed())
+    adata.var["kind"] = ["first"] * 2 + ["second"] * 5
+    assert {name: block.shape[1] for name, block in from_anndata(_unmasked(adata), by="kind").z.items()} == {
+        "first": 2,
+        "second": 5,
+    }
+    with pytest.raises(InputError, match=r"no column other that says .*; it has modality, kind\. Add it"):
+        from_anndata(adata, by="other")
+    with pytest.raises(InputError, match=r"no column 'modality' or 'feature_types' that says .*; it has none"):
+        from_anndata(anndata.AnnData(np.ones((2, 2))))
+
+
+def _unmasked(adata):
+    del adata.obsm["observed"]
+    return adata
+
+
+def test_whole_numbers_are_read_and_texts_are_not():
+    var = pandas.DataFrame({"modality": ["a", "b"]}, index=["x", "y"])
+    whole = anndata.AnnData(np.array([[1, 2], [3, 4]]), var=var)
+    assert from_anndata(whole).z["b"].tolist() == [[2.0], [4.0]]
+    assert from_anndata(whole).z["b"].dtype == np.float64
+    assert matrix(SimpleNamespace(X=np.array([[True]]), isbacked=False, layers={})).tolist() == [[1.0]]
+    for layer, said in ((None, "X holds <U1"), ("words", "words holds <U1")):
+        words = np.array([["p"]])
+        with pytest.raises(InputError, match=f"{said}; representations must be numbers"):
+            matrix(SimpleNamespace(X=words, isbacked=False, layers={"words": words}), layer)
+    whole.obsm["observed"] = np.ones((2, 2), dtype=bool)
+    with pytest.raises(InputError, match=r'obsm\["observed"\] must be a frame with a column for each of a, b'):
+        from_anndata(whole)
+    whole.obsm["observed"] = pandas.DataFrame({"a": [True, True]}, index=whole.obs_names)
+    with pytest.raises(InputError, match=r'obsm\["observed"\] must be a frame with a column for each of a, b'):
+        from_anndata(whole)
+
+
+def test_rows_and_columns_of_another_object_are_refused():
+    features = observed()
+    whole = to_anndata(features)
+    renamed = whole.copy()
+    renamed.obs_names = [f"other {row}" for row in range(24)]
+    for other, rows in ((renamed, 24), (whole[:5].copy(), 5)):
+        with pytest.raises(InputError, match=f"24 rows with other ids than the {rows} of the object"):
+            to_anndata(features, like=other)
+    with pytest.raises(InputError, match="no columns for text; write a new one without like="):
+        to_anndata(features, like=whole[:, :4].copy())
+    with pytest.raises(InputError, match="image has width 4 but the object has 3 columns for it"):
+        to_anndata(imputed(), like=whole[:, 1:].copy())
+
+
+def test_observations_that_cannot_be_told_apart_or_described():
+    var = pandas.DataFrame({"modality": ["a"]}, index=["x"])
+    twice = anndata.AnnData(np.ones((2, 1)), var=var, obs=pandas.DataFrame(index=["p", "p"]))
+    with pytest.raises(InputError, match="1 ids occur more than once"):
+        from_anndata(twice)
+    mixed = anndata.AnnData(np.ones((2, 1)), var=var, obs=pandas.DataFrame({"id": ["s", "t"]}, index=["p", "q"]))
+    assert from_anndata(mixed).ids.tolist() == ["p", "q"]
+    mixed.obs["note"] = pandas.Series([1, "x"], index=["p", "q"], dtype=object)
+    with pytest.raises(InputError, match=r'obs\["note"\] mixes kinds of values .*; use one kind per column'):
+        from_anndata(mixed).column("note")
+
+
+def test_modalities_that_cannot_be_united():
+    mdata = small()
+    nested = SimpleNamespace(axis=0, mod={"inner": mdata}, obs_names=mdata.obs_names)
+    nested.mod["inner"] = SimpleNamespace(obs_names=mdata.obs_names)
+    with pytest.raises(InputError, match="modality 'inner' is a SimpleNamespace; every modality must be an AnnData"):
+        from_mudata(nested)
+    with pytest.raises(InputError, match=r"share variables \(axis=1\); they must share observations"):
+        from_mudata(SimpleNamespace(axis=1))
+    first, said = mdata.mod["rna"], "observations of modality 'rna' are not unique, or not all in mdata.obs"
+    for names in (["a", "b", "z"], ["a", "b", "b"]):
+        other = first.copy()
+        other.obs_names = names
+        with pytest.raises(InputError, match=said):
+            from_mudata(SimpleNamespace(axis=0, mod={"rna": other}, obs_names=mdata.obs_names))

@@ -7,16 +7,21 @@ import wave
 
 import numpy as np
 import pytest
+from scipy.io import wavfile
 
 from calmrl import Aligner
+from calmrl.data import FeatureSet
+from calmrl.data.features.row_table import meta_table
 from calmrl.datasets import load_dataset
 from calmrl.encoders import EncoderSet
+from calmrl.encoders.base import MEDIA
 from calmrl.errors import InputError
 from colour_world import RATE, TONES, colour, register, settings
 from later import Later
 
 mteb = Later("mteb")
 interop = Later("calmrl.interop")  # imports mteb
+mteb_model = Later("calmrl.interop.mteb_model")
 FIXED = {"features": "linear", "unit_rows": True, "whitening": 0.5, "latent_dim": 64, "prior": 100.0, "refine": "never"}
 NAMES = {"text": "read", "image": "see", "sound": "hear"}
 
@@ -155,3 +160,84 @@ def test_mistakes_are_named(colours, colour_aligner):
         interop.MTEBFeatures(colour_aligner, data).encode([{"id": ["x"], "has": ["text"]}])
     with pytest.raises(InputError, match="use MTEBModel"):
         interop.MTEBFeatures(colour_aligner, data).encode([{"id": ["x"], "text": ["x"]}])
+
+
+def test_more_mistakes_are_named(colours, colour_aligner):
+    data = load_dataset("emoji")
+    with pytest.raises(InputError, match="none of them empty"):
+        interop.mixed_pool_task(data, [("image",), ()])
+    meta = meta_table(2, split=["train"] * 2)
+    nothing = FeatureSet({"image": np.eye(2), "text": np.full((2, 1), np.nan)}, meta=meta)
+    with pytest.raises(InputError, match='no row of split "train" has text and all modalities of the forms'):
+        interop.mixed_pool_task(nothing, [("image",)], split="train")
+    with pytest.raises(InputError, match=r'columns are read from image, .*; got "sound"'):
+        interop.MTEBModel(colour_aligner, colours, columns={"sound": "sound"})
+    with pytest.raises(InputError, match='no encoder reads text as "caption"; there are text'):
+        interop.MTEBModel(colour_aligner, colours, columns={"text": "caption"})
+    assert interop.MTEBModel(colour_aligner, colours, columns={"text": "text"}).columns == {"text": "text"}
+    several = EncoderSet({"title": "read", "text": "read"})
+    assert interop.MTEBModel(several).columns == {"text": "text"}
+    assert interop.MTEBModel(EncoderSet({"title": "read"})).columns == {"text": "title"}
+
+
+def test_cosines():
+    model = interop.MTEBFeatures(Random(), load_dataset("emoji"))
+    one, two = np.array([[3.0, 4.0], [0.1, 0.0]]), np.array([[0.0, 0.2], [5.0, 0.0]])
+    np.testing.assert_allclose(model.similarity(one, two), [[0.8, 0.6], [0.0, 1.0]], atol=1e-6)
+    np.testing.assert_allclose(model.similarity_pairwise(one, two), [0.8, 1.0], atol=1e-6)
+    assert np.abs(model.similarity(np.zeros((1, 2)), two)).max() == 0  # no direction is like none
+    assert (model.name, model.revision) == ("calmrl/features", "1")
+    assert model.modalities == list(MEDIA)
+
+
+def test_vectors_have_length_one_whatever_the_model_gives():
+    model = interop.MTEBFeatures(Random(), load_dataset("emoji"))
+    model.model.embed = lambda z, present: np.array([[0.003, 0.004], [0.0, 0.0]])
+    vectors = model.encode([{"id": ["dog-face", "cat-face"], "has": ["text", "text+image"]}])
+    np.testing.assert_allclose(vectors, [[0.6, 0.8], [0.0, 0.0]], atol=1e-6)
+
+
+def test_what_a_model_gets_of_features_by_name():
+    got = {}
+    data = load_dataset("emoji")
+    model = interop.MTEBFeatures(Random(), data)
+    model.model.embed = lambda z, present: got.update(z=z, present=present) or np.ones((2, 3))
+    model.encode([{"id": ["dog-face", "cat-face"], "has": ["text", "image+text"]}])
+    assert list(got["z"]) == ["image", "text"]
+    assert got["present"].tolist() == [[False, True], [True, True]]
+    np.testing.assert_array_equal(got["z"]["text"][0], data.z["text"][data.ids.tolist().index("dog-face")])
+
+
+def test_the_vectors_of_encoders_alone_are_averaged():
+    z = {"a": np.array([[3.0, 4.0], [2.0, 0.0]]), "b": np.array([[0.0, 0.5], [9.0, 9.0]]), "c": np.ones((2, 7))}
+    present = np.array([[True, True, False], [True, False, False]])
+    np.testing.assert_allclose(mteb_model._joint(z, present), [[0.6, 1.8], [1.0, 0.0]], atol=1e-6)
+
+
+def test_sounds_keep_their_channels():
+    samples = np.array([[0.0, 0.5, -0.5], [0.25, 0.0, 0.0]], dtype=np.float32)
+    for given, channels in ((samples, 2), (samples[0], 1)):
+        rate, back = wavfile.read(io.BytesIO(mteb_model._cell("audio", {"array": given, "sampling_rate": 8000})))
+        assert rate == 8000
+        assert back.shape == ((3, 2) if channels == 2 else (3,))
+    assert mteb_model._cell("audio", None) is None
+    assert mteb_model._cell("text", "") is None
+    assert mteb_model._cell("text", "x") == "x"
+    assert mteb_model._cell("image", "") == ""
+
+
+def test_a_pool_by_name_and_seed():
+    data = load_dataset("emoji")
+    task, named = (
+        interop.mixed_pool_task(data),
+        interop.mixed_pool_task(data, name="Mine", query="image", forms=[("drawing",), ("french",)]),
+    )
+    corpus = task.dataset["default"]["test"]["corpus"]
+    drawn = np.random.default_rng(0).integers(3, size=len(corpus))
+    assert list(corpus["has"]) == [("image", "french", "image+french")[form] for form in drawn]
+    assert task.metadata.category == "t2it"
+    assert named.metadata.name == "Mine"
+    assert named.metadata.category is None
+    assert named.metadata.modalities == ["image", "text"]
+    assert named.data_loaded
+    assert all(value == {item: 1} for item, value in named.dataset["default"]["test"]["relevant_docs"].items())

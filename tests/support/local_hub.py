@@ -15,11 +15,16 @@ from urllib.parse import unquote, urlsplit
 
 @dataclass
 class LocalHub:
-    """`repos`: name -> path -> content of its files; `calls`: what was asked, as "METHOD path"."""
+    """`repos`: name -> path -> content of its files; `calls`: what was asked, as "METHOD path".
+
+    `created`: name -> what was asked when it was created; `closed`: names that it refuses to give.
+    """
 
     endpoint: str = ""
     repos: dict[str, dict[str, bytes]] = field(default_factory=dict)
     calls: list[str] = field(default_factory=list)
+    created: dict[str, dict[str, object]] = field(default_factory=dict)
+    closed: set[str] = field(default_factory=set)
 
     def commit_of(self, repo: str) -> str:
         digest = hashlib.sha1()
@@ -54,8 +59,10 @@ def _handler(hub: LocalHub) -> type[BaseHTTPRequestHandler]:
             if parts == ["api", "repos", "create"]:
                 given = json.loads(body)
                 name = "/".join(part for part in (given.get("organization"), given["name"]) if part)
+                known = name in hub.created
+                hub.created.setdefault(name, given)
                 hub.repos.setdefault(name, {})
-                self._json({"url": f"{hub.endpoint}/{name}", "name": name})
+                self._json({"url": f"{hub.endpoint}/{name}", "name": name}, 409 if known else 200)
             elif parts == ["api", "validate-yaml"]:
                 self._json({"errors": [], "warnings": []})
             elif parts[:2] == ["api", "models"] and parts[4] == "preupload":
@@ -79,6 +86,10 @@ def _handler(hub: LocalHub) -> type[BaseHTTPRequestHandler]:
             repo = "/".join(parts[2:4] if parts[:1] == ["api"] else parts[:2])
             if repo not in hub.repos:
                 self._missing("RepoNotFound")
+            elif repo in hub.closed:
+                self._send(403, b"{}", {})
+            elif parts[0] == "api" and parts[4] == "revision" and parts[5] != "main":
+                self._missing("RevisionNotFound")
             elif parts[0] == "api" and parts[4] == "revision":
                 files = [{"rfilename": path} for path in hub.repos[repo]]
                 self._json({"id": repo, "sha": hub.commit_of(repo), "siblings": files, "private": False, "tags": []})
@@ -108,8 +119,8 @@ def _handler(hub: LocalHub) -> type[BaseHTTPRequestHandler]:
             self.rfile.readline()
             return body
 
-        def _json(self, content: object) -> None:
-            self._send(200, json.dumps(content).encode(), {"Content-Type": "application/json"})
+        def _json(self, content: object, status: int = 200) -> None:
+            self._send(status, json.dumps(content).encode(), {"Content-Type": "application/json"})
 
         def _missing(self, code: str = "") -> None:
             self._send(404, b"{}", {"X-Error-Code": code} if code else {})

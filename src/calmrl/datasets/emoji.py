@@ -137,13 +137,13 @@ def _words(values: np.ndarray) -> list[str | None]:
 
 @cache
 def _bundle() -> dict[str, np.ndarray]:
-    with np.load(BUNDLE, allow_pickle=False) as file:
+    with np.load(BUNDLE) as file:
         return {name: file[name] for name in file.files}
 
 
 @cache
 def _thumbnails() -> dict[str, np.ndarray]:
-    with np.load(THUMBNAILS, allow_pickle=False) as file:
+    with np.load(THUMBNAILS) as file:
         return {name: file[name] for name in file.files}
 
 

@@ -28,7 +28,7 @@ def stamps(split: str = "caption", standardize: bool = True) -> FeatureSet:
         Centre every feature and divide each modality by one number, both measured on train; otherwise features are as
         the encoders gave them.
     """
-    with np.load(BUNDLE, allow_pickle=False) as file:
+    with np.load(BUNDLE) as file:
         saved = {name: file[name] for name in file.files}
     present = saved["present"]
     home = saved[lookup(SPLITS, split, "split of stamps")]

@@ -62,9 +62,9 @@ def from_pandas(frame: Any, modalities: Groups | None = None) -> FeatureSet:
     frame = _one_level(frame)
     if "id" not in frame.columns and type(frame.index).__name__ != "RangeIndex":
         frame = frame.assign(id=[str(value) for value in frame.index])
-    columns = {str(name): _column(str(name), frame[name]) for name in frame.columns}
-    if len(columns) < len(frame.columns):
+    if len({str(name) for name in frame.columns}) < len(frame.columns):
         raise InputError(f"{ORIGIN} has several columns of the same name; rename them")
+    columns = {str(name): _column(str(name), frame[name]) for name in frame.columns}
     return from_arrow(pa.table(columns), modalities, origin=ORIGIN)
 
 
@@ -114,7 +114,7 @@ def _first(column: Any) -> Any:
 
 def _one_level(frame: Any) -> Any:
     """Two levels of columns become numbered columns; (name, "") is a column of its own."""
-    if getattr(frame.columns, "nlevels", 1) == 1:
+    if frame.columns.nlevels == 1:
         return frame
     if frame.columns.nlevels > 2:
         raise InputError(f"{ORIGIN} has {frame.columns.nlevels} levels of columns; two name modality and entry")

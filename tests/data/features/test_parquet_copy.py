@@ -94,3 +94,13 @@ def test_a_damaged_file_is_named(tmp_path, table):
     (tmp_path / "a.parquet").write_bytes(content)
     with pytest.raises(InputError, match=r"a\.parquet"):
         copy_parquet(tmp_path / "a.parquet", tmp_path / "copy")
+
+
+def test_a_table_of_vectors_alone_has_rows_all_the_same(tmp_path):
+    """Without a column that describes the rows they are numbered."""
+    alone = pa.table({"image": [[1.0, 2.0], [3.0, 4.0]], "sound": [None, [5.0]]})
+    pq.write_table(alone, tmp_path / "rows.parquet")
+    copy_parquet(tmp_path / "rows.parquet", tmp_path / "rows")
+    for features in (from_arrow(alone), open_features(tmp_path / "rows.parquet"), open_features(tmp_path / "rows")):
+        assert features.ids.tolist() == ["0", "1"]
+        assert features.present.tolist() == [[True, False], [True, True]]

@@ -80,7 +80,8 @@ def from_arrow(table: pa.Table, modalities: Groups | None = None, *, origin: str
     z = {name: vectors(origin, name, table[name]) for name in wanted}
     present = np.stack([_valid(table[name]) for name in wanted], axis=1)
     imputed, std = _imputed(table, z, present, origin)
-    return FeatureSet(z, present, description(table), imputed=imputed, std=std, name=origin, source=origin)
+    about = description(table) if len(table.schema) > len(vector_columns(table)) else None  # no columns, no rows
+    return FeatureSet(z, present, about, imputed=imputed, std=std, name=origin, source=origin)
 
 
 def gathered(table: pa.Table, origin: str) -> pa.Table:
@@ -100,10 +101,15 @@ def modality_names(schema: pa.Schema, origin: str) -> list[str]:
 
 def description(table: pa.Table) -> pa.Table:
     """The columns that describe the rows, with captions as "text"."""
-    about = table.drop_columns([field.name for field in table.schema if is_vector(field.type)])
+    about = table.drop_columns(vector_columns(table))
     if "captions" in about.column_names and "text" not in about.column_names:
         about = about.rename_columns({"captions": "text"})
     return plain_table(about)
+
+
+def vector_columns(table: pa.Table) -> list[str]:
+    """The columns of vectors, observed or not."""
+    return [field.name for field in table.schema if is_vector(field.type)]
 
 
 def _imputed(

@@ -33,7 +33,7 @@ def copy_parquet(path: Path, out: Path) -> None:
         first = {name: _first(origin, file, lists.field(name)) for name in names}
     widths = {name: array.shape[1] for name, array in first.items()}
     dtype = np.result_type(*(array.dtype for array in first.values())).name
-    ids = column_values(table, "id") if "id" in table.column_names else range(table.num_rows)
+    ids = column_values(table, "id") if "id" in table.column_names else range(file.metadata.num_rows)
     with FeatureWriter(out, widths, ids, dtype=dtype, **described(table)) as writer:
         start = 0
         for piece in _pieces(path, file, sum(widths.values())):

@@ -112,7 +112,7 @@ def _riff_end(file: BinaryIO, size: int) -> int | None:
         if length in OPEN:
             return None
         place += 8 + length + length % 2
-        if place - size == 1:  # a byte of padding that some writers leave out
+        if length % 2 and place - size == 1:  # a byte of padding that some writers leave out
             return size
     return place
 

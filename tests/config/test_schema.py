@@ -1,0 +1,364 @@
+"""The sections of configs: what they are when nothing is said, where their limits lie, and what does not go together."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from calmrl.config.loading import load_values
+from calmrl.config.schema.collection import CollectionSection
+from calmrl.config.schema.compare import CompareConfig, DatasetSection, SettingSection
+from calmrl.config.schema.extract import ExtractConfig
+from calmrl.config.schema.impute import ImputeConfig
+from calmrl.config.schema.train import (
+    CalibrationSection,
+    CheckpointSection,
+    HideSection,
+    MatchingSection,
+    OptimiserSection,
+    ResplitSection,
+    SourceSection,
+    StageSection,
+    TrainConfig,
+    ValidationSection,
+    check_method,
+    fill_in,
+)
+
+DIGITS = {"dataset": "digits"}
+FILES = {"manifest": "m.csv"}
+
+
+def train(**values) -> TrainConfig:
+    return TrainConfig.model_validate({"kind": "train", "sources": {"a": DIGITS}, **values})
+
+
+def compare(**values) -> CompareConfig:
+    return CompareConfig.model_validate({"kind": "compare", **values})
+
+
+@pytest.mark.parametrize(
+    ("section", "expected"),
+    [
+        (HideSection(rate=0.5), {"kind": "mcar", "rate": 0.5}),
+        (ResplitSection(), {"by": "id", "val": 0.1, "test": 0.3}),
+        (
+            SourceSection(dataset="x"),
+            {"dataset": "x", "allow_missing": False, "media": {}, "options": {}, "weight": 1.0, "complete": False},
+        ),
+        (MatchingSection(), {"weight": 0.1, "anchor": "text", "hidden": 256, "layers": 2, "heads": 4}),
+        (
+            StageSection(epochs=1),
+            {
+                "name": "joint",
+                "epochs": 1.0,
+                "batches": "mixed",
+                "hide_one": False,
+                "complete_only": False,
+                "incomplete_only": False,
+                "fresh_best": False,
+                "rate": 1.0,
+            },
+        ),
+        (
+            OptimiserSection(),
+            {
+                "learning_rate": 1e-3,
+                "rates": {},
+                "betas": [0.9, 0.98],
+                "epsilon": 1e-8,
+                "weight_decay": 0.01,
+                "decay": "matrices",
+                "warmup_ratio": 0.1,
+                "clip": 1.0,
+                "accumulate": 1,
+                "freeze": [],
+            },
+        ),
+        (ValidationSection(), {"metric": "MRR", "fraction": 0.1}),
+        (CheckpointSection(), {"keep": 2}),
+        (
+            ImputeConfig(kind="impute"),
+            {"kind": "impute", "imputer": {"method": "auto", "candidates": None}, "seed": 0, "std": False},
+        ),
+        (
+            ExtractConfig(kind="extract", manifest="m"),
+            {
+                "kind": "extract",
+                "manifest": "m",
+                "media": {},
+                "ignore": [],
+                "allow_missing": False,
+                "frames": 8,
+                "batch_size": 16,
+                "workers": 2,
+                "dtype": "float16",
+                "device": "cpu",
+            },
+        ),
+    ],
+    ids=lambda value: type(value).__name__ if not isinstance(value, dict) else "",
+)
+def test_what_a_section_is_when_nothing_is_said(section, expected):
+    assert section.model_dump(mode="json", exclude_none=True) == expected
+
+
+def test_what_a_training_is_when_nothing_is_said():
+    config = train(method="contrastive")
+    assert config.model_dump(
+        include={"matching_weight", "fused_weight", "batch_size", "log_every", "seed", "precision"}
+    ) == {
+        "matching_weight": 0.1,
+        "fused_weight": 0.0,
+        "batch_size": 64,
+        "log_every": 10,
+        "seed": 0,
+        "precision": "fp32",
+    }
+    assert [stage.epochs for stage in config.stages] == [30]
+    calibration = CalibrationSection()
+    assert calibration.imputer.latent_dim == 64
+    assert calibration.model_dump(exclude={"imputer"}) == {
+        "update": "auto",
+        "impute_from": "current",
+        "refit": 1,
+        "impute_grad": True,
+        "renormalize": True,
+        "certainty": False,
+        "weight": 1.0,
+        "m_every": 16,
+        "momentum": None,
+    }
+
+
+def test_what_a_comparison_is_when_nothing_is_said():
+    config = compare(source=DIGITS)
+    assert config.model_dump(
+        include={"seeds", "steps", "batch_size", "width", "trials", "metric", "relevant_by", "table", "workers"}
+    ) == {
+        "seeds": [0, 1, 2],
+        "steps": 120,
+        "batch_size": 128,
+        "width": 128,
+        "trials": 16,
+        "metric": "MRR",
+        "relevant_by": "id",
+        "table": ["R@1"],
+        "workers": 0,
+    }
+    assert config.settings == {"as-is": SettingSection(kind="as-is")}
+    assert config.settings["as-is"].hide is None
+    hidden = SettingSection(kind="mcar", rate=0.5, regime="continual")
+    assert hidden.hide == {"kind": "mcar", "rate": 0.5, "groups": None, "complete": None, "seed": None}
+
+
+@pytest.mark.parametrize(
+    ("section", "values", "key", "taken", "refused"),
+    [
+        (HideSection, {}, "rate", [0.01, 1], [0, 1.01]),
+        (HideSection, {"kind": "source", "rate": 0.5}, "groups", [[["a"]]], [[]]),
+        (HideSection, {"kind": "all-but"}, "complete", [0], [-1]),
+        (ResplitSection, {}, "val", [0.01, 0.49], [0, 0.5]),
+        (ResplitSection, {}, "test", [0, 0.79], [-0.1, 0.8]),
+        (OptimiserSection, {}, "betas", [[0.0, 0.99]], [[0.9], [0.9, 0.9, 0.9], [0.9, 1.0]]),
+        (ValidationSection, {}, "every", [0], [-1]),
+        (ValidationSection, {}, "fraction", [0.01, 0.49], [0, 0.5]),
+        (CheckpointSection, {}, "every", [0], [-1]),
+        (CompareConfig, {"kind": "compare", "source": DIGITS}, "batch_size", [2], [1]),
+        (CompareConfig, {"kind": "compare", "source": DIGITS}, "trials", [1, 16], [0, 17]),
+        (CompareConfig, {"kind": "compare", "source": DIGITS}, "workers", [0], [-1]),
+        (CompareConfig, {"kind": "compare", "source": DIGITS}, "seeds", [[0], [5]], [[], [-1]]),
+        (CompareConfig, {"kind": "compare", "source": DIGITS}, "methods", [["gram"]], [[], ["grim"]]),
+        (CompareConfig, {"kind": "compare", "source": DIGITS}, "measures", [[], ["shift"]], [["shaft"]]),
+        (CompareConfig, {"kind": "compare", "source": DIGITS}, "table", [["R@5"]], [[]]),
+        (CompareConfig, {"kind": "compare", "source": DIGITS}, "settings", ["as-is", {"a": "as-is"}], [{}, "mcar", 3]),
+        (DatasetSection, {"source": DIGITS}, "settings", ["as-is", {"a": {"rate": 0.5}}, None], [{}, "mcar"]),
+        (TrainConfig, {"kind": "train", "sources": {"a": DIGITS}}, "batch_size", [2], [1]),
+        (TrainConfig, {"kind": "train"}, "sources", [{"a": DIGITS}], [{}]),
+        (ExtractConfig, {"kind": "extract", "manifest": "m"}, "workers", [0], [-1]),
+        (ExtractConfig, {"kind": "extract", "manifest": "m"}, "encoders", [{"image": "x"}, None], [{}]),
+    ],
+)
+def test_limits(section, values, key, taken, refused):
+    for value in taken:
+        section.model_validate({**values, key: value})
+    for value in refused:
+        with pytest.raises(ValidationError):
+            section.model_validate({**values, key: value})
+
+
+@pytest.mark.parametrize(
+    ("section", "values", "said"),
+    [
+        (HideSection, {"kind": "source", "rate": 0.5}, 'groups belongs to kind "source"'),
+        (HideSection, {"rate": 0.5, "groups": [["a"]]}, 'groups belongs to kind "source"'),
+        (HideSection, {"kind": "all-but"}, 'complete belongs to kind "all-but"'),
+        (HideSection, {"rate": 0.5, "complete": 3}, 'complete belongs to kind "all-but"'),
+        (HideSection, {}, "kind mcar needs a rate, for instance 0.5"),
+        (HideSection, {"kind": "all-but", "complete": 3, "rate": 0.5}, "kind all-but has no rate"),
+        (SettingSection, {"kind": "as-is", "rate": 0.5}, "kind as-is has no rate"),
+        (SourceSection, {}, "give one of dataset (a name), features (a path)"),
+        (SourceSection, {**DIGITS, "features": "f"}, "give one of dataset (a name), features (a path)"),
+        (SourceSection, {**DIGITS, "allow_missing": True}, "allow_missing belongs to a manifest or a collection"),
+        (SourceSection, {**DIGITS, "layout": "x"}, "layout, media and part belong to a manifest"),
+        (SourceSection, {**DIGITS, "media": {"a": "b"}}, "layout, media and part belong to a manifest"),
+        (SourceSection, {**DIGITS, "part": "val"}, "layout, media and part belong to a manifest"),
+        (SourceSection, {**DIGITS, "frames": 3}, "frames, test_frames, slices, resize and text_tokens belong to"),
+        (
+            DatasetSection,
+            {"source": {**DIGITS, "hide": {"rate": 0.5}}},
+            "settings say what is hidden; leave out source.hide",
+        ),
+        (CompareConfig, {"kind": "compare"}, "give either source (one collection) or datasets"),
+        (
+            CompareConfig,
+            {"kind": "compare", "source": DIGITS, "datasets": {"a": {"source": DIGITS}}},
+            "give either source",
+        ),
+        (CompareConfig, {"kind": "compare", "source": {**DIGITS, "hide": {"rate": 0.5}}}, "leave out source.hide"),
+        (
+            CompareConfig,
+            {"kind": "compare", "datasets": {"a": {"source": DIGITS}}, "modalities": ["x"]},
+            "datasets.NAME.modalities",
+        ),
+        (ExtractConfig, {"kind": "extract"}, "manifest or collection is missing"),
+        (
+            ExtractConfig,
+            {"kind": "extract", "manifest": "m", "collection": {"name": "clotho", "root": "r"}},
+            "give one of manifest",
+        ),
+        (
+            ExtractConfig,
+            {"kind": "extract", "collection": {"name": "clotho", "root": "r"}, "root": "r"},
+            "a collection has keys of its",
+        ),
+        (
+            ExtractConfig,
+            {"kind": "extract", "collection": {"name": "clotho", "root": "r"}, "media": {"a": "b"}},
+            "belong to a manifest",
+        ),
+        (CollectionSection, {"name": "cloto", "root": "r"}, 'did you mean "clotho"'),
+        (CollectionSection, {"name": "clotho", "root": "r", "split": "none"}, "none"),
+    ],
+)
+def test_what_does_not_go_together(section, values, said):
+    with pytest.raises(ValidationError, match=re.escape(said)):
+        section.model_validate(values)
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        (
+            {"method": "gram", "objective": {"name": "pmrl"}},
+            "method gram is the objective gram, but objective.name is pmrl",
+        ),
+        ({"method": "gram", "calibration": {}}, "method gram does not calibrate; remove calibration"),
+        (
+            {"method": "gram", "model": {"kind": "aligner"}},
+            "method gram does not go with model.kind aligner; set method=calmrl",
+        ),
+        (
+            {"model": {"kind": "heads"}},
+            "method calmrl does not go with model.kind heads; set method=calibrated or contrastive",
+        ),
+        ({"stages": [{"epochs": 1}]}, "method calmrl is in closed form and makes no step; leave out stages"),
+        (
+            {"method": "gram", "sources": {"a": FILES}},
+            "model.kind heads reads dataset or features, but source a is something else",
+        ),
+        (
+            {"method": "contrastive", "model": {"kind": "vast", "tokenizer": "t"}},
+            "reads a manifest or a collection, but source a is something else",
+        ),
+        ({"method": "gram", "fused_weight": 0.1}, "fused_weight needs a model with fused heads"),
+        (
+            {"method": "gram", "stages": [{"epochs": 1, "sources": ["a", "b"]}]},
+            "stage joint names the source b; there are a",
+        ),
+        ({"method": "ideal"}, "ideal is a row of comparisons only; to train on complete rows, hide nothing"),
+    ],
+)
+def test_trainings_that_do_not_fit(values, said):
+    with pytest.raises(ValidationError, match=re.escape(said)):
+        train(**values)
+
+
+def test_trainings_that_fit():
+    assert train(method="calibrated", objective={"name": "gram"}, calibration={}).objective.name == "gram"
+    assert train(method="gram", matching={}).matching.heads == 4
+    assert train(method="gram", stages=[{"steps": 3, "sources": ["a"]}]).stages[0].steps == 3
+    assert train(method="gram").chosen_objective.name == "gram"
+    assert train(method="gram", objective={"name": "gram", "temperature": 0.5}).chosen_objective.temperature == 0.5
+    assert check_method("gram") == "gram"
+    assert SourceSection(**FILES, allow_missing=True, frames=3, part="val", media={"a": "b"}).is_media
+    assert SourceSection(collection={"name": "clotho", "root": "r"}, allow_missing=True, frames=3).is_media
+    assert not SourceSection(**DIGITS).is_media
+
+
+def test_a_recipe_lies_beneath_what_is_given():
+    recipe = fill_in({"method": "contrastive"})
+    given = fill_in({"method": "contrastive", "optimiser": {"learning_rate": 0.5}, "model": {"width": 7}, "stages": []})
+    assert given["optimiser"]["learning_rate"] == 0.5
+    assert given["model"] == {**recipe["model"], "width": 7}
+    assert given["stages"] == []
+    assert given["objective"] == recipe["objective"]
+    assert recipe["optimiser"]["learning_rate"] == 0.003
+    assert recipe["objective"]["temperature"] == 0.2
+    for wrong in ({"method": "none"}, {"method": 3}, {"method": "contrastive", "model": 3, "optimiser": 3}):
+        filled = fill_in(wrong)
+        assert {key: filled[key] for key in wrong} == wrong
+    other = fill_in({"method": "calibrated", "objective": {"name": "pmrl"}})
+    assert other["objective"] == {"name": "pmrl"}  # the temperature of the recipe is that of another objective
+    assert fill_in({"method": "contrastive", "model": {"kind": "vast"}})["model"] == {"kind": "vast"}
+
+
+def test_a_comparison_on_one_of_several():
+    config = compare(
+        datasets={
+            "a": {
+                "source": DIGITS,
+                "steps": 5,
+                "relevant_by": "labels",
+                "settings": {"half": {"rate": 0.5}},
+                "modalities": ["x"],
+            },
+            "b": {"source": {"features": "f"}},
+        },
+        steps=9,
+    )
+    assert config.names == ["a", "b"]
+    one, two = config.only("a"), config.only("b")
+    assert (one.steps, one.relevant_by, list(one.settings), one.modalities) == (5, "labels", ["half"], ["x"])
+    assert (two.steps, two.relevant_by, list(two.settings), two.modalities) == (9, "id", ["as-is"], None)
+    assert two.source.features == "f"
+    assert not two.datasets
+    assert two.only("anything") is two
+    for source, name in (
+        (DIGITS, "digits"),
+        ({"features": "x/emoji"}, "emoji"),
+        ({"manifest": "x/m.csv"}, "m.csv"),
+        ({"features": "/"}, "data"),
+    ):
+        assert compare(source=source).names == [name]
+    assert compare(source=DIGITS, modalities=["x"]).modalities == ["x"]
+
+
+def test_a_collection_lies_where_the_config_says():
+    section = CollectionSection(name="clotho", root="r", annotations="n", media={"audio": "m"})
+    here, there = section.at(None), section.at("home")
+    assert (Path(here.root), Path(there.root)) == (Path("r"), Path("home/r"))
+    assert (Path(here.annotations), Path(there.annotations)) == (Path("n"), Path("home/n"))
+    assert Path(there.media["audio"]) == Path("home/m")
+    assert CollectionSection(name="clotho", root="r").at("home").annotations != Path("home/n")
+
+
+def test_an_extraction_may_name_a_collection():
+    config = load_values({"kind": "extract", "collection": {"name": "clotho", "root": "r"}}, name="mine")
+    assert (config.manifest, config.collection.name) == (None, "clotho")
+    assert load_values({"kind": "extract", "manifest": "m", "root": "r"}, name="mine").root == "r"
+    with pytest.raises(ValueError, match=r"(?s)mine: 1 mistake\n.*cloto"):
+        load_values({"kind": "extract", "manifest": "m", "collection": {"name": "cloto", "root": "r"}}, name="mine")

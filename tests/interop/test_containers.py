@@ -1,0 +1,152 @@
+"""Which objects hold features, how they are told apart, and what comes back in kind."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from interop_data import ROWS, imputed, observed
+
+import calmrl.interop as interop
+from calmrl.data import FeatureSet
+from calmrl.errors import InputError
+from calmrl.imputers import MeanImputer
+from calmrl.interop import from_object, impute_object, is_container, to_object
+from calmrl.interop.containers import _is_wide
+
+pandas = pytest.importorskip("pandas")
+polars = pytest.importorskip("polars")
+TWO_LEVELS = pandas.MultiIndex.from_tuples([("a", "x"), ("a", "y"), ("a", "z"), ("b", "x"), ("note", "")])
+
+
+def two_levels() -> pandas.DataFrame:
+    return pandas.DataFrame([[1.0, 2.0, 3.0, 4.0, "n"], [5.0, 6.0, 7.0, 8.0, "m"]], columns=TWO_LEVELS)
+
+
+@pytest.mark.parametrize(
+    ("value", "holds"),
+    [
+        (observed(), True),
+        (interop.to_arrow(observed()), True),
+        (interop.to_pandas(observed()), True),
+        (interop.to_pandas(observed(), wide=True), True),
+        (interop.to_polars(observed()), True),
+        (interop.to_polars(observed(), wide=True), True),
+        (two_levels(), True),
+        (pandas.DataFrame({"a": [None, [1.0]]}), True),
+        (pandas.DataFrame({"a": ["x", [1.0]]}), False),
+        (pandas.DataFrame({"a": pandas.Series([None, None], dtype=object)}), False),
+        (pandas.DataFrame({"a": [1.0], "b": [2.0]}), False),
+        (polars.DataFrame({"a": [1.0], "b": [2.0]}), False),
+        (polars.DataFrame({"a": polars.Series([[1.0, 2.0]], dtype=polars.Array(polars.Float64, 2))}), True),
+        ({"image": np.ones((2, 3))}, False),
+        (np.ones((2, 3)), False),
+    ],
+    ids=range(15),
+)
+def test_a_frame_of_plain_numbers_is_one_matrix(value, holds):
+    assert is_container(value) is holds
+
+
+@pytest.mark.parametrize(
+    ("names", "wide"),
+    [
+        (["id", "image.0"], True),
+        (["id", "image"], False),
+        (["5"], False),
+        (["image.imputed"], False),
+        (["a", 0], False),
+    ],
+)
+def test_numbered_columns_are_wide(names, wide):
+    assert _is_wide(pandas.DataFrame([[0] * len(names)], columns=names)) is wide
+    if all(isinstance(name, str) for name in names):
+        assert _is_wide(pa.table({name: [0] for name in names})) is wide
+
+
+@pytest.mark.parametrize("wide", [False, True])
+@pytest.mark.parametrize("write", [interop.to_pandas, interop.to_polars, interop.to_arrow])
+def test_tables_come_back_with_the_columns_they_had(write, wide):
+    given = write(observed(), wide=wide)
+    names = given.column_names if write is interop.to_arrow else list(given.columns)
+    assert ("image" in names, "image.3" in names) == (not wide, wide)
+    back = to_object(observed(), like=given)
+    assert (back.column_names if write is interop.to_arrow else list(back.columns)) == names
+
+
+def test_vectors_in_cells_are_the_default(tmp_path):
+    features = observed()
+    for names in (interop.to_pandas(features).columns, interop.to_polars(features).columns):
+        assert {"image", "text"} <= set(names)
+    interop.to_parquet(features, tmp_path / "f.parquet")
+    assert "image" in pa.parquet.read_schema(tmp_path / "f.parquet").names
+    interop.to_parquet(features, tmp_path / "wide.parquet", wide=True)
+    assert "image.0" in pa.parquet.read_schema(tmp_path / "wide.parquet").names
+
+
+def test_other_objects_are_refused_with_what_there_is():
+    with pytest.raises(InputError, match=r"cannot be read from int; they can from calmrl\.FeatureSet, mudata\.MuData"):
+        from_object(3)
+    with pytest.raises(InputError, match=r"cannot be written as int; they can as calmrl\.FeatureSet, mudata\.MuData"):
+        to_object(observed(), like=3)
+
+
+def test_a_modality_that_the_object_lacks_is_imputed_everywhere():
+    features = observed()
+    rows = np.flatnonzero(features.present[:, 0])
+    images = FeatureSet({"image": features.z["image"][rows]}, features.present[rows, :1], features.meta.take(rows))
+    done = impute_object(MeanImputer().fit(features), images)
+    assert done.names == ("image", "text")
+    assert done.present.tolist() == [[True, False]] * len(rows)
+    np.testing.assert_array_equal(done.imputed, ~done.present)
+    assert list(done.ids) == list(images.ids)
+    np.testing.assert_allclose(done.z["text"][0], np.nanmean(features.z["text"], axis=0), rtol=1e-5)
+
+
+def test_ids_of_a_pandas_frame():
+    vectors = {"a": [[1.0], [2.0]]}
+    assert interop.from_pandas(pandas.DataFrame(vectors)).ids.tolist() == ["0", "1"]
+    assert interop.from_pandas(pandas.DataFrame(vectors, index=[7, 9])).ids.tolist() == ["7", "9"]
+    named = pandas.DataFrame({"id": ["p", "q"], **vectors}, index=[7, 9])
+    assert interop.from_pandas(named).ids.tolist() == ["p", "q"]
+
+
+def test_two_levels_of_columns_become_modalities():
+    features = interop.from_pandas(two_levels())
+    assert {name: block.tolist() for name, block in features.z.items()} == {
+        "a": [[1.0, 2.0, 3.0], [5.0, 6.0, 7.0]],
+        "b": [[4.0], [8.0]],
+    }
+    assert features.column("note").tolist() == ["n", "m"]
+
+
+def test_frames_that_cannot_be_read():
+    three = pandas.DataFrame([[1.0]], columns=pandas.MultiIndex.from_tuples([("a", "b", "c")]))
+    with pytest.raises(InputError, match="the frame has 3 levels of columns; two name modality and entry"):
+        interop.from_pandas(three)
+    with pytest.raises(InputError, match="several columns of the same name; rename them"):
+        interop.from_pandas(pandas.DataFrame([[1.0, 2.0]], columns=["0", 0]))
+    with pytest.raises(InputError, match=r'column "a" of the frame mixes kinds of values .*; use one kind per column'):
+        interop.from_pandas(pandas.DataFrame({"a": [1, "x"]}))
+    with pytest.raises(InputError, match="several columns of the same name; rename them"):
+        interop.from_pandas(pandas.DataFrame([[1.0, 2.0]], columns=["a", "a"]))
+
+
+@pytest.mark.parametrize("given", [["size/w", "size/h"], ["size.w", "size.h"]])
+def test_lance_takes_columns_with_dots_or_slashes(given, tmp_path):
+    lancedb = pytest.importorskip("lancedb")
+    lancedb.connect(tmp_path).create_table("features", pa.table({"id": ["p"], "size/w": [1.0], "size/h": [2.0]}))
+    assert interop.from_lance(tmp_path, {"size": given}).z["size"].tolist() == [[1.0, 2.0]]
+
+
+def test_lance_takes_names_of_modalities(tmp_path):
+    interop.to_lance(observed(), tmp_path / "db")
+    assert interop.from_lance(tmp_path / "db", ["text"]).names == ("text",)
+
+
+def test_a_table_with_plain_lists_keeps_holes():
+    table = interop.tables.with_plain_lists(interop.to_arrow(imputed()))
+    assert not any(pa.types.is_fixed_size_list(field.type) for field in table.schema)
+    assert table["image"].null_count == 5
+    assert table["image"].to_pylist()[5:] == interop.to_arrow(imputed())["image"].to_pylist()[5:]
+    assert table.num_rows == ROWS
