@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from calmrl._support import scratch as scratch_module
-from calmrl._support.output import WRITTEN_BY, new_directory, new_file
+from calmrl._support.output import WRITTEN_BY, check_free, new_directory, new_file
 from calmrl._support.scratch import exchange, put_in_place, remove_leftovers, scratch
+from calmrl.errors import InputError
 
 SOURCE = Path(__file__).parents[2] / "src"
 DIES = """
@@ -83,7 +84,8 @@ def test_without_exchange_what_was_moved_away_is_put_back(tmp_path):
     _old(target)
     _die(target, "no exchange", 2)
     assert not target.exists()  # the smallest window that such a system has
-    remove_leftovers(tmp_path)
+    with pytest.raises(InputError, match="exists and is not empty"):
+        check_free(target)  # put back before it is asked whether it is there
     assert _names(tmp_path) == ["out"]
     assert (target / "old").read_text() == "old"
 
