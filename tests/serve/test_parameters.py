@@ -7,7 +7,16 @@ import pytest
 from calmrl.errors import InputError
 from calmrl.serve import Limits
 from calmrl.serve.openapi import description
-from calmrl.serve.parameters import BROWSE, SEARCH, Asked, _balanced, checked_text, from_pairs, from_query, weighted_words
+from calmrl.serve.parameters import (
+    BROWSE,
+    SEARCH,
+    Asked,
+    _balanced,
+    checked_text,
+    from_pairs,
+    from_query,
+    weighted_words,
+)
 
 LIMITS = Limits(hits=50, characters=5, terms=2)
 
@@ -17,9 +26,7 @@ def test_what_is_not_given_is_as_described():
     assert asked == Asked(None, None, 24, 0, 60, (), (), None, None, False)
     paths = description(LIMITS, allow_add=False)["paths"]
     schemas = {
-        one["name"]: one["schema"]
-        for path in ("/api/search", "/api/items")
-        for one in paths[path]["get"]["parameters"]
+        one["name"]: one["schema"] for path in ("/api/search", "/api/items") for one in paths[path]["get"]["parameters"]
     }
     for name, least, most in (("k", 1, 50), ("limit", 1, 50), ("offset", 0, 10**9)):
         whole = {"type": "integer", "minimum": least, "maximum": most, "default": getattr(asked, name)}
