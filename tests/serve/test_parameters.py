@@ -80,9 +80,9 @@ def test_texts_that_are_let_through(text):
     assert checked_text("text", text, LIMITS) is text
 
 
-@pytest.mark.parametrize("text", ["abcdef", "\x1f", "\0", "\x08", "\ud800", "\udfff"])
+@pytest.mark.parametrize("text", ["abcdef", "\x1f", "\0", "\x08", chr(0xD800), chr(0xDFFF)])
 def test_texts_that_are_refused(text):
-    with pytest.raises(InputError, match="text has 6 characters; at most 5|text contains control characters"):
+    with pytest.raises(InputError, match=r"text has 6 characters; at most 5|text contains control characters"):
         checked_text("text", text, LIMITS)
 
 

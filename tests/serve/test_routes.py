@@ -194,7 +194,7 @@ def test_an_application_by_default_changes_nothing_and_ends_its_threads(shapes, 
 
     asyncio.run(live())
     assert closed == [4, 1]
-    about = [route for route in guard.app.routes if route.path == "/api/about"][0].endpoint.__self__
+    about = next(route for route in guard.app.routes if route.path == "/api/about").endpoint.__self__
     assert about.allow_add is False
 
 

@@ -16,8 +16,7 @@ from starlette.requests import Request
 
 import shapes as data
 from calmrl.errors import InputError
-from calmrl.serve import Limits
-from calmrl.serve import uploads
+from calmrl.serve import Limits, uploads
 from calmrl.serve.uploads import (
     check_picture,
     check_sound,
