@@ -106,7 +106,9 @@ def test_a_modality_that_no_item_has_and_one_that_the_aligner_does_not_know(fitt
     aligner, items = fitted
     rows = np.flatnonzero(items.present[:, 1])
     few = items.take(rows.tolist())
-    only = Collection(few.known, {"x": np.ones((len(rows), 3)), "b": few.z["b"]}, np.ones((len(rows), 2), bool), {}, "root")
+    only = Collection(
+        few.known, {"x": np.ones((len(rows), 3)), "b": few.z["b"]}, np.ones((len(rows), 2), bool), {}, "root"
+    )
     vectors, _ = place(aligner, only)
     np.testing.assert_allclose(vectors, aligner.embed({"b": few.z["b"]}), atol=1e-6)
     assert check_aligner(aligner, only) == (["b"], {"x": "the model does not know it"})
@@ -131,7 +133,9 @@ def test_an_aligner_as_files_and_back(fitted):
     aligner, items = fitted
     parts = aligner_parts(aligner)
     assert sorted(parts) == ["aligner.json", "aligner.safetensors"]
-    np.testing.assert_array_equal(aligner_from(parts).embed(items.z, items.present), aligner.embed(items.z, items.present))
+    np.testing.assert_array_equal(
+        aligner_from(parts).embed(items.z, items.present), aligner.embed(items.z, items.present)
+    )
     assert aligner_parts(None) == {}
     assert aligner_from({"index.json": b""}) is None
 

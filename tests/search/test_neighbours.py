@@ -44,7 +44,12 @@ def test_a_sample_is_all_or_always_the_same(monkeypatch):
 
 def test_sizes_are_those_of_the_page():
     """As docs/how-to/search.md and the text at the top of the module have them."""
-    assert (neighbours.EXACT_ROWS, neighbours.GRAPH_ROWS, neighbours.SAMPLE, neighbours.BLOCK) == (50_000, 10**6, 4096, 4096)
+    assert (neighbours.EXACT_ROWS, neighbours.GRAPH_ROWS, neighbours.SAMPLE, neighbours.BLOCK) == (
+        50_000,
+        10**6,
+        4096,
+        4096,
+    )
     assert (neighbours.LINKS, neighbours.CONSIDERED, neighbours.QUERIES) == (16, 150, 100)
 
 
@@ -58,7 +63,14 @@ def test_a_graph_for_so_many_vectors(rows, graphs, monkeypatch):
     how = neighbours.build_ann(table, rows)
     settings = {"distance_type": "cosine", "num_partitions": graphs, "m": 16, "ef_construction": 150}
     assert made == [("vector", settings, True)]
-    assert how == {"index": "IVF_HNSW_SQ", "graphs": graphs, "visited": 200, "refine": 5, "recall@10": 1.0, "queries": 0}
+    assert how == {
+        "index": "IVF_HNSW_SQ",
+        "graphs": graphs,
+        "visited": 200,
+        "refine": 5,
+        "recall@10": 1.0,
+        "queries": 0,
+    }
 
 
 def test_recall_counts_others_only(monkeypatch):

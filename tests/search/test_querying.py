@@ -159,5 +159,7 @@ def test_signs_and_ratios_of_weights(monkeypatch):
     made.vector([Term("photo", np.ones(3), -3.0)])
     assert fused == [[("photo", 1.0)]]
     for term, name in ((Term(LIKE, "an id"), "an id"), (Term("hum", np.ones(2)), "hum")):
-        with pytest.raises(InputError, match=rf"{name} cannot be mixed with the other terms \(nothing of it is aligned\)"):
+        with pytest.raises(
+            InputError, match=rf"{name} cannot be mixed with the other terms \(nothing of it is aligned\)"
+        ):
             made.vector([terms[0], term])

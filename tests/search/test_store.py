@@ -17,7 +17,9 @@ from calmrl.search import store
 from calmrl.search.collection import Collection, Known
 
 KNOWN = [
-    Known("x", ("one", "two"), ("red", "big"), "train", {"b": "b.png"}, {"b": ["key", 5, 6]}, {"n": 1, "f": True, "t": 3}),
+    Known(
+        "x", ("one", "two"), ("red", "big"), "train", {"b": "b.png"}, {"b": ["key", 5, 6]}, {"n": 1, "f": True, "t": 3}
+    ),
     Known("y", columns={"n": 2.5, "f": None, "t": "z"}),
 ]
 LAYOUT = {
