@@ -144,7 +144,10 @@ def test_where_batches_come_from(monkeypatch):
 
 def test_what_cannot_be_read_is_marked_until_it_changes():
     opened = OpenSource("folder", "root")
-    items = [Known(name, stamps={"image": [key, 5, 6]}) for name, key in zip("abc", ("bad", "good", "unreadable:bad"))]
+    items = [
+        Known(name, stamps={"image": [key, 5, 6]})
+        for name, key in zip("abc", ("bad", "good", "unreadable:bad"), strict=True)
+    ]
     for item in items:
         _mark_unreadable(item, "image", {"bad": "image: damaged"}, opened)
     assert [item.stamps["image"] for item in items] == [

@@ -45,7 +45,7 @@ def test_an_argument_means_a_modality_or_the_only_one_of_its_kind():
     with pytest.raises(InputError, match='unknown modality "smell"'):
         of("smell")
     one = QueryVectors({"modalities": {"photo": ENTRIES["photo"]}}, None, None, None)
-    with pytest.raises(InputError, match='no modality "text", nor any of that kind; it has photo$'):
+    with pytest.raises(InputError, match=r'no modality "text", nor any of that kind; it has photo$'):
         one.name_of("text")
 
 
@@ -58,7 +58,7 @@ def test_vectors_of_the_width_are_taken_as_they_are():
     np.testing.assert_allclose(vector, np.array([-0.3, 0.6]) / np.hypot(0.3, 0.6))
     with pytest.raises(InputError, match=r"hum and photo are not in one space \(hum: None; photo: few pairs\)"):
         queries().vector([Term("hum", np.ones(2)), Term("photo", np.ones(3))])
-    with pytest.raises(InputError, match="no encoder is known for hum: .* vector of width 2 .* --encoder hum=NAME"):
+    with pytest.raises(InputError, match=r"no encoder is known for hum: .* vector of width 2 .* --encoder hum=NAME"):
         queries().vector([Term("hum", np.ones(3))])
 
 
@@ -85,7 +85,7 @@ def test_cells_of_files(tmp_path):
         with pytest.raises(InputError, match="photo is asked with a file, its bytes, or an array; got"):
             as_cell(wrong, "image", "photo", 2)
     assert as_cell(b"x", "image", "photo", 2) == b"x"
-    with pytest.raises(InputError, match="there is no file .* to ask photo with"):
+    with pytest.raises(InputError, match=r"there is no file .* to ask photo with"):
         as_cell(tmp_path, "image", "photo", 2)
 
 
@@ -113,7 +113,7 @@ def test_samples_are_a_wav_file_of_16_khz():
     "samples", [np.zeros((2, 3)), np.zeros(3, int), np.zeros(0), np.array([0.0, np.nan]), np.array([np.inf])]
 )
 def test_arrays_that_are_no_sounds(samples):
-    with pytest.raises(InputError, match="a sound is finite floats .* at 16 kHz .*, a feature vector has length 7"):
+    with pytest.raises(InputError, match=r"a sound is finite floats .* at 16 kHz .*, a feature vector has length 7"):
         as_cell(samples, "audio", "hum", 7)
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-lancedb = pytest.importorskip("lancedb", reason="the extra search is not installed")
+pytest.importorskip("lancedb", reason="the extra search is not installed")
 
 from calmrl.errors import InputError
 from calmrl.search import store
@@ -86,7 +86,9 @@ def test_layouts_of_other_versions():
     with pytest.raises(InputError, match="ix is a damaged index: its layout is a list; make it again"):
         store.read_layout({"index.json": b"[]"}, "ix")
     for parts in ({}, {"index.json": b"{"}):
-        with pytest.raises(InputError, match="ix cannot be read as an index .*if it is damaged, copy or make it again"):
+        with pytest.raises(
+            InputError, match=r"ix cannot be read as an index .*if it is damaged, copy or make it again"
+        ):
             store.read_layout(parts, "ix")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -33,8 +34,8 @@ def test_chance(k, n, own, percent):
 
 
 class Held:
-    expected = {"text->image": {"R@1": 12.34, "R@10": 50.0, "low": 9.6, "high": 15.2, "n": 40}}
-    layout = {"search": {"index": "IVF", "recall@10": 0.9876, "queries": 100}}
+    expected: ClassVar[dict] = {"text->image": {"R@1": 12.34, "R@10": 50.0, "low": 9.6, "high": 15.2, "n": 40}}
+    layout: ClassVar[dict] = {"search": {"index": "IVF", "recall@10": 0.9876, "queries": 100}}
 
     def __len__(self):
         return 5
