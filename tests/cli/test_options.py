@@ -291,9 +291,9 @@ def test_options_of_collections(calmrl):
     from calmrl.cli.collection_options import collection_of, pairs
 
     assert collection_of("r", None, None, None) is None
-    for annotations, media in ((Path("a"), None), (None, ["vision=v"])):
+    for given in ((Path("a"), None), (None, ["vision=v"])):
         with pytest.raises(InputError, match="--annotations and --media go with --collection; name one"):
-            collection_of("r", None, annotations, media)
+            collection_of("r", None, *given)
     named = collection_of("r", "msrvtt:1k-a", Path("a"), ["vision=v"])
     assert (named.name, str(named.root), named.split) == ("msrvtt", "r", "1k-a")
     assert pairs(["a=b=c", "d=e"], "--x", "k=v") == {"a": "b=c", "d": "e"}
@@ -387,8 +387,8 @@ def test_evaluate(calmrl, passed):
 def test_compare(calmrl, passed):
     calls = passed("calmrl.cli.comparison_table.compare_and_show")
     assert calmrl("compare", "demo", "--out", "o")[0] == 0
-    calmrl("compare", "demo", "steps=7", "--methods", "calmrl,pmrl", "--seeds", "2", "--relevant-by", "labels", "--keep", "best",
-           "--json", "--out", "o")  # fmt: skip
+    calmrl("compare", "demo", "steps=7", "--methods", "calmrl,pmrl", "--seeds", "2", "--relevant-by", "labels",
+           "--keep", "best", "--json", "--out", "o")  # fmt: skip
     (first, plain), (second, given) = calls
     assert (plain, given) == ({"keep": None, "json": False}, {"keep": "best", "json": True})
     assert first[1:] == (Path("o"), "calmrl compare demo --out o")
