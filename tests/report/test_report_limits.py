@@ -145,8 +145,8 @@ def test_a_map_shows_some_hundred_points(items, drawn, told):
         x=[0.0] * 2 * items, y=[0.0] * 2 * items, modality=["a", "b"] * items, item=[i // 2 for i in range(2 * items)]
     )
     lines = told(scatter, cloud)
-    shown = [line for line in lines_of(lines, "axes0.plot")]
-    assert [line.split("], [")[0].count("0") for line in shown][0] == drawn + 1  # and that of "axes0"
+    shown = lines_of(lines, "axes0.plot")
+    assert shown[0].split("], [")[0].count("0") == drawn + 1  # and that of "axes0"
     none = told(scatter, cloud, modalities=["c", "a", "b"])
     assert len(lines_of(none, "axes0.plot")) == 2
 
@@ -428,12 +428,12 @@ def test_fences_are_longer_than_what_they_hold():
         ([], 'should hold {"rows": [...], "meta": {...}}; got list'),
         ({"x": 1}, "got the keys ['x']"),
         ({"rows": []}, "has no rows; there is nothing to report"),
-        ({"rows": [row(value="x" * 60)]}, f'rows.0.value: input should be a valid number, unable to parse string as a number; got "{"x" * 56}...'),
+        ({"rows": [row(value="x" * 60)]}, f'unable to parse string as a number; got "{"x" * 56}...'),
         ({"rows": [row(n=-1)]}, "1 mistakes\n  rows.0.n: input should be greater than or equal to 0; got -1"),
         ({"rows": [row(rate=1.5)]}, "less than or equal to 1"), ({"rows": [row(rate=-0.1)]}, "greater than or equal to 0"),
         ({"rows": [row(seconds=-1.0)]}, "greater than or equal to 0"),
         ({"rows": [{}] * 3}, "21 mistakes"),
-        ({"rows": [row()], "meta": {"maps": {"m": {"x": [1], "y": [], "modality": [], "item": []}}}}, "needs lists of the same length"),
+        ({"rows": [row()], "meta": {"maps": {"m": {"x": [1], "y": [], "modality": [], "item": []}}}}, "of the same length"),
     ],
 )  # fmt: skip
 def test_what_is_wrong_with_a_file(content, said):
@@ -454,7 +454,7 @@ def test_eight_mistakes_are_listed(mistakes, more):
 def test_files_that_say_different_things():
     files = {Path(f"{name}/x/results.json"): {"rows": [row(value=value, setting="s")], "meta": {"settings": {"s": about}}}
              for name, value, about in (("a", 1.0, "one"), ("b", 1.0, "two"))}  # fmt: skip
-    with pytest.raises(InputError, match='setting "s" is described differently in a/x/results.json'):
+    with pytest.raises(InputError, match=r'setting "s" is described differently in a/x/results\.json'):
         results_of(files)
     files[Path("b/x/results.json")]["meta"] = {}
     merged = results_of(files)
