@@ -71,6 +71,11 @@ class Mutant:
         return [self.path, self.before, self.after] == entry["change"] and entry.get("on", "") in line
 
 
+def listed() -> list[dict[str, Any]]:
+    """The list of equivalent changes, every scalar as it is written: otherwise a bare `on` is a yes, and never found."""
+    return yaml.load(EQUIVALENT.read_text("utf-8"), Loader=yaml.BaseLoader) or []
+
+
 # ---- the changes
 
 
@@ -198,7 +203,7 @@ def main() -> int:
     options = parser.parse_args()
     by_line, seconds = tests_by_line(options.coverage), durations(options.durations)
     import_once()
-    equivalent = yaml.safe_load(EQUIVALENT.read_text("utf-8")) or []
+    equivalent = listed()
     results = json.loads(options.out.read_text("utf-8")) if options.out.exists() else []
     done = {(row["path"], row["start"], row["after"]) for row in results}
     with tempfile.TemporaryDirectory() as name:
