@@ -24,6 +24,9 @@ IN_OTHER_PROCESSES = {  # file -> tests that pass through it where coverage does
                                 "tests/imputers/gaussian/test_gaussian_distributed.py"],
     "losses/batch.py": ["tests/losses/test_losses_distributed.py", "tests/models/test_models_distributed.py"],
     "_support/launched.py": ["tests/training/test_train_distributed.py::test_the_documented_commands_start_two_processes"],
+    # these run when they are imported, which belongs to no test
+    "_support/arguments.py": ["tests/_support/test_arguments.py"],
+    "serve/limits.py": ["tests/serve/test_guard.py"],
 }  # fmt: skip
 
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import errno
+import os
+
 import pytest
 
-from calmrl._support.output import WRITTEN_BY, new_directory, new_file
-from calmrl._support.writable import PROBE, check_writable
+from calmrl._support import writable
+from calmrl._support.output import WRITTEN_BY, check_directory, check_free, check_free_file, new_directory, new_file
+from calmrl._support.writable import PROBE, check_writable, is_full, unwritable, writing
 from calmrl.errors import InputError
 
 
@@ -82,3 +86,115 @@ def test_what_a_killed_probe_left_is_removed(tmp_path):
     (tmp_path / f"{PROBE}kept" / "file").touch()  # not a probe of ours: probes are empty
     check_writable(tmp_path / "out")
     assert [path.name for path in tmp_path.iterdir()] == [f"{PROBE}kept"]
+
+
+@pytest.mark.parametrize("ending", [".npz", ".CSV", ".zip"])
+def test_a_directory_is_not_named_as_a_file(ending, tmp_path):
+    with pytest.raises(InputError, match=f"ends in {ending}, as a file does, but a directory is written"):
+        check_directory(tmp_path / f"a{ending}")
+    (tmp_path / f"a{ending}").mkdir()
+    check_directory(tmp_path / f"a{ending}")  # it is one already
+    check_directory(tmp_path / "photos.index")
+
+
+def test_advice_and_force(tmp_path):
+    (tmp_path / "a").write_text("x")
+    with pytest.raises(InputError, match=r"a exists; choose another name, or wait$"):
+        check_free_file(tmp_path / "a", advice=", or wait")
+    check_free_file(tmp_path / "a", force=True)
+    (tmp_path / "d").mkdir()
+    (tmp_path / "d" / "x").touch()
+    with pytest.raises(InputError, match=r"d exists and is not empty; choose another name$"):
+        check_free(tmp_path / "d", advice="")
+    with pytest.raises(InputError, match="was not written by calmrl, so it is not replaced"):
+        check_free(tmp_path / "d", force=True)  # without a config
+
+
+def test_a_target_that_fills_up_meanwhile_is_not_replaced(tmp_path):
+    out = tmp_path / "out"
+
+    def write():
+        with new_directory(out) as draft:
+            (draft / "mine").touch()
+            out.mkdir()
+            (out / "theirs").touch()
+
+    with pytest.raises(InputError, match="exists and is not empty"):
+        write()
+    assert _names(out) == ["theirs"]
+
+
+def test_places_that_cannot_be_written_to(tmp_path):
+    (tmp_path / "file").touch()
+    (tmp_path / "broken").symlink_to("nowhere")
+    for target, said in (
+        (tmp_path / "broken", "broken is a link that leads nowhere; remove it, or choose another name"),
+        (tmp_path / "broken" / "a", "broken is a link that leads nowhere, so .* cannot be written below it"),
+        (tmp_path / "file" / "a" / "b", "file is a file, so .* cannot be written below it; choose another place"),
+    ):
+        with pytest.raises(InputError, match=said):
+            check_writable(target)
+    check_writable(tmp_path / "new" / "deep" / "a")
+    assert _names(tmp_path) == ["broken", "file"]
+
+
+def test_names_and_paths_that_are_too_long(tmp_path, monkeypatch):
+    longest = os.pathconf(tmp_path, "PC_NAME_MAX")
+    check_writable(tmp_path / ("x" * (longest - 24)))
+    for name in ("x" * (longest - 23), "ä" * ((longest - 22) // 2)):
+        with pytest.raises(
+            InputError, match=rf"{name[:40]}\.\.\. is a name of \d+ bytes, too long .* at most {longest - 24}"
+        ):
+            check_writable(tmp_path / name / "below")
+    room = len(str(tmp_path)) + 10
+    monkeypatch.setattr(os, "pathconf", lambda folder, name: 255 if name == "PC_NAME_MAX" else room + 48)
+    check_writable(tmp_path / ("y" * 9))
+    with pytest.raises(InputError, match=rf"is a path of {room + 1} bytes, too long; choose another place"):
+        check_writable(tmp_path / ("y" * 10))
+
+
+def test_both_the_folder_and_what_is_in_it_are_tried(tmp_path, monkeypatch):
+    tried = []
+    monkeypatch.setattr(writable, "_probe", tried.append)
+    (tmp_path / "out").mkdir()
+    check_writable(tmp_path / "out")
+    assert sorted(tried) == [tmp_path, tmp_path / "out"]
+    tried.clear()
+    check_writable(tmp_path / "new" / "out")
+    assert tried == [tmp_path]
+
+
+def test_a_full_disk_is_a_sentence(tmp_path, monkeypatch):
+    for error in (
+        OSError(errno.ENOSPC, "No space"),
+        OSError(errno.EDQUOT, "x"),
+        RuntimeError("Disk QUOTA exceeded here"),
+    ):
+        with pytest.raises(InputError, match=r"^out could not be written: .*; make room, then run"), writing("out"):
+            raise error
+    for error in (OSError(errno.EACCES, "x"), RuntimeError("odd"), InputError("no space left on device")):
+        with pytest.raises(type(error)) as caught, writing("out"):
+            raise error
+        assert caught.value is error
+    assert is_full(OSError(errno.EFBIG, "x"))
+    assert unwritable(OSError("x")) is None
+    assert unwritable(OSError(errno.EACCES, "Odd")) is None  # of no file
+    assert unwritable(OSError(errno.EACCES, "Odd", "f")) == "f cannot be written or read: odd; choose another place"
+    full = unwritable(OSError(errno.ENOSPC, "Odd", b"f"))
+    assert full == "f cannot be written or read: odd; make room, then run the same command again"
+
+    def refused(place):
+        raise PermissionError(errno.EACCES, "Permission denied", "hidden")
+
+    monkeypatch.setattr(writable, "_probe", refused)
+    with pytest.raises(InputError, match="out cannot be written or read: permission denied; choose another place"):
+        check_writable(tmp_path / "out")
+
+
+def test_what_killed_processes_left_is_gone_before_anything_is_asked(tmp_path):
+    (tmp_path / "out").mkdir()
+    for folder in (tmp_path, tmp_path / "out"):
+        (folder / ".x.calmrl-abcd1234").mkdir()
+    check_directory(tmp_path / "out")
+    assert _names(tmp_path) == ["out"]
+    assert _names(tmp_path / "out") == []

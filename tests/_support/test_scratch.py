@@ -7,17 +7,20 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from calmrl._support import scratch as scratch_module
-from calmrl._support.output import WRITTEN_BY, new_directory, new_file
+from calmrl._support.output import WRITTEN_BY, check_free, new_directory, new_file
 from calmrl._support.scratch import exchange, put_in_place, remove_leftovers, scratch
+from calmrl.errors import InputError
 
 SOURCE = Path(__file__).parents[2] / "src"
 DIES = """
 import os, signal, sys
 from pathlib import Path
+from types import SimpleNamespace
 from calmrl._support import output, scratch
 target, where, nth = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
 calls = 0
@@ -83,7 +86,8 @@ def test_without_exchange_what_was_moved_away_is_put_back(tmp_path):
     _old(target)
     _die(target, "no exchange", 2)
     assert not target.exists()  # the smallest window that such a system has
-    remove_leftovers(tmp_path)
+    with pytest.raises(InputError, match="exists and is not empty"):
+        check_free(target)  # put back before it is asked whether it is there
     assert _names(tmp_path) == ["out"]
     assert (target / "old").read_text() == "old"
 
@@ -139,3 +143,75 @@ def test_a_long_name_and_a_link(tmp_path):
         (draft / "a").touch()
     assert (tmp_path / "link").is_symlink()
     assert _names(tmp_path / "real") == ["a"]
+
+
+@pytest.mark.parametrize(("length", "shown"), [(80, "x" * 80), (81, "x" * 20 + "-")])
+def test_names_of_scratch_directories(length, shown, tmp_path):
+    with scratch(tmp_path / "deep" / ("x" * length)) as folder:
+        assert folder.parent == tmp_path / "deep"
+        assert folder.name.startswith(f".{shown}")
+        assert folder.name.partition(".calmrl-")[0] == f".{shown}" + ("" if length == 80 else folder.name[22:38])
+        assert scratch_module.NAME.fullmatch(folder.name)
+    assert _names(tmp_path / "deep") == []
+
+
+def test_what_was_put_there_meanwhile_is_not_replaced_by_what_was_moved_away(tmp_path):
+    left = tmp_path / ".out.calmrl-abcd1234"
+    for name in ("out", "other"):
+        (left / "old" / name).mkdir(parents=True)
+        (left / "old" / name / "old").touch()
+    (tmp_path / "out").symlink_to("nowhere")  # also something
+    remove_leftovers(tmp_path)
+    assert _names(tmp_path) == ["other", "out"]
+    assert (tmp_path / "out").is_symlink()
+    assert _names(tmp_path / "other") == ["old"]
+
+
+@pytest.mark.parametrize(("number", "can"), [(errno.ENOSYS, False), (errno.EINVAL, False), (errno.EACCES, None)])
+def test_systems_that_cannot_exchange(number, can, tmp_path, monkeypatch):
+    asked = []
+    library = SimpleNamespace(renameat2=lambda *given: asked.append(given) or -1)
+    monkeypatch.setattr(scratch_module.ctypes, "CDLL", lambda name, use_errno: library)
+    monkeypatch.setattr(scratch_module.ctypes, "get_errno", lambda: number)
+    if can is None:
+        with pytest.raises(PermissionError) as caught:
+            exchange(tmp_path / "a", tmp_path / "b")
+        assert caught.value.filename == str(tmp_path / "b")
+    else:
+        assert exchange(tmp_path / "a", tmp_path / "b") is can
+    assert asked == [(-100, os.fsencode(tmp_path / "a"), -100, os.fsencode(tmp_path / "b"), 2)]
+    monkeypatch.setattr(scratch_module.ctypes, "CDLL", lambda name, use_errno: object())
+    assert exchange(tmp_path / "a", tmp_path / "b") is False
+
+
+def test_a_scratch_directory_that_another_process_removed_is_made_again(tmp_path, monkeypatch):
+    real, tries = scratch_module._locked, []
+
+    def locked(folder, wait):
+        tries.append(folder)
+        if len(tries) == 1:  # removed before it was locked
+            folder.rmdir()
+        handle = real(folder, wait)
+        if len(tries) == 2:  # removed while it waited
+            folder.rmdir()
+        return handle
+
+    monkeypatch.setattr(scratch_module, "_locked", locked)
+    before = len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else 0
+    folder, lock = scratch_module._make(tmp_path, "out")
+    assert len(tries) == 3
+    assert folder == tries[2]
+    assert folder.is_dir()
+    os.close(lock)
+    if before:
+        assert len(os.listdir("/proc/self/fd")) == before  # the handle of the second is closed
+
+
+def test_a_lock_that_is_taken_leaves_no_handle_open(tmp_path):
+    held = scratch_module._locked(tmp_path, wait=False)
+    before = len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else 0
+    with pytest.raises(BlockingIOError):
+        scratch_module._locked(tmp_path, wait=False)
+    if before:
+        assert len(os.listdir("/proc/self/fd")) == before
+    os.close(held)

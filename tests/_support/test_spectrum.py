@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.autograd import gradcheck, gradgradcheck
 
-from calmrl._support.spectrum import spectrum
+from calmrl._support.spectrum import _damped, _inverse, _side, _top, spectrum
 from calmrl.losses.volume import adjugate, quadratic_forms, root
 
 
@@ -107,3 +107,35 @@ def test_quadratic_forms_and_root() -> None:
     (g,) = torch.autograd.grad(y.sum(), x)
     torch.testing.assert_close(y, torch.tensor([0.0, 0.0, 0.5, 2.0], dtype=torch.float64))
     torch.testing.assert_close(g, torch.tensor([0.0, 0.0, 1.0, 0.25], dtype=torch.float64))
+
+
+def test_what_counts_as_zero_and_as_equal() -> None:
+    eps = torch.finfo(torch.float64).eps
+    sigma = torch.tensor([[3.0, 2.0, 0.0], [0.0, 0.0, 0.0], [2.0, 5.0, 1.0]], dtype=torch.float64)
+    torch.testing.assert_close(
+        _top(sigma), torch.tensor([[9.0], [eps**2], [25.0]], dtype=torch.float64), rtol=1e-12, atol=0
+    )
+    limit = (10 * eps) ** 0.5  # of the largest
+    near = torch.tensor([[1.0, 2 * limit, limit, limit / 2, 0.0]], dtype=torch.float64)
+    expected = torch.tensor([[1.0, 0.5 / limit, 1 / limit, 0.5 / limit, 0.0]], dtype=torch.float64)
+    torch.testing.assert_close(_inverse(near), expected, rtol=1e-9, atol=0)
+    gap = torch.tensor([0.0, 1e-5, -1e-5, 1.0, 0.5], dtype=torch.float64)
+    expected = torch.tensor([0.0, 0.5e5, -0.5e5, 1.0, 2.0], dtype=torch.float64)
+    torch.testing.assert_close(_damped(gap), expected, rtol=1e-9, atol=0)
+
+
+def test_the_side_of_a_vector() -> None:
+    v = torch.tensor([[1.0, -1.0], [-1.0, 1.0], [-0.5, -0.5], [0.5, -0.5001], [0.5, -0.50004]], dtype=torch.float64)
+    assert _side(v)[:, 0].tolist() == [1, -1, -1, -1, 1]  # 1.0001 times the first
+    assert _side(torch.zeros(1, 3, dtype=torch.float64)).tolist() == [[1.0]]
+
+
+def test_two_vectors_that_point_apart_agree_in_the_smaller_direction() -> None:
+    z = torch.tensor([[[1.0, 0.0], [-0.8, 0.6]], [[1.0, 0.0], [0.8, 0.6]]], dtype=torch.float64)
+    sigma, v, u = spectrum(z, torch.tensor([True, True]))
+    assert sigma[0, 0] < sigma[0, 1]
+    assert sigma[1, 0] > sigma[1, 1]
+    assert (v[:, :, 0] > 0).all()
+    torch.testing.assert_close(u[0], torch.tensor([0.2, 0.6], dtype=torch.float64) / 0.4**0.5)
+    plain, _, _ = spectrum(z)
+    assert (plain[:, 0] >= plain[:, 1]).all()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 import time
+from types import SimpleNamespace
 
 from calmrl.cli.progress import SURE, WINDOW, Pace, Progress
 
@@ -94,3 +96,70 @@ def test_without_a_total_the_time_is_shown(monkeypatch) -> None:
     assert progress.line() == "align image, text: 0:00:07"
     progress("write items", 3, 9)
     assert progress.line() == "write items: 3 of 9"
+
+
+def test_limits_of_the_window_and_of_an_estimate() -> None:
+    clock = Clock()
+    pace = Pace(clock)
+    pace.update(0, 100)
+    for moment, done in ((10.0, 1), (12.0, 3)):
+        clock.now = moment
+        pace.update(done, 100)
+    assert pace.speed() == 1.0  # two seconds are enough
+    clock.now = 29.5
+    pace.update(5, 100)
+    assert pace.speed() == 4 / 19.5  # from the first piece on
+    clock.now = 32.0
+    pace.update(6, 100)
+    assert pace.speed() == 3 / 20  # what is within twenty seconds of the second is enough without the first
+    clock = Clock()
+    pace = Pace(clock)
+    pace.update(0, 100)
+    for moment, done in ((10.0, 1), (11.9, 3)):
+        clock.now = moment
+        pace.update(done, 100)
+    assert pace.speed() is None
+
+
+def test_a_pace_in_words() -> None:
+    clock = Clock()
+    pace = Pace(clock)
+    assert pace.text() == ""
+    paced(clock, 10.0, 3, pace, 3)
+    assert pace.text() == "3 of 3, 0.1 / s"  # nothing is left
+    pace.update(2, 3)  # less than before begins anew
+    assert pace.text() == "2 of 3"
+    clock.now += 5
+    pace.update(2, 3)
+    assert pace.speed() is None  # nothing was done since
+
+
+def test_a_terminal_shows_a_line_that_is_redrawn(monkeypatch) -> None:
+    shown = []
+
+    class Status:
+        def __init__(self, text):
+            shown.append(("made", str(text)))
+
+        def start(self):
+            shown.append("start")
+
+        def stop(self):
+            shown.append("stop")
+
+        def update(self, text):
+            shown.append(str(text))
+
+    monkeypatch.setattr("calmrl.cli.progress.people", lambda: SimpleNamespace(status=Status))
+    monkeypatch.setattr("calmrl.cli.progress.SECOND", 0.01)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    with Progress() as progress:
+        assert shown[:2] == [("made", "starting: 0:00:00"), "start"]
+        progress("encode", 1, 5)
+        while shown.count("encode: 1 of 5") < 3:  # by the call, and by each second
+            time.sleep(0.01)
+    assert shown[-1] == "stop" or "stop" in shown
+    with Progress(shown=False) as silent:
+        count = len(shown)
+        silent("x", 1, 2)
+    assert not [entry for entry in shown[count:] if "x" in entry]

@@ -55,3 +55,32 @@ def test_what_is_a_file(tmp_path, monkeypatch) -> None:
     assert not is_path("a\0b")
     with pytest.raises(InputError, match=r"there is no file \./sea\.jpg"):
         is_path("./sea.jpg")
+
+
+@pytest.mark.parametrize(
+    ("text", "pairs"),
+    [
+        ('"', [(1.0, '"')]),
+        ('"a"', [(1.0, "a")]),
+        ('a"', [(1.0, 'a"')]),
+        ("2.:a", [(2.0, "a")]),
+        ("+ a - b", [(1.0, "a"), (-1.0, "b")]),
+        ("a -b", [(1.0, "a -b")]),
+        ("a - 2:b + 3:c", [(1.0, "a"), (-2.0, "b"), (3.0, "c")]),
+    ],
+)
+def test_signs_quotes_and_weights(text, pairs) -> None:
+    assert parse_query(text) == pairs
+
+
+def test_errors_say_what_was_got(tmp_path, monkeypatch) -> None:
+    with pytest.raises(InputError, match=r"the query 'dog \+ ' has an empty term; write it as in"):
+        parse_query("dog + ")
+    with pytest.raises(InputError, match=r"a weighted value of text is a pair \(weight, value\); got 3 entries"):
+        terms_of({"text": (1, 2, 3)})
+    with pytest.raises(InputError, match="the query is empty; give a text"):
+        terms_of({"text": None, "image": []})
+    monkeypatch.chdir(tmp_path)
+    for path in ("../a.png", "/nowhere/a.png"):
+        with pytest.raises(InputError, match="put a text that looks like a path into double quotes"):
+            is_path(path)

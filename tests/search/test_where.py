@@ -103,3 +103,69 @@ def test_quotes_cannot_be_left() -> None:
         assert inner.replace("''", "'") == text
     with pytest.raises(InputError, match="NUL"):
         quote("a\0b")
+
+
+def test_limits_of_a_condition() -> None:
+    longest = "size = 1" + " " * (10_000 - 8)
+    assert where_sql(longest, COLUMNS) == "coalesce(x_0 = 1.0, false)"
+    with pytest.raises(InputError, match="a text of at most 10000 characters"):
+        where_sql(longest + " ", COLUMNS)
+    with pytest.raises(InputError, match="a text of at most"):
+        where_sql(3, COLUMNS)
+    assert where_sql("not " * 49 + "size = 1", COLUMNS).count("NOT") == 49
+    with pytest.raises(InputError, match="nested deeper than 50; write it flatter"):
+        where_sql("not " * 50 + "size = 1", COLUMNS)
+    flat = " and ".join(["(size = 1)"] * 60)  # side by side is not deep
+    assert where_sql(flat, COLUMNS).count("AND") == 59
+
+
+@pytest.mark.parametrize(
+    ("expression", "sql"),
+    [
+        ("label is not null", "(labels IS NOT NULL)"),
+        ("size is null", "(x_0 IS NULL)"),
+        ("size <> 2", "(NOT coalesce(x_0 = 2.0, false))"),
+        ("size<=-1.5e1", "(x_0 <= -15.0)"),
+        ("size > .5", "(x_0 > 0.5)"),
+        ("id < 'b'", "(id < 'b')"),
+        ("id like 'it''s'", "(id LIKE 'it''s')"),
+        ("label not like 'a%'", "(NOT (array_to_string(labels, ', ') LIKE 'a%'))"),
+        ("size in (1, 2)", "(coalesce(x_0 = 1.0, false) OR coalesce(x_0 = 2.0, false))"),
+        ("size not in (1)", "(NOT (coalesce(x_0 = 1.0, false)))"),
+        ("GLYPH_", None),
+        ("glyph = TRUE", "coalesce(x_1 = true, false)"),
+        (
+            "size = 1 or size = 2 and not glyph = true",
+            "(coalesce(x_0 = 1.0, false) OR (coalesce(x_0 = 2.0, false) AND (NOT coalesce(x_1 = true, false))))",
+        ),
+    ],
+)
+def test_conditions_as_sql(expression, sql) -> None:
+    if sql is None:
+        with pytest.raises(InputError, match='unknown column in where "GLYPH_"'):
+            where_sql(expression, COLUMNS)
+    else:
+        assert where_sql(expression, COLUMNS) == sql
+
+
+@pytest.mark.parametrize(
+    ("expression", "reason"),
+    [
+        ("size not = 1", "expected like or in, got '='"),
+        ("size in 1", r"expected '\(', got '1'"),
+        ("size in (1 2)", r"expected '\)', got '2'"),
+        ("size is 1", "expected 'null', got '1'"),
+        ("size =", "expected a number, which size holds, got 'the end'"),
+        ("glyph = 1", "expected true or false, which glyph holds"),
+        ("label = 3", "expected a text in single quotes, which label holds"),
+        ("label < 'a'", "label has no order, so < says nothing about it; use = or in"),
+        ("= 1", r"expected a column \(id, label, size, glyph, my column\), got '='"),
+        ("size size", "expected one of = != < <= > >= like in is, got 'size'"),
+        ("size = -1e999", "-1e999 is too large a number"),
+        ("'" + "x" * 40, f"cannot read {chr(34)}'{'x' * 29}{chr(34)}; texts stand in single quotes"),
+        ("size = 1 " + "x" * 300, f"in 'size = 1 {'x' * 191}'$"),
+    ],
+)
+def test_what_was_expected_is_said(expression, reason) -> None:
+    with pytest.raises(InputError, match=reason):
+        where_sql(expression, COLUMNS)

@@ -42,3 +42,22 @@ def test_what_is_loopback():
 def test_a_port_that_is_taken_is_an_error_with_advice():
     with listen("127.0.0.1", 0) as taken, pytest.raises(InputError, match="choose another --port"):
         listen("127.0.0.1", taken.getsockname()[1])
+
+
+@pytest.mark.parametrize(
+    ("header", "name"),
+    [
+        ("a:65535", "a"), ("a:65536", None), ("a:", None), ("[::1]:65536", None), ("[::1]:", None), ("[::1", None),
+        ("[127.0.0.1]:80", "127.0.0.1"), (" a-b._c ", "a-b._c"), ("[::1]80", None), ("a:-1", None),
+    ],
+)  # fmt: skip
+def test_ports_and_brackets(header, name):
+    assert host_name(header) == name
+
+
+def test_the_names_of_the_machine_are_answered_only_by_a_server_that_others_reach(monkeypatch):
+    monkeypatch.setattr("socket.gethostname", lambda: "Box")
+    monkeypatch.setattr("socket.getfqdn", lambda: "Box.Lan")
+    assert all(map(host_check("0.0.0.0"), ["box", "BOX.lan:80", "0.0.0.0"]))
+    assert not any(map(host_check("127.0.0.1"), ["box", "box.lan"]))
+    assert not host_check("0.0.0.0")("box:x")

@@ -100,3 +100,61 @@ def test_limits_are_those_of_the_page():
     assert "32 MiB per request" in page
     assert limits.characters == 2000
     assert "2,000 characters" in page
+
+
+STATUSES = {
+    ("/healthz", "get"): "200",
+    ("/api/openapi.json", "get"): "200",
+    ("/api/about", "get"): "200 503 504",
+    ("/api/search", "get"): "200 400 503 504",
+    ("/api/search", "post"): "200 400 408 413 415 503 504",
+    ("/api/items", "get"): "200 400 503 504",
+    ("/api/items", "post"): "201 400 403 408 413 415 503 504",
+    ("/api/items/{id}", "get"): "200 400 404 503 504",
+    ("/api/items/{id}", "delete"): "204 400 403 404 503 504",
+    ("/api/items/{id}/thumbnail", "get"): "200 400 404 503 504",
+    ("/api/items/{id}/files/{modality}", "get"): "200 400 404 416 503 504",
+}
+
+
+def test_every_status_is_described():
+    described, found = description(Limits(), allow_add=True), {}
+    for path, methods in described["paths"].items():
+        for method, operation in methods.items():
+            found[path, method] = " ".join(operation["responses"])
+            good, *problems = operation["responses"].values()
+            assert good["description"] == operation["summary"]
+            for problem in problems:
+                assert problem["content"] == {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}}
+                assert problem["description"].endswith(".")
+    assert found == STATUSES
+    kinds = {
+        path: described["paths"][path]["get"]["responses"]["200"]["content"]
+        for path in ("/api/items/{id}/thumbnail", "/api/items/{id}/files/{modality}")
+    }
+    binary = {"schema": {"type": "string", "format": "binary"}}
+    assert list(kinds.values()) == [{"image/*": binary}, {"*/*": binary}]
+    assert "content" not in described["paths"]["/api/items/{id}"]["delete"]["responses"]["204"]
+
+
+def test_what_is_required():
+    described = description(Limits(), allow_add=True)
+    for methods in described["paths"].values():
+        for operation in methods.values():
+            for one in operation.get("parameters", []):
+                assert one["required"] is (one["in"] == "path"), one
+    posts = [described["paths"][path]["post"] for path in ("/api/search", "/api/items")]
+    assert [post["requestBody"]["required"] for post in posts] == [True, True]
+    fields = [post["requestBody"]["content"]["multipart/form-data"]["schema"]["properties"] for post in posts]
+    assert [set(one) for one in fields] == [{"image", "sound", *SEARCH}, {"id", "text", "label", "image", "sound"}]
+    for path in ("/healthz", "/api/openapi.json", "/api/about"):
+        assert {"parameters", "requestBody"}.isdisjoint(described["paths"][path]["get"])
+
+
+def test_changes_that_are_not_allowed_are_described_as_such():
+    paths = description(Limits(), allow_add=False)["paths"]
+    said = [paths["/api/items"]["post"]["summary"], paths["/api/items/{id}"]["delete"]["summary"]]
+    assert said == ["Add an item (not allowed here)", "Remove an item (not allowed here)"]
+    paths = description(Limits(), allow_add=True)["paths"]
+    allowed = [paths["/api/items"]["post"]["summary"], paths["/api/items/{id}"]["delete"]["summary"]]
+    assert allowed == ["Add an item", "Remove an item"]

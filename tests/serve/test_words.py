@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from calmrl.serve.words import expected_sentences
+import pytest
+
+from calmrl.serve.words import _percent, expected_sentences
 
 KINDS = {
     "image": {"kind": "image"},
@@ -34,3 +36,22 @@ def test_several_right_items_are_said_and_guessed_more_often():
     assert "should put a right image among 40 first" in row["sentence"]
     assert abs(row["chance R@1"] - 10) < 1e-9
     assert abs(row["chance R@10"] - 100 * (1 - (30 * 29 * 28 * 27) / (40 * 39 * 38 * 37))) < 1e-9
+
+
+def test_several_modalities_given_and_a_kind_without_a_noun():
+    numbers = {"R@1": 0.5, "R@10": 0.9, "low": 0.0, "high": 0.49, "n": 8, "own": 2.0}
+    kinds = {**KINDS, "depth": {"kind": "depth"}}
+    row = expected_sentences({"text+speech->depth": numbers}, kinds)[0]
+    assert row["sentence"] == (
+        "A search by words and a sound should put a right depth among 8 first in 0 of 100 searches (likely 0 to fewer than 1) "
+        "and among the first ten in 1 of 100; guessing gives 25 % and 100 %."
+    )
+    assert (row["from"], row["to"], row["n"]) == ("text+speech", "depth", 8)
+
+
+@pytest.mark.parametrize(
+    ("percent", "text"),
+    [(10.6, "11 %"), (10.0, "10 %"), (9.94, "9.9 %"), (0.16, "0.2 %"), (0.094, "0.094 %"), (0.0, "0 %")],
+)
+def test_percent_of_guessing(percent, text):
+    assert _percent(percent) == text

@@ -8,6 +8,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from calmrl._support.parsing import reason_of
+from calmrl._support.scratch import remove_leftovers
 from calmrl.errors import InputError
 
 PROBE = ".calmrl-probe-"
@@ -18,7 +19,8 @@ FULL_WORDS = ("no space left on device", "disk quota exceeded", "file too large"
 
 def check_writable(target: str | Path) -> None:
     """Refuse a place that cannot be written to: below a file, behind a broken link, with a name that is too long,
-    without permission, on a full or read-only disk. Nothing stays behind."""
+    without permission, on a full or read-only disk. Nothing stays behind, nor does what killed processes left there: a
+    target that was moved away is back before anyone asks whether it exists."""
     path = Path(os.path.abspath(target))
     if os.path.islink(path) and not os.path.exists(path):
         raise InputError(f"{target} is a link that leads nowhere; remove it, or choose another name")
@@ -33,11 +35,12 @@ def check_writable(target: str | Path) -> None:
     for place in {folder, path} if os.path.isdir(path) else {folder}:
         try:
             _probe(place)
+            remove_leftovers(place)
         except OSError as error:
             raise InputError(_sentence(target, error)) from error
 
 
-def _probe(place: str | Path) -> None:
+def _probe(place: Path) -> None:
     """Make a directory and remove it, together with those of processes that were killed between the two."""
     tempfile.mkdtemp(prefix=PROBE, dir=place)
     with os.scandir(place) as entries:

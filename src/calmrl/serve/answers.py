@@ -28,7 +28,7 @@ class Json(Response):
 
     def render(self, content: Any) -> bytes:
         """Compact UTF-8."""
-        text = json.dumps(_finite(content), ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=_plain)
+        text = json.dumps(_finite(content), ensure_ascii=False, separators=(",", ":"), default=_plain)
         return text.encode("utf-8", "backslashreplace")
 
 

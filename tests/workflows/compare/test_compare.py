@@ -159,17 +159,17 @@ def test_killed_half_way_and_started_again_gives_the_same_table(whole, tmp_path)
 
 def test_a_finished_comparison_can_be_run_again(tmp_path):
     config = tiny(methods=["closed-form"], seeds=[0])
+    left = tmp_path / "out" / ".config.yaml.calmrl-abcd1234"  # of a run that was killed while it wrote its config
+    (left / "new").mkdir(parents=True)
     first, second = (compare(config, tmp_path / "out") for _ in range(2))
     assert first.rows
     assert second.rows == first.rows
+    assert not left.exists()
 
 
-def test_a_run_that_was_killed_while_it_wrote_its_config_starts_again(tmp_path):
-    out = tmp_path / "out"
-    left = out / ".config.yaml.calmrl-abcd1234"  # a scratch directory that no process has locked
-    (left / "new").mkdir(parents=True)
-    _prepare(tiny(), out)
-    assert [path.name for path in out.iterdir()] == ["config.yaml"]
+def test_a_directory_of_something_else_is_refused(tmp_path):
+    _prepare(tiny(), tmp_path / "a" / "out")
+    assert [path.name for path in (tmp_path / "a" / "out").iterdir()] == ["config.yaml"]
     other = tmp_path / "other"
     other.mkdir()
     (other / "notes.txt").write_text("mine")

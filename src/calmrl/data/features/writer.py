@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from calmrl._support.parsing import read_json_object
-from calmrl._support.scratch import remove_leftovers, scratch
+from calmrl._support.scratch import scratch
 from calmrl._support.sealed import checksum
 from calmrl._support.writable import check_writable
 from calmrl.convention import Array, blocks_of_rows, check, check_names, to_tensor
@@ -99,9 +99,8 @@ class FeatureWriter:
             "std": std,
             "info": json.loads(json.dumps(dict(info or {}))),
         }
-        if self.part.exists():
-            remove_leftovers(self.part.absolute().parent)  # of a run that was killed right after it had begun
-        else:
+        check_writable(self.path)
+        if not self.part.exists():
             self._begin(table)
         self.state = self._continue(table)
 
@@ -187,7 +186,6 @@ class FeatureWriter:
 
     def _begin(self, table: pa.Table) -> None:
         """Lay out the unfinished directory; it gets its name only when everything in it is there."""
-        check_writable(self.path)
         self.path.parent.mkdir(parents=True, exist_ok=True)
         size = self.n * sum(self.widths.values()) * self.dtype.itemsize * (2 if self.std else 1)
         free = shutil.disk_usage(self.path.parent).free

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 from calmrl._support.output import WRITTEN_BY, check_directory, new_file
-from calmrl._support.scratch import remove_leftovers
 from calmrl.config import CompareConfig, dump, load
 from calmrl.errors import InputError
 from calmrl.metrics.measures import TidyRow
@@ -84,8 +83,6 @@ def compare(
 def _prepare(config: CompareConfig, out: Path) -> None:
     """Make the directory, or find a comparison in it that can go on."""
     path = out / "config.yaml"
-    if out.is_dir():
-        remove_leftovers(out)  # of a run that was killed while it wrote the config
     if path.is_file() and path.read_text(encoding="utf-8").startswith(WRITTEN_BY):
         load(path, kind="compare")  # a directory of another command is an error here
     elif out.exists() and any(out.iterdir()):

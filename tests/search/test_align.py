@@ -1,0 +1,209 @@
+"""Which modalities are aligned, which values say what is relevant, and placing items block by block."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from calmrl.data import FeatureSet
+from calmrl.data.features.relevance import ROW
+from calmrl.errors import InputError
+from calmrl.search import align
+from calmrl.search.align import MIN_PAIRS, aligner_from, aligner_parts, check_aligner, linked, place, relevance_of_items
+from calmrl.search.collection import Collection, Known, from_features
+from colour_world import settings
+
+NAMES = ("a", "b", "c")
+
+
+def mask(**counts: int) -> np.ndarray:
+    """So many rows of each pattern: `ab=20` has a and b."""
+    return np.array([[name in pattern for name in NAMES] for pattern, count in counts.items() for _ in range(count)])
+
+
+@pytest.mark.parametrize(
+    ("present", "inside", "why"),
+    [
+        (mask(ab=20, c=50), ["a", "b"], {"c": "no item has both c and another modality; 20 are needed to align"}),
+        (mask(ab=20, bc=20), ["a", "b", "c"], {}),
+        (mask(ab=20, bc=19), ["a", "b"], {"c": "19 items have both c and b; 20 are needed to align"}),
+        (mask(ab=20), ["a", "b"], {"c": "no item has it"}),
+        (mask(ac=20, b=99), ["a", "c"], {"b": "no item has both b and another modality; 20 are needed to align"}),
+    ],
+)
+def test_modalities_that_enough_items_link(present, inside, why):
+    assert MIN_PAIRS == 20
+    assert linked(NAMES, present) == (inside, why)
+
+
+def test_nothing_is_linked_by_too_few():
+    inside, why = linked(NAMES, mask(ab=19, c=5))
+    assert inside == []
+    assert why["a"] == "19 items have both a and b; 20 are needed to align"
+    assert linked(("a",), np.ones((30, 1), bool)) == ([], {"a": "it is the only modality, so nothing else can find it"})
+
+
+def test_of_two_groups_the_larger_is_aligned():
+    names = ("a", "b", "c", "d")
+    present = np.zeros((50, 4), bool)
+    present[:20, :2] = True
+    present[20:, 2:] = True
+    assert linked(names, present)[0] == ["c", "d"]
+    assert linked(names, present[:, [2, 3, 0, 1]])[0] == ["a", "b"]
+
+
+def collection(n=6, **columns) -> Collection:
+    known = [
+        Known(str(i), texts=(f"t{i}",), labels=(f"l{i % 2}",), columns={name: v[i] for name, v in columns.items()})
+        for i in range(n)
+    ]
+    return Collection(known, {"a": np.ones((n, 2))}, np.ones((n, 1), bool), {"a": "vector"}, "root")
+
+
+def test_values_that_say_what_is_relevant():
+    items = collection(3, colour=["red", None, "red"], empty=[None] * 3)
+    assert relevance_of_items(items, None) is None
+    assert relevance_of_items(items, ROW) is None
+    assert relevance_of_items(items, "text") == [("t0",), ("t1",), ("t2",)]
+    assert relevance_of_items(items, "labels") == [("l0",), ("l1",), ("l0",)]
+    assert relevance_of_items(items, "colour") == ["red", None, "red"]
+    assert relevance_of_items(items, (1, 2, 3)) == [1, 2, 3]
+    for column in ("empty", "nowhere"):
+        with pytest.raises(InputError, match=f"no item has a value in the column '{column}'"):
+            relevance_of_items(items, column)
+    with pytest.raises(InputError, match="relevant has 2 values but there are 3 items; pass one per item"):
+        relevance_of_items(items, [1, 2])
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    """(an aligner, the items that it was fitted on)"""
+    rng = np.random.default_rng(0)
+    shared = rng.normal(size=(60, 3))
+    z = {name: (shared @ rng.normal(size=(3, width))).astype(np.float32) for name, width in (("a", 9), ("b", 8))}
+    present = rng.random((60, 2)) < 0.8
+    present[:, 0] |= ~present.any(axis=1)
+    z = {name: np.where(present[:, [j]], values, np.nan) for j, (name, values) in enumerate(z.items())}
+    features = FeatureSet(z, present)
+    return settings().fit(features), from_features(features, "root")
+
+
+@pytest.mark.parametrize("rows", [60, 59, 7])
+def test_items_are_placed_block_by_block(rows, fitted, monkeypatch):
+    aligner, items = fitted
+    whole, certainty = place(aligner, items)
+    assert whole.shape == (60, aligner._space.latent_dim)
+    np.testing.assert_allclose(whole, aligner.embed(items.z, items.present), atol=1e-6)
+    monkeypatch.setattr(align, "PLACE_ROWS", rows)
+    again, again_certainty = place(aligner, items)
+    np.testing.assert_allclose(again, whole, atol=1e-6)
+    np.testing.assert_allclose(again_certainty, certainty, atol=1e-6)
+
+
+def test_a_modality_that_no_item_has_and_one_that_the_aligner_does_not_know(fitted):
+    aligner, items = fitted
+    rows = np.flatnonzero(items.present[:, 1])
+    few = items.take(rows.tolist())
+    only = Collection(
+        few.known, {"x": np.ones((len(rows), 3)), "b": few.z["b"]}, np.ones((len(rows), 2), bool), {}, "root"
+    )
+    vectors, _ = place(aligner, only)
+    np.testing.assert_allclose(vectors, aligner.embed({"b": few.z["b"]}), atol=1e-6)
+    assert check_aligner(aligner, only) == (["b"], {"x": "the model does not know it"})
+    only.z["b"] = np.ones((len(rows), 3))
+    with pytest.raises(InputError, match="b has width 3 but the model was fitted on width 8; use the encoder"):
+        check_aligner(aligner, only)
+    del only.z["b"]
+    with pytest.raises(InputError, match="the model knows a, b, the collection has x"):
+        check_aligner(aligner, only)
+
+
+def test_nothing_to_place(fitted):
+    aligner, items = fitted
+    for given, n, width in ((None, 60, 0), (aligner, 0, aligner._space.latent_dim)):
+        vectors, certainty = place(given, items.take(list(range(n))))
+        assert (vectors.shape, certainty.shape) == ((n, width), (n,))
+        assert vectors.dtype == certainty.dtype == np.float32
+        assert not certainty.any()
+
+
+def test_an_aligner_as_files_and_back(fitted):
+    aligner, items = fitted
+    parts = aligner_parts(aligner)
+    assert sorted(parts) == ["aligner.json", "aligner.safetensors"]
+    np.testing.assert_array_equal(
+        aligner_from(parts).embed(items.z, items.present), aligner.embed(items.z, items.present)
+    )
+    assert aligner_parts(None) == {}
+    assert aligner_from({"index.json": b""}) is None
+
+
+class Saved:
+    def save(self, path, overwrite):
+        path.mkdir(exist_ok=overwrite)
+
+
+def test_a_fit_is_kept_until_something_of_it_changes(fitted, tmp_path, monkeypatch):
+    _, items = fitted
+    fits = []
+    monkeypatch.setattr(align, "clone", lambda made: SimpleNamespace(fit=lambda *a, **k: fits.append(made) or Saved()))
+    monkeypatch.setattr(align.Aligner, "load", lambda path: f"from {path.name}")
+    given = (items, ["a", "b"], None, tmp_path, settings())
+    assert isinstance(align.fit(*given), Saved)
+    assert align.fit(*given) == "from aligner"
+    assert len(fits) == 1
+    assert align.fit(items, [], None, tmp_path, settings()) is None
+    for changed in (
+        (items, ["a", "b"], [str(i % 7) for i in range(60)], tmp_path, settings()),
+        (items, ["a", "b"], None, tmp_path, settings().set_params(latent_dim=4)),
+        (items, ["a", "b"], None, tmp_path, settings(), [i % 5 for i in range(60)]),
+        (items.take(list(range(59))), ["a", "b"], None, tmp_path, settings()),
+    ):
+        before = len(fits)
+        align.fit(*changed)
+        assert len(fits) == before + 1
+
+
+def test_what_no_item_of_these_modalities_has_is_left_out_of_the_fit(fitted, tmp_path, monkeypatch):
+    """Labels and values stay with their rows."""
+    _, items = fitted
+    seen = {}
+
+    class Fake:
+        def fit(self, z, present, groups, relevant):
+            seen.update(z=z, present=present, groups=groups, relevant=relevant)
+            return self
+
+        def save(self, path, overwrite):
+            seen["overwrite"] = overwrite
+
+    monkeypatch.setattr(align, "clone", lambda made: Fake())
+    rows = np.flatnonzero(items.present[:, 1])
+    numbers = list(range(60))
+    align.fit(items, ["b"], numbers, tmp_path, settings(), numbers)
+    assert seen["groups"] == seen["relevant"] == rows.tolist()
+    assert seen["present"].shape == (len(rows), 1)
+    assert seen["present"].all()
+    np.testing.assert_array_equal(seen["z"]["b"], items.z["b"][rows])
+    assert seen["overwrite"] is False
+    (tmp_path / "aligner").mkdir()
+    align.fit(items, ["a", "b"], None, tmp_path, settings())
+    assert seen["overwrite"] is True
+    assert seen["z"]["b"] is items.z["b"]  # all rows: not copied
+
+
+def test_a_model_of_another_kind_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(align, "load", lambda path: SimpleNamespace(model=SimpleNamespace(kind="heads")))
+    with pytest.raises(InputError, match="holds a model of kind 'heads'; an index takes a saved Aligner"):
+        align.load_aligner(tmp_path)
+    monkeypatch.setattr(align, "load", lambda path: SimpleNamespace(model=SimpleNamespace(aligner="its aligner")))
+    assert align.load_aligner(tmp_path) == "its aligner"
+    assert align.encoders_of(tmp_path) == {}
+    described = {"encoders": {"a": {"name": "minilm"}}}
+    monkeypatch.setattr(align, "load", lambda path: SimpleNamespace(encoders_=described))
+    assert align.encoders_of(tmp_path) == {"a": "minilm"}
+    assert align.encoders_of(None) == align.encoders_of(settings()) == {}
+    (tmp_path / "aligner.json").touch()
+    assert align.encoders_of(tmp_path) == {}

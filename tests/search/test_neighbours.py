@@ -1,0 +1,147 @@
+"""Nearness against sorting everything, and how large tables are asked."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from calmrl.search import neighbours
+
+RNG = np.random.default_rng(0)
+UNIT = RNG.normal(size=(30, 5)).astype(np.float32)
+UNIT /= np.linalg.norm(UNIT, axis=1, keepdims=True)
+
+
+@pytest.mark.parametrize("block", [7, 4096])
+@pytest.mark.parametrize("gallery", [30, 11, 10, 3])
+def test_nearness_is_the_mean_of_the_ten_nearest(block, gallery, monkeypatch):
+    monkeypatch.setattr(neighbours, "BLOCK", block)
+    assert neighbours.K == 10
+    scores = np.sort(UNIT @ UNIT[:gallery].T, axis=1)[:, ::-1]
+    found = neighbours.nearness(UNIT, UNIT[:gallery])
+    assert found.dtype == np.float32
+    np.testing.assert_allclose(found, scores[:, :10].mean(axis=1), rtol=1e-5)
+    own = neighbours.nearness(UNIT[:gallery], UNIT[:gallery], own=True)
+    np.testing.assert_allclose(own, scores[:gallery, 1:11].mean(axis=1), rtol=1e-4, atol=1e-6)
+
+
+def test_nearness_to_nothing_is_zero():
+    assert neighbours.nearness(UNIT, UNIT[:0]).tolist() == [0] * 30
+    assert neighbours.nearness(UNIT[:1], UNIT[:1], own=True).tolist() == [0]
+    assert neighbours.nearness(UNIT[:1], UNIT[:1]).tolist() == pytest.approx([1])
+
+
+def test_a_sample_is_all_or_always_the_same(monkeypatch):
+    monkeypatch.setattr(neighbours, "SAMPLE", 5)
+    assert neighbours.hub_sample(5).tolist() == [0, 1, 2, 3, 4]
+    drawn = neighbours.hub_sample(9)
+    assert len(set(drawn.tolist())) == 5
+    assert drawn.tolist() == sorted(drawn)
+    assert drawn.tolist() == np.sort(np.random.default_rng(0).choice(9, 5, replace=False)).tolist()
+
+
+def test_sizes_are_those_of_the_page():
+    """As docs/how-to/search.md and the text at the top of the module have them."""
+    assert (neighbours.EXACT_ROWS, neighbours.GRAPH_ROWS, neighbours.SAMPLE, neighbours.BLOCK) == (
+        50_000,
+        10**6,
+        4096,
+        4096,
+    )
+    assert (neighbours.LINKS, neighbours.CONSIDERED, neighbours.QUERIES) == (16, 150, 100)
+
+
+@pytest.mark.parametrize(("rows", "graphs"), [(1, 1), (10, 1), (11, 2), (20, 2), (21, 3)])
+def test_a_graph_for_so_many_vectors(rows, graphs, monkeypatch):
+    made = []
+    table = SimpleNamespace(create_index=lambda column, config, replace: made.append((column, config, replace)))
+    monkeypatch.setattr(neighbours, "GRAPH_ROWS", 10)
+    monkeypatch.setattr(neighbours, "need", lambda *names: SimpleNamespace(HnswSq=lambda **settings: settings))
+    monkeypatch.setattr(neighbours, "true_neighbours", lambda table, rows: [])
+    how = neighbours.build_ann(table, rows)
+    settings = {"distance_type": "cosine", "num_partitions": graphs, "m": 16, "ef_construction": 150}
+    assert made == [("vector", settings, True)]
+    assert how == {
+        "index": "IVF_HNSW_SQ",
+        "graphs": graphs,
+        "visited": 200,
+        "refine": 5,
+        "recall@10": 1.0,
+        "queries": 0,
+    }
+
+
+def test_recall_counts_others_only(monkeypatch):
+    def near(table, vector, k, how, columns):
+        assert k == 11
+        assert list(columns) == ["id"]
+        return [{"id": id} for id in (table["exact"] if how is None else table["graph"])]
+
+    monkeypatch.setattr(neighbours, "near", near)
+    table = {"exact": list(range(11)), "graph": [0, 1, 2, 3, 4, 5, *range(20, 25)]}
+    truth = [(UNIT[0], 0, neighbours._others(table, UNIT[0], 0, None)), (UNIT[1], 99, set())]
+    assert truth[0][2] == set(range(1, 11))
+    assert neighbours._others(table, UNIT[0], 99, None) == set(range(10))
+    assert neighbours.recall(table, {}, truth) == (5 / 10 + 0) / 2
+
+
+class Asked:
+    """A query of LanceDB that writes down what it is told."""
+
+    def __init__(self):
+        self.told = {}
+
+    def search(self, vector, vector_column_name):
+        self.told |= {"vector": vector.tolist(), "dtype": vector.dtype, "column": vector_column_name}
+        return self
+
+    def __getattr__(self, name):
+        return lambda *given, **named: self.told.update({name: (*given, *named.values())}) or self
+
+
+@pytest.mark.parametrize(("k", "visited"), [(10, 200), (40, 200), (41, 205)])
+def test_how_a_graph_is_asked(k, visited):
+    asked = Asked()
+    neighbours.near_query(asked, [1, 2], k, {"graphs": 3, "visited": 200, "refine": 5}, "id = 'a'")
+    assert asked.told == {
+        "vector": [1, 2], "dtype": np.float32, "column": "vector", "metric": ("cosine",), "limit": (k,), "nprobes": (3,),
+        "ef": (visited,), "refine_factor": (5,), "where": ("id = 'a'", True),
+    }  # fmt: skip
+
+
+def test_how_a_small_table_is_asked():
+    asked = Asked()
+    assert neighbours.near_query(asked, [1, 2], 4, None, column="f_1") is asked
+    assert asked.told == {
+        "vector": [1, 2], "dtype": np.float32, "column": "f_1", "metric": ("cosine",), "limit": (4,),
+        "bypass_vector_index": (),
+    }  # fmt: skip
+
+
+def test_queries_are_drawn_and_items_without_a_place_left_out(monkeypatch):
+    held = [{"id": i, "vector": None if i == 3 else [float(i)]} for i in range(200)]
+
+    class Table:
+        def take_offsets(self, places):
+            assert places == sorted(set(places))
+            self.places = places
+            return self
+
+        def select(self, columns):
+            assert columns == ["id", "vector"]
+            return self
+
+        def to_arrow(self):
+            return self
+
+        def to_pylist(self):
+            return [held[i] for i in self.places]
+
+    monkeypatch.setattr(neighbours, "_others", lambda table, vector, own, how: {own, how})
+    assert len(neighbours.true_neighbours(Table(), 200)) in (99, 100)
+    truth = neighbours.true_neighbours(Table(), 5)
+    assert [(vector.tolist(), own, ids) for vector, own, ids in truth] == [
+        ([float(i)], i, {i, None}) for i in (0, 1, 2, 4)
+    ]

@@ -1,0 +1,157 @@
+"""What an index says about itself, and how it is asked at its limits."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import ClassVar
+
+import numpy as np
+import pytest
+
+pytest.importorskip("lancedb", reason="the extra search is not installed")
+
+from calmrl.errors import InputError
+from calmrl.search import index as index_module
+from calmrl.search import summary as summary_module
+from calmrl.search.index import Index
+from calmrl.search.summary import _weights, chance_level, summary
+from calmrl.search.table import directions
+
+
+@pytest.mark.parametrize(
+    ("k", "n", "own", "percent"),
+    [
+        (1, 4, 1.0, 25.0),
+        (10, 7, 1.0, 100.0),
+        (2, 4, 2.0, 100 * (1 - 2 / 4 * 1 / 3)),
+        (3, 4, 2.0, 100.0),
+        (1, 1, 1.0, 100.0),
+    ],
+)
+def test_chance(k, n, own, percent):
+    assert chance_level(k, n, own) == pytest.approx(percent, abs=1e-9)
+    assert chance_level(k, n) == pytest.approx(100 * min(1.0, k / n), abs=1e-9)
+
+
+class Held:
+    expected: ClassVar[dict] = {"text->image": {"R@1": 12.34, "R@10": 50.0, "low": 9.6, "high": 15.2, "n": 40}}
+    layout: ClassVar[dict] = {"search": {"index": "IVF", "recall@10": 0.9876, "queries": 100}}
+
+    def __len__(self):
+        return 5
+
+    def modalities(self):
+        return {
+            "image": {"aligned": True, "searchable": False, "why": None},
+            "sound": {"aligned": False, "searchable": True, "why": "few pairs"},
+        }
+
+
+def test_sentences(monkeypatch):
+    monkeypatch.setattr(summary_module, "patterns", lambda index: {f"p{j}": j for j in range(8, 0, -1)})
+    lines = summary(Held())
+    assert lines[0] == "5 items: " + ", ".join(f"{j} p{j}" for j in range(8, 0, -1))  # eight are all named
+    assert lines[2:] == [
+        "  text->image  R@1  12.3 (10 to 15)  chance  2.5  R@10  50.0 chance 25.0  n 40",
+        "image: no encoder is known, so only vectors and items of the index can ask with it",
+        "sound is found only by sound itself, not by other modalities: few pairs",
+        "search is approximate (IVF): it finds 98.8 % of the true ten nearest (100 items as queries)",
+    ]
+
+
+def test_weights_of_an_encoder():
+    assert _weights(None) == {}
+    assert _weights({"weights": "w", "signature": "s", "name": "n"}) == {"weights": "w", "signature": "s"}
+
+
+def test_rows_that_have_no_direction():
+    assert directions(np.array([[1e-20, 0.0]]), "x").dtype == np.float32
+    for row, reason in (
+        ([0.0, 0.0], r"is zero \(or too small for float32\)"),
+        ([1e30, 1.0], "is too long for float32"),
+        ([1e-30, 0.0], r"is zero \(or too small for float32\)"),
+    ):
+        with pytest.raises(InputError, match=f"x: row 1 {reason}, so it has no direction and no cosine"):
+            directions(np.array([[1.0, 2.0], row]), "x")
+    with pytest.raises(InputError, match="x: row 1 has values too large for float32; divide all vectors by a constant"):
+        directions(np.array([[1.0, 2.0], [0.0, 1e39]]), "x")
+
+
+@pytest.fixture
+def bare(monkeypatch):
+    """An index without a table, and what is asked of it."""
+    index = object.__new__(Index)
+    index.path, index.layout = "ix", {"search": "how", "modalities": {"a": {}}, "width": 2, "encoders": None}
+    index._rows = SimpleNamespace(
+        conditions=lambda *given: ["cond"] if any(given) else [],
+        of_hits=["id"],
+        hit=lambda row, similarity: (row["id"], round(float(similarity), 6)),
+    )
+    asked = []
+
+    def near(table, vector, k, how, columns, filters, column="vector"):
+        asked.append((k, how, columns, filters, column))
+        return [{"id": i, "_distance": 0.1 * i, "nearness": 1.0 - 0.3 * i} for i in range(3)]
+
+    index.table = SimpleNamespace(checkout_latest=lambda: None)
+    index._queries = SimpleNamespace(vector=lambda terms: (np.array([1.0, 0.0]), "vector"))
+    monkeypatch.setattr(index_module.neighbours, "near", near)
+    monkeypatch.setattr(Index, "hub_vectors", lambda self: np.eye(2, dtype=np.float32))
+    return index, asked
+
+
+def test_how_near_items_are_asked_for(bare):
+    index, asked = bare
+    assert index.search(text="a") == [(0, 1.0), (1, 0.9), (2, 0.8)]
+    index.search(like=["x'y", "z"], k=3, where="w")
+    index._queries = SimpleNamespace(vector=lambda terms: (np.array([1.0, 0.0]), "f_4"))
+    index.search(text="a")
+    assert asked == [
+        (10, "how", ["id"], None, "vector"),
+        (3, "how", ["id"], "cond AND id NOT IN ('x''y', 'z')", "vector"),
+        (10, None, ["id"], "has_4", "f_4"),  # features are compared exactly
+    ]
+    with pytest.raises(InputError, match="hubs=True needs aligned modalities"):
+        index.search(text="a", hubs=True)
+
+
+@pytest.mark.parametrize(("k", "most"), [(2, 1000), (100, 1000), (101, 1010)])
+def test_hubs_are_taken_back_among_many(k, most, bare):
+    index, asked = bare
+    hits = index.search(text="a", k=k, hubs=True)
+    own = 0.5  # the mean cosine of (1, 0) with the two of the sample
+    assert asked == [(most, "how", ["id", "nearness"], None, "vector")]
+    expected = [(2, 2 * 0.8 - own - 0.4), (1, 2 * 0.9 - own - 0.7), (0, 2 - own - 1.0)]
+    assert hits == [(id, pytest.approx(score)) for id, score in expected][:k]
+
+
+def test_pages_of_items(bare):
+    index, _ = bare
+    told = []
+
+    class Query:
+        def __getattr__(self, name):
+            return lambda *given: told.append((name, *given)) or self
+
+        def to_list(self):
+            return []
+
+    index.table = SimpleNamespace(checkout_latest=lambda: None, search=Query)
+    index._rows.of_items = ["id"]
+    assert index.items() == []
+    assert index.items(offset=0, limit=1, lacking="a") == []
+    pages = [("offset", 0), ("limit", 50)], [("where", "cond"), ("offset", 0), ("limit", 1)]
+    assert told == [("select", ["id"]), *pages[0], ("select", ["id"]), *pages[1]]
+    for page, reason in (({"offset": -1}, "offset is a whole number from 0 on; got -1"), ({"limit": 0}, "limit .* 1 on; got 0"),
+                         ({"limit": True}, "got True"), ({"offset": "1"}, "got '1'")):  # fmt: skip
+        with pytest.raises(InputError, match=reason):
+            index.items(**page)
+
+
+def test_an_index_of_features_knows_no_encoders(bare):
+    index, _ = bare
+    index.layout["modalities"] = {"a": {"encoder": None}}
+    with pytest.raises(
+        InputError, match="ix was made from features and knows no encoders; add features to it, not files"
+    ):
+        index.encoders()

@@ -1,0 +1,102 @@
+"""How the server is started: where it listens, what it says, and what uvicorn is told."""
+
+from __future__ import annotations
+
+import errno
+import socket
+from types import SimpleNamespace
+
+import pytest
+import uvicorn
+
+from calmrl.errors import InputError
+from calmrl.serve import Limits, run
+from calmrl.serve.run import listen, run_server, server_config
+
+
+@pytest.fixture
+def started(monkeypatch):
+    """What was listened to and served, without doing either."""
+    seen = SimpleNamespace(places=[], configs=[], sockets=[])
+
+    class Server:
+        def __init__(self, config):
+            seen.configs.append(config)
+
+        def run(self, sockets):
+            seen.sockets += sockets
+            raise KeyboardInterrupt
+
+    def listen_to(host, port):
+        seen.places.append((host, port))
+        return listen("127.0.0.1", 0)
+
+    monkeypatch.setattr(uvicorn, "Server", Server)
+    monkeypatch.setattr(run, "listen", listen_to)
+    return seen
+
+
+def test_by_default_this_machine_and_port_8000(shapes, started):
+    lines = []
+    run_server(shapes, tell=lines.append)
+    assert started.places == [("127.0.0.1", 8000)]
+    assert len(lines) == 1
+    assert lines[0].startswith("48 items at http://127.0.0.1:")
+    assert lines[0].endswith("/ (Ctrl-C stops)")
+    (used,) = started.sockets
+    assert used.fileno() == -1  # closed again
+    assert started.configs[0].app.limits == Limits()
+    assert started.configs[0].app.app.routes  # a Starlette behind the guard
+
+
+@pytest.mark.parametrize(
+    ("allow_add", "change"), [(False, "collection; there"), (True, "collection, and change it; there")]
+)
+def test_other_machines_are_warned_of(shapes, started, allow_add, change):
+    lines = []
+    run_server(shapes, host="::", port=1, allow_add=allow_add, tell=lines.append)
+    assert started.places == [("::", 1)]
+    assert lines[0].startswith("warning: :: is reachable from other machines.")
+    assert change in lines[0]
+    assert lines[1].startswith("48 items at http://[::]:")
+
+
+def test_what_uvicorn_is_told(shapes):
+    config = server_config(shapes, "127.0.0.1", False, Limits(connections=7))
+    told = {
+        name: getattr(config, name)
+        for name in ("ws", "log_level", "access_log", "server_header", "proxy_headers", "limit_concurrency",
+                     "timeout_keep_alive", "timeout_graceful_shutdown")
+    }  # fmt: skip
+    assert told == {
+        "ws": "none", "log_level": "warning", "access_log": False, "server_header": False, "proxy_headers": False,
+        "limit_concurrency": 7, "timeout_keep_alive": 5, "timeout_graceful_shutdown": 5,
+    }  # fmt: skip
+
+
+def test_listening():
+    with listen("127.0.0.1", 0) as listening:
+        assert listening.getsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR)
+        with socket.create_connection(listening.getsockname()):
+            pass  # it waits until the server is ready
+    with pytest.raises(InputError, match=r"--host no\.invalid is no address of this machine .*; use 127\.0\.0\.1"):
+        listen("no.invalid", 0)
+
+
+def test_an_address_of_another_machine(monkeypatch):
+    closed = []
+
+    class Refused(socket.socket):
+        def bind(self, address):
+            raise OSError(errno.EADDRNOTAVAIL, "not here")
+
+        def close(self):
+            closed.append(True)
+            super().close()
+
+    monkeypatch.setattr(socket, "socket", Refused)
+    with pytest.raises(
+        InputError, match=r"cannot listen on 127\.0\.0\.1:9 \(not here\); choose another --host or --port"
+    ):
+        listen("127.0.0.1", 9)
+    assert closed
