@@ -33,7 +33,7 @@ from calmrl.models.vast.fused import FusedHeads, summed
 from calmrl.models.vast.matching import VastMatching, cat_conditions, frame_embedding
 from calmrl.models.vast.model import VastModel
 from calmrl.models.vast.section import VastSection, WeightsSection
-from tiny_models import BEATS_CFG, EVA
+from tiny_models import BEATS_CFG, EVA, VAST, tiny_vast
 from train_data import WIDTHS, source
 
 
@@ -492,3 +492,52 @@ def test_fused_heads_there_are():
     }  # fmt: skip
     z = {"text": torch.tensor([[5.0, 5.0]]), "vision": torch.tensor([[3.0, 0.0]]), "audio": torch.tensor([[0.0, 4.0]])}
     torch.testing.assert_close(summed(z), torch.tensor([[0.6, 0.8]]))
+
+
+# ---- the model of the paper
+
+
+def test_nothing_is_frozen_or_computed_again_unless_said():
+    model = tiny_vast()
+    assert sorted(model.towers()) == ["audio", "text", "vision"]
+    model.freeze()
+    assert all(parameter.requires_grad for parameter in model.parameters())
+    for tower in ("vision", "audio", "text"):
+        model = tiny_vast()
+        model.freeze(**{tower: 1})
+        still = {name for name, one in model.towers().items() if all(p.requires_grad for p in one.parameters())}
+        assert still == {"vision", "audio", "text"} - {tower}
+    assert (model.vision.checkpointing, model.audio.checkpointing) == (False, False)
+    model.set_checkpointing()
+    assert (model.vision.checkpointing, model.audio.checkpointing) == (True, True)
+    assert model.bert.is_gradient_checkpointing
+    model.set_checkpointing(False)
+    assert (model.vision.checkpointing, model.bert.is_gradient_checkpointing) == (False, False)
+
+
+def test_tokens_of_no_row_and_inputs_of_other_shapes():
+    model = tiny_vast()
+    assert model._no_tokens("subtitle").shape == (0, 1, 20)
+    assert model._no_tokens("vision").shape == (0, 1, 1, 24)
+    for name, shape in (("vision", (1, 3, 28, 28)), ("audio", (1, 32, 32))):
+        with pytest.raises(InputError, match=rf"inputs\['{name}'\] must have shape \(rows, .*; got "):
+            model._tower(name, torch.zeros(shape))
+    with pytest.raises(InputError, match="inputs has no 'vision'; pass it with 0 rows if no row has it"):
+        model({}, torch.ones(1, 4, dtype=torch.bool))
+    assert VastModel.restore(**{**VAST, "names": ["vision", "text"]}).fused is None  # older ones had no fused heads
+    assert VastModel.from_sizes(**{**VAST, "names": ["text"]}, matching=False).fused is None
+    assert VastModel.from_sizes(**{**VAST, "names": ["vision", "text"]}, negatives="softmax").matching.floor is None
+
+
+def test_names_and_towers_go_together():
+    vision = EvaVit(**EVA)
+    for names in (("vision", "smell"), ("vision", "vision"), ()):
+        with pytest.raises(InputError, match="names must be some of vision, audio, text, subtitle, each once; got"):
+            VastModel(vision=vision, names=names)
+    with pytest.raises(InputError, match="audio is among the names: pass its tower"):
+        VastModel(vision=vision, names=("vision", "audio"))
+    with pytest.raises(InputError, match="vision is not among the names: leave its tower out"):
+        VastModel(vision=vision, audio=Beats.from_cfg(BEATS_CFG), names=("audio",))
+    with pytest.raises(InputError, match="matching needs text; pass matching=False"):
+        VastModel(vision=vision, names=("vision",))
+    assert VastModel(vision=vision, names=("vision",), matching=False).matching is None
