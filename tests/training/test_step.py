@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 
 from calmrl import CalibratedAlignment, GaussianImputer
@@ -39,3 +40,85 @@ def test_two_rows_with_several_modalities_are_enough_to_measure_and_one_is_not()
         alone[several:, 0] = False
         rows = {name: values[:5] for name, values in x.items()}
         assert ("imputation_nmse" in calibration_scores(align, rows, alone)) == measured
+
+
+class Fused(Heads):
+    """Heads that also give vectors of a fused head."""
+
+    def encode(self, inputs, present):
+        z = self(inputs, present)
+        return z, {"fused": z["image"].roll(1, dims=0)}
+
+
+def test_the_contrast_is_between_texts_and_the_vectors_of_all_else():
+    """Rows with a text and something else; the weight multiplies the term, and `last` says it."""
+    widths = {"image": 4, "text": 4, "audio": 4}
+    x = {name: torch.randn(9, 4, generator=torch.Generator().manual_seed(j)) for j, name in enumerate(widths)}
+    present = torch.ones(9, 3, dtype=torch.bool)
+    present[0, 1] = present[1, 0] = False
+    present[2, 0] = present[2, 2] = False  # a text alone
+    torch.manual_seed(0)
+    model = Fused(widths, 3)
+    step, plain = Step(model, PMRLLoss(), fused_weight=0.25), Step(model, PMRLLoss())
+    assert plain.contrast is None
+    assert float(step.contrast.temperature(torch.ones(())).detach()) == pytest.approx(0.07)
+    value, without = step(x, present), plain(x, present)
+    z, tokens = model.encode(x, present)
+    both = torch.stack([present[:, 1], present[:, 0] | present[:, 2]], dim=1)
+    assert both.tolist()[:4] == [[False, True], [True, True], [True, False], [True, True]]
+    expected = step.contrast({"text": z["text"], "fused": tokens["fused"]}, both)
+    assert step.last["fused"] == pytest.approx(float(expected.detach()), rel=1e-5)
+    assert float(value.detach()) == pytest.approx(float((without + 0.25 * expected).detach()), rel=1e-5)
+    assert "fused" not in plain.last
+
+
+def test_the_contrast_starts_at_the_temperature_of_the_matching():
+    class Warm(torch.nn.Module):
+        temperature = 0.3
+
+    step = Step(Heads({"text": 4}, 3), PMRLLoss(), Warm(), fused_weight=1.0)
+    assert float(step.contrast.temperature(torch.ones(())).detach()) == pytest.approx(0.3)
+
+
+def test_matching_is_weighted_and_left_out_at_zero():
+    class Match(torch.nn.Module):
+        calls = 0
+
+        def forward(self, z, present, generator=None, **more):
+            type(self).calls += 1
+            assert more == {}
+            return z["image"].sum() * 0 + 2.0
+
+    x, present = batch()
+    torch.manual_seed(0)
+    model = Heads({"image": 4, "text": 4}, 3)
+    alone = Step(model, PMRLLoss())
+    by_default, none = Step(model, PMRLLoss(), Match()), Step(model, PMRLLoss(), Match(), matching_weight=0.0)
+    base = float(alone(x, present).detach())
+    assert float(by_default(x, present).detach()) == pytest.approx(base + 0.1 * 2.0)
+    assert by_default.last["matching"] == 2.0
+    assert float(none(x, present).detach()) == pytest.approx(base)
+    assert Match.calls == 1
+    assert "matching" not in none.last
+    assert "matching" not in alone.last
+
+
+def test_what_a_step_says_of_a_calibrated_objective():
+    x, present = batch()
+    step = Step(
+        Heads({"image": 4, "text": 4}, 3), CalibratedAlignment(PMRLLoss(), imputer=GaussianImputer(2, random_state=0))
+    ).train()
+    step(x, present)
+    assert step.last["missing"] == pytest.approx(4 / 24)
+    assert "align" in step.last
+    assert "objective" not in step.last
+    assert step.latent_parameters() == []
+    held = step.tensors()
+    assert all(isinstance(value, torch.Tensor) for value in held.values())
+    with torch.no_grad():
+        saved = {name: value.clone() for name, value in held.items()}
+        step.model.heads["text"].weight.zero_()
+    step.load_tensors(saved)
+    assert torch.equal(step.model.heads["text"].weight, saved["model.heads.text.weight"])
+    with pytest.raises(RuntimeError, match="Missing key"):
+        step.load_tensors({})

@@ -2,7 +2,7 @@
 
 import math
 import warnings
-from functools import lru_cache, partial
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -106,7 +106,7 @@ def log_mel(samples: torch.Tensor) -> torch.Tensor:
     return (torch.maximum(log, log.max() - 8.0) + 4.0) / 4.0
 
 
-@lru_cache(maxsize=1)
+@cache
 def _slaney_weights() -> torch.Tensor:
     """(201, 80) triangles of equal area, linear up to 1 kHz and logarithmic above."""
     step, knee, ratio = 200.0 / 3, 15.0, math.log(6.4) / 27.0

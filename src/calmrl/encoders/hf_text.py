@@ -11,6 +11,8 @@ import torch
 from calmrl.encoders.hf_files import read_file
 from calmrl.encoders.hf_pooling import pooled
 
+LONGEST = 512  # tokens of a text, where a model has positions
+ENDLESS = 10**9  # tokenizers without a limit say a number beyond this
 FILLED = ("siglip", "siglip2")  # trained on texts that are padded to the full length, without a mask
 
 
@@ -22,15 +24,14 @@ def text_encoder(
     modules = json.loads(read_file(transformers, name, "modules.json") or "[]")
     pool = json.loads(read_file(transformers, name, "1_Pooling/config.json") or "{}")
     text_config = getattr(model.config, "text_config", model.config)
-    longest = min(
-        settings.get("max_seq_length") or 10**9,
-        tokenizer.model_max_length,
-        getattr(text_config, "max_position_embeddings", 10**9),
-        512 if hasattr(text_config, "max_position_embeddings") else 10**9,
-    )
+    given = [settings.get("max_seq_length"), tokenizer.model_max_length]
+    if hasattr(text_config, "max_position_embeddings"):
+        given += [text_config.max_position_embeddings, LONGEST]
+    longest = min(limit for limit in given if limit)
     pooling = pooling or ("cls" if pool.get("pooling_mode_cls_token") else None)
     normalise = any("Normalize" in module.get("type", "") for module in modules)
-    limits = {"truncation": longest < 10**9, "max_length": longest if longest < 10**9 else None}
+    cut = longest < ENDLESS
+    limits = {"truncation": cut, "max_length": longest if cut else None}
 
     @torch.inference_mode()
     def encode(texts: list[str], batched: bool = batched) -> np.ndarray:
