@@ -1,0 +1,172 @@
+"""What the commands of an index pass on: their defaults without options, and options that are given."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+import calmrl.search
+import calmrl.serve
+
+HIT = {"id": "a", "similarity": 0.5, "certainty": 0.25, "text": "two\n words", "paths": {"image": "a.png"}}
+
+
+class Index:
+    """Keeps what it is asked."""
+
+    def __init__(self, hits=(), since=None) -> None:
+        self.hits, self.since, self.asked = list(hits), since, []
+
+    def __len__(self):
+        return 7
+
+    def growth(self):
+        return self.since
+
+    def search(self, **given):
+        self.asked.append({name: value for name, value in given.items() if value is not None})
+        return self.hits
+
+    def add(self, source, **options):
+        self.asked.append((source, {name: value for name, value in options.items() if name != "progress"}))
+        return calmrl.search.update.Change(added=["x"])
+
+    def remove(self, ids):
+        self.asked.append(ids)
+        return len(ids)
+
+    def file(self, id, modality):
+        return Path("/root") / f"{id}.{modality}"
+
+
+@pytest.fixture
+def index(monkeypatch):
+    def use(*hits, since=None):
+        opened = Index(hits, since)
+        monkeypatch.setattr(calmrl.search.Index, "open", lambda path: opened)
+        return opened
+
+    return use
+
+
+def hit(**changes):
+    return calmrl.search.Hit(**(HIT | changes))
+
+
+def test_add(calmrl, index):
+    opened = index()
+    code, out, err = calmrl("add", "ix", "photos")
+    assert (code, out) == (0, "")
+    assert "1 added, 0 changed, 0 unchanged" in err
+    _, out, _ = calmrl("add", "ix", "photos", "--prune", "--removed", "--json")
+    assert json.loads(out)["added"] == ["x"]
+    assert opened.asked == [
+        ("photos", {"prune": False, "removed": False}),
+        ("photos", {"prune": True, "removed": True}),
+    ]
+
+
+def test_remove(calmrl, index):
+    opened = index()
+    assert calmrl("remove", "ix", "a", "b") == (0, "", "removed 2 items; 7 are left\n")
+    assert opened.asked == [["a", "b"]]
+
+
+def test_serve(calmrl, index, passed):
+    index()
+    calls = passed("calmrl.serve.run_server")
+    assert calmrl("serve", "ix")[0] == 0
+    assert calmrl("serve", "ix", "--host", "::", "--port", "0", "--allow-add")[0] == 0
+    assert calmrl("serve", "ix", "--port", "65535")[0] == 0
+    assert [options for _, options in calls] == [
+        {"host": "127.0.0.1", "port": 8000, "allow_add": False},
+        {"host": "::", "port": 0, "allow_add": True},
+        {"host": "127.0.0.1", "port": 65535, "allow_add": False},
+    ]
+    for port in ("-1", "65536"):
+        assert calmrl("serve", "ix", "--port", port)[0] == 2
+
+
+def test_index(calmrl, passed):
+    calls = passed("calmrl.workflows.index.index", [1, 2])
+    code, _, err = calmrl("index", "photos", "--out", "ix")
+    assert code == 0
+    assert 'wrote ix: search it with: calmrl search ix "..." (2 items)' in err
+    calmrl("index", "photos", "--out", "ix", "--encoder", "image=a", "--model", "m", "--groups", "g", "--relevant-by", "r",
+           "--engine", "ray", "--address", "x")  # fmt: skip
+    nothing = {"model": None, "groups": None, "relevant": None, "engine": "local", "address": None}
+    given = {"model": Path("m"), "groups": "g", "relevant": "r", "engine": "ray", "address": "x"}
+    assert calls == [(("photos", "ix", None), nothing), (("photos", "ix", {"image": "a"}), given)]
+
+
+def test_search_by_default(calmrl, index):
+    opened = index(hit())
+    code, out, err = calmrl("search", "ix", "2:dog - fruit")
+    assert (code, out) == (0, " 0.500  0.25  a  []  two words  a.png\n")
+    assert err == "similarity, certainty, id, [what was observed], caption, file:\n"
+    assert opened.asked == [{"text": [(2.0, "dog"), (-1.0, "fruit")], "k": 10, "hubs": False}]
+
+
+def test_search_with_everything(calmrl, index, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "pool.jpg").touch()
+    opened = index(hit())
+    code, out, err = calmrl(
+        "search", "ix", "dog - ./pool.jpg", "--image", "i.png", "--sound", "s.wav", "--with", "speech=v=w.wav", "--like", "b",
+        "--having", "image, text", "--lacking", "sound", "--where", "w", "-k", "3", "--hubs", "--json",
+    )  # fmt: skip
+    assert code == 0
+    assert err == ""
+    assert opened.asked == [
+        {
+            "text": [(1.0, "dog")], "image": ["i.png", (-1.0, "pool.jpg")], "sound": ["s.wav"], "speech": ["v=w.wav"],
+            "like": ["b"], "having": ["image", "text"], "lacking": ["sound"], "where": "w", "k": 3, "hubs": True,
+        }
+    ]  # fmt: skip
+    assert json.loads(out) == {"hubs": "csls", "hits": [HIT | {"label": None, "modalities": []}]}
+    _, out, _ = calmrl("search", "ix", "dog", "--json")
+    assert json.loads(out)["hubs"] is None
+
+
+def test_search_says_what_is_new_and_what_a_score_is(calmrl, index):
+    index(hit(text=None, paths={}, certainty=None), since=SimpleNamespace(sentence=lambda path: f"more in {path}"))
+    _, out, err = calmrl("search", "ix", "dog", "--hubs")
+    assert out == " 0.500  0.00  a  []\n"
+    assert err.splitlines()[:2] == ["more in ix", "similarity is corrected for hubs (CSLS): 2 cos - r(query) - r(item)"]
+    index()
+    nothing = "nothing was found: no item fulfils --having, --lacking and --where\n"
+    assert calmrl("search", "ix", "dog") == (0, "", nothing)
+
+
+def test_a_long_caption_is_cut(calmrl, index):
+    index(hit(text="x" * 90, paths={}, modalities=("a", "b")))
+    assert calmrl("search", "ix", "dog")[1] == f" 0.500  0.25  a  [a, b]  {'x' * 80}\n"
+
+
+def test_paths_of_hits(calmrl, index):
+    index(hit(paths={"image": "i", "text": "t"}), hit(id="b", paths={"image": "i"}), hit(id="c", paths={}))
+    code, out, err = calmrl("search", "ix", "dog", "--paths", "--having", "text")
+    assert (code, out) == (0, "/root/a.text\n/root/b.image\n")
+    assert err == "1 of 3 hits have no file\n"
+    index(hit())
+    assert calmrl("search", "ix", "dog", "--paths") == (0, "/root/a.image\n", "")
+
+
+@pytest.mark.parametrize("given", ["speech", "=a", "speech="])
+def test_what_is_no_modality_with_a_value(calmrl, index, given):
+    index()
+    code, _, err = calmrl("search", "ix", "--with", given)
+    assert code == 2
+    assert f"--with {given} is not MODALITY=VALUE; for instance --with speech=voice.wav" in err
+
+
+def test_a_file_of_no_modality(calmrl, index, tmp_path):
+    index()
+    for name in ("a.pdf", "a.txt"):
+        (tmp_path / name).touch()
+        code, _, err = calmrl("search", "ix", tmp_path / name)
+        assert code == 2
+        assert "is no picture, film or sound by its name; ask with --with MODALITY=" in err
