@@ -2,6 +2,7 @@
 
 import json
 import time
+import warnings
 
 import numpy as np
 import pytest
@@ -231,3 +232,40 @@ def test_costly_candidates_are_for_few_values(most, costly, monkeypatch):
     names = AutoImputer()._names(views)
     assert set(auto.COSTLY) <= set(CANDIDATES)
     assert set(names) == (set(CANDIDATES) if costly else set(CANDIDATES) - set(auto.COSTLY))
+
+
+def columns(n):
+    return check({"a": np.arange(n, dtype=float)[:, None]}, np.ones((n, 1), dtype=bool))
+
+
+def test_rows_on_which_candidates_are_compared():
+    imputer = AutoImputer()
+    imputer.seed_ = 3
+    few = columns(10_000)
+    assert imputer._sample(few) is few
+    rows = imputer._sample(columns(10_001)).arrays["a"][:, 0]
+    assert len(rows) == 10_000
+    assert (np.diff(rows) > 0).all()
+
+
+@pytest.mark.parametrize(("blocks", "compared"), [(10, True), (9, False)])
+def test_ten_blocks_are_needed_to_compare(monkeypatch, blocks, compared):
+    z, present = from_model(n=60)
+    present[:] = True
+
+    def hidden(mask, rng):
+        found = np.zeros_like(mask)
+        found[:blocks, 0] = True
+        return found
+
+    monkeypatch.setattr(auto, "hidden_blocks", hidden)
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        imputer = AutoImputer(["ridge", "mean"]).fit(z, present)
+    assert bool(imputer.choice_["errors"]) == compared
+    assert imputer.choice_["held_out"] == blocks
+    assert any("only 9 blocks of rows" in str(one.message) for one in said) != compared
+    if not compared:
+        assert imputer.scale_.tolist() == np.ones((4, 3)).tolist()
+        assert imputer.choice_["weights"] == {name: {"mean": 1.0} for name in z}
+        assert imputer.choice_["std_scale"] == {name: [1.0] * 4 for name in z}

@@ -8,7 +8,7 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 from sklearn.kernel_ridge import KernelRidge
 
 from calmrl.errors import InputError
-from calmrl.imputers import KernelImputer
+from calmrl.imputers import KernelImputer, kernel
 from calmrl.imputers.kernel import ALPHAS, GAMMAS, LINEAR, _evenly, _factors, _keys, linked
 from calmrl.imputers.kernel_ridge import Kernel, best_alpha, fewer_columns, fit_regression, leave_one_out, make_features
 from latent_data import from_model, random_present
@@ -294,3 +294,13 @@ def test_the_form_has_the_least_error_left_out():
         for gamma in (1.0,)
     ]
     assert best["error"] <= min(tried) + 1e-9
+
+
+def test_rows_on_which_the_form_is_chosen(monkeypatch):
+    sizes = []
+    made = kernel.make_features
+    monkeypatch.setattr(kernel, "make_features", lambda *given: sizes.append(len(given[1])) or made(*given))
+    x, y = torch.randn(610, 2).double(), torch.randn(610, 1).double()
+    KernelImputer(unit_rows=False, linear=0.0, alpha=1.0)._choose(x, y)
+    assert sizes == [600] * 3
+    assert kernel.MOST_ROWS == 20_000
