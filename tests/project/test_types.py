@@ -26,7 +26,8 @@ def test_a_sample_user_file_is_strictly_typed(tmp_path, pytestconfig):
     (tmp_path / "sample.py").write_text(SAMPLE.read_text())
     (tmp_path / "wrong.py").write_text("import calmrl\ncalmrl.GaussianImputer(latnt_dim=3)\ncalmrl.losses.NoLoss\n")
     line = [sys.executable, "-m", "mypy", "--config-file", str(config), "--follow-imports=silent"]
-    read = pytestconfig.cache.mkdir("mypy")  # of torch and others: kept for the next run
+    kept = getattr(pytestconfig, "cache", None)  # what it read of torch and others is there in the next run
+    read = kept.mkdir("mypy") if kept else tmp_path / "cache"
     line += ["--cache-dir", str(read), "sample.py", "wrong.py"]
     done = subprocess.run(line, capture_output=True, text=True, cwd=tmp_path)
     wrong = [text.rpartition("[")[0].partition(": ")[0] for text in done.stdout.splitlines() if ": error: " in text]

@@ -147,13 +147,14 @@ def command() -> list[str]:
 def share() -> None:
     """Let all processes that this one starts from now on, such as the workers of pytest-xdist, ask one server."""
     if hasattr(os, "fork"):
-        os.environ[SHARED] = _address()
+        os.environ[SHARED] = f"{_address()} {ROOT}"
 
 
 def _address() -> str:
     """The socket of a shared server, or of one that is started at the first call; that one ends with this process."""
-    if SHARED in os.environ:
-        return os.environ[SHARED]
+    shared, _, root = os.environ.get(SHARED, "").partition(" ")
+    if shared and root == str(ROOT):  # not for another copy of the project
+        return shared
     if not _own:
         folder = tempfile.TemporaryDirectory(prefix="warm")
         _own.append(f"{folder.name}/s")

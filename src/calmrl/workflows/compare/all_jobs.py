@@ -94,7 +94,7 @@ def _each(config: CompareConfig, jobs: list[Job], beside: Beside) -> Generator[t
     text = config.model_dump_json()
     work: list[tuple[Job | str, Callable[[], Any]]] = list(beside.items())
     work += [(job, partial(_work, text, job)) for job in longest_first(jobs)]
-    with worker_pool(workers if workers > 1 else 0) as pool:
+    with worker_pool(workers if workers > 1 else 0, once=("torch", "sklearn.linear_model", "sklearn.cluster")) as pool:
         if pool is None:
             yield from ((what, _on_one_thread(str(what), function)) for what, function in work)
             return

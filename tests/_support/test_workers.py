@@ -1,0 +1,19 @@
+"""Workers of a pool."""
+
+import os
+
+import pytest
+
+from calmrl._support.workers import worker_pool
+
+
+@pytest.mark.parametrize("once", [(), ("json",)], ids=["spawned", "forked"])
+def test_workers_have_the_environment_of_the_moment(once, monkeypatch):
+    for value in ("a", "b"):
+        monkeypatch.setenv("CALMRL_TEST_MARK", value)
+        with worker_pool(1, once) as pool:
+            assert pool.submit(os.getenv, "CALMRL_TEST_MARK").result() == value
+    monkeypatch.delenv("CALMRL_TEST_MARK")
+    with worker_pool(1, once) as pool:
+        assert pool.submit(os.getenv, "CALMRL_TEST_MARK").result() is None
+        assert pool.submit(os.getpid).result() != os.getpid()
