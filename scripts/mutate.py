@@ -153,6 +153,11 @@ def _is_strict(node: ast.AST) -> bool:
     return isinstance(node, ast.keyword) and node.arg in ("strict", "frozen")
 
 
+def listed_changes() -> list[dict[str, Any]]:
+    """The list of equivalent changes; all of it text, for the key `on` is a truth value in YAML 1.1."""
+    return yaml.load(EQUIVALENT.read_text("utf-8"), Loader=yaml.BaseLoader) or []
+
+
 # ---- running
 
 
@@ -198,7 +203,7 @@ def main() -> int:
     options = parser.parse_args()
     by_line, seconds = tests_by_line(options.coverage), durations(options.durations)
     import_once()
-    equivalent = yaml.safe_load(EQUIVALENT.read_text("utf-8")) or []
+    equivalent = listed_changes()
     results = json.loads(options.out.read_text("utf-8")) if options.out.exists() else []
     done = {(row["path"], row["start"], row["after"]) for row in results}
     with tempfile.TemporaryDirectory() as name:

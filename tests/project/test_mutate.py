@@ -48,6 +48,7 @@ def test_what_is_changed(scripts):
     assert ("a * 2", "((a) / (2))") in found
     assert ("return a * 2", "return None") in found
     assert ('raise ValueError(f"a is {a + 1}")', "pass") in found
+    assert ("return None", "return None") not in changes(scripts[0], "def f():\n    return None\n")
     assert not any("a + 1" in before and "raise" not in before for before, _ in found)  # texts of errors stay
 
 
@@ -105,6 +106,16 @@ def test_equivalent_changes_are_not_counted(scripts):
     fates = ["caught", "caught", "hung", "survived", "equivalent"]
     last = scripts[0].table([{"package": "a", "fate": fate} for fate in fates]).splitlines()[-1]
     assert last == "| all | 5 | 1 | 3 | 1 | 0 | 75 % |"
+
+
+def test_every_listed_change_is_in_the_code_and_on_means_one_line(scripts):
+    mutate = scripts[0]
+    for entry in mutate.listed_changes():
+        assert entry.keys() in ({"change", "why"}, {"change", "on", "why"}), entry
+        source = (mutate.SOURCE / entry["change"][0]).read_text("utf-8")
+        meant = [m for m in mutate.mutants_of(entry["change"][0], source) if m.is_listed(entry, source)]
+        assert meant, entry
+        assert "on" not in entry or len({mutant.line for mutant in meant}) == 1, entry
 
 
 def test_lines_of_a_module_are_reached_by_all_tests_of_the_file(scripts):
