@@ -163,9 +163,11 @@ class FeatureSet:
             if index.shape != (len(self),):
                 raise InputError(f"rows is a mask of shape {index.shape} but there are {len(self)} rows")
             return np.flatnonzero(index)
-        if len(index) and not -len(self) <= index.min() <= index.max() < len(self):
+        if not len(index):
+            return index
+        if not -len(self) <= index.min() <= index.max() < len(self):
             raise InputError(f"rows must lie between 0 and {len(self) - 1}; got {index.min()} to {index.max()}")
-        return index
+        return index % len(self)  # negative ones count from the end
 
     def verify(self) -> None:
         """Read every file again and compare it with its checksum; raise InputError naming all that differ."""
