@@ -261,7 +261,7 @@ def test_the_demo_and_the_study_are_comparisons():
     assert set(demo.methods) < set(study.methods)
     assert {*BASELINES, *(f"{name}+latent" for name in BASELINES)} <= set(study.methods)
     assert (len(demo.seeds), len(study.seeds)) == (1, 10)
-    assert (demo.trials, study.trials) == (8, 16)
+    assert (demo.trials, study.trials) == (6, 16)
     assert demo.steps == study.steps
     assert (demo.names, study.names) == (["stamps", "emoji"], ["stamps", "emoji", "digits"])
     for name in demo.names:
