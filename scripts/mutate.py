@@ -158,11 +158,6 @@ def _is_strict(node: ast.AST) -> bool:
     return isinstance(node, ast.keyword) and node.arg in ("strict", "frozen")
 
 
-def listed_changes() -> list[dict[str, Any]]:
-    """The list of equivalent changes; all of it text, for the key `on` is a truth value in YAML 1.1."""
-    return yaml.load(EQUIVALENT.read_text("utf-8"), Loader=yaml.BaseLoader) or []
-
-
 # ---- running
 
 
