@@ -113,10 +113,13 @@ def test_every_listed_change_is_there(scripts):
     mutate, _ = scripts
     listed = mutate.listed_changes()
     assert any(entry.get("on") for entry in listed)
+    texts = {path: (mutate.SOURCE / path).read_text("utf-8") for path in {entry["change"][0] for entry in listed}}
+    of_file = {path: list(mutate.mutants_of(path, text)) for path, text in texts.items()}
     for entry in listed:
         assert set(entry) <= {"change", "on", "why"}
-        text = (mutate.SOURCE / entry["change"][0]).read_text("utf-8")
-        found = [m.line for m in mutate.mutants_of(entry["change"][0], text) if m.is_listed(entry, text)]
+        path, before, after = entry["change"]
+        same = [m for m in of_file[path] if (m.before, m.after) == (before, after)]
+        found = [m.line for m in same if m.is_listed(entry, texts[path])]
         assert found, entry
         assert len(set(found)) == 1 or "on" not in entry, entry
 
