@@ -120,8 +120,7 @@ def profile(cosines):
     return unit(cosines - cosines.mean(-1, keepdims=True))
 
 
-@pytest.mark.parametrize("landmarks", [256, 7])
-@pytest.mark.parametrize("structure", [0.0, 0.3, 1.0])
+@pytest.mark.parametrize(("structure", "landmarks"), [(0.0, 256), (0.3, 256), (1.0, 256), (0.3, 7), (1.0, 7), (0.3, 1)])
 def test_bridges_by_likeness_and_structure(structure, landmarks):
     z, present = rows(), np.ones((40, 3), bool)
     present[:2, 2] = False
