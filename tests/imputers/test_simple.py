@@ -8,6 +8,7 @@ from sklearn.linear_model import RidgeCV
 
 from calmrl.imputers import IMPUTERS, KNNImputer, MeanImputer, RidgeImputer
 from calmrl.imputers.knowledge_bridger import KnowledgeBridgerImputer
+from calmrl.imputers.simple import ALPHAS
 
 
 def rows(n=40, seed=0, widths=(3, 2, 4)):
@@ -28,6 +29,7 @@ def asked(z, *held):
 def test_defaults():
     assert KNNImputer().n_neighbors == 10
     assert RidgeImputer().min_rows == 10
+    assert ALPHAS == (0.1, 1.0, 10.0, 100.0, 1e3, 1e4, 1e5)
     found = KnowledgeBridgerImputer().get_params()
     assert found == {"n_candidates": 20, "structure": 0.3, "temperature": 0.1, "landmarks": 256, "blocks": None}
     neural = {"latent_dim": 32, "epochs": 40, "batch_size": 128, "learning_rate": 2e-3, "patience": 10}
