@@ -61,6 +61,10 @@ def test_batches_and_learning_rate():
     assert not torch.equal(first[0], first[1])  # another order in every epoch
     torch.testing.assert_close(first[0].sort(0).values, first[1].sort(0).values)
     assert len(imputer.errors_) == 3
+    scaled = (z["a"] - z["a"].mean(0)) / np.sqrt(z["a"].var(0).mean())
+    order = torch.randperm(50, generator=torch.Generator().manual_seed(1))[:20]  # of the second epoch
+    (block, _), mask = imputer.network_.seen[3]
+    np.testing.assert_allclose(block[mask[:, 0]], scaled[order][mask[:, 0]], rtol=1e-5)
 
 
 @pytest.mark.parametrize(("patience", "epochs"), [(1, 2), (3, 4)])

@@ -8,6 +8,7 @@ from sklearn.linear_model import RidgeCV
 
 from calmrl.imputers import IMPUTERS, KNNImputer, MeanImputer, RidgeImputer
 from calmrl.imputers.knowledge_bridger import KnowledgeBridgerImputer
+from calmrl.imputers.simple import ALPHAS
 
 
 def rows(n=40, seed=0, widths=(3, 2, 4)):
@@ -28,6 +29,7 @@ def asked(z, *held):
 def test_defaults():
     assert KNNImputer().n_neighbors == 10
     assert RidgeImputer().min_rows == 10
+    assert ALPHAS == (0.1, 1.0, 10.0, 100.0, 1e3, 1e4, 1e5)
     found = KnowledgeBridgerImputer().get_params()
     assert found == {"n_candidates": 20, "structure": 0.3, "temperature": 0.1, "landmarks": 256, "blocks": None}
     neural = {"latent_dim": 32, "epochs": 40, "batch_size": 128, "learning_rate": 2e-3, "patience": 10}
@@ -120,8 +122,7 @@ def profile(cosines):
     return unit(cosines - cosines.mean(-1, keepdims=True))
 
 
-@pytest.mark.parametrize("landmarks", [256, 7])
-@pytest.mark.parametrize("structure", [0.0, 0.3, 1.0])
+@pytest.mark.parametrize(("structure", "landmarks"), [(0.0, 256), (0.3, 256), (1.0, 256), (0.3, 7), (1.0, 7), (0.3, 1)])
 def test_bridges_by_likeness_and_structure(structure, landmarks):
     z, present = rows(), np.ones((40, 3), bool)
     present[:2, 2] = False

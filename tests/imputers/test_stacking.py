@@ -35,6 +35,15 @@ def test_errors_are_shares_of_the_means():
     np.testing.assert_allclose(made.averaged_errors(weights), by_modality)
 
 
+def test_errors_of_small_values():
+    small = [1e-3 * part for part in drawn()]
+    made = stack({"a": small}, totals=(2e-4, 5e-5))
+    weights = made.weigh()
+    np.testing.assert_allclose(made.averaged_errors(weights), made.errors("a"))
+    np.testing.assert_allclose(made.errors("a"), stack({"a": drawn()}).errors("a"))
+    assert made.error("a") == pytest.approx(stack({"a": drawn()}).error("a"))
+
+
 def test_what_does_not_vary_does_not_count():
     made = stack({"a": drawn()}, totals=(200.0, 0.0))
     assert made.errors("a")[1] is None

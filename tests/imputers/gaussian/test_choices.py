@@ -112,6 +112,10 @@ def test_sizes_that_can_be_squared(dtype, limit):
     more = ", or pass float64$" if dtype == torch.float32 else "by a constant$"
     with pytest.raises(InputError, match=rf"z\['a'\] has a column with mean square 1.01e\+\d+, too large .*{more}"):
         check_size(source(1.01 * limit))
+    far = source(0.6 * limit)
+    far.mean = [torch.tensor([0.0, (0.6 * limit) ** 0.5], dtype=torch.float64)]
+    with pytest.raises(InputError, match=r"mean square 1\.2e\+"):
+        check_size(far)
     with pytest.raises(InputError, match="mean square nan"):
         check_size(source(float("nan")))
 

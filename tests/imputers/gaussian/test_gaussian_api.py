@@ -141,6 +141,12 @@ def test_partial_fit_from_nothing_learns(data):
     assert imp.score(z, present) > best - 0.3
 
 
+@pytest.mark.parametrize("options", [{"n_components": 2}, {"latent_dim": "auto"}, {"noise": "auto"}], ids=str)
+def test_batches_need_settings_that_are_given(data, options):
+    with pytest.raises(InputError):
+        GaussianImputer(**{"latent_dim": 2, **options}).partial_fit(*data)
+
+
 def test_the_objective_of_every_solver_is_per_row(data):
     z, present = {name: a[:60] for name, a in data[0].items()}, data[1][:60]
     for solver in ("em", "stepwise", "gradient"):

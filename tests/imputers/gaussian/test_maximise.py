@@ -151,3 +151,17 @@ def test_one_modality_has_a_space_of_its_own():
     fitted = GaussianImputer(2, max_iter=5, tol=1e-1).fit(z)
     assert fitted.embed(z).shape == (40, 2)
     assert np.isfinite(fitted.similarity(z, z, "likelihood_ratio")).all()
+    again = GaussianImputer(2).set_state(fitted.get_state())
+    np.testing.assert_array_equal(again.embed(z), fitted.embed(z))
+
+
+@pytest.mark.filterwarnings("ignore:EM used all")
+@pytest.mark.parametrize("options", [{"solver": "stepwise", "batch_size": 20}, {"solver": "em"}], ids=str)
+def test_small_values_are_imputed_as_large_ones(options):
+    z, present = from_model(n=60)
+    how = {"prior": 10.0, "max_iter": 4, "tol": 0.0, **options}
+    whole = GaussianImputer(2, **how).fit(z, present).transform(z, present)
+    tiny = {name: 0.01 * values for name, values in z.items()}
+    found = GaussianImputer(2, **how).fit(tiny, present).transform(tiny, present)
+    for name, values in whole.items():
+        np.testing.assert_allclose(found[name], 0.01 * values, rtol=1e-3, atol=1e-5)
