@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from calmrl.data.features.feature_set import FeatureSet, open_features
 from calmrl.data.features.writer import write_features
+from calmrl.data.loaders import feature_rows
 from calmrl.data.loaders.background import ahead
 from calmrl.data.loaders.batches import Batches
 from calmrl.data.loaders.feature_rows import FeatureRows
@@ -307,3 +308,13 @@ def test_ahead_keeps_order_and_errors() -> None:
     with pytest.raises(KeyError, match="six"):
         next(items)
     assert list(ahead(numbers(False), 1)) == [0, 1, 2, 3, 4]
+
+
+def test_every_row_is_looked_at_whatever_is_read_at_a_time(monkeypatch) -> None:
+    monkeypatch.setattr(feature_rows, "AT_A_TIME", 4)
+    for bad in range(10):
+        values = np.ones((10, 2), dtype=np.float32)
+        values[bad, 1] = np.inf
+        rows = FeatureRows.of(FeatureSet({"image": values}, np.ones((10, 1), dtype=bool)))
+        with pytest.raises(InputError, match=f"image of row '{bad}' is marked present but holds NaN or infinity"):
+            rows.check()

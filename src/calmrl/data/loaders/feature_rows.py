@@ -14,6 +14,8 @@ from calmrl.data.features.feature_set import FeatureSet
 from calmrl.data.patterns import patterns
 from calmrl.errors import InputError
 
+AT_A_TIME = 4096  # rows that are read together while all of them are looked at
+
 
 @dataclass
 class FeatureRows:
@@ -112,8 +114,8 @@ class FeatureRows:
 
     def check(self) -> None:
         """Read every row once, so that a bad one is found now."""
-        for start in range(0, len(self), 4096):
-            rows = np.arange(start, min(start + 4096, len(self)))
+        for start in range(0, len(self), AT_A_TIME):
+            rows = np.arange(start, min(start + AT_A_TIME, len(self)))
             self.fetch(rows, self.present[rows], 0)
 
     @staticmethod
@@ -198,7 +200,7 @@ def _sums(sources: Sequence[FeatureRows], j: int, name: str, most: int) -> tuple
         having = np.flatnonzero(source.present[:, j])[::pace]
         only = np.zeros((1, len(source.names)), dtype=bool)
         only[0, j] = True
-        for rows in np.array_split(having, -(-len(having) // 4096)) if len(having) else ():
+        for rows in np.array_split(having, -(-len(having) // AT_A_TIME)) if len(having) else ():
             x = source.fetch(rows, only.repeat(len(rows), axis=0), 0)[name].numpy().astype(np.float64)
             total, square, count = total + x.sum(axis=0), square + x.T @ x, count + len(x)
     return total, square, count
