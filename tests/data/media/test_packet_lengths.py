@@ -49,7 +49,7 @@ def test_every_header_of_mpeg_audio():
         for two in range(256):
             assert packets._mpeg_frame(bytes([0xFF, one, two, 0])) == mpeg_frame(one, two), (one, two)
     assert packets._mpeg_frame(b"\xfe\xfb\x90\0") is None
-    assert packets.BITRATES == {key: tuple(map(int, rates.split())) for key, rates in KBITS.items()}
+    assert {key: tuple(map(int, rates.split())) for key, rates in KBITS.items()} == packets.BITRATES
 
 
 FRAME = b"\xff\xfb\x90\0"  # 128 kbit/s at 44.1 kHz: 417 bytes
