@@ -203,9 +203,8 @@ class Trainer:
         factor = stage.rate * schedule(self.position.stage_step, total, self.warmup_ratio)
         for group in self.optimiser.param_groups:
             group["lr"] = group["base"] * factor
-        optimiser = (
-            self.optimiser if self.accelerator.scaler else self.optimiser.optimizer
-        )  # without accelerate's checks
+        # without accelerate's checks
+        optimiser = self.optimiser if self.accelerator.scaler else self.optimiser.optimizer
         optimiser.zero_grad()
         for micro in range(self.accumulate):
             batch = next(stream)
