@@ -241,6 +241,7 @@ def test_a_modality_without_rows(fit):
     assert lift.width == 1
     assert not lift(normal(4, 3)).any()
     assert lift.scale(0.5).tolist() == [1.0]
+    assert lift.shape.tolist() == [0.0, 0.0]
     assert lift(normal(0, 3)).shape == (0, 1)
 
 

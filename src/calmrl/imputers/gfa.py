@@ -194,7 +194,7 @@ def _covariance(information: list[Tensor], held: list[int]) -> Tensor:
 
 
 def _rescaled(relevance: Tensor, scale: Tensor) -> Tensor:
-    """alpha after the scale of each factor moved from b to W: the same W b; E[b b^T] over the rows has ones on its diagonal.
+    """alpha after the scale of each factor moved from b to W: the same W b, and ones on the diagonal of E[b b^T] over the rows.
 
     The exact maximum of the bound over these scales, as alpha follows W. Without it they have not settled after hundreds of
     iterations when a modality has many columns; until then W is too large, and the prior of b too weak. W itself is solved for
