@@ -49,7 +49,7 @@ def test_every_header_of_mpeg_audio():
         for two in range(256):
             assert packets._mpeg_frame(bytes([0xFF, one, two, 0])) == mpeg_frame(one, two), (one, two)
     assert packets._mpeg_frame(b"\xfe\xfb\x90\0") is None
-    assert packets.BITRATES == {key: tuple(map(int, rates.split())) for key, rates in KBITS.items()}
+    assert {key: tuple(map(int, rates.split())) for key, rates in KBITS.items()} == packets.BITRATES
     assert packets.RATES == {3: (44100, 48000, 32000), 2: (22050, 24000, 16000), 0: (11025, 12000, 8000)}
 
 
