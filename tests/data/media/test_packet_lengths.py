@@ -50,6 +50,7 @@ def test_every_header_of_mpeg_audio():
             assert packets._mpeg_frame(bytes([0xFF, one, two, 0])) == mpeg_frame(one, two), (one, two)
     assert packets._mpeg_frame(b"\xfe\xfb\x90\0") is None
     assert {key: tuple(map(int, rates.split())) for key, rates in KBITS.items()} == packets.BITRATES
+    assert packets.RATES == {3: (44100, 48000, 32000), 2: (22050, 24000, 16000), 0: (11025, 12000, 8000)}
 
 
 FRAME = b"\xff\xfb\x90\0"  # 128 kbit/s at 44.1 kHz: 417 bytes
@@ -263,6 +264,7 @@ def test_chunks_of_aiff(content, expected):
         (chunk(b"RIFF", b"AVI 1234") + chunk(b"RIFF", b"AVIX123")[:-2], 32),
         (chunk(b"RIFF", b"AVI 1234") + b"idx1" + b"\0" * 9, 16),
         (chunk(b"RIFF", b"AVI 1234") + b"RIFF123", 16),
+        (chunk(b"RIFF", b"AVI 1234") + b"RIFF" + struct.pack("<I", 4), 28),
         (chunk(b"RIFF", b"AVI 1234", length=0), None),
         (chunk(b"RIFF", b"AVI 1234", length=0xFFFFFFFF), None),
     ],
