@@ -30,7 +30,7 @@ def run(
     """Compare methods on bundled real data with missing modalities, then search two collections by words and sounds."""
     import shlex
 
-    from calmrl._support.output import check_free
+    from calmrl._support.output import check_directory, check_free
     from calmrl.config import CompareConfig, load
     from calmrl.workflows.compare.warm import warm_up
 
@@ -39,6 +39,7 @@ def run(
     if force and out.exists():
         check_free(out, force=True)
         shutil.rmtree(out)
+    check_directory(out)
     if resolved.workers != 1 and not out.exists():
         warm_up()
     from calmrl.cli.comparison_table import compare_and_show  # takes seconds to import, as the workers do
