@@ -123,11 +123,13 @@ def test_report(calmrl, passed):
 
 def test_demo(calmrl, passed, tmp_path):
     from calmrl._support.output import WRITTEN_BY
+    from calmrl.cli.demo import INDEXES
 
     hits = [SimpleNamespace(text="a dog.", id="x"), SimpleNamespace(text=None, id="y")]
     expected = {"text->image": {"R@1": 61.6, "R@10": 90.4, "n": 300}}
     emoji = SimpleNamespace(items=1234, expected=expected, searches=[SimpleNamespace(query="weather", hits=hits)])
-    beside = {"the index of emoji": emoji, "the index of stamps": SimpleNamespace(items=5, searches=[])}
+    beside = {INDEXES: (emoji, SimpleNamespace(items=5, searches=[]))}
+    warmed = passed("calmrl.workflows.compare.warm.warm_up")
     calls = passed("calmrl.cli.comparison_table.compare_and_show", SimpleNamespace(beside=beside))
     out = tmp_path / "o"
     out.mkdir()
@@ -141,15 +143,16 @@ def test_demo(calmrl, passed, tmp_path):
     assert f'calmrl search {out}/emoji.index "weather"' in err
     (config, where, command), options = calls[0]
     assert (config.steps, where, command) == (50, out, f"calmrl demo --out {out} steps=50")
-    assert {name: part.args for name, part in options["beside"].items()} == {
-        "the index of emoji": (out / "emoji.index",), "the index of stamps": (out / "stamps.index",),
-    }  # fmt: skip
-    for one in beside:
-        kept, beside[one] = beside[one], "install calmrl[search]"
-        assert "\nleft out: " in calmrl("demo", "--out", out)[2]
-        beside[one] = kept
+    given = {name: part.args for name, part in options["beside"].items()}
+    assert given == {INDEXES: (out / "emoji.index", out / "stamps.index")}
+    beside[INDEXES] = "install calmrl[search]"
+    assert "\nleft out: " in calmrl("demo", "--out", out)[2]
+    assert not warmed  # there may be nothing left to do
     assert calmrl("demo", "--out", out, "--force")[0] == 0
+    assert len(warmed) == 1
     assert not out.exists()
+    calmrl("demo", "--out", out, "workers=1")
+    assert len(warmed) == 1  # it works alone
     assert calmrl("demo", "--out", out, "--force")[0] == 0  # nothing to remove
     out.mkdir()
     (out / "letter").touch()

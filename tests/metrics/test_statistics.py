@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from calmrl.errors import InputError
-from calmrl.metrics.significance import against_best, holm, mean_interval, paired_bootstrap, paired_t
+from calmrl.metrics.significance import against_best, holm, mean_interval, paired_bootstrap, paired_bootstraps, paired_t
 from reference import statistics as slow
 
 numbers = st.floats(-1e3, 1e3)
@@ -89,6 +89,20 @@ def test_bootstrap_in_parts_makes_all_draws(monkeypatch, entries):
     assert paired_bootstrap(hits + 0.5, hits, draws).p == pytest.approx(2 / (draws + 1))
     whole = paired_bootstrap(hits[:1], hits[1:2], draws)
     assert whole.low <= whole.difference <= whole.high
+
+
+@pytest.mark.parametrize("entries", [40 * 7, 1 << 22])
+def test_several_bootstraps_share_their_draws(monkeypatch, entries):
+    monkeypatch.setattr("calmrl.metrics.significance.DRAW_ENTRIES", entries)
+    hits = (np.random.default_rng(2).random((3, 2, 40)) < 0.4).astype(float)
+    groups = [query // 2 for query in range(40)]
+    pairs = [(hits[0], hits[1]), (hits[2], hits[1]), (hits[1], hits[0])]
+    alone = [paired_bootstrap(*pair, 300, 5, groups=groups) for pair in pairs]
+    assert paired_bootstraps(pairs, 300, 5, groups=groups) == alone
+    assert len(set(alone)) == 3
+    for wrong in ([], [(hits[0], hits[1]), (hits[0][:1], hits[1][:1])]):
+        with pytest.raises(InputError, match="pass at least one, all with the same seeds and queries"):
+            paired_bootstraps(wrong)
 
 
 def test_ten_thousand_draws_and_seed_0_unless_said_otherwise():

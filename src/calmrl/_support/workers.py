@@ -34,6 +34,15 @@ def worker_pool(workers: int, once: Sequence[str] = ()) -> Iterator[Executor | N
         pool.shutdown(wait=True, cancel_futures=True)
 
 
+def import_early(once: Sequence[str]) -> None:
+    """Begin with the imports of a `worker_pool` that will be asked for with the same `once`; does not wait for them."""
+    if sys.platform.startswith("linux"):
+        from multiprocessing.forkserver import ensure_running
+
+        _context(once)
+        ensure_running()
+
+
 def _context(once: Sequence[str]) -> BaseContext:
     if not once or not sys.platform.startswith("linux"):
         return multiprocessing.get_context("spawn")

@@ -30,16 +30,21 @@ def run(
     """Compare methods on bundled real data with missing modalities, then search two collections by words and sounds."""
     import shlex
 
-    from calmrl._support.output import check_free
-    from calmrl.cli.comparison_table import compare_and_show
+    from calmrl._support.output import check_directory, check_free
     from calmrl.config import CompareConfig, load
-    from calmrl.workflows.demo import search_both
+    from calmrl.workflows.compare.warm import warm_up
 
     resolved = load(config, overrides or [], kind="compare")
     assert isinstance(resolved, CompareConfig)
     if force and out.exists():
         check_free(out, force=True)
         shutil.rmtree(out)
+    check_directory(out)
+    if resolved.workers != 1 and not out.exists():
+        warm_up()
+    from calmrl.cli.comparison_table import compare_and_show  # takes seconds to import, as the workers do
+    from calmrl.workflows.demo import search_both
+
     emoji, stamps = out / "emoji.index", out / "stamps.index"
     note("1. Methods compared on rows that lack modalities: a little over a minute")
     note(f"every method has {resolved.trials} trials of at most {resolved.steps} steps, chosen on validation rows")

@@ -89,31 +89,58 @@ def paired_bootstrap(
     >>> paired_bootstrap(ours, theirs, draws=100).difference
     1.0
     """
+    return paired_bootstraps([(ours, theirs)], draws, seed, groups=groups)[0]
+
+
+def paired_bootstraps(
+    pairs: Sequence[tuple[np.ndarray, np.ndarray]],
+    draws: int = 10_000,
+    seed: int = 0,
+    *,
+    groups: Sequence[Any] | None = None,
+) -> list[PairedDifference]:
+    """`paired_bootstrap` of several (ours, theirs) with the same seeds and queries, which are redrawn once for all of them."""
+    gains = [_gain(*pair) for pair in pairs]
+    if len(shapes := {gain.shape for gain in gains}) != 1:
+        raise InputError(
+            f"pairs has the shapes {sorted(shapes)}; pass at least one, all with the same seeds and queries"
+        )
+    seeds, queries = gains[0].shape
+    names = range(queries) if groups is None else list(groups)
+    if len(names) != queries:
+        raise InputError(f"groups has {len(names)} names but there are {queries} queries; pass one per query")
+    place = {name: g for g, name in enumerate(dict.fromkeys(names))}
+    home = np.array([place[name] for name in names])
+    size = np.bincount(home)  # queries per group
+    n_groups = len(size)
+    totals = [np.stack([np.bincount(home, weights=one) for one in gain]) for gain in gains]  # (seeds, groups) each
+    random = np.random.default_rng(seed)
+    redrawn: list[list[np.ndarray]] = [[] for _ in gains]
+    step = max(1, DRAW_ENTRIES // n_groups)
+    for start in range(0, draws, step):
+        now = min(step, draws - start)
+        of_seeds = random.multinomial(seeds, np.full(seeds, 1 / seeds), size=now)  # (now, seeds)
+        of_groups = random.multinomial(n_groups, np.full(n_groups, 1 / n_groups), size=now)
+        drawn_queries = seeds * (of_groups @ size)
+        for own, total in zip(redrawn, totals, strict=True):
+            own.append(((of_seeds @ total) * of_groups).sum(1) / drawn_queries)
+    return [_difference(gain, np.concatenate(own)) for gain, own in zip(gains, redrawn, strict=True)]
+
+
+def _gain(ours: np.ndarray, theirs: np.ndarray) -> np.ndarray:
+    """(seeds, queries) ours - theirs."""
     a, b = (np.atleast_2d(np.asarray(side, dtype=np.float64)) for side in (ours, theirs))
     if a.shape != b.shape or a.ndim != 2 or not a.size:
         raise InputError(f"ours has shape {np.shape(ours)} and theirs {np.shape(theirs)}; pass (seeds, queries) twice")
     gain = a - b
     if not np.isfinite(gain).all():
         raise InputError("ours or theirs holds NaN or an infinite value; every query of every seed needs a score")
-    names = range(gain.shape[1]) if groups is None else list(groups)
-    if len(names) != gain.shape[1]:
-        raise InputError(f"groups has {len(names)} names but there are {gain.shape[1]} queries; pass one per query")
-    place = {name: g for g, name in enumerate(dict.fromkeys(names))}
-    home = np.array([place[name] for name in names])
-    size = np.bincount(home)  # queries per group
-    seeds, n_groups = len(gain), len(size)
-    total = np.stack([np.bincount(home, weights=one) for one in gain])  # (seeds, groups)
-    random = np.random.default_rng(seed)
-    redrawn = []
-    step = max(1, DRAW_ENTRIES // n_groups)
-    for start in range(0, draws, step):
-        now = min(step, draws - start)
-        of_seeds = random.multinomial(seeds, np.full(seeds, 1 / seeds), size=now)  # (now, seeds)
-        of_groups = random.multinomial(n_groups, np.full(n_groups, 1 / n_groups), size=now)
-        redrawn.append(((of_seeds @ total) * of_groups).sum(1) / (seeds * (of_groups @ size)))
-    drawn = np.concatenate(redrawn)
+    return gain
+
+
+def _difference(gain: np.ndarray, drawn: np.ndarray) -> PairedDifference:
     tiny = 1e-12 * max(1.0, np.abs(gain).max())  # differences that are zero but for rounding are on both sides
-    p = 2 * (1 + min((drawn <= tiny).sum(), (drawn >= -tiny).sum())) / (draws + 1)
+    p = 2 * (1 + min((drawn <= tiny).sum(), (drawn >= -tiny).sum())) / (len(drawn) + 1)
     low, high = np.quantile(drawn, [0.025, 0.975])
     return PairedDifference(float(gain.mean()), float(low), float(high), float(min(1.0, p)))
 

@@ -30,3 +30,10 @@ def write_page(page: Page, target: str | Path, *, force: bool = False) -> list[P
         with new_file(path, force=force) as draft:
             draft.write_bytes(content)
     return list(files)
+
+
+def import_drawing() -> None:
+    """Import what pages and their drawings need, for a time when there is nothing else to do; it takes about a second."""
+    import jinja2  # noqa: F401
+    import matplotlib.backends.backend_svg
+    import matplotlib.figure  # noqa: F401

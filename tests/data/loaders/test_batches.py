@@ -233,6 +233,20 @@ def test_only_the_rows_of_a_batch_are_read_and_neighbours_together() -> None:
     assert len({int(i) // 256 for i in batch["index"]}) <= 64  # from one pool of 64 blocks
 
 
+def test_a_thread_reads_files_and_no_thread_takes_rows_in_memory(tmp_path: Path) -> None:
+    def loaders() -> int:
+        return sum(thread.name.startswith("calmrl-loader") for thread in threading.enumerate())
+
+    features, before = numbered(50), loaders()
+    write_features(tmp_path / "f", features.z, features.present)
+    for rows, threads in ((features, 0), (open_features(tmp_path / "f"), 1)):
+        stream = iter(Batches(rows, 16))
+        next(stream)
+        assert loaders() - before == threads
+        stream.close()
+        assert loaders() == before
+
+
 def test_rows_are_a_split_a_mask_or_numbers() -> None:
     features = numbered(20)
     mask = np.zeros(20, dtype=bool)
@@ -283,7 +297,8 @@ def test_shuffling_is_nearly_uniform() -> None:
 
 
 def test_errors_reach_the_loop_and_leaving_it_ends_the_thread() -> None:
-    features = numbered(5000)
+    made = numbered(5000)
+    features = FeatureSet({name: array.view(Watched) for name, array in made.z.items()}, made.present)  # gets a thread
     before = threading.active_count()
     for _ in range(3):
         for _ in Batches(features, 8):

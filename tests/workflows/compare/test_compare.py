@@ -91,7 +91,11 @@ def test_other_work_is_done_beside_the_jobs_and_counts_as_progress(workers, tmp_
     config = tiny(methods=["closed-form"], seeds=[0], workers=workers)
     said = []
     beside = {"seven": partial(int, "7"), "the words": partial(str.split, "a b")}
-    results, others = run_beside(config, tmp_path, lambda *what: said.append(what), None, beside)
+    called = []
+    results, others = run_beside(
+        config, tmp_path, lambda *what: said.append(what), None, beside, lambda: called.append(len(said))
+    )
+    assert called == ([] if workers == 1 else [1])  # once, before the first is finished
     assert others == {"seven": 7, "the words": ["a", "b"]}
     assert list(results) == jobs_of(config)
     assert [(done, total) for done, total, _ in said] == [(n, 4) for n in range(5)]

@@ -51,7 +51,8 @@ class Batches:
     A batch is a dict: `z` (modality -> values; 0 where a feature is missing, and of media only the rows that have the
     modality), `present` (n, k), and `index` (n,), which numbers the rows of all sources one after another. Every row
     comes `weight` times per epoch, by default once, and in one process only. All processes make the same number of
-    steps, and batches differ by at most one row: none is dropped. A thread reads ahead of the loop.
+    steps, and batches differ by at most one row: none is dropped. A thread reads ahead of the loop, unless all rows are
+    arrays in memory.
 
     Parameters
     ----------
@@ -70,7 +71,7 @@ class Batches:
     rank, world : int
         This process and the number of processes.
     prefetch : int
-        Number of batches that are read ahead.
+        Number of batches that the thread reads ahead.
 
     Attributes
     ----------
@@ -147,7 +148,8 @@ class Batches:
     def __iter__(self) -> Iterator[dict[str, Any]]:
         """The rest of the current epoch."""
         self.waited = 0.0
-        with closing(ahead(self._batches(self.epoch, self.step), self.prefetch)) as batches:
+        made = self._batches(self.epoch, self.step)
+        with closing(made if all(map(_in_memory, self.sources)) else ahead(made, self.prefetch)) as batches:
             while True:
                 start = time.perf_counter()
                 batch = next(batches, None)
@@ -269,6 +271,11 @@ def _all_rows(features: FeatureSet) -> FeatureRows:
             "FeatureRows.of(features), whose `unusable` counts them"
         )
     return rows
+
+
+def _in_memory(source: RowSource) -> bool:
+    """Whether to take rows costs less than to wake a thread for them: no file is read."""
+    return isinstance(source, FeatureRows) and all(type(array) is np.ndarray for array in source.z.values())
 
 
 def _shuffled(rows: np.ndarray, rng: np.random.Generator) -> np.ndarray:

@@ -161,19 +161,13 @@ POWERS = {"scale": 0.0, "whiten": 0.25}
 SMALLEST = 1e-6  # of the largest eigenvalue: directions below it are left out
 
 
-def standardization(
-    sources: Sequence[FeatureRows], how: str, most: int = 100_000
-) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
-    """(centre (d,), map (d, r)) per modality from the observed training rows, or evenly spaced ones if there are many.
+Axes = dict[str, tuple[np.ndarray, np.ndarray, np.ndarray]]  # modality -> centre (d,), eigenvalues (r,), vectors (d, r)
 
-    With C = V diag(l) V^T the covariance of the rows, the r directions in which they vary, and m the mean of l,
 
-        map = c V diag((l + m)^-power),   power 0 for "scale", 1/4 for "whiten",
-
-    c such that the entries of (x - centre) map have mean square 1. "scale" only turns and scales the features, which
-    loses nothing of the training rows and leaves fewer columns; "whiten" also evens the directions out, mildly.
-    """
-    power, centres, maps = POWERS[how], {}, {}
+def principal_axes(sources: Sequence[FeatureRows], most: int = 100_000) -> Axes:
+    """Centre and covariance V diag(l) V^T of every modality, over its observed training rows, or evenly spaced ones if there
+    are many; only the r directions in which they vary."""
+    axes = {}
     for j, name in enumerate(sources[0].names):
         total, square, count = _sums(sources, j, name, most)
         if count == 0:
@@ -183,7 +177,22 @@ def standardization(
         kept = values > SMALLEST * max(values[-1], 1e-30)
         if not kept.any():
             raise InputError(f"{name} is the same in every training row; leave it out of modalities")
-        values, vectors = values[kept], vectors[:, kept]
+        axes[name] = centre, values[kept], vectors[:, kept]
+    return axes
+
+
+def standardization(axes: Axes, how: str) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
+    """(centre (d,), map (d, r)) per modality from its `principal_axes`.
+
+    With C = V diag(l) V^T the covariance of the rows, the r directions in which they vary, and m the mean of l,
+
+        map = c V diag((l + m)^-power),   power 0 for "scale", 1/4 for "whiten",
+
+    c such that the entries of (x - centre) map have mean square 1. "scale" only turns and scales the features, which
+    loses nothing of the training rows and leaves fewer columns; "whiten" also evens the directions out, mildly.
+    """
+    power, centres, maps = POWERS[how], {}, {}
+    for name, (centre, values, vectors) in axes.items():
         directions = vectors * (values + values.mean()) ** -power
         scale = 1 / np.sqrt(np.mean(values * (values + values.mean()) ** (-2 * power)))
         centres[name] = torch.from_numpy(centre).float()

@@ -9,7 +9,7 @@ import torch
 from sklearn.exceptions import ConvergenceWarning
 
 from calmrl._support.distributed import own_rows
-from calmrl.data.loaders.feature_rows import FeatureRows, standardization
+from calmrl.data.loaders.feature_rows import FeatureRows, principal_axes, standardization
 from calmrl.imputers.gaussian import GaussianImputer
 from calmrl.models.heads.kernel import UNIT_ROWS, fit_kernels
 from calmrl.models.heads.model import Heads
@@ -47,7 +47,7 @@ def _heads(section: HeadsSection, widths: dict[str, int], sources: Sequence[Feat
         heads = Heads(widths, section.width, **shape)
         heads.compare_with(lifts)
     elif section.standardize is not None:
-        centres, maps = standardization(sources, section.standardize)
+        centres, maps = standardization(principal_axes(sources), section.standardize)
         heads = Heads(widths, section.width, inner={name: m.shape[1] for name, m in maps.items()}, **shape)
         heads.standardize(centres, maps)
     else:

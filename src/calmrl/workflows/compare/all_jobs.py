@@ -28,6 +28,7 @@ from calmrl.models.registry import MODELS
 from calmrl.workflows.compare.job import JobResult, run_job
 from calmrl.workflows.compare.plan import Job, jobs_of
 from calmrl.workflows.compare.rows import method_of
+from calmrl.workflows.compare.warm import ONCE
 
 Progress = Callable[[int, int, str], None]
 Beside = Mapping[str, Callable[[], Any]]  # what is done -> a function that workers can import
@@ -53,8 +54,12 @@ def run_beside(
     progress: Progress = lambda *said: None,
     jobs: Sequence[Job] | None = None,
     beside: Beside | None = None,
+    meanwhile: Callable[[], None] = lambda: None,
 ) -> tuple[dict[Job, JobResult], dict[str, Any]]:
-    """(the results of `run_all`, what each function of `beside` returned): these are called in the same processes."""
+    """(the results of `run_all`, what each function of `beside` returned): these are called in the same processes.
+
+    `meanwhile` is called in this process once the others have been given their work, which it would otherwise only wait for.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     remove_leftovers(folder)
     jobs, beside = jobs_of(config) if jobs is None else jobs, beside or {}
@@ -64,7 +69,7 @@ def run_beside(
     total = len(jobs) + len(beside)
     progress(len(results), total, "from an earlier run" if results else "")
     left = [job for job in jobs if job not in results]
-    with closing(_each(config, left, beside)) as finished:  # ends workers on Ctrl-C
+    with closing(_each(config, left, beside, meanwhile)) as finished:  # ends workers on Ctrl-C
         for what, result in finished:
             if isinstance(what, Job):
                 with new_file(paths[what], force=True) as draft:
@@ -88,17 +93,20 @@ def longest_first(jobs: Sequence[Job]) -> list[Job]:
     return sorted(jobs, key=takes, reverse=True)
 
 
-def _each(config: CompareConfig, jobs: list[Job], beside: Beside) -> Generator[tuple[Job | str, Any], None, None]:
+def _each(
+    config: CompareConfig, jobs: list[Job], beside: Beside, meanwhile: Callable[[], None]
+) -> Generator[tuple[Job | str, Any], None, None]:
     """Run the jobs and what is done beside them; yields each as it is finished."""
     workers = min(config.workers or os.cpu_count() or 1, len(jobs) + len(beside))
     text = config.model_dump_json()
     work: list[tuple[Job | str, Callable[[], Any]]] = list(beside.items())
     work += [(job, partial(_work, text, job)) for job in longest_first(jobs)]
-    with worker_pool(workers if workers > 1 else 0, once=("torch", "sklearn.linear_model", "sklearn.cluster")) as pool:
+    with worker_pool(workers if workers > 1 else 0, once=ONCE) as pool:
         if pool is None:
             yield from ((what, _on_one_thread(str(what), function)) for what, function in work)
             return
         running = {pool.submit(_on_one_thread, str(what), function): what for what, function in work}
+        meanwhile()
         for finished in as_completed(running):
             try:
                 yield running[finished], finished.result()

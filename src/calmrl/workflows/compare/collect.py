@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import numpy as np
@@ -11,7 +11,7 @@ import numpy as np
 from calmrl.config import CompareConfig
 from calmrl.data.media.left_out import counts_of_test
 from calmrl.metrics.measures import TidyRow
-from calmrl.metrics.significance import PairedDifference, holm, paired_bootstrap
+from calmrl.metrics.significance import PairedDifference, holm, paired_bootstraps
 from calmrl.workflows.compare.job import JobResult
 from calmrl.workflows.compare.plan import Job, place_of
 from calmrl.workflows.compare.rows import features_of, method_of
@@ -158,22 +158,19 @@ def _tests(config: CompareConfig, results: Mapping[Job, JobResult], dataset: str
     groups = None if aligned and _alike(values[methods[0]]) else _asking(values[methods[0]])
     others = {m: float(hit.mean()) for m, hit in hits.items() if not (method_of(m).ours or method_of(m).ideal)}
     plain = {method: mean for method, mean in others.items() if not method_of(method).latent}
-    return _against_best(hits, groups, others, _against_best(hits, groups, plain)) if others else None
-
-
-def _against_best(
-    hits: dict[str, np.ndarray],
-    groups: list[str] | None,
-    others: dict[str, float],
-    plain: SettingTests | None = None,
-) -> SettingTests | None:
     if not others:
         return None
-    best = max(others, key=lambda method: others[method])
     ours = [method for method in hits if method_of(method).ours]
-    tests = {method: paired_bootstrap(hits[method], hits[best], groups=groups) for method in ours}
+    rivals = [max(means, key=lambda method: means[method]) for means in (others, plain) if means]
+    pairs = [(hits[method], hits[rival]) for rival in rivals for method in ours]
+    drawn = iter(paired_bootstraps(pairs, groups=groups) if pairs else ())
+    against = [_corrected(rival, {method: next(drawn) for method in ours}) for rival in rivals]
+    return replace(against[0], plain=against[1]) if plain else against[0]
+
+
+def _corrected(rival: str, tests: dict[str, PairedDifference]) -> SettingTests:
     corrected = holm({method: test.p for method, test in tests.items()})
-    return SettingTests(best, {m: test._replace(p=corrected[m]) for m, test in tests.items()}, plain)
+    return SettingTests(rival, {m: test._replace(p=corrected[m]) for m, test in tests.items()})
 
 
 def _alike(results: list[JobResult]) -> bool:

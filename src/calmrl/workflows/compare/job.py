@@ -12,7 +12,7 @@ import torch
 from calmrl.config import CompareConfig
 from calmrl.config.schema.train import ModelSection
 from calmrl.data.features.relevance import relevance_of
-from calmrl.data.loaders.feature_rows import pattern_counts
+from calmrl.data.loaders.feature_rows import Axes, pattern_counts, principal_axes
 from calmrl.metrics.measures import Measurement
 from calmrl.metrics.model_rows import LabelledRows, Vectors, measure_rows, picture
 from calmrl.models.heads.kernel import UNIT_ROWS
@@ -22,7 +22,7 @@ from calmrl.training.validate import encode_all
 from calmrl.workflows.build import start_model
 from calmrl.workflows.compare.kernel_rows import on_kernel_features
 from calmrl.workflows.compare.plan import Job
-from calmrl.workflows.compare.rows import ComparedRows, method_of, open_rows, training_config, trials_of
+from calmrl.workflows.compare.rows import ComparedRows, method_of, open_rows, standardized, training_config, trials_of
 from calmrl.workflows.compare.trials import Trial, train_and_choose
 from calmrl.workflows.examples import nearest_examples
 
@@ -138,9 +138,18 @@ def _examples(
 @lru_cache(maxsize=8)
 def _rows(text: str, hidden: str, seed: int, form: str | None) -> ComparedRows:
     """The rows of a setting and seed; several methods use them one after the other."""
+    if form is None:
+        return open_rows(CompareConfig.model_validate_json(text), hidden, seed, None)
+    plain = _rows(text, hidden, seed, None)
     if form in UNIT_ROWS:
-        return on_kernel_features(_rows(text, hidden, seed, None), form, seed)
-    return open_rows(CompareConfig.model_validate_json(text), hidden, seed, form)
+        return on_kernel_features(plain, form, seed)
+    return standardized(plain, form, _axes(text, hidden, seed))
+
+
+@lru_cache(maxsize=4)
+def _axes(text: str, hidden: str, seed: int) -> Axes:
+    """Every form of standardised features has the same."""
+    return principal_axes(list(_rows(text, hidden, seed, None).data.train.values()))
 
 
 @lru_cache(maxsize=32)

@@ -12,7 +12,7 @@ from calmrl.config import CompareConfig
 from calmrl.config.schema.train import ObjectiveSection, SourceSection, TrainConfig
 from calmrl.data.features.feature_set import FeatureSet
 from calmrl.data.features.relevance import ROW
-from calmrl.data.loaders.feature_rows import FeatureRows, standardization
+from calmrl.data.loaders.feature_rows import Axes, FeatureRows, principal_axes, standardization
 from calmrl.errors import InputError
 from calmrl.models.registry import MODELS
 from calmrl.training.method import Changes, Method
@@ -127,14 +127,20 @@ def open_rows(config: CompareConfig, setting: str, seed: int, standardize: str |
     test = FeatureRows.of(features, split == "test", widths=data.widths, name="test")
     if not len(test):
         raise InputError('no row has split "test"; add one to the data, or set source.resplit')
+    rows = ComparedRows(data, test, features)
     if standardize is None:
-        return ComparedRows(data, test, features)
-    train, validation = list(data.train.values()), data.validation
-    centres, maps = standardization(train, standardize)
+        return rows
+    return standardized(rows, standardize, principal_axes(list(data.train.values())))
+
+
+def standardized(rows: ComparedRows, how: str, axes: Axes) -> ComparedRows:
+    """The same rows; `rows` have their features as they are, and `axes` are those of their training rows."""
+    train, validation = list(rows.data.train.values()), rows.data.validation
+    centres, maps = standardization(axes, how)
     widths = {name: matrix.shape[1] for name, matrix in maps.items()}
-    mapped = [_mapped(source, centres, maps, widths) for source in (*train, *validation, test)]
-    done = replace(data, train={NAME: mapped[0]}, validation=mapped[1:-1], widths=widths)
-    return ComparedRows(done, mapped[-1], features)
+    mapped = [_mapped(source, centres, maps, widths) for source in (*train, *validation, rows.test)]
+    done = replace(rows.data, train={NAME: mapped[0]}, validation=mapped[1:-1], widths=widths)
+    return replace(rows, data=done, test=mapped[-1])
 
 
 def _mapped(source: FeatureRows, centres: dict[str, Any], maps: dict[str, Any], widths: dict[str, int]) -> FeatureRows:

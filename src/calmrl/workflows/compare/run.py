@@ -14,6 +14,7 @@ from calmrl.errors import InputError
 from calmrl.metrics.measures import TidyRow
 from calmrl.report import Results, build_page, results_of, write_page
 from calmrl.report.paper_tables import write_tables
+from calmrl.report.write import import_drawing
 from calmrl.workflows.compare.all_jobs import Beside, Progress, run_beside
 from calmrl.workflows.compare.best import BestRow, best_rows, keep_models
 from calmrl.workflows.compare.collect import collect
@@ -67,7 +68,7 @@ def compare(
     check_directory(out)
     planned = plan(config)
     _prepare(config, out)
-    results, others = run_beside(config, out / "jobs", progress, planned.jobs, beside)
+    results, others = run_beside(config, out / "jobs", progress, planned.jobs, beside, import_drawing)
     content = collect(config, results, planned.notes, command)
     with new_file(out / "results.json", force=True) as draft:
         draft.write_text(json.dumps(content, indent=1), encoding="utf-8")
