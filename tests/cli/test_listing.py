@@ -17,13 +17,13 @@ def test_long_lines_are_folded_on_a_terminal_only(monkeypatch):
     names = {"a": "words " * 20, "long": "short"}
     assert ls._lines(names) == [f"a     {'words ' * 20}", "long  short"]
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
-    monkeypatch.setattr("shutil.get_terminal_size", lambda: os.terminal_size((40, 20)))
+    monkeypatch.setattr("shutil.get_terminal_size", lambda *given, **more: os.terminal_size((40, 20)))
     lines = ls._lines(names)
     assert max(map(len, lines)) == 6 + 5 * 6 - 1  # five words fit into 38 columns beside the name
     assert lines[0] == "a     " + " ".join(["words"] * 5)
     assert lines[1].startswith("      words")
     assert lines[-1] == "long  short"
-    monkeypatch.setattr("shutil.get_terminal_size", lambda: os.terminal_size((10, 20)))
+    monkeypatch.setattr("shutil.get_terminal_size", lambda *given, **more: os.terminal_size((10, 20)))
     assert max(map(len, ls._lines(names))) <= 26  # never narrower than twenty beside the name
     assert max(map(len, ls._lines(names))) > 20
 
