@@ -10,10 +10,11 @@ from sklearn.exceptions import NotFittedError
 from torch import Tensor, nn
 
 from calmrl._support.tensor_files import packed, unpacked
-from calmrl.convention import check, full_precision
+from calmrl.convention import Views, check, full_precision
 from calmrl.errors import InputError
 from calmrl.imputers.gaussian.gradient import GaussianLatent
 from calmrl.imputers.gaussian.imputer import GaussianImputer
+from calmrl.losses.batch import Stacked
 from calmrl.losses.matching import InstanceMatching
 from calmrl.losses.registry import LOSSES
 from calmrl.protocols import Imputer, StatefulImputer, StreamingImputer
@@ -149,7 +150,8 @@ class CalibratedAlignment(nn.Module):
             raise InputError(
                 'start and impute_from="start" go together: pass the representations at the start of the stage as start='
             )
-        mask = check(z, present, values=present is None).present
+        views = check(z, present, values=present is None)
+        mask = views.present
         seen = {name: tensor.detach() for name, tensor in (z if start is None else start).items()}
         started = time.perf_counter()
         learn = False
@@ -158,14 +160,14 @@ class CalibratedAlignment(nn.Module):
             if not learn:
                 with full_precision(mask):
                     self.imputer.partial_fit(seen, mask)
-        completed = self.complete(z, mask, learn, start) if self.weight > 0 else None
+        completed = self._complete(views, learn, start) if self.weight > 0 else None
         self.seconds += time.perf_counter() - started
         terms = []
         if completed is not None:
             terms.append(self.weight * self.objective(completed, mask.new_ones(len(mask), len(completed))))
         if self.weight < 1:
             terms.append((1 - self.weight) * self.objective(z, mask))
-        aligned = torch.stack(terms).sum()
+        aligned = terms[0] if len(terms) == 1 else terms[0] + terms[1]
         self.last = {"objective": aligned.detach(), "missing": (~mask).to(torch.float32).mean()}
         value = aligned
         if self.training and self.update == "gradient":
@@ -198,14 +200,20 @@ class CalibratedAlignment(nn.Module):
         `learn` lets the batch enter the running statistics of a Gaussian imputer on the way. With `start`, missing
         vectors are imputed from these representations of the same rows.
         """
-        given = dict(z if start is None else start)
-        if not self.impute_grad:
-            given = {name: tensor.detach() for name, tensor in given.items()}
+        return dict(self._complete(check(z, present, values=False), learn, start))
+
+    def _complete(self, views: Views, learn: bool, start: Mapping[str, Tensor] | None) -> Mapping[str, Tensor]:
+        z, present = views.arrays, views.present
         with full_precision(present), _fixed(self.imputer):
             if not self.certainty and _is_single(self.imputer, z):  # the usual case, without a detour over all rows
-                imputed_rows = self.imputer.missing(given, present, learn)  # name -> (row numbers, means)
-                scaled = {name: self._scaled(mean).to(z[name].dtype) for name, (_, mean) in imputed_rows.items()}
-                return {name: z[name].index_copy(0, imputed_rows[name][0], scaled[name]) for name in z}
+                how = {"learn": learn, "unit": self.renormalize}
+                if self.impute_grad and start is None:
+                    return _by_name(self.imputer.complete_batch(views, **how), z, self.imputer)
+                found = self.imputer.missing(z if start is None else start, present, **how)
+                return {name: z[name].index_copy(0, found[name][0], found[name][1].to(z[name].dtype)) for name in z}
+            given = dict(z if start is None else start)
+            if not self.impute_grad:
+                given = {name: tensor.detach() for name, tensor in given.items()}
             spread: dict[str, Tensor] = {}
             if self.certainty:
                 means, spread = self.imputer.impute(given, present, return_std=True)
@@ -255,6 +263,15 @@ def _is_single(imputer: Any, z: Mapping[str, Tensor]) -> bool:
     """Whether the imputer is a fitted Gaussian one with one component, for exactly these modalities."""
     params = getattr(imputer, "parameters_", None) if isinstance(imputer, GaussianImputer) else None
     return params is not None and params.n_components == 1 and set(params.names) == set(z)
+
+
+def _by_name(whole: Tensor, z: Mapping[str, Tensor], imputer: GaussianImputer) -> Mapping[str, Tensor]:
+    """The modalities of `z`, in its order and dtypes, from a completed batch (N, D) of the imputer."""
+    names, widths = imputer.parameters_.names, imputer.parameters_.widths
+    if tuple(z) == names and len(set(widths)) == 1 and all(tensor.dtype == whole.dtype for tensor in z.values()):
+        return Stacked(names, whole.view(len(whole), len(names), widths[0]))
+    parts = dict(zip(names, whole.split(list(widths), dim=1), strict=True))
+    return {name: parts[name].to(tensor.dtype) for name, tensor in z.items()}
 
 
 @contextmanager

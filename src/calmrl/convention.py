@@ -191,6 +191,15 @@ def maybe_any(mask: torch.Tensor) -> bool:
     return mask.device.type != "cpu" or bool(mask.any())
 
 
+def within_limit(values: torch.Tensor, any_size: bool = False) -> bool:
+    """Whether all values are finite and small enough to be squared and summed."""
+    if not values.numel():
+        return True
+    low, high = torch.aminmax(values.detach())  # one bad value would make one of them bad
+    limit = _limit(values, any_size)
+    return bool((low >= -limit) & (high <= limit))
+
+
 def blocks_of_rows(n: int, row_bytes: int, limit: int = SCAN_BYTES) -> Iterator[tuple[int, int]]:
     """(start, stop) pairs that cover n rows in blocks of at most `limit` bytes, at least one row each."""
     step = max(1, limit // max(1, row_bytes))
@@ -309,11 +318,8 @@ def _infer_present(name: str, array: Array, any_size: bool) -> torch.Tensor:
 
 
 def _check_observed_values(name: str, array: Array, column: torch.Tensor, any_size: bool) -> None:
-    if isinstance(array, torch.Tensor) and array.numel():
-        low, high = torch.aminmax(array.detach())  # one bad value would make one of them bad
-        limit = _limit(array, any_size)
-        if bool((low >= -limit) & (high <= limit)):
-            return
+    if isinstance(array, torch.Tensor) and within_limit(array, any_size):
+        return
     for start, block, usable in _usable_rows(array, any_size):
         bad = ~usable & column[start : start + len(block)]
         if bool(bad.any()):

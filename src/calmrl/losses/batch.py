@@ -1,7 +1,7 @@
 """What every loss works on: one tensor with all modalities of all rows of all processes, missing ones zero."""
 
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -37,12 +37,50 @@ class Batch:
         return vectors.pop(anchor), vectors, has
 
 
+class Stacked(Mapping[str, Tensor]):
+    """Modalities that are one tensor (N, k, d) already: `joined` takes it as it is; to all others it is a dict of columns."""
+
+    def __init__(self, names: Sequence[str], stacked: Tensor) -> None:
+        self.stacked = stacked
+        self._columns = dict(zip(names, stacked.unbind(1), strict=True))
+
+    def __getitem__(self, name: str) -> Tensor:
+        return self._columns[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._columns)
+
+    def __len__(self) -> int:
+        return len(self._columns)
+
+
 def joined(z: Mapping[str, Tensor], present: Tensor | None) -> Batch:
     """Check, stack and gather: the rows of all processes in the order of the ranks, with gradient.
 
     Half precision is raised to float32. Values of missing rows are never used, in value or in gradient. A modality
     that the dict of one process lacks altogether counts as missing there.
     """
+    names, stacked, mask = _taken(z, present) or _stacked(z, present)
+    if maybe_any(~mask):
+        stacked = torch.where(mask[:, :, None], stacked, 0.0)  # (N, k, d)
+    _check_size(stacked, names)
+    own = slice(0, len(mask))
+    if world()[0] > 1:
+        names, stacked, mask, own = _gather(names, stacked, mask)
+    if len(names) < 2:
+        raise InputError(f"a loss needs at least two modalities; z has only {names[0]!r}")
+    return Batch(names, stacked, mask, own)
+
+
+def _taken(z: Mapping[str, Tensor], present: Tensor | None) -> tuple[tuple[str, ...], Tensor, Tensor] | None:
+    """(names, tensor, mask) of what is stacked already, if the mask fits; None otherwise."""
+    if not isinstance(z, Stacked) or present is None or present.dtype != torch.bool:
+        return None
+    return (tuple(z), z.stacked, present) if present.shape == z.stacked.shape[:2] else None
+
+
+def _stacked(z: Mapping[str, Tensor], present: Tensor | None) -> tuple[tuple[str, ...], Tensor, Tensor]:
+    """(names, tensor, mask) of a dict, checked."""
     views = check(z, present, values=present is None, empty_rows=True)
     first = views.given()
     if not isinstance(first, Tensor):
@@ -56,16 +94,7 @@ def joined(z: Mapping[str, Tensor], present: Tensor | None) -> Batch:
             )
     double = any(tensor.dtype == torch.float64 for tensor in z.values())
     stacked = torch.stack([tensor.to(torch.float64 if double else torch.float32) for tensor in z.values()], dim=1)
-    if maybe_any(~views.present):
-        stacked = torch.where(views.present[:, :, None], stacked, 0.0)  # (N, k, d)
-    _check_size(stacked, views.names)
-    names, mask = views.names, views.present
-    own = slice(0, len(mask))
-    if world()[0] > 1:
-        names, stacked, mask, own = _gather(names, stacked, mask)
-    if len(names) < 2:
-        raise InputError(f"a loss needs at least two modalities; z has only {names[0]!r}")
-    return Batch(names, stacked, mask, own)
+    return views.names, stacked, views.present
 
 
 def _check_size(stacked: Tensor, names: tuple[str, ...]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -17,13 +18,15 @@ from calmrl._support.arguments import Auto, Count, Fraction, NotNegative, Positi
 from calmrl._support.engine import Engine
 from calmrl._support.parsing import naming, parsing
 from calmrl._support.tensor_files import load_state, save_state
-from calmrl.convention import Array, Views, check
+from calmrl.convention import Array, Views, check, within_limit
 from calmrl.data.features.spread_rows import SpreadRows
 from calmrl.errors import InputError
 from calmrl.hub.on_hub import OnHub
 from calmrl.imputers.columns import BlockColumns, Blocks
 from calmrl.imputers.gaussian import scoring, stepwise
+from calmrl.imputers.gaussian.batch_rows import BatchPosterior
 from calmrl.imputers.gaussian.choices import check_arguments, check_links, check_size, decide, fixed_prior, seed_of
+from calmrl.imputers.gaussian.completion import completed, imputed
 from calmrl.imputers.gaussian.fitting import Settings, fit_settings, noise_floor, start_at_random
 from calmrl.imputers.gaussian.gradient import fit_by_gradient
 from calmrl.imputers.gaussian.held_out import coverage
@@ -32,10 +35,10 @@ from calmrl.imputers.gaussian.posterior import Expectation
 from calmrl.imputers.gaussian.predict import (
     complete,
     complete_with_std,
-    missing_means,
     predictive_covariances,
     row_likelihoods,
     samples,
+    working_dtype,
 )
 from calmrl.imputers.gaussian.row_sources import Source, open_source
 from calmrl.imputers.gaussian.state import learned_to_state, state_to_learned
@@ -292,21 +295,40 @@ class GaussianImputer(OnHub, BlockColumns, TransformerMixin, BaseEstimator):
         return self._in_kind(complete(*self._model(z, present)), z)
 
     @solvable()
-    def missing(self, z: dict[str, Tensor], present: Tensor, learn: bool = False) -> dict[str, tuple[Tensor, Tensor]]:
-        """For every modality the rows that lack it and what is imputed there; differentiable. One component only.
+    def complete_batch(self, views: Views, *, learn: bool = False, unit: bool = False) -> Tensor:
+        """As `transform`, for a batch of a training step: the modalities of the model side by side, (N, D). One component only.
 
-        With `learn` the batch also enters the running statistics of `partial_fit`; the parameters stay as they are.
+        `views` has all of them, and gradients flow to them. `unit` scales imputed vectors to length one. With `learn`
+        the batch also enters the running statistics of `partial_fit`; the parameters stay as they are.
         """
-        params, views = self._model(z, present)
+        posterior = self._batch_posterior(views, learn)
+        return completed([views.arrays[name] for name in self.parameters_.names], posterior, unit)
+
+    @solvable()
+    def missing(
+        self, z: Mapping[str, Tensor], present: Tensor, *, learn: bool = False, unit: bool = False
+    ) -> dict[str, tuple[Tensor, Tensor]]:
+        """For every modality the rows that lack it and what is imputed there, as constants; `learn`, `unit` as above."""
+        posterior = self._batch_posterior(check(z, present), learn)
+        vectors, gaps = imputed(posterior, unit)[0], posterior.gaps
+        parts = vectors[0].split(gaps.counts) if gaps.one_block else vectors
+        return dict(zip(self.parameters_.names, zip(gaps.rows.split(gaps.counts), parts, strict=True), strict=True))
+
+    @torch.no_grad()
+    def _batch_posterior(self, views: Views, learn: bool) -> BatchPosterior:
+        if (views.names, views.widths) != (self.parameters_.names, self.parameters_.widths):
+            views = self._views(views.arrays, views.present)
+        params = self._parameters(views)
         scoring.need_one_component(params, "missing")
-        packed = stepwise.packed_batch(views)
-        expect = Expectation.of(params, packed.z[0].dtype)
-        b, means = expect.means(packed)
+        expect = Expectation.of(params, working_dtype(views))
+        posterior = BatchPosterior(expect, views.rows(0, len(views)), views.present)
+        if not within_limit(posterior.x):
+            self._views(views.arrays, views.present)  # says which value is wrong
         if learn:
             self._need_no_whitening("missing(learn=True)")
-            self._running = stepwise.absorb(packed, expect, b, means, self._running, self.step_size)
+            self._running = stepwise.absorb(posterior, views.present, self._running, self.step_size)
             self.n_iter_ += 1
-        return dict(zip(params.names, missing_means(expect, packed, means), strict=True))
+        return posterior
 
     @solvable()
     def impute(self, z: Any, present: Array | None = None, return_std: bool = False) -> Any:

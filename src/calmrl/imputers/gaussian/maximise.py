@@ -79,9 +79,10 @@ def maximise(stats: Statistics, old: Parameters, prior: Prior, *, m_step: str, i
             solved = torch.cat([W, mu[..., None]], dim=2)
         # expected squared residual + penalty, per feature, without touching the data again: solved gram = target, so that
         # one product is enough where a prior keeps gram far from singular
-        residual = z2 - (solved * target).sum(2)  # (K, d)
+        explained = (solved * target).sum(2)  # (K, d)
+        residual = z2 - explained
         if m_step != "joint" or prior.loading == 0:
-            residual = residual - (solved * target).sum(2) + ((solved @ gram) * solved).sum(2)
+            residual = residual - explained + ((solved @ gram) * solved).sum(2)
         residual = residual + prior.noise * prior.scale[m]
         if isotropic:
             residual = residual.mean(1, keepdim=True).expand_as(residual)

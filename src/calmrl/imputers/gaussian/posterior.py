@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -47,14 +48,11 @@ class Expectation:
         K, L = params.n_components, params.latent_dim
         self.params, self.dtype = params, dtype
         self.information = params.information  # (K, L, L) each
-        self.scaled, self.offset = [], []
-        self.mean_scaled, self.precision, self.constant = [], [], []
-        for weighted, mu, noise in zip(params.weighted, params.mu, params.noise, strict=True):
-            self.scaled.append(weighted.permute(1, 0, 2).reshape(-1, K * L).to(dtype))  # (d, K L)
-            self.offset.append((mu[:, None] @ weighted)[:, 0].to(dtype))  # (K, L)
-            self.mean_scaled.append((mu / noise).T.to(dtype))  # (d, K)
-            self.precision.append((1 / noise).T.to(dtype))  # (d, K)
-            self.constant.append((mu**2 / noise + noise.log() + math.log(2 * math.pi)).sum(1))  # (K,)
+        self.scaled = [w.permute(1, 0, 2).reshape(-1, K * L).to(dtype) for w in params.weighted]  # (d, K L)
+        self.constant = [
+            (mu**2 / noise + noise.log() + math.log(2 * math.pi)).sum(1)
+            for mu, noise in zip(params.mu, params.noise, strict=True)
+        ]  # (K,)
         if params.turns is not None:  # `_distance` is the whole distance there
             self.constant = [turn.log_determinant() for turn in params.turns]
         self.loadings = [W.to(dtype) for W in params.W]  # (K, d, L)
@@ -69,7 +67,7 @@ class Expectation:
         change a bit of the result.
         """
         if self._keeps(patterns):
-            factors = [self._kept(pattern) for pattern in patterns.tolist()]
+            factors = self._kept(patterns)
             return torch.stack([V for V, _, _ in factors]), torch.stack([logdet for _, logdet, _ in factors])
         information = torch.stack(self.information)  # (k, K, L, L)
         present = patterns.to(information.dtype)  # (P, k)
@@ -78,14 +76,26 @@ class Expectation:
     def _keeps(self, patterns: Tensor) -> bool:
         return 0 < len(patterns) <= KEPT and patterns.device.type == "cpu" and not self.information[0].requires_grad
 
-    def _kept(self, pattern: list[bool]) -> tuple[Tensor, Tensor, Tensor]:
-        """V, log|V^-1|, and V in the dtype of the data."""
-        key = tuple(pattern)
-        if key not in self.factors:
-            held = [part for part, has in zip(self.information, pattern, strict=True) if has]
-            V, logdet = _inverse(sum_of([self.eye.expand_as(self.information[0]), *held]))
-            self.factors[key] = (V, logdet, V.to(self.dtype))
-        return self.factors[key]
+    def _kept(self, patterns: Tensor) -> list[tuple[Tensor, Tensor, Tensor]]:
+        """V, log|V^-1|, and V in the dtype of the data, of each pattern."""
+        keys = [tuple(pattern) for pattern in patterns.tolist()]
+        new = [key for key in keys if key not in self.factors]
+        if new:
+            held = torch.tensor(new)[:, :, None, None, None]  # (P, k, 1, 1, 1)
+            parts = [torch.where(held[:, m], part, 0.0) for m, part in enumerate(self.information)]
+            V, logdet = _inverse(sum_of([self.eye, *parts]))
+            self.factors.update(zip(new, zip(V, logdet, V.to(self.dtype), strict=True), strict=True))
+        return [self.factors[key] for key in keys]
+
+    def maps(self, patterns: Tensor) -> tuple[Tensor, Tensor]:
+        """V (P, L, L) in the dtype of the data, and log|V^-1| (P,) of each pattern, for a single component."""
+        if self._keeps(patterns):
+            factors = self._kept(patterns)
+            return torch.stack([V[0] for _, _, V in factors]), torch.cat([logdet for _, logdet, _ in factors])
+        found = [(V[:, 0].to(self.dtype), logdet[:, 0]) for _, V, logdet in self.groups(patterns)]
+        if not found:
+            return self.eye.new_zeros((0, *self.eye.shape), dtype=self.dtype), self.eye.new_zeros(0)
+        return torch.cat([V for V, _ in found]), torch.cat([logdet for _, logdet in found])
 
     def factored(self, patterns: Tensor) -> Iterator[tuple[int, Tensor, Tensor]]:
         """(p, V, log|V^-1|) for every pattern."""
@@ -126,6 +136,33 @@ class Expectation:
             return self.params.turns[m].distance(z, self.params.mu[m])
         return (z * z) @ self.precision[m] - 2 * (z @ self.mean_scaled[m])
 
+    @cached_property
+    def offset(self) -> list[Tensor]:
+        """W^mT Psi_m^-1 mu^m, (K, L)."""
+        pairs = zip(self.params.weighted, self.params.mu, strict=True)
+        return [(mu[:, None] @ weighted)[:, 0].to(self.dtype) for weighted, mu in pairs]
+
+    @cached_property
+    def precision(self) -> list[Tensor]:
+        """1 / noise, (d, K)."""
+        return [(1 / noise).T.to(self.dtype) for noise in self.params.noise]
+
+    @cached_property
+    def mean_scaled(self) -> list[Tensor]:
+        """mu / noise, (d, K)."""
+        pairs = zip(self.params.mu, self.params.noise, strict=True)
+        return [(mu / noise).T.to(self.dtype) for mu, noise in pairs]
+
+    @cached_property
+    def side_by_side(self) -> Tensor:
+        """Psi_m^-1 W^m of all modalities one below the other, (D, L), for a single component."""
+        return torch.cat(self.scaled)
+
+    @cached_property
+    def middle(self) -> Tensor:
+        """mu of all modalities, (D,), for a single component."""
+        return torch.cat(self.centre, dim=1)[0]
+
     def evidence(self, packed: Pack) -> Tensor:
         """b = sum_m W^mT Psi_m^-1 (z^m - mu^m), (N, L), of all rows of a pack, for a single component."""
         b = packed.z[0].new_zeros((len(packed), self.params.latent_dim))
@@ -137,7 +174,7 @@ class Expectation:
         """(b, V b), (N, L) each: `evidence` and the posterior means of all rows of a pack, in its order."""
         b = self.evidence(packed)
         if self._keeps(packed.patterns):
-            maps = [self._kept(pattern)[2][0] for pattern in packed.patterns.tolist()]
+            maps = [V[0] for _, _, V in self._kept(packed.patterns)]
         else:
             maps = [V[0].to(self.dtype) for _, V, _ in self.factored(packed.patterns)]
         means = [rows @ V for rows, V in zip(b.split(packed.sizes), maps, strict=True)]

@@ -11,6 +11,7 @@ from torch import Tensor
 from calmrl.errors import InputError
 from calmrl.imputers.gaussian.fitting import Settings
 from calmrl.imputers.gaussian.parameters import Parameters
+from calmrl.imputers.gaussian.recent import PARTS, Recent
 from calmrl.imputers.gaussian.stepwise import Running
 from calmrl.imputers.gaussian.sufficient_statistics import Statistics
 from calmrl.imputers.gaussian.whitening import Turn
@@ -56,10 +57,13 @@ def running_to_tensors(running: Running) -> dict[str, Tensor]:
         value = getattr(running.average, field.name)
         named = {f"running.{field.name}.{m}": t for m, t in enumerate(value)} if isinstance(value, list) else None
         tensors.update(named or {f"running.{field.name}": value})
+    if running.recent is not None:
+        tensors.update({f"recent.{part}": getattr(running.recent, part) for part in PARTS})
     return tensors
 
 
-def running_from_tensors(params: Parameters, rows: float, tensors: dict[str, Tensor]) -> Running:
+def running_from_tensors(params: Parameters, rows: float, kept: float | None, tensors: dict[str, Tensor]) -> Running:
+    """`kept` is that of what was recent; None if all was settled."""
     average = Statistics.zeros(params)
     for field in fields(Statistics):
         value = getattr(average, field.name)
@@ -67,7 +71,10 @@ def running_from_tensors(params: Parameters, rows: float, tensors: dict[str, Ten
             setattr(average, field.name, [tensors[f"running.{field.name}.{m}"].clone() for m in range(len(value))])
         else:
             setattr(average, field.name, tensors[f"running.{field.name}"].clone())
-    return Running(average, rows)
+    recent = None
+    if kept is not None:
+        recent = Recent(params, **{part: tensors[f"recent.{part}"].clone() for part in PARTS}, kept=kept)
+    return Running(average, rows, recent)
 
 
 def learned_to_state(learned: dict[str, Any]) -> dict[str, Any]:
@@ -83,6 +90,7 @@ def learned_to_state(learned: dict[str, Any]) -> dict[str, Any]:
         "n_iter": learned["n_iter_"],
         "numpy": learned["_numpy"],
         "running_rows": None if running is None else running.rows,
+        "recent_kept": None if running is None or running.recent is None else running.recent.kept,
     }
     tensors = parameters_to_tensors(params)
     if running is not None:
@@ -95,9 +103,10 @@ def state_to_learned(state: dict[str, Any]) -> dict[str, Any]:
     meta, tensors = state["meta"], state["tensors"]
     try:
         params = parameters_from_tensors(meta["names"], {k: t.to(torch.float64) for k, t in tensors.items()})
-        rows = meta["running_rows"]
-        if not isinstance(rows, (int, float, type(None))):
-            raise TypeError(f"running_rows is {rows!r:.40}")
+        rows, kept = meta["running_rows"], meta.get("recent_kept")  # absent in files of earlier versions
+        for key, value in (("running_rows", rows), ("recent_kept", kept)):
+            if not isinstance(value, (int, float, type(None))):
+                raise TypeError(f"{key} is {value!r:.40}")
         return {
             "parameters_": params,
             "settings_": Settings(**meta["settings"]),
@@ -106,7 +115,7 @@ def state_to_learned(state: dict[str, Any]) -> dict[str, Any]:
             "log_likelihood_": meta["log_likelihood"],
             "n_iter_": meta["n_iter"],
             "_numpy": meta["numpy"],
-            "_running": None if rows is None else running_from_tensors(params, rows, tensors),
+            "_running": None if rows is None else running_from_tensors(params, rows, kept, tensors),
         }
     except (KeyError, TypeError) as error:
         raise InputError(f"the saved imputer is incomplete ({error}); save it again") from error

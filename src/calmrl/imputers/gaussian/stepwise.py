@@ -12,14 +12,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from calmrl._support.distributed import all_sum
 from calmrl.convention import Views
+from calmrl.imputers.gaussian.batch_rows import BatchPosterior
 from calmrl.imputers.gaussian.maximise import expand, latent_moments, maximise, single_prior, smallest_noise
 from calmrl.imputers.gaussian.parameters import Parameters, random_parameters
-from calmrl.imputers.gaussian.pattern_groups import Pack, pack
 from calmrl.imputers.gaussian.posterior import Expectation
 from calmrl.imputers.gaussian.predict import working_dtype
+from calmrl.imputers.gaussian.recent import Recent
 from calmrl.imputers.gaussian.row_sources import Source, source_of
-from calmrl.imputers.gaussian.sufficient_statistics import Statistics, add_single
+from calmrl.imputers.gaussian.sufficient_statistics import Statistics
 
 DECAY = 0.6  # g_t = (t + 2)^-0.6
 FLOOR = 1e-6  # of the running variance: the smallest noise
@@ -27,10 +29,14 @@ FLOOR = 1e-6  # of the running variance: the smallest noise
 
 @dataclass
 class Running:
-    """The running average of the statistics per row, and how many rows it has seen in all."""
+    """The running average of the statistics per row, and how many rows it has seen in all.
+
+    `recent` is what the batches since the last M-step add to it; `settle` adds it.
+    """
 
     average: Statistics
     rows: float
+    recent: Recent | None = None
 
     @staticmethod
     def from_sums(sums: Statistics, rows: float) -> Running:
@@ -40,6 +46,12 @@ class Running:
             scaled = [v / rows for v in value] if isinstance(value, list) else value / rows
             setattr(average, field, scaled)
         return Running(average, float(rows))
+
+    def settle(self) -> None:
+        """In place: add what is recent to the average."""
+        if self.recent is not None:
+            self.average.combine(self.recent.statistics(), keep=self.recent.kept, add=1.0)
+            self.recent = None
 
 
 def start(views: Views, latent_dim: int, seed: int) -> Parameters:
@@ -67,11 +79,11 @@ def step(
     isotropic: bool,
 ) -> tuple[Parameters, Running]:
     """One batch: E-step with the current parameters, blend into the running statistics, M-step, expansion."""
-    packed = packed_batch(views)
-    expect = Expectation.of(params, packed.z[0].dtype)
-    running = absorb(packed, expect, *expect.means(packed), running, step_size)
+    posterior = BatchPosterior(Expectation.of(params, working_dtype(views)), views.rows(0, len(views)), views.present)
+    running = absorb(posterior, views.present, running, step_size)
     if running.rows == 0:
         return params, running
+    running.settle()
     stats = running.average
     prior *= float(stats.rows.sum()) / running.rows  # in units of the average, so that it keeps its meaning
     moments = [_moments(stats, m) for m in range(len(params.names))]
@@ -84,27 +96,21 @@ def step(
     return params, running
 
 
-def packed_batch(views: Views) -> Pack:
-    """The rows of a batch by pattern, in their own precision, as in a full fit; the running statistics are float64."""
-    dtype = working_dtype(views)
-    return pack(views.rows(0, len(views)), views.present, views.widths, dtype)
-
-
 @torch.no_grad()
-def absorb(
-    packed: Pack, expect: Expectation, b: Tensor, means: Tensor, running: Running | None, step_size: float | str
-) -> Running:
-    """Blend a batch, of all processes, into the running statistics; `b` and `means` are what `expect.means` gives."""
-    batch = Statistics.zeros(expect.params, zm=expect.dtype)
-    add_single(batch, packed, expect, b, means)
-    batch.over_processes()
-    size = float(batch.rows.sum())
+def absorb(posterior: BatchPosterior, present: Tensor, running: Running | None, step_size: float | str) -> Running:
+    """Blend a batch, of all processes, into the running statistics."""
+    expect = posterior.expect
     if running is None:
         running = Running(Statistics.zeros(expect.params), 0.0)
-    if size > 0:
-        rate = (running.rows / size + 2) ** -DECAY if step_size == "decay" else float(step_size)
-        running.average.combine(batch, keep=1 - rate, add=rate / size)
-        running.rows += size
+    (size,) = all_sum([torch.tensor(float(len(present)), device=present.device)])
+    rows = float(size)
+    if rows > 0:
+        if running.recent is None or not running.recent.takes(expect):
+            running.settle()
+            running.recent = Recent.nothing(expect.params, expect.dtype)
+        rate = (running.rows / rows + 2) ** -DECAY if step_size == "decay" else float(step_size)
+        running.recent.add(posterior, present, keep=1 - rate, add=rate / rows)
+        running.rows += rows
     return running
 
 
@@ -120,6 +126,7 @@ def passes(
             for rows in torch.randperm(len(views), generator=generator).split(batch_size):
                 params, running = step(views.take(rows), params, running, **how)
         assert running is not None
+        running.settle()
         history.append(float(running.average.log_likelihood / running.average.rows.sum()))
         if len(history) > 1 and abs(history[-1] - history[-2]) <= tol * max(1.0, abs(history[-1])):
             break
