@@ -117,7 +117,9 @@ def test_two_rows_for_each_process(world: int) -> None:
     assert len(Batches(source(2 * world), 2 * world, world=world)) == 1
     with pytest.raises(InputError, match=f"only {2 * world - 1} training rows; {world} process"):
         Batches(source(2 * world - 1), 8, world=world)
-    with pytest.raises(InputError, match=f"batch_size {2 * world - 1} gives {world} processes fewer than two rows each"):
+    with pytest.raises(
+        InputError, match=f"batch_size {2 * world - 1} gives {world} processes fewer than two rows each"
+    ):
         Batches(source(8), 2 * world - 1, world=world)
     with pytest.raises(InputError, match="rank -1 of"):
         Batches(source(8), 8, rank=-1, world=world)
