@@ -1,4 +1,4 @@
-"""Batches and rows of features in numbers: the order of an epoch, what may be mixed, and how columns are brought to one scale."""
+"""Batches and rows of features in numbers: the order of an epoch, what may be mixed, and how columns are scaled."""
 
 from __future__ import annotations
 

@@ -55,8 +55,14 @@ def test_lists_are_found_by_the_end_of_their_path(tmp_path) -> None:
 
 @pytest.mark.parametrize(
     ("name", "part"),
-    [("a_dev.json", "train"), ("valid.json", "val"), ("Testing.json", "test"), ("train_val.json", None), ("evaluation2.csv", "test")],
-)  # fmt: skip
+    [
+        ("a_dev.json", "train"),
+        ("valid.json", "val"),
+        ("Testing.json", "test"),
+        ("train_val.json", None),
+        ("evaluation2.csv", "test"),
+    ],
+)
 def test_the_part_in_a_name(name: str, part: str | None) -> None:
     assert part_of(Path(name)) == part
 
@@ -137,7 +143,8 @@ def test_objects_in_lines_and_tables(tmp_path) -> None:
          [(2, ["Box/v_Box_g01_c01.avi", "v_Box_g01_c01"], "v_Box_g01_c01", ["box"], "train")]),
         ("ucf101", "list.txt", "Box/v_Box_g01_c01.avi\n",
          [(1, ["Box/v_Box_g01_c01.avi", "v_Box_g01_c01"], "v_Box_g01_c01", ["box"], None)]),
-        ("vast150k", "a.json", [{"clip_id": "", "video_id": 0, "desc": "", "caption": "x"}, {"id": "b"}, {"id": "0", "desc": ["y"]}],
+        ("vast150k", "a.json",
+         [{"clip_id": "", "video_id": 0, "desc": "", "caption": "x"}, {"id": "b"}, {"id": "0", "desc": ["y"]}],
          [(1, ["0"], "0", ["x", "y"], None), (2, ["b"], "b", [], None)]),
     ],
 )  # fmt: skip
@@ -209,7 +216,8 @@ def test_audioset_files_alone(tmp_path) -> None:
     rows = '# num_segs=2\nx, 1.500, 10, "/m/1,/m/2"\ny, 0, 10, /m/1\n'
     found, notes = entries(tmp_path, "audioset", "balanced_train_segments.csv", rows)
     assert notes == [
-        "no class_labels_indices.csv beside balanced_train_segments.csv: labels stay codes such as /m/09x0r, and there is no text"
+        "no class_labels_indices.csv beside balanced_train_segments.csv: labels stay codes such as /m/09x0r, "
+        "and there is no text"
     ]
     assert (found[0].line, found[0].values) == (
         2,
