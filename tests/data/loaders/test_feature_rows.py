@@ -233,11 +233,12 @@ def test_which_rows_are_measured(monkeypatch) -> None:
         spread(np.ones((5, 2)), "scale")
 
 
+@pytest.mark.parametrize("size", [1e-5, 1.0, 10.0])
 @pytest.mark.parametrize(("small", "kept"), [(1e-2, 2), (0.9e-3, 1)])
-def test_directions_below_a_millionth_are_left_out(small: float, kept: int) -> None:
+def test_directions_below_a_millionth_are_left_out(size: float, small: float, kept: int) -> None:
     turn = np.array([1.0, -1.0, 1.0, -1.0])
     other = np.array([1.0, 1.0, -1.0, -1.0])
-    assert spread(np.stack([turn, small * other], axis=1), "scale")[1].shape == (2, kept)
+    assert spread(size * np.stack([turn, small * other], axis=1), "scale")[1].shape == (2, kept)
 
 
 def test_sources_are_joined_in_their_places() -> None:
