@@ -27,6 +27,11 @@ IN_OTHER_PROCESSES = {  # file -> tests that pass through it where coverage does
     # these run when they are imported, which belongs to no test
     "_support/arguments.py": ["tests/_support/test_arguments.py"],
     "serve/limits.py": ["tests/serve/test_guard.py"],
+    **{
+        f"data/media/collections/{name}.py": ["tests/data/media/collections/test_publishers.py"]
+        for name in ("activitynet", "audiocaps", "audioset", "clotho", "didemo", "esc50", "msrvtt", "ucf101", "vast",
+                     "vatex", "vggsound")
+    },
 }  # fmt: skip
 
 

@@ -9,7 +9,6 @@ import pytest
 
 from calmrl.data.media import streams
 from calmrl.data.media.collection_problems import Problems
-from calmrl.data.media.collections.registry import COLLECTIONS
 from calmrl.data.media.left_out import count_left_out, counts_of_test, left_out_words
 from calmrl.data.media.streams import segment_frames
 from calmrl.data.media.unreadable import Unreadable
@@ -139,34 +138,3 @@ def test_problems_as_lines():
     many = "line 1, id i1, vision x.mp4; line 2, id i2, vision x.mp4; line 3, id i3, vision x.mp4; and 1 more"
     assert problems.lines(allowed=False) == [f"4 x gone: {many}", "3 x strange -> left aside: f0; f1; f2"]
     assert problems.lines(allowed=True)[0] == f"4 x gone -> this modality counts as missing: {many}"
-
-
-ONE_FOLD = {"train": 1600, "test": 400}
-COUNTS = {
-    ("msrvtt", "1k-a"): {"train": 9000, "test": 1000},
-    ("msrvtt", "7k"): {"train": 7010, "test": 1000},
-    ("msrvtt", "full"): {"train": 6513, "val": 497, "test": 2990},
-    ("didemo", "paragraphs"): {"train": 8395, "val": 1065, "test": 1004},
-    ("activitynet", "val_1"): {"train": 10009, "test": 4917},
-    ("activitynet", "val_2"): {"train": 10009, "test": 4885},
-    ("vatex", "public"): {"train": 25991, "val": 3000, "test": 6000},
-    ("audiocaps", "v1"): {"train": 49838, "val": 495, "test": 975},
-    ("audiocaps", "v2"): {"train": 91256, "val": 2475, "test": 4875},
-    ("clotho", "v2"): {"train": 3839, "val": 1045, "test": 1045},
-    ("clotho", "v1"): {"train": 2893, "test": 1045},
-    ("vggsound", "all"): {"train": 183730, "test": 15496},
-    ("ucf101", "1"): {"train": 9537, "test": 3783},
-    ("ucf101", "2"): {"train": 9586, "test": 3734},
-    ("ucf101", "3"): {"train": 9624, "test": 3696},
-    ("audioset", "balanced"): {"train": 22160, "test": 20371},
-    ("audioset", "unbalanced"): {"train": 2041789, "test": 20371},
-    **{("esc50", f"fold-{fold}"): ONE_FOLD for fold in range(1, 6)},
-    ("vast150k", "all"): {},
-    ("vast27m", "all"): {"train": 27000000},
-}
-
-
-def test_how_many_items_the_publishers_name():
-    """A changed number would let an incomplete download pass, or call a whole one incomplete."""
-    published = {(name, split): rule.counts for name in COLLECTIONS for split, rule in COLLECTIONS[name].splits.items()}
-    assert published == COUNTS

@@ -38,15 +38,16 @@ class AnnotationFolder:
         """
         for pattern in patterns:
             matches = [name for name in self.names if _matches(name.lower(), pattern.lower())]
-            depth = min((name.count("/") for name in matches), default=0)
+            if not matches:
+                continue
+            depth = min(name.count("/") for name in matches)
             outermost = [name for name in matches if name.count("/") == depth]
             if len(outermost) > 1:
                 raise InputError(
                     f"{self.path} holds {pattern} more than once ({', '.join(outermost)}); name the folder of the one "
                     "to use as annotations"
                 )
-            if outermost:
-                return self.path / outermost[0]
+            return self.path / outermost[0]
         return None
 
     def nothing(self, wanted: Iterable[tuple[str, ...]]) -> InputError:

@@ -60,7 +60,7 @@ def read_cells(path: Path, notes: list[str], *, comment: str | None = None) -> I
 def read_table(path: Path, columns: Sequence[str], notes: list[str]) -> Iterator[tuple[int, dict[str, str]]]:
     """(line number, column -> cell) of a CSV file with a header that has at least these columns."""
     rows = read_cells(path, notes)
-    _, header = next(rows, (0, []))
+    header = next((row for _, row in rows), [])
     absent = [name for name in columns if name not in header]
     if absent:
         raise InputError(

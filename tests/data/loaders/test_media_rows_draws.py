@@ -1,0 +1,214 @@
+"""What a row of media is asked for: frames, slices, texts and seeds; nothing is decoded here."""
+
+from __future__ import annotations
+
+import inspect
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from calmrl.data.loaders import media_rows
+from calmrl.data.loaders.media_rows import MediaRows
+from calmrl.data.media import decode
+from calmrl.data.media.decode import Job, as_file, decoded
+from calmrl.data.media.decoding import Decoding
+from calmrl.data.media.frames import FrameTransform
+from calmrl.data.media.manifest import Item, Manifest
+from calmrl.data.media.unreadable import Unreadable
+from calmrl.errors import InputError
+
+KINDS = {"vision": "image", "audio": "audio", "text": "text", "subtitle": "text"}
+
+
+def words(texts: list[str], **options: Any) -> dict[str, torch.Tensor]:
+    """A tokenizer that gives the length of a text as its only token."""
+    ids = torch.zeros(len(texts), options["max_length"], dtype=torch.long)
+    ids[:, 0] = torch.tensor([len(text) for text in texts])
+    return {"input_ids": ids, "attention_mask": (ids > 0).long(), "other": ids}
+
+
+def rows(kinds: dict[str, str] = KINDS, **options: Any) -> MediaRows:
+    items = [
+        Item(1, "a", {"vision": "a.mp4", "audio": "a.wav", "text": ["x", "xx", "xxx"]}),
+        Item(2, "b", {"text": ["xxxx"], "subtitle": ["s"]}),
+        Item(3, "c", {"vision": "c.png"}),
+    ]
+    return MediaRows(Manifest(items, kinds), tokenizer=words, **options)
+
+
+def test_defaults() -> None:
+    found = {
+        name: argument.default
+        for name, argument in inspect.signature(MediaRows).parameters.items()
+        if argument.default not in (None, inspect.Parameter.empty)
+    }
+    assert found == {
+        "name": "media", "frames": 8, "size": 224, "slices": 1, "training": True, "seed": 0, "workers": 1, "weight": 1.0,
+    }  # fmt: skip
+    assert inspect.signature(MediaRows.captions).parameters["batch_size"].default == 64
+    assert MediaRows.chunk == 32
+    made = rows()
+    assert made.tokens == {"text": 40, "subtitle": 70}
+    assert rows(tokens={"text": 7}).tokens == {"text": 7, "subtitle": 70}
+    assert made.settings() == f"0 8 224 1 True [('subtitle', 70), ('text', 40)] {Decoding()!r}"
+    assert (made.name, made.weight, made.unusable, len(made)) == ("media", 1.0, 0, 3)
+
+
+@pytest.mark.parametrize("name", ["frames", "size", "slices", "workers"])
+def test_numbers_from_one_on(name: str) -> None:
+    rows(**{name: 1})
+    with pytest.raises(InputError, match="frames, size, slices and workers must be at least 1"):
+        rows(**{name: 0})
+
+
+def test_what_does_not_fit() -> None:
+    with pytest.raises(InputError, match=r"present has shape \(2, 4\); the manifest has \(3, 4\)"):
+        rows(present=np.ones((2, 4), bool))
+    with pytest.raises(InputError, match="tokens names 'vision', which is no text; there are none"):
+        rows({"vision": "image"}, tokens={"vision": 3})
+    MediaRows(Manifest([], {"vision": "image"}))  # no row, and no tokenizer without texts
+    with pytest.raises(InputError, match="text, subtitle need a tokenizer; pass the folder or the name of one"):
+        MediaRows(Manifest([], KINDS))
+    hidden = np.ones((3, 4), bool)
+    hidden[1] = False
+    some = rows(present=hidden, rows=np.array([2, 1]))
+    assert (some.unusable, some.rows.tolist(), some.ids.tolist()) == (1, [2], ["c"])
+    assert some.present.tolist() == [[True, False, False, False]]
+
+
+def test_seeds_follow_row_epoch_and_modality() -> None:
+    made = rows(seed=5, rows=np.array([1, 0]))
+    for name, row, epoch in (("vision", 1, 0), ("text", 0, 3), ("audio", 1, 2)):
+        entropy = [5, epoch, [1, 0][row], list(KINDS).index(name)]
+        seed = int(np.random.SeedSequence(entropy).generate_state(1)[0])
+        assert made._draw_seed(name, row, epoch) == seed
+    texts = [made._text("text", 1, epoch) for epoch in range(9)]
+    assert texts == [["x", "xx", "xxx"][made._draw_seed("text", 1, epoch) % 3] for epoch in range(9)]
+    still = rows(training=False)
+    assert still._draw_seed("text", 0, 1) is None
+    assert still._text("text", 0, 1) == "x"
+    [job] = made._jobs("vision", np.array([1]), 4)
+    assert (job.source, job.kind, job.frames, job.rate) == ("a.mp4", "image", 8, 16_000)
+    assert (job.seed, job.decoding, job.prepare) == (made._draw_seed("vision", 1, 4), Decoding(), made.transform)
+
+
+def test_captions_in_batches() -> None:
+    found = [(tokens["input_ids"][:, 0].tolist(), at.tolist()) for tokens, at in rows().captions(batch_size=3)]
+    assert found == [([1, 2, 3], [0, 0, 0]), ([4], [1])]
+    assert [at.tolist() for _, at in rows().captions("subtitle")] == [[1]]
+    assert list(rows().tokenize("text", ["x"])) == ["input_ids", "attention_mask"]
+    empty = rows().tokenize("text", [])
+    assert (empty["input_ids"].shape, empty["input_ids"].dtype) == ((0, 40), torch.long)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_what_is_fetched(monkeypatch, workers: int) -> None:
+    pools = []
+
+    def made(jobs, executor):
+        pools.append(isinstance(executor, ThreadPoolExecutor))
+        return [np.full((1 if job.source.endswith("png") else 2, 3), len(job.source)) for job in jobs]
+
+    monkeypatch.setattr(media_rows, "decoded", made)
+    source = rows(training=False, frames=2, workers=workers)
+    got = source.fetch(np.array([2, 0]), source.present[[2, 0]], 0)
+    assert list(got) == list(KINDS)
+    assert got["vision"].tolist() == [[[5] * 3] * 2] * 2  # a picture stands for all frames
+    assert got["audio"].tolist() == [[[5] * 3] * 2]
+    assert got["text"]["input_ids"][:, 0].tolist() == [1]
+    assert got["subtitle"]["input_ids"].shape == (0, 70)
+    assert pools == [workers > 1]
+    monkeypatch.setattr(media_rows, "decoded", lambda jobs, executor: [Unreadable("cut off", "c.png")] * len(jobs))
+    with pytest.raises(
+        InputError, match=r"media: c\.png \(cut off\); a file that was checked must stay readable: repair"
+    ):
+        source.fetch(np.array([2]), source.present[[2]], 0)
+
+
+def test_sounds_in_slices(monkeypatch) -> None:
+    asked = []
+
+    def slices(samples, at_least):
+        asked.append(at_least)
+        return torch.arange(6.0)[:, None]
+
+    monkeypatch.setattr(media_rows, "beats_fbank", slices)
+    samples = np.zeros(4, np.float32)
+    middle = media_rows._slices(3, None, Decoding(), samples)
+    assert middle[:, 0].tolist() == [0, 2, 4]
+    drawn = [media_rows._slices(3, seed, Decoding(padding="repeat"), samples)[:, 0].tolist() for seed in range(20)]
+    assert {tuple(row) for row in drawn} <= {(a, b, c) for a in (0, 1) for b in (2, 3) for c in (4, 5)}
+    assert len({tuple(row) for row in drawn}) > 3
+    assert asked == [3] + [None] * 20
+
+
+# ---- jobs
+
+
+def job(source: Any, kind: str, prepare: Any, **options: Any) -> Job:
+    return Job(source, kind, prepare, 2, 16_000, **options)
+
+
+def test_jobs_of_texts_and_files(tmp_path: Path) -> None:
+    assert job(["a", "b"], "text", str.upper).run() == ["A", "B"]
+    plain = job("x", "text", str)
+    assert (plain.seed, plain.decoding, plain.reads_files) == (None, None, False)
+    (tmp_path / "a").write_bytes(b"abc")
+    for source in (str(tmp_path / "a"), tmp_path / "a", b"abc", bytearray(b"abc")):
+        assert job(source, "audio", lambda path: Path(path).read_bytes(), reads_files=True).run() == b"abc"
+    with as_file(b"abc") as place:
+        assert Path(place).is_file()
+    assert not Path(place).exists()
+    with pytest.raises(Unreadable, match="file not found"), as_file(str(tmp_path / "none")):
+        pass
+    image = pytest.importorskip("PIL.Image", reason="Pillow (calmrl[media]) is not installed")
+    with as_file(image.new("RGB", (2, 3))) as place:
+        assert image.open(place).size == (2, 3)
+
+
+def test_jobs_of_sounds_and_pictures(monkeypatch) -> None:
+    calls: list[Any] = []
+    monkeypatch.setattr(decode, "read_audio", lambda *given, **rules: calls.append((*given, rules)) or "samples")
+    assert job("a.wav", "audio", str.upper).run() == "SAMPLES"
+    job("a.wav", "audio", str, decoding=Decoding()).run()
+    assert calls == [("a.wav", 16_000, {}), ("a.wav", 16_000, {"channel": "left", "resampling": "sinc"})]
+    image = pytest.importorskip("PIL.Image", reason="Pillow (calmrl[media]) is not installed")
+    picture = np.full((4, 6, 3), 255, np.uint8)
+    monkeypatch.setattr(decode, "open_image", lambda source: image.fromarray(picture))
+    assert job("a.png", "image", lambda p: np.zeros(p.size)).run().shape == (1, 6, 4)
+    assert job("a.png", "image", FrameTransform(4)).run().shape == (1, 3, 4, 4)
+    drawn: list[Any] = []
+
+    def read_frames(path, n, generator, rule):
+        drawn.append((path, n, None if generator is None else generator.initial_seed(), rule))
+        return [picture] * n, [0.0] * n
+
+    monkeypatch.setattr(decode, "read_frames", read_frames)
+    assert job("a.MP4", "image", FrameTransform(4)).run().shape == (2, 3, 4, 4)
+    assert job("a.mp4", "image", lambda p: np.zeros(p.size), seed=7, decoding=Decoding()).run().shape == (2, 6, 4)
+    assert drawn == [("a.MP4", 2, None, "equal"), ("a.mp4", 2, 7, "split")]
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_jobs_in_order(monkeypatch, workers: int) -> None:
+    monkeypatch.setattr(decode, "AHEAD", 3)
+
+    def fail(text: str) -> str:
+        if text == "4":
+            raise Unreadable("bad", text)
+        return text
+
+    jobs = [job([str(i)], "text", fail) for i in range(8)]
+    pool = ThreadPoolExecutor(workers) if workers else None
+    got = list(decoded(jobs, pool))
+    assert [one if isinstance(one, list) else one.kind for one in got] == [
+        [c] if c != "4" else "bad" for c in "01234567"
+    ]
+    kept = list(decoded(jobs, pool, keep=False))
+    assert [one is None for one in kept] == [c != "4" for c in "01234567"]
+    if pool is not None:
+        pool.shutdown()

@@ -1,0 +1,86 @@
+"""Networks as imputers: their seeds, what they hold out, the blocks they fill, and the device they follow."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from calmrl.imputers import neural
+from calmrl.imputers.neural import NeuralImputer
+
+
+class Zero(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.start = nn.Parameter(torch.rand(()))
+        self.seeds = []
+
+    def loss(self, z, present, generator):
+        self.seeds.append(generator.initial_seed())
+        return self.start.square()
+
+    def predict(self, z, present, spread):
+        return [torch.zeros_like(block) for block in z], [torch.ones_like(block) for block in z] if spread else []
+
+
+class Network(NeuralImputer):
+    """`NeuralImputer` around that."""
+
+    def _network(self):
+        return Zero()
+
+
+def test_seeds_and_the_generator_of_others():
+    z = {"a": np.random.default_rng(0).normal(size=(10, 2)), "b": np.random.default_rng(1).normal(size=(10, 2))}
+    torch.manual_seed(5)
+    state = torch.get_rng_state()
+    imputer = Network(random_state=3, epochs=2, batch_size=5).fit(z)
+    assert torch.equal(torch.get_rng_state(), state)
+    assert imputer.network_.seeds == [3, 3, 4, 4]
+    assert not any(p.requires_grad for p in imputer.network_.parameters())
+    imputer.partial_fit(z)
+    assert imputer.network_.seeds[-1] == 3 + 4
+    torch.manual_seed(3)
+    assert float(Network(random_state=3).partial_fit(z).steps_) == 1
+    found = Network().get_params()
+    assert found == {
+        "latent_dim": 32, "hidden": 256, "epochs": 40, "batch_size": 128, "learning_rate": 2e-3, "patience": 10,
+        "random_state": 0, "blocks": None,
+    }  # fmt: skip
+    assert neural.HELD_OUT == 0.1
+
+
+@pytest.mark.parametrize(("both", "held"), [(10, 2), (1, 1), (0, 0)])
+def test_every_row_keeps_one_block(both, held):
+    """A tenth of the blocks, but no more than leave one to every row."""
+    imputer = Network()
+    imputer.seed_ = 0
+    present = torch.ones(10, 2, dtype=torch.bool)
+    present[both:, 1] = False
+    hidden = imputer._held_out(present)
+    assert int(hidden.sum()) == held
+    assert (present & ~hidden).any(1).all()
+
+
+def test_constant_columns_and_blocks_of_rows(monkeypatch):
+    z = {"a": np.full((9, 2), 4.0), "b": np.random.default_rng(1).normal(size=(9, 2))}
+    imputer = Network(epochs=1).fit(z)
+    whole, std = imputer.impute({"b": z["b"]}, return_std=True)
+    np.testing.assert_allclose(whole["a"], 4)
+    assert not std["a"].any()
+    monkeypatch.setattr(neural, "FILL_BYTES", 64 * 4 * 2)
+    sizes = []
+    monkeypatch.setattr(
+        imputer.network_, "predict", lambda z, p, s: (sizes.append(len(p)), Zero.predict(None, z, p, s))[1]
+    )
+    again = imputer.transform({"b": z["b"]})
+    np.testing.assert_array_equal(again["a"], whole["a"])
+    assert sizes == [2, 2, 2, 2, 1]
+
+
+def test_what_was_learned_follows_the_device():
+    imputer = Network(epochs=1).fit({"a": np.zeros((4, 2)), "b": np.ones((4, 1))})
+    imputer._to(torch.device("meta"))
+    assert {t.device.type for t in (imputer.count_, *imputer.mean_, *imputer.noise_)} == {"meta"}
