@@ -29,18 +29,18 @@ class Statistics:
     log_likelihood: Tensor  # () sum of log p(z_i)
 
     @staticmethod
-    def zeros(params: Parameters, zm: torch.dtype = torch.float64) -> Statistics:
-        """Nothing summed up yet. A single batch may sum z_i m_i^T, the largest part, in its own dtype `zm`."""
+    def zeros(params: Parameters) -> Statistics:
+        """Nothing summed up yet."""
         k, K, L = len(params.names), params.n_components, params.latent_dim
 
-        def new(*shape: int, dtype: torch.dtype = torch.float64) -> Tensor:
-            return torch.zeros(shape, dtype=dtype, device=params.W[0].device)
+        def new(*shape: int) -> Tensor:
+            return torch.zeros(shape, dtype=torch.float64, device=params.W[0].device)
 
         return Statistics(
             n=new(k, K),
             m1=new(k, K, L),
             m2=new(k, K, L, L),
-            zm=[new(K, d, L, dtype=zm) for d in params.widths],
+            zm=[new(K, d, L) for d in params.widths],
             z1=[new(K, d) for d in params.widths],
             z2=[new(K, d) for d in params.widths],
             rows=new(K),
