@@ -207,9 +207,9 @@ def _sums(sources: Sequence[FeatureRows], j: int, name: str, most: int) -> tuple
     pace = max(1, -(-sum(map(len, sources)) // most))
     for source in sources:
         having = np.flatnonzero(source.present[:, j])[::pace]
-        only = np.zeros((1, len(source.names)), dtype=bool)
-        only[0, j] = True
+        only = np.arange(len(source.names)) == j
         for rows in np.array_split(having, -(-len(having) // AT_A_TIME)) if len(having) else ():
-            x = source.fetch(rows, only.repeat(len(rows), axis=0), 0)[name].numpy().astype(np.float64)
+            present = np.broadcast_to(only, (len(rows), len(only)))
+            x = source.fetch(rows, present, 0)[name].numpy().astype(np.float64)
             total, square, count = total + x.sum(axis=0), square + x.T @ x, count + len(x)
     return total, square, count
