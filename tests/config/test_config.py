@@ -120,7 +120,7 @@ def test_error_text(write, text, said):
 
 def test_kind_must_fit_the_command():
     (problem,) = _problems("demo", kind="impute")
-    assert problem == "line 3, kind: this command needs a config of kind impute; got 'compare'"
+    assert problem == "line 4, kind: this command needs a config of kind impute; got 'compare'"
 
 
 def test_missing_files_and_names():

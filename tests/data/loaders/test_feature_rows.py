@@ -13,7 +13,7 @@ from calmrl.data.features.feature_set import FeatureSet
 from calmrl.data.loaders import batches as batches_module
 from calmrl.data.loaders import feature_rows
 from calmrl.data.loaders.batches import BLOCK, POOL, Batches
-from calmrl.data.loaders.feature_rows import FeatureRows, pattern_counts, standardization, widths_of
+from calmrl.data.loaders.feature_rows import FeatureRows, pattern_counts, principal_axes, standardization, widths_of
 from calmrl.errors import InputError
 from train_data import source
 
@@ -194,7 +194,7 @@ def test_patterns_are_counted_per_source() -> None:
 
 def spread(values: np.ndarray, how: str, **options) -> tuple[np.ndarray, np.ndarray]:
     rows = FeatureRows.of(FeatureSet({"image": values.astype(np.float32)}, np.ones((len(values), 1), bool)))
-    centres, maps = standardization([rows], how, **options)
+    centres, maps = standardization(principal_axes([rows], **options), how)
     return centres["image"].numpy(), maps["image"].numpy()
 
 
@@ -224,11 +224,11 @@ def test_which_rows_are_measured(monkeypatch) -> None:
     for rows in two:
         rows.present[:, 2] = False
     with pytest.raises(InputError, match="no training row has audio; leave it out of modalities, or add a source"):
-        standardization(two, "scale")
+        standardization(principal_axes(two), "scale")
     both = np.concatenate([rows.z["image"][rows.present[:, 0]] for rows in two])
     for rows in two:
         rows.names = ("image", "text")
-    np.testing.assert_allclose(standardization(two, "scale")[0]["image"], both.mean(0), rtol=1e-5)
+    np.testing.assert_allclose(standardization(principal_axes(two), "scale")[0]["image"], both.mean(0), rtol=1e-5)
     with pytest.raises(InputError, match="image is the same in every training row; leave it out of modalities"):
         spread(np.ones((5, 2)), "scale")
 
