@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from calmrl.imputers import neural
+from calmrl.imputers.experts import Experts
 from calmrl.imputers.neural import NeuralImputer
 
 
@@ -84,3 +85,33 @@ def test_what_was_learned_follows_the_device():
     imputer = Network(epochs=1).fit({"a": np.zeros((4, 2)), "b": np.ones((4, 1))})
     imputer._to(torch.device("meta"))
     assert {t.device.type for t in (imputer.count_, *imputer.mean_, *imputer.noise_)} == {"meta"}
+
+
+def test_the_loss_of_experts_row_by_row():
+    """Minus the ELBO times beta: KL of the product of experts, and half the squared error of what is decoded."""
+    torch.manual_seed(0)
+    present = torch.tensor([[True, True], [True, False]])
+    z = [torch.randn(2, 4), torch.randn(2, 2)]
+
+    class Both(Experts):
+        def sets(self, present, generator):
+            return present[None], present[None]
+
+    experts = Both((4, 2), 3, 5, beta=0.3)
+    loss = experts.loss(z, present, torch.Generator().manual_seed(1))
+    noise = torch.randn((1, 2, 3), generator=torch.Generator().manual_seed(1))[0]
+    total = torch.zeros(())
+    for i in range(2):
+        precision, weighted = torch.ones(3), torch.zeros(3)
+        for m in range(2):
+            if present[i, m]:
+                out = experts.encoders[m](z[m][i])
+                precision = precision + (-out[3:]).exp()
+                weighted = weighted + (-out[3:]).exp() * out[:3]
+        mean, variance = weighted / precision, 1 / precision
+        total = total + 0.3 * 0.5 * (mean.square() + variance - 1 - variance.log()).sum()
+        for m in range(2):
+            if present[i, m]:
+                guess = experts.decoders[m](mean + variance.sqrt() * noise[i])
+                total = total + 0.5 * (guess - z[m][i]).square().sum()
+    torch.testing.assert_close(loss, total / 2)
