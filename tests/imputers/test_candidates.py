@@ -126,3 +126,23 @@ def test_settings_that_were_chosen_are_kept(monkeypatch):
     settled = SimpleNamespace(get_state=lambda: "state")
     Fitter(4, {"gaussian": settled}).fit("gaussian", z, torch.from_numpy(present), {})
     assert calls == ["engine", "state", "refit"]
+
+
+def test_deviations_are_averaged_as_variances():
+    z, present = three(12)
+    imputer = AutoImputer()
+    imputer.names_, imputer.widths_ = ("a", "b", "c"), (4, 4, 4)
+    imputer.chosen_, imputer.weight_ = ["knn", "mean"], np.array([[0.25, 0.5, 1.0], [0.75, 0.5, 0.0]])
+    imputer.models_ = {"knn": KNNImputer(3).fit(z, present), "mean": MeanImputer().fit(z, present)}
+    imputer.scale_ = np.arange(12.0).reshape(4, 3)
+    filled, std = imputer.impute(z, present, return_std=True)
+    parts = [model.impute(z, present, return_std=True) for model in imputer.models_.values()]
+    for m, name in enumerate(z):
+        gone = ~present[:, m]
+        weights = imputer.weight_[:, m]
+        want = sum(w * part[0][name] for w, part in zip(weights, parts, strict=True))
+        np.testing.assert_allclose(filled[name][gone], want[gone])
+        variance = sum(w * part[1][name] ** 2 for w, part in zip(weights, parts, strict=True))
+        scale = imputer.scale_[present.sum(1), m][:, None]
+        np.testing.assert_allclose(std[name][gone], (scale * np.sqrt(variance))[gone])
+        assert not std[name][~gone].any()
