@@ -14,7 +14,7 @@ from calmrl.errors import InputError
 from calmrl.imputers import AutoImputer, KernelImputer, KNNImputer, MeanImputer, auto, kernel
 from calmrl.imputers.gaussian.held_out import normal_reach
 from calmrl.imputers.gfa import Loadings, _deviation, _groups, _latents, _rescaled, _start, _update
-from calmrl.imputers.kernel_ridge import Kernel, fit_regression
+from calmrl.imputers.kernel_ridge import Kernel, fit_regression, leave_one_out, make_features
 
 
 def draw(*shape, seed=0):
@@ -179,6 +179,22 @@ def test_blocks_of_rows_give_the_same(monkeypatch, rows):
     for one, two in zip(imputer.impute(z, present, return_std=True), want, strict=True):
         for name in z:
             np.testing.assert_allclose(one[name], two[name], rtol=1e-10)
+
+
+def test_what_leaving_out_shows():
+    x, y = draw(30, 3), draw(30, 2, seed=1) + 5
+    form = Kernel(0.3, 0.5)
+    model, left = fit_regression(form, x, y, (0.7,), 100)
+    features, p = make_features(form, x, 100)
+    residual, kept = leave_one_out(p, features.energy, y - y.mean(0), 0.7)
+    torch.testing.assert_close(model.centre, y.mean(0))
+    torch.testing.assert_close(model.variance, (residual.square() * kept[:, None] / 0.7).mean(0))
+    torch.testing.assert_close(left.ratio, residual / (model.variance * 0.7 / kept[:, None]).sqrt())
+    assert left.error == pytest.approx(float(residual.square().sum() / (y - y.mean(0)).square().sum()))
+    assert fit_regression(form, x, torch.ones(30, 2).double(), (0.7,), 100)[1].error == 1.0
+    best = fit_regression(form, x, y, (1e-3, 0.7, 1e3), 100)
+    errors = {a: fit_regression(form, x, y, (a,), 100)[1].error for a in (1e-3, 0.7, 1e3)}
+    assert best[0].alpha == min(errors, key=lambda a: errors[a])
 
 
 # ---- choosing

@@ -33,6 +33,9 @@ class Network(NeuralImputer):
     def _network(self):
         return Zero()
 
+    def _prepare(self, network, z, present):
+        self.prepared = [*getattr(self, "prepared", []), (z, present)]
+
 
 def test_seeds_and_the_generator_of_others():
     z = {"a": np.random.default_rng(0).normal(size=(10, 2)), "b": np.random.default_rng(1).normal(size=(10, 2))}
@@ -44,6 +47,13 @@ def test_seeds_and_the_generator_of_others():
     assert not any(p.requires_grad for p in imputer.network_.parameters())
     imputer.partial_fit(z)
     assert imputer.network_.seeds[-1] == 3 + 4
+    [(seen, mask)] = imputer.prepared  # before the first step, without what is held out
+    assert int((~mask).sum()) == 2
+    assert not any(block[~mask[:, m]].any() for m, block in enumerate(seen))
+    begun = Network().partial_fit(z).partial_fit(z)
+    [(seen, mask)] = begun.prepared
+    assert mask.all()
+    torch.testing.assert_close(seen[0].double().mean(0), torch.zeros(2).double(), atol=1e-6, rtol=0)
     torch.manual_seed(3)
     assert float(Network(random_state=3).partial_fit(z).steps_) == 1
     found = Network().get_params()
