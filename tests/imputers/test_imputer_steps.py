@@ -140,8 +140,14 @@ def test_the_order_in_which_forms_are_tried(monkeypatch):
         return SimpleNamespace(energy=errors[unit, form.linear] - (form.gamma == 2.0)), None
 
     monkeypatch.setattr(kernel, "make_features", make)
-    monkeypatch.setattr(kernel, "best_alpha", lambda p, energy, y, alphas: (energy, alphas[0]))
-    x, y = 3 + draw(9, 2), draw(9, 1)
+    centres = []
+
+    def best(p, energy, y, alphas):
+        centres.append(float(y.mean(0).abs().max()))
+        return energy, alphas[0]
+
+    monkeypatch.setattr(kernel, "best_alpha", best)
+    x, y = 3 + draw(9, 2), 3 + draw(9, 1)
     assert KernelImputer()._choose(x, y) == (False, Kernel(2.0, 0.0))
     assert tried[:4] == [(True, 0.0, 1.0), (True, 0.5, 1.0), (False, 0.0, 1.0), (False, 0.5, 1.0)]
     assert tried[4:] == [(False, 0.0, 0.5), (False, 0.0, 2.0)]
@@ -151,6 +157,7 @@ def test_the_order_in_which_forms_are_tried(monkeypatch):
     assert len(tried) == 4 + 2
     assert KernelImputer(unit_rows=True, gamma=0.7, linear=0.5)._choose(x, y) == (True, Kernel(0.7, 0.5))
     assert len(tried) == 6  # nothing to choose
+    assert max(centres) < 1e-12
 
 
 def test_forms_of_another_fit_are_taken():

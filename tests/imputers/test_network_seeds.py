@@ -82,8 +82,10 @@ def test_constant_columns_and_blocks_of_rows(monkeypatch):
     whole, std = imputer.impute({"b": z["b"]}, return_std=True)
     np.testing.assert_allclose(whole["a"], 4)
     assert not std["a"].any()
-    views = check({"a": z["a"] + 3.0, "b": z["b"]}, np.ones((9, 2), bool))
-    assert imputer._scaled(views, 0, 9)[0].tolist() == [[3.0, 3.0]] * 9  # in units of the data
+    present = np.ones((9, 2), bool)
+    present[0, 0] = False
+    views = check({"a": z["a"] + 3.0, "b": z["b"]}, present)
+    assert imputer._scaled(views, 0, 9)[0].tolist() == [[0.0, 0.0]] + [[3.0, 3.0]] * 8  # in units of the data
     monkeypatch.setattr(neural, "FILL_BYTES", 64 * 4 * 2)
     sizes = []
     monkeypatch.setattr(
