@@ -198,7 +198,9 @@ def test_what_leaving_out_shows():
     torch.testing.assert_close(model.variance, (residual.square() * kept[:, None] / 0.7).mean(0))
     torch.testing.assert_close(left.ratio, residual / (model.variance * 0.7 / kept[:, None]).sqrt())
     assert left.error == pytest.approx(float(residual.square().sum() / (y - y.mean(0)).square().sum()))
-    assert fit_regression(form, x, torch.ones(30, 2).double(), (0.7,), 100)[1].error == 1.0
+    _, constant = fit_regression(form, x, torch.ones(30, 2).double(), (0.7,), 100)
+    assert constant.error == 1.0
+    assert torch.equal(constant.ratio, torch.zeros(30, 2).double())
     best = fit_regression(form, x, y, (1e-3, 0.7, 1e3), 100)
     errors = {a: fit_regression(form, x, y, (a,), 100)[1].error for a in (1e-3, 0.7, 1e3)}
     assert best[0].alpha == min(errors, key=lambda a: errors[a])
