@@ -206,6 +206,12 @@ def test_what_leaving_out_shows():
     assert best[0].alpha == min(errors, key=lambda a: errors[a])
 
 
+@pytest.mark.parametrize("linear", [0.0, 0.5])
+def test_a_kernel_of_a_row_with_itself(linear):
+    x, form = draw(5, 3), Kernel(0.3, linear)
+    torch.testing.assert_close(form.between(x, x).diagonal(), form.self_value(x))
+
+
 # ---- choosing
 
 
