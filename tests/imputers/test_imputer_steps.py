@@ -212,6 +212,16 @@ def test_a_kernel_of_a_row_with_itself(linear):
     torch.testing.assert_close(form.between(x, x).diagonal(), form.self_value(x))
 
 
+@pytest.mark.parametrize(("pairs", "latent"), [(20, True), (19, False)])
+def test_rows_with_two_modalities_are_enough_for_the_latent_model(monkeypatch, pairs, latent):
+    fake = SimpleNamespace(fit=lambda z, present: "latent")
+    monkeypatch.setattr(kernel, "GaussianImputer", lambda *options, **more: fake)
+    z, present = three(40)[0], np.tile([True, False, False], (40, 1))
+    present[:pairs, 1] = True
+    base = KernelImputer()._fitted_base(check(z, present))
+    assert (base == "latent") == latent
+
+
 # ---- choosing
 
 
