@@ -14,7 +14,7 @@ from calmrl.errors import InputError
 from calmrl.imputers import AutoImputer, KernelImputer, KNNImputer, MeanImputer, auto, kernel
 from calmrl.imputers.gaussian.held_out import normal_reach
 from calmrl.imputers.gfa import Loadings, _deviation, _groups, _latents, _rescaled, _start, _update
-from calmrl.imputers.kernel_ridge import Kernel, fit_regression
+from calmrl.imputers.kernel_ridge import Kernel, fit_regression, leave_one_out, make_features
 
 
 def draw(*shape, seed=0):
@@ -140,8 +140,14 @@ def test_the_order_in_which_forms_are_tried(monkeypatch):
         return SimpleNamespace(energy=errors[unit, form.linear] - (form.gamma == 2.0)), None
 
     monkeypatch.setattr(kernel, "make_features", make)
-    monkeypatch.setattr(kernel, "best_alpha", lambda p, energy, y, alphas: (energy, alphas[0]))
-    x, y = 3 + draw(9, 2), draw(9, 1)
+    centres = []
+
+    def best(p, energy, y, alphas):
+        centres.append(float(y.mean(0).abs().max()))
+        return energy, alphas[0]
+
+    monkeypatch.setattr(kernel, "best_alpha", best)
+    x, y = 3 + draw(9, 2), 3 + draw(9, 1)
     assert KernelImputer()._choose(x, y) == (False, Kernel(2.0, 0.0))
     assert tried[:4] == [(True, 0.0, 1.0), (True, 0.5, 1.0), (False, 0.0, 1.0), (False, 0.5, 1.0)]
     assert tried[4:] == [(False, 0.0, 0.5), (False, 0.0, 2.0)]
@@ -151,6 +157,7 @@ def test_the_order_in_which_forms_are_tried(monkeypatch):
     assert len(tried) == 4 + 2
     assert KernelImputer(unit_rows=True, gamma=0.7, linear=0.5)._choose(x, y) == (True, Kernel(0.7, 0.5))
     assert len(tried) == 6  # nothing to choose
+    assert max(centres) < 1e-12
 
 
 def test_forms_of_another_fit_are_taken():
@@ -179,6 +186,40 @@ def test_blocks_of_rows_give_the_same(monkeypatch, rows):
     for one, two in zip(imputer.impute(z, present, return_std=True), want, strict=True):
         for name in z:
             np.testing.assert_allclose(one[name], two[name], rtol=1e-10)
+
+
+def test_what_leaving_out_shows():
+    x, y = draw(30, 3), draw(30, 2, seed=1) + 5
+    form = Kernel(0.3, 0.5)
+    model, left = fit_regression(form, x, y, (0.7,), 100)
+    features, p = make_features(form, x, 100)
+    residual, kept = leave_one_out(p, features.energy, y - y.mean(0), 0.7)
+    torch.testing.assert_close(model.centre, y.mean(0))
+    torch.testing.assert_close(model.variance, (residual.square() * kept[:, None] / 0.7).mean(0))
+    torch.testing.assert_close(left.ratio, residual / (model.variance * 0.7 / kept[:, None]).sqrt())
+    assert left.error == pytest.approx(float(residual.square().sum() / (y - y.mean(0)).square().sum()))
+    _, constant = fit_regression(form, x, torch.ones(30, 2).double(), (0.7,), 100)
+    assert constant.error == 1.0
+    assert torch.equal(constant.ratio, torch.zeros(30, 2).double())
+    best = fit_regression(form, x, y, (1e-3, 0.7, 1e3), 100)
+    errors = {a: fit_regression(form, x, y, (a,), 100)[1].error for a in (1e-3, 0.7, 1e3)}
+    assert best[0].alpha == min(errors, key=lambda a: errors[a])
+
+
+@pytest.mark.parametrize("linear", [0.0, 0.5])
+def test_a_kernel_of_a_row_with_itself(linear):
+    x, form = draw(5, 3), Kernel(0.3, linear)
+    torch.testing.assert_close(form.between(x, x).diagonal(), form.self_value(x))
+
+
+@pytest.mark.parametrize(("pairs", "latent"), [(20, True), (19, False)])
+def test_rows_with_two_modalities_are_enough_for_the_latent_model(monkeypatch, pairs, latent):
+    fake = SimpleNamespace(fit=lambda z, present: "latent")
+    monkeypatch.setattr(kernel, "GaussianImputer", lambda *options, **more: fake)
+    z, present = three(40)[0], np.tile([True, False, False], (40, 1))
+    present[:pairs, 1] = True
+    base = KernelImputer()._fitted_base(check(z, present))
+    assert (base == "latent") == latent
 
 
 # ---- choosing

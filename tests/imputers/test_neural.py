@@ -268,12 +268,16 @@ def test_loss_of_both_halves(n):
     half = n // 2
     if half:
         first = error(own, slice(half))
-        slopes = torch.autograd.grad(first, list(own.values()))
+        slopes = torch.autograd.grad(first, list(own.values()), create_graph=True)
         moved = {name: p - 0.1 * g for (name, p), g in zip(own.items(), slopes, strict=True)}
         expected = first + error(moved, slice(half, None))
     else:
         expected = error(own, slice(None))
-    torch.testing.assert_close(made.loss(z, present, torch.Generator().manual_seed(4)), expected)
+    got = made.loss(z, present, torch.Generator().manual_seed(4))
+    torch.testing.assert_close(got, expected)
+    gradients = [torch.autograd.grad(loss, list(own.values()), allow_unused=True) for loss in (got, expected)]
+    for one, two in zip(*gradients, strict=True):  # through the inner step, too
+        torch.testing.assert_close(one, two)
 
 
 def test_guesses_are_mixtures_of_priors():

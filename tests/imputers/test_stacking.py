@@ -132,3 +132,24 @@ def test_rows_with_one_modality_lose_nothing():
     assert hidden.any(1).sum() == 2  # half of the four that have both
     assert (hidden[:4].sum(1) <= 1).all()
     assert not hidden[4:].any()
+
+
+def test_the_candidate_that_helps_most_joins_first():
+    """The third takes away what is wrong with the first; the second only a little."""
+    rng = np.random.default_rng(0)
+    first, noise = rng.normal(size=(40, 5)), rng.normal(size=(40, 5))
+    made = Stack([1000.0], [40], [5])
+    guesses = {"first": first, "second": 1.5 * noise, "third": -1.2 * first + 0.01 * noise}
+    for name, residuals in guesses.items():
+        made.guesses[name] = Guesses([residuals], [np.ones((40, 5))])
+    assert made.weigh().chosen == ["first", "third"]
+
+
+@pytest.mark.parametrize(("one", "both", "hidden"), [(200, 400, 120), (100, 20, 10)])
+def test_how_many_blocks_of_incomplete_data_are_hidden(one, both, hidden):
+    """12 % of a thousand blocks; or half of the rows that have both."""
+    present = np.ones((one + both, 2), bool)
+    present[:one, 1] = False
+    found = hidden_blocks(present, np.random.default_rng(0))
+    assert found.sum() == hidden
+    assert not found[:, 0].any()  # what is left is a pattern that occurs

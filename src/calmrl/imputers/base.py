@@ -87,7 +87,7 @@ class BlockImputer(OnHub, BlockColumns, TransformerMixin, BaseEstimator, ABC):
     def save(self, path: str | os.PathLike[str], overwrite: bool = False) -> None:
         """Write a folder with imputer.json and imputer.safetensors; no pickle."""
         state = self.get_state()
-        arguments = {**self.get_params(deep=False), "blocks": self._plain_blocks()}
+        arguments = {**self.get_params(), "blocks": self._plain_blocks()}
         about = {"class": type(self).__name__, "arguments": arguments, "columns": self._input_columns()}
         meta = {**about, **state["meta"]}
         save_state({"meta": meta, "tensors": state["tensors"]}, path, overwrite)

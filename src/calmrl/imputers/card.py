@@ -18,7 +18,7 @@ def imputer_card(imputer: Any, widths: dict[str, int]) -> Card:
     """What a fitted imputer says about itself."""
     name = type(imputer).__name__
     settings = getattr(imputer, "settings_", None)
-    choice = {key: value for key, value in imputer.get_params(deep=False).items() if key not in ("verbose", "blocks")}
+    choice = {key: value for key, value in imputer.get_params().items() if key not in ("verbose", "blocks")}
     if settings is not None:
         choice |= {f"{key} (used)": value for key, value in vars(settings).items()}
     quality, note = _quality(getattr(imputer, "choice_", None))

@@ -177,7 +177,7 @@ class KernelImputer(BlockImputer):
             if j != m:
                 block = torch.as_tensor(completed[name]).detach().double().cpu()
                 parts.append((block - self.mean_[j]) / self.length_[j])
-        return torch.cat(parts, dim=1) / max(1, len(parts)) ** 0.5
+        return torch.cat(parts, dim=1) / len(parts) ** 0.5
 
     def _fit_modality(self, views: Views, m: int, name: str, form: dict[str, Any]) -> None:
         others = views.present.clone()

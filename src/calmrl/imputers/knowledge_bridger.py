@@ -69,9 +69,9 @@ class KnowledgeBridgerImputer(MemoryImputer):
 
     def _predict(self, seen: dict[int, Tensor], m: int, spread: bool) -> tuple[Tensor, Tensor]:
         pool = self.present_[:, m].nonzero()[:, 0].cpu()
-        fallback = super()._predict(seen, m, spread)
+        mean, deviation = super()._predict(seen, m, spread)
         if not len(pool):
-            return fallback
+            return mean, deviation
         values = self.rows_[m].cpu()[pool]
         present, direction = self.present_.cpu(), self._directions(values, m)
         shared = torch.stack([present[pool, j] for j in seen]).double()  # (seen, pool)
@@ -80,7 +80,7 @@ class KnowledgeBridgerImputer(MemoryImputer):
         relations = {j: _profile(direction @ direction[at].T) for j, at in marks.items()}  # (pool, landmarks)
         guesses, spreads = [], []
         step = max(1, DISTANCE_BYTES // (8 * len(pool)))
-        for start in range(0, len(fallback[0]), step):
+        for start in range(0, len(mean), step):
             mine = [self._directions(block[start : start + step], j) for j, block in seen.items()]
             likeness = sum((a @ b.T for a, b in zip(mine, memory, strict=True)), torch.zeros((), dtype=torch.float64))
             agreement = torch.zeros((), dtype=torch.float64)
@@ -94,7 +94,7 @@ class KnowledgeBridgerImputer(MemoryImputer):
             guesses.append(guess[:, 0])
             if spread:
                 spreads.append((weight @ (candidates - guess).square_())[:, 0].sqrt())
-        return torch.cat(guesses), torch.cat(spreads) if spread else fallback[1]
+        return torch.cat(guesses), torch.cat(spreads) if spread else deviation
 
     def _directions(self, block: Tensor, m: int) -> Tensor:
         """Centred rows of unit length."""

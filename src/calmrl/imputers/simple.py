@@ -131,12 +131,12 @@ class KNNImputer(MemoryImputer):
         shared = torch.stack([self.present_[pool, j] for j in seen], dim=1).double()  # (pool, seen)
         entries = shared @ torch.tensor([float(self.widths_[j]) for j in seen], dtype=torch.float64)
         pool, shared, entries = pool[entries > 0], shared[entries > 0], entries[entries > 0]
-        fallback = super()._predict(seen, m, spread)
+        mean, deviation = super()._predict(seen, m, spread)
         if not len(pool):
-            return fallback
+            return mean, deviation
         guesses, spreads = [], []
         step = max(1, DISTANCE_BYTES // (8 * len(pool)))
-        for start in range(0, len(fallback[0]), step):
+        for start in range(0, len(mean), step):
             distance = torch.zeros((), dtype=torch.float64)
             for column, (j, values) in enumerate(seen.items()):
                 mine, theirs = values[start : start + step], self.rows_[j][pool].cpu()
@@ -147,7 +147,7 @@ class KNNImputer(MemoryImputer):
             guesses.append(neighbours.mean(1))
             if spread:
                 spreads.append(neighbours.std(1, correction=0))
-        return torch.cat(guesses), torch.cat(spreads) if spread else fallback[1]
+        return torch.cat(guesses), torch.cat(spreads) if spread else deviation
 
 
 class RidgeImputer(MemoryImputer):

@@ -75,7 +75,7 @@ class Stack:
         # a modality counts by its number of values, whatever its unit; one that does not vary does not count
         entries = [n * d if t > 0 else 0 for n, d, t in zip(blocks, widths, totals, strict=True)]
         self.share = [
-            e / max(sum(entries), 1) / t if e else 0.0 for e, t in zip(entries, totals, strict=True)
+            e / sum(entries) / t if e else 0.0 for e, t in zip(entries, totals, strict=True)
         ]  # factor on a squared error, so that the column means have 1.0 in sum
         self.guesses: dict[str, Guesses] = {}
 
@@ -115,7 +115,7 @@ class Stack:
     def _solve(self, grams: np.ndarray, chosen: list[int]) -> tuple[np.ndarray, float]:
         """(weights (chosen, k), error): per modality, leaning on all modalities with SHARED blocks."""
         part = grams[np.ix_(range(len(grams)), chosen, chosen)]
-        pooled = part.sum(axis=0) / max(sum(self.blocks), 1)  # per block
+        pooled = part.sum(axis=0) / sum(self.blocks)  # per block
         columns = [simplex_weights(gram + SHARED * pooled) for gram in part]
         wrong = sum(float(w @ gram @ w) for w, gram in zip(columns, part, strict=True))
         return np.stack(columns, axis=1), wrong
@@ -136,7 +136,7 @@ class Stack:
         blocks are those with weights from the other half.
         """
         mine = [self.guesses[name] for name in weights.chosen]
-        pooled = self._grams(weights.chosen).sum(axis=0) / max(sum(self.blocks), 1)
+        pooled = self._grams(weights.chosen).sum(axis=0) / sum(self.blocks)
         scores = []
         for m, share in enumerate(self.share):
             residuals = np.stack([g.residuals[m] for g in mine])  # (chosen, blocks, d)
