@@ -21,7 +21,6 @@ from later import Later
 
 mteb = Later("mteb")
 interop = Later("calmrl.interop")  # imports mteb
-mteb_model = Later("calmrl.interop.mteb_model")
 FIXED = {"features": "linear", "unit_rows": True, "whitening": 0.5, "latent_dim": 64, "prior": 100.0, "refine": "never"}
 NAMES = {"text": "read", "image": "see", "sound": "hear"}
 
@@ -209,21 +208,25 @@ def test_what_a_model_gets_of_features_by_name():
 
 
 def test_the_vectors_of_encoders_alone_are_averaged():
+    from calmrl.interop.mteb_model import _joint
+
     z = {"a": np.array([[3.0, 4.0], [2.0, 0.0]]), "b": np.array([[0.0, 0.5], [9.0, 9.0]]), "c": np.ones((2, 7))}
     present = np.array([[True, True, False], [True, False, False]])
-    np.testing.assert_allclose(mteb_model._joint(z, present), [[0.6, 1.8], [1.0, 0.0]], atol=1e-6)
+    np.testing.assert_allclose(_joint(z, present), [[0.6, 1.8], [1.0, 0.0]], atol=1e-6)
 
 
 def test_sounds_keep_their_channels():
+    from calmrl.interop.mteb_model import _cell
+
     samples = np.array([[0.0, 0.5, -0.5], [0.25, 0.0, 0.0]], dtype=np.float32)
     for given, channels in ((samples, 2), (samples[0], 1)):
-        rate, back = wavfile.read(io.BytesIO(mteb_model._cell("audio", {"array": given, "sampling_rate": 8000})))
+        rate, back = wavfile.read(io.BytesIO(_cell("audio", {"array": given, "sampling_rate": 8000})))
         assert rate == 8000
         assert back.shape == ((3, 2) if channels == 2 else (3,))
-    assert mteb_model._cell("audio", None) is None
-    assert mteb_model._cell("text", "") is None
-    assert mteb_model._cell("text", "x") == "x"
-    assert mteb_model._cell("image", "") == ""
+    assert _cell("audio", None) is None
+    assert _cell("text", "") is None
+    assert _cell("text", "x") == "x"
+    assert _cell("image", "") == ""
 
 
 def test_a_pool_by_name_and_seed():
