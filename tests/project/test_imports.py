@@ -120,3 +120,10 @@ def test_an_export_is_never_its_module():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.count("<function") == 2
+
+
+def test_every_test_file_has_a_name_of_its_own():
+    """pytest imports test files by their base names, and refuses the second of two; one that is run alone does not show it."""
+    names = [path.name for path in Path(__file__).parents[1].rglob("test_*.py")]
+    assert len(names) > 100
+    assert sorted({name for name in names if names.count(name) > 1}) == []
