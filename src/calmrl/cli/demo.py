@@ -46,7 +46,7 @@ def run(
     from calmrl.workflows.demo import search_both
 
     emoji, stamps = out / "emoji.index", out / "stamps.index"
-    note("1. Methods compared on rows that lack modalities: a little over a minute")
+    note("1. Methods compared on rows that lack modalities: about a minute")
     note(f"every method has {resolved.trials} trials of at most {resolved.steps} steps, chosen on validation rows")
     comparison = compare_and_show(
         resolved,
