@@ -39,7 +39,7 @@ class Index:
         return len(ids)
 
     def file(self, id, modality):
-        return Path("/root") / f"{id}.{modality}"
+        return Path("/photos") / f"{id}.{modality}"
 
 
 @pytest.fixture
@@ -149,10 +149,10 @@ def test_a_long_caption_is_cut(calmrl, index):
 def test_paths_of_hits(calmrl, index):
     index(hit(paths={"image": "i", "text": "t"}), hit(id="b", paths={"image": "i"}), hit(id="c", paths={}))
     code, out, err = calmrl("search", "ix", "dog", "--paths", "--having", "text")
-    assert (code, out) == (0, "/root/a.text\n/root/b.image\n")
+    assert (code, out) == (0, "/photos/a.text\n/photos/b.image\n")
     assert err == "1 of 3 hits have no file\n"
     index(hit())
-    assert calmrl("search", "ix", "dog", "--paths") == (0, "/root/a.image\n", "")
+    assert calmrl("search", "ix", "dog", "--paths") == (0, "/photos/a.image\n", "")
 
 
 @pytest.mark.parametrize("given", ["speech", "=a", "speech="])

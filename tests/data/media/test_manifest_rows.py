@@ -23,7 +23,7 @@ KINDS = {"image": "image", "text": "text"}
 
 def built(*rows: dict[str, Any], kinds: dict[str, str] = KINDS, **options: Any) -> tuple[Manifest, list[tuple]]:
     problems = Problems()
-    manifest = build(list(enumerate(rows, start=2)), kinds, problems, root=Path("/root"), **options)
+    manifest = build(list(enumerate(rows, start=2)), kinds, problems, root=Path("/photos"), **options)
     return manifest, [(p.kind, p.scope, p.line, p.id, p.column, p.detail) for p in problems]
 
 
@@ -55,7 +55,7 @@ def test_splits(split: str | None, kept: str | None) -> None:
 @pytest.mark.parametrize(
     ("cells", "kept", "problems"),
     [
-        ({"image": "b.png"}, {"image": "/root/b.png"}, []),
+        ({"image": "b.png"}, {"image": "/photos/b.png"}, []),
         ({"image": ""}, {}, []),
         ({"image": None}, {}, []),
         ({"image": 3}, {}, [("not a path", "cell", 2, "a", "image", "3")]),
