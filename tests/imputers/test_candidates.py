@@ -15,17 +15,7 @@ from calmrl.errors import InputError
 from calmrl.imputers import AutoImputer, KernelImputer, KNNImputer, MeanImputer
 from calmrl.imputers.candidates import CANDIDATES, Fitter, try_candidate
 from calmrl.imputers.gaussian import GaussianImputer
-
-
-def three(n=60):
-    rng = np.random.default_rng(0)
-    shared = rng.normal(size=(n, 2))
-    z = {name: np.tanh(shared @ rng.normal(size=(2, 4))) + 0.2 * rng.normal(size=(n, 4)) for name in "abc"}
-    present = np.ones((n, 3), bool)
-    present[::3, 1] = False
-    present[1::6, 2] = False
-    return z, present
-
+from three_modalities import three
 
 # ---- state
 

@@ -15,6 +15,7 @@ from calmrl.imputers import AutoImputer, KernelImputer, KNNImputer, MeanImputer,
 from calmrl.imputers.gaussian.held_out import normal_reach
 from calmrl.imputers.gfa import Loadings, _deviation, _groups, _latents, _rescaled, _start, _update
 from calmrl.imputers.kernel_ridge import Kernel, fit_regression, leave_one_out, make_features
+from three_modalities import three
 
 
 def draw(*shape, seed=0):
@@ -98,16 +99,6 @@ def test_latents_of_rows_and_sums_of_covariances():
 
 
 # ---- kernels
-
-
-def three(n=60):
-    rng = np.random.default_rng(0)
-    shared = rng.normal(size=(n, 2))
-    z = {name: np.tanh(shared @ rng.normal(size=(2, 4))) + 0.2 * rng.normal(size=(n, 4)) for name in "abc"}
-    present = np.ones((n, 3), bool)
-    present[::3, 1] = False
-    present[1::6, 2] = False
-    return z, present
 
 
 def test_deviations_are_scaled_per_pattern_and_then_to_cover():

@@ -173,11 +173,7 @@ class Expectation:
     def means(self, packed: Pack) -> tuple[Tensor, Tensor]:
         """(b, V b), (N, L) each: `evidence` and the posterior means of all rows of a pack, in its order."""
         b = self.evidence(packed)
-        if self._keeps(packed.patterns):
-            maps = [V[0] for _, _, V in self._kept(packed.patterns)]
-        else:
-            maps = [V[0].to(self.dtype) for _, V, _ in self.factored(packed.patterns)]
-        means = [rows @ V for rows, V in zip(b.split(packed.sizes), maps, strict=True)]
+        means = [rows @ V for rows, V in zip(b.split(packed.sizes), self.maps(packed.patterns)[0], strict=True)]
         return b, torch.cat(means) if means else b
 
 
