@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import time
 from pathlib import Path
@@ -118,7 +119,7 @@ for where, nth in json.loads(sys.argv[3]):
 print(json.dumps(found))
 """
 POINTS = [("save_file", 2), ("save", 2), ("save_state", 1), ("_flush", 1), ("replace", 2), ("mark_best", 1),
-          ("_tidy", 1), ("rmtree", 1)]  # fmt: skip
+          ("tidy", 1), ("tidy", 2), ("rmtree", 1)]  # fmt: skip
 
 
 def test_killed_inside_a_checkpoint_write(tmp_path):
@@ -181,3 +182,16 @@ def test_the_mark_of_the_best_is_made_up_for(tmp_path: Path):
     (folder / "best").unlink()  # as if killed between the two
     train(cfg, tmp_path / "run", resume=True)
     assert checkpoint.best(folder) == checkpoint.newest(folder)
+
+
+def test_what_a_kill_after_the_last_checkpoint_left_is_removed(tmp_path: Path):
+    """Nothing is written any more by the run that goes on, so nothing else would remove it."""
+    cfg = config(tmp_path, stages=[{"steps": 4}], validation={"every": 4}, checkpoint={"every": 4, "keep": 1})
+    train(cfg, tmp_path / "run")
+    folder = tmp_path / "run" / "checkpoints"
+    expected = sorted(path.name for path in folder.iterdir())
+    assert expected == ["best", "step-00000004"]
+    shutil.copytree(folder / "step-00000004", folder / "step-00000003")  # not yet removed
+    shutil.copytree(folder / "step-00000004", folder / ".draft-step-00000002")  # half removed
+    train(cfg, tmp_path / "run", resume=True)
+    assert sorted(path.name for path in folder.iterdir()) == expected

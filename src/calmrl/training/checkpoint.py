@@ -50,11 +50,7 @@ def write(folder: Path, step: int, content: Checkpoint, *, best: bool, keep: int
     draft = folder / f"{DRAFT}{target.name}"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        for leftover in folder.glob(f"{DRAFT}*"):
-            if leftover.is_dir():
-                shutil.rmtree(leftover)
-            else:
-                leftover.unlink()
+        _remove_drafts(folder)
         if not target.exists():  # it does after a run that was resumed and stopped before it made a step
             draft.mkdir()
             save_file(plain(content.weights), draft / "weights.safetensors")
@@ -82,7 +78,7 @@ def write(folder: Path, step: int, content: Checkpoint, *, best: bool, keep: int
             f"the checkpoint of step {step} could not be written to {folder} ({' '.join(str(error).split())[:160]}); "
             "earlier checkpoints are whole. Make room, then go on with --resume"
         ) from error
-    _tidy(folder, keep)
+    tidy(folder, keep)
     return target
 
 
@@ -126,12 +122,22 @@ def _all(folder: Path) -> list[Path]:
     return sorted(path for path in folder.glob("step-*") if NAME.fullmatch(path.name) and path.is_dir())
 
 
-def _tidy(folder: Path, keep: int) -> None:
+def tidy(folder: Path, keep: int) -> None:
+    """Remove what a kill left, and all but the `keep` newest checkpoints and the best one."""
+    _remove_drafts(folder)
     for old in _all(folder)[:-keep]:
         if old != best(folder):
             gone = folder / f"{DRAFT}{old.name}"
             os.replace(old, gone)  # a kill in the middle of removing leaves a draft, not half a checkpoint
             shutil.rmtree(gone)
+
+
+def _remove_drafts(folder: Path) -> None:
+    for leftover in folder.glob(f"{DRAFT}*"):
+        if leftover.is_dir():
+            shutil.rmtree(leftover)
+        else:
+            leftover.unlink()
 
 
 def _flush(folder: Path, inside: bool = True) -> None:

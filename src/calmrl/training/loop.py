@@ -341,8 +341,10 @@ class Trainer:
         content = checkpoint.read(path)
         with parsing(path, "a checkpoint of this run", "remove it to go on from the one before"):
             self.position = snapshot.put_back(content, self.step, self.optimiser, self.accelerator.scaler, self.average)
-        if self.position.best_step == self.position.step and self.accelerator.is_main_process:
-            checkpoint.mark_best(path.parent, self.position.step)  # a kill may have come between the two
+        if self.accelerator.is_main_process:  # a kill may have come before these
+            if self.position.best_step == self.position.step:
+                checkpoint.mark_best(path.parent, self.position.step)
+            checkpoint.tidy(path.parent, self.keep)
         batches = self._batches()
         batches.load_state_dict(self.position.batches)
         return batches
