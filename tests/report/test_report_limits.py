@@ -88,7 +88,7 @@ def test_what_the_first_screen_shows():
 def test_equal_methods_and_a_behind_one():
     found = results(row("calmrl", 2.0), row("pmrl", 2.0))
     assert verdict(found) == [
-        "d: calmrl is best, average R@1 2.0 % (n = 50, 1 seed), 0.0 (one seed) behind pmrl, the best other method."
+        "d: calmrl is best, average R@1 2.0 % (n = 50, 1 seed), level with pmrl (one seed), the best other method."
     ]
     found = results(row("calmrl", 1.0), row("pmrl", 2.0, seed=1))
     assert "The best of ours, calmrl, is not measured on a common seed with pmrl." in verdict(found)[0]
@@ -108,8 +108,8 @@ def test_more_than_three_settings_are_summed_up(places):
         assert len(said) == 3
     else:
         assert said == [
-            "Over 4 settings, the best of ours is ahead of the best other method in 2 (clearly in 0) and behind in 2 (clearly "
-            "in 0), by average R@1."
+            "Over 4 settings, the best of ours is ahead of the best other method in 2 (clearly in 0) and behind in 1 (clearly "
+            "in 0), level in 1, by average R@1."
         ]
         only = [one for one in rows if one["method"] == "pmrl"]
         assert verdict(results(*only)) == ["average R@1 in 4 settings; the best of each is in bold."]

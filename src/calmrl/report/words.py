@@ -100,6 +100,8 @@ def _compared(rows: Sequence[ResultRow], ours: str, rival: str, metric: str) -> 
     else:
         how = f"95 % interval {fixed(gap.low, shown)} to {fixed(gap.high, shown)}"
         how += "" if is_clear(gap) else ": no difference shown"
+    if round(gap.difference, shown) == 0:
+        return f"level with {rival} ({how})"
     way = "ahead of" if gap.difference > 0 else "behind"
     return f"{fixed(abs(gap.difference), shown)} ({how}) {way} {rival}"
 
@@ -113,11 +115,12 @@ def _summary(results: Results, places: Sequence[Sequence[ResultRow]], task: str,
         gaps += [] if gap is None else [gap]
     if not gaps:
         return f"{name_of(task, metric)} in {len(places)} {what}; the best of each is in bold."
-    ahead, behind = [g for g in gaps if g.difference > 0], [g for g in gaps if g.difference <= 0]
+    ahead, behind = [g for g in gaps if g.difference > 0], [g for g in gaps if g.difference < 0]
+    level = len(gaps) - len(ahead) - len(behind)
     return (
         f"Over {len(places)} {what}, the best of ours is ahead of the best other method in {len(ahead)} (clearly in "
-        f"{sum(map(is_clear, ahead))}) and behind in {len(behind)} (clearly in {sum(map(is_clear, behind))}), by "
-        f"{name_of(task, metric)}."
+        f"{sum(map(is_clear, ahead))}) and behind in {len(behind)} (clearly in {sum(map(is_clear, behind))}), "
+        f"{f'level in {level}, ' if level else ''}by {name_of(task, metric)}."
     )
 
 

@@ -7,7 +7,7 @@ from calmrl.report.blocks import Block, Figure, Table, Text
 from calmrl.report.estimates_table import better, matrix, ranked, readable
 from calmrl.report.figures import Mark, dots
 from calmrl.report.look import OURS, look
-from calmrl.report.numbers import Estimate, capital
+from calmrl.report.numbers import Estimate, capital, plural
 from calmrl.report.results import ResultRow, Results, group
 from calmrl.report.svg import Panel
 from calmrl.report.words import headline, headline_rows, name_of, several
@@ -50,7 +50,7 @@ def compare_panel(results: Results, rows: Sequence[ResultRow], name: str, task: 
     label, decimals = describe(metric).axis, describe(metric).decimals
     marks = [_mark(method, estimates[method], method) for method in order]
     first = "; ".join(f"{method} {estimates[method].text(decimals)}" for method in order[:3])
-    alt = f"Dot plot, {place}: {task} {label} of {len(order)} methods. First: {first}."
+    alt = f"Dot plot, {place}: {task} {label} of {plural(len(order), 'method')}. First: {first}."
     return dots(
         name,
         alt,

@@ -7,6 +7,7 @@ from calmrl.report.blocks import Block, Figure
 from calmrl.report.estimates_table import matrix, ranked, readable
 from calmrl.report.figures import Curve, Mark, curves, dots
 from calmrl.report.look import BLUE, GREY, INK, Look, look
+from calmrl.report.numbers import plural
 from calmrl.report.results import ResultRow, Results, group
 from calmrl.report.svg import Panel
 
@@ -93,7 +94,7 @@ def coverage(results: Results) -> list[Block]:
             at = [estimates[method, level] for level in levels]
             low, high = [e.mean - (e.half or 0) for e in at], [e.mean + (e.half or 0) for e in at]
             lines.append(Curve(method, levels, [e.mean for e in at], look(method), low, high))
-        alt = f"Curves, {name}: measured against promised coverage of {len(lines)} methods. "
+        alt = f"Curves, {name}: measured against promised coverage of {plural(len(lines), 'method')}. "
         alt += "; ".join(f"{line.label}: {line.y[-1]:.1f} % at level {line.x[-1]:g} %" for line in lines[:3]) + "."
         number, x, y = (
             f"coverage-{len(panels) + 1}",

@@ -11,7 +11,7 @@ from calmrl.report.blocks import Block, Figure
 from calmrl.report.estimates_table import matrix, ranked, readable
 from calmrl.report.figures import Curve, curves, scatter, small_curves
 from calmrl.report.look import family, look
-from calmrl.report.numbers import capital
+from calmrl.report.numbers import capital, plural
 from calmrl.report.results import CurvePoint, ResultRow, Results, ResultsFile, group
 from calmrl.report.svg import Panel
 from calmrl.report.words import headline, headline_rows, name_of
@@ -85,7 +85,7 @@ def _steps(results: Results, field: str, x: str, words: str, column: Callable[[f
     for (dataset, kind), lines in step_curves(results, field).items():
         name = ", ".join(part for part in (dataset, kind) if part)
         ends = f"{lines[0].label} goes from {lines[0].y[0]:.{shown}f} to {lines[0].y[-1]:.{shown}f}"
-        alt = f"Curves, {name}: {name_of(task, metric)} of {len(lines)} methods over the {x}. {ends}."
+        alt = f"Curves, {name}: {name_of(task, metric)} of {plural(len(lines), 'method')} over the {x}. {ends}."
         number = f"{'rates' if field == 'rate' else field}-{len(panels) + 1}"
         if len(lines) <= TOGETHER:
             panels.append(curves(number, alt, lines, x=x, y=y, title=name))
@@ -134,7 +134,7 @@ def training(results: Results) -> list[Block]:
                 frames = _frames(steps, field)
                 if frames:
                     every = [curve for lines in frames.values() for curve in lines]
-                    alt = f"Curves, {name}: {word} over steps, {len(every)} methods in {len(frames)} frames. "
+                    alt = f"Curves, {name}: {word} over steps, {plural(len(every), 'method')} in {len(frames)} frames. "
                     alt += f"{every[0].label} goes from {every[0].y[0]:.3g} to {every[0].y[-1]:.3g}."
                     number, same = f"{field}-{len(panels_of) + 1}", field == "val"
                     panels_of.append(small_curves(number, alt, frames, x="step", y=word, title=name, same=same))
