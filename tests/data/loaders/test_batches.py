@@ -152,8 +152,9 @@ def test_another_data_set_or_setting_is_refused():
 def test_what_cannot_be_batched_is_said():
     with pytest.raises(InputError, match="an epoch has no rows"):
         Batches([source(30, weight=0.001)], 16)
-    with pytest.raises(InputError, match="fewer than the 3 processes"):
-        Batches([source(30), source(2, "b")], 16, composition="source", rank=0, world=3)
+    for rows in (1, 2):
+        with pytest.raises(InputError, match=rf"only {rows} row\(s\), fewer than the 3 processes"):
+            Batches([source(30), source(rows, "b")], 16, composition="source", rank=0, world=3)
     with pytest.raises(InputError, match="only 1 complete training rows"):
         Batches([source(4, rate=0.99)], 16, complete_only=True)
     with pytest.raises(InputError, match="must be one of mixed, source, pattern"):
