@@ -76,7 +76,9 @@ def test_stamps_cannot_but_partners_meet():
     """What is missing in stamps is nearly always the sound, and the other modalities hardly tell it."""
     data, names = load_dataset("stamps"), ("image", "text", "sound")
     present = data.present[:, [data.names.index(name) for name in names]]
-    some = present.any(axis=1) & (present[:, 2] | (np.arange(len(data)) % 3 == 0))  # all that sounds, a third of the others
+    some = present.any(axis=1) & (
+        present[:, 2] | (np.arange(len(data)) % 3 == 0)
+    )  # all that sounds, a third of the others
     assert present[some].sum(axis=0).tolist() == [394, 392, 107]
     found = diagnose({name: data.z[name][some] for name in names}, present[some])
     said = found.as_dict()

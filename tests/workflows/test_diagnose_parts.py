@@ -510,6 +510,15 @@ def test_the_explained_share():
     assert share(truth, truth, np.zeros(1)) == 1.0
     assert share(truth, np.array([[1.0], [1.0]]), np.zeros(1)) == pytest.approx(1 - 4 / 10)
     assert share(np.zeros((2, 1)), np.zeros((2, 1)), np.zeros(1)) == 1.0
+    constant = np.full((40, 1), 1e-3, dtype=np.float32)
+    middle = constant.mean(axis=0) + np.float32(1.2e-10)  # the sum of single precision is not exact
+    assert 0 < np.square(constant - middle).sum() < 1e-17
+    assert share(constant, constant, middle) == 1.0
+    assert share(constant, constant * np.float32(1.0000002), middle) == 1.0
+    assert share(constant, constant * 2, middle) == 0.0
+    assert share(np.float32([[1.0], [1.001]]), np.float32([[1.0], [1.0]]), np.float32([1.0005])) == pytest.approx(
+        -1, rel=1e-3
+    )
 
 
 def test_missing_blocks_are_weighted_by_their_number():

@@ -76,9 +76,13 @@ def _asked(k: int) -> Iterator[tuple[int, list[int]]]:
 
 
 def share(truth: np.ndarray, guess: np.ndarray, middle: np.ndarray) -> float:
-    """The explained share of these rows; `middle` is the mean to compare with."""
-    total = float(np.square(truth - middle).sum(dtype=np.float64))
-    return 1 - float(np.square(truth - guess).sum(dtype=np.float64)) / max(total, np.finfo(float).tiny)
+    """The explained share of these rows; `middle` is the mean to compare with.
+
+    Rows that differ from it by rounding only are explained or not: 1 or 0.
+    """
+    total, error = (float(np.square(truth - other).sum(dtype=np.float64)) for other in (middle, guess))
+    rounding = (4 * float(np.finfo(truth.dtype).eps)) ** 2 * float(np.square(truth, dtype=np.float64).sum())
+    return 1 - error / total if total > rounding else float(error <= rounding)
 
 
 def _ridge(train: FoldedRows, test: FoldedRows, m: int, sources: list[int], rng: np.random.Generator) -> np.ndarray:
