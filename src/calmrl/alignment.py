@@ -164,7 +164,8 @@ class CalibratedAlignment(nn.Module):
         self.seconds += time.perf_counter() - started
         terms = []
         if completed is not None:
-            terms.append(self.weight * self.objective(completed, mask.new_ones(len(mask), len(completed))))
+            whole = self.objective(completed, mask.new_ones(len(mask), len(completed)))
+            terms.append(whole if self.weight == 1 else self.weight * whole)
         if self.weight < 1:
             terms.append((1 - self.weight) * self.objective(z, mask))
         aligned = terms[0] if len(terms) == 1 else terms[0] + terms[1]

@@ -14,6 +14,7 @@ from __future__ import annotations
 import mmap
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -181,9 +182,10 @@ def like_input(tensor: torch.Tensor, given: Array) -> Array:
     return tensor.detach().cpu().numpy().astype(given.dtype, copy=False)
 
 
-def full_precision(tensor: torch.Tensor) -> torch.autocast:
+def full_precision(tensor: torch.Tensor) -> AbstractContextManager[Any]:
     """A context in which autocast is off on the tensor's device: what is inside computes in float32 or float64."""
-    return torch.autocast(tensor.device.type, enabled=False)
+    kind = tensor.device.type
+    return torch.autocast(kind, enabled=False) if torch.is_autocast_enabled(kind) else nullcontext()
 
 
 def maybe_any(mask: torch.Tensor) -> bool:
@@ -192,12 +194,11 @@ def maybe_any(mask: torch.Tensor) -> bool:
 
 
 def within_limit(values: torch.Tensor, any_size: bool = False) -> bool:
-    """Whether all values are finite and small enough to be squared and summed."""
-    if not values.numel():
-        return True
-    low, high = torch.aminmax(values.detach())  # one bad value would make one of them bad
-    limit = _limit(values, any_size)
-    return bool((low >= -limit) & (high <= limit))
+    """True only if all values are finite and small enough to be squared and summed; False asks for a closer look.
+
+    No value is larger than the length of all of them together, and one that is NaN makes that NaN.
+    """
+    return float(torch.linalg.vector_norm(values.detach())) <= _limit(values, any_size)
 
 
 def blocks_of_rows(n: int, row_bytes: int, limit: int = SCAN_BYTES) -> Iterator[tuple[int, int]]:
@@ -341,8 +342,9 @@ def _too_large(name: str, row: int, values: torch.Tensor) -> str:
 
 
 def _check_no_empty_row(mask: torch.Tensor) -> None:
-    empty = torch.nonzero(~mask.any(dim=1))[:, 0]
-    if len(empty):
+    has_any = mask.any(dim=1)
+    if not bool(has_any.all()):
+        empty = torch.nonzero(~has_any)[:, 0]
         shown = ", ".join(str(int(i)) for i in empty[:5]) + (", ..." if len(empty) > 5 else "")
         raise InputError(
             f"{len(empty)} of {len(mask)} rows have no modality at all (rows {shown}); every row needs at least one: "

@@ -38,6 +38,11 @@ def all_sum(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
     return [part.reshape(t.shape) for part, t in zip(parts, tensors, strict=True)]
 
 
+def total(number: float, device: torch.device) -> float:
+    """A number summed over all processes."""
+    return float(number) if world()[0] == 1 else float(all_sum([torch.tensor(float(number), device=device)])[0])
+
+
 def mean_over_processes(
     values: Mapping[str, float], rows: int, of_rows: Sequence[str], device: torch.device
 ) -> dict[str, float]:

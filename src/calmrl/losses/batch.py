@@ -42,10 +42,10 @@ class Stacked(Mapping[str, Tensor]):
 
     def __init__(self, names: Sequence[str], stacked: Tensor) -> None:
         self.stacked = stacked
-        self._columns = dict(zip(names, stacked.unbind(1), strict=True))
+        self._columns = {name: j for j, name in enumerate(names)}
 
     def __getitem__(self, name: str) -> Tensor:
-        return self._columns[name]
+        return self.stacked[:, self._columns[name]]
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._columns)

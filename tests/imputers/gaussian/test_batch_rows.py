@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from copy import deepcopy
 
 import pytest
@@ -102,6 +104,20 @@ def test_values_of_missing_rows_are_never_used(widths: tuple[int, ...]) -> None:
     ):
         assert torch.equal(g, h)
         assert not h[~present[:, m]].any()
+
+
+def test_nothing_of_a_batch_outlives_its_backward_pass() -> None:
+    present, params, z = masks(7)["mixed"], model(EQUAL), values(7, EQUAL)
+    posterior = BatchPosterior(Expectation.of(params, torch.float64), [v.detach() for v in z], present)
+    held = weakref.ref(posterior)
+    gc.disable()  # what is left then is what only a garbage collection would free
+    try:
+        filled = completed(z, posterior, True)
+        filled.sum().backward()
+        del posterior, filled
+        assert held() is None
+    finally:
+        gc.enable()
 
 
 def many_patterns(n: int, k: int) -> Tensor:

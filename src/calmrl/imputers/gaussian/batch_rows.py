@@ -54,7 +54,7 @@ class Gaps:
 class BatchPosterior:
     """Posterior means of a batch, and the V of each of its rows.
 
-    `x` is large and serves whoever comes next: `Recent.add` leaves squares in it, `completed` the completed batch.
+    `x` is large and serves whoever comes next: `Recent.add` leaves squares in it, `completed` takes it away.
     """
 
     def __init__(self, expect: Expectation, z: Sequence[Tensor | None], present: Tensor) -> None:

@@ -45,6 +45,7 @@ class _Completion(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, posterior: BatchPosterior, unit: bool, *z: Tensor) -> tuple[Tensor, ...]:
         whole = side_by_side(z, posterior.expect.dtype, out=posterior.x)
+        del posterior.x  # or output, node and posterior would hold each other until the next garbage collection
         vectors, lengths = imputed(posterior, unit)
         gaps = posterior.gaps
         for block, rows, y in zip(gaps.blocks(whole), gaps.within, vectors, strict=True):
