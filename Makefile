@@ -39,8 +39,9 @@ compare: $(STAMPS)-demo
 	$(BIN)/python docs/make_study.py study-out
 
 # Bytecode is written: otherwise every process that a test starts compiles the package, and every run all tests, again.
+# Three workers, for two processors or more: many tests wait for processes that they start.
 test: $(STAMPS)-dev
-	OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 2 --dist loadscope --no-loadscope-reorder
+	OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 3 --dist loadscope --no-loadscope-reorder
 
 lint: $(STAMPS)-dev
 	$(BIN)/ruff check .
