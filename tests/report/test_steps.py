@@ -76,6 +76,22 @@ def test_the_figure_of_the_docs_shows_calmrl_and_three_others(results):
     assert len(figure.axes) == 4
 
 
+def test_the_tables_of_the_docs_have_intervals(results):
+    module = runpy.run_path(str(ROOT / "docs" / "make_curves.py"))
+    won = {"difference": 1.04, "low": -0.2, "high": 2.26, "p": 0.1}
+    tests = {results.place_name(row.place): {"against": "gram", "methods": {"calmrl": won}} for row in results.rows}
+    head, _, calmrl, *others, ahead = module["table"](results, tests, "stamps", "complete").splitlines()
+    assert head == "| R@1 (%) | 25 | 100 | all |"
+    assert calmrl.startswith("| `calmrl` | 20.")
+    assert calmrl.count("±") == 3
+    assert [line.split("`")[1] for line in others] == ["gram", "pmrl", "contrastive"]
+    assert ahead == "| ahead by | +1.0 (-0.2 to 2.3) | +1.0 (-0.2 to 2.3) | +1.0 (-0.2 to 2.3) |"
+    assert module["table"](results, tests, "digits", "rate").startswith("| R@1 (%) | 10 % | 90 % |")
+    assert sorted(module["PLACE"].findall(module["PAGE"].read_text())) == [
+        (dataset, axis) for dataset in ("emoji", "stamps") for axis in ("complete", "rate")
+    ]
+
+
 def test_tables_for_a_paper_say_what_chance_reaches():
     table = average_table(content()["rows"])
     assert "R@1 of a random order (%): stamps 1.5, digits 1.5." in table.notes
