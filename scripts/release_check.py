@@ -3,7 +3,7 @@
 python scripts/release_check.py                       # what `make release-check` and the release workflow run
 python scripts/release_check.py --versions lowest     # with the oldest allowed version of every dependency
 python scripts/release_check.py --versions highest    # with the newest ones
-python scripts/release_check.py --versions lowest --extras    # also the oldest allowed versions of the extras
+python scripts/release_check.py --versions lowest --extras    # also those of the extras, or of some of them: --extras ray
 python scripts/release_check.py --python python3.13 --light    # a Python for which there is no torch
 
 1. The version is the same in pyproject.toml, CITATION.cff and CHANGELOG.md (a tag of the release, if --tag names one).
@@ -61,8 +61,8 @@ def main() -> None:
         run(sys.executable, "-m", "twine", "check", "--strict", wheel, sdist)
         python = installed(folder, wheel, options)
         check_installed(folder, python, version, options.light)
-        if options.extras:
-            check_extras(folder, python, wheel)
+        if options.extras is not None:
+            check_extras(folder, python, wheel, options.extras or list(EXTRAS))
         if options.out:
             options.out.mkdir(parents=True, exist_ok=True)
             for file in (wheel, sdist):
@@ -75,7 +75,9 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--versions", choices=("pinned", "lowest", "highest"), default="pinned")
     parser.add_argument("--python", default=sys.executable, help="the Python of the empty environment")
     parser.add_argument("--light", action="store_true", help="install without torch and run only what needs none")
-    parser.add_argument("--extras", action="store_true", help="also try the extras, at their lowest versions")
+    parser.add_argument(
+        "--extras", nargs="*", choices=EXTRAS, help="also try extras, all or some, at their lowest versions"
+    )
     parser.add_argument("--tag", help="the tag that is released, such as v0.1.0; CHANGELOG.md must have its version")
     parser.add_argument("--out", type=Path, help="where to leave the wheel and the sdist")
     return parser.parse_args()
@@ -221,12 +223,13 @@ def extra_requirements(extra: str) -> dict[str, str]:
     return dict(re.findall(r'"([A-Za-z0-9_.-]+)>=([0-9.]+)', listed))
 
 
-def check_extras(folder: Path, python: Path, wheel: Path) -> None:
+def check_extras(folder: Path, python: Path, wheel: Path, extras: list[str]) -> None:
     """One after the other in the same environment, beside the core as it is; what an extra needs newer, pip makes newer."""
     tests = tests_only(folder)
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    environment["OMP_NUM_THREADS"] = "1"  # as `make test`
     failed = []
-    for extra, selected in EXTRAS.items():
+    for extra in extras:
         constraints = folder / f"{extra}.txt"
         lowest = [f"{name}=={low}" for name, low in extra_requirements(extra).items()]
         constraints.write_text(
@@ -234,7 +237,7 @@ def check_extras(folder: Path, python: Path, wheel: Path) -> None:
         )
         try:
             run(python, *PIP, "-c", constraints, f"calmrl[{extra}] @ {wheel.as_uri()}", *TESTING)
-            run(python, "-m", "pytest", "-p", "no:cacheprovider", *selected, cwd=tests, env=environment)
+            run(python, "-m", "pytest", "-p", "no:cacheprovider", *EXTRAS[extra], cwd=tests, env=environment)
         except SystemExit as stop:
             failed.append(f"{extra} ({stop})")
     if failed:
