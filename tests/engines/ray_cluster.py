@@ -13,6 +13,7 @@ SOURCE = Path(__file__).resolve().parents[2] / "src"
 HERE = Path(__file__).resolve().parent
 SUPPORT = HERE.parent / "support"
 STORE_BYTES = 100 << 20
+NICENESS = "RAY_worker_niceness"  # 15 unless it is set: all that runs beside the tests would go first
 
 
 class Nodes:
@@ -24,13 +25,14 @@ class Nodes:
 
         os.environ["PYTHONPATH"] = os.pathsep.join([str(SOURCE), str(HERE), str(SUPPORT)])
         os.environ["OMP_NUM_THREADS"] = "1"
+        os.environ[NICENESS] = "0"
         head = {"num_cpus": 0, "object_store_memory": STORE_BYTES, "include_dashboard": False}
         self.cluster = Cluster(initialize_head=True, head_node_args=head)
         self.nodes = []  # (cores, node)
         ray.init(self.cluster.address, log_to_driver=False, logging_level="error")
 
     def have(self, *cores):
-        """Nodes with these numbers of cores, and no others."""
+        """Nodes with these numbers of cores, and no others; every core has a worker that is ready."""
         wanted = list(cores)
         for own, node in list(self.nodes):
             if own in wanted:
@@ -40,7 +42,18 @@ class Nodes:
         for number in wanted:
             self.nodes.append((number, self.cluster.add_node(num_cpus=number, object_store_memory=STORE_BYTES)))
         self.cluster.wait_for_nodes()
+        self._wake(sum(cores))
         return self
+
+    def _wake(self, workers, seconds=300):
+        """Give blocks out until so many workers return some: on a busy machine they take long to start."""
+        end = time.monotonic() + seconds
+        while True:
+            engine = Watched(pause=0.02)
+            list(engine.map(int, range(4 * workers)))
+            if len(engine.processes) >= workers:
+                return
+            assert time.monotonic() < end, f"{len(engine.processes)} of {workers} workers are ready after {seconds} s"
 
     def remove(self, node, at_once=True):
         """End a node, by default at once, as a machine does whose power fails; otherwise it tells the others."""

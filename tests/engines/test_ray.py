@@ -31,7 +31,7 @@ from calmrl.workflows.extract import extract
 from calmrl.workflows.impute import impute
 from latent_data import from_model
 from pickling_engine import save_parquet
-from ray_cluster import Nodes, Watched, fail_at_three
+from ray_cluster import NICENESS, Nodes, Watched, fail_at_three
 from tiny_encoders import tiny  # noqa: F401
 
 ROWS, BLOCK = 2400, 1 << 13
@@ -49,7 +49,7 @@ def small_blocks():
 @pytest.fixture(scope="module")
 def nodes():
     with pytest.MonkeyPatch.context() as patch:
-        for name in ("PYTHONPATH", "OMP_NUM_THREADS"):  # the cluster changes them
+        for name in ("PYTHONPATH", "OMP_NUM_THREADS", NICENESS):  # the cluster changes them
             patch.setenv(name, os.environ.get(name, ""))
         made = Nodes()
         yield made
