@@ -38,7 +38,7 @@ def all_sum(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
     return [part.reshape(t.shape) for part, t in zip(parts, tensors, strict=True)]
 
 
-def total(number: float, device: torch.device) -> float:
+def sum_over_processes(number: float, device: torch.device) -> float:
     """A number summed over all processes."""
     return float(number) if world()[0] == 1 else float(all_sum([torch.tensor(float(number), device=device)])[0])
 

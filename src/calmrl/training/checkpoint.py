@@ -123,13 +123,11 @@ def _all(folder: Path) -> list[Path]:
 
 
 def tidy(folder: Path, keep: int) -> None:
-    """Remove what a kill left, and all but the `keep` newest checkpoints and the best one."""
-    _remove_drafts(folder)
+    """Remove all but the `keep` newest checkpoints and the best one, and what a kill left."""
     for old in _all(folder)[:-keep]:
         if old != best(folder):
-            gone = folder / f"{DRAFT}{old.name}"
-            os.replace(old, gone)  # a kill in the middle of removing leaves a draft, not half a checkpoint
-            shutil.rmtree(gone)
+            os.replace(old, folder / f"{DRAFT}{old.name}")  # a kill in the middle leaves a draft, not half a checkpoint
+    _remove_drafts(folder)
 
 
 def _remove_drafts(folder: Path) -> None:

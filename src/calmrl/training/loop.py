@@ -10,7 +10,7 @@ from typing import Any, Literal
 import torch
 from sklearn.exceptions import ConvergenceWarning
 
-from calmrl._support.distributed import all_sum, gather_objects, mean_over_processes, own_rows, world
+from calmrl._support.distributed import gather_objects, mean_over_processes, own_rows, sum_over_processes, world
 from calmrl._support.parsing import parsing
 from calmrl.data.loaders.batches import Batches
 from calmrl.data.loaders.feature_rows import pattern_counts
@@ -290,8 +290,7 @@ class Trainer:
             align.imputer.fit(z, present)
 
     def _asked(self, flag: StopFlag) -> bool:
-        (asked,) = all_sum([torch.tensor(float(flag.raised), device=self.accelerator.device)])
-        return bool(asked)
+        return bool(sum_over_processes(flag.raised, self.accelerator.device))
 
     # ---- validation, records, checkpoints
 

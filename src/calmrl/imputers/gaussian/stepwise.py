@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from calmrl._support.distributed import total
+from calmrl._support.distributed import sum_over_processes
 from calmrl.convention import Views
 from calmrl.imputers.gaussian.batch_rows import BatchPosterior
 from calmrl.imputers.gaussian.maximise import expand, latent_moments, maximise, single_prior, smallest_noise
@@ -102,7 +102,7 @@ def absorb(posterior: BatchPosterior, present: Tensor, running: Running | None, 
     expect = posterior.expect
     if running is None:
         running = Running(Statistics.zeros(expect.params), 0.0)
-    rows = total(len(present), present.device)
+    rows = sum_over_processes(len(present), present.device)
     if rows > 0:
         if running.recent is None or not running.recent.takes(expect):
             running.settle()
