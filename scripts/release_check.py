@@ -4,14 +4,17 @@ python scripts/release_check.py                       # what `make release-check
 python scripts/release_check.py --versions lowest     # with the oldest allowed version of every dependency
 python scripts/release_check.py --versions highest    # with the newest ones
 python scripts/release_check.py --versions lowest --extras    # also those of the extras, or of some of them: --extras ray
-python scripts/release_check.py --python python3.13 --light    # a Python for which there is no torch
+python scripts/release_check.py --python python3.13 --tests    # another Python, and the fast part of the suite
+python scripts/release_check.py --python python3.13 --light    # without torch
 
 1. The version is the same in pyproject.toml, CITATION.cff and CHANGELOG.md (a tag of the release, if --tag names one).
 2. Two builds, in two folders, give the same bytes; the wheel is small enough and holds what it must.
 3. `twine check` accepts both files.
-4. The wheel installs into an empty environment outside the checkout, and runs `calmrl` and the snippets of the README. With
-   --light, torch is left out, and scripts/without_torch.py runs in place of the snippets.
-5. With --extras, one extra after the other is installed at its lowest versions, and some tests of it run.
+4. The wheel installs into an empty environment outside the checkout, where scripts/try_python.py imports every module, and
+   `calmrl` and the snippets of the README run. With --light, torch is left out, and the tests that need none run in place
+   of the snippets.
+5. With --tests, what the tests need is installed beside it, and the fast part of the suite runs, or some folders of it.
+6. With --extras, one extra after the other is installed at its lowest versions, and some tests of it run.
 
 torch stays at the version of constraints.txt in all of them: other builds of it can be gigabytes large.
 """
@@ -46,8 +49,11 @@ EXTRAS = {  # extra -> what pytest runs for it
     "mteb": ["tests/interop/test_mteb.py"],
     "ray": ["tests/engines/test_ray.py"],
 }
+SLOW = ("ray", "browser", "processes", "soak")  # markers of tests that --tests leaves out
+SUITE = "dev,media,search"  # the extras that the suite needs; it skips tests of others
 TESTING = ("pytest", "hypothesis", "httpx", "httpx2")
 PIP = ("-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-compile")  # import compiles what is used
+CONSTRAINTS = "constraints.txt"
 UNDECLARED = "pyarrow<26"  # 26 needs numpy 2 and does not say so; the lowest numpy is older
 
 
@@ -61,6 +67,8 @@ def main() -> None:
         run(sys.executable, "-m", "twine", "check", "--strict", wheel, sdist)
         python = installed(folder, wheel, options)
         check_installed(folder, python, version, options.light)
+        if options.tests is not None:
+            check_suite(folder, python, wheel, options.tests)
         if options.extras is not None:
             check_extras(folder, python, wheel, options.extras or list(EXTRAS))
         if options.out:
@@ -76,11 +84,17 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--python", default=sys.executable, help="the Python of the empty environment")
     parser.add_argument("--light", action="store_true", help="install without torch and run only what needs none")
     parser.add_argument(
+        "--tests", nargs="*", metavar="PATH", help="also run the fast part of the suite, all of it or these paths"
+    )
+    parser.add_argument(
         "--extras", nargs="*", choices=EXTRAS, help="also try extras, all or some, at their lowest versions"
     )
     parser.add_argument("--tag", help="the tag that is released, such as v0.1.0; CHANGELOG.md must have its version")
     parser.add_argument("--out", type=Path, help="where to leave the wheel and the sdist")
-    return parser.parse_args()
+    options = parser.parse_args()
+    if options.light and (options.tests is not None or options.extras is not None):
+        parser.error("--tests and --extras need torch, which --light leaves out; --light runs the tests that need none")
+    return options
 
 
 # ---- 1. the version
@@ -157,9 +171,8 @@ def installed(folder: Path, wheel: Path, options: argparse.Namespace) -> Path:
     """The Python of a new environment with the wheel in it."""
     run(options.python, "-m", "venv", folder / "venv")
     python = folder / "venv" / "bin" / "python"
-    constraints = folder / "constraints.txt"
-    constraints.write_text(constraints_of(options.versions), encoding="utf-8")
-    install = [python, *PIP, "-c", constraints]
+    (folder / CONSTRAINTS).write_text(constraints_of(options.versions), encoding="utf-8")
+    install = [python, *PIP, "-c", folder / CONSTRAINTS]
     if options.light:
         wanted = {**core_requirements(), **extra_requirements("media")}
         run(*install, *TESTING, *(f"{name}>={low}" for name, low in wanted.items() if name not in LEFT_OUT))
@@ -190,20 +203,23 @@ def check_installed(folder: Path, python: Path, version: str, light: bool) -> No
     """What a new user does first, in an empty directory, with no checkout in sight."""
     work = folder / "work"
     work.mkdir()
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    environment = without_checkout()
     shown = run(python.parent / "calmrl", "--version", cwd=work, env=environment, capture=True)
     if shown.strip() != f"calmrl {version}":
         raise SystemExit(f"calmrl --version printed {shown!r}; expected calmrl {version}")
     run(python.parent / "calmrl", "ls", "methods", cwd=work, env=environment, capture=True)
     run(python.parent / "calmrl", "demo", "--help", cwd=work, env=environment, capture=True)
-    if light:
-        run(python, ROOT / "scripts" / "without_torch.py", tests_only(folder), cwd=work, env=environment)
-        return
-    shutil.copy(ROOT / "scripts" / "page_snippets.py", work)
-    shutil.copy(ROOT / "README.md", work)
-    run(python, "page_snippets.py", "README.md", cwd=work, env=environment)
-    run(python, "-m", "pip", "check", cwd=work)
+    run(python, ROOT / "scripts" / "try_python.py", *([tests_only(folder)] if light else []), cwd=work, env=environment)
+    if not light:
+        shutil.copy(ROOT / "scripts" / "page_snippets.py", work)
+        shutil.copy(ROOT / "README.md", work)
+        run(python, "page_snippets.py", "README.md", cwd=work, env=environment)
     run(python, "-m", "pip", "freeze", "--disable-pip-version-check", cwd=work)
+
+
+def without_checkout() -> dict[str, str]:
+    """The environment of this process, but for the one variable that could put other sources first."""
+    return {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
 
 
 def tests_only(folder: Path) -> Path:
@@ -214,7 +230,19 @@ def tests_only(folder: Path) -> Path:
     return tests
 
 
-# ---- 5. the extras
+# ---- 5. the fast part of the suite
+
+
+def check_suite(folder: Path, python: Path, wheel: Path, paths: list[str]) -> None:
+    """In a copy of the checkout, as some tests read the sources; these are the same as in the wheel."""
+    run(python, *PIP, "-c", folder / CONSTRAINTS, f"calmrl[{SUITE}] @ {wheel.as_uri()}")
+    run(python, "-m", "pip", "check")
+    tracked_files(folder / "suite")
+    fast = " and ".join(f"not {marker}" for marker in SLOW)
+    run_tests(python, folder / "suite", "-n", "2", "--dist", "loadscope", "-m", fast, *paths)
+
+
+# ---- 6. the extras
 
 
 def extra_requirements(extra: str) -> dict[str, str]:
@@ -226,8 +254,6 @@ def extra_requirements(extra: str) -> dict[str, str]:
 def check_extras(folder: Path, python: Path, wheel: Path, extras: list[str]) -> None:
     """One after the other in the same environment, beside the core as it is; what an extra needs newer, pip makes newer."""
     tests = tests_only(folder)
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    environment["OMP_NUM_THREADS"] = "1"  # as `make test`
     failed = []
     for extra in extras:
         constraints = folder / f"{extra}.txt"
@@ -237,11 +263,16 @@ def check_extras(folder: Path, python: Path, wheel: Path, extras: list[str]) -> 
         )
         try:
             run(python, *PIP, "-c", constraints, f"calmrl[{extra}] @ {wheel.as_uri()}", *TESTING)
-            run(python, "-m", "pytest", "-p", "no:cacheprovider", *EXTRAS[extra], cwd=tests, env=environment)
+            run_tests(python, tests, *EXTRAS[extra])
         except SystemExit as stop:
             failed.append(f"{extra} ({stop})")
     if failed:
         raise SystemExit(f"extras that fail at their lowest versions: {', '.join(failed)}")
+
+
+def run_tests(python: Path, checkout: Path, *options: str) -> None:
+    environment = without_checkout() | {"OMP_NUM_THREADS": "1"}  # as `make test`
+    run(python, "-m", "pytest", "-p", "no:cacheprovider", *options, cwd=checkout, env=environment)
 
 
 def run(*line: object, cwd: Path | None = None, env: dict[str, str] | None = None, capture: bool = False) -> str:

@@ -13,7 +13,7 @@ from packaging.version import Version
 
 ROOT = Path(__file__).resolve().parents[2]
 CHECK = runpy.run_path(str(ROOT / "scripts" / "release_check.py"))
-WITHOUT_TORCH = runpy.run_path(str(ROOT / "scripts" / "without_torch.py"))
+TRY_PYTHON = runpy.run_path(str(ROOT / "scripts" / "try_python.py"))
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 TEMPLATES = sorted((ROOT / ".github" / "ISSUE_TEMPLATE").glob("*.yml"))
 
@@ -56,11 +56,11 @@ def test_extras_that_are_tried_have_bounds_and_tests(extra):
 
 
 def test_what_is_tried_without_torch_exists():
-    for test in (*WITHOUT_TORCH["TESTS"], *WITHOUT_TORCH["NEED_TORCH"]):
+    for test in (*TRY_PYTHON["TESTS"], *TRY_PYTHON["NEED_TORCH"]):
         path, _, name = test.partition("::")
         assert (ROOT / path).exists()
         if name:
-            assert any(path.startswith(listed) for listed in WITHOUT_TORCH["TESTS"])
+            assert any(path.startswith(listed) for listed in TRY_PYTHON["TESTS"])
             assert f"def {name.partition('[')[0]}(" in (ROOT / path).read_text(encoding="utf-8")
 
 
@@ -68,18 +68,18 @@ def test_names_that_another_python_lacks_are_seen(tmp_path):
     (tmp_path / "m.py").write_text(
         "import compression.zstd\ndef f():\n    from typing import Self9, cast\nimport os.path, torch\n"
     )
-    taken = set(WITHOUT_TORCH["taken"](WITHOUT_TORCH["compiled"](tmp_path / "m.py")))
+    taken = set(TRY_PYTHON["taken"](TRY_PYTHON["compiled"](tmp_path / "m.py")))
     assert taken == {("compression.zstd", ""), ("typing", "Self9"), ("typing", "cast"), ("os.path", "")}
-    assert not WITHOUT_TORCH["exists"]("typing", "Self9")
-    assert not WITHOUT_TORCH["exists"]("no_such_module", "")
-    assert WITHOUT_TORCH["exists"]("typing", "cast")
-    assert WITHOUT_TORCH["exists"]("concurrent", "futures")
+    assert not TRY_PYTHON["exists"]("typing", "Self9")
+    assert not TRY_PYTHON["exists"]("no_such_module", "")
+    assert TRY_PYTHON["exists"]("typing", "cast")
+    assert TRY_PYTHON["exists"]("concurrent", "futures")
 
 
 def test_a_warning_of_the_compiler_is_an_error(tmp_path):
     (tmp_path / "m.py").write_text("assert (1, 'always true')\n")
     with pytest.warns(SyntaxWarning, match="always true"):
-        WITHOUT_TORCH["compiled"](tmp_path / "m.py")
+        TRY_PYTHON["compiled"](tmp_path / "m.py")
 
 
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)

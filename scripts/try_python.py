@@ -1,18 +1,20 @@
-"""What of an installed calmrl can be checked on a Python that has no torch.
+"""What of an installed calmrl can be checked on any Python, with torch or without.
 
-python scripts/without_torch.py CHECKOUT     # with the calmrl that this Python has, and the tests of a checkout
+python scripts/try_python.py              # with the calmrl that this Python has
+python scripts/try_python.py CHECKOUT     # also those tests of a checkout that need no torch
 
 1. All modules compile, and a warning of the compiler is an error.
 2. What they import from the standard library exists in this Python, also below an `import torch` that stops a module.
 3. All modules can be imported, up to a package that is not installed; a DeprecationWarning in calmrl is an error.
 4. The packages that calmrl requires have versions that it allows; only torch and accelerate may be absent.
-5. The tests of commands, configs, collections of media, tables and statistics that need no torch pass.
+5. With CHECKOUT, the tests of commands, configs, collections of media, tables and statistics that need no torch pass.
 """
 
 from __future__ import annotations
 
 import ast
 import importlib
+import importlib.util
 import subprocess
 import sys
 import warnings
@@ -71,6 +73,8 @@ def main() -> None:
     stopped = Counter(stop for file in files if file.name != "__main__.py" and (stop := imported(file)))
     print(f"{len(files) - 1 - stopped.total()} modules can be imported; others stop at {dict(stopped)}")
     check_requirements()
+    if len(sys.argv) == 1:
+        return
     line = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *TESTS]
     line += [f"--deselect={test}" for test in NEED_TORCH]
     sys.exit(subprocess.run(line, cwd=sys.argv[1], check=False).returncode)
@@ -116,11 +120,12 @@ def imported(file: Path) -> str | None:
 def check_requirements() -> None:
     """`pip check` may complain about what was left out, and about nothing else."""
     done = subprocess.run([sys.executable, "-m", "pip", "check"], capture_output=True, text=True, check=False)
-    allowed = [f"requires {name}, which is not installed." for name in LEFT_OUT]
+    absent = [name for name in LEFT_OUT if importlib.util.find_spec(name) is None]
+    allowed = [f"requires {name}, which is not installed." for name in absent]
     others = [line for line in done.stdout.splitlines() if not line.endswith(tuple(allowed))]
     if others or done.stderr.strip():
         raise SystemExit("\n".join([*others, done.stderr]))
-    print(f"requirements are met, but for {' and '.join(LEFT_OUT)}")
+    print(f"requirements are met{', but for ' if absent else ''}{' and '.join(absent)}")
 
 
 if __name__ == "__main__":
