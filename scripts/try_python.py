@@ -43,6 +43,7 @@ NEED_TORCH = (  # those among them that do
     "tests/config/test_config.py::test_the_written_config_reads_back[ablation]",
     "tests/config/test_config.py::test_the_written_config_reads_back[generative]",
     "tests/config/test_config.py::test_sections_and_imputers_fit_together",
+    "tests/data/media/collections/test_annotation_lines.py::test_objects_in_lines_and_tables",
     "tests/data/media/collections/test_publishers.py::test_a_part_of_vast27m_in_three_forms[vast27m.parquet]",
     "tests/data/media/test_manifest.py::test_all_formats_say_the_same[.parquet]",
     "tests/data/media/test_manifest.py::test_files_that_are_no_manifest",
