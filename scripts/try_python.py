@@ -124,7 +124,7 @@ def check_requirements() -> None:
     absent = [name for name in LEFT_OUT if importlib.util.find_spec(name) is None]
     allowed = [f"requires {name}, which is not installed." for name in absent]
     others = [line for line in done.stdout.splitlines() if not line.endswith(tuple(allowed))]
-    if others or done.stderr.strip():
+    if done.returncode and (others or done.stderr.strip()):
         raise SystemExit("\n".join([*others, done.stderr]))
     print(f"requirements are met{', but for ' if absent else ''}{' and '.join(absent)}")
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import runpy
+import subprocess
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -74,6 +76,22 @@ def test_names_that_another_python_lacks_are_seen(tmp_path):
     assert not TRY_PYTHON["exists"]("no_such_module", "")
     assert TRY_PYTHON["exists"]("typing", "cast")
     assert TRY_PYTHON["exists"]("concurrent", "futures")
+
+
+@pytest.mark.parametrize(
+    ("code", "printed", "refused"),
+    [
+        (0, "No broken requirements found.", False),
+        (1, "calmrl 0.1.0 requires torch, which is not installed.", True),  # this Python has torch
+        (1, "calmrl 0.1.0 has requirement numpy>=1.26, but you have numpy 1.25.", True),
+    ],
+)
+def test_requirements_that_are_not_met(monkeypatch, capsys, code, printed, refused):
+    done = subprocess.CompletedProcess([], code, stdout=printed + "\n", stderr="")
+    monkeypatch.setattr(subprocess, "run", lambda *line, **options: done)
+    with pytest.raises(SystemExit, match=re.escape(printed)) if refused else nullcontext():
+        TRY_PYTHON["check_requirements"]()
+    assert ("requirements are met\n" in capsys.readouterr().out) is not refused
 
 
 def test_a_warning_of_the_compiler_is_an_error(tmp_path):
