@@ -8,6 +8,7 @@ from pathlib import Path
 
 from calmrl._support.ray_engine import RayEngine
 from calmrl.errors import InputError
+from waiting import patience
 
 SOURCE = Path(__file__).resolve().parents[2] / "src"
 HERE = Path(__file__).resolve().parent
@@ -47,7 +48,7 @@ class Nodes:
 
     def _wake(self, workers, seconds=300):
         """Give blocks out until so many workers return some: on a busy machine they take long to start."""
-        end = time.monotonic() + seconds
+        end = time.monotonic() + patience(seconds)
         while True:
             engine = Watched(pause=0.02)
             list(engine.map(int, range(4 * workers)))
@@ -64,7 +65,7 @@ class Nodes:
         """Whether Ray counts a node as dead; it may take a while to notice."""
         import ray
 
-        end = time.monotonic() + seconds
+        end = time.monotonic() + patience(seconds)
         while {node["NodeID"]: node["Alive"] for node in ray.nodes()}[identity]:
             if time.monotonic() > end:
                 return False

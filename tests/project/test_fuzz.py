@@ -9,6 +9,8 @@ import pytest
 
 import warm
 
+pytestmark = pytest.mark.soak
+
 ROOT = Path(__file__).resolve().parents[2]
 CASES = 12  # of each of the 22 families; `python tests/fuzz` runs more
 
