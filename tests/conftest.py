@@ -10,6 +10,7 @@ import atexit
 import os
 import re
 import shutil
+import sys
 import tempfile
 from collections import Counter
 from pathlib import Path
@@ -19,7 +20,7 @@ import pytest
 HOME = "CALMRL_TESTS_HOME"
 SETTINGS = re.compile(
     "PYTHON(?!HASHSEED).*|OMP_.*|MKL_.*|OPENBLAS_.*|RANK|WORLD_SIZE|LOCAL_RANK|LOCAL_WORLD_SIZE|MASTER_.*|TORCH.*|ACCELERATE_.*|FSDP_.*|SLURM_.*"
-    "|RAY_.*|HF_.*|HUGGINGFACE_.*|TRANSFORMERS_.*|MTEB_.*|WANDB_.*|TENSORBOARD_.*|MPL.*|XDG_.*|CUDA_VISIBLE_DEVICES|CALMRL_.*"
+    "|RAY_.*|HF_.*|HUGGINGFACE_.*|TRANSFORMERS_.*|MTEB_.*|WANDB_.*|TENSORBOARD_.*|MPL.*|XDG_.*|CUDA_VISIBLE_DEVICES|CALMRL_(?!TESTS_WITHOUT).*"
     "|COLUMNS|LINES|TERM|COLORTERM|NO_COLOR|FORCE_COLOR|CLICOLOR.*|PY_COLORS|TTY_.*|CI|GITHUB_ACTIONS|_TYPER.*|SOURCE_DATE_EPOCH"
     "|.*_proxy|.*_PROXY|LANGUAGE|PAGER|BROWSER|JUPYTER.*|IPYTHON.*|HYPOTHESIS.*"
 )
@@ -38,7 +39,11 @@ def _own_environment() -> None:
     os.environ["PYTHONPATH"] = str(Path(__file__).resolve().parents[1] / "src")
 
 
+WITHOUT = os.environ.get("CALMRL_TESTS_WITHOUT", "")  # packages that count as not installed, with commas between
 _own_environment()  # before anything is imported that looks at it
+
+for _package in filter(None, WITHOUT.split(",")):
+    sys.modules[_package] = None
 
 import warm  # noqa: E402
 from calmrl.cli import main  # noqa: E402

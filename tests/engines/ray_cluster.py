@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from pathlib import Path
 
@@ -15,6 +16,20 @@ HERE = Path(__file__).resolve().parent
 SUPPORT = HERE.parent / "support"
 STORE_BYTES = 100 << 20
 NICENESS = "RAY_worker_niceness"  # 15 unless it is set: all that runs beside the tests would go first
+
+
+SOCKET = 75  # bytes of the path of Ray's longest socket below its temporary folder, of 107 that a system allows
+
+
+def why_not() -> str | None:
+    """Why Ray cannot be started here; None where it can."""
+    temporary = os.environ["RAY_TMPDIR"]
+    for what, path in (("the project", str(SOURCE)), ("temporary files", temporary), ("Python", sys.prefix)):
+        if not path.isascii():
+            return f"Ray does not start where the path of {what} has letters beyond ASCII"
+    if len(temporary) + SOCKET > 107:
+        return f"Ray does not start where the path of temporary files has more than {107 - SOCKET} bytes"
+    return None
 
 
 class Nodes:
