@@ -5,8 +5,8 @@ python scripts/anywhere.py --jobs 4 --times 2             # four at once, which 
 python scripts/anywhere.py --only bare --only "one core"
 
 Each environment gets a clone of the last commit, in a folder of its own, and no variables but PATH and those that it names.
-They share one virtual environment, which `make` creates as on any machine. Some need root (another user, a small /dev/shm); without
-it their rows say so. Logs are kept beside the table.
+They share one virtual environment, which `make` creates as on any machine. Some need root (another user, a small /dev/shm);
+without it their rows say so. Logs are kept beside the table.
 """
 
 from __future__ import annotations
