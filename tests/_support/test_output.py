@@ -8,8 +8,19 @@ import os
 import pytest
 
 from calmrl._support import writable
-from calmrl._support.output import WRITTEN_BY, check_directory, check_free, check_free_file, new_directory, new_file
-from calmrl._support.writable import PROBE, check_writable, is_full, unwritable, writing
+from calmrl._support.output import (
+    PROBE,
+    WRITTEN_BY,
+    check_directory,
+    check_free,
+    check_free_file,
+    check_writable,
+    is_full,
+    new_directory,
+    new_file,
+    unwritable,
+    writing,
+)
 from calmrl.errors import InputError
 
 

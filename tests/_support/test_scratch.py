@@ -10,10 +10,10 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from calmrl._support.scratch import exchange, put_in_place, remove_leftovers, scratch
 
 from calmrl._support import scratch as scratch_module
 from calmrl._support.output import WRITTEN_BY, check_free, new_directory, new_file
-from calmrl._support.scratch import exchange, put_in_place, remove_leftovers, scratch
 from calmrl.errors import InputError
 
 SOURCE = Path(__file__).parents[2] / "src"

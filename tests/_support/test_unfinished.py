@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-
 from calmrl._support.unfinished import unfinished
+
 from calmrl.errors import InputError
 
 

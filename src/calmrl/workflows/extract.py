@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from calmrl._support.engine import Engine, opened
-from calmrl._support.output import check_directory
+from calmrl._support.output import check_directory, writing
 from calmrl._support.workers import worker_pool
-from calmrl._support.writable import writing
 from calmrl.data.features.feature_set import FeatureSet, open_features
 from calmrl.data.media.annotations import read_annotations
 from calmrl.data.media.collection_problems import MediaProblem, Problems
