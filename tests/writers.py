@@ -35,7 +35,11 @@ from colour_world import settings
 WRITERS = 4
 LEAST = 3  # rounds of every writer, and twice as many of the reader, however slow the machine is
 BUSY = ("another run is writing", "another run is changing")
-ABSENT = ("no features at", "exists; remove it")  # features are taken away and written again
+ABSENT = (
+    "no features at",
+    "exists; remove it",
+    "/features/",
+)  # features are taken away, also while they are being opened
 Calls = dict[str, Callable[[], Any]]
 
 
@@ -114,7 +118,9 @@ def outcome(call: Callable[[], Any]) -> str:
     except InputError as error:
         said = str(error)
         expected = {"busy": BUSY, "refused": ABSENT}
-        return next((kind for kind, words in expected.items() if any(word in said for word in words)), f"wrong: {said}"[:300])
+        return next(
+            (kind for kind, words in expected.items() if any(word in said for word in words)), f"wrong: {said}"[:300]
+        )
     except Exception as error:
         return f"raw: {type(error).__name__}: {' '.join(str(error).split())}"[:300]
     return "ok"

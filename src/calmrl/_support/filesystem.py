@@ -185,7 +185,7 @@ def put_in_place(draft: Path, target: Path) -> None:
 
 def _rename(source: Path, target: Path) -> bool:
     """Give a directory a name that is free or that of an empty one; False if it is neither."""
-    if os.name == "nt" and target.is_dir() and not any(target.iterdir()):
+    with suppress(OSError):  # not an empty one; Windows does not rename onto those
         target.rmdir()
     try:
         os.rename(source, target)

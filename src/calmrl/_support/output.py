@@ -71,7 +71,10 @@ def replaced_directory(target: str | Path) -> Iterator[Path]:
 
 @contextmanager
 def part_folder(
-    target: Path, worth: Sequence[str] = ("*",), arguments: Mapping[str, Any] | None = None, named: str | Path | None = None
+    target: Path,
+    worth: Sequence[str] = ("*",),
+    arguments: Mapping[str, Any] | None = None,
+    named: str | Path | None = None,
 ) -> Iterator[Path]:
     """`<target>.part`, for one run at a time; kept when a run is stopped, so that the next one goes on in it.
 
@@ -166,6 +169,8 @@ def check_writable(target: str | Path) -> None:
             _probe(place)
             remove_leftovers(place)
         except OSError as error:
+            if place == path and isinstance(error, FileNotFoundError):
+                continue  # another process has just replaced it
             raise InputError(_sentence(target, error)) from error
 
 
@@ -231,5 +236,6 @@ def _sentence(target: str | Path, error: OSError) -> str:
 
 
 def _reason(error: BaseException) -> str:
-    text = error.strerror if isinstance(error, OSError) and error.strerror else reason_of(error)
+    full = FULL_WORDS.search(str(error))
+    text = error.strerror if isinstance(error, OSError) and error.strerror else full[0] if full else reason_of(error)
     return text[:1].lower() + text[1:]
