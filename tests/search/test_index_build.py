@@ -36,7 +36,7 @@ def test_one_run_at_a_time_and_an_empty_folder_does_not_stay(tmp_path):
             refuse(keep)
         assert (tmp_path / "ix.part").exists() == keep
     with working_folder(tmp_path / "ix") as part:
-        with pytest.raises(InputError, match=r"another run is changing .*ix; wait until it has ended"):
+        with pytest.raises(InputError, match=r"another run is writing .*ix; wait until it has ended"):
             working_folder(tmp_path / "ix").__enter__()
         assert part.exists()
     assert not part.exists()

@@ -18,9 +18,9 @@ from typing import Any, TypeVar
 
 from threadpoolctl import threadpool_limits
 
+from calmrl._support.filesystem import remove_leftovers
 from calmrl._support.output import new_file
 from calmrl._support.parsing import parsing
-from calmrl._support.scratch import remove_leftovers
 from calmrl._support.workers import worker_pool
 from calmrl.config import CompareConfig
 from calmrl.errors import InputError, JobError
