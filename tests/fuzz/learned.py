@@ -144,9 +144,16 @@ def checked_index(path: Path, items: int, exact: int) -> Sample:
             problems = check_source(path)
         if written:
             raise RuntimeError(f"calmrl check let this through to stderr: {written[0][:300]!r}")
+        try:
+            with silent():  # a search may let a panic print itself, but must not end in one
+                said = answers(calmrl.Index.open(path), asked)
+        except InputError as error:
+            if not problems:
+                raise RuntimeError("calmrl check found nothing") from error
+            raise
         if problems:
             raise InputError("; ".join(problems))
-        return answers(calmrl.Index.open(path), asked)
+        return said
 
     return Sample(sorted(file for file in path.rglob("*") if file.is_file()), read, path.name)
 

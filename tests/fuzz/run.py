@@ -96,7 +96,8 @@ def fuzz(name: str, cases: int, seed: int, first: int = 0, damage: Mutation = mu
         started = time.perf_counter()
         for case in range(first, first + cases):
             rng = Random(f"{seed} {name} {case}")
-            file = rng.choice(sample.files)
+            sizes = [file.stat().st_size if damage is flip_byte and case % 2 else 1 for file in sample.files]
+            (file,) = rng.choices(sample.files, sizes)
             content = file.read_bytes()
             try:
                 file.write_bytes(damage(content, rng))
@@ -127,7 +128,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", default=",".join(FAMILIES), help=f"some of {','.join(FAMILIES)}")
     parser.add_argument("--first", type=int, default=0, help="number of the first case, to repeat one: --cases 1")
-    parser.add_argument("--flips", action="store_true", help="change one byte in each case, and nothing else")
+    parser.add_argument("--flips", action="store_true", help="change one byte in each case: in turn of any file, and of all bytes")
     parser.add_argument("--shown", type=int, default=5, help="failures of each family that are printed")
     options = parser.parse_args(arguments)
     names = options.only.split(",")
