@@ -164,10 +164,10 @@ ERRORS = [
     (["search", "ix", "--image", "no.png"], "there is no file no.png"),
     (["search", "ix", "--with", "smell"], "is not MODALITY=VALUE"),
     (["search", "nothing", "dog"], "no index at nothing"),
-    (["search", "colours", "dog"], "is no index of calmrl"),
+    (["search", "colours", "dog"], "is not a calmrl index"),
     (["remove", "ix", "nobody"], "nothing was removed"),
     (["add", "ix", "nowhere"], "neither a file or folder"),
-    (["index", "colours", "--out", "colours"], "exists and is no index"),
+    (["index", "colours", "--out", "colours"], "exists and is not a calmrl index"),
     (["index", "stamps", "--out", "ix"], "is an index already, made otherwise"),
 ]
 

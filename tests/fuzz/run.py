@@ -128,7 +128,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", default=",".join(FAMILIES), help=f"some of {','.join(FAMILIES)}")
     parser.add_argument("--first", type=int, default=0, help="number of the first case, to repeat one: --cases 1")
-    parser.add_argument("--flips", action="store_true", help="change one byte in each case: in turn of any file, and of all bytes")
+    parser.add_argument(
+        "--flips", action="store_true", help="change one byte in each case: in turn of any file, and of all bytes"
+    )
     parser.add_argument("--shown", type=int, default=5, help="failures of each family that are printed")
     options = parser.parse_args(arguments)
     names = options.only.split(",")

@@ -54,7 +54,7 @@ def test_what_is_there_already(tmp_path):
     _check_free(tmp_path / "empty")
     (tmp_path / "file").touch()
     for taken in (tmp_path / "file", tmp_path):
-        with pytest.raises(InputError, match="exists and is no index; choose another name"):
+        with pytest.raises(InputError, match="exists and is not a calmrl index; choose another name"):
             _check_free(taken)
 
 

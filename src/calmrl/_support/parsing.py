@@ -45,10 +45,11 @@ def parsing(file: object, what: str, advice: str = AGAIN) -> Iterator[None]:
 
 
 @contextmanager
-def quiet_on_error() -> Iterator[None]:
+def quiet_on_error(known: bool = False) -> Iterator[None]:
     """What is written to stderr inside appears only if nothing is raised: Rust prints a panic there by itself.
 
-    The file descriptor is that of the whole process, so that this belongs into commands, around short calls.
+    If it is `known` that something is damaged, warnings of a library about that do not appear either. The file descriptor is
+    that of the whole process, so that this belongs into commands, around short calls.
     """
     sys.stderr.flush()
     with tempfile.TemporaryFile() as file:
@@ -57,14 +58,14 @@ def quiet_on_error() -> Iterator[None]:
         try:
             yield
         except BaseException:
-            file.truncate(0)
+            known = True
             raise
         finally:
             sys.stderr.flush()
             os.dup2(kept, STDERR)
             os.close(kept)
             file.seek(0)
-            if written := file.read():
+            if not known and (written := file.read()):
                 os.write(STDERR, written)
 
 

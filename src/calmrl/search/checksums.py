@@ -151,7 +151,9 @@ def check_before_change(index: Path) -> None:
     found = compare_files(index, lambda name: not name.startswith(ROWS))
     if found.damaged or found.missing:
         wrong = ", ".join([*found.damaged, *found.missing][:NAMED])
-        raise InputError(f"{index} is damaged ({wrong}), so it is not changed; see what to do with: calmrl check {index}")
+        raise InputError(
+            f"{index} is damaged ({wrong}), so it is not changed; see what to do with: calmrl check {index}"
+        )
 
 
 def _differs(file: Path, written: str) -> bool:

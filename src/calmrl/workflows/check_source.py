@@ -119,19 +119,23 @@ def _index_problems(path: str | Path, progress: Progress, tell: Callable[[str], 
     """Its files first: they can be compared even where LanceDB cannot read them."""
     problems = [] if store.is_remote(path) else _file_problems(Path(path))
     try:
-        with quiet_on_error():
+        with quiet_on_error(bool(problems)):
             table, parts = store.open_tables(path)
             store.read_layout(parts, path)
             with parsing(path, "an index", store.DAMAGED):
                 names, total = table.schema.names, int(table.count_rows())
-        damaged = _damaged_items(table, path, names, total, progress)
+        damaged = _damaged_items(table, path, names, total, bool(problems), progress)
     except InputError as error:
         return [*problems, str(error)]
     if damaged:
         count = Counter(group for groups in damaged.values() for group in groups)
         what = ", ".join(f"{group} of {number}" for group, number in count.items())
         few = shlex.join(map(str, damaged)) if len(damaged) <= LISTED and not problems else None
-        again = MAKE_AGAIN if few is None else f"write them again with calmrl remove {path} {few}, then calmrl add {path} SOURCE --removed"
+        again = (
+            MAKE_AGAIN
+            if few is None
+            else f"write them again with calmrl remove {path} {few}, then calmrl add {path} SOURCE --removed"
+        )
         first = ", ".join(map(repr, list(damaged)[: checksums.NAMED]))
         problems.append(f"{len(damaged)} of {total} items are not what was written ({what}; first: {first}); {again}")
     if not problems:
@@ -161,14 +165,14 @@ def _file_problems(path: Path) -> list[str]:
 
 
 def _damaged_items(
-    table: Any, path: str | Path, names: list[str], total: int, progress: Progress
+    table: Any, path: str | Path, names: list[str], total: int, known: bool, progress: Progress
 ) -> dict[str, list[str]]:
     """Id -> what of it is damaged, for all items; they are read even if they have no checksums."""
     damaged: dict[str, list[str]] = {}
     done = 0
     batches = None
     while done < total:
-        with quiet_on_error(), parsing(path, "an index", store.DAMAGED):
+        with quiet_on_error(known), parsing(path, "an index", store.DAMAGED):
             batches = batches or table.search().limit(total).to_batches(batch_size=ROWS)
             rows = next(batches)
             if checksums.COLUMN in names:
