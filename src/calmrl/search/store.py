@@ -1,8 +1,8 @@
 """An index on disk: a LanceDB database with two tables, so that it can lie in an object store as well as in a folder.
 
 `items`: a row per item. `parts`: name, content and SHA-256 of the files that belong to it (the layout as JSON, the aligner).
-`parts` is written last: a database without it is not an index. Every change of the items is one commit, and a reader sees one version.
-Every commit leaves a piece of the table and a version of it; `tidy` joins the pieces and drops old versions.
+`parts` is written last: a database without it is not an index. Every change of the items is one commit, and a reader sees one
+version. Every commit leaves a piece of the table and a version of it; `tidy` joins the pieces and drops old versions.
 
 | column of items | holds |
 |---|---|
