@@ -108,8 +108,8 @@ def set_up(folder: Path) -> Path:
 
 
 def _runs_for_everyone(python: str) -> bool:
-    code = "import sys, ensurepip; sys.exit(sys.version_info < (3, 10))"
-    return subprocess.run([*as_nobody(), python, "-c", code], cwd="/", capture_output=True).returncode == 0
+    code = "import ensurepip, os, sys; sys.exit(sys.version_info < (3, 10) or not os.access(sys.argv[1], os.X_OK))"
+    return subprocess.run([*as_nobody(), python, "-c", code, python], cwd="/", capture_output=True).returncode == 0
 
 
 def as_nobody() -> list[str]:

@@ -43,6 +43,21 @@ def found(out: str) -> list[str]:
     return [hit["id"] for hit in json.loads(out)["hits"]]
 
 
+def test_an_index_is_checked(place, calmrl) -> None:
+    code, out, err = calmrl("check", "ix")
+    assert (code, out) == (0, "")
+    assert f"{ITEMS} items, all checksums right\n" in err
+    assert "ix: nothing is wrong" in err
+    data = min((place / "ix" / "items.lance" / "data").iterdir())
+    data.write_bytes(data.read_bytes()[:-9] + b"?" + data.read_bytes()[-8:])
+    code, out, err = calmrl("check", "ix", "--json")
+    assert code == 2
+    problem = json.loads(out)["problems"][0]
+    assert problem.startswith(f"1 files of ix are not what was written (items.lance/data/{data.name}); copy the index")
+    assert "panicked" not in err
+    assert "Traceback" not in err
+
+
 def test_the_journey(place, calmrl) -> None:
     rgb = colour(8)
     words = " ".join(map(str, rgb))
@@ -164,10 +179,10 @@ ERRORS = [
     (["search", "ix", "--image", "no.png"], "there is no file no.png"),
     (["search", "ix", "--with", "smell"], "is not MODALITY=VALUE"),
     (["search", "nothing", "dog"], "no index at nothing"),
-    (["search", "colours", "dog"], "is no index of calmrl"),
+    (["search", "colours", "dog"], "is not a calmrl index"),
     (["remove", "ix", "nobody"], "nothing was removed"),
     (["add", "ix", "nowhere"], "neither a file or folder"),
-    (["index", "colours", "--out", "colours"], "exists and is no index"),
+    (["index", "colours", "--out", "colours"], "exists and is not a calmrl index"),
     (["index", "stamps", "--out", "ix"], "is an index already, made otherwise"),
 ]
 

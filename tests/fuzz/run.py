@@ -24,7 +24,7 @@ from random import Random
 from calmrl.errors import InputError
 from fuzz import features, learned, media, texts
 from fuzz.family import Make, Sample
-from fuzz.mutations import mutate
+from fuzz.mutations import Mutation, flip_byte, mutate
 
 FAMILIES: dict[str, Make] = {**features.FAMILIES, **texts.FAMILIES, **learned.FAMILIES, **media.FAMILIES}
 SECONDS = 10.0  # of processor time per case
@@ -87,7 +87,7 @@ def outcome(sample: Sample, file: Path, whole: object) -> tuple[str, str]:
     return ("memory", f"{grown:.0f} MB") if grown > MEGABYTES else result
 
 
-def fuzz(name: str, cases: int, seed: int, first: int = 0) -> Count:
+def fuzz(name: str, cases: int, seed: int, first: int = 0, damage: Mutation = mutate) -> Count:
     """Cases `first` to `first + cases` of a family; case and seed alone decide what is damaged, and how."""
     count = Count()
     with tempfile.TemporaryDirectory() as folder:
@@ -96,10 +96,11 @@ def fuzz(name: str, cases: int, seed: int, first: int = 0) -> Count:
         started = time.perf_counter()
         for case in range(first, first + cases):
             rng = Random(f"{seed} {name} {case}")
-            file = rng.choice(sample.files)
+            sizes = [file.stat().st_size if damage is flip_byte and case % 2 else 1 for file in sample.files]
+            (file,) = rng.choices(sample.files, sizes)
             content = file.read_bytes()
             try:
-                file.write_bytes(mutate(content, rng))
+                file.write_bytes(damage(content, rng))
                 kind, detail = outcome(sample, file, wholes[file])
             finally:
                 file.write_bytes(content)
@@ -127,6 +128,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", default=",".join(FAMILIES), help=f"some of {','.join(FAMILIES)}")
     parser.add_argument("--first", type=int, default=0, help="number of the first case, to repeat one: --cases 1")
+    parser.add_argument(
+        "--flips", action="store_true", help="change one byte in each case: in turn of any file, and of all bytes"
+    )
     parser.add_argument("--shown", type=int, default=5, help="failures of each family that are printed")
     options = parser.parse_args(arguments)
     names = options.only.split(",")
@@ -135,9 +139,10 @@ def main(arguments: list[str] | None = None) -> int:
         import av
 
         av.logging.set_level(av.logging.PANIC)
+    damage = flip_byte if options.flips else mutate
     counts: dict[str, Count] = {}
     for name in names:
-        counts[name] = fuzz(name, -(-options.cases // len(names)), options.seed, options.first)
+        counts[name] = fuzz(name, -(-options.cases // len(names)), options.seed, options.first, damage)
         for failure in counts[name].failures[: options.shown]:
             print(failure, flush=True)
         print(table({name: counts[name]}).splitlines()[2], file=sys.stderr, flush=True)

@@ -1,7 +1,7 @@
 """Make an index: features, one space, places, a table; whole or absent, and a killed run goes on where it stopped.
 
 Everything is made in `<path>.part` beside the index and takes its name at the end. An index in an object store is written there
-directly; it is no index before its last table is there.
+directly; it is not an index before its last table is there.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from calmrl.encoders.defaults import default_encoders
 from calmrl.encoders.encoder_set import EncoderSet
 from calmrl.encoders.registry import full_name
 from calmrl.errors import InputError
-from calmrl.search import neighbours, store
+from calmrl.search import checksums, neighbours, store
 from calmrl.search.align import (
     aligner_parts,
     check_aligner,
@@ -103,7 +103,7 @@ def _check_free(path: str | Path) -> None:
         return
     target = Path(path)
     if target.exists() and not (target.is_dir() and not any(target.iterdir())):
-        raise InputError(f"{target} exists and is no index; choose another name")
+        raise InputError(f"{target} exists and is not a calmrl index; choose another name")
 
 
 @contextmanager
@@ -233,4 +233,5 @@ def _write(
         layout["search"] = neighbours.build_ann(table, len(collection))
     store.write_parts(target, {store.LAYOUT: json.dumps(layout).encode(), **aligner_parts(aligner)})
     if target is not path:
+        checksums.record(Path(target))
         put_in_place(Path(target), Path(path))
