@@ -158,7 +158,7 @@ def test_names_and_paths_that_are_too_long(tmp_path, monkeypatch):
             InputError, match=rf"{name[:40]}\.\.\. is a name of \d+ bytes, too long .* at most {longest - 24}"
         ):
             check_writable(tmp_path / name / "below")
-    room = len(str(tmp_path)) + 10
+    room = len(os.fsencode(tmp_path)) + 10
     monkeypatch.setattr(os, "pathconf", lambda folder, name: 255 if name == "PC_NAME_MAX" else room + 48)
     check_writable(tmp_path / ("y" * 9))
     with pytest.raises(InputError, match=rf"is a path of {room + 1} bytes, too long; choose another place"):

@@ -91,7 +91,7 @@ def test_what_is_printed(place, calmrl) -> None:
     assert "[text, image" in lines[0]
     assert "the colour" in lines[0]
     code, out, err = calmrl("search", "ix", "10 20 30", "-k", "3", "--having", "image", "--paths")
-    assert [path.endswith(".png") and (place / path).is_file() for path in out.split()] == [True] * 3
+    assert [path.endswith(".png") and (place / path).is_file() for path in out.splitlines()] == [True] * 3
     code, out, err = calmrl("search", "ix", "10 20 30", "--where", "label = 'light'", "-k", "90", "--json")
     assert {id.split("/")[0] for id in found(out)} == {"light"}
     code, out, err = calmrl("search", "ix", "10 20 30", "--hubs")

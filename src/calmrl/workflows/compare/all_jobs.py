@@ -28,7 +28,6 @@ from calmrl.models.registry import MODELS
 from calmrl.workflows.compare.job import JobResult, run_job
 from calmrl.workflows.compare.plan import Job, jobs_of
 from calmrl.workflows.compare.rows import method_of
-from calmrl.workflows.compare.warm import ONCE
 
 Progress = Callable[[int, int, str], None]
 Beside = Mapping[str, Callable[[], Any]]  # what is done -> a function that workers can import
@@ -101,7 +100,7 @@ def _each(
     text = config.model_dump_json()
     work: list[tuple[Job | str, Callable[[], Any]]] = list(beside.items())
     work += [(job, partial(_work, text, job)) for job in longest_first(jobs)]
-    with worker_pool(workers if workers > 1 else 0, once=ONCE) as pool:
+    with worker_pool(workers if workers > 1 else 0) as pool:
         if pool is None:
             yield from ((what, _on_one_thread(str(what), function)) for what, function in work)
             return
