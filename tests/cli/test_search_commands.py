@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import shutil
 
 import pytest
@@ -110,7 +111,7 @@ def test_a_grown_folder_is_noticed(place, calmrl) -> None:
     err = calmrl("search", "ix", "1 2 3")[2]
     assert "2 not in the index" in err
     assert "1 gone" in err
-    assert f"calmrl add ix {place / 'colours'} --prune" in err
+    assert f"calmrl add ix {shlex.quote(str(place / 'colours'))} --prune" in err
     code, out, err = calmrl("add", "ix", "colours", "--json")
     assert code == 0
     assert "1 added, 0 changed" in err

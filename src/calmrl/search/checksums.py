@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shlex
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -78,7 +79,7 @@ def check_rows(rows: pa.Table, names: Sequence[str], groups: Sequence[str], inde
         listed = ", ".join(f"{id!r:.100} ({', '.join(parts)})" for id, parts in list(wrong.items())[:NAMED])
         raise InputError(
             f"{index} is damaged: of {len(wrong)} items that were asked for, what is stored is not what was written: "
-            f"{listed}; see all damage and what to do with: calmrl check {index}"
+            f"{listed}; see all damage and what to do with: calmrl check {shlex.quote(str(index))}"
         )
 
 
@@ -151,7 +152,7 @@ def check_before_change(index: Path) -> None:
     if found.damaged or found.missing:
         wrong = ", ".join([*found.damaged, *found.missing][:NAMED])
         raise InputError(
-            f"{index} is damaged ({wrong}), so it is not changed; see what to do with: calmrl check {index}"
+            f"{index} is damaged ({wrong}), so it is not changed; see what to do with: calmrl check {shlex.quote(str(index))}"
         )
 
 

@@ -130,11 +130,12 @@ def _index_problems(path: str | Path, progress: Progress, tell: Callable[[str], 
     if damaged:
         count = Counter(group for groups in damaged.values() for group in groups)
         what = ", ".join(f"{group} of {number}" for group, number in count.items())
+        named = shlex.quote(str(path))
         few = shlex.join(map(str, damaged)) if len(damaged) <= LISTED and not problems else None
         again = (
             MAKE_AGAIN
             if few is None
-            else f"write them again with calmrl remove {path} {few}, then calmrl add {path} SOURCE --removed"
+            else f"write them again with calmrl remove {named} {few}, then calmrl add {named} SOURCE --removed"
         )
         first = ", ".join(map(repr, list(damaged)[: checksums.NAMED]))
         problems.append(f"{len(damaged)} of {total} items are not what was written ({what}; first: {first}); {again}")
@@ -159,7 +160,7 @@ def _file_problems(path: Path) -> list[str]:
     if found.unrecorded:
         problems.append(
             f"{len(found.unrecorded)} files of {path} have no checksum: they are of a version without checksums, or of a "
-            f"change that is under way or was stopped; to record them: calmrl add {path} SOURCE"
+            f"change that is under way or was stopped; to record them: calmrl add {shlex.quote(str(path))} SOURCE"
         )
     return problems
 
