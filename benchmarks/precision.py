@@ -1,7 +1,7 @@
 """Does `Aligner.embed` depend on the dtype of its input or on how many rows come at once?
 
-The same values are embedded in float64, float32 and float16 (which hold them exactly), whole and row by row, from either modality
-and from both. `ratio` is the largest difference of an entry of a unit vector over all ways to prepare rows (`unit_rows`).
+The same values are embedded in float64, float32 and float16 (which hold them exactly), whole and row by row, from either
+modality and from both. `ratio` is the largest difference of an entry of a unit vector, with and without `unit_rows`.
 """
 
 from __future__ import annotations
