@@ -37,6 +37,7 @@ RIGHT = [
     {"criterion": "retrieval", "n_components": 1},
 ]
 INF = float("inf")
+PAIRS = torch.ones(3, 2, dtype=torch.bool)  # enough to hold something out
 WRONG = [
     ({"latent_dim": 0}, r"latent_dim must be a whole number >= 1, or auto; got 0"),
     ({"latent_dim": True}, "latent_dim must be a whole number >= 1, or auto; got True"),
@@ -158,7 +159,7 @@ def test_what_is_searched(monkeypatch, capsys, whitening, solver, searched):
         tell(Trial(Settings(3, whitening=0.5), 0.25))
         return "settings", [Trial(Settings(3), 0.25)], [2.0]
 
-    monkeypatch.setattr("calmrl.imputers.gaussian.choices.sample_rows", lambda source, seed: (source, seed))
+    monkeypatch.setattr("calmrl.imputers.gaussian.choices.sample_rows", lambda source, seed: (source, PAIRS))
     monkeypatch.setattr("calmrl.imputers.gaussian.choices.choose", choose)
     for verbose in (False, True):
         arguments = GaussianImputer("auto", whitening=whitening, solver=solver, verbose=verbose, prior=4.0).get_params()
