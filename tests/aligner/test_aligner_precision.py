@@ -70,12 +70,12 @@ def test_neither_dtype_nor_batch_size_matters(options, width, names, batch, with
 @given(
     options=SETTINGS,
     width=st.integers(1, 32),
-    value=st.floats(-1e3, 1e3, width=16),
+    value=st.floats(-1e3, 1e3) | st.just(0.1),  # whose mean over rows is not itself but for rounding
     seed=st.integers(0, 1000),
 )
 def test_a_constant_modality_says_exactly_nothing(options, width, value, seed):
     z = two_views(8, 60, seed)
-    z["c"] = np.full((60, width), value, np.float16)
+    z["c"] = np.full((60, width), value)
     aligner = fitted(z, options)
     for dtype in (np.float16, np.float32, np.float64):
         constant = {"c": z["c"][:3].astype(dtype)}
@@ -88,7 +88,7 @@ def test_a_constant_modality_says_exactly_nothing(options, width, value, seed):
 
 @pytest.mark.parametrize("features", ["linear", "kernel"])
 def test_an_index_places_no_item_of_which_nothing_is_known(features):
-    z = two_views(8, 60, 0) | {"c": np.full((60, 2), 0.1, np.float16)}
+    z = two_views(8, 60, 0) | {"c": np.full((60, 2), 0.1)}
     aligner = fitted(z, {"features": features, "unit_rows": True, "whitening": 1.0})
     vectors, certainty = embed_with_certainty(aligner, z, np.eye(3, dtype=bool)[np.arange(60) % 3])
     assert vectors.any(axis=1).tolist() == [True, True, False] * 20

@@ -184,7 +184,7 @@ def decide_for_stream(args: dict[str, Any], source: Source, seed: int) -> Settin
     why = nothing_to_hide(present)
     if why:
         return Settings(size, noise=args["noise"], prior=unchosen(args, source, why)["prior"])
-    fixed = {"latent_dim": size, "n_components": 1, "shrinkage": 0.0, "whitening": 0.0, "seed": seed}
+    fixed: dict[str, Any] = {"latent_dim": size, "n_components": 1, "shrinkage": 0.0, "whitening": 0.0, "seed": seed}
     given = {name: args[name] for name in ("noise", "prior", "criterion", "max_iter")}
     with torch.no_grad():
         settings, _, _ = choose(z, present, **fixed, **given, tell=lambda trial: None)
