@@ -9,12 +9,13 @@ EXTRAS_bench := [bench]
 EXTRAS_docs := [docs]
 EXTRAS_release := [release]
 
-.PHONY: help demo compare test lint bench reliability docs picture release-check clean
+.PHONY: help demo compare test anywhere lint bench reliability docs picture release-check clean
 
 help:
 	@echo "make demo   compare methods on bundled real data, then search it (writes demo-out/)"
 	@echo "make compare  the full study: all methods, three collections, ten seeds (writes study-out/; hours)"
-	@echo "make test   run the test suite"
+	@echo "make test   run the test suite (TESTS=\"-m ray\": only the tests with Ray; also browser, processes, soak)"
+	@echo "make anywhere  run it as other users, with other homes, paths, locales, cores and loads (writes anywhere-out/; an hour)"
 	@echo "make lint   ruff, ruff format, mypy"
 	@echo "make bench  measure speed and quality against other packages (writes bench-out/)"
 	@echo "make reliability  kill, damage, degenerate and misname everything, and count (writes reliability-out/; an hour or two)"
@@ -41,7 +42,11 @@ compare: $(STAMPS)-demo
 # Bytecode is written: otherwise every process that a test starts compiles the package, and every run all tests, again.
 # Three workers, for two processors or more: many tests wait for processes that they start.
 test: $(STAMPS)-dev
-	OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 3 --dist loadscope --no-loadscope-reorder
+	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 3 --dist loadscope --no-loadscope-reorder $(TESTS)
+
+# Four at once: each of them sees the load of the others.
+anywhere:
+	$(PYTHON) scripts/anywhere.py --jobs 4 --times 2 --out anywhere-out
 
 lint: $(STAMPS)-dev
 	$(BIN)/ruff check .
@@ -67,4 +72,4 @@ release-check: $(STAMPS)-release
 	$(BIN)/python scripts/release_check.py $(if $(TAG),--tag $(TAG)) $(if $(DIST),--out $(DIST))
 
 clean:
-	rm -rf $(VENV) site demo-out study-out bench-out reliability-out
+	rm -rf $(VENV) site demo-out study-out bench-out reliability-out anywhere-out

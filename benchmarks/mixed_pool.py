@@ -30,6 +30,7 @@ from calmrl.aligner.candidates import Candidate
 from calmrl.aligner.crossvalidation import fit_lifts
 from calmrl.aligner.fitting import fit_all
 from calmrl.aligner.row_sample import sample
+from calmrl.aligner.space import head_maps
 from calmrl.datasets import load_dataset
 from calmrl.imputers.gaussian.row_sources import open_source
 from calmrl.metrics import mixed_pool, paired_bootstrap, retrieval
@@ -148,8 +149,8 @@ def _fit(z: Rows, present: np.ndarray, candidate: Candidate, seed: int) -> Align
     lifts = fit_lifts(rows, candidate.features, candidate.unit_rows, seed, LANDMARKS)
     aligner = Aligner(random_state=seed)
     aligner._order, aligner.modalities_, aligner._lifts = source.names, tuple(z), lifts
-    aligner._scales = [lift.scale(candidate.whitening) for lift in lifts]
     aligner._space = fit_all(source, lifts, candidate, seed)
+    aligner._maps = head_maps(lifts, candidate.whitening, aligner._space)
     return aligner
 
 
@@ -204,8 +205,7 @@ def _posteriors(aligner: Aligner, z: Rows, present: np.ndarray) -> Iterator[tupl
         total = torch.eye(space.latent_dim, dtype=torch.float64)
         right = torch.zeros(len(rows), space.latent_dim, dtype=torch.float64)
         for m in (order.index(name) for name, has in zip(z, pattern, strict=True) if has):
-            values = torch.from_numpy(z[order[m]][rows]).double()
-            head = space.head(m, aligner._lifts[m](values) * aligner._scales[m].double())
+            head = aligner._head(m, torch.from_numpy(z[order[m]][rows]))
             information = space.information[m].double()
             right += head + head @ information
             total = total + information

@@ -26,7 +26,7 @@ import calmrl
 
 ROOT = Path(calmrl.__file__).parent
 TESTS = (
-    *("tests/_support/test_output.py", "tests/_support/test_scratch.py", "tests/_support/test_unfinished.py"),
+    *("tests/_support/test_output.py", "tests/_support/test_filesystem.py"),
     *("tests/cli/test_cli.py", "tests/cli/test_completion.py", "tests/cli/test_extras.py", "tests/cli/test_light.py"),
     *("tests/cli/test_progress.py", "tests/config", "tests/data/media/collections", "tests/data/media/test_folder.py"),
     *("tests/data/media/test_images.py", "tests/data/media/test_left_out.py", "tests/data/media/test_manifest.py"),

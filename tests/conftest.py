@@ -1,18 +1,72 @@
-"""What several test files use."""
+"""What several test files use, and one environment for all of them, whatever the machine's is.
+
+Tests never see the home directory, the caches, the terminal or the settings of who runs them: a variable that changes what a
+library does is removed, and what is written outside a test's own folder goes to a home of the run, which is removed at its end.
+"""
 
 from __future__ import annotations
 
+import atexit
+import os
+import re
+import shutil
+import sys
+import tempfile
+from collections import Counter
+from pathlib import Path
+
 import pytest
 
-import warm
-from calmrl.cli import main
+HOME = "CALMRL_TESTS_HOME"
+SETTINGS = re.compile(
+    "PYTHON(?!HASHSEED).*|OMP_.*|MKL_.*|OPENBLAS_.*|RANK|WORLD_SIZE|LOCAL_RANK|LOCAL_WORLD_SIZE|MASTER_.*|TORCH.*|ACCELERATE_.*|FSDP_.*|SLURM_.*"
+    "|RAY_.*|HF_.*|HUGGINGFACE_.*|TRANSFORMERS_.*|MTEB_.*|WANDB_.*|TENSORBOARD_.*|MPL.*|XDG_.*|CUDA_VISIBLE_DEVICES|CALMRL_(?!TESTS_WITHOUT).*"
+    "|COLUMNS|LINES|TERM|COLORTERM|NO_COLOR|FORCE_COLOR|CLICOLOR.*|PY_COLORS|TTY_.*|CI|GITHUB_ACTIONS|_TYPER.*|SOURCE_DATE_EPOCH"
+    "|.*_proxy|.*_PROXY|LANGUAGE|PAGER|BROWSER|JUPYTER.*|IPYTHON.*|HYPOTHESIS.*"
+)
+
+
+def _own_environment() -> None:
+    """In the process that was started, once; workers of pytest-xdist and processes of tests inherit it."""
+    if HOME in os.environ:
+        return
+    for name in [name for name in os.environ if SETTINGS.fullmatch(name)]:
+        del os.environ[name]
+    home = tempfile.mkdtemp(prefix="home")
+    atexit.register(shutil.rmtree, home, ignore_errors=True)
+    os.environ |= {HOME: home, "HOME": home, "USERPROFILE": home, "MPLCONFIGDIR": f"{home}/matplotlib"}
+    os.environ |= {"HF_HOME": f"{home}/huggingface", "RAY_TMPDIR": tempfile.gettempdir(), "OMP_NUM_THREADS": "1"}
+    os.environ["PYTHONPATH"] = str(Path(__file__).resolve().parents[1] / "src")
+
+
+WITHOUT = os.environ.get("CALMRL_TESTS_WITHOUT", "")  # packages that count as not installed, with commas between
+_own_environment()  # before anything is imported that looks at it
+
+for _package in filter(None, WITHOUT.split(",")):
+    sys.modules[_package] = None
+
+import warm  # noqa: E402
+from calmrl.cli import main  # noqa: E402
 
 LONGEST = ["test_ray.py", "test_snippets.py", "test_train_distributed.py", "test_reproduce.py", "test_compare.py",
            "test_kills.py", "test_diagnose.py", "test_train_run.py", "test_train_media.py", "test_notebooks.py",
            "test_browser.py", "test_real_index.py"]  # fmt: skip
 
 
+MARKS = {
+    "ray": re.compile(r"^(import ray$|from ray_cluster import )", re.MULTILINE),
+    "browser": re.compile(r"^from browser import ", re.MULTILINE),
+    "processes": re.compile(
+        r"^ *(import|from) (warm|subprocess|psutil)\b|^from train_data import .*\b(calmrl|python)\b", re.MULTILINE
+    ),
+}
+
+
 def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "ray: needs Ray, and starts a cluster on this machine")
+    config.addinivalue_line("markers", "browser: needs Chromium")
+    config.addinivalue_line("markers", "processes: starts other processes")
+    config.addinivalue_line("markers", "soak: a short run of something that can run for hours")
     if config.getoption("numprocesses", None):  # in the process that starts the workers
         warm.share()
 
@@ -21,6 +75,20 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Files that take long come first: workers take whole files, and none shall wait for another at the end."""
     place = {name: number for number, name in enumerate(LONGEST)}
     items.sort(key=lambda item: place.get(item.path.name, len(LONGEST)))
+    texts = {path: path.read_text(encoding="utf-8") for path in {item.path for item in items}}
+    for item in items:
+        for mark, found in MARKS.items():
+            if found.search(texts[item.path]):
+                item.add_marker(mark)
+
+
+def pytest_terminal_summary(terminalreporter) -> None:
+    """What was skipped, grouped by its reason."""
+    reasons = Counter(
+        str(report.longrepr[2]).removeprefix("Skipped: ") for report in terminalreporter.getreports("skipped")
+    )
+    for reason, number in reasons.most_common():
+        terminalreporter.write_line(f"skipped {number}: {reason}")
 
 
 @pytest.fixture

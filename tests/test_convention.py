@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from pathlib import Path
 
 import hypothesis.extra.numpy as hnp
@@ -67,6 +68,13 @@ WRONG = {
         "modality name ' a' cannot be used; a name is not empty, has no space at its ends",
     ),
     "name: path": (({"a/b": A}, None), "modality name 'a/b' cannot be used"),
+    "name: no file of Windows": (({"a:b": A}, None), r"modality name 'a:b' cannot be used; .* < > : \" \| \? \* in it"),
+    "name: control character": (({"a\nb": A}, None), r"modality name 'a\\nb' cannot be used"),
+    "name: device": (
+        ({"Com1": A}, None),
+        "modality name 'Com1' cannot be used: .* Windows keeps that name for a device",
+    ),
+    "name: same but for composition": (({"\u00e9": A, "e\u0301": B}, None), "duplicate modality name"),
     "name: number": (({1: A}, None), "modality names must be strings; got 1 of type int"),
     "name: same but for case": (
         ({"Text": A, "text": B}, None),
@@ -365,11 +373,13 @@ def test_like_input_restores_kind_and_dtype():
 
 names = st.lists(
     st.text(
-        st.characters(blacklist_categories=("Cs", "Cc", "Z"), blacklist_characters="/\\."), min_size=1, max_size=50
+        st.characters(blacklist_categories=("Cs", "Cc", "Z"), blacklist_characters='/\\.<>:"|?*'),
+        min_size=1,
+        max_size=50,
     ),
     min_size=1,
     max_size=4,
-    unique_by=str.casefold,
+    unique_by=lambda name: unicodedata.normalize("NFC", name).casefold(),
 )
 
 

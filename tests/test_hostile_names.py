@@ -10,6 +10,7 @@ import hostile_names
 
 pytest.importorskip("lancedb", reason="the extra search is not installed")
 pytest.importorskip("starlette", reason="the extra serve is not installed")
+pytestmark = pytest.mark.soak
 
 
 def test_a_short_run_finds_nothing():

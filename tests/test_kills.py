@@ -9,6 +9,8 @@ import pytest
 import warm
 from train_data import environment
 
+pytestmark = pytest.mark.soak
+
 TIMES = {"train": 2, "impute": 3, "extract": 3, "compare": 2, "index": 2, "add": 2}
 NEEDS = {"extract": ["PIL.Image", "av"], "index": ["lancedb", "PIL.Image", "av"], "add": ["lancedb", "PIL.Image", "av"]}
 

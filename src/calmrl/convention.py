@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import mmap
 import re
+import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -27,7 +28,8 @@ Array = Any  # np.ndarray (memory-mapped or not) or torch.Tensor
 LARGEST = {torch.float64: 1e100}  # observed values are at most so large: their squares, summed over rows, stay finite
 LARGEST_ELSE = 1e15
 SCAN_BYTES = 1 << 26  # values are checked in blocks of rows of about this size
-_NAME = re.compile(r"[^\s/\\.\0\ud800-\udfff]([^/\\.\0\ud800-\udfff]*[^\s/\\.\0\ud800-\udfff])?")
+_NAME = re.compile(r"(?!\s)[^/\\.<>:\"|?*\0-\x1f\ud800-\udfff]+(?<!\s)")
+_DEVICE = re.compile(r"con|prn|aux|nul|conin\$|conout\$|(com|lpt)[0-9¹²³]", re.IGNORECASE)  # Windows has no such files
 LONGEST_NAME = 200  # bytes
 
 
@@ -137,14 +139,19 @@ def check_names(names: Sequence[Any]) -> None:
             raise InputError(f"modality names must be strings; got {name!r} of type {type(name).__name__}")
         if not _NAME.fullmatch(name):
             raise InputError(
-                f"modality name {name!r} cannot be used; a name is not empty, has no space at its ends and no '/', "
-                "'\\' or '.' in it, because it also names files and modules"
+                f"modality name {name!r} cannot be used; a name is not empty, has no space at its ends and no control "
+                'character or one of / \\ . < > : " | ? * in it, because it also names files and modules'
+            )
+        if _DEVICE.fullmatch(name):
+            raise InputError(
+                f"modality name {name!r} cannot be used: a file is named after it, and Windows keeps that name for a "
+                "device; rename it"
             )
         if len(name.encode()) > LONGEST_NAME:
             raise InputError(
                 f"modality name {name[:40]!r}... has more than {LONGEST_NAME} bytes; a file is named after it"
             )
-        twin = seen.setdefault(name.casefold(), name)
+        twin = seen.setdefault(unicodedata.normalize("NFC", name).casefold(), name)
         if twin != name or list(names).count(name) > 1:
             raise InputError(f"duplicate modality name: {twin!r} and {name!r}; rename one")
 

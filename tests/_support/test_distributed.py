@@ -22,7 +22,7 @@ class Threads:
         self.size = size
         self.own = threading.local()
         self.box: list[Any] = [None] * size
-        self.barrier = threading.Barrier(size, timeout=20)
+        self.barrier = threading.Barrier(size, timeout=600)
 
     def is_available(self) -> bool:
         return True

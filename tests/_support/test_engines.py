@@ -171,7 +171,7 @@ def test_what_ray_would_use(ray):
     ray()
     assert ray_engine.RayEngine().describe() == [
         "node a: 4 cores, 2 GPUs, 2.5 GB",
-        "node c: 0 cores, 0.0 GB",
+        "node c: 0 cores, 0 bytes",
         "ray 2.0, 2 tasks per core under way at most",
     ]
 

@@ -7,9 +7,21 @@ import os
 
 import pytest
 
-from calmrl._support import writable
-from calmrl._support.output import WRITTEN_BY, check_directory, check_free, check_free_file, new_directory, new_file
-from calmrl._support.writable import PROBE, check_writable, is_full, unwritable, writing
+from calmrl._support import output
+from calmrl._support.output import (
+    PROBE,
+    WRITTEN_BY,
+    check_directory,
+    check_free,
+    check_free_file,
+    check_writable,
+    is_full,
+    new_directory,
+    new_file,
+    part_folder,
+    unwritable,
+    writing,
+)
 from calmrl.errors import InputError
 
 
@@ -146,7 +158,7 @@ def test_names_and_paths_that_are_too_long(tmp_path, monkeypatch):
             InputError, match=rf"{name[:40]}\.\.\. is a name of \d+ bytes, too long .* at most {longest - 24}"
         ):
             check_writable(tmp_path / name / "below")
-    room = len(str(tmp_path)) + 10
+    room = len(os.fsencode(tmp_path)) + 10
     monkeypatch.setattr(os, "pathconf", lambda folder, name: 255 if name == "PC_NAME_MAX" else room + 48)
     check_writable(tmp_path / ("y" * 9))
     with pytest.raises(InputError, match=rf"is a path of {room + 1} bytes, too long; choose another place"):
@@ -155,7 +167,7 @@ def test_names_and_paths_that_are_too_long(tmp_path, monkeypatch):
 
 def test_both_the_folder_and_what_is_in_it_are_tried(tmp_path, monkeypatch):
     tried = []
-    monkeypatch.setattr(writable, "_probe", tried.append)
+    monkeypatch.setattr(output, "_probe", tried.append)
     (tmp_path / "out").mkdir()
     check_writable(tmp_path / "out")
     assert sorted(tried) == [tmp_path, tmp_path / "out"]
@@ -169,6 +181,7 @@ def test_a_full_disk_is_a_sentence(tmp_path, monkeypatch):
         OSError(errno.ENOSPC, "No space"),
         OSError(errno.EDQUOT, "x"),
         RuntimeError("Disk QUOTA exceeded here"),
+        OSError("8000 requested and 3968 written"),
     ):
         with pytest.raises(InputError, match=r"^out could not be written: .*; make room, then run"), writing("out"):
             raise error
@@ -176,6 +189,8 @@ def test_a_full_disk_is_a_sentence(tmp_path, monkeypatch):
         with pytest.raises(type(error)) as caught, writing("out"):
             raise error
         assert caught.value is error
+    with pytest.raises(InputError, match=r"^out could not be written"), writing("out"), writing("out/part"):
+        raise OSError(errno.ENOSPC, "No space")
     assert is_full(OSError(errno.EFBIG, "x"))
     assert unwritable(OSError("x")) is None
     assert unwritable(OSError(errno.EACCES, "Odd")) is None  # of no file
@@ -186,7 +201,7 @@ def test_a_full_disk_is_a_sentence(tmp_path, monkeypatch):
     def refused(place):
         raise PermissionError(errno.EACCES, "Permission denied", "hidden")
 
-    monkeypatch.setattr(writable, "_probe", refused)
+    monkeypatch.setattr(output, "_probe", refused)
     with pytest.raises(InputError, match="out cannot be written or read: permission denied; choose another place"):
         check_writable(tmp_path / "out")
 
@@ -198,3 +213,76 @@ def test_what_killed_processes_left_is_gone_before_anything_is_asked(tmp_path):
     check_directory(tmp_path / "out")
     assert _names(tmp_path) == ["out"]
     assert _names(tmp_path / "out") == []
+
+
+# ---- folders of runs that were stopped
+
+
+def test_folders_above_are_made_and_a_run_that_ends_well_leaves_nothing(tmp_path):
+    target = tmp_path / "a" / "b" / "out"
+    with part_folder(target, ["*.npy"], {"seed": 1}) as part:
+        assert part.is_dir()
+        assert part.name == "out.part"
+    assert not part.exists()
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_what_is_worth_it_is_kept_for_the_next_run(kept, tmp_path):
+    name, part = "done.npy" if kept else "notes.txt", tmp_path / "out.part"
+
+    def run():
+        with part_folder(tmp_path / "out", ["*.npy"], {"seed": 1}) as folder:
+            (folder / name).write_text("x")
+            raise InputError("stopped")
+
+    with pytest.raises(InputError, match="stopped"):
+        run()
+    assert part.exists() == kept
+    if kept:
+        with part_folder(tmp_path / "out", ["*.npy"], {"seed": 1}) as part:
+            assert (part / "done.npy").is_file()
+
+
+def test_one_run_at_a_time_and_only_with_the_same_arguments(tmp_path):
+    target = tmp_path / "out"
+
+    def run():
+        with part_folder(target, [], {"seed": 1}):
+            with pytest.raises(InputError, match="another run is writing"), part_folder(target, [], {"seed": 1}):
+                pass
+            raise RuntimeError("killed")
+
+    with pytest.raises(RuntimeError, match="killed"):
+        run()
+    with pytest.raises(InputError, match="to start over"), part_folder(target, [], {"seed": 2}):
+        pass
+
+
+def test_what_a_stopped_run_left_is_looked_at(tmp_path):
+    part = tmp_path / "out.part"
+    part.mkdir()
+    (part / "other").touch()
+    with pytest.raises(InputError, match=r"out\.part was begun by another command; delete .* to start over, or choose"):
+        part_folder(tmp_path / "out", [], {"a": 1}).__enter__()
+    (part / "other").unlink()
+    (part / "run.json").write_text('{"a": 1, "b": [1, 2], "d": 4}')
+    with (
+        pytest.raises(InputError, match=r"was begun with other arguments \(a, c, d differ\); delete"),
+        part_folder(tmp_path / "out", [], {"a": 2, "b": (1, 2), "c": 3}),
+    ):
+        pass
+    with part_folder(tmp_path / "out", [], {"a": 1, "b": (1, 2), "d": 4}) as folder:
+        assert folder == part
+    assert not part.exists()
+
+
+def test_a_failure_that_is_not_the_users_keeps_everything(tmp_path):
+    with pytest.raises(RuntimeError), part_folder(tmp_path / "out", [], {}):
+        raise RuntimeError
+    assert (tmp_path / "out.part" / "run.json").read_text() == "{}"
+    with (
+        pytest.raises(InputError, match="could not be written: no space left on device"),
+        part_folder(tmp_path / "out", ["*"], {}),
+    ):
+        raise OSError(28, "No space left on device")
+    assert (tmp_path / "out.part").exists()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 from itertools import pairwise
 
 import pytest
@@ -9,7 +11,7 @@ import torch
 
 from calmrl._support.moments import add_rows, add_summary
 from calmrl._support.negatives import draw, floored, promote
-from calmrl._support.parsing import naming, parsing, read_json, read_json_object, reason_of
+from calmrl._support.parsing import naming, parsing, quiet_on_error, read_json, read_json_object, reason_of
 from calmrl._support.sealed import read_sealed
 from calmrl.errors import InputError, MissingExtraError
 
@@ -29,8 +31,25 @@ def test_whatever_a_parser_raises_names_the_file(tmp_path):
             raise error
     with pytest.raises(InputError, match=r"; copy or write it again$"), parsing("f", "X"):
         raise KeyError
+    with pytest.raises(KeyboardInterrupt), parsing("f", "X"):
+        raise KeyboardInterrupt
+    panic = type("PanicException", (BaseException,), {})("index out of bounds")  # as the bindings of Rust have it
+    said = r"^f cannot be read as X \(index out of bounds\); again$"
+    with pytest.raises(InputError, match=said), parsing("f", "X", "again"):
+        raise panic
     assert reason_of(ValueError("x\n  y" + "z" * 200)) == "x y" + "z" * 157
     assert reason_of(ValueError(" ")) == "ValueError"
+
+
+@pytest.mark.parametrize(("known", "raised", "shown"), [(False, False, "said"), (True, False, ""), (False, True, "")])
+def test_what_is_said_of_an_error_that_is_told_otherwise(known, raised, shown, capfd):
+    with pytest.raises(InputError) if raised else contextlib.nullcontext(), quiet_on_error(known):
+        os.write(2, b"said")  # as a library of another language does
+        if raised:
+            raise InputError("told")
+    assert capfd.readouterr().err == shown
+    os.write(2, b"later")
+    assert capfd.readouterr().err == "later"
 
 
 def test_errors_get_the_name_of_a_file_once():

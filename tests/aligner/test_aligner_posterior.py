@@ -28,8 +28,8 @@ def parts(aligner):
     for m, name in enumerate(aligner._order):
         J = space.information[m].numpy()
 
-        def head(values, m=m):
-            features = aligner._lifts[m](torch.from_numpy(values)) * aligner._scales[m]
+        def head(values, m=m, lift=aligner._lifts[m]):
+            features = lift(torch.from_numpy(values)) * lift.scale(FAST["whitening"])
             return (features @ space.weight[m] + space.bias[m]).numpy()
 
         made[name] = head, J

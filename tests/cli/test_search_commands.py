@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import shutil
 
 import pytest
@@ -43,6 +44,21 @@ def found(out: str) -> list[str]:
     return [hit["id"] for hit in json.loads(out)["hits"]]
 
 
+def test_an_index_is_checked(place, calmrl) -> None:
+    code, out, err = calmrl("check", "ix")
+    assert (code, out) == (0, "")
+    assert f"{ITEMS} items, all checksums right\n" in err
+    assert "ix: nothing is wrong" in err
+    data = min((place / "ix" / "items.lance" / "data").iterdir())
+    data.write_bytes(data.read_bytes()[:-9] + b"?" + data.read_bytes()[-8:])
+    code, out, err = calmrl("check", "ix", "--json")
+    assert code == 2
+    problem = json.loads(out)["problems"][0]
+    assert problem.startswith(f"1 files of ix are not what was written (items.lance/data/{data.name}); copy the index")
+    assert "panicked" not in err
+    assert "Traceback" not in err
+
+
 def test_the_journey(place, calmrl) -> None:
     rgb = colour(8)
     words = " ".join(map(str, rgb))
@@ -76,7 +92,7 @@ def test_what_is_printed(place, calmrl) -> None:
     assert "[text, image" in lines[0]
     assert "the colour" in lines[0]
     code, out, err = calmrl("search", "ix", "10 20 30", "-k", "3", "--having", "image", "--paths")
-    assert [path.endswith(".png") and (place / path).is_file() for path in out.split()] == [True] * 3
+    assert [path.endswith(".png") and (place / path).is_file() for path in out.splitlines()] == [True] * 3
     code, out, err = calmrl("search", "ix", "10 20 30", "--where", "label = 'light'", "-k", "90", "--json")
     assert {id.split("/")[0] for id in found(out)} == {"light"}
     code, out, err = calmrl("search", "ix", "10 20 30", "--hubs")
@@ -95,7 +111,7 @@ def test_a_grown_folder_is_noticed(place, calmrl) -> None:
     err = calmrl("search", "ix", "1 2 3")[2]
     assert "2 not in the index" in err
     assert "1 gone" in err
-    assert f"calmrl add ix {place / 'colours'} --prune" in err
+    assert f"calmrl add ix {shlex.quote(str(place / 'colours'))} --prune" in err
     code, out, err = calmrl("add", "ix", "colours", "--json")
     assert code == 0
     assert "1 added, 0 changed" in err
@@ -164,10 +180,10 @@ ERRORS = [
     (["search", "ix", "--image", "no.png"], "there is no file no.png"),
     (["search", "ix", "--with", "smell"], "is not MODALITY=VALUE"),
     (["search", "nothing", "dog"], "no index at nothing"),
-    (["search", "colours", "dog"], "is no index of calmrl"),
+    (["search", "colours", "dog"], "is not a calmrl index"),
     (["remove", "ix", "nobody"], "nothing was removed"),
     (["add", "ix", "nowhere"], "neither a file or folder"),
-    (["index", "colours", "--out", "colours"], "exists and is no index"),
+    (["index", "colours", "--out", "colours"], "exists and is not a calmrl index"),
     (["index", "stamps", "--out", "ix"], "is an index already, made otherwise"),
 ]
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import errno
+import importlib.util
 import os
+import re
 import tempfile
 
 import numpy as np
@@ -13,7 +15,7 @@ import calmrl.data.features.files as feature_files
 import calmrl.data.features.writer as feature_writer
 from calmrl.data.features.writer import write_features
 from calmrl.errors import InputError
-from train_data import config_file
+from train_data import config_file, last_json, python
 
 VERBS = {  # what comes before the place to write to; a directory or a file is written
     "impute": (["impute", "features", "--out"], "directory"),
@@ -146,3 +148,85 @@ def test_a_disk_that_fills_up_while_imputing(where, place, calmrl, monkeypatch):
 def test_writing_features_below_a_file_is_an_error_that_says_so(place):
     with pytest.raises(InputError, match="is a file, so"):
         write_features(place / "file" / "out", {"a": np.ones((2, 2))})
+
+
+FULL = """
+import contextlib, io, json, os, resource, shutil, sys
+from pathlib import Path
+import numpy as np
+os.chdir(sys.argv[1])
+from calmrl import Aligner, Index
+from calmrl.cli import main
+from calmrl.data.features.writer import write_features
+from calmrl.encoders import ENCODERS
+from calmrl.errors import InputError
+from colour_world import COLOUR_ENCODERS, make_folder, settings, write_item
+
+ENCODERS.update(COLOUR_ENCODERS)
+z = {name: np.random.default_rng(0).normal(size=(900, 3)).astype(np.float32) for name in ("image", "text")}
+present = np.ones((900, 2), bool)
+present[::3, 0] = False
+write_features("many", z, present)
+aligner = settings().fit(z, present)
+aligner.save("aligner")
+encoders = ["--encoder", "image=see", "--encoder", "text=read", "--encoder", "sound=hear"]
+words = {
+    "impute": ["impute", "many", "--out", "new", "imputer.method=mean"],
+    "impute in blocks": ["impute", "many", "--out", "new", "--allow-missing", "imputer.method=mean"],
+    "train": ["train", "train.yaml", "--out", "new"],
+    "report": ["report", "results.json", "--out", "new.html"],
+}
+if sys.argv[2] == "media":
+    make_folder(Path("colours"), 12)
+    Index.build("many", "index", model=aligner)
+    write_features("more", {name: array[:200] for name, array in z.items()}, ids=[f"more {i}" for i in range(200)])
+    words["extract"] = ["extract", "colours", "--out", "new", "--workers", "0", *encoders]
+    words["index"] = ["index", "many", "--out", "new", "--model", "aligner"]
+    words["add"] = ["add", "index", "more"]
+Path("results.json").write_text(json.dumps({"rows": [{"dataset": "d", "method": "pmrl", "seed": 0, "task": "text->image",
+    "metric": "R@1", "value": 50.0, "n": 100}], "meta": {}}))
+
+def limited(size, call):
+    own, most = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, most))
+    try:
+        call()
+    except SystemExit as stop:
+        return stop.code
+    except InputError as error:
+        return str(error)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (own, most))
+
+said = {}
+for verb, line in words.items():
+    err = io.StringIO()
+    with contextlib.redirect_stderr(err), contextlib.redirect_stdout(io.StringIO()):
+        code = limited({"extract": 60, "train": 1000}.get(verb, 4000), lambda: main(line))
+    said[verb] = [code, err.getvalue(), sorted(path.name for path in Path().iterdir() if path.name.startswith((".new", "new")))]
+    for path in Path().glob("new*"):
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+said["save"] = [2, limited(100, lambda: aligner.save("new")), []]
+said["write_features"] = [2, limited(4000, lambda: write_features("new", z, present)), []]
+left = sorted(path.name for path in Path().iterdir() if path.name.startswith((".new", "new", ".index", "index.")))
+rows = len(Index.open("index")) if sys.argv[2] == "media" else 900
+print(json.dumps([said, left, rows]))
+"""
+
+
+def test_a_disk_that_is_really_full_is_a_sentence_everywhere(place):
+    """Files may not grow beyond a size: writes are short, as on a full disk, then refused."""
+    pytest.importorskip("resource")
+    media = all(importlib.util.find_spec(name) for name in ("lancedb", "PIL", "av"))
+    done = python(FULL, place, "media" if media else "none")
+    assert done.returncode == 0, done.stderr
+    said, left, rows = last_json(done)
+    assert len(said) == (9 if media else 6)
+    for verb, (code, err, names) in said.items():
+        assert code == 2, (verb, err)
+        assert re.search("could not be written|cannot be written", err), (verb, err)
+        assert re.search("make room", err, re.IGNORECASE), (verb, err)
+        assert "Error" not in err, (verb, err)
+        assert {"new", "new.html"}.isdisjoint(names) or verb == "train", (verb, names)
+    assert left == []
+    assert rows == 900  # nothing of what was to be added

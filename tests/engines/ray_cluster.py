@@ -3,17 +3,33 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from pathlib import Path
 
 from calmrl._support.ray_engine import RayEngine
 from calmrl.errors import InputError
+from waiting import patience
 
 SOURCE = Path(__file__).resolve().parents[2] / "src"
 HERE = Path(__file__).resolve().parent
 SUPPORT = HERE.parent / "support"
 STORE_BYTES = 100 << 20
 NICENESS = "RAY_worker_niceness"  # 15 unless it is set: all that runs beside the tests would go first
+
+
+SOCKET = 75  # bytes of the path of Ray's longest socket below its temporary folder, of 107 that a system allows
+
+
+def why_not() -> str | None:
+    """Why Ray cannot be started here; None where it can."""
+    temporary = os.environ["RAY_TMPDIR"]
+    for what, path in (("the project", str(SOURCE)), ("temporary files", temporary), ("Python", sys.prefix)):
+        if not path.isascii():
+            return f"Ray does not start where the path of {what} has letters beyond ASCII"
+    if len(temporary) + SOCKET > 107:
+        return f"Ray does not start where the path of temporary files has more than {107 - SOCKET} bytes"
+    return None
 
 
 class Nodes:
@@ -47,7 +63,7 @@ class Nodes:
 
     def _wake(self, workers, seconds=300):
         """Give blocks out until so many workers return some: on a busy machine they take long to start."""
-        end = time.monotonic() + seconds
+        end = time.monotonic() + patience(seconds)
         while True:
             engine = Watched(pause=0.02)
             list(engine.map(int, range(4 * workers)))
@@ -64,7 +80,7 @@ class Nodes:
         """Whether Ray counts a node as dead; it may take a while to notice."""
         import ray
 
-        end = time.monotonic() + seconds
+        end = time.monotonic() + patience(seconds)
         while {node["NodeID"]: node["Alive"] for node in ray.nodes()}[identity]:
             if time.monotonic() > end:
                 return False

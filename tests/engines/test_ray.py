@@ -31,9 +31,10 @@ from calmrl.workflows.extract import extract
 from calmrl.workflows.impute import impute
 from latent_data import from_model
 from pickling_engine import save_parquet
-from ray_cluster import NICENESS, Nodes, Watched, fail_at_three
+from ray_cluster import NICENESS, Nodes, Watched, fail_at_three, why_not
 from tiny_encoders import tiny  # noqa: F401
 
+pytestmark = pytest.mark.skipif(why_not() is not None, reason=str(why_not()))
 ROWS, BLOCK = 2400, 1 << 13
 AFTER = 60  # blocks, of more than a hundred
 

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import sys
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +15,17 @@ import torch
 
 import calmrl
 from calmrl.aligner.estimator import Aligner
+from calmrl.data import write_features
+from calmrl.errors import InputError
 from calmrl.imputers.gaussian import GaussianImputer
 from calmrl.models.heads.model import Heads
 from calmrl.models.saved import Trained, load, save
 from calmrl.models.vast import checkpoints
 from calmrl.models.vast.beats import Beats
+from calmrl.search import neighbours
+from calmrl.search.removed import removed_items
 from calmrl.training import checkpoint
+from calmrl.workflows.check_source import check_source
 from fuzz.family import Make, Sample
 from fuzz.features import arrays
 from tiny_models import BEATS_CFG, official_beats, scramble
@@ -95,20 +105,95 @@ def official(folder: Path) -> Sample:
 
 
 def index(folder: Path) -> Sample:
-    z, present = arrays()
-    path = folder / "items.index"
-    calmrl.Index.build(
-        {name: np.where(present[:, [j]], array, np.nan) for j, (name, array) in enumerate(z.items())},
-        path,
-        model=fitted_aligner(),
-    )
-    query = np.nan_to_num(z["image"][0], nan=0.5)
+    return checked_index(folder / "items.index", 23, neighbours.EXACT_ROWS)
+
+
+def large_index(folder: Path) -> Sample:
+    """One that is searched through a graph, as if it had more than EXACT_ROWS items."""
+    return checked_index(folder / "large.index", 150, 40)
+
+
+def checked_index(path: Path, items: int, exact: int) -> Sample:
+    """An index after an addition, a change and a removal; reading it is `calmrl check` and then all that it can be asked."""
+    rng = np.random.default_rng(0)
+    present = np.array([[True, True], [True, False], [False, True]])[np.arange(items) % 3]
+    z = {name: rng.normal(size=(items, width)).astype(np.float32) for name, width in {"image": 5, "text": 3}.items()}
+    fixed: dict[str, Any] = {"features": "linear", "unit_rows": False, "whitening": 0.5, "latent_dim": 2, "prior": 1.0}
+    model = Aligner(**fixed, refine="never", candidates=1).fit(z, present)
+
+    def features(name: str, rows: range, caption: str) -> Path:
+        columns = {"thumbnail": [b"RIFF" + bytes([row]) * 40 for row in rows], "year": [1990 + row for row in rows]}
+        told = {"ids": [f"item {row}" for row in rows], "text": [f"{caption} {row % 7}" for row in rows]}
+        some = {modality: values[rows.start : rows.stop] for modality, values in z.items()}
+        labels = [["even" if row % 2 == 0 else "odd", "all"] for row in rows]
+        target = path.parent / name / "features"
+        write_features(target, some, present[rows.start : rows.stop], **told, labels=labels, columns=columns)
+        return target
+
+    threshold, neighbours.EXACT_ROWS = neighbours.EXACT_ROWS, exact
+    try:
+        opened = calmrl.Index.build(features("first", range(items - 4), "a picture of"), path, model=model)
+    finally:
+        neighbours.EXACT_ROWS = threshold
+    opened.add(features("second", range(items - 4, items), "another"))
+    opened.remove(["item 2", "item 5"])
+    asked = np.linspace(-1, 1, 5)
 
     def read(damaged: Path) -> Any:
-        opened = calmrl.Index.open(path)
-        return len(opened), len(opened.search(image=query, k=5))
+        with silent() as written:
+            problems = check_source(path)
+        if written:
+            raise RuntimeError(f"calmrl check let this through to stderr: {written[0][:300]!r}")
+        try:
+            with silent():  # a search may let a panic print itself, but must not end in one
+                said = answers(calmrl.Index.open(path), asked)
+        except InputError as error:
+            if not problems:
+                raise RuntimeError("calmrl check found nothing") from error
+            raise
+        if problems:
+            raise InputError("; ".join(problems))
+        return said
 
     return Sample(sorted(file for file in path.rglob("*") if file.is_file()), read, path.name)
+
+
+def answers(index: calmrl.Index, asked: np.ndarray) -> Any:
+    """What an index says: counts, full rows, thumbnails, and searches of every kind."""
+    items = index.items(limit=1000)
+    searches: list[dict[str, Any]] = [
+        {"image": asked, "k": 50},
+        {"text": asked[:3], "having": "image"},
+        {"image": asked, "lacking": "text", "where": "label = 'even' and year > 1993"},
+        {"like": "item 1", "hubs": True},
+    ]
+    return (
+        len(index),
+        sorted(items, key=lambda item: item.id),
+        {item.id: index.thumbnail(item.id) for item in items[:40]},
+        [index.search(**search) for search in searches],
+        index.labels(),
+        {key: value for key, value in index.about().items() if key != "version"},
+        str(index.features_of("item 0")),
+        removed_items(index.path),
+    )
+
+
+@contextlib.contextmanager
+def silent() -> Iterator[list[bytes]]:
+    """Catches what is written to stderr, by other languages too; the list has one entry if there was anything."""
+    written: list[bytes] = []
+    sys.stderr.flush()
+    with tempfile.TemporaryFile() as file:
+        kept = os.dup(2)
+        os.dup2(file.fileno(), 2)
+        try:
+            yield written
+        finally:
+            os.dup2(kept, 2)
+            os.close(kept)
+            file.seek(0)
+            written += [content] if (content := file.read()) else []
 
 
 FAMILIES: dict[str, Make] = {
@@ -118,4 +203,5 @@ FAMILIES: dict[str, Make] = {
     "checkpoint": training_checkpoint,
     "official-pt": official,
     "index": index,
+    "large-index": large_index,
 }

@@ -33,12 +33,20 @@ VALUES: tuple[Any, ...] = (
     "\ud800",
 )
 
+Mutation = Callable[[bytes, Random], bytes]
+
 
 def flip_bits(content: bytes, rng: Random) -> bytes:
     changed = bytearray(content)
     for _ in range(rng.choice((1, 1, 1, 2, 8))):
         changed[rng.randrange(len(changed))] ^= 1 << rng.randrange(8)
     return bytes(changed)
+
+
+def flip_byte(content: bytes, rng: Random) -> bytes:
+    """One byte becomes another."""
+    place = rng.randrange(len(content))
+    return content[:place] + bytes([content[place] ^ rng.randrange(1, 256)]) + content[place + 1 :]
 
 
 def cut(content: bytes, rng: Random) -> bytes:
@@ -118,7 +126,7 @@ def change_json(content: bytes, rng: Random) -> bytes:
     return json.dumps(value if places else rng.choice(VALUES)).encode()
 
 
-MUTATIONS: tuple[Callable[[bytes, Random], bytes], ...] = (
+MUTATIONS: tuple[Mutation, ...] = (
     flip_bits, cut, cut_blocks, insert, remove, swap, repeat, erase, change_number, change_digits, change_json,
 )  # fmt: skip
 

@@ -9,14 +9,16 @@ import pytest
 
 import warm
 
+pytestmark = pytest.mark.soak
+
 ROOT = Path(__file__).resolve().parents[2]
-CASES = 12  # of each of the 22 families; `python tests/fuzz` runs more
+CASES = 12  # of each of the 23 families; `python tests/fuzz` runs more
 
 
 def test_damaged_files() -> None:
     for package in ("av", "PIL", "lancedb"):
         pytest.importorskip(package)
-    command = [ROOT / "tests" / "fuzz", "--cases", 22 * CASES, "--seed", 3]
+    command = [ROOT / "tests" / "fuzz", "--cases", 23 * CASES, "--seed", 3]
     environment = os.environ | {"OMP_NUM_THREADS": "1", "RUST_BACKTRACE": "0"}
     ended = warm.run(command, environment)
     assert ended.returncode == 0, ended.stdout + ended.stderr[-3000:]

@@ -13,6 +13,7 @@ import pytest
 
 import report_data
 from calmrl.report import build_page, read_results, write_page
+from waiting import patience
 
 CHROMIUM = next(
     (found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), ""
@@ -54,7 +55,9 @@ def _look(page, tmp_path):
     )
     (tmp_path / "frames.html").write_text(FRAMES % frames)
     run = [CHROMIUM, *QUIET, f"--user-data-dir={tmp_path / 'profile'}", (tmp_path / "frames.html").as_uri()]
-    done = subprocess.run(run, capture_output=True, text=True, timeout=120, env={**os.environ, "HOME": str(tmp_path)})
+    done = subprocess.run(
+        run, capture_output=True, text=True, timeout=patience(120), env={**os.environ, "HOME": str(tmp_path)}
+    )
     told = re.search(r'<pre id="out">(.*?)</pre>', done.stdout, re.S)
     assert told, done.stderr[-2000:]
     return json.loads(unescape(told[1])), [line for line in done.stderr.splitlines() if "CONSOLE" in line]

@@ -36,7 +36,7 @@ def test_one_run_at_a_time_and_an_empty_folder_does_not_stay(tmp_path):
             refuse(keep)
         assert (tmp_path / "ix.part").exists() == keep
     with working_folder(tmp_path / "ix") as part:
-        with pytest.raises(InputError, match=r"another run is changing .*ix; wait until it has ended"):
+        with pytest.raises(InputError, match=r"another run is writing .*ix; wait until it has ended"):
             working_folder(tmp_path / "ix").__enter__()
         assert part.exists()
     assert not part.exists()
@@ -54,7 +54,7 @@ def test_what_is_there_already(tmp_path):
     _check_free(tmp_path / "empty")
     (tmp_path / "file").touch()
     for taken in (tmp_path / "file", tmp_path):
-        with pytest.raises(InputError, match="exists and is no index; choose another name"):
+        with pytest.raises(InputError, match="exists and is not a calmrl index; choose another name"):
             _check_free(taken)
 
 
@@ -65,7 +65,7 @@ def test_groups_and_models(tmp_path, monkeypatch):
     aligner, layout = _align(items(), None, None, None, tmp_path, lambda *told: said.append(told), None)
     assert aligner is None
     assert said == []  # nothing is aligned, so nothing is said
-    assert (layout["width"], layout["fitted_on"], layout["format"], layout["version"]) == (0, 5, "calmrl.index", 1)
+    assert (layout["width"], layout["fitted_on"], layout["format"], layout["version"]) == (0, 5, "calmrl.index", 2)
     assert layout["modalities"]["a"] == {
         "kind": "vector", "width": 3, "encoder": None, "aligned": False,
         "why": "it is the only modality, so nothing else can find it",

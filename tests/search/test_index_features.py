@@ -349,7 +349,7 @@ def test_what_cannot_be_indexed(tmp_path) -> None:
         with pytest.raises(InputError, match=reason):
             Index.build(source, tmp_path / "ix")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["empty", "file"]
-    for path, reason in [("empty", "is no index"), ("nothing", "no index at"), ("file", "no index at")]:
+    for path, reason in [("empty", "is not a calmrl index"), ("nothing", "no index at"), ("file", "no index at")]:
         with pytest.raises(InputError, match=reason):
             Index.open(tmp_path / path)
 
@@ -361,7 +361,7 @@ def test_an_index_is_not_replaced(tmp_path) -> None:
         Index.build({"image": np.ones((3, 5))}, tmp_path / "ix")
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "letter").touch()
-    with pytest.raises(InputError, match="exists and is no index"):
+    with pytest.raises(InputError, match="exists and is not a calmrl index"):
         Index.build(DATA, tmp_path / "full", model=settings())
 
 

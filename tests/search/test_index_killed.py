@@ -101,7 +101,7 @@ def test_a_second_run_waits_its_turn(tmp_path) -> None:
     second = start("index", tmp_path / "colours", "--out", tmp_path / "ix", *named, slow=0)
     _, err = second.communicate()
     assert second.returncode == 2
-    assert "another run is changing" in err
+    assert "another run is writing" in err
     assert first.poll() is None
     first.kill()
     first.wait()

@@ -80,8 +80,8 @@ def test_layouts_of_other_versions():
     good = {"format": "calmrl.index", "version": 1}
     assert store.read_layout({"index.json": json.dumps(good).encode()}, "ix") == good
     assert store.read_layout({"index.json": b'{"format": "calmrl.index"}'}, "ix") == {"format": "calmrl.index"}
-    for wrong in ({"format": "calmrl.index", "version": 2}, {"format": "other", "version": 1}):
-        with pytest.raises(InputError, match=r"ix has format .*; this calmrl reads calmrl\.index up to 1"):
+    for wrong in ({"format": "calmrl.index", "version": 3}, {"format": "other", "version": 1}):
+        with pytest.raises(InputError, match=r"ix has format .*; this calmrl reads calmrl\.index up to 2"):
             store.read_layout({"index.json": json.dumps(wrong).encode()}, "ix")
     with pytest.raises(InputError, match="ix is a damaged index: its layout is a list; make it again"):
         store.read_layout({"index.json": b"[]"}, "ix")
@@ -104,7 +104,7 @@ def test_an_unfinished_index_is_named(tmp_path):
 def test_a_database_that_lacks_a_table_is_no_index(missing, tmp_path):
     database = store.connect(tmp_path)
     database.create_table("items" if missing == "parts" else "parts", pa.table({"name": ["a"]}))
-    with pytest.raises(InputError, match="is no index of calmrl; make one"):
+    with pytest.raises(InputError, match="is not a calmrl index; make one"):
         store.open_tables(tmp_path)
 
 

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 from typing import ClassVar
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 pytest.importorskip("lancedb", reason="the extra search is not installed")
@@ -89,13 +90,19 @@ def bare(monkeypatch):
     )
     asked = []
 
-    def near(table, vector, k, how, columns, filters, column="vector"):
-        asked.append((k, how, columns, filters, column))
-        return [{"id": i, "_distance": 0.1 * i, "nearness": 1.0 - 0.3 * i} for i in range(3)]
+    def near_query(table, vector, k, how, filters, column="vector"):
+        rows = pa.table({"id": range(3), "_distance": [0.0, 0.1, 0.2], "nearness": [1.0, 0.7, 0.4]})
 
+        def select(columns):
+            asked.append((k, how, columns, filters, column))
+            return SimpleNamespace(to_arrow=lambda: rows.select(columns))
+
+        return SimpleNamespace(select=select)
+
+    index._columns = ["id"]  # of a table without checksums
     index.table = SimpleNamespace(checkout_latest=lambda: None)
     index._queries = SimpleNamespace(vector=lambda terms: (np.array([1.0, 0.0]), "vector"))
-    monkeypatch.setattr(index_module.neighbours, "near", near)
+    monkeypatch.setattr(index_module.neighbours, "near_query", near_query)
     monkeypatch.setattr(Index, "hub_vectors", lambda self: np.eye(2, dtype=np.float32))
     return index, asked
 
@@ -107,9 +114,9 @@ def test_how_near_items_are_asked_for(bare):
     index._queries = SimpleNamespace(vector=lambda terms: (np.array([1.0, 0.0]), "f_4"))
     index.search(text="a")
     assert asked == [
-        (10, "how", ["id"], None, "vector"),
-        (3, "how", ["id"], "cond AND id NOT IN ('x''y', 'z')", "vector"),
-        (10, None, ["id"], "has_4", "f_4"),  # features are compared exactly
+        (10, "how", ["id", "_distance"], None, "vector"),
+        (3, "how", ["id", "_distance"], "cond AND id NOT IN ('x''y', 'z')", "vector"),
+        (10, None, ["id", "_distance"], "has_4", "f_4"),  # features are compared exactly
     ]
     with pytest.raises(InputError, match="hubs=True needs aligned modalities"):
         index.search(text="a", hubs=True)
@@ -120,7 +127,7 @@ def test_hubs_are_taken_back_among_many(k, most, bare):
     index, asked = bare
     hits = index.search(text="a", k=k, hubs=True)
     own = 0.5  # the mean cosine of (1, 0) with the two of the sample
-    assert asked == [(most, "how", ["id", "nearness"], None, "vector")]
+    assert asked == [(most, "how", ["id", "nearness", "_distance"], None, "vector")]
     expected = [(2, 2 * 0.8 - own - 0.4), (1, 2 * 0.9 - own - 0.7), (0, 2 - own - 1.0)]
     assert hits == [(id, pytest.approx(score)) for id, score in expected][:k]
 
@@ -133,15 +140,15 @@ def test_pages_of_items(bare):
         def __getattr__(self, name):
             return lambda *given: told.append((name, *given)) or self
 
-        def to_list(self):
-            return []
+        def to_arrow(self):
+            return pa.table({"id": []})
 
     index.table = SimpleNamespace(checkout_latest=lambda: None, search=Query)
     index._rows.of_items = ["id"]
     assert index.items() == []
     assert index.items(offset=0, limit=1, lacking="a") == []
-    pages = [("offset", 0), ("limit", 50)], [("where", "cond"), ("offset", 0), ("limit", 1)]
-    assert told == [("select", ["id"]), *pages[0], ("select", ["id"]), *pages[1]]
+    pages = [("offset", 0), ("limit", 50)], [("offset", 0), ("limit", 1), ("where", "cond")]
+    assert told == [*pages[0], ("select", ["id"]), *pages[1], ("select", ["id"])]
     for page, reason in (({"offset": -1}, "offset is a whole number from 0 on; got -1"), ({"limit": 0}, "limit .* 1 on; got 0"),
                          ({"limit": True}, "got True"), ({"offset": "1"}, "got '1'")):  # fmt: skip
         with pytest.raises(InputError, match=reason):

@@ -7,6 +7,7 @@ import json
 import socket
 import time
 
+import psutil
 import pytest
 
 import shapes as data
@@ -74,9 +75,10 @@ def test_a_client_that_does_not_read_is_closed(tmp_path):
     index = data.ShapeIndex(data.write_shapes(tmp_path / "items"))
     index.file("red/circle", "sound").write_bytes(bytes(64 * 2**20))
     with served(index, SHORT) as port, socket.create_connection(("127.0.0.1", port)) as connection:
-        connection.settimeout(30)
+        connection.settimeout(300)
         connection.sendall(get(FILE))
-        time.sleep(3)
+        while connection.getsockname() in [other.raddr for other in psutil.Process().net_connections("tcp4")]:
+            time.sleep(0.05)  # until the server, which is in this process, has closed its side
         assert status(exchange(port, get("/healthz"))) == 200
         received = 0
         try:

@@ -17,6 +17,7 @@ from browser import CHROMIUM, chromium, drop, page_of, settled
 from calmrl.serve import additions
 from hostile_requests import LIMITS, REQUESTS, refused
 from serving import digest, served
+from waiting import patience
 
 PICTURE = ("a.png", "image/png", data.png("blue", "star"))
 
@@ -260,5 +261,5 @@ def test_the_command_serves_until_it_is_interrupted(index):
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/api/search?like=red%2Fcircle&k=2") as answer:
             assert len(json.load(answer)["hits"]) == 2
         server.send_signal(signal.SIGINT)
-        assert server.wait(timeout=60) == 0
+        assert server.wait(timeout=patience(60)) == 0
         assert server.stderr.read() == ""

@@ -203,7 +203,7 @@ def test_as_many_functions_wait_as_may():
 
     async def ask():
         workers = Workers(Limits(at_once=1, waiting=1))
-        waiting = [asyncio.create_task(workers.run(go.wait, timeout=20)) for _ in range(2)]
+        waiting = [asyncio.create_task(workers.run(go.wait, timeout=600)) for _ in range(2)]
         await asyncio.sleep(0)
         assert workers.pending == 2
         with pytest.raises(HTTPException, match="too many requests") as refused:

@@ -7,6 +7,8 @@ import os
 import shutil
 from contextlib import contextmanager
 
+from waiting import patience
+
 CHROMIUM = next(
     (path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), ""
 )
@@ -43,7 +45,7 @@ def page_of(browser, address: str, *, complaints: list[str] | None = None, **opt
     """A page in a context of its own that loads nothing but from `address`; what it complains about is collected."""
     context = browser.new_context(base_url=address, viewport=options.pop("viewport", WIDE), **options)
     page = context.new_page()
-    page.set_default_timeout(30_000)
+    page.set_default_timeout(1000 * patience(30))
     if complaints is not None:
         page.on("console", lambda message: complaints.append(message.text) if message.type != "log" else None)
         page.on("pageerror", lambda error: complaints.append(str(error)))

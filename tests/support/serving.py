@@ -27,7 +27,7 @@ def served(index, limits: Limits | None = None, *, allow_add: bool = False):
             time.sleep(0.01)
         yield listening.getsockname()[1]
         server.should_exit = True
-        thread.join(timeout=30)
+        thread.join()
 
 
 def digest(folder: Path) -> str:
@@ -40,7 +40,7 @@ def digest(folder: Path) -> str:
     return whole.hexdigest()
 
 
-def exchange(port: int, data: bytes | list[bytes], *, pause: float = 0.0, wait: float = 20.0) -> bytes:
+def exchange(port: int, data: bytes | list[bytes], *, pause: float = 0.0, wait: float = 300.0) -> bytes:
     """Send bytes, perhaps slowly and in parts, and return all that comes back until the connection is closed."""
     parts = [data] if isinstance(data, bytes) else data
     answer = b""

@@ -19,6 +19,7 @@ from calmrl.data.features.writer import write_features
 from calmrl.data.loaders.feature_rows import FeatureRows
 from calmrl.training import checkpoint
 from calmrl.training.records import read_records
+from waiting import patience
 
 ROOT = Path(__file__).resolve().parents[2]
 WIDTHS = {"image": 10, "text": 8, "audio": 6}
@@ -133,7 +134,9 @@ def calmrl(*arguments: Any, launch: tuple[str, ...] = (), code: int = 0) -> subp
     words = ["-m", "calmrl", *map(str, arguments)]
     if launch:
         run = [sys.executable, "-m", *launch, *words]
-        done = subprocess.run(run, capture_output=True, text=True, env=environment(), check=False, timeout=300)
+        done = subprocess.run(
+            run, capture_output=True, text=True, env=environment(), check=False, timeout=patience(300)
+        )
     else:
         done = warm.run(words, environment(), timeout=300)
     assert done.returncode == code, done.stderr

@@ -1,8 +1,11 @@
 """Python processes that start with torch and scikit-learn imported: forks of one server, started when first asked.
 
 `run` and `start` take what follows `python` on a command line: -m MODULE, -c CODE or a script, and its arguments. The process
-has its own directory, environment, streams and exit code, as any other; only the seconds of importing are spared. As a program,
-with the words `command()`, this file stands for `python` in a shell. Without fork, it is an ordinary Python.
+has its own directory, environment, streams, exit handlers and exit code, as any other; only the time of importing is spared.
+As a program, with the words `command()`, this file stands for `python` in a shell. Without fork, it is an ordinary Python.
+
+A client may die at any moment without harm to the server. Should the server be gone all the same, the next one who asks starts
+another.
 
 Tests of launchers, of imports and of what starts quickly use ordinary processes.
 """
@@ -11,6 +14,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import io
 import json
 import os
 import signal
@@ -30,7 +34,8 @@ ONCE = ["accelerate", "sklearn.linear_model", "sklearn.cluster", "torch._dynamo"
         "calmrl.workflows.compare.run", "calmrl.workflows.diagnose", "calmrl.workflows.extract", "calmrl.workflows.impute",
         "calmrl.workflows.train", "calmrl.workflows.evaluate", "calmrl.search.index", "train_data"]  # fmt: skip
 SHARED = "CALMRL_TESTS_WARM"
-_own: list[str] = []
+LONGEST = 100  # bytes of a Unix socket's path, on every system
+REQUEST_SECONDS = 600.0  # that a client has to send its request
 
 
 # ---- asking
@@ -42,7 +47,8 @@ class Started:
     def __init__(self, words: list[str], env: dict[str, str], cwd: str, streams: tuple[int, int, int], address: str):
         self.args, self.returncode, self.kept = words, None, ()
         self._line = socket.socket(socket.AF_UNIX)
-        self._line.connect(address)
+        with _short(address) as path:
+            self._line.connect(path)
         request = json.dumps({"words": words, "env": env, "cwd": cwd}).encode()
         socket.send_fds(self._line, [struct.pack("i", len(request))], list(streams))
         self._line.sendall(request)
@@ -105,27 +111,38 @@ def run(words, env=None, cwd=None, timeout=600.0) -> subprocess.CompletedProcess
         return subprocess.run(line, env=env, cwd=cwd, timeout=timeout, capture_output=True, text=True, check=False)
     process = start(words, env, cwd)
     try:
-        out, err = process.communicate(timeout)
+        out, err = process.communicate(_patience(timeout))
     except subprocess.TimeoutExpired:
         process.kill()
         raise
     return subprocess.CompletedProcess(process.args, process.returncode, out, err)
 
 
+def _patience(seconds: float) -> float:
+    from waiting import patience  # not where this file stands for `python`
+
+    return patience(seconds)
+
+
 def launch(words, size: int, env=None, said=None) -> list[Started]:
     """So many processes that know of each other, as `torchrun --nproc_per_node SIZE` starts them."""
-    with socket.socket() as free:
-        free.bind(("localhost", 0))
-        port = str(free.getsockname()[1])
-    known = {"MASTER_ADDR": "localhost", "MASTER_PORT": port, "WORLD_SIZE": str(size), "LOCAL_WORLD_SIZE": str(size)}
+    from torch.distributed import TCPStore
+
+    # Where they meet is open before they start, as with torchrun: a free port that they open later may be taken by then.
+    store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    known = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(store.port), "WORLD_SIZE": str(size)}
+    known |= {"LOCAL_WORLD_SIZE": str(size), "TORCHELASTIC_USE_AGENT_STORE": "True", "TORCHELASTIC_RESTART_COUNT": "0"}
     known = {**(os.environ if env is None else env), **known}
-    return [start(words, {**known, "RANK": str(rank), "LOCAL_RANK": str(rank)}, said=said) for rank in range(size)]
+    started = [start(words, {**known, "RANK": str(rank), "LOCAL_RANK": str(rank)}, said=said) for rank in range(size)]
+    for process in started:
+        process.store = store  # open as long as one of them is known
+    return started
 
 
 def run_all(words, size: int, env=None, timeout: float = 300.0) -> None:
     """Launch, and wait until all processes have ended; one that fails is an error with all that was said."""
     with tempfile.TemporaryFile() as said:
-        codes = [process.wait(timeout) for process in launch(words, size, env, said)]
+        codes = [process.wait(_patience(timeout)) for process in launch(words, size, env, said)]
         said.seek(0)
         assert codes == [0] * size, said.read().decode(errors="replace")
 
@@ -147,33 +164,63 @@ def command() -> list[str]:
 def share() -> None:
     """Let all processes that this one starts from now on, such as the workers of pytest-xdist, ask one server."""
     if hasattr(os, "fork"):
-        os.environ[SHARED] = f"{_address()} {ROOT}"
+        os.environ[SHARED] = json.dumps([_address(), str(ROOT)])
 
 
 def _address() -> str:
-    """The socket of a shared server, or of one that is started at the first call; that one ends with this process."""
-    shared, _, root = os.environ.get(SHARED, "").partition(" ")
-    if shared and root == str(ROOT):  # not for another copy of the project
+    """The socket of a shared server, or of one that is started where there is none; that one ends with this process."""
+    shared, root = json.loads(os.environ.get(SHARED, '["", ""]'))
+    if root == str(ROOT) and _answers(shared):  # not for another copy of the project
         return shared
-    if not _own:
-        folder = tempfile.TemporaryDirectory(prefix="warm")
-        _own.append(f"{folder.name}/s")
+    if _Server.own is None or not _answers(_Server.own.address):
+        _Server.own = _Server()
+    return _Server.own.address
+
+
+def _answers(address: str) -> bool:
+    try:
+        with socket.socket(socket.AF_UNIX) as line, _short(address) as path:
+            line.connect(path)
+    except OSError:
+        return False
+    return True
+
+
+class _Server:
+    """A server that this process has started, and that ends with it."""
+
+    own: _Server | None = None
+
+    def __init__(self) -> None:
+        self._folder = tempfile.TemporaryDirectory(prefix="warm")
+        self.address = f"{self._folder.name}/s"
         path = os.pathsep.join([*PATH, os.environ.get("PYTHONPATH", "")])
-        process = subprocess.Popen(
-            [sys.executable, __file__, "serve", _own[0]],
-            stdin=subprocess.PIPE, env={**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
-        )  # fmt: skip
-
-        def end() -> None:
-            process.stdin.close()
-            process.wait()
-            folder.cleanup()
-
-        atexit.register(end)
-        while not os.path.exists(_own[0]):
-            assert process.poll() is None, "the server of warm processes did not start"
+        environment = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
+        environment.pop("PYTHONUNBUFFERED", None)  # every request says for itself
+        line = [sys.executable, __file__, "serve", self.address]
+        self._process = subprocess.Popen(line, stdin=subprocess.PIPE, env=environment)
+        atexit.register(self._end)
+        while not os.path.exists(self.address):
+            assert self._process.poll() is None, "the server of warm processes did not start"
             time.sleep(0.02)
-    return _own[0]
+
+    def _end(self) -> None:
+        self._process.stdin.close()
+        self._process.wait()
+        self._folder.cleanup()
+
+
+@contextlib.contextmanager
+def _short(address: str):
+    """A path of the same socket that is short enough for the system, wherever the temporary folder is."""
+    if len(os.fsencode(address)) <= LONGEST:
+        yield address
+        return
+    folder = os.open(os.path.dirname(address), os.O_RDONLY)
+    try:
+        yield f"/proc/self/fd/{folder}/{os.path.basename(address)}"
+    finally:
+        os.close(folder)
 
 
 # ---- answering
@@ -194,7 +241,8 @@ def serve(address: str) -> list[str]:
     import select
 
     listening = socket.socket(socket.AF_UNIX)
-    listening.bind(f"{address}.part")
+    with _short(f"{address}.part") as path:
+        listening.bind(path)
     listening.listen(64)
     os.rename(f"{address}.part", address)
     running: dict[int, socket.socket] = {}
@@ -216,20 +264,57 @@ def serve(address: str) -> list[str]:
         if listening not in ready:
             continue
         line, _ = listening.accept()
-        head, streams, _, _ = socket.recv_fds(line, 4, 3)
-        request = json.loads(line.recv(struct.unpack("i", head)[0], socket.MSG_WAITALL))
+        request, streams = _received(line)
+        if request is None:  # who asked died before the end of the request
+            line.close()
+            _close(streams)
+            continue
         if "torch" not in sys.modules:  # the first request
             _import_once()
         child = os.fork()
         if child == 0:
             for one in (listening, line, *lines):
                 one.close()
+            _forget_the_server()
             _become(request, streams)
             return request["words"]
-        for stream in streams:
-            os.close(stream)
-        line.sendall(struct.pack("i", child))
+        _close(streams)
         running[child] = line
+        with contextlib.suppress(
+            OSError
+        ):  # who asked is gone: the line is closed, and the child ends in the next round
+            line.sendall(struct.pack("i", child))
+
+
+def _received(line: socket.socket) -> tuple[dict | None, list[int]]:
+    """(a request, or None if it did not come whole; the streams that came with it)"""
+    streams: list[int] = []
+    line.settimeout(REQUEST_SECONDS)
+    try:
+        head, streams, _, _ = socket.recv_fds(line, 4, 3)
+        request = line.recv(struct.unpack("i", head)[0], socket.MSG_WAITALL)
+        line.settimeout(None)
+        return json.loads(request), streams
+    except (OSError, ValueError, struct.error):
+        return None, streams
+
+
+def _close(streams: list[int]) -> None:
+    for stream in streams:
+        os.close(stream)
+
+
+def _forget_the_server() -> None:
+    """What the server's own imports wanted to do at its end is not done at the end of every process."""
+    import multiprocessing.util
+    import weakref
+
+    atexit._clear()
+    weakref.finalize._registry.clear()
+    weakref.finalize._registered_with_atexit = False
+    multiprocessing.util._finalizer_registry.clear()
+    atexit.register(multiprocessing.util._exit_function)
+    tempfile.tempdir = None  # TMPDIR may be another one
 
 
 def _become(request: dict, streams: list[int]) -> None:
@@ -239,8 +324,16 @@ def _become(request: dict, streams: list[int]) -> None:
     os.environ.clear()
     os.environ.update(request["env"])
     os.chdir(request["cwd"])
+    time.tzset()
+    if request["env"].get("PYTHONUNBUFFERED"):
+        sys.stdout, sys.stderr = _unbuffered(sys.stdout), _unbuffered(sys.stderr)
     own = [part for part in request["env"].get("PYTHONPATH", "").split(os.pathsep) if part]
     sys.path[:] = ["", *own, *(part for part in sys.path[1:] if part not in own)]
+
+
+def _unbuffered(stream: io.TextIOWrapper) -> io.TextIOWrapper:
+    raw = io.FileIO(stream.fileno(), "w", closefd=False)
+    return io.TextIOWrapper(raw, stream.encoding, stream.errors, write_through=True)
 
 
 def end(words: list[str]) -> None:

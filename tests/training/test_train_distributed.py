@@ -23,6 +23,7 @@ from calmrl.errors import InputError
 from calmrl.training import checkpoint
 from calmrl.workflows.build import open_data
 from train_data import ROOT, calmrl, config, config_file, environment, records, step_of
+from waiting import patience
 
 TORCHRUN = ("torch.distributed.run", "--standalone", "--nproc_per_node", "2")
 PROGRAMS = {"torchrun": "torch.distributed.run", "accelerate": "accelerate.commands.launch"}
@@ -127,7 +128,9 @@ def test_a_start_at_the_latent_model_is_the_same_in_two_processes(in_double):
 
 
 def test_a_latent_model_fitted_by_gradient_in_two_processes(in_double):
-    compare(in_double[1]["gradient"], in_double[2]["gradient"])
+    compare(
+        in_double[1]["gradient"], in_double[2]["gradient"], tolerance=1e-4
+    )  # it starts from a fit in single precision
 
 
 def test_two_processes_resume_exactly(tmp_path):
@@ -173,12 +176,12 @@ ENDLESS = {"stages": [{"steps": 100_000}], "checkpoint": {"every": 20}}
 
 def test_a_killed_process_ends_the_others(tmp_path):
     path, out, said = config_file(tmp_path, **ENDLESS), tmp_path / "run", tmp_path / "said.txt"
-    run = [sys.executable, "-m", *TORCHRUN, "-m", "calmrl", "train", path, "--out", out, "--timeout", "20"]
+    run = [sys.executable, "-m", *TORCHRUN, "-m", "calmrl", "train", path, "--out", out, "--timeout", int(patience(5))]
     with said.open("w") as file:
         launcher = subprocess.Popen([str(word) for word in run], env=environment(), stderr=file)
         wait_for_a_checkpoint(out, launcher, said)
         os.kill(worker(launcher.pid, 1).pid, signal.SIGKILL)
-        launcher.wait(timeout=300)
+        launcher.wait(timeout=patience(300))
     assert_lost(said, out, "has ended")
     assert launcher.returncode == 1
 
@@ -186,14 +189,14 @@ def test_a_killed_process_ends_the_others(tmp_path):
 def test_a_process_that_stands_still_ends_the_others(tmp_path):
     path, out, said = config_file(tmp_path, **ENDLESS), tmp_path / "run", tmp_path / "said.txt"
     with said.open("w") as file:
-        words = ["-m", "calmrl", "train", path, "--out", out, "--timeout", "8"]
+        words = ["-m", "calmrl", "train", path, "--out", out, "--timeout", int(patience(5))]
         first, second = warm.launch(words, 2, environment(), file)
         wait_for_a_checkpoint(out, first, said)
         os.kill(second.pid, signal.SIGSTOP)
-        assert first.wait(timeout=300) == 1
+        assert first.wait(timeout=patience(300)) == 1
         assert second.poll() is None
         second.kill()
-        assert second.wait(timeout=60) == -signal.SIGKILL
+        assert second.wait(timeout=patience(60)) == -signal.SIGKILL
     assert_lost(said, out, "did not answer")
 
 

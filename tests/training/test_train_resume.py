@@ -16,6 +16,7 @@ from calmrl.training import checkpoint
 from calmrl.training.stop import Interrupted
 from calmrl.workflows.train import train
 from train_data import assert_same_run, config, config_file, environment, last_json, python, records, step_of
+from waiting import patience
 
 GAUSSIAN = {"imputer": {"method": "gaussian", "latent_dim": 4}}
 CASES = {
@@ -168,7 +169,7 @@ def test_ctrl_c_on_the_command_line_is_exit_code_1(tmp_path):
     while process.poll() is None and (not metrics.exists() or len(metrics.read_text().splitlines()) < 20):
         time.sleep(0.02)
     process.send_signal(signal.SIGINT)
-    _, said = process.communicate(timeout=120)
+    _, said = process.communicate(timeout=patience(120))
     assert process.returncode == 1, said
     saved = step_of(checkpoint.newest(out / "checkpoints"))
     assert f"stopped after step {saved}; go on with --resume" in said

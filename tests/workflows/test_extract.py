@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 import warm
+from calmrl._support.filesystem import locked
 from calmrl.cli import main
 from calmrl.data.features.feature_set import open_features
 from calmrl.data.features.item_files import files_of
@@ -453,3 +454,15 @@ def test_files_that_were_cut_off_are_exactly_the_cells_that_are_missing(tmp_path
     assert sorted(problems) == [("cut off", "item1", "image"), ("cut off", "item2", "audio")]
     extract(tmp_path / "m.csv", encoders, tmp_path / "g", allow_missing=True)
     assert open_features(tmp_path / "g").present.tolist() == [[True, True], [False, True], [True, False], [True, True]]
+
+
+def test_one_run_at_a_time(tmp_path):
+    """Two would append to the same vectors."""
+    (tmp_path / "items.csv").write_text("id,text\na,hello\n")
+    with (
+        locked(tmp_path / "features.vectors"),
+        pytest.raises(InputError, match=r"another run is writing .*features; wait until it has ended"),
+    ):
+        extract(tmp_path / "items.csv", {"text": "tiny_text"}, tmp_path / "features")
+    assert len(extract(tmp_path / "items.csv", {"text": "tiny_text"}, tmp_path / "features")) == 1
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["features", "items.csv"]

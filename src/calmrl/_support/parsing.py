@@ -7,6 +7,9 @@ no list of exceptions is complete. Only calls of such parsers belong inside `par
 from __future__ import annotations
 
 import json
+import os
+import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,6 +18,8 @@ from typing import Any
 from calmrl.errors import InputError, MissingExtraError
 
 AGAIN = "copy or write it again"
+PANIC = "PanicException"  # what a panic of Rust raises; it is no Exception, and its module cannot be imported
+STDERR = 2
 SHOWN = 160  # characters of a parser's own message
 
 
@@ -33,8 +38,35 @@ def parsing(file: object, what: str, advice: str = AGAIN) -> Iterator[None]:
         raise
     except FileNotFoundError as error:
         raise InputError(f"{file} is missing; {advice}") from error
-    except Exception as error:
+    except BaseException as error:
+        if not isinstance(error, Exception) and type(error).__name__ != PANIC:
+            raise
         raise InputError(f"{file} cannot be read as {what} ({reason_of(error)}); {advice}") from error
+
+
+@contextmanager
+def quiet_on_error(known: bool = False) -> Iterator[None]:
+    """What is written to stderr inside appears only if nothing is raised: Rust prints a panic there by itself.
+
+    If it is `known` that something is damaged, warnings of a library about that do not appear either. The file descriptor is
+    that of the whole process, so that this belongs into commands, around short calls.
+    """
+    sys.stderr.flush()
+    with tempfile.TemporaryFile() as file:
+        kept = os.dup(STDERR)
+        os.dup2(file.fileno(), STDERR)
+        try:
+            yield
+        except BaseException:
+            known = True
+            raise
+        finally:
+            sys.stderr.flush()
+            os.dup2(kept, STDERR)
+            os.close(kept)
+            file.seek(0)
+            if not known and (written := file.read()):
+                os.write(STDERR, written)
 
 
 @contextmanager

@@ -7,11 +7,13 @@ that nobody has asked for yet do not pile up.
 from __future__ import annotations
 
 import ctypes
+import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from itertools import count
 from typing import Any
 
+from calmrl._support.filesystem import readable_size
 from calmrl.errors import InputError, ProcessLost, need
 
 IN_FLIGHT = 2  # tasks per core that are running, waiting, or finished and not asked for
@@ -120,7 +122,7 @@ class RayEngine:
             has = node["Resources"]
             if node["Alive"]:
                 gpus = f", {has['GPU']:.0f} GPUs" if has.get("GPU") else ""
-                memory = f"{has.get('memory', 0) / 1e9:.1f} GB"
+                memory = f"{readable_size(has.get('memory', 0))}"
                 lines.append(f"node {node['NodeManagerAddress']}: {has.get('CPU', 0):.0f} cores{gpus}, {memory}")
         return [*lines, f"ray {self._ray.__version__}, {IN_FLIGHT} tasks per core under way at most"]
 
@@ -144,6 +146,6 @@ def _apply(job: tuple[Callable[..., Any], tuple[Any, ...]], item: Any) -> Any:
 
 def _trim() -> None:
     """Give freed memory back to the system, where the C library can."""
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
     if trim is not None:
         trim(0)

@@ -15,10 +15,10 @@ import torch
 from safetensors.torch import load, load_file, save, save_file
 from torch import Tensor
 
-from calmrl._support.output import replaced_directory
+from calmrl._support.filesystem import read_steadily
+from calmrl._support.output import check_writable, replaced_directory
 from calmrl._support.parsing import parsing, read_json
 from calmrl._support.sealed import check_sealed, write_sealed
-from calmrl._support.writable import check_writable
 from calmrl.errors import InputError
 
 VERSION = 2
@@ -47,6 +47,10 @@ def save_state(state: dict[str, Any], path: str | os.PathLike[str], overwrite: b
 def load_state(path: str | os.PathLike[str], name: str = "imputer") -> dict[str, Any]:
     """Read what `save_state` wrote; anything else is an error that says what was found."""
     folder = Path(path)
+    return read_steadily(folder, lambda: _load_state(folder, name))
+
+
+def _load_state(folder: Path, name: str) -> dict[str, Any]:
     if not folder.is_dir():
         raise InputError(
             f"{folder} is not a folder; a saved {name} is a folder with {name}.json and {name}.safetensors"

@@ -3,27 +3,22 @@
 import multiprocessing
 import os
 import signal
-import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from concurrent.futures import Executor, ProcessPoolExecutor
 from contextlib import contextmanager
-from multiprocessing.context import BaseContext
 
 
 @contextmanager
-def worker_pool(workers: int, once: Sequence[str] = ()) -> Iterator[Executor | None]:
-    """So many processes; None for 0, which is to work in this one.
-
-    On Linux, packages that take long to import are imported `once`: the workers are forks of a process that has done it. They
-    must not start threads.
+def worker_pool(workers: int) -> Iterator[Executor | None]:
+    """So many processes; None for 0, which is to work in this one. They are started anew, as every system can.
 
     A block that is left by an error or by Ctrl-C does not wait for what is running: its processes are ended.
     """
     if workers == 0:
         yield None
         return
-    pool = ProcessPoolExecutor(workers, _context(once), _start, (dict(os.environ),))
+    pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), _end_with_parent)
     try:
         yield pool
     except BaseException:
@@ -32,30 +27,6 @@ def worker_pool(workers: int, once: Sequence[str] = ()) -> Iterator[Executor | N
         raise
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
-
-
-def import_early(once: Sequence[str]) -> None:
-    """Begin with the imports of a `worker_pool` that will be asked for with the same `once`; does not wait for them."""
-    if sys.platform.startswith("linux"):
-        from multiprocessing.forkserver import ensure_running
-
-        _context(once)
-        ensure_running()
-
-
-def _context(once: Sequence[str]) -> BaseContext:
-    if not once or not sys.platform.startswith("linux"):
-        return multiprocessing.get_context("spawn")
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([*once])
-    return context
-
-
-def _start(environment: dict[str, str]) -> None:
-    """In a new worker, whose environment may be that of an earlier pool."""
-    os.environ.clear()
-    os.environ.update(environment)
-    _end_with_parent()
 
 
 def _end_with_parent() -> None:

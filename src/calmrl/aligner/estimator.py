@@ -22,9 +22,9 @@ from calmrl.aligner.fitting import fit_all
 from calmrl.aligner.lift import Lift
 from calmrl.aligner.refine import refine_space
 from calmrl.aligner.row_sample import sample
-from calmrl.aligner.space import Space
+from calmrl.aligner.space import Space, head_maps
 from calmrl.aligner.storage import from_state, to_state
-from calmrl.convention import Array, Views, blocks_of_rows, check, like_input
+from calmrl.convention import Array, Views, blocks_of_rows, check
 from calmrl.data.features.feature_set import FeatureSet
 from calmrl.data.features.relevance import ROW
 from calmrl.data.features.spread_rows import SpreadArrays
@@ -54,8 +54,9 @@ class Aligner(OnHub, BlockColumns, EmbedsFiles, TransformerMixin, BaseEstimator)
 
         f^m = W^m beta + mu^m + eps^m,    beta ~ N(0, I),
 
-    fitted by ten iterations of EM. The embedding of an item is E[beta | what it has], scaled to unit length. Whatever is
-    "auto" is chosen by cross-validation over the training rows: held-out rows must find each other.
+    fitted by ten iterations of EM. The embedding of an item is E[beta | what it has], scaled to unit length; where that is
+    zero, nothing is known about where the item lies, and its embedding is zero. Whatever is "auto" is chosen by
+    cross-validation over the training rows: held-out rows must find each other.
 
     Parameters
     ----------
@@ -111,7 +112,7 @@ class Aligner(OnHub, BlockColumns, EmbedsFiles, TransformerMixin, BaseEstimator)
     modalities_: tuple[str, ...]
     _order: tuple[str, ...]  # names in the order of the parts below
     _lifts: list[Lift]
-    _scales: list[Tensor]
+    _maps: list[Tensor]  # (n_landmarks or d, L): from similarities to the head, whitening included
     _space: Space
     _evidence: dict[str, Evidence]
     _gain: float
@@ -219,7 +220,7 @@ class Aligner(OnHub, BlockColumns, EmbedsFiles, TransformerMixin, BaseEstimator)
     ) -> None:
         self._order, self.modalities_ = names, given or names
         self._lifts, self._space = lifts, space
-        self._scales = [lift.scale(choice.candidate.whitening) for lift in lifts]
+        self._maps = head_maps(lifts, choice.candidate.whitening, space)
         self.choice_ = choice.summary(space.latent_dim)
         self._evidence, self._gain, self._dispersion = choice.evidence, choice.gain, choice.dispersion
 
@@ -227,7 +228,13 @@ class Aligner(OnHub, BlockColumns, EmbedsFiles, TransformerMixin, BaseEstimator)
 
     @torch.no_grad()
     def embed(self, z: Any, present: Array | None = None) -> Array:
-        """Unit vectors (N, L) in the shared space, from whatever each row has; missing ones may be left out of the dict."""
+        """Unit vectors (N, L) in the shared space, from whatever each row has; missing ones may be left out of the dict.
+
+        An item about which nothing is known gets exactly zero, and so cosine 0 with everything: one that has only modalities
+        that were constant in training, or that equals the average of all. Everything is computed in float64, so that the
+        same values give the same vectors in every dtype and in batches of any size. What comes back is float64 if any
+        modality is, else float32, also for half precision, whose rounding (2e-4) would move a unit vector.
+        """
         check_is_fitted(self)
         if is_matrix(z) or self._holds_features(z):
             z, present = self._as_dict(z, present, reset=False)
@@ -239,7 +246,8 @@ class Aligner(OnHub, BlockColumns, EmbedsFiles, TransformerMixin, BaseEstimator)
         ]
         if not parts:
             parts = [torch.zeros((0, self._space.latent_dim), device=views.present.device)]
-        return like_input(torch.cat(parts), views.given())
+        vectors = torch.cat(parts).to(working_dtype(views))
+        return vectors if isinstance(views.given(), Tensor) else vectors.numpy()
 
     def _embed_block(self, views: Views, start: int, stop: int) -> Tensor:
         present = views.present[start:stop]
@@ -248,9 +256,12 @@ class Aligner(OnHub, BlockColumns, EmbedsFiles, TransformerMixin, BaseEstimator)
             if values is None:
                 heads.append(None)
                 continue
-            rows = values[present[:, m]].to(working_dtype(views))
-            heads.append(self._space.head(m, self._lifts[m](rows) * self._scales[m].to(rows)))
+            heads.append(self._head(m, values[present[:, m]]))
         return self._space.combine(heads, present)
+
+    def _head(self, m: int, rows: Tensor) -> Tensor:
+        """The posterior mean given modality m alone, (n, L) float64."""
+        return self._lifts[m].project(rows, self._maps[m]) + self._space.bias[m].to(rows.device, torch.float64)
 
     def transform(self, z: Any, present: Array | None = None) -> Array:
         """`embed`, under the name that pipelines of scikit-learn call."""

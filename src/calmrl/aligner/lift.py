@@ -7,6 +7,9 @@ For the rows x of one modality, centred and, with `unit`, scaled to length one:
 
 the features are the leading principal directions of the centred kernel, in closed form, with variances l_i. Partial
 whitening divides direction i by l_i^(p/2): p = 0 leaves it as it is, p = 1 makes all directions count alike.
+
+Features are computed in float64, whatever the dtype of the rows: a direction with a share r of the largest variance multiplies
+rounding errors by about 1/r, and shares down to RANK are kept.
 """
 
 from __future__ import annotations
@@ -46,18 +49,20 @@ class Lift:
         return self.projection.shape[1]
 
     def __call__(self, x: Tensor) -> Tensor:
-        """Features of rows, in their dtype, computed in blocks of bounded size."""
-        offset, projection = self.offset.to(x), self.projection.to(x)
-        blocks = blocks_of_rows(len(x), 4 * x.dtype.itemsize * len(projection), LIFT_BYTES)
-        parts = [self.similarities(x[start:stop]).sub_(offset) @ projection for start, stop in blocks]
-        return torch.cat(parts) if parts else x.new_zeros((0, self.width))
+        """Features of rows, in their dtype."""
+        return self.project(x, self.projection).to(x.dtype)
 
-    def similarities(self, x: Tensor) -> Tensor:
-        """k(x, landmarks), (n, n_landmarks); for the linear form the prepared rows themselves."""
-        rows = prepared(x, self.centre.to(x), self.unit)
-        if not len(self.landmarks):
-            return rows
-        return kernel(rows, self.landmarks.to(x), *self.shape.tolist())
+    def project(self, x: Tensor, matrix: Tensor) -> Tensor:
+        """(k(x, landmarks) - offset) @ matrix, float64, computed in blocks of bounded size."""
+        centre, landmarks, offset, matrix = (
+            part.to(x.device, torch.float64) for part in (self.centre, self.landmarks, self.offset, matrix)
+        )
+        parts = []
+        for start, stop in blocks_of_rows(len(x), 32 * len(matrix), LIFT_BYTES):
+            rows = prepared(x[start:stop].double(), centre, self.unit)
+            compared = kernel(rows, landmarks, *self.shape.tolist()) if len(landmarks) else rows
+            parts.append(compared.sub_(offset) @ matrix)
+        return torch.cat(parts) if parts else matrix.new_zeros((0, matrix.shape[1]))
 
     def scale(self, whitening: float) -> Tensor:
         """l_i^(-p/2), (r,), times the number that makes the mean variance of the scaled features one."""
@@ -88,7 +93,7 @@ def fit_linear(x: Tensor, unit: bool) -> Lift:
     if not len(x):
         return _nothing(x.double(), unit)
     x = x.double()
-    centre = x.mean(0)
+    centre = _centre(x)
     rows = prepared(x, centre, unit)
     middle = rows.mean(0)
     rows = rows - middle
@@ -106,7 +111,7 @@ def fit_kernel(x: Tensor, unit: bool, generator: torch.Generator, landmarks: int
     if not len(x):
         return _nothing(x.double(), unit)
     x = x.double()
-    centre = x.mean(0)
+    centre = _centre(x)
     order = torch.randperm(len(x), generator=generator).to(x.device)[:landmarks]
     rows = prepared(x[order], centre, unit)
     few = rows[:MEDIAN_ROWS]
@@ -121,6 +126,11 @@ def fit_kernel(x: Tensor, unit: bool, generator: torch.Generator, landmarks: int
     projection = vectors / _root(values)
     projection = projection - projection.mean(0)  # so that (k - offset) @ projection is centred in both arguments
     return Lift(centre, unit, rows, x.new_tensor(shape), offset, projection, values / n)
+
+
+def _centre(x: Tensor) -> Tensor:
+    """Column means; of a constant column its value to the bit, so that nothing is left of it but zeros."""
+    return torch.where((x == x[0]).all(0), x[0], x.mean(0))
 
 
 def _nothing(x: Tensor, unit: bool) -> Lift:

@@ -25,6 +25,8 @@ import torch
 from torch import Tensor
 
 from calmrl.aligner.estimator import Aligner
+from calmrl.aligner.space import NOTHING, direction
+from calmrl.convention import to_tensor
 from calmrl.errors import InputError
 
 ROWS = 4096  # embedded at once
@@ -36,7 +38,7 @@ def embed_with_certainty(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Unit vectors (N, L) and certainties (N,), both float32; z and present name every modality of the aligner.
 
-    A row without any modality gets a zero vector and certainty 0.
+    A row without any modality, or whose modalities say nothing, gets a zero vector and certainty 0.
     """
     order = list(aligner._order)
     informed = _informed(aligner)
@@ -54,8 +56,9 @@ def embed_with_certainty(
             mean, covariance = _combine(aligner, held, [1.0] * len(held), heads)
             spread = float((informed * covariance).sum())  # the trace of a product of symmetric matrices
             length = mean.square().sum(dim=1)
-            vectors[rows] = torch.nn.functional.normalize(mean, dim=1).float().numpy()
-            certainty[rows] = (length / (length + spread)).float().numpy()
+            vectors[rows] = direction(mean).float().numpy()
+            share = length / (length + spread).clamp(min=NOTHING**2)
+            certainty[rows] = torch.where(length > NOTHING**2, share, 0.0).float().numpy()
     return vectors, certainty
 
 
@@ -70,10 +73,10 @@ def fuse(aligner: Aligner, terms: Sequence[tuple[str, np.ndarray, float]]) -> np
     held = [aligner._order.index(name) for name, _, _ in terms]
     heads = [_head(aligner, m, np.asarray(value)[None]) for m, (_, value, _) in zip(held, terms, strict=True)]
     mean, _ = _combine(aligner, held, [weight for _, _, weight in terms], heads)
-    length = mean.norm()
-    if not length > 0:
+    vector = direction(mean)[0]
+    if not bool(vector.any()):
         raise InputError("the query says nothing: it equals the average of all items; ask with something else")
-    return (mean[0] / length).numpy()
+    return vector.numpy()
 
 
 def _head(aligner: Aligner, m: int, values: np.ndarray) -> Tensor:
@@ -83,8 +86,7 @@ def _head(aligner: Aligner, m: int, values: np.ndarray) -> Tensor:
         raise InputError(
             f"{aligner._order[m]} has width {values.shape[1]} but the aligner was fitted on width {len(lift.centre)}"
         )
-    rows = torch.from_numpy(np.asarray(values, dtype=np.float64))
-    return aligner._space.head(m, lift(rows) * aligner._scales[m].to(rows))
+    return aligner._head(m, to_tensor(values))
 
 
 def _informed(aligner: Aligner) -> Tensor:

@@ -60,7 +60,7 @@ def to_sentence_transformer(aligner: Aligner, model: Any, modality: str = "text"
             f'the model gives {width} numbers per text, but "{modality}" of the aligner has {len(lift.centre)}; '
             "pass the model that made its vectors"
         )
-    weight = (lift.projection * aligner._scales[m]) @ aligner._space.weight[m].to(lift.projection)  # (d, L)
+    weight = aligner._maps[m]  # (d, L)
     bias = aligner._space.bias[m].to(weight) - lift.offset @ weight
     if lift.unit:
         centring = [_dense(modules, torch.eye(len(weight)).to(weight), -lift.centre), modules.Normalize()]

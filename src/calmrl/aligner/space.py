@@ -14,9 +14,9 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from torch.nn.functional import normalize
 
 from calmrl.aligner.candidates import Candidate
+from calmrl.aligner.lift import Lift
 from calmrl.imputers.gaussian.fitting import Settings, fit_settings
 from calmrl.imputers.gaussian.parameters import Parameters
 from calmrl.imputers.gaussian.pattern_groups import group
@@ -24,6 +24,7 @@ from calmrl.imputers.gaussian.posterior import Expectation
 from calmrl.imputers.gaussian.row_sources import Source, open_source
 
 ITERATIONS = 10  # of PX-EM
+NOTHING = 1e-9  # a posterior mean shorter than this, where the prior deviation is 1, is zero but for rounding
 
 
 @dataclass(frozen=True)
@@ -57,10 +58,10 @@ class Space:
 
     def unit(self, m: int, features: Tensor) -> Tensor:
         """`head`, scaled to unit length."""
-        return normalize(self.head(m, features), dim=1)
+        return direction(self.head(m, features))
 
     def combine(self, heads: list[Tensor | None], present: Tensor) -> Tensor:
-        """Posterior mean given all that each row has, (n, L), scaled to unit length; heads of missing rows are not read.
+        """`direction` of the posterior mean given all that each row has, (n, L); heads of missing rows are not read.
 
         `heads[m]` holds the rows that have modality m, in their order; one factorisation per pattern.
         """
@@ -79,7 +80,21 @@ class Space:
             for m in held:
                 share = torch.linalg.solve(total, eye + self.information[m].to(eye))  # V_Omega (I + J_m)
                 out[rows] += _rows(heads[m], place[rows, m]) @ share.T.to(given)
-        return normalize(out, dim=1)
+        return direction(out)
+
+
+def direction(mean: Tensor) -> Tensor:
+    """Posterior means (n, L) scaled to unit length; exactly zero where they say nothing, which has no direction."""
+    length = mean.norm(dim=1, keepdim=True)
+    return torch.where(length > NOTHING, mean / length.clamp(min=NOTHING), 0.0)
+
+
+def head_maps(lifts: list[Lift], whitening: float, space: Space) -> list[Tensor]:
+    """Per modality the projection on features, their whitening and the weight of the head as one matrix for `Lift.project`."""
+    return [
+        (lift.projection * lift.scale(whitening)) @ weight.to(lift.projection)
+        for lift, weight in zip(lifts, space.weight, strict=True)
+    ]
 
 
 def _rows(head: Tensor | None, index: Tensor) -> Tensor:

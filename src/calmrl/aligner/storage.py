@@ -11,7 +11,7 @@ from calmrl._support.parsing import reason_of
 from calmrl.aligner.expected import Evidence
 from calmrl.aligner.lift import Lift
 from calmrl.aligner.own_scores import OwnScores
-from calmrl.aligner.space import Space
+from calmrl.aligner.space import Space, head_maps
 from calmrl.errors import InputError
 
 if TYPE_CHECKING:
@@ -59,13 +59,14 @@ def from_state(state: dict[str, Any], origin: str = "a saved aligner") -> Aligne
         ]
         parts = [[tensors[f"space.{name}.{part}"] for name in order] for part in SPACE]
         _check_shapes(order, lifts, parts)
+        space = Space(*parts)
         evidence = {key: _evidence(key, tensors) for key in meta["directions"]}
         learned = {
             "_order": tuple(order),
             "modalities_": tuple(meta["modalities"]),
             "_lifts": lifts,
-            "_scales": [lift.scale(choice["whitening"]) for lift in lifts],
-            "_space": Space(*parts),
+            "_maps": head_maps(lifts, choice["whitening"], space),
+            "_space": space,
             "choice_": choice,
             "_evidence": evidence,
             "_gain": meta["gain"],

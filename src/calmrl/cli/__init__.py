@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 
-from calmrl._support.writable import unwritable
+from calmrl._support.output import unwritable
 from calmrl.cli import (
     add,
     check,

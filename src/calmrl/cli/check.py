@@ -1,4 +1,4 @@
-"""`calmrl check`: every mistake of a config, a collection of files or features at once."""
+"""`calmrl check`: every mistake of a config, a collection of files, features or an index at once."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ EXAMPLE = """Example:
   calmrl check impute imputer.method=knn --json
   calmrl check items.csv
   calmrl check features
+  calmrl check photos.index
   calmrl check ucf101 --collection ucf101:1"""
 
 
@@ -26,7 +27,7 @@ def run(
     file: Annotated[
         str,
         typer.Argument(
-            help="A config file or the name of a shipped config; a folder or a table of files; or features.",
+            help="A config file or the name of a shipped config; a folder or a table of files; features; or an index.",
             autocompletion=config_names,
         ),
     ],
@@ -36,11 +37,13 @@ def run(
     media: MediaOption = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON: {ok, problems, config}.")] = False,
 ) -> None:
-    """Show all mistakes of a config, a folder, a table of files or features; print a config with every key."""
+    """Show all mistakes of a config, a folder, a table of files, features or an index; print a config with every key."""
     path = Path(file)
     named = collection_of(path, collection, annotations, media)
     if named is not None:
         _check_source(named, overrides, json)
+    elif "://" in file:  # an index in an object store
+        _check_source(file, overrides, json)
     elif path.is_dir() or (path.is_file() and path.suffix not in (".yaml", ".yml")):
         _check_source(path, overrides, json)
     else:
@@ -64,7 +67,7 @@ def _check_config(file: str, overrides: list[str] | None, json: bool) -> None:
         note(f"{file} is a valid {config.model_dump()['kind']} config")
 
 
-def _check_source(path: Path | PublicCollection, overrides: list[str] | None, json: bool) -> None:
+def _check_source(path: str | Path | PublicCollection, overrides: list[str] | None, json: bool) -> None:
     from calmrl.cli.progress import Progress
     from calmrl.errors import InputError
     from calmrl.workflows.check_source import check_source

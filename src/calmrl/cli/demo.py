@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import shutil
 import textwrap
 from functools import partial
@@ -28,11 +29,8 @@ def run(
     force: Annotated[bool, typer.Option("--force", help="Begin anew: remove an earlier output of calmrl.")] = False,
 ) -> None:
     """Compare methods on bundled real data with missing modalities, then search two collections by words and sounds."""
-    import shlex
-
     from calmrl._support.output import check_directory, check_free
     from calmrl.config import CompareConfig, load
-    from calmrl.workflows.compare.warm import warm_up
 
     resolved = load(config, overrides or [], kind="compare")
     assert isinstance(resolved, CompareConfig)
@@ -40,9 +38,7 @@ def run(
         check_free(out, force=True)
         shutil.rmtree(out)
     check_directory(out)
-    if resolved.workers != 1 and not out.exists():
-        warm_up()
-    from calmrl.cli.comparison_table import compare_and_show  # takes seconds to import, as the workers do
+    from calmrl.cli.comparison_table import compare_and_show
     from calmrl.workflows.demo import search_both
 
     emoji, stamps = out / "emoji.index", out / "stamps.index"
@@ -68,8 +64,9 @@ def _show_searches(found: tuple[Searched, Searched] | str, path: Path) -> None:
     _show_hits(emoji.searches)
     note(f"\n3. Search: {stamps.items} stamps by a sound; pictures of other stamps")
     _show_hits(stamps.searches)
-    note(f'\nsearch it yourself: calmrl search {path} "weather"')
-    note(f"or in a browser:    calmrl serve {path}")
+    index = shlex.quote(str(path))
+    note(f'\nsearch it yourself: calmrl search {index} "weather"')
+    note(f"or in a browser:    calmrl serve {index}")
 
 
 def _show_hits(searches: list[DemoSearch]) -> None:

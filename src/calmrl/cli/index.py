@@ -1,5 +1,6 @@
 """`calmrl index`: a collection -> an index that any modality can search."""
 
+import shlex
 from pathlib import Path
 from typing import Annotated
 
@@ -58,4 +59,4 @@ def run(
             progress=progress,
             tell=note,
         )
-    note(f'wrote {out}: search it with: calmrl search {out} "..." ({len(made)} items)')
+    note(f'wrote {out}: search it with: calmrl search {shlex.quote(str(out))} "..." ({len(made)} items)')

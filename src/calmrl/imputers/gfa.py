@@ -44,6 +44,9 @@ class GFAImputer(BlockImputer):
 
     Adapted: any pattern of missing blocks, one factorisation of q(b) per pattern.
 
+    As published, its size is not chosen on held-out blocks: where modalities hardly predict each other it can be worse than
+    the column mean (error 1.20 on `stamps` with 40 % of the blocks hidden, 1.01 for the mean).
+
     Virtanen, Klami, Khan and Kaski, Bayesian group factor analysis, AISTATS 2012; Argelaguet et al., MOFA+, 2020.
 
     Parameters

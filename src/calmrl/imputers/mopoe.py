@@ -28,6 +28,9 @@ class MoPoEImputer(VAEImputer):
     units, two random subsets of what the row has per step instead of the sum over all of them, and imputation from the
     largest product alone.
 
+    As published, its size is not chosen on held-out blocks: where modalities hardly predict each other it can be worse than
+    the column mean (error 1.02 on `stamps` with 40 % of the blocks hidden, 1.01 for the mean).
+
     Sutter, Daunhawer and Vogt, Generalized multimodal ELBO, ICLR 2021.
 
     Parameters: see `VAEImputer`.

@@ -25,6 +25,9 @@ class MVAEImputer(VAEImputer):
     `beta` in standardised units; only complete rows are split into subsets, in every other step, because a row that
     lacks something is a subset already (splitting it further raised the error on digits from 0.82 to 0.85).
 
+    As published, its size is not chosen on held-out blocks: where modalities hardly predict each other it can be worse than
+    the column mean (error 1.03 on `stamps` with 40 % of the blocks hidden, 1.01 for the mean).
+
     Wu and Goodman, Multimodal generative models for scalable weakly-supervised learning, NeurIPS 2018.
 
     Parameters: see `VAEImputer`.

@@ -1,14 +1,12 @@
 """Make an index: features, one space, places, a table; whole or absent, and a killed run goes on where it stopped.
 
 Everything is made in `<path>.part` beside the index and takes its name at the end. An index in an object store is written there
-directly; it is no index before its last table is there.
+directly; it is not an index before its last table is there.
 """
 
 from __future__ import annotations
 
-import fcntl
 import json
-import os
 import shutil
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,14 +19,14 @@ import numpy as np
 import pyarrow as pa
 
 from calmrl._support.engine import Engine
-from calmrl._support.output import check_directory
-from calmrl._support.writable import writing
+from calmrl._support.filesystem import put_in_place
+from calmrl._support.output import check_directory, part_folder
 from calmrl.aligner.estimator import Aligner
 from calmrl.encoders.defaults import default_encoders
 from calmrl.encoders.encoder_set import EncoderSet
 from calmrl.encoders.registry import full_name
 from calmrl.errors import InputError
-from calmrl.search import neighbours, store
+from calmrl.search import checksums, neighbours, store
 from calmrl.search.align import (
     aligner_parts,
     check_aligner,
@@ -105,32 +103,16 @@ def _check_free(path: str | Path) -> None:
         return
     target = Path(path)
     if target.exists() and not (target.is_dir() and not any(target.iterdir())):
-        raise InputError(f"{target} exists and is no index; choose another name")
+        raise InputError(f"{target} exists and is not a calmrl index; choose another name")
 
 
 @contextmanager
 def working_folder(path: str | Path) -> Iterator[Path]:
     """`<path>.part`, for one run at a time; kept if the run does not come to its end."""
-    name = str(path).rstrip("/")
-    part = Path(f"{name.rpartition('/')[2]}.part") if store.is_remote(path) else Path(f"{name}.part")
-    if store.is_remote(path):
-        check_directory(part)
-    else:
-        check_directory(path)
-    part.mkdir(parents=True, exist_ok=True)
-    with (part / "lock").open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            raise InputError(f"another run is changing {path}; wait until it has ended") from error
-        try:
-            with writing(path):
-                yield part
-        except InputError:
-            if [file.name for file in part.iterdir()] == ["lock"]:
-                shutil.rmtree(part)  # nothing was begun
-            raise
-        shutil.rmtree(part)
+    target = Path(str(path).rstrip("/").rpartition("/")[2]) if store.is_remote(path) else Path(path)
+    check_directory(target)
+    with part_folder(target, named=path) as part:
+        yield part
 
 
 def _collect(
@@ -251,6 +233,5 @@ def _write(
         layout["search"] = neighbours.build_ann(table, len(collection))
     store.write_parts(target, {store.LAYOUT: json.dumps(layout).encode(), **aligner_parts(aligner)})
     if target is not path:
-        if Path(path).is_dir():
-            Path(path).rmdir()  # it was empty
-        os.replace(target, path)
+        checksums.record(Path(target))
+        put_in_place(Path(target), Path(path))

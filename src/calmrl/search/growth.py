@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -39,7 +40,7 @@ class Growth:
         ]
         listed = ", ".join(f"{count} {what}" for count, what in parts if count)
         prune = " --prune" if self.gone else ""
-        line = f"calmrl add {index} {self.folders[0]}{prune}"
+        line = f"calmrl add {shlex.quote(str(index))} {shlex.quote(str(self.folders[0]))}{prune}"
         return f"files since the index was made: {listed}; bring it up to date with: {line}"
 
 

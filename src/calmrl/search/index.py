@@ -16,7 +16,7 @@ from calmrl._support.parsing import naming, parsing
 from calmrl.aligner.estimator import Aligner
 from calmrl.encoders.encoder_set import EncoderSet
 from calmrl.errors import InputError
-from calmrl.search import neighbours, store
+from calmrl.search import checksums, neighbours, store
 from calmrl.search.align import aligner_from
 from calmrl.search.build import build
 from calmrl.search.encoding import Progress
@@ -52,6 +52,7 @@ class Index:
         self.layout = store.read_layout(self._parts, path)
         with self._reading():
             self._rows = Rows(self.layout)
+            self._columns: list[str] = self.table.schema.names
 
     # ---- make, open, change
 
@@ -133,7 +134,8 @@ class Index:
 
     def refresh(self) -> None:
         """See what others have committed since."""
-        self.table.checkout_latest()
+        with self._reading():
+            self.table.checkout_latest()
 
     def growth(self) -> Growth:
         """Which files of its folders are new, changed or gone, by names, sizes and times."""
@@ -199,20 +201,22 @@ class Index:
         if hubs:
             return self._without_hubs(vector, int(k), filters)
         how = self.layout["search"] if column == "vector" else None
-        with self._reading():
-            rows = neighbours.near(self.table, vector, int(k), how, self._rows.of_hits, filters, column)
+        query = neighbours.near_query(self.table, vector, int(k), how, filters, column)
+        groups = ("description", "vector" if column == "vector" else "features")
+        rows = self._fetch(query, [*self._rows.of_hits, "_distance"], *groups)
         return [self._rows.hit(row, 1.0 - row["_distance"]) for row in rows]
 
     def _without_hubs(self, vector: np.ndarray, k: int, filters: str | None) -> list[Hit]:
         """CSLS among the nearest candidates."""
-        columns = [*self._rows.of_hits, "nearness"]
         most = max(HUB_CANDIDATES, 10 * k)
-        with self._reading():
-            rows = neighbours.near(self.table, vector, most, self.layout["search"], columns, filters)
+        query = neighbours.near_query(self.table, vector, most, self.layout["search"], filters)
+        rows = self._read(query, [*self._rows.of_hits, "nearness", "_distance"], "description")
         own = float(neighbours.nearness(np.asarray(vector, np.float32)[None], self.hub_vectors())[0])
-        scored = [(2 * (1.0 - row["_distance"]) - own - row["nearness"], row) for row in rows]
-        scored.sort(key=lambda pair: -pair[0])
-        return [self._rows.hit(row, score) for score, row in scored[:k]]
+        distance, near = (rows[name].to_numpy().astype(np.float64) for name in ("_distance", "nearness"))
+        scores = 2 * (1.0 - distance) - own - near
+        best = np.argsort(-scores, kind="stable")[:k]
+        hits = self._verified(rows.take(best), self._rows.of_hits, "description")
+        return [self._rows.hit(row, score) for row, score in zip(hits, scores[best], strict=True)]
 
     # ---- look at it
 
@@ -222,7 +226,7 @@ class Index:
 
     def item(self, id: str) -> Item:
         """All that is known about an item."""
-        return self._rows.item(self._row(id, self._rows.of_items))
+        return self._rows.item(self._row(id, self._rows.of_items, "description", "columns"))
 
     def items(
         self,
@@ -237,20 +241,18 @@ class Index:
             if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
                 raise InputError(f"{name} is a whole number from {least} on; got {value!r}")
         self.refresh()
-        query = self.table.search().select(self._rows.of_items)
+        query = self.table.search().offset(int(offset)).limit(int(limit))
         filters = " AND ".join(self._rows.conditions(having, lacking, where))
-        query = query.where(filters) if filters else query
-        with self._reading():
-            rows = query.offset(int(offset)).limit(int(limit)).to_list()
+        rows = self._fetch(query.where(filters) if filters else query, self._rows.of_items, "description", "columns")
         return [self._rows.item(row) for row in rows]
 
     def thumbnail(self, id: str) -> bytes | None:
         """A small picture of an item as WebP; None if it has no picture."""
-        return self._row(id, ["thumbnail"])["thumbnail"]
+        return self._row(id, ["thumbnail"], "thumbnail")["thumbnail"]
 
     def file(self, id: str, modality: str) -> Path:
         """The file of an item; nothing outside of the collection is ever returned."""
-        return self._rows.file(self._row(id, ["root", "paths"]), id, modality)
+        return self._rows.file(self._row(id, ["root", "paths"], "description", "columns"), id, modality)
 
     def labels(self) -> dict[str, int]:
         """Labels and how many items have each, the most frequent first."""
@@ -264,10 +266,12 @@ class Index:
         found by other modalities; otherwise it only finds items that have it too.
         """
         self.refresh()
+        with self._reading():
+            counts = [int(self.table.count_rows(f"has_{j}")) for j in range(len(self.layout["modalities"]))]
         return {
             name: {
                 "kind": entry["kind"],
-                "n": int(self.table.count_rows(f"has_{j}")),
+                "n": counts[j],
                 "searchable": entry["encoder"] is not None,
                 "encoder": entry["encoder"],
                 "aligned": entry["aligned"],
@@ -322,7 +326,7 @@ class Index:
     def features_of(self, id: str) -> Features:
         """The features of all that was observed of an item."""
         names = list(self.layout["modalities"])
-        row = self._row(id, [f"f_{j}" for j in range(len(names))])
+        row = self._row(id, [f"f_{j}" for j in range(len(names))], "features")
         pairs = {name: row[f"f_{j}"] for j, name in enumerate(names)}
         return {name: np.asarray(values, np.float64) for name, values in pairs.items() if values is not None}
 
@@ -343,10 +347,29 @@ class Index:
         with self._reading():
             return (query.where(where) if where else query).limit(max(1, len(self))).to_list()
 
-    def _row(self, id: str, columns: list[str]) -> dict[str, Any]:
-        self.refresh()
+    def _fetch(self, query: Any, columns: list[str], *groups: str) -> list[dict[str, Any]]:
+        """Some columns of the rows that a query finds, after these groups of columns were verified."""
+        return self._verified(self._read(query, columns, *groups), columns, *groups)
+
+    def _read(self, query: Any, columns: list[str], *groups: str) -> Any:
+        """An Arrow table with these columns, and with what verifying the groups needs."""
+        wanted = dict.fromkeys(columns)
+        if checksums.COLUMN in self._columns:
+            wanted |= dict.fromkeys(name for group in groups for name in checksums.columns_of(group, self._columns))
+            wanted |= {checksums.COLUMN: None}
         with self._reading():
-            rows = self.table.search().where(f"id = {quote(str(id))}").select(columns).limit(1).to_list()
+            return query.select(list(wanted)).to_arrow()
+
+    def _verified(self, rows: Any, columns: list[str], *groups: str) -> list[dict[str, Any]]:
+        """Rows that `_read` gave, as dicts; an error if they are not what was written."""
+        with self._reading():
+            if checksums.COLUMN in self._columns:
+                checksums.check_rows(rows, self._columns, groups, self.path)
+            return rows.select(columns).to_pylist()
+
+    def _row(self, id: str, columns: list[str], *groups: str) -> dict[str, Any]:
+        self.refresh()
+        rows = self._fetch(self.table.search().where(f"id = {quote(str(id))}").limit(1), columns, *groups)
         if not rows:
             raise InputError(f"no item {str(id)!r:.200} in {self.path}")
         return rows[0]

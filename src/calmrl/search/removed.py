@@ -12,7 +12,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from calmrl.search.store import connect, table_names
+from calmrl._support.parsing import parsing
+from calmrl.search.store import DAMAGED, connect, table_names
 from calmrl.search.where import quote
 
 REMOVED = "removed"
@@ -21,10 +22,11 @@ SCHEMA = pa.schema([pa.field(name, pa.string()) for name in ("root", "id", "path
 
 def removed_items(path: str | Path) -> dict[str, dict[str, list[str]]]:
     """Root -> id of a removed item -> its files."""
-    table = _table(path)
     items: dict[str, dict[str, list[str]]] = {}
-    for row in [] if table is None else table.to_arrow().to_pylist():
-        items.setdefault(row["root"], {})[row["id"]] = list(json.loads(row["paths"]).values())
+    with parsing(path, "an index", DAMAGED):
+        table = _table(path)
+        for row in [] if table is None else table.to_arrow().to_pylist():
+            items.setdefault(row["root"], {})[row["id"]] = list(json.loads(row["paths"]).values())
     return items
 
 

@@ -1,8 +1,8 @@
 """An index on disk: a LanceDB database with two tables, so that it can lie in an object store as well as in a folder.
 
-`items`: a row per item. `parts`: name and content of the files that belong to it (the layout as JSON, the aligner). `parts` is
-written last: a database without it is no index. Every change of the items is one commit, and a reader sees one version.
-Every commit leaves a piece of the table and a version of it; `tidy` joins the pieces and drops old versions.
+`items`: a row per item. `parts`: name, content and SHA-256 of the files that belong to it (the layout as JSON, the aligner).
+`parts` is written last: a database without it is not an index. Every change of the items is one commit, and a reader sees one
+version. Every commit leaves a piece of the table and a version of it; `tidy` joins the pieces and drops old versions.
 
 | column of items | holds |
 |---|---|
@@ -16,10 +16,12 @@ Every commit leaves a piece of the table and a version of it; `tidy` joins the p
 | x_0, x_1, ... | other columns of the source |
 | f_0, f_1, ... | the features of each modality; null where it is missing |
 | vector | the place in the shared space; null where nothing that is aligned was observed |
+| checksum | digests of the other columns, see `calmrl.search.checksums`; indexes of version 1 have none |
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import timedelta
@@ -31,11 +33,13 @@ import pyarrow as pa
 
 from calmrl._support.parsing import parsing
 from calmrl.errors import InputError, need
+from calmrl.search import checksums
 from calmrl.search.collection import Collection, Known
 
 ITEMS, PARTS = "items", "parts"
 LAYOUT = "index.json"
-FORMAT, VERSION = "calmrl.index", 1
+FORMAT, VERSION = "calmrl.index", 2
+CHECKSUMS_SINCE = 2
 DAMAGED = "if it is damaged, copy or make it again"
 PLAIN = ("id", "text", "label", "split", "root", "certainty", "paths", "stamps")  # columns that describe an item
 PIECES = 32  # of the table of items, at most: a search looks into each of them
@@ -71,8 +75,11 @@ def open_tables(path: str | Path) -> tuple[Any, dict[str, bytes]]:
         database = connect(path)
         names = table_names(database)
         if PARTS not in names or ITEMS not in names:
-            raise InputError(f"{path} is no index of calmrl; make one with calmrl index SOURCE --out NEW")
+            raise InputError(f"{path} is not a calmrl index; make one with calmrl index SOURCE --out NEW")
         rows = database.open_table(PARTS).to_arrow().to_pylist()
+        for row in rows:
+            if row.get("sha256") not in (None, hashlib.sha256(row["content"]).hexdigest()):
+                raise InputError(f"{path} is damaged: its part {row['name']} is not what was written; {DAMAGED}")
         return database.open_table(ITEMS), {row["name"]: row["content"] for row in rows}
 
 
@@ -91,8 +98,13 @@ def read_layout(parts: Mapping[str, bytes], path: str | Path) -> dict[str, Any]:
 
 def write_parts(path: str | Path, parts: Mapping[str, bytes]) -> None:
     """The last step of making an index."""
-    table = pa.table({"name": list(parts), "content": pa.array(list(parts.values()), pa.large_binary())})
-    connect(path).create_table(PARTS, table)
+    contents = list(parts.values())
+    columns = {
+        "name": list(parts),
+        "content": pa.array(contents, pa.large_binary()),
+        "sha256": [hashlib.sha256(content).hexdigest() for content in contents],
+    }
+    connect(path).create_table(PARTS, pa.table(columns))
 
 
 def schema_of(layout: Mapping[str, Any]) -> pa.Schema:
@@ -107,6 +119,8 @@ def schema_of(layout: Mapping[str, Any]) -> pa.Schema:
         fields.append(pa.field(f"f_{j}", pa.list_(pa.float32(), modality["width"])))
     if layout["width"]:
         fields.append(pa.field("vector", pa.list_(pa.float32(), layout["width"])))
+    if layout.get("version", 0) >= CHECKSUMS_SINCE:
+        fields.append(pa.field(checksums.COLUMN, pa.binary()))
     return pa.schema(fields)
 
 
@@ -153,15 +167,20 @@ def batch(
         values[column["column"]] = [_as(column["holds"], item.columns.get(name)) for item in known]
     if layout["width"]:
         values["vector"] = _lists(vectors, np.logical_not(vectors.any(axis=1)))
+    own = [field for field in schema if field.name != checksums.COLUMN]
     arrays = [
         values[field.name] if isinstance(values[field.name], pa.Array) else pa.array(values[field.name], field.type)
-        for field in schema
+        for field in own
     ]
-    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+    rows = pa.RecordBatch.from_arrays(arrays, schema=pa.schema(own))
+    if len(own) == len(schema):
+        return rows
+    return pa.RecordBatch.from_arrays([*arrays, checksums.row_checksums(rows)], schema=schema)
 
 
 def _lists(rows: np.ndarray, missing: np.ndarray) -> pa.FixedSizeListArray:
-    """Rows as lists of one length; null where missing."""
+    """Rows as lists of one length; null where missing, or not a number."""
+    missing = missing | np.isnan(rows).any(axis=1)
     values = np.where(missing[:, None], np.float32(0), np.asarray(rows, dtype=np.float32))
     return pa.FixedSizeListArray.from_arrays(pa.array(values.ravel()), rows.shape[1], mask=pa.array(missing))
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,7 +14,7 @@ import pyarrow as pa
 
 from calmrl.data.media.suffixes import modality_of
 from calmrl.errors import InputError
-from calmrl.search import neighbours, store
+from calmrl.search import checksums, neighbours, store
 from calmrl.search.align import place
 from calmrl.search.build import working_folder
 from calmrl.search.bundled import with_thumbnails
@@ -68,7 +69,7 @@ def add(
     Items of a folder that were removed on purpose stay out, unless `removed` says otherwise or `source` is one of their files.
     """
     index.refresh()
-    with working_folder(index.path) as part:
+    with _changing(index) as part:
         kinds = {name: entry["kind"] for name, entry in index.layout["modalities"].items() if entry["kind"] != "vector"}
         folder, file = _folder_of(index, source)
         opened = open_source(source if folder is None else folder, kinds or None, some=True)
@@ -82,6 +83,17 @@ def add(
         _commit(index, fresh, change.change.removed)
         forget(index.path, opened.root, sorted(set(on_purpose) & set(change.change.added)))
         return change.change
+
+
+@contextmanager
+def _changing(index: Index) -> Iterator[Path]:
+    """The working folder, in a block that changes files which have checksums."""
+    with working_folder(index.path) as part:
+        if not store.is_remote(index.path):
+            checksums.check_before_change(Path(index.path))
+        yield part
+        if not store.is_remote(index.path):
+            checksums.record(Path(index.path))
 
 
 def _folder_of(index: Index, source: Any) -> tuple[str | None, str | None]:
@@ -106,7 +118,7 @@ def remove(index: Index, ids: Iterable[str]) -> int:
     if unknown:
         more = f" and {len(unknown) - CLASH} more" if len(unknown) > CLASH else ""
         raise InputError(f"no item {', '.join(map(repr, unknown[:CLASH]))}{more} in {index.path}; nothing was removed")
-    with working_folder(index.path):
+    with _changing(index):
         remember(index.path, index.rows(["root", "id", "paths"], where=_any_of(wanted)))
         _commit(index, None, list(dict.fromkeys(wanted)))
     return len(set(wanted))

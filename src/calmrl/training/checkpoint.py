@@ -23,6 +23,7 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import save_file
 
+from calmrl._support.filesystem import flush
 from calmrl._support.parsing import reason_of
 from calmrl._support.sealed import read_sealed, write_sealed
 from calmrl._support.tensor_files import load_state, load_tensors, plain, save_state
@@ -61,9 +62,9 @@ def write(folder: Path, step: int, content: Checkpoint, *, best: bool, keep: int
                 save_state(content.latent, draft / LATENT, overwrite=False)
             about = {"format": FORMAT, "step": step, "latent": content.latent is not None}
             write_sealed(draft / HEADER, about, sorted(file.name for file in draft.iterdir() if file.is_file()))
-            _flush(draft)
+            flush(draft)
             os.replace(draft, target)
-            _flush(folder, inside=False)
+            flush(folder, inside=False)
         if best:
             mark_best(folder, step)
     except (
@@ -136,13 +137,3 @@ def _remove_drafts(folder: Path) -> None:
             shutil.rmtree(leftover)
         else:
             leftover.unlink()
-
-
-def _flush(folder: Path, inside: bool = True) -> None:
-    """Ask the system to put a folder, and what is `inside`, on disk."""
-    for path in [*(folder.rglob("*") if inside else ()), folder]:
-        handle = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)

@@ -6,9 +6,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from calmrl._support.output import new_file
+from calmrl._support.output import check_writable, new_file
 from calmrl._support.parsing import parsing
-from calmrl._support.writable import check_writable
 from calmrl.errors import InputError
 
 

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from calmrl._support.engine import Engine, opened
-from calmrl._support.output import check_directory
+from calmrl._support.filesystem import locked
+from calmrl._support.output import check_directory, writing
 from calmrl._support.workers import worker_pool
-from calmrl._support.writable import writing
 from calmrl.data.features.feature_set import FeatureSet, open_features
 from calmrl.data.media.annotations import read_annotations
 from calmrl.data.media.collection_problems import MediaProblem, Problems
@@ -131,25 +131,25 @@ def extract(
     report, parts = beside(out, "problems.csv"), collection.parts()
     drop_empty(collection, problems)
     processes = workers if len(file_cells(collection)) > FEW else 0
-    with writing(out), opened(engine, address) as started, worker_pool(processes) as pool:
-        absent = absent_files(collection)
-        if (absent or problems.blocking()) and not allow_missing:  # list everything, encode nothing
-            checked = take_out(collection, problems, _undecodable(collection, chosen, pool, progress))
-            _tell_all(checked.lines(allow_missing), tell)
-            stop_at_problems(checked, report, allow_missing)
-        take_out(collection, problems, absent)
-        stores, info["encoding"] = open_stores(beside(out, "vectors"), chosen)
-        spread = None if engine == "local" else started
-        undecodable = encode_collection(collection, chosen, stores, pool, batch_size, progress, spread)
-        checked = take_out(collection, problems, undecodable)
-    _tell_all(checked.lines(allow_missing), tell)
-    stop_at_problems(checked, report, allow_missing)
-    info |= {"collection": collection.digest(), "problems": len(problems.blocking())}
-    info |= {"left_out": left_out} if (left_out := count_left_out(parts, problems)) else {}
-    with writing(out):
+    with locked(beside(out, "vectors"), out), writing(out):
+        with opened(engine, address) as started, worker_pool(processes) as pool:
+            absent = absent_files(collection)
+            if (absent or problems.blocking()) and not allow_missing:  # list everything, encode nothing
+                checked = take_out(collection, problems, _undecodable(collection, chosen, pool, progress))
+                _tell_all(checked.lines(allow_missing), tell)
+                stop_at_problems(checked, report, allow_missing)
+            take_out(collection, problems, absent)
+            stores, info["encoding"] = open_stores(beside(out, "vectors"), chosen)
+            spread = None if engine == "local" else started
+            undecodable = encode_collection(collection, chosen, stores, pool, batch_size, progress, spread)
+            checked = take_out(collection, problems, undecodable)
+        _tell_all(checked.lines(allow_missing), tell)
+        stop_at_problems(checked, report, allow_missing)
+        info |= {"collection": collection.digest(), "problems": len(problems.blocking())}
+        info |= {"left_out": left_out} if (left_out := count_left_out(parts, problems)) else {}
         features = write_collection(collection, chosen, stores, out, info)
-    remove_stores(beside(out, "vectors"))
-    return features
+        remove_stores(beside(out, "vectors"))
+        return features
 
 
 def _tell_all(lines: list[str], tell: Callable[[str], None]) -> None:

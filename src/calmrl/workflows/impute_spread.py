@@ -16,10 +16,9 @@ from typing import Any
 import numpy as np
 
 from calmrl._support.engine import Engine
-from calmrl._support.output import check_free
-from calmrl._support.scratch import put_in_place
+from calmrl._support.filesystem import put_in_place
+from calmrl._support.output import check_free, part_folder
 from calmrl._support.tensor_files import load_state, save_state
-from calmrl._support.unfinished import unfinished
 from calmrl.config import ImputeConfig, dump
 from calmrl.convention import blocks_of_rows, check
 from calmrl.data.features.draft_files import DraftFiles
@@ -55,7 +54,7 @@ def impute_spread(
     settings = config.model_dump(mode="json")
     arguments = {"features": _identity(Path(where)), "config": settings, "allow_missing": allow_missing}
     place = Path(os.path.realpath(out))
-    with unfinished(place, arguments, WORTH) as part:
+    with part_folder(place, WORTH, arguments) as part:
         folder = _directory(features, part)
         draft, store = _begin(folder, part, config.std)
         damaged, missing = _check_all(store, draft, engine, allow_missing)
@@ -67,7 +66,7 @@ def impute_spread(
         draft.finish(info | ({"damaged": damaged} if sum(damaged.values()) else {}), engine, missing > 0)
         dump(config, Path(draft.folder) / "config.yaml")
         check_free(out, force=force)
-        put_in_place(Path(draft.folder), place, part)
+        put_in_place(Path(draft.folder), place)
     choice = getattr(imputer, "choice_", None)
     return Imputation(out, store.rows, store.rows * len(store.names), missing, choice, damaged)
 
@@ -168,9 +167,9 @@ def _impute_all(
     """Impute and write the blocks that are not written yet."""
     row_bytes = sum(store.widths) * np.dtype(draft.dtype).itemsize
     blocks = list(blocks_of_rows(store.rows, row_bytes, imputation.IMPUTE_BYTES))
-    written = {int(line) for line in done.read_text().split()} if done.exists() else set()
+    written = {int(line) for line in done.read_text(encoding="ascii").split()} if done.exists() else set()
     left = [block for block in blocks if block[0] not in written]
-    with done.open("a") as file:
+    with done.open("a", encoding="ascii") as file:
         for (start, stop), _ in zip(left, engine.map(impute_block, left, store, imputer, draft), strict=True):
             print(start, file=file, flush=True)
             if progress is not None:

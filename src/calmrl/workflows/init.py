@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from calmrl._support.output import new_file
-from calmrl._support.writable import check_writable
+from calmrl._support.output import check_writable, new_file
 from calmrl.config.yaml_text import write_yaml
 from calmrl.data.media.collections.public_collection import PublicCollection
 from calmrl.data.media.manifest import Manifest

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from calmrl._support.writable import check_writable
+from calmrl._support.output import check_writable
 from calmrl.errors import InputError
 from calmrl.report import Results, build_page, read_results, write_page
 

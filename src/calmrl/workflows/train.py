@@ -1,5 +1,6 @@
 """A training run in its directory: `config.yaml`, `metrics.jsonl`, `checkpoints/`, `model/`."""
 
+import shlex
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -154,5 +155,5 @@ def same_config(config: TrainConfig, path: Path) -> None:
         listed = ", ".join(f"{key} ({before.get(key)} there, {now.get(key)} here)" for key in changed)
         raise InputError(
             f"{path} differs from this config in {listed}; a resumed run needs the config it began with: "
-            f"calmrl train {path} --out {path.parent} --resume"
+            f"calmrl train {shlex.quote(str(path))} --out {shlex.quote(str(path.parent))} --resume"
         )

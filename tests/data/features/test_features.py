@@ -222,6 +222,7 @@ def test_stopped_just_before_the_name(tmp_path: Path, monkeypatch: pytest.Monkey
         patch.setattr(Path, "unlink", stop)
         with pytest.raises(KeyboardInterrupt):
             writer.finish()
+    writer.close()
     (part_of(tmp_path / "f") / STATE).unlink()
     again = FeatureWriter(tmp_path / "f", WIDTHS, [str(i) for i in range(N)])
     assert len(again.todo("image")) == 0
@@ -249,16 +250,16 @@ def test_disk_full_leaves_nothing_under_the_name(tmp_path: Path, monkeypatch: py
 
     with monkeypatch.context() as patch:
         patch.setattr(files_module, "write_all", full)
-        with pytest.raises(OSError, match="No space left"):
+        with pytest.raises(InputError, match="f could not be written: no space left on device; make room"):
             write_features(tmp_path / "f", z, present)
-    assert not (tmp_path / "f").exists()
-    write_features(tmp_path / "f", z, present).verify()  # with room again it goes on
+    assert list(tmp_path.iterdir()) == []
+    write_features(tmp_path / "f", z, present).verify()
     with monkeypatch.context() as patch:
         patch.setattr(pq, "write_table", full)
-        with pytest.raises(OSError, match="No space left"):
+        with pytest.raises(InputError, match="g could not be written: no space left on device; make room"):
             write_features(tmp_path / "g", z, present)
     assert [path.name for path in tmp_path.iterdir()] == ["f"]
-    with pytest.raises(OSError, match="the features need 4000"):
+    with pytest.raises(InputError, match=r"g needs 4\.0 TB but .* are free"):
         FeatureWriter(tmp_path / "g", {"image": 10**12}, ["a"])
 
 
@@ -268,7 +269,7 @@ def test_a_really_full_device(tmp_path: Path) -> None:
     writer = FeatureWriter(tmp_path / "f", WIDTHS, range(N))
     writer._offset["image.npy"] = 128
     writer._files["image.npy"] = open("/dev/full", "r+b", buffering=0)  # noqa: SIM115
-    with pytest.raises(OSError, match="No space left"):
+    with pytest.raises(InputError, match="f could not be written: no space left on device; make room"):
         writer.fill(slice(None), z, present)
     assert len(writer.todo("image")) == N
 
@@ -556,3 +557,15 @@ def test_what_a_killed_start_left_is_removed_when_the_run_goes_on(tmp_path):
     (tmp_path / ".f.part.calmrl-abcd1234").mkdir()
     FeatureWriter(tmp_path / "f", WIDTHS, ["a", "b"]).close()
     assert [path.name for path in tmp_path.iterdir()] == ["f.part"]
+
+
+def test_two_writers_exclude_each_other(tmp_path: Path) -> None:
+    z, present = example()
+    with FeatureWriter(tmp_path / "f", WIDTHS, range(N)) as writer:
+        writer.fill(slice(None), z, present)
+        with pytest.raises(InputError, match=r"another run is writing .*f; wait until it has ended"):
+            FeatureWriter(tmp_path / "f", WIDTHS, range(N))
+        writer.finish().verify()
+    with pytest.raises(InputError, match="f exists; remove it"):
+        write_features(tmp_path / "f", z, present)
+    assert [path.name for path in tmp_path.iterdir()] == ["f"]

@@ -42,7 +42,7 @@ def with_room(monkeypatch: pytest.MonkeyPatch, free: int) -> None:
 )
 def test_the_room_that_the_values_need(tmp_path: Path, monkeypatch, dtype: str, std: bool, size: int) -> None:
     with_room(monkeypatch, size - 1)
-    with pytest.raises(OSError, match=r"the features need 0\.00 GB but 0\.00 GB are free"):
+    with pytest.raises(InputError, match=rf"f needs {size} bytes but {size - 1} bytes are free; make room"):
         FeatureWriter(tmp_path / "f", WIDTHS, IDS, dtype=dtype, std=std)
     assert not list(tmp_path.iterdir())
     with_room(monkeypatch, size)
@@ -123,7 +123,7 @@ def test_the_room_that_a_draft_needs(tmp_path: Path, monkeypatch, std: bool, siz
     (tmp_path / "f").mkdir()
     draft = DraftFiles(str(tmp_path / "f"), WIDTHS, N, "float32", std)
     with_room(monkeypatch, size - 1)
-    with pytest.raises(OSError, match=r"the features need 0\.00 GB but 0\.00 GB are free"):
+    with pytest.raises(InputError, match=rf" needs {size} bytes but {size - 1} bytes are free; make room"):
         draft.begin(tmp_path / "table")
     with_room(monkeypatch, size)
     draft.begin(tmp_path / "table")

@@ -22,6 +22,7 @@ from calmrl.data.loaders.batches import Batches
 from calmrl.data.loaders.feature_rows import FeatureRows
 from calmrl.errors import InputError
 from train_data import WIDTHS, source
+from waiting import patience
 
 
 def drawn(batches: Batches, epochs: int = 1) -> Counter[int]:
@@ -307,7 +308,7 @@ def test_errors_reach_the_loop_and_leaving_it_ends_the_thread() -> None:
     features.z["image"][17] = np.inf
     with pytest.raises(InputError, match="image of row '17' is marked present but holds NaN or infinity"):
         drawn(Batches(features, 8))
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + patience(10)
     while threading.active_count() > before and time.monotonic() < deadline:
         time.sleep(0.01)
     assert threading.active_count() == before

@@ -14,7 +14,7 @@ from calmrl.convention import check
 from calmrl.errors import InputError
 from calmrl.imputers.gaussian.choices import check_arguments, check_links, check_size, decide, fixed_prior, seed_of
 from calmrl.imputers.gaussian.fitting import Settings
-from calmrl.imputers.gaussian.held_out import coverage, hold_out, normal_reach
+from calmrl.imputers.gaussian.held_out import coverage, hold_out, normal_reach, nothing_to_hide
 from calmrl.imputers.gaussian.row_sources import open_source
 from calmrl.imputers.gaussian.size_search import Trial
 from latent_data import from_model
@@ -37,6 +37,7 @@ RIGHT = [
     {"criterion": "retrieval", "n_components": 1},
 ]
 INF = float("inf")
+PAIRS = torch.ones(3, 2, dtype=torch.bool)  # enough to hold something out
 WRONG = [
     ({"latent_dim": 0}, r"latent_dim must be a whole number >= 1, or auto; got 0"),
     ({"latent_dim": True}, "latent_dim must be a whole number >= 1, or auto; got True"),
@@ -158,7 +159,7 @@ def test_what_is_searched(monkeypatch, capsys, whitening, solver, searched):
         tell(Trial(Settings(3, whitening=0.5), 0.25))
         return "settings", [Trial(Settings(3), 0.25)], [2.0]
 
-    monkeypatch.setattr("calmrl.imputers.gaussian.choices.sample_rows", lambda source, seed: (source, seed))
+    monkeypatch.setattr("calmrl.imputers.gaussian.choices.sample_rows", lambda source, seed: (source, PAIRS))
     monkeypatch.setattr("calmrl.imputers.gaussian.choices.choose", choose)
     for verbose in (False, True):
         arguments = GaussianImputer("auto", whitening=whitening, solver=solver, verbose=verbose, prior=4.0).get_params()
@@ -181,13 +182,17 @@ def test_a_tenth_is_hidden_and_one_at_least(n, hidden):
 
 
 def test_too_little_to_hide():
-    z = {name: torch.zeros(2, 2).double() for name in "ab"}
-    with pytest.raises(InputError, match="needs at least 3; got 2: give latent_dim, n_components and noise as values"):
-        hold_out(z, torch.ones(2, 2, dtype=torch.bool), 0)
+    rng = np.random.default_rng(0)
+    two = {name: rng.normal(size=(2, 40)) for name in "ab"}
+    with pytest.warns(UserWarning, match=r"takes latent_dim=32, prior=300\.0: .* at least 3 rows; got 2; give values"):
+        assert GaussianImputer().fit(two).settings_ == Settings(32, prior=300.0)
+    with pytest.warns(UserWarning, match=r"takes latent_dim=5, n_components=1, noise='isotropic': no row has two"):
+        alone = GaussianImputer("auto", "auto", "auto", prior=7.0).fit({"a": rng.normal(size=(30, 5))})
+    assert alone.settings_ == Settings(5, prior=7.0)
     lone = torch.eye(2, dtype=torch.bool).repeat(4, 1)
-    with pytest.raises(InputError, match="no row has two of them"):
-        hold_out({name: torch.zeros(8, 2).double() for name in "ab"}, lone, 0)
-    lone[0] = True  # one block to spare: not more than that is hidden
+    assert "no row has two modalities" in nothing_to_hide(lone)
+    lone[0] = True
+    assert nothing_to_hide(lone) == ""  # one block to spare: not more than that is hidden
     assert int(hold_out({name: torch.zeros(8, 2).double() for name in "ab"}, lone, 0).hidden.sum()) == 1
 
 

@@ -11,6 +11,7 @@ from sklearn.exceptions import NotFittedError
 from calmrl import GaussianImputer
 from calmrl.errors import InputError
 from calmrl.imputers.gaussian import GaussianLatent
+from calmrl.imputers.gaussian.fitting import Settings
 from latent_data import from_model, random_present, with_nan
 
 
@@ -141,7 +142,24 @@ def test_partial_fit_from_nothing_learns(data):
     assert imp.score(z, present) > best - 0.3
 
 
-@pytest.mark.parametrize("options", [{"n_components": 2}, {"latent_dim": "auto"}, {"noise": "auto"}], ids=str)
+def test_a_stream_chooses_its_prior_on_the_first_batch():
+    rng = np.random.default_rng(0)
+    noise = {name: rng.normal(size=(64, 30)) for name in "ab"}  # nothing to predict
+    imputer = GaussianImputer().partial_fit(noise)
+    chosen = imputer.settings_
+    assert chosen == Settings(32, prior=chosen.prior)
+    assert chosen.prior >= 100
+    assert imputer.partial_fit({name: x[:5] for name, x in noise.items()}).settings_ == chosen
+    shared = rng.normal(size=(64, 30))
+    assert GaussianImputer().partial_fit({"a": shared, "b": shared}).settings_.prior <= 10
+    assert GaussianImputer(prior=5.0).partial_fit(noise).settings_ == Settings(32, prior=5.0)
+    assert GaussianImputer(4).partial_fit(noise).settings_ == Settings(4)
+    with pytest.warns(UserWarning, match=r"takes latent_dim=32, prior=300\.0: .* at least 3 rows; got 1"):
+        one = GaussianImputer().partial_fit({name: x[:1] for name, x in noise.items()})
+    assert one.settings_ == Settings(32, prior=300.0)
+
+
+@pytest.mark.parametrize("options", [{"n_components": 2}, {"noise": "auto"}], ids=str)
 def test_batches_need_settings_that_are_given(data, options):
     with pytest.raises(InputError):
         GaussianImputer(**{"latent_dim": 2, **options}).partial_fit(*data)

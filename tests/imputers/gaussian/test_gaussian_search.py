@@ -75,12 +75,6 @@ def test_values_under_held_out_blocks_do_not_leak():
         torch.testing.assert_close(a, b, rtol=0, atol=0)
 
 
-def test_auto_needs_rows_with_two_modalities():
-    rng = np.random.default_rng(0)
-    with pytest.raises(InputError, match="no row has two of them"):
-        GaussianImputer("auto").fit({"a": rng.normal(size=(30, 3))})
-
-
 def test_only_what_is_auto_is_searched():
     z, present = from_model(n=300)
     imp = GaussianImputer("auto", prior=7.0).fit(z, present)

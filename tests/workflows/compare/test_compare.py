@@ -30,6 +30,7 @@ from calmrl.workflows.compare.job import run_job
 from calmrl.workflows.compare.plan import Job, jobs_of, methods_of
 from calmrl.workflows.compare.rows import features_of, open_rows, training_config, trials_of
 from calmrl.workflows.compare.run import _prepare
+from waiting import patience
 
 BASELINES = [name for name, method in METHODS.items() if not (method.ours or method.ideal)]
 TINY = {
@@ -129,14 +130,14 @@ def test_workers_leave_with_a_parent_that_was_killed(tmp_path):
     file.write_text(yaml.safe_dump(config.model_dump(mode="json")))
     command = ["-m", "calmrl", "compare", file, "--out", out]
     parent = warm.start(command)
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + patience(120)
     while not list(out.glob("jobs/*.json")) and time.monotonic() < deadline and parent.poll() is None:
         time.sleep(0.05)
     workers = psutil.Process(parent.pid).children(recursive=True)
     assert len(workers) >= 2
     parent.kill()
     parent.wait()
-    _, alive = psutil.wait_procs(workers, timeout=30)
+    _, alive = psutil.wait_procs(workers, timeout=patience(30))
     assert not alive
     assert 0 < len(list(out.glob("jobs/*.json"))) < 320
 
@@ -147,7 +148,7 @@ def test_killed_half_way_and_started_again_gives_the_same_table(whole, tmp_path)
     file.write_text(yaml.safe_dump(config.model_dump(mode="json")))
     command = ["-m", "calmrl", "compare", file, "--out", out]
     first = warm.start(command)
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + patience(120)
     while len(list(out.glob("jobs/*.json"))) < 3 and time.monotonic() < deadline and first.poll() is None:
         time.sleep(0.05)
     first.send_signal(signal.SIGKILL)

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import yaml
 
+from waiting import patience
+
 TINY = {
     "kind": "compare",
     "source": {
@@ -66,7 +68,7 @@ def test_an_interrupt_ends_workers_that_are_at_work_and_keeps_what_is_finished(t
     command = [sys.executable, str(script), str(at_work), str(config), "--out", str(out)]
     parent = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
     try:
-        deadline = time.monotonic() + 300
+        deadline = time.monotonic() + patience(300)
         while not (list(out.glob("jobs/*.json")) and len(list(at_work.iterdir())) == 2):
             assert parent.poll() is None, parent.communicate()[1]
             assert time.monotonic() < deadline, "two jobs never ran"

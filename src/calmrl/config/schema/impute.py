@@ -15,7 +15,6 @@ class ImputerSection(ChosenSection):
     registry = IMPUTERS
     tag = "method"
     leave_out: ClassVar[frozenset[str]] = frozenset({"random_state", "blocks", "verbose"})
-    defaults: ClassVar[dict[str, dict[str, object]]] = {"gaussian": {"latent_dim": "auto"}}
 
     method: str
 

@@ -5,7 +5,6 @@ Whoever begins the draft also ends it. A block that is written twice holds the s
 
 from __future__ import annotations
 
-import errno
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -16,6 +15,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from calmrl._support.engine import Engine
+from calmrl._support.filesystem import check_space
 from calmrl._support.sealed import checksum
 from calmrl.convention import Array, to_tensor
 from calmrl.data.features.files import empty_npy, save_json, write_all
@@ -54,10 +54,7 @@ class DraftFiles:
         folder = Path(self.folder)
         kinds = 2 if self.std else 1
         size = self.rows * (sum(self.widths.values()) * np.dtype(self.dtype).itemsize * kinds + 2 * len(self.widths))
-        free = shutil.disk_usage(folder).free
-        if size > free:
-            message = f"the features need {size / 1e9:.2f} GB but {free / 1e9:.2f} GB are free"
-            raise OSError(errno.ENOSPC, message, self.folder)
+        check_space(folder, size, folder.parent)
         for file, width in self._value_files().items():
             empty_npy(folder / file, (self.rows, width), np.dtype(self.dtype))
         for file in MASKS:

@@ -22,6 +22,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from calmrl._support.filesystem import read_steadily
 from calmrl._support.parsing import naming, parsing
 from calmrl._support.sealed import checksum
 from calmrl.convention import check
@@ -198,7 +199,11 @@ def open_features(path: str | Path, modalities: Sequence[str] | None = None) -> 
     >>> features = open_features("features")  # doctest: +SKIP
     >>> features.z["image"], features.present, features.ids  # doctest: +SKIP
     """
-    path = Path(path)
+    where = Path(path)
+    return read_steadily(where, lambda: _open(where, modalities))
+
+
+def _open(path: Path, modalities: Sequence[str] | None) -> FeatureSet:
     if not path.exists():
         part = part_of(path)
         hint = f"; {part.name} beside it is unfinished: run the same command again to finish it"

@@ -7,11 +7,11 @@ reached the disk.
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import shutil
 from collections.abc import Iterable, Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -19,10 +19,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from calmrl._support.filesystem import check_space, locked, put_in_place, scratch
+from calmrl._support.output import check_writable, writing
 from calmrl._support.parsing import read_json_object
-from calmrl._support.scratch import scratch
 from calmrl._support.sealed import checksum
-from calmrl._support.writable import check_writable
 from calmrl.convention import Array, blocks_of_rows, check, check_names, to_tensor
 from calmrl.data.features.directory_arrays import RESERVED
 from calmrl.data.features.draft_files import stored_values
@@ -77,6 +77,7 @@ class FeatureWriter:
         self.widths = {name: int(width) for name, width in widths.items()}
         self.dtype = np.dtype(dtype)
         self.std = std
+        self._held = ExitStack()  # the lock
         self._files: dict[str, BinaryIO] = {}
         self._offset: dict[str, int] = {}
         check_names(list(self.widths))
@@ -85,8 +86,7 @@ class FeatureWriter:
                 raise InputError(f'a modality cannot be called "{name}": a file of the directory is; rename it')
         if self.dtype not in (np.float16, np.float32, np.float64):
             raise InputError(f"features are written as float16, float32 or float64; got dtype {self.dtype}")
-        if self.path.exists() and not (self.path.is_dir() and not any(self.path.iterdir())):
-            raise InputError(f"{self.path} exists; remove it or choose another place")
+        self._check_free()
         names = list(ids)
         self.n = len(names)
         table = meta_table(self.n, ids=names, split=split, labels=labels, text=text, columns=columns)
@@ -100,9 +100,15 @@ class FeatureWriter:
             "info": json.loads(json.dumps(dict(info or {}))),
         }
         check_writable(self.path)
-        if not self.part.exists():
-            self._begin(table)
-        self.state = self._continue(table)
+        self._held.enter_context(locked(self.path))
+        try:
+            self._check_free()
+            if not self.part.exists():
+                self._begin(table)
+            self.state = self._continue(table)
+        except BaseException:
+            self.close()
+            raise
 
     def __enter__(self) -> FeatureWriter:
         return self
@@ -140,19 +146,25 @@ class FeatureWriter:
         state = np.where(views.present.cpu().numpy(), OBSERVED, MISSING).astype(np.uint8)
         if imputed is not None:
             state[check(z, imputed, values=False, empty_rows=True).present.cpu().numpy() & (state == MISSING)] = IMPUTED
-        for j, name in enumerate(z):
-            kept = state[:, j] != MISSING
-            self._write_rows(f"{name}.npy", index, self._values(name, z[name], kept, index))
-            if std is not None:
-                self._write_rows(f"{name}.std.npy", index, self._values(name, std[name], kept, index))
-        for file in self._files.values():
-            os.fsync(file.fileno())
-        for j, column in enumerate(columns):
-            self._write_rows(STATE, index + column * self.n, state[:, j : j + 1])
-            self.state[column, index] = state[:, j]
+        with writing(self.path):
+            for j, name in enumerate(z):
+                kept = state[:, j] != MISSING
+                self._write_rows(f"{name}.npy", index, self._values(name, z[name], kept, index))
+                if std is not None:
+                    self._write_rows(f"{name}.std.npy", index, self._values(name, std[name], kept, index))
+            for file in self._files.values():
+                os.fsync(file.fileno())
+            for j, column in enumerate(columns):
+                self._write_rows(STATE, index + column * self.n, state[:, j : j + 1])
+                self.state[column, index] = state[:, j]
 
     def finish(self) -> FeatureSet:
         """Write masks and checksums, give the directory its name, and open it."""
+        self._complete()
+        return open_features(self.path)
+
+    def _complete(self) -> None:
+        """All of `finish` but the opening: the directory is no longer this writer's."""
         for name in self.widths:
             left = self.todo(name)
             if len(left):
@@ -160,7 +172,15 @@ class FeatureWriter:
                     f"{len(left)} of {self.n} rows of {name} are not written yet (first: row {left[0]}); fill them, "
                     "with present=False for items that lack the modality"
                 )
+        self._close_files()
+        with writing(self.path):
+            self._write_rest()
+            self._check_free()
+            put_in_place(self.part, self.path)
         self.close()
+
+    def _write_rest(self) -> None:
+        """Masks, and checksums of all files."""
         np.save(self.part / "present.npy", np.ascontiguousarray((self.state == OBSERVED).T))
         if (self.state == IMPUTED).any():
             np.save(self.part / "imputed.npy", np.ascontiguousarray((self.state == IMPUTED).T))
@@ -170,29 +190,33 @@ class FeatureWriter:
                 files[file.name] = {"bytes": file.stat().st_size, "sha256": checksum(file)}
         save_json(self.part / "features.json", self._head | {"files": files})
         (self.part / STATE).unlink(missing_ok=True)
-        os.replace(self.part, self.path)
-        return open_features(self.path)
 
     def close(self) -> None:
-        """Close the files; what was filled stays, and a new writer continues."""
+        """Close the files and give up the lock; what was filled stays, and a new writer continues."""
+        self._close_files()
+        self._held.close()
+
+    def _close_files(self) -> None:
         for file in self._files.values():
             file.close()
         self._files.clear()
 
     def discard(self) -> None:
         """Close the files and delete what was filled."""
-        self.close()
+        self._close_files()
         shutil.rmtree(self.part)
+        self.close()
+
+    def _check_free(self) -> None:
+        if self.path.exists() and not (self.path.is_dir() and not any(self.path.iterdir())):
+            raise InputError(f"{self.path} exists; remove it or choose another place")
 
     def _begin(self, table: pa.Table) -> None:
         """Lay out the unfinished directory; it gets its name only when everything in it is there."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         size = self.n * sum(self.widths.values()) * self.dtype.itemsize * (2 if self.std else 1)
-        free = shutil.disk_usage(self.path.parent).free
-        if size > free:
-            message = f"the features need {size / 1e9:.2f} GB but {free / 1e9:.2f} GB are free"
-            raise OSError(errno.ENOSPC, message, str(self.path))
-        with scratch(self.part) as folder:
+        check_space(self.path.parent, size, self.path)
+        with writing(self.path), scratch(self.part) as folder:
             fresh = folder / "new"
             fresh.mkdir()
             for file, width in self._value_files().items():
@@ -333,7 +357,8 @@ def write_features(
                     imputed=None if imputed is None else imputed[start:stop],
                     std=None if std is None else {name: array[start:stop] for name, array in std.items()},
                 )
-        except InputError:  # these values can never be written; an interrupted run, in contrast, can be continued
+            writer._complete()
+        except InputError:  # of the values, or of the disk; an interrupted run, in contrast, can be continued
             writer.discard()
             raise
-        return writer.finish()
+    return open_features(path)

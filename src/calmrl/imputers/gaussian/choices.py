@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import warnings
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from calmrl._support.engine import Engine
 from calmrl._support.registry import closest
 from calmrl.errors import InputError
 from calmrl.imputers.gaussian.fitting import Settings
+from calmrl.imputers.gaussian.held_out import nothing_to_hide
 from calmrl.imputers.gaussian.row_sources import Source
 from calmrl.imputers.gaussian.size_search import Trial, choose, sample_rows, table
 from calmrl.imputers.gaussian.trials import CRITERIA
@@ -21,6 +23,8 @@ from calmrl.imputers.gaussian.trials import CRITERIA
 NOISE = ("isotropic", "diagonal", "auto")
 M_STEPS = ("joint", "sequential")
 SOLVERS = ("em", "stepwise", "gradient")
+UNCHOSEN_LATENTS = 32  # where nothing can be held out to choose a size, and for a stream
+UNCHOSEN_PRIOR = 300.0  # rows, for them where the prior cannot be chosen either
 MIXTURE_PRIOR = 100.0  # rows, for the shared part of a mixture and for shrinkage, where nothing is searched
 
 
@@ -126,7 +130,10 @@ def fixed_prior(args: dict[str, Any]) -> float:
 def decide(
     args: dict[str, Any], source: Source, seed: int, engine: Engine | None = None
 ) -> tuple[Settings, list[Trial], list[float]]:
-    """(settings, trials, std scale): as given, or searched on held-out blocks where something is "auto"."""
+    """(settings, trials, std scale): as given, or searched on held-out blocks where something is "auto".
+
+    Where nothing can be held out, "auto" is what `unchosen` says, with a warning.
+    """
     if "auto" not in (args["latent_dim"], args["n_components"], args["noise"]):
         mixture = args["n_components"] != 1
         shrinkage = MIXTURE_PRIOR if args["shrinkage"] == "auto" else float(args["shrinkage"])
@@ -139,9 +146,12 @@ def decide(
             whitening=0.0 if args["whitening"] == "auto" else float(args["whitening"]),
         )
         return settings, [], [1.0] * len(source.names)
+    z, present = sample_rows(source, seed)
+    why = nothing_to_hide(present)
+    if why:
+        return decide(unchosen(args, source, why), source, seed)
     names = ("latent_dim", "n_components", "noise", "prior", "shrinkage", "criterion", "max_iter")
     whitening = 0.0 if args["whitening"] == "auto" and args["solver"] != "em" else args["whitening"]
-    z, present = sample_rows(source, seed)
 
     def tell(trial: Trial) -> None:
         if args["verbose"]:
@@ -157,3 +167,43 @@ def decide(
     if args["verbose"]:
         print(table(trials), file=sys.stderr)
     return settings, trials, scale
+
+
+def decide_for_stream(args: dict[str, Any], source: Source, seed: int) -> Settings:
+    """The settings of `partial_fit`, from its first batch.
+
+    A batch is too small to choose a size for all that follow: "auto" is UNCHOSEN_LATENTS, and the prior that keeps them from
+    fitting noise is chosen on held-out blocks of the batch.
+    """
+    if args["latent_dim"] != "auto":
+        return Settings(int(args["latent_dim"]), noise=args["noise"], prior=fixed_prior(args))
+    size = _unchosen_latents(source)
+    if args["prior"] != "auto":
+        return Settings(size, noise=args["noise"], prior=float(args["prior"]))
+    z, present = sample_rows(source, seed)
+    why = nothing_to_hide(present)
+    if why:
+        return Settings(size, noise=args["noise"], prior=unchosen(args, source, why)["prior"])
+    fixed: dict[str, Any] = {"latent_dim": size, "n_components": 1, "shrinkage": 0.0, "whitening": 0.0, "seed": seed}
+    given = {name: args[name] for name in ("noise", "prior", "criterion", "max_iter")}
+    with torch.no_grad():
+        settings, _, _ = choose(z, present, **fixed, **given, tell=lambda trial: None)
+    return replace(settings, iterations=None)
+
+
+def unchosen(args: dict[str, Any], source: Source, why: str) -> dict[str, Any]:
+    """The arguments with values that do little harm where "auto" has nothing to choose on; warns, and says `why`."""
+    values = {
+        "latent_dim": _unchosen_latents(source),
+        "n_components": 1,
+        "noise": "isotropic",
+        "prior": UNCHOSEN_PRIOR,
+    }
+    taken = {name: value for name, value in values.items() if args[name] == "auto"}
+    listed = ", ".join(f"{name}={value!r}" for name, value in taken.items())
+    warnings.warn(f"'auto' takes {listed}: {why}; give values to choose others", UserWarning, stacklevel=2)
+    return {**args, **taken}
+
+
+def _unchosen_latents(source: Source) -> int:
+    return min(UNCHOSEN_LATENTS, sum(source.widths))

@@ -74,7 +74,7 @@ class GaussianLatent(nn.Module):
         views = self._views(z, present)
         params = self.as_parameters()
         expect = Expectation(params, torch.float64)
-        parts = [log_likelihood_of(expect, packed) for _, _, packed in packs_of(views, params, torch.float64)]
+        parts = [log_likelihood_of(expect, packed) for _, _, packed in packs_of(views, params)]
         (rows,) = all_sum([self.logits.new_tensor(float(len(views)))])
         value = sum_of(parts) if parts else sum_of(w.sum() * 0 for w in self.W)
         return -value * world()[0] / rows.clamp(min=1)

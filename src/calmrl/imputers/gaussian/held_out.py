@@ -96,20 +96,17 @@ class HeldOut:
                 yield m, error, predictive_variance(params, m, part) if spread else error
 
 
+def nothing_to_hide(present: Tensor) -> str:
+    """Why no block can be held out to choose on; empty where one can."""
+    if len(present) < LEAST_ROWS:
+        return f"choosing on held-out blocks needs at least {LEAST_ROWS} rows; got {len(present)}"
+    return "" if bool((present.sum(1) > 1).any()) else "no row has two modalities, so that none can be held out"
+
+
 def hold_out(z: dict[str, Any], present: Tensor, seed: int) -> HeldOut:
-    """Hide about a tenth of the observed blocks; every row keeps one."""
+    """Hide about a tenth of the observed blocks; every row keeps one. `nothing_to_hide` says whether that is possible."""
     observed = int(present.sum())
     spare = observed - len(present)
-    if spare == 0:
-        raise InputError(
-            "'auto' hides observed modalities to measure how well they come back, but no row has two of them; "
-            "give latent_dim, n_components and noise as values"
-        )
-    if len(present) < LEAST_ROWS:
-        raise InputError(
-            f"'auto' chooses on held-out rows and needs at least {LEAST_ROWS}; got {len(present)}: "
-            "give latent_dim, n_components and noise as values"
-        )
     share = min(max(HELD_OUT, 1 / observed), spare / observed)
     hidden = present & ~hide(present, share, np.random.default_rng(seed))
     source = open_source(z, present & ~hidden, shared=False)

@@ -25,7 +25,14 @@ from calmrl.hub.on_hub import OnHub
 from calmrl.imputers.columns import BlockColumns, Blocks
 from calmrl.imputers.gaussian import scoring, stepwise
 from calmrl.imputers.gaussian.batch_rows import BatchPosterior
-from calmrl.imputers.gaussian.choices import check_arguments, check_links, check_size, decide, fixed_prior, seed_of
+from calmrl.imputers.gaussian.choices import (
+    check_arguments,
+    check_links,
+    check_size,
+    decide,
+    decide_for_stream,
+    seed_of,
+)
 from calmrl.imputers.gaussian.completion import completed, imputed
 from calmrl.imputers.gaussian.fitting import Settings, fit_settings, noise_floor, start_at_random
 from calmrl.imputers.gaussian.gradient import fit_by_gradient
@@ -40,7 +47,7 @@ from calmrl.imputers.gaussian.predict import (
     samples,
     working_dtype,
 )
-from calmrl.imputers.gaussian.row_sources import Source, open_source
+from calmrl.imputers.gaussian.row_sources import Source, open_source, source_of
 from calmrl.imputers.gaussian.state import learned_to_state, state_to_learned
 from calmrl.imputers.gaussian.whitening import Whitening, principal_axes
 from calmrl.imputers.solvable import solvable
@@ -56,7 +63,9 @@ class GaussianImputer(OnHub, BlockColumns, TransformerMixin, BaseEstimator):
     z^m = W^m beta + mu^m + eps^m with beta ~ N(0, I), eps^m ~ N(0, Psi^m); a missing z^m is imputed by
     W^m E[beta | observed] + mu^m.
 
-    - `latent_dim`: number of latents L, or "auto" to choose it on held-out blocks.
+    - `latent_dim`: number of latents L, or "auto" to choose it on held-out blocks: a fixed number overfits or underfits most
+      data. Where there is nothing to hold out (fewer than 3 rows, or none with two modalities), "auto" is 32 with a prior
+      of 300 rows, with a warning. `partial_fit` takes 32, too, and chooses the prior on its first batch.
     - `n_components`: 1 is the paper's model; K > 1 a mixture, for data that one linear map does not fit; or "auto".
     - `noise`: "isotropic" (one variance per modality), "diagonal" (one per feature), or "auto".
     - `m_step`: "joint" solves [W mu] together; "sequential" is the order printed in the paper, with the same optimum.
@@ -101,7 +110,7 @@ class GaussianImputer(OnHub, BlockColumns, TransformerMixin, BaseEstimator):
 
     def __init__(
         self,
-        latent_dim: Count | Auto = 32,
+        latent_dim: Count | Auto = "auto",
         n_components: Count | Auto = 1,
         noise: Literal["isotropic", "diagonal", "auto"] = "isotropic",
         m_step: Literal["joint", "sequential"] = "joint",
@@ -217,7 +226,11 @@ class GaussianImputer(OnHub, BlockColumns, TransformerMixin, BaseEstimator):
 
     @solvable()
     def partial_fit(self, z: Any, present: Array | None = None) -> GaussianImputer:
-        """Stepwise EM on one batch; goes on from `fit` or from earlier batches. One component only."""
+        """Stepwise EM on one batch; goes on from `fit` or from earlier batches. One component only.
+
+        With latent_dim="auto" there are 32 latents, and the first batch chooses the prior on held-out blocks: pass one of
+        64 rows or more that has rows with several modalities.
+        """
         started = hasattr(self, "parameters_")
         z, present = self._as_dict(z, present, reset=not started)
         if started:
@@ -227,14 +240,15 @@ class GaussianImputer(OnHub, BlockColumns, TransformerMixin, BaseEstimator):
             check_arguments(args)
             if self.whitening not in (0, "auto"):
                 raise InputError("partial_fit needs features as they are: set whitening=0, or start with fit")
-            if self.n_components != 1 or "auto" in (self.latent_dim, self.noise):
+            if self.n_components != 1 or self.noise == "auto":
                 raise InputError(
-                    "partial_fit does not search: give latent_dim as a number, n_components=1 and a noise form, or "
-                    "start with fit"
+                    "partial_fit does not choose n_components and noise: give n_components=1 and a noise form, or start "
+                    "with fit"
                 )
             views = check(z, present, min_rows=1)
-            settings = Settings(int(self.latent_dim), noise=self.noise, prior=fixed_prior(args))
-            start = stepwise.start(views, settings.latent_dim, seed_of(self.random_state))
+            seed = seed_of(self.random_state)
+            settings = decide_for_stream(args, source_of(views), seed)
+            start = stepwise.start(views, settings.latent_dim, seed)
             self._learn(start, settings, None, [], isinstance(views.given(), Tensor))
         if self.settings_.n_components != 1:
             raise InputError("partial_fit works with one component, but this model is a mixture; fit it anew")

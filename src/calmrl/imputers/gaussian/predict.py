@@ -23,12 +23,15 @@ def working_dtype(views: Views) -> torch.dtype:
     return torch.float64 if wide else torch.float32
 
 
-def packs_of(views: Views, params: Parameters, dtype: torch.dtype | None = None) -> Iterator[tuple[int, int, Pack]]:
-    """(start, stop, pack) over the rows of the input, in chunks of bounded size; differentiable in the values."""
-    dtype = dtype or working_dtype(views)
+def packs_of(views: Views, params: Parameters) -> Iterator[tuple[int, int, Pack]]:
+    """(start, stop, pack) over the rows of the input, in chunks of bounded size; differentiable in the values.
+
+    In float64: the posterior is a difference of products with the values as they are, which cancel where these lie far
+    from zero.
+    """
     row_bytes = 8 * (sum(params.widths) + params.n_components * params.latent_dim * 4)
     for start, stop in blocks_of_rows(len(views), row_bytes, PREDICT_BYTES):
-        yield start, stop, pack(views.rows(start, stop), views.present[start:stop], params.widths, dtype)
+        yield start, stop, pack(views.rows(start, stop), views.present[start:stop], params.widths, torch.float64)
 
 
 def by_pattern(params: Parameters, packed: Pack) -> Iterator[tuple[Tensor, Tensor, Posterior]]:
@@ -164,7 +167,7 @@ def join(parts: list[list[Tensor]], views: Views, widths: tuple[int, ...]) -> di
 def row_likelihoods(params: Parameters, views: Views) -> Tensor:
     """log p(observed part of row i), (N,) float64."""
     out = torch.zeros(len(views), dtype=torch.float64, device=views.present.device)
-    for start, _, packed in packs_of(views, params, torch.float64):
+    for start, _, packed in packs_of(views, params):
         for rows, _, post in by_pattern(params, packed):
             out[start + rows] = torch.logsumexp(post.log_joint, dim=1)
     return out
@@ -179,7 +182,7 @@ def predictive_covariances(params: Parameters, views: Views, m: int) -> Tensor:
             f"some rows have only {params.names[m]!r}; its covariance given the others needs another modality"
         )
     out = []
-    for start, stop, packed in packs_of(replace(views, present=present), params, torch.float64):
+    for start, stop, packed in packs_of(replace(views, present=present), params):
         block = packed.z[0].new_zeros((stop - start, params.widths[m], params.widths[m]))
         for rows, _, post in by_pattern(params, packed):
             block[rows] = predictive_covariance(params, m, post)

@@ -14,11 +14,13 @@ from calmrl.convention import Views, to_tensor
 from calmrl.errors import InputError
 from calmrl.imputers.gaussian.parameters import Parameters
 from calmrl.imputers.gaussian.posterior import Expectation, sum_of
-from calmrl.imputers.gaussian.predict import by_pattern, complete, packs_of
+from calmrl.imputers.gaussian.predict import by_pattern, complete, packs_of, working_dtype
 
 
 def posterior_means(params: Parameters, views: Views, shift: list[Tensor] | None = None) -> Tensor:
     """E[beta | observed], (N, L), for a single component: one shared space from any subset of modalities.
+
+    Computed in float64, given in float64 if any modality is, else in float32.
 
     `shift` is subtracted from the data first, for parameters in a centred frame.
     """
@@ -31,7 +33,8 @@ def posterior_means(params: Parameters, views: Views, shift: list[Tensor] | None
         for rows, _, post in by_pattern(params, packed):
             means = means.index_put((rows,), post.mean[:, 0])
         out.append(means)
-    return torch.cat(out) if out else torch.zeros((0, params.latent_dim), device=views.present.device)
+    whole = torch.cat(out) if out else torch.zeros((0, params.latent_dim), device=views.present.device)
+    return whole.to(working_dtype(views))
 
 
 def posterior_moments(params: Parameters, views: Views) -> tuple[Tensor, Tensor]:
@@ -106,7 +109,7 @@ def _own(expect: Expectation, J: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:
 
 def _natural(params: Parameters, expect: Expectation, views: Views) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
     """(rows, J, h) per pattern: the evidence that rows give about the latents."""
-    for start, _, packed in packs_of(views, params, torch.float64):
+    for start, _, packed in packs_of(views, params):
         for p in range(len(packed.patterns)):
             held = packed.slices(p)
             J = sum_of(expect.information[m][0] for m, _ in held)

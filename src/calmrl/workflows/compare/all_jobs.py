@@ -18,9 +18,9 @@ from typing import Any, TypeVar
 
 from threadpoolctl import threadpool_limits
 
+from calmrl._support.filesystem import remove_leftovers
 from calmrl._support.output import new_file
 from calmrl._support.parsing import parsing
-from calmrl._support.scratch import remove_leftovers
 from calmrl._support.workers import worker_pool
 from calmrl.config import CompareConfig
 from calmrl.errors import InputError, JobError
@@ -28,7 +28,6 @@ from calmrl.models.registry import MODELS
 from calmrl.workflows.compare.job import JobResult, run_job
 from calmrl.workflows.compare.plan import Job, jobs_of
 from calmrl.workflows.compare.rows import method_of
-from calmrl.workflows.compare.warm import ONCE
 
 Progress = Callable[[int, int, str], None]
 Beside = Mapping[str, Callable[[], Any]]  # what is done -> a function that workers can import
@@ -101,7 +100,7 @@ def _each(
     text = config.model_dump_json()
     work: list[tuple[Job | str, Callable[[], Any]]] = list(beside.items())
     work += [(job, partial(_work, text, job)) for job in longest_first(jobs)]
-    with worker_pool(workers if workers > 1 else 0, once=ONCE) as pool:
+    with worker_pool(workers if workers > 1 else 0) as pool:
         if pool is None:
             yield from ((what, _on_one_thread(str(what), function)) for what, function in work)
             return
