@@ -70,6 +70,7 @@ def main() -> int:
     parser.add_argument("--only", action="append", help="an environment, by its name or the beginning of it")
     parser.add_argument("--jobs", type=int, default=1, help="environments at once")
     parser.add_argument("--times", type=int, default=1, help="how often each is run")
+    parser.add_argument("--venv", type=Path, help="a virtual environment that `make test` has set up, instead of a new one")
     parser.add_argument("tests", nargs="*", help="arguments for pytest, such as -k NAME, instead of the whole suite")
     options, rest = parser.parse_known_args()
     chosen = [one for one in ENVIRONMENTS if not options.only or any(map(one.name.startswith, options.only))]
@@ -78,7 +79,7 @@ def main() -> int:
     options.out.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="anywhere") as folder:
         os.chmod(folder, 0o755)  # other users work below it
-        venv = set_up(Path(folder))
+        venv = options.venv.absolute() if options.venv else set_up(Path(folder))
         runs = [(one, time) for time in range(options.times) for one in chosen]
         with ThreadPoolExecutor(options.jobs) as pool:
             rows = list(
