@@ -70,7 +70,9 @@ def main() -> int:
     parser.add_argument("--only", action="append", help="an environment, by its name or the beginning of it")
     parser.add_argument("--jobs", type=int, default=1, help="environments at once")
     parser.add_argument("--times", type=int, default=1, help="how often each is run")
-    parser.add_argument("--venv", type=Path, help="a virtual environment that `make test` has set up, instead of a new one")
+    parser.add_argument(
+        "--venv", type=Path, help="a virtual environment that `make test` has set up, instead of a new one"
+    )
     parser.add_argument("tests", nargs="*", help="arguments for pytest, such as -k NAME, instead of the whole suite")
     options, rest = parser.parse_known_args()
     chosen = [one for one in ENVIRONMENTS if not options.only or any(map(one.name.startswith, options.only))]

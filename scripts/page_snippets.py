@@ -51,7 +51,7 @@ def run_shell(script: str, environment: Mapping[str, str], python: Sequence[str]
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        env={**os.environ, "COLUMNS": "80", "NO_COLOR": "1", **environment},
+        env={**os.environ, "COLUMNS": "80", "NO_COLOR": "1", "PYTHONUNBUFFERED": "1", **environment},
         check=False,
     )
     if done.returncode:

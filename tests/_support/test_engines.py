@@ -201,8 +201,8 @@ def test_memory_is_given_back_now_and_then(monkeypatch):
 
 
 class Pool:
-    def __init__(self, count, context, initializer, given):
-        self.given = (count, context.get_start_method(), initializer, given)
+    def __init__(self, count, context, initializer):
+        self.given = (count, context.get_start_method(), initializer)
         self.ended, self.closed = [], []
         self._processes = {1: SimpleNamespace(terminate=lambda: self.ended.append(1))}
 
@@ -215,7 +215,7 @@ def test_processes_are_ended_only_after_an_error(monkeypatch):
     with workers.worker_pool(0) as pool:
         assert pool is None
     with workers.worker_pool(3) as pool:
-        assert pool.given == (3, "spawn", workers._start, (dict(os.environ),))
+        assert pool.given == (3, "spawn", workers._end_with_parent)
     assert (pool.ended, pool.closed) == ([], [{"wait": True, "cancel_futures": True}])
     with pytest.raises(KeyboardInterrupt), workers.worker_pool(1) as pool:
         raise KeyboardInterrupt

@@ -137,6 +137,8 @@ print(sorted(path.name for path in Path().iterdir()))
 def test_a_system_without_posix(tmp_path):
     from colour_world import FIXED
 
+    if len(os.fsencode(tmp_path)) > 130:
+        pytest.skip("Windows has no paths of more than 260 bytes, which a long temporary folder leads to")
     try:
         import lancedb  # noqa: F401
 

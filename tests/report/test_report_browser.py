@@ -5,20 +5,17 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import subprocess
 from html import unescape
 
 import pytest
 
 import report_data
+from browser import CHROMIUM, WHY_NOT
 from calmrl.report import build_page, read_results, write_page
 from waiting import patience
 
-CHROMIUM = next(
-    (found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), ""
-)
-pytestmark = pytest.mark.skipif(not CHROMIUM, reason="chromium is not installed")
+pytestmark = pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT)
 WIDTHS = (400, 1400)
 QUIET = (
     "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 import shapes as data
-from browser import CHROMIUM, PHONE, chromium, drop, page_of, settled
+from browser import PHONE, WHY_NOT, chromium, drop, page_of, settled
 from serving import served
 
 pytest.importorskip("playwright", reason="playwright is not installed")
 axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe-playwright-python is not installed")
-pytestmark = pytest.mark.skipif(not CHROMIUM, reason="chromium is not installed, so the page is not tried in a browser")
+pytestmark = pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT)
 
 PICTURE = ("green-cross.png", "image/png", data.png("green", "cross"))
 SOUND = ("tone.wav", "audio/wav", data.tone(data.pitch("blue", "circle")))

@@ -70,6 +70,11 @@ def test_slow_clients_are_closed(name, shapes):
     assert status(answer) in (None, 405, 408), answer
 
 
+def peers():
+    """The addresses that sockets of this process are connected to."""
+    return [other.raddr for other in psutil.Process().net_connections("tcp4")]
+
+
 def test_a_client_that_does_not_read_is_closed(tmp_path):
     """A file larger than all buffers is not kept open for a client that reads none of it."""
     index = data.ShapeIndex(data.write_shapes(tmp_path / "items"))
@@ -77,8 +82,9 @@ def test_a_client_that_does_not_read_is_closed(tmp_path):
     with served(index, SHORT) as port, socket.create_connection(("127.0.0.1", port)) as connection:
         connection.settimeout(300)
         connection.sendall(get(FILE))
-        while connection.getsockname() in [other.raddr for other in psutil.Process().net_connections("tcp4")]:
-            time.sleep(0.05)  # until the server, which is in this process, has closed its side
+        for open_there in (True, False):  # the server, which is in this process, opens its side and closes it
+            while (connection.getsockname() in peers()) is not open_there:
+                time.sleep(0.02)
         assert status(exchange(port, get("/healthz"))) == 200
         received = 0
         try:

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 import pytest
 
 import shapes as data
-from browser import CHROMIUM, chromium, drop, page_of, settled
+from browser import WHY_NOT, chromium, drop, page_of, settled
 from calmrl.serve import additions
 from hostile_requests import LIMITS, REQUESTS, refused
 from serving import digest, served
@@ -169,7 +169,7 @@ def search(page, words: str) -> list[str]:
     return page.locator(".card h3").all_inner_texts()
 
 
-@pytest.mark.skipif(not CHROMIUM, reason="chromium is not installed, so the page is not tried in a browser")
+@pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT)
 def test_the_journey_in_the_page(index):
     with opened(index) as page:
         assert search(page, "red circle")[0] == "A red circle on white"
@@ -196,7 +196,7 @@ def test_the_journey_in_the_page(index):
         assert length == pytest.approx(1.0, abs=0.05)
 
 
-@pytest.mark.skipif(not CHROMIUM, reason="chromium is not installed, so the page is not tried in a browser")
+@pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT)
 def test_the_page_adds_an_item_where_it_may(index):
     with opened(index) as page:
         assert not page.locator("#adding-open").is_visible()
@@ -217,7 +217,7 @@ def test_the_page_adds_an_item_where_it_may(index):
     assert len(index) == 48
 
 
-@pytest.mark.skipif(not CHROMIUM, reason="chromium is not installed, so the page is not tried in a browser")
+@pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT)
 def test_the_page_says_why_an_item_cannot_be_added(index):
     pytest.importorskip("playwright", reason="playwright is not installed")
     with (

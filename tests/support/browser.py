@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import os
 import shutil
+import tempfile
 from contextlib import contextmanager
 
 from waiting import patience
@@ -12,6 +13,13 @@ from waiting import patience
 CHROMIUM = next(
     (path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), ""
 )
+SOCKET = 46  # bytes of the path of Chromium's socket below the temporary folder, of 107 that a system allows
+if not CHROMIUM:
+    WHY_NOT = "chromium is not installed, so pages are not tried in a browser"
+elif len(os.fsencode(tempfile.gettempdir())) + SOCKET > 107:
+    WHY_NOT = f"chromium does not start where the path of temporary files has more than {107 - SOCKET} bytes"
+else:
+    WHY_NOT = ""
 QUIET = (
     "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
     "--disable-component-update", "--disable-sync", "--mute-audio", "--autoplay-policy=no-user-gesture-required",

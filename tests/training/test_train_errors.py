@@ -99,7 +99,7 @@ def test_a_loss_that_is_not_finite_names_the_rows(tmp_path):
     assert all(torch.isfinite(tensor).all() for tensor in newest.weights.values())
 
 
-@pytest.mark.parametrize("call", ["save_file", "save", "save_state", "_flush"])
+@pytest.mark.parametrize("call", ["save_file", "save", "save_state", "flush"])
 def test_disk_full_while_writing_a_checkpoint(call, tmp_path, monkeypatch):
     cfg = config(tmp_path, checkpoint={"every": 2})
     train(cfg, tmp_path / "whole")

@@ -164,7 +164,7 @@ def test_a_collection_that_is_not_complete_trains_and_every_table_says_so(folder
     make_video(tmp_path / "all/video0.mp4", 6)  # mute
     (tmp_path / "all/video1.mp4").unlink()
     (tmp_path / "all/video1.mp4").write_bytes(b"no film")
-    source = "sources={msrvtt: {collection: {name: msrvtt, root: %s}, allow_missing: %s}}"
+    source = "sources={msrvtt: {collection: {name: msrvtt, root: '%s'}, allow_missing: %s}}"
     words = ["root=null", f"model.tokenizer={folder / 'tokenizer'}", "stages=[{name: one, steps: 1}]"]
     with pytest.raises(InputError, match=r"msrvtt 1k-a in .* has 2 problems; .*allow_missing: true"):
         open_data(load(folder / "paper.yaml", [source % (tmp_path, "false"), *words]))

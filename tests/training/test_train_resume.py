@@ -119,7 +119,7 @@ for where, nth in json.loads(sys.argv[3]):
     found.append([where, os.WIFSIGNALED(status), 0 if newest is None else int(newest.name.removeprefix("step-"))])
 print(json.dumps(found))
 """
-POINTS = [("save_file", 2), ("save", 2), ("save_state", 1), ("_flush", 1), ("replace", 2), ("mark_best", 1),
+POINTS = [("save_file", 2), ("save", 2), ("save_state", 1), ("flush", 1), ("replace", 2), ("mark_best", 1),
           ("tidy", 1), ("tidy", 2), ("rmtree", 1)]  # fmt: skip
 
 

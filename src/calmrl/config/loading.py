@@ -111,7 +111,7 @@ def _text(name: str | Path) -> str:
     except (OSError, UnicodeDecodeError, ValueError) as error:
         if isinstance(error, InputError):
             raise
-        raise InputError(f"{str(path)!r:.200} cannot be read as a config: {error}") from None
+        raise InputError(f"{str(path)[-200:]!r} cannot be read as a config: {error}") from None
 
 
 def _kind_problem(source: ConfigText, wanted: str | None) -> ConfigProblem | None:
