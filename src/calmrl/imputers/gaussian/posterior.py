@@ -81,11 +81,17 @@ class Expectation:
         keys = [tuple(pattern) for pattern in patterns.tolist()]
         new = [key for key in keys if key not in self.factors]
         if new:
-            held = torch.tensor(new)[:, :, None, None, None]  # (P, k, 1, 1, 1)
-            parts = [torch.where(held[:, m], part, 0.0) for m, part in enumerate(self.information)]
-            V, logdet = _inverse(sum_of([self.eye, *parts]))
+            V, logdet = _inverse(torch.stack([self._precision(key) for key in new]))
             self.factors.update(zip(new, zip(V, logdet, V.to(self.dtype), strict=True), strict=True))
         return [self.factors[key] for key in keys]
+
+    def _precision(self, pattern: tuple[bool, ...]) -> Tensor:
+        """V^-1 of one pattern, (K, L, L)."""
+        total = self.eye.expand_as(self.information[0]).clone()
+        for part, has in zip(self.information, pattern, strict=True):
+            if has:
+                total += part
+        return total
 
     def maps(self, patterns: Tensor) -> tuple[Tensor, Tensor]:
         """V (P, L, L) in the dtype of the data, and log|V^-1| (P,) of each pattern, for a single component."""
