@@ -149,7 +149,8 @@ def hold_out(z: dict[str, Any], present: Tensor, seed: int) -> HeldOut:
     views = Views(z, present, source.widths)
     entries = int((hidden.sum(0) * torch.tensor(source.widths, device=hidden.device)).sum())
     total = [v.mean().clamp(min=torch.finfo(torch.float64).tiny) for v in source.variance]
-    return HeldOut(source, views, hidden, [(1 / (t * entries)).expand(d) for t, d in zip(total, source.widths)])
+    weight = [(1 / (entries * t)).expand(d) for t, d in zip(total, source.widths, strict=True)]
+    return HeldOut(source, views, hidden, weight)
 
 
 def coverage(

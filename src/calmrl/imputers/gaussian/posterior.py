@@ -20,7 +20,9 @@ from calmrl.imputers.gaussian.parameters import Parameters
 from calmrl.imputers.gaussian.pattern_groups import Pack
 
 KEPT = 64  # patterns
-FACTOR_BYTES = 1 << 23  # patterns are factorised in groups of about this size: many cost no memory, and memory is used again
+FACTOR_BYTES = (
+    1 << 23
+)  # patterns are factorised in groups of about this size: many cost no memory, and memory is used again
 
 
 @dataclass(frozen=True)

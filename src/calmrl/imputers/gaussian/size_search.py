@@ -2,8 +2,8 @@
 
 Maximum likelihood with many latents overfits real data, so that the log-likelihood cannot choose. The search goes along
 one axis at a time (latents, noise, prior, components, whitening) as long as the held-out error falls, stops each trial when
-that error rises, and keeps the number of iterations that was best. Where there is an engine, its workers make trials ahead of the walk, which looks at them
-in its own order and therefore chooses the same.
+that error rises, and keeps the number of iterations that was best. Where there is an engine, its workers make trials ahead of
+the walk, which looks at them in its own order and therefore chooses the same.
 """
 
 from __future__ import annotations
