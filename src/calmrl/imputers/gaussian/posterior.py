@@ -20,9 +20,7 @@ from calmrl.imputers.gaussian.parameters import Parameters
 from calmrl.imputers.gaussian.pattern_groups import Pack
 
 KEPT = 64  # patterns
-FACTOR_BYTES = (
-    1 << 23
-)  # patterns are factorised in groups of about this size: many cost no memory, and memory is used again
+FACTOR_BYTES = 1 << 23  # patterns are factorised in groups of about this size, so that many patterns cost no memory
 
 
 @dataclass(frozen=True)
@@ -98,7 +96,7 @@ class Expectation:
         return max(1, FACTOR_BYTES // (8 * self.params.n_components * self.params.latent_dim**2))
 
     def _precisions(self, patterns: list[tuple[bool, ...]]) -> Tensor:
-        """V^-1 of each pattern, (P, K, L, L), modality by modality in place: large ones take as long to add as to invert."""
+        """V^-1 of each pattern, (P, K, L, L), added up in place: with hundreds of latents copies cost as much as inverses."""
         total = self.eye.expand(len(patterns), *self.information[0].shape).clone()
         for one, pattern in zip(total, patterns, strict=True):
             for part, has in zip(self.information, pattern, strict=True):
