@@ -13,10 +13,11 @@ from calmrl import GaussianImputer
 from calmrl.convention import check
 from calmrl.errors import InputError
 from calmrl.imputers.gaussian.choices import check_arguments, check_links, check_size, decide, fixed_prior, seed_of
-from calmrl.imputers.gaussian.fitting import Settings
+from calmrl.imputers.gaussian.fitting import Settings, fit_settings
 from calmrl.imputers.gaussian.held_out import coverage, hold_out, normal_reach, nothing_to_hide
 from calmrl.imputers.gaussian.row_sources import open_source
 from calmrl.imputers.gaussian.size_search import Trial
+from calmrl.imputers.gaussian.whitening import Whitening, principal_axes
 from latent_data import from_model
 
 RIGHT = [
@@ -213,6 +214,20 @@ def test_error_and_scale_are_those_of_the_imputed_blocks():
         scale.append(float(np.quantile((error.abs() / std[name][at]).numpy(), 0.9)) / 1.6448536269514722)
     assert held.error(params) == pytest.approx(wrong / entries)
     assert held.std_scale(params) == pytest.approx(scale)
+
+
+@pytest.mark.parametrize(("rank", "beyond"), [(400, 0.0), (2, 0.01)])
+def test_whitened_coordinates_have_the_same_error(rank, beyond):
+    z, present = from_model(n=150, latents=2, noise=0.5)
+    held = hold_out({n: torch.tensor(a) for n, a in z.items()}, torch.tensor(present), seed=0)
+    whitening = Whitening(held.source, principal_axes(held.source, rank), 0.5)
+    inside = held.inside(whitening)
+    with torch.no_grad():
+        params = fit_settings(whitening.inner, Settings(2, prior=10.0), seed=0, max_iter=5, tol=0.0).params
+        back = whitening.back(params)
+    assert inside.beyond >= beyond  # directions that were not kept cannot come back
+    assert inside.error(params) == pytest.approx(held.error(back), rel=1e-9)
+    assert inside.miss(params) == pytest.approx(held.miss(back), abs=1e-9)
 
 
 def test_scale_where_nothing_was_hidden():

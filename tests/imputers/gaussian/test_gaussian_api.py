@@ -133,6 +133,29 @@ def test_partial_fit_goes_on_from_fit_and_survives_absent_modalities(data):
     assert imp.score(z, present) > before - 3
 
 
+def loading_size(imputer):
+    return float(sum(np.square(W).sum() for W in imputer.W_.values()))
+
+
+def test_passes_over_the_same_rows_do_not_wear_off_the_prior():
+    z, present = from_model(n=200, noise=1.0)
+    whole = GaussianImputer(2, prior=100.0, max_iter=300).fit(z, present)
+    options = {"solver": "stepwise", "batch_size": 50, "max_iter": 60, "tol": 0.0}
+    passes = GaussianImputer(2, prior=100.0, **options).fit(z, present)
+    assert loading_size(GaussianImputer(2).fit(z, present)) > 1.5 * loading_size(whole)  # it has much to say
+    assert loading_size(passes) == pytest.approx(loading_size(whole), rel=0.05)
+
+
+def test_the_prior_counts_against_the_rows_that_a_constant_step_remembers():
+    z, present = from_model(n=60, noise=1.0)
+    stream = GaussianImputer(2, prior=100.0, step_size=0.5)  # remembers (2 - 0.5) / 0.5 = 3 batches
+    for _ in range(100):
+        stream.partial_fit(z, present)
+    thrice = {name: np.tile(a, (3, 1)) for name, a in z.items()}
+    whole = GaussianImputer(2, prior=100.0, max_iter=300).fit(thrice, np.tile(present, (3, 1)))
+    assert loading_size(stream) == pytest.approx(loading_size(whole), rel=1e-2)
+
+
 def test_partial_fit_from_nothing_learns(data):
     z, present = from_model(n=2000)
     imp = GaussianImputer(2)

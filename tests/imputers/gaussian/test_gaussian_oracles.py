@@ -128,7 +128,10 @@ def test_objective_never_decreases(seed, n, widths, latents, K, noise, m_step, p
     assert np.isfinite(history).all()
     assert (np.diff(history) >= 0).all()
     assert all(np.isfinite(a).all() for a in imp.transform(z, present).values())
-    if K == 1 and prior == 0:
+    # rows that can be fitted exactly have no bounded likelihood: noise sinks to its floor, and the last step, which nothing
+    # checks, is decided by rounding, of the order of 1e-16 (variance / noise)^2
+    noise_share = min(np.min(imp.sigma2_[name]) / a[present[:, j]].var() for j, (name, a) in enumerate(z.items()))
+    if K == 1 and prior == 0 and noise_share > 1e-4:
         assert imp.score(z, present) >= history[-1] - 1e-8 * abs(history[-1])
 
 

@@ -198,6 +198,7 @@ def test_tensors_that_are_not_there(state):
         ({"names": ["m0", "m1", "m2", "m2"]}, "has tensors of m0, m1, m2 but names"),
         ({"names": "m0"}, "has tensors of m0, m1, m2 but names 'm0'"),
         ({"running_rows": "many"}, r"is incomplete \(running_rows is 'many'\); save it again"),
+        ({"running_squares": "few"}, r"is incomplete \(running_squares is 'few'\); save it again"),
         ({"settings": {"size": 3}}, "the saved imputer is incomplete"),
     ],
 )

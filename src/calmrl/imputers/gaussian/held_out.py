@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -16,10 +17,14 @@ from calmrl.convention import Array, Views, to_tensor
 from calmrl.data.hiding import hide
 from calmrl.errors import InputError
 from calmrl.imputers.gaussian.parameters import Parameters
-from calmrl.imputers.gaussian.pattern_groups import pack
+from calmrl.imputers.gaussian.pattern_groups import Pack, pack
+from calmrl.imputers.gaussian.posterior import Expectation
 from calmrl.imputers.gaussian.predict import by_pattern, predictive_mean, predictive_variance
 from calmrl.imputers.gaussian.row_sources import Source, open_source
 from calmrl.imputers.gaussian.scoring import posterior_means
+
+if TYPE_CHECKING:
+    from calmrl.imputers.gaussian.whitening import Whitening
 
 LEAST_ROWS = 3
 HELD_OUT = 0.1  # share of the observed blocks that is hidden
@@ -32,16 +37,29 @@ class HeldOut:
     source: Source  # what may be seen
     views: Views
     hidden: Tensor  # (N, k) bool: blocks to be guessed
-    total: list[Tensor]  # () mean squared deviation from the column mean, per modality
+    weight: list[Tensor]  # (d_m,) of a squared error in each column: they sum to the normalised error
+    beyond: float = 0.0  # the part of the error that no model of these columns can bring back
 
     @torch.no_grad()
     def error(self, params: Parameters) -> float:
         """Normalised squared error of the hidden blocks (1.0 = the column mean), modalities weighted by entries."""
-        wrong = entries = 0.0
-        for m, error, _ in self._errors(params, spread=False):
-            wrong += float(error.square().sum(dtype=torch.float64) / self.total[m])
-            entries += error.numel()
-        return wrong / entries
+        errors = self._single_errors(params) if params.n_components == 1 else self._errors(params, spread=False)
+        wrong = (error.square().sum(0, dtype=torch.float64) @ self.weight[m] for m, error, *_ in errors)
+        return self.beyond + float(sum(wrong))
+
+    def inside(self, whitening: Whitening) -> HeldOut:
+        """The same rows and hidden blocks in whitened coordinates, where a model has the error of what it turns back into."""
+        weight = [w[0] * scale**2 for w, scale in zip(self.weight, whitening.scale, strict=True)]
+        held = HeldOut(whitening.inner, whitening.inside(self.views), self.hidden, weight)
+        inside = [inner + mean for inner, mean in zip(held._guessed[2], held.source.mean, strict=True)]
+        whole, kept = self._of_mean(self._guessed[2]), held._of_mean(inside)
+        return replace(held, beyond=max(0.0, whole - kept))
+
+    def _of_mean(self, truth: list[Tensor]) -> float:
+        """The error of guessing zero for these values."""
+        hidden = self._guessed[1]
+        squares = (values[hidden[:, m]].square().sum(0, dtype=torch.float64) for m, values in enumerate(truth))
+        return float(sum(square @ weight for square, weight in zip(squares, self.weight, strict=True)))
 
     @torch.no_grad()
     def miss(self, params: Parameters) -> float:
@@ -79,20 +97,38 @@ class HeldOut:
             float(np.quantile(torch.cat(r).cpu().numpy(), level)) / normal_reach(level) if r else 1.0 for r in ratios
         ]
 
-    def _errors(self, params: Parameters, spread: bool) -> Iterator[tuple[int, Tensor, Tensor]]:
-        """(modality, errors of hidden blocks, their predicted variance if `spread`) pattern by pattern."""
+    @cached_property
+    def _guessed(self) -> tuple[Pack, Tensor, list[Tensor]]:
+        """Of the rows with a hidden block, centred: what is visible, (n, k) which blocks are hidden, and all values."""
         rows = self.hidden.any(1).nonzero()[:, 0]
         visible, hidden = (self.views.present & ~self.hidden)[rows], self.hidden[rows]
         z = [values[rows] for values in self.views.rows(0, len(self.views)) if values is not None]
-        packed = pack(z, visible, self.source.widths, self.source.dtype, self.source.mean)
+        dtype = self.source.dtype
+        packed = pack(z, visible, self.source.widths, dtype, self.source.mean)
+        return packed, hidden, [v.to(dtype) - c.to(dtype) for v, c in zip(z, self.source.mean, strict=True)]
+
+    def _single_errors(self, params: Parameters) -> Iterator[tuple[int, Tensor]]:
+        """(modality, errors of hidden blocks) for one component.
+
+        The factors of the patterns stay with the parameters, for the E-step that follows.
+        """
+        packed, hidden, truth = self._guessed
+        expect = Expectation.of(params, self.source.dtype)
+        means = expect.means(packed)[1]
+        for m, (W, mu) in enumerate(zip(expect.loadings, expect.centre, strict=True)):
+            ask = hidden[packed.order, m]
+            yield m, torch.addmm(mu[0], means[ask], W[0].T) - truth[m][packed.order[ask]]
+
+    def _errors(self, params: Parameters, spread: bool) -> Iterator[tuple[int, Tensor, Tensor]]:
+        """(modality, errors of hidden blocks, their predicted variance if `spread`) pattern by pattern."""
+        packed, hidden, truth = self._guessed
         for index, _, post in by_pattern(params, packed):
-            for m in range(len(z)):
+            for m in range(len(truth)):
                 ask = hidden[index, m]
                 if not bool(ask.any()):
                     continue
                 part = replace(post, mean=post.mean[ask], log_joint=post.log_joint[ask])
-                truth = z[m][index[ask]].to(packed.z[m].dtype) - self.source.mean[m].to(packed.z[m].dtype)
-                error = predictive_mean(params, m, part) - truth
+                error = predictive_mean(params, m, part) - truth[m][index[ask]]
                 yield m, error, predictive_variance(params, m, part) if spread else error
 
 
@@ -111,8 +147,10 @@ def hold_out(z: dict[str, Any], present: Tensor, seed: int) -> HeldOut:
     hidden = present & ~hide(present, share, np.random.default_rng(seed))
     source = open_source(z, present & ~hidden, shared=False)
     views = Views(z, present, source.widths)
+    entries = int((hidden.sum(0) * torch.tensor(source.widths, device=hidden.device)).sum())
     total = [v.mean().clamp(min=torch.finfo(torch.float64).tiny) for v in source.variance]
-    return HeldOut(source, views, hidden, total)
+    weight = [(1 / (entries * t)).expand(d) for t, d in zip(total, source.widths, strict=True)]
+    return HeldOut(source, views, hidden, weight)
 
 
 def coverage(

@@ -229,7 +229,9 @@ class GaussianImputer(OnHub, BlockColumns, TransformerMixin, BaseEstimator):
         """Stepwise EM on one batch; goes on from `fit` or from earlier batches. One component only.
 
         With latent_dim="auto" there are 32 latents, and the first batch chooses the prior on held-out blocks: pass one of
-        64 rows or more that has rows with several modalities.
+        64 rows or more that has rows with several modalities. Rows that come again count as new ones, against which the
+        prior weighs less and less: for several epochs over few rows use `fit` with solver="stepwise", which knows their
+        number.
         """
         started = hasattr(self, "parameters_")
         z, present = self._as_dict(z, present, reset=not started)

@@ -20,7 +20,7 @@ from calmrl.imputers.gaussian.parameters import Parameters
 from calmrl.imputers.gaussian.pattern_groups import Pack
 
 KEPT = 64  # patterns
-FACTOR_BYTES = 1 << 26  # patterns are factorised in groups of about this size, so that many patterns cost no memory
+FACTOR_BYTES = 1 << 23  # patterns are factorised in groups of about this size, so that many patterns cost no memory
 
 
 @dataclass(frozen=True)
@@ -66,9 +66,13 @@ class Expectation:
         A few patterns on the CPU are kept, each factorised on its own, so that what else is asked for does not
         change a bit of the result.
         """
-        if self._keeps(patterns):
-            factors = self._kept(patterns)
-            return torch.stack([V for V, _, _ in factors]), torch.stack([logdet for _, logdet, _ in factors])
+        return self._stacked(patterns) if self._keeps(patterns) else self._factor(patterns)
+
+    def _stacked(self, patterns: Tensor) -> tuple[Tensor, Tensor]:
+        factors = self._kept(patterns)
+        return torch.stack([V for V, _, _ in factors]), torch.stack([logdet for _, logdet, _ in factors])
+
+    def _factor(self, patterns: Tensor) -> tuple[Tensor, Tensor]:
         information = torch.stack(self.information)  # (k, K, L, L)
         present = patterns.to(information.dtype)  # (P, k)
         return _inverse(self.eye + torch.tensordot(present, information, dims=1))
@@ -80,12 +84,25 @@ class Expectation:
         """V, log|V^-1|, and V in the dtype of the data, of each pattern."""
         keys = [tuple(pattern) for pattern in patterns.tolist()]
         new = [key for key in keys if key not in self.factors]
-        if new:
-            held = torch.tensor(new)[:, :, None, None, None]  # (P, k, 1, 1, 1)
-            parts = [torch.where(held[:, m], part, 0.0) for m, part in enumerate(self.information)]
-            V, logdet = _inverse(sum_of([self.eye, *parts]))
-            self.factors.update(zip(new, zip(V, logdet, V.to(self.dtype), strict=True), strict=True))
+        for start in range(0, len(new), self._group):
+            group = new[start : start + self._group]
+            V, logdet = _inverse(self._precisions(group))
+            self.factors.update(zip(group, zip(V, logdet, V.to(self.dtype), strict=True), strict=True))
         return [self.factors[key] for key in keys]
+
+    @property
+    def _group(self) -> int:
+        """Patterns that are factorised at a time."""
+        return max(1, FACTOR_BYTES // (8 * self.params.n_components * self.params.latent_dim**2))
+
+    def _precisions(self, patterns: list[tuple[bool, ...]]) -> Tensor:
+        """V^-1 of each pattern, (P, K, L, L), added up in place: with hundreds of latents copies cost as much as inverses."""
+        total = self.eye.expand(len(patterns), *self.information[0].shape).clone()
+        for one, pattern in zip(total, patterns, strict=True):
+            for part, has in zip(self.information, pattern, strict=True):
+                if has:
+                    one += part
+        return total
 
     def maps(self, patterns: Tensor) -> tuple[Tensor, Tensor]:
         """V (P, L, L) in the dtype of the data, and log|V^-1| (P,) of each pattern, for a single component."""
@@ -105,10 +122,9 @@ class Expectation:
 
     def groups(self, patterns: Tensor) -> Iterator[tuple[slice, Tensor, Tensor]]:
         """(which patterns, their V, their log|V^-1|): all of them, factorised in groups of bounded size."""
-        K, L = self.params.n_components, self.params.latent_dim
-        step = max(1, FACTOR_BYTES // (8 * K * L * L))
-        for start in range(0, len(patterns), step):
-            V, logdet = self.factor(patterns[start : start + step])
+        factor = self._stacked if self._keeps(patterns) else self._factor
+        for start in range(0, len(patterns), self._group):
+            V, logdet = factor(patterns[start : start + self._group])
             yield slice(start, start + len(V)), V, logdet
 
     def rows(self, held: list[tuple[int, Tensor]], V: Tensor, logdet: Tensor) -> Posterior:
@@ -173,7 +189,9 @@ class Expectation:
     def means(self, packed: Pack) -> tuple[Tensor, Tensor]:
         """(b, V b), (N, L) each: `evidence` and the posterior means of all rows of a pack, in its order."""
         b = self.evidence(packed)
-        means = [rows @ V for rows, V in zip(b.split(packed.sizes), self.maps(packed.patterns)[0], strict=True)]
+        keeps = self._keeps(packed.patterns)
+        maps = [V[0] for _, _, V in self._kept(packed.patterns)] if keeps else self.maps(packed.patterns)[0]
+        means = [rows @ V for rows, V in zip(b.split(packed.sizes), maps, strict=True)]
         return b, torch.cat(means) if means else b
 
 

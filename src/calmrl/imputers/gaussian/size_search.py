@@ -1,9 +1,9 @@
 """Choosing size, prior and noise on held-out blocks: hide observed modalities, fit on the rest, measure what comes back.
 
 Maximum likelihood with many latents overfits real data, so that the log-likelihood cannot choose. The search goes along
-one axis at a time (latents, prior, noise, components), stops each trial when the held-out error rises, and keeps the
-number of iterations that was best. Where there is an engine, its workers make trials ahead of the walk, which looks at them
-in its own order and therefore chooses the same.
+one axis at a time (latents, noise, prior, components, whitening) as long as the held-out error falls, stops each trial when
+that error rises, and keeps the number of iterations that was best. Where there is an engine, its workers make trials ahead of
+the walk, which looks at them in its own order and therefore chooses the same.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ COMPONENTS = (3, 10, 30)
 COMPONENT_PRIORS = (10.0, 100.0)
 MANY_LATENTS = (256, 400)  # tried on whitened features, where columns and rows allow so many
 POWERS = (0.35, 0.5, 0.6, 0.75)
-HOPELESS = 1.1  # a first whitened trial that is worse than the best by this factor is the last
+FIRST_POWER = 0.5
+ABANDON_RATIO = 1.1  # a first whitened trial that is worse than the best by this factor is the last
 MOST_LATENTS = 2048  # components x latents that a trial may have: more costs minutes and gained little
 
 
@@ -119,40 +120,38 @@ class Search:
             self.ahead(settings[place:], base)
             self.attempt(one, base)
 
-    def along_powers(self, start: Settings, sizes: tuple[int, ...], powers: tuple[float, ...]) -> None:
-        """Whitened features with many latents: the sizes at the second power, then other powers at the better size."""
-        limit = HOPELESS * self.best().error
-        tried = []
-        for size in sizes:
-            tried.append(self.attempt(replace(start, latent_dim=size, whitening=powers[1])))
-            if tried[0].error > limit:
+    def whitened(self, start: Settings, sizes: Sequence[int], powers: Sequence[float]) -> None:
+        """Whitened features with many latents: the power at the smallest size, then larger sizes while the error falls."""
+        limit = ABANDON_RATIO * self.best().error
+        last = self.attempt(replace(start, latent_dim=sizes[0]))
+        if last.error > limit:
+            return
+        last = self.walk("whitening", powers, last.settings)
+        for size in sizes[1:]:
+            trial = self.attempt(replace(last.settings, latent_dim=size))
+            if trial.error >= last.error:
                 return
-        best = min(tried, key=lambda trial: trial.error)
-        self.ahead([replace(best.settings, whitening=power) for power in (*powers[2:], powers[0])])
-        for power in powers[2:]:
-            tried.append(self.attempt(replace(best.settings, whitening=power)))
-            if tried[-1].error >= tried[-2].error and power > powers[2]:
-                break
-        if min(tried, key=lambda trial: trial.error) is best:
-            self.attempt(replace(best.settings, whitening=powers[0]))
+            last = trial
 
-    def along_latents(self, values: tuple[int, ...], start: Settings) -> None:
-        """Walk the ladder of sizes up, and down if up did not help, while the error falls."""
-        middle = min(range(len(values)), key=lambda i: abs(values[i] - start.latent_dim))
-        for direction in (1, -1):
-            ladder = values[middle:] if direction > 0 else values[middle::-1]
-            self.ahead([replace(start, latent_dim=size) for size in ladder[:2]])  # two: larger ones take longer
-            position, last = middle, self.attempt(replace(start, latent_dim=values[middle]))
-            while 0 <= position + direction < len(values):
-                position += direction
-                step = abs(position - middle)
-                self.ahead([replace(start, latent_dim=size) for size in ladder[step : step + 2]])
-                trial = self.attempt(replace(start, latent_dim=values[position]))
-                if trial.error >= last.error:
+    def walk(self, name: str, values: Sequence[Any], start: Settings) -> Trial:
+        """Up the ladder of values from the one nearest to `start`, or down if up did not help, while the error falls.
+
+        Returns the trial with the lowest error on the way.
+        """
+        middle = min(range(len(values)), key=lambda i: abs(values[i] - getattr(start, name)))
+        ladders = [[replace(start, **{name: v}) for v in part] for part in (values[middle:], values[middle::-1])]
+        self.ahead(ladders[0][:2])  # two: larger ones take longer
+        lowest = first = self.attempt(ladders[0][0])
+        for ladder in ladders:
+            for place in range(1, len(ladder)):
+                self.ahead(ladder[place : place + 2])
+                trial = self.attempt(ladder[place])
+                if trial.error >= lowest.error:
                     break
-                last = trial
-            if position != middle + direction:
-                return
+                lowest = trial
+            if lowest is not first:
+                break
+        return lowest
 
 
 def choose(
@@ -185,13 +184,13 @@ def choose(
         whitening=0.0 if whitening == "auto" else float(whitening),
     )
     if latent_dim == "auto":
-        search.along_latents(latents, start)
+        search.walk("latent_dim", latents, start)
     else:
         search.attempt(start)
     search.along("noise", noises)
-    search.along("prior", priors)
+    search.walk("prior", priors, search.best().settings)
     if latent_dim == "auto":
-        search.along_latents(latents, search.best().settings)
+        search.walk("latent_dim", latents, search.best().settings)
     if n_components != 1:
         single = search.best()
         counts = COMPONENTS if n_components == "auto" else (int(n_components),)
@@ -202,7 +201,7 @@ def choose(
         search.components([count for count in counts if n_components != "auto" or count <= most], strengths, single)
     many = tuple(size for size in MANY_LATENTS if size <= largest)
     if latent_dim == "auto" and whitening == "auto" and n_components in (1, "auto") and many:
-        search.along_powers(start, many, POWERS)
+        search.whitened(replace(start, whitening=FIRST_POWER), many, POWERS)
     best = search.best()
     return best.settings, search.trials, held.std_scale(search.models[best.settings])
 

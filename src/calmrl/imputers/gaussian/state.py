@@ -62,7 +62,9 @@ def running_to_tensors(running: Running) -> dict[str, Tensor]:
     return tensors
 
 
-def running_from_tensors(params: Parameters, rows: float, kept: float | None, tensors: dict[str, Tensor]) -> Running:
+def running_from_tensors(
+    params: Parameters, rows: float, squares: float, kept: float | None, tensors: dict[str, Tensor]
+) -> Running:
     """`kept` is that of what was recent; None if all was settled."""
     average = Statistics.zeros(params)
     for field in fields(Statistics):
@@ -74,7 +76,7 @@ def running_from_tensors(params: Parameters, rows: float, kept: float | None, te
     recent = None
     if kept is not None:
         recent = Recent(params, **{part: tensors[f"recent.{part}"].clone() for part in PARTS}, kept=kept)
-    return Running(average, rows, recent)
+    return Running(average, rows, squares, recent)
 
 
 def learned_to_state(learned: dict[str, Any]) -> dict[str, Any]:
@@ -90,6 +92,7 @@ def learned_to_state(learned: dict[str, Any]) -> dict[str, Any]:
         "n_iter": learned["n_iter_"],
         "numpy": learned["_numpy"],
         "running_rows": None if running is None else running.rows,
+        "running_squares": None if running is None else running.squares,
         "recent_kept": None if running is None or running.recent is None else running.recent.kept,
     }
     tensors = parameters_to_tensors(params)
@@ -103,10 +106,13 @@ def state_to_learned(state: dict[str, Any]) -> dict[str, Any]:
     meta, tensors = state["meta"], state["tensors"]
     try:
         params = parameters_from_tensors(meta["names"], {k: t.to(torch.float64) for k, t in tensors.items()})
-        rows, kept = meta["running_rows"], meta.get("recent_kept")  # absent in files of earlier versions
-        for key, value in (("running_rows", rows), ("recent_kept", kept)):
+        rows = meta["running_rows"]
+        squares, kept = meta.get("running_squares"), meta.get("recent_kept")  # absent in files of earlier versions
+        for key, value in (("running_rows", rows), ("running_squares", squares), ("recent_kept", kept)):
             if not isinstance(value, (int, float, type(None))):
                 raise TypeError(f"{key} is {value!r:.40}")
+        if squares is None:  # in earlier versions every row counted alike
+            squares = 1 / rows if rows else 0.0
         return {
             "parameters_": params,
             "settings_": Settings(**meta["settings"]),
@@ -115,7 +121,7 @@ def state_to_learned(state: dict[str, Any]) -> dict[str, Any]:
             "log_likelihood_": meta["log_likelihood"],
             "n_iter_": meta["n_iter"],
             "_numpy": meta["numpy"],
-            "_running": None if rows is None else running_from_tensors(params, rows, kept, tensors),
+            "_running": None if rows is None else running_from_tensors(params, rows, squares, kept, tensors),
         }
     except (KeyError, TypeError) as error:
         raise InputError(f"the saved imputer is incomplete ({error}); save it again") from error

@@ -31,11 +31,13 @@ FLOOR = 1e-6  # of the running variance: the smallest noise
 class Running:
     """The running average of the statistics per row, and how many rows it has seen in all.
 
-    `recent` is what the batches since the last M-step add to it; `settle` adds it.
+    `recent` is what the batches since the last M-step add to it; `settle` adds it. `squares` is the sum of the squared
+    weights that rows have in it, so that (sum of weights)^2 / squares is the number of rows that it is worth.
     """
 
     average: Statistics
     rows: float
+    squares: float = 0.0
     recent: Recent | None = None
 
     @staticmethod
@@ -45,7 +47,7 @@ class Running:
         for field, value in vars(sums).items():
             scaled = [v / rows for v in value] if isinstance(value, list) else value / rows
             setattr(average, field, scaled)
-        return Running(average, float(rows))
+        return Running(average, float(rows), 1 / rows)
 
     def settle(self) -> None:
         """In place: add what is recent to the average."""
@@ -77,15 +79,21 @@ def step(
     prior: float,
     m_step: str,
     isotropic: bool,
+    most: float = float("inf"),
 ) -> tuple[Parameters, Running]:
-    """One batch: E-step with the current parameters, blend into the running statistics, M-step, expansion."""
+    """One batch: E-step with the current parameters, blend into the running statistics, M-step, expansion.
+
+    `most` is how many different rows there are, where that is known: seen again, they are not worth more.
+    """
     posterior = BatchPosterior(Expectation.of(params, working_dtype(views)), views.rows(0, len(views)), views.present)
     running = absorb(posterior, views.present, running, step_size)
     if running.rows == 0:
         return params, running
     running.settle()
     stats = running.average
-    prior *= float(stats.rows.sum()) / running.rows  # in units of the average, so that it keeps its meaning
+    weight = float(stats.rows.sum())
+    worth = min(weight**2 / running.squares, most)
+    prior *= weight / worth  # in units of the average, which forgets: rows seen long ago do not count against the prior
     moments = [_moments(stats, m) for m in range(len(params.names))]
     floor = [smallest_noise(variance, mean, FLOOR) for mean, variance in moments]
     belief = single_prior(prior, [variance for _, variance in moments], floor)
@@ -109,6 +117,7 @@ def absorb(posterior: BatchPosterior, present: Tensor, running: Running | None, 
             running.recent = Recent.nothing(expect.params, expect.dtype)
         rate = (running.rows / rows + 2) ** -DECAY if step_size == "decay" else float(step_size)
         running.recent.add(posterior, present, keep=1 - rate, add=rate / rows)
+        running.squares = (1 - rate) ** 2 * running.squares + rate**2 / rows
         running.rows += rows
     return running
 
@@ -123,7 +132,7 @@ def passes(
     for _ in range(max_iter):
         for views in source.chunks():
             for rows in torch.randperm(len(views), generator=generator).split(batch_size):
-                params, running = step(views.take(rows), params, running, **how)
+                params, running = step(views.take(rows), params, running, most=source.rows, **how)
         assert running is not None
         running.settle()
         history.append(float(running.average.log_likelihood / running.average.rows.sum()))

@@ -30,33 +30,33 @@ class Trials:
     criterion: str
     seed: int
     max_iter: int
-    whitenings: dict[float, Whitening] = field(default_factory=dict)
+    whitenings: dict[float, tuple[Whitening, HeldOut]] = field(default_factory=dict)
 
     def run(self, settings: Settings, base: Parameters | None) -> Ended:
         """Fit with early stopping on the held-out error, and keep the best number of iterations."""
         measure = lookup(CRITERIA, self.criterion, "criterion")
         track: list[Ended] = []
         first = FIRST if base is None else 1
+        whitening, held = self._whitened(settings.whitening) if settings.whitening else (None, self.held)
 
         def best_step() -> Ended:
             return min([entry for entry in track if entry[1] >= first] or track[-1:], key=lambda entry: entry[0])
 
         def watch(step: int, params: Parameters, _: float) -> bool:
-            track.append((measure(self.held, params), step, params))
+            track.append((measure(held, params), step, params))
             return step - best_step()[1] >= PATIENCE
 
         options: dict[str, Any] = {"seed": self.seed, "max_iter": self.max_iter, "tol": 1e-5, "after_step": watch}
-        if settings.whitening:
-            self._whitening(settings.whitening).fit(settings, **options)
-        else:
-            fit_settings(self.held.source, settings, base=base, **options)
-        return best_step()
+        fit_settings(held.source, settings, base=base, **options)
+        error, step, params = best_step()
+        return error, step, params if whitening is None else whitening.back(params)
 
-    def _whitening(self, power: float) -> Whitening:
+    def _whitened(self, power: float) -> tuple[Whitening, HeldOut]:
         if power not in self.whitenings:
             earlier = next(iter(self.whitenings.values()), None)
-            axes = principal_axes(self.held.source) if earlier is None else earlier.axes
-            self.whitenings[power] = Whitening(self.held.source, axes, power)
+            axes = principal_axes(self.held.source) if earlier is None else earlier[0].axes
+            whitening = Whitening(self.held.source, axes, power)
+            self.whitenings[power] = whitening, self.held.inside(whitening)
         return self.whitenings[power]
 
 

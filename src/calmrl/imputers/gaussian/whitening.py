@@ -160,8 +160,8 @@ class Whitening:
         self.axes, self.outer = axes, source
         self.scale = [torch.where(a.variance > 0, a.variance, 1.0) ** (power / 2) for a in axes]
         gathers = [(a.directions / scale).to(source.dtype) for a, scale in zip(axes, self.scale, strict=True)]
-        inside = Inside(source.dtype, [mean.to(source.dtype) for mean in source.mean], gathers)
-        self.inner = mapped_source(source, inside, inside.widths)
+        self.inside = Inside(source.dtype, [mean.to(source.dtype) for mean in source.mean], gathers)
+        self.inner = mapped_source(source, self.inside, self.inside.widths)
 
     def back(self, params: Parameters) -> Parameters:
         """A model of the inner source (in its centred frame) as one of the outer source, in that one's centred frame."""
@@ -179,18 +179,7 @@ class Whitening:
             turns=turns,
         )
 
-    def fit(
-        self,
-        settings: Settings,
-        *,
-        after_step: Callable[[int, Parameters, float], bool] | None = None,
-        **options: Any,
-    ) -> Fit:
+    def fit(self, settings: Settings, **options: Any) -> Fit:
         """`fit_settings` on the inner source; parameters come back in the outer source's centred frame."""
-
-        def watch(step: int, params: Parameters, objective: float) -> bool:
-            assert after_step is not None
-            return after_step(step, self.back(params), objective)
-
-        fit = fit_settings(self.inner, settings, after_step=watch if after_step else None, **options)
+        fit = fit_settings(self.inner, settings, **options)
         return replace(fit, params=self.back(fit.params), statistics=None)
