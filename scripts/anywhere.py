@@ -47,11 +47,12 @@ class Environment:
 
 
 ENVIRONMENTS = [
-    Environment("bare, load of ten, small /dev/shm", {"HOME": "{at}/home"}, load=True, small_shm=True),
+    Environment("bare, load of ten", {"HOME": "{at}/home"}, load=True),
     Environment(
-        "plain user, no HOME, C locale, Auckland",
+        "plain user, no HOME, C locale, Auckland, small /dev/shm",
         {"LC_ALL": "C", "TZ": "Pacific/Auckland", "PYTHONHASHSEED": "1234"},
         user=True,
+        small_shm=True,
     ),
     Environment(
         "odd paths: spaces, umlauts, 150 bytes; read-only HOME",
