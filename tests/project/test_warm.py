@@ -82,8 +82,8 @@ def own_server(tmp_path_factory):
     assert len(os.fsencode(folder)) > warm.LONGEST
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv(warm.SHARED, raising=False)
-        patch.setattr(warm._Server, "own", None)
         patch.setattr(tempfile, "tempdir", str(folder))
+        patch.setattr(warm._Server, "own", warm._Server(imports=["json"]))
         yield warm._address()
 
 
@@ -107,7 +107,8 @@ def test_a_client_that_dies_does_no_harm(parts, own_server):
     assert warm._address() == own_server  # the same one as before
 
 
-def test_a_server_that_was_killed_is_replaced(own_server):
+def test_a_server_that_was_killed_is_replaced(own_server, monkeypatch):
+    monkeypatch.setattr(warm._Server.__init__, "__defaults__", (["json"],))
     assert warm.run(["-c", "print('here')"]).stdout == "here\n"
     warm._Server.own._process.kill()
     warm._Server.own._process.wait()

@@ -24,6 +24,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -191,13 +192,13 @@ class _Server:
 
     own: _Server | None = None
 
-    def __init__(self) -> None:
+    def __init__(self, imports: Sequence[str] = ONCE) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="warm")
         self.address = f"{self._folder.name}/s"
         path = os.pathsep.join([*PATH, os.environ.get("PYTHONPATH", "")])
         environment = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
         environment.pop("PYTHONUNBUFFERED", None)  # every request says for itself
-        line = [sys.executable, __file__, "serve", self.address]
+        line = [sys.executable, __file__, "serve", self.address, *imports]
         self._process = subprocess.Popen(line, stdin=subprocess.PIPE, env=environment)
         atexit.register(self._end)
         while not os.path.exists(self.address):
@@ -226,18 +227,21 @@ def _short(address: str):
 # ---- answering
 
 
-def _import_once() -> None:
+def _import_once(names: Sequence[str]) -> None:
     import gc
     import importlib
 
-    for name in ONCE:
+    for name in names:
         with contextlib.suppress(ImportError):  # of an extra
             importlib.import_module(name)
     gc.freeze()  # forks need not look through it
 
 
-def serve(address: str) -> list[str]:
-    """Fork a process per request until standard input ends; in a fork, return the words that it has to run."""
+def serve(address: str, imports: Sequence[str]) -> list[str]:
+    """Fork a process per request until standard input ends; in a fork, return the words that it has to run.
+
+    The imports are made at the first request.
+    """
     import select
 
     listening = socket.socket(socket.AF_UNIX)
@@ -246,6 +250,7 @@ def serve(address: str) -> list[str]:
     listening.listen(64)
     os.rename(f"{address}.part", address)
     running: dict[int, socket.socket] = {}
+    imported = False
     while True:
         lines = list(running.values())
         ready, _, _ = select.select([0, listening, *lines], [], [], 0.005 if running else None)
@@ -269,8 +274,9 @@ def serve(address: str) -> list[str]:
             line.close()
             _close(streams)
             continue
-        if "torch" not in sys.modules:  # the first request
-            _import_once()
+        if not imported:
+            _import_once(imports)
+            imported = True
         child = os.fork()
         if child == 0:
             for one in (listening, line, *lines):
@@ -383,7 +389,7 @@ def execute(words: list[str]) -> None:
 
 
 if __name__ == "__main__" and sys.argv[1] == "serve":
-    end(serve(sys.argv[2]))
+    end(serve(sys.argv[2], sys.argv[3:]))
 elif __name__ == "__main__":
     _code = Started(sys.argv[2:], dict(os.environ), os.getcwd(), (0, 1, 2), sys.argv[1]).wait()
     if _code < 0:
