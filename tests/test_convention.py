@@ -376,7 +376,7 @@ names = st.lists(
         st.characters(blacklist_categories=("Cs", "Cc", "Z"), blacklist_characters='/\\.<>:"|?*'),
         min_size=1,
         max_size=50,
-    ),
+    ).filter(lambda name: not re.fullmatch(r"con|prn|aux|nul|conin\$|conout\$|(com|lpt)[0-9¹²³]", name, re.IGNORECASE)),
     min_size=1,
     max_size=4,
     unique_by=lambda name: unicodedata.normalize("NFC", name).casefold(),
