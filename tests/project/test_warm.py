@@ -75,9 +75,9 @@ def test_output_is_buffered_as_the_environment_of_the_process_says(tmp_path):
         assert (other.returncode, other.stdout) == (one.returncode, one.stdout) == (-9, printed)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="class")
 def own_server(tmp_path_factory):
-    """The address of a server of this file alone, in a folder whose path is long and has a space and an umlaut."""
+    """The address of a server of these tests alone, in a folder whose path is long and has a space and an umlaut."""
     folder = tmp_path_factory.mktemp("a b ü" * 20)
     assert len(os.fsencode(folder)) > warm.LONGEST
     with pytest.MonkeyPatch.context() as patch:
@@ -91,29 +91,29 @@ REQUEST = json.dumps({"words": ["-c", "import time; time.sleep(600)"], "env": {}
 HEAD = struct.pack("i", len(REQUEST))
 
 
-@pytest.mark.parametrize(
-    "parts",
-    [(), (HEAD[:2],), (HEAD,), (HEAD, REQUEST[:20]), (HEAD, REQUEST), (HEAD, REQUEST[:-1] + b"?")],
-    ids=["nothing", "half a head", "a head", "half a request", "a request", "no JSON"],
-)
-def test_a_client_that_dies_does_no_harm(parts, own_server):
-    with socket.socket(socket.AF_UNIX) as line, open(os.devnull) as nothing, warm._short(own_server) as path:
-        line.connect(path)
-        if parts:
-            socket.send_fds(line, [parts[0]], [nothing.fileno()] * 3)
-        for part in parts[1:]:
-            line.sendall(part)
-    assert warm.run(["-c", "print('here')"]).stdout == "here\n"
-    assert warm._address() == own_server  # the same one as before
+class TestOwnServer:
+    @pytest.mark.parametrize(
+        "parts",
+        [(), (HEAD[:2],), (HEAD,), (HEAD, REQUEST[:20]), (HEAD, REQUEST), (HEAD, REQUEST[:-1] + b"?")],
+        ids=["nothing", "half a head", "a head", "half a request", "a request", "no JSON"],
+    )
+    def test_a_client_that_dies_does_no_harm(self, parts, own_server):
+        with socket.socket(socket.AF_UNIX) as line, open(os.devnull) as nothing, warm._short(own_server) as path:
+            line.connect(path)
+            if parts:
+                socket.send_fds(line, [parts[0]], [nothing.fileno()] * 3)
+            for part in parts[1:]:
+                line.sendall(part)
+        assert warm.run(["-c", "print('here')"]).stdout == "here\n"
+        assert warm._address() == own_server  # the same one as before
 
-
-def test_a_server_that_was_killed_is_replaced(own_server, monkeypatch):
-    monkeypatch.setattr(warm._Server.__init__, "__defaults__", (["json"],))
-    assert warm.run(["-c", "print('here')"]).stdout == "here\n"
-    warm._Server.own._process.kill()
-    warm._Server.own._process.wait()
-    assert warm.run(["-c", "print('again')"]).stdout == "again\n"
-    assert warm._address() != own_server
+    def test_a_server_that_was_killed_is_replaced(self, own_server, monkeypatch):
+        monkeypatch.setattr(warm._Server.__init__, "__defaults__", (["json"],))
+        assert warm.run(["-c", "print('here')"]).stdout == "here\n"
+        warm._Server.own._process.kill()
+        warm._Server.own._process.wait()
+        assert warm.run(["-c", "print('again')"]).stdout == "again\n"
+        assert warm._address() != own_server
 
 
 def test_exit_handlers_of_the_server_do_not_run_in_its_processes(tmp_path):
