@@ -136,9 +136,8 @@ def measure(one: Environment, again: int, venv: Path, folder: Path, out: Path, t
     git("clone", "--quiet", "--no-hardlinks", str(ROOT), str(checkout))
     variables = {name: value.format(at=at) for name, value in one.variables.items()}
     path = os.environ["PATH"] if not one.user else f"{venv}/bin:/usr/local/bin:/usr/bin:/bin"
-    for name in ("TMPDIR",):
-        if name in variables:
-            Path(variables[name]).mkdir(parents=True)
+    if "TMPDIR" in variables:
+        Path(variables["TMPDIR"]).mkdir(parents=True)
     if one.user and os.geteuid() == 0:
         subprocess.run(["chown", "-R", "nobody", str(at)], check=True)
     if one.read_only_home:
@@ -165,7 +164,7 @@ def measure(one: Environment, again: int, venv: Path, folder: Path, out: Path, t
     good = done.returncode == 0 and counts["passed"] > 0
     subprocess.run(["chmod", "-R", "u+w", str(at)], check=False)
     shutil.rmtree(at, ignore_errors=True)
-    failed = f"{counts['failed'] + counts['errors']}" if good or counts["passed"] else f"all; see {log}"
+    failed = f"{counts['failed'] + counts['error']}" if good or counts["passed"] else f"all; see {log}"
     row = f"| {one.name} | {counts['passed']:,} | {failed} | {counts['skipped']} | {minutes:.1f} |"
     print(row, flush=True)
     return row, good
@@ -176,7 +175,7 @@ def _counts(text: str) -> dict[str, int]:
     found = SUMMARY.findall(text)
     words = [part.split() for part in (found[-1] if found else "").split(", ") if part]
     counts = {word.rstrip("s") if word == "errors" else word: int(number) for number, word in words}
-    return {"passed": 0, "failed": 0, "skipped": 0, **counts, "errors": counts.get("error", 0)}
+    return {"passed": 0, "failed": 0, "skipped": 0, "error": 0, **counts}
 
 
 def _without(program: str, path: str, bin: Path) -> str:

@@ -190,9 +190,7 @@ def writing(target: str | Path) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        cause = (
-            error.__cause__ if isinstance(error, InputError) else error
-        )  # of a part: the whole is what the user named
+        cause = error.__cause__ if isinstance(error, InputError) else error  # of a part: the user named the whole
         if cause is None or not is_full(cause):
             raise
         raise InputError(

@@ -122,7 +122,7 @@ class RayEngine:
             has = node["Resources"]
             if node["Alive"]:
                 gpus = f", {has['GPU']:.0f} GPUs" if has.get("GPU") else ""
-                memory = f"{readable_size(has.get('memory', 0))}"
+                memory = readable_size(has.get("memory", 0))
                 lines.append(f"node {node['NodeManagerAddress']}: {has.get('CPU', 0):.0f} cores{gpus}, {memory}")
         return [*lines, f"ray {self._ray.__version__}, {IN_FLIGHT} tasks per core under way at most"]
 
