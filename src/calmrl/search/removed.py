@@ -6,7 +6,7 @@ They are rows (root, id, paths) of a third table of the index, which the first r
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +40,7 @@ def remember(path: str | Path, rows: Iterable[dict[str, Any]]) -> None:
         table.merge_insert(["root", "id"]).when_matched_update_all().when_not_matched_insert_all().execute(content)
 
 
-def forget(path: str | Path, root: str, ids: Collection[str]) -> None:
+def forget(path: str | Path, root: str, ids: Sequence[str]) -> None:
     """These items are in the index again."""
     table = _table(path)
     if table is not None and ids:

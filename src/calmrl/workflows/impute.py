@@ -21,8 +21,7 @@ from calmrl.data.features.writer import FeatureWriter
 from calmrl.imputers.calibration import coverage_fault
 from calmrl.imputers.registry import make_imputer
 from calmrl.protocols import FittableImputer
-from calmrl.workflows import imputation
-from calmrl.workflows.imputation import Imputation, Progress
+from calmrl.workflows.imputation import IMPUTE_BYTES, Imputation, Progress
 
 USELESS = 0.98  # normalised error from which imputed values count as no better than the column means
 FEW_BLOCKS = 10  # held-out blocks of a modality, below which they check little
@@ -135,7 +134,7 @@ def write_imputed(
     about = described(features.meta)
     with FeatureWriter(out, widths, features.ids, dtype=dtype.name, std=std, info=info, **about) as writer:
         for start, stop in blocks_of_rows(
-            len(features), sum(widths.values()) * dtype.itemsize, imputation.IMPUTE_BYTES
+            len(features), sum(widths.values()) * dtype.itemsize, IMPUTE_BYTES
         ):
             z = {name: np.asarray(array[start:stop]) for name, array in features.z.items()}
             present = np.asarray(features.present[start:stop])

@@ -31,8 +31,7 @@ from calmrl.data.features.spread_rows import SpreadDirectory, StoredRows, stored
 from calmrl.data.features.writer import write_features
 from calmrl.errors import InputError
 from calmrl.imputers.registry import make_imputer
-from calmrl.workflows import imputation
-from calmrl.workflows.imputation import Imputation, Progress
+from calmrl.workflows.imputation import IMPUTE_BYTES, Imputation, Progress
 
 DONE = "blocks.done"
 WORTH = ("em-*", "imputer", DONE)  # what a run that is started again need not do again
@@ -166,7 +165,7 @@ def _impute_all(
 ) -> None:
     """Impute and write the blocks that are not written yet."""
     row_bytes = sum(store.widths) * np.dtype(draft.dtype).itemsize
-    blocks = list(blocks_of_rows(store.rows, row_bytes, imputation.IMPUTE_BYTES))
+    blocks = list(blocks_of_rows(store.rows, row_bytes, IMPUTE_BYTES))
     written = {int(line) for line in done.read_text(encoding="ascii").split()} if done.exists() else set()
     left = [block for block in blocks if block[0] not in written]
     with done.open("a", encoding="ascii") as file:

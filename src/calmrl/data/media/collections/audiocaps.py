@@ -10,7 +10,7 @@ from calmrl.data.media.collections.vast import vast_entries
 from calmrl.errors import InputError
 
 COLUMNS = ("audiocap_id", "youtube_id", "start_time", "caption")
-SECONDS = 10  # of a clip
+CLIP_SECONDS = 10
 PARTS = ("train", "val", "test")
 
 
@@ -48,7 +48,7 @@ class AudioCaps(Publisher):
             video, start = row["youtube_id"], int(row["start_time"])
             name = f"{video}_{start}"
             others.setdefault(name, []).append(row["audiocap_id"])
-            names = ClipNames(video, start, start + SECONDS, others[name])
+            names = ClipNames(video, start, start + CLIP_SECONDS, others[name])
             entry = joined.setdefault(name, Entry(line, names, {"id": name, "text": [], "split": part_of(path)}))
             entry.values["text"].append(row["caption"])
         return list(joined.values())

@@ -4,11 +4,11 @@ from pathlib import Path
 from typing import ClassVar
 
 from calmrl.data.media.collections.annotation_folder import AnnotationFolder
+from calmrl.data.media.collections.audiocaps import CLIP_SECONDS
 from calmrl.data.media.collections.clip_names import ClipNames
 from calmrl.data.media.collections.list_files import read_cells
 from calmrl.data.media.collections.publisher import Entry, PublishedSplit, Publisher, part_of, wrong_form
 
-SECONDS = 10  # of a clip
 WHOLE = ("vggsound.csv",)
 FORMS = "YouTube id, start second, label, train or test; or file name (id_000030.mp4), label"
 
@@ -33,7 +33,7 @@ class VggSound(Publisher):
                 start, label, part = int(digits), row[1], part_of(path) or ""
             else:
                 raise wrong_form(path, ",".join(row)[:80], FORMS, line=line)
-            names = ClipNames(video, start, start + SECONDS)
+            names = ClipNames(video, start, start + CLIP_SECONDS)
             values = {"id": names[0], "labels": label, "text": [label], "split": part or None}
             entries.append(Entry(line, names, values))
         return entries
