@@ -118,7 +118,7 @@ def _counting_engine(workers: int) -> Any:
     import ray
     from ray.cluster_utils import Cluster
 
-    from calmrl._support.ray_engine import RayEngine
+    from calmrl._support.engine import RayEngine
 
     class Counting(RayEngine):
         """Notes the bytes of EM, processor time and memory.

@@ -15,10 +15,10 @@ import torch
 
 from calmrl import Aligner
 from calmrl.config import load
-from calmrl.data.features.relevance import ROW, relevance_of
+from calmrl.data.features.feature_set import ROW, relevance_of
 from calmrl.datasets import load_dataset
 from calmrl.metrics import retrieval
-from calmrl.workflows.compare.rows import open_rows
+from calmrl.workflows.compare.plan import open_rows
 
 SEEDS = (0, 1, 2)
 PLACES = (

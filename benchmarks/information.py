@@ -16,7 +16,7 @@ import torch
 from calmrl.aligner import Aligner
 from calmrl.config import load
 from calmrl.training.validate import retrieval_scores
-from calmrl.workflows.compare.rows import open_rows
+from calmrl.workflows.compare.plan import open_rows
 from calmrl.workflows.demo import KERNEL
 
 SEEDS = tuple(range(int(os.environ.get("CALMRL_INFORMATION_SEEDS", "3"))))

@@ -21,10 +21,8 @@ import torch
 from calmrl import GaussianImputer
 from calmrl.data.hiding import hide
 from calmrl.datasets import load_dataset
-from calmrl.imputers.gaussian.em import expected_statistics
-from calmrl.imputers.gaussian.fitting import noise_floor, start_at_random
-from calmrl.imputers.gaussian.maximise import Prior, expand, latent_moments, maximise
-from calmrl.imputers.gaussian.row_sources import open_source
+from calmrl.latent.em import Prior, expand, expected_statistics, latent_moments, maximise, noise_floor, start_at_random
+from calmrl.latent.rows import open_source
 
 WIDTH, MODALITIES, LATENTS = 512, 4, 64
 

@@ -17,7 +17,7 @@ import torch.nn.functional as F
 
 from calmrl._support.spectrum import spectrum
 from calmrl.losses import ContrastiveLoss, GramLoss, PMRLLoss, TriangleLoss
-from calmrl.losses.batch import joined
+from calmrl.losses.base import joined
 
 WIDTH = 512
 NAMES = ("text", "image", "audio", "subtitle")

@@ -26,13 +26,10 @@ import numpy as np
 import torch
 
 from calmrl import Aligner
-from calmrl.aligner.candidates import Candidate
-from calmrl.aligner.crossvalidation import fit_lifts
-from calmrl.aligner.fitting import fit_all
-from calmrl.aligner.row_sample import sample
-from calmrl.aligner.space import head_maps
+from calmrl.aligner.crossvalidation import fit_lifts, sample
+from calmrl.aligner.space import Candidate, fit_all, head_maps
 from calmrl.datasets import load_dataset
-from calmrl.imputers.gaussian.row_sources import open_source
+from calmrl.latent.rows import open_source
 from calmrl.metrics import mixed_pool, paired_bootstrap, retrieval
 
 RATES = (0.1, 0.3, 0.5, 0.7, 0.9)

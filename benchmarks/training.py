@@ -17,7 +17,7 @@ import torch
 from calmrl import GaussianImputer
 from calmrl.alignment import CalibratedAlignment
 from calmrl.losses import PMRLLoss
-from calmrl.models.heads.model import Heads
+from calmrl.models.heads import Heads
 from calmrl.training.optimise import make_optimiser
 from calmrl.training.step import Step
 

@@ -30,7 +30,7 @@ import numpy as np
 from calmrl.aligner import Aligner
 from calmrl.data.features.feature_set import FeatureSet
 from calmrl.metrics import retrieval
-from calmrl.search.neighbours import nearness
+from calmrl.search.neighbours import hubness
 from calmrl.workflows.demo import EMOJI, HIDDEN, NAMED, SEEN, emoji_without_names
 
 SEEDS = tuple(range(int(os.environ.get("CALMRL_WORDS_SEEDS", "3"))))
@@ -97,7 +97,7 @@ def own_items(emoji: Emoji, seed: int) -> Iterator[tuple[str, Result]]:
     queries, places = emoji.named(aligner, asked), aligner.embed(emoji.z, present)
     scores = queries @ places.T
     yield "in the collection, by cosine", of_scores(scores, asked)
-    corrected = 2 * scores - nearness(places, places, own=True)
+    corrected = 2 * scores - hubness(places, places, own=True)
     yield "in the collection, corrected for hubs", of_scores(corrected, asked)
     yield "in the collection, lacking words", of_scores(scores, asked, hidden)
     others = all_other_names(emoji, hidden, asked, seed)

@@ -26,10 +26,10 @@ from sklearn.linear_model import RidgeClassifierCV
 from calmrl import GaussianImputer
 from calmrl.anchors import anchor
 from calmrl.datasets.world import World, world
-from calmrl.report.look import look
-from calmrl.report.svg import Panel, draw, finish, legend_below, points, standalone, styled
+from calmrl.report.figures import Panel, draw, finish, legend_below, points, standalone, styled
+from calmrl.report.style import style_of
 from calmrl.workflows import diagnose
-from calmrl.workflows.diagnose.models import in_one_space
+from calmrl.workflows.diagnose.predictable import in_one_space
 
 NAMES = ("image", "text", "audio", "depth")
 DESIGN, REPORT = range(24), range(100, 124)
@@ -132,7 +132,7 @@ def drawn(rows: list[dict[str, Any]], what: str, x: str, y: str, scale: float) -
     """Expected against measured gain, a mark per setting."""
     figure, (axes,) = draw(3.0)
     handles = []
-    for half, style in (("design", look("mean gain")), ("report", look("gaussian"))):
+    for half, style in (("design", style_of("mean gain")), ("report", style_of("gaussian"))):
         some = [row for row in rows if row["half"] == half]
         value, n = correlation(rows, half, what)
         points(

@@ -18,9 +18,8 @@ from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
 from calmrl.report import Results, read_results
-from calmrl.report.look import look
-from calmrl.report.numbers import Estimate
-from calmrl.report.results import group
+from calmrl.report.results import Estimate, group
+from calmrl.report.style import style_of
 
 ROOT = Path(__file__).parent.parent
 PAGES = (ROOT / "README.md", ROOT / "docs/how-to/compare.md")
@@ -84,7 +83,7 @@ def _frame(frame: Axes, order: list[str], values: dict[str, Estimate], place: tu
     frame.patch.set_alpha(0)
     frame.set_title(f"{place[0]}\n{place[1]}", fontsize=9, color=INK)
     for y, method in enumerate(order):
-        style, here = look(method), values[method]
+        style, here = style_of(method), values[method]
         colour = INK if method == "ideal" else style.colour
         if here.low is not None and here.high is not None:  # more than one seed
             frame.plot([here.low, here.high], [y, y], color=colour, linewidth=2)

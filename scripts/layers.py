@@ -18,11 +18,12 @@ PAGE = ROOT / "docs" / "contributing" / "layers.md"
 # From the bottom to the top. A module may import modules of lower layers and its own room, nothing else.
 LAYERS = (
     ("errors",),
-    ("convention", "protocols"),
+    ("arrays", "protocols"),
     ("_support",),
     ("data", "anchors", "hub"),
     ("encoders", "datasets", "losses"),
     ("interop",),
+    ("latent",),
     ("imputers",),
     ("alignment",),
     ("metrics",),

@@ -21,11 +21,11 @@ ONCE = ["torch", "torch._dynamo", "numpy", "scipy.stats", "sklearn.linear_model"
         "matplotlib.figure"]  # fmt: skip
 IN_OTHER_PROCESSES = {  # file -> tests that pass through it where coverage does not look
     "_support/distributed.py": ["tests/losses/test_losses_distributed.py", "tests/models/test_models_distributed.py",
-                                "tests/imputers/gaussian/test_gaussian_distributed.py"],
-    "losses/batch.py": ["tests/losses/test_losses_distributed.py", "tests/models/test_models_distributed.py"],
-    "_support/launched.py": ["tests/training/test_train_distributed.py::test_the_documented_commands_start_two_processes"],
+                                "tests/imputers/gaussian/test_gaussian_distributed.py",
+                                "tests/training/test_train_distributed.py::test_the_documented_commands_start_two_processes"],
+    "losses/base.py": ["tests/losses/test_losses_distributed.py", "tests/models/test_models_distributed.py"],
     # these run when they are imported, which belongs to no test
-    "_support/arguments.py": ["tests/_support/test_arguments.py"],
+    "_support/signatures.py": ["tests/_support/test_arguments.py"],
     "serve/limits.py": ["tests/serve/test_guard.py"],
     **{
         f"data/media/collections/{name}.py": ["tests/data/media/collections/test_publishers.py"]

@@ -32,7 +32,7 @@ from mutant_tests import durations, import_once, passes, reaching, rounds, tests
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "calmrl"
 EQUIVALENT = Path(__file__).with_name("equivalent_mutants.yaml")
-DISTRIBUTED = ("_support/distributed.py", "_support/launched.py")  # a package of their own here
+DISTRIBUTED = ("_support/distributed.py", "_support/distributed.py")  # a package of their own here
 
 COMPARISONS = {ast.Lt: "<=", ast.LtE: "<", ast.Gt: ">=", ast.GtE: ">", ast.Eq: "!=", ast.NotEq: "==",
                ast.Is: "is not", ast.IsNot: "is", ast.In: "not in", ast.NotIn: "in"}  # fmt: skip

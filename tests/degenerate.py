@@ -25,7 +25,7 @@ import torch
 
 from calmrl.aligner.estimator import Aligner
 from calmrl.anchors import anchor
-from calmrl.convention import to_tensor
+from calmrl.arrays import to_tensor
 from calmrl.data.features.feature_set import FeatureSet
 from calmrl.errors import InputError
 from calmrl.imputers.registry import IMPUTERS, make_imputer

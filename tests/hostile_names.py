@@ -29,17 +29,16 @@ from xml.etree import ElementTree
 
 import numpy as np
 
-from calmrl._support.visible import visible
+from calmrl._support.parsing import visible
 from calmrl.cli import evaluation_tables
-from calmrl.cli.printing import error, note, people
-from calmrl.cli.progress import Progress
+from calmrl.cli.printing import Progress, error, note, stderr_console
+from calmrl.data.features.directory import meta_table
 from calmrl.data.features.feature_set import FeatureSet, open_features
-from calmrl.data.features.row_table import meta_table
 from calmrl.data.features.writer import write_features
 from calmrl.errors import InputError
 from calmrl.report import as_html, as_markdown, build_page, paper_tables, read_results
-from calmrl.report.markdown import drawings
-from calmrl.report.paper_tables.layouts import SWEPT
+from calmrl.report.paper_tables.table import SWEPT
+from calmrl.report.render import drawings
 
 PIECES = {
     "control": ["\x1b[2J", "\x1b]0;t\x07", "\r", "\x00", "\x08", "\x9b31m", "\x7f", "\x1f"],
@@ -83,7 +82,7 @@ def terminal(name: str, folder: Path) -> None:
         note(name)
         error(name)
         for _, table in evaluation_tables.tables(rows):
-            people().print(table)
+            stderr_console().print(table)
         progress = Progress(shown=False)
         progress.what = name
         note(progress.line())

@@ -27,7 +27,7 @@ import numpy as np
 
 from calmrl import Aligner, Index
 from calmrl.data import FeatureSet
-from calmrl.data.features.row_table import meta_table
+from calmrl.data.features.directory import meta_table
 
 SERVE = runpy.run_path(str(Path(__file__).parents[1] / "benchmarks" / "serve.py"))
 SETTINGS = {
@@ -154,7 +154,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as name:
         soak = Soak(Path(name), 60 * options.minutes)
         soak.run()
-    growth = soak.growth()
+    growth = soak.folder_changes()
     if not growth <= FLAT:
         soak.errors.append(f"memory of the server grew by a factor of {growth:.2f}")
     print(

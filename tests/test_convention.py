@@ -13,8 +13,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from calmrl import convention
-from calmrl.convention import as_mask, blocks_of_rows, check, check_names, like_input, maybe_any, release, to_tensor
+from calmrl import arrays as convention
+from calmrl.arrays import as_mask, blocks_of_rows, check, check_names, like_input, maybe_any, release, to_tensor
 from calmrl.errors import InputError
 
 A, B = np.ones((4, 3), dtype=np.float32), np.ones((4, 2), dtype=np.float32)

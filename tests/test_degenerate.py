@@ -9,13 +9,13 @@ import pytest
 import torch
 
 import degenerate
-from calmrl.convention import check
+from calmrl.arrays import check
 from calmrl.data.features.feature_set import FeatureSet
 from calmrl.errors import InputError
 from calmrl.imputers.registry import IMPUTERS, make_imputer
 from calmrl.losses import LOSSES, InstanceMatching
 from calmrl.workflows.diagnose.examine import examine
-from calmrl.workflows.diagnose.row_sample import describe
+from calmrl.workflows.diagnose.rows import describe
 
 DTYPES = [getattr(torch, name) for name in degenerate.DTYPES]
 OPTIONS = {name: (name, degenerate.SMALL.get(name, {})) for name in IMPUTERS} | {

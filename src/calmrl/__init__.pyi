@@ -1,8 +1,8 @@
 from . import aligner as aligner
 from . import alignment as alignment
 from . import anchors as anchors
+from . import arrays as arrays
 from . import config as config
-from . import convention as convention
 from . import data as data
 from . import datasets as datasets
 from . import encoders as encoders
@@ -21,7 +21,7 @@ from . import training as training
 from . import workflows as workflows
 from .aligner.estimator import Aligner as Aligner
 from .alignment import CalibratedAlignment as CalibratedAlignment
-from .imputers.gaussian.imputer import GaussianImputer as GaussianImputer
+from .imputers.gaussian import GaussianImputer as GaussianImputer
 from .models.saved import load as load
 from .search.index import Index as Index
 

@@ -10,11 +10,11 @@ from sklearn.exceptions import NotFittedError
 from torch import Tensor, nn
 
 from calmrl._support.tensor_files import packed, unpacked
-from calmrl.convention import Views, check, full_precision
+from calmrl.arrays import Views, check, full_precision
 from calmrl.errors import InputError
-from calmrl.imputers.gaussian.gradient import GaussianLatent
-from calmrl.imputers.gaussian.imputer import GaussianImputer
-from calmrl.losses.batch import Stacked
+from calmrl.imputers.gaussian import GaussianImputer
+from calmrl.latent.gradient import GaussianLatent
+from calmrl.losses.base import Stacked
 from calmrl.losses.matching import InstanceMatching
 from calmrl.losses.registry import LOSSES
 from calmrl.protocols import Imputer, StatefulImputer, StreamingImputer

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import torch
 
 from calmrl._support.spectrum import Spectrum, spectrum
-from calmrl.convention import Array, Views, check, like_input, to_tensor
+from calmrl.arrays import Array, Views, check, like_input, to_tensor
 from calmrl.errors import InputError
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from calmrl._support import arguments
+from calmrl._support import signatures as arguments
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from calmrl._support import ray_engine, workers
+from calmrl._support import engine as ray_engine
+from calmrl._support import engine as workers
 from calmrl._support.engine import LocalEngine, opened
 from calmrl.errors import InputError, ProcessLost
 

@@ -10,8 +10,8 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from calmrl._support import launched
-from calmrl._support.launched import _lost_is_said, lost_is_said
+from calmrl._support import distributed as launched
+from calmrl._support.distributed import _lost_is_said, lost_is_said
 from calmrl.errors import InputError, ProcessLost
 
 

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 import calmrl
-from calmrl._support.sealed import check_sealed, read_sealed, write_sealed
+from calmrl._support.output import check_sealed, read_sealed, write_sealed
 from calmrl.errors import InputError
 from calmrl.imputers.simple import MeanImputer
-from calmrl.training import checkpoint
+from calmrl.training import checkpoints as checkpoint
 from calmrl.workflows.train import train
 from train_data import config
 

@@ -10,10 +10,10 @@ import pytest
 import torch
 
 from calmrl._support.moments import add_rows, add_summary
-from calmrl._support.negatives import draw, floored, promote
+from calmrl._support.output import read_sealed
 from calmrl._support.parsing import naming, parsing, quiet_on_error, read_json, read_json_object, reason_of
-from calmrl._support.sealed import read_sealed
 from calmrl.errors import InputError, MissingExtraError
+from calmrl.losses.matching import draw, floored, promote
 
 # ---- parsing
 

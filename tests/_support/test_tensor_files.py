@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from calmrl._support.checkpoint_files import read_checkpoint
-from calmrl._support.tensor_files import load_state, load_tensors, packed, plain, save_state, unpacked
+from calmrl._support.tensor_files import load_state, load_tensors, packed, plain, read_checkpoint, save_state, unpacked
 from calmrl.errors import InputError
 
 

@@ -2,7 +2,7 @@
 
 import os
 
-from calmrl._support.workers import worker_pool
+from calmrl._support.engine import worker_pool
 
 
 def test_workers_have_the_environment_of_the_moment(monkeypatch):

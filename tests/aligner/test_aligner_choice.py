@@ -9,12 +9,10 @@ from aligner_data import FAST, linear_rows
 from numpy.testing import assert_allclose
 
 from calmrl import Aligner
-from calmrl.aligner.candidates import Candidate
-from calmrl.aligner.crossvalidation import FoldDirection, score
-from calmrl.aligner.expected import Evidence, dispersion, expectation, growth
+from calmrl.aligner.crossvalidation import FoldDirection, Rows, folds_of, score
+from calmrl.aligner.expected import Evidence, dispersion, expectation, learning_gain
 from calmrl.aligner.refine import Walk, steps_worth
-from calmrl.aligner.row_sample import Rows, folds_of
-from calmrl.aligner.space import Space
+from calmrl.aligner.space import Candidate, Space
 from calmrl.datasets import load_dataset
 from calmrl.metrics import retrieval
 from reference.aligner import hit_chance
@@ -99,9 +97,9 @@ def test_more_rows_help_less_and_less():
     small = [{(0, 1): FoldDirection(np.full(10, 4.0), 50)}]
     large = [{(0, 1): FoldDirection(np.full(10, 2.0), 50)}]
     gain = np.log(3)  # logit(1/2) - logit(1/4)
-    assert_allclose(growth(small, large, 2, 1.5), gain / 3)
-    assert_allclose(growth(small, large, 2, 1e9), gain)
-    assert growth(large, small, 2, 1.5) == 0
+    assert_allclose(learning_gain(small, large, 2, 1.5), gain / 3)
+    assert_allclose(learning_gain(small, large, 2, 1e9), gain)
+    assert learning_gain(large, small, 2, 1.5) == 0
 
 
 def test_the_interval_can_hold_every_share_that_n_queries_can_measure():

@@ -7,8 +7,8 @@ import torch
 from numpy.testing import assert_allclose
 from torch.nn.functional import normalize
 
-from calmrl.aligner.contrast import TEMPERATURE, head_gradients
-from calmrl.losses.softmax import symmetric_terms
+from calmrl.aligner.refine import TEMPERATURE, head_gradients
+from calmrl.losses.base import symmetric_terms
 
 
 def recorded(heads, present):

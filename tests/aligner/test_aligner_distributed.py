@@ -15,7 +15,7 @@ from aligner_data import KERNEL, linear_rows
 
 import warm
 from calmrl import Aligner
-from calmrl.aligner import fitting
+from calmrl.aligner import space as fitting
 
 
 def fitted(rows):

@@ -10,7 +10,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
 
 from calmrl import Aligner, GaussianImputer
-from calmrl.aligner import fitting
+from calmrl.aligner import space as fitting
 from calmrl.data.features.feature_set import FeatureSet
 from calmrl.errors import InputError
 

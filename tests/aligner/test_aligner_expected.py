@@ -8,9 +8,8 @@ import torch
 from numpy.testing import assert_allclose
 from scipy.stats import betabinom, hypergeom
 
-from calmrl.aligner.crossvalidation import FoldDirection
-from calmrl.aligner.expected import Evidence, dispersion, expectation, growth
-from calmrl.aligner.own_scores import BEFORE, OwnScores, at_most, own_scores
+from calmrl.aligner.crossvalidation import BEFORE, FoldDirection, RelevantRanks, at_most, relevant_ranks
+from calmrl.aligner.expected import Evidence, dispersion, expectation, learning_gain
 
 RANKS = np.array([1.0, 1.0, 2.0, 3.5, 1.0, 9.0, 30.0, 1.5, 4.0, 12.0])
 
@@ -22,7 +21,7 @@ def alone(gallery=40):
 def several(group=(0, 0, 0, 1, 1, 1, 2, 2, 2, 2), gallery=40):
     """Two relevant items for most queries, the own row the worse one."""
     first = np.where(np.arange(10) % 3 == 0, np.nan, np.maximum(RANKS - 2, 0))
-    own = OwnScores(np.stack([first, RANKS - 1], axis=1), np.where(np.isnan(first), 1, 2), np.array(group))
+    own = RelevantRanks(np.stack([first, RANKS - 1], axis=1), np.where(np.isnan(first), 1, 2), np.array(group))
     return Evidence(RANKS, np.full(10, gallery), own)
 
 
@@ -91,7 +90,7 @@ def test_recall_beyond_what_was_seen_is_a_power(make, k):
 
 
 def test_recall_that_rises_continues_its_misses():
-    own = OwnScores(np.array([[0.0, 5.0]] * 4 + [[2.0, 30.0]]), np.full(5, 6), np.arange(5))
+    own = RelevantRanks(np.array([[0.0, 5.0]] * 4 + [[2.0, 30.0]]), np.full(5, 6), np.arange(5))
     evidence = Evidence(np.array([1.0, 1.0, 1.0, 1.0, 3.0]), np.full(5, 40), own)
     now, before = evidence.recall(1, 40), evidence.recall(1, 20)
     assert now > before
@@ -143,13 +142,13 @@ def test_growth_at_its_limits():
         return [{(0, 1): FoldDirection(np.full(10, rank), 50)}]
 
     gain = np.log(3)
-    assert growth(outcomes(4.0), outcomes(2.0), 1, 1.5) == 0
-    assert growth(outcomes(4.0), outcomes(2.0), 2, 1.0) == 0
-    assert_allclose(growth(outcomes(4.0), outcomes(2.0), 3, 1.5), gain / 6)
-    assert growth(outcomes(4.0), outcomes(1.0), 2, 1.5) == 0  # nothing is left to gain
-    assert growth(outcomes(1.0), outcomes(2.0), 2, 1.5) == 0
-    assert growth([{}], outcomes(2.0), 2, 1.5) == 0
-    assert growth(outcomes(2.0), [{}], 2, 1.5) == 0
+    assert learning_gain(outcomes(4.0), outcomes(2.0), 1, 1.5) == 0
+    assert learning_gain(outcomes(4.0), outcomes(2.0), 2, 1.0) == 0
+    assert_allclose(learning_gain(outcomes(4.0), outcomes(2.0), 3, 1.5), gain / 6)
+    assert learning_gain(outcomes(4.0), outcomes(1.0), 2, 1.5) == 0  # nothing is left to gain
+    assert learning_gain(outcomes(1.0), outcomes(2.0), 2, 1.5) == 0
+    assert learning_gain([{}], outcomes(2.0), 2, 1.5) == 0
+    assert learning_gain(outcomes(2.0), [{}], 2, 1.5) == 0
 
 
 def test_dispersion_at_its_limits():
@@ -182,16 +181,16 @@ def test_at_most(k, draws):
 def test_where_everything_else_is_relevant():
     """The own row is the last of all, and nothing is left that could stand above it."""
     scores = torch.arange(4, dtype=torch.float64)[None]
-    found = own_scores(scores, torch.ones(1, 4, dtype=torch.bool), torch.tensor([0]))
+    found = relevant_ranks(scores, torch.ones(1, 4, dtype=torch.bool), torch.tensor([0]))
     for n in (2, 3, 4):
         assert found.hits(1, n, np.array([4])).tolist() == [1.0]
 
 
 def test_folds_are_joined_with_groups_of_their_own():
-    wide = OwnScores(np.array([[0.0, 1.0, 3.0]]), np.array([3]), np.array([4]))
-    slim = OwnScores(np.array([[2.0], [5.0]]), np.array([1, 1]), np.array([0, 1]))
-    empty = OwnScores(np.zeros((0, 1)), np.zeros(0, int), np.zeros(0, int))
-    joined = OwnScores.join([wide, empty, slim, wide])
+    wide = RelevantRanks(np.array([[0.0, 1.0, 3.0]]), np.array([3]), np.array([4]))
+    slim = RelevantRanks(np.array([[2.0], [5.0]]), np.array([1, 1]), np.array([0, 1]))
+    empty = RelevantRanks(np.zeros((0, 1)), np.zeros(0, int), np.zeros(0, int))
+    joined = RelevantRanks.join([wide, empty, slim, wide])
     assert_allclose(joined.above, [[0, 1, 3], [np.nan, np.nan, 2], [np.nan, np.nan, 5], [0, 1, 3]])
     assert joined.relevant.tolist() == [3, 1, 1, 3]
     assert joined.group.tolist() == [4, 5, 6, 11]
@@ -216,7 +215,7 @@ def test_others_above_relevant_items_with_ties():
     relevant = rng.random((40, 9)) < 0.4
     own = rng.integers(0, 9, 40)
     relevant[np.arange(40), own] = True
-    found = own_scores(*map(torch.from_numpy, (scores, relevant, own)))
+    found = relevant_ranks(*map(torch.from_numpy, (scores, relevant, own)))
     assert found.above.shape[1] == max(len(brute(*row)) for row in zip(scores, relevant, own, strict=True))
     for row in range(40):
         above = found.above[row]
@@ -228,5 +227,5 @@ def test_many_relevant_items_are_cut_off():
     n = BEFORE + 5
     scores = torch.arange(n, 0, -1, dtype=torch.float64)[None]
     relevant = torch.ones(1, n, dtype=torch.bool)
-    assert own_scores(scores, relevant, torch.tensor([n - 1])).above.shape == (1, BEFORE + 1)
+    assert relevant_ranks(scores, relevant, torch.tensor([n - 1])).above.shape == (1, BEFORE + 1)
     assert BEFORE == 32

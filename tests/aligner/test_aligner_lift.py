@@ -5,12 +5,12 @@ import pytest
 import torch
 from numpy.testing import assert_allclose
 
-from calmrl.aligner.lift import fit_kernel, fit_linear, prepared
+from calmrl.aligner.features import fit_kernel, fit_linear, prepared
 from calmrl.aligner.space import Space
-from calmrl.imputers.gaussian.em import expected_statistics
-from calmrl.imputers.gaussian.moments import patterns_of, sum_up
-from calmrl.imputers.gaussian.parameters import Parameters
-from calmrl.imputers.gaussian.row_sources import open_source
+from calmrl.latent.em import expected_statistics
+from calmrl.latent.model import Parameters
+from calmrl.latent.rows import open_source
+from calmrl.latent.statistics import patterns_of, sum_up
 from latent_data import from_model
 from reference import aligner as reference
 

@@ -12,19 +12,16 @@ from aligner_data import FAST, linear_rows
 from numpy.testing import assert_allclose, assert_array_equal
 
 from calmrl import Aligner
-from calmrl.aligner.candidates import make_grid
-from calmrl.aligner.card import aligner_card
 from calmrl.aligner.checks import check_aligner, check_pairs, group_numbers, relevance_numbers
-from calmrl.aligner.choose import SEARCH_ROWS, _part, choose
-from calmrl.aligner.crossvalidation import FoldDirection
-from calmrl.aligner.lift import fit_kernel, fit_linear, kernel, prepared
-from calmrl.aligner.row_sample import RARE, Rows, sample
-from calmrl.aligner.search import behind
-from calmrl.aligner.storage import from_state, to_state
+from calmrl.aligner.choose import SEARCH_ROWS, _part, behind, choose
+from calmrl.aligner.crossvalidation import RARE, FoldDirection, Rows, sample
+from calmrl.aligner.features import fit_kernel, fit_linear, kernel, prepared
+from calmrl.aligner.space import make_grid
+from calmrl.aligner.storage import aligner_card, from_state, to_state
 from calmrl.errors import InputError
-from calmrl.hub.sentences import LIMITS
-from calmrl.imputers.gaussian.row_sources import open_source
-from calmrl.metrics.hubs import csls
+from calmrl.hub import LIMITS
+from calmrl.latent.rows import open_source
+from calmrl.metrics.retrieve import csls
 
 # ---- arguments
 

@@ -12,7 +12,7 @@ from torch.nn.functional import normalize
 from calmrl.aligner.crossvalidation import FoldDirection
 from calmrl.aligner.refine import STEPS, Walk, _gains, refine_space, steps_worth
 from calmrl.aligner.space import Space
-from calmrl.losses.softmax import symmetric_terms
+from calmrl.losses.base import symmetric_terms
 
 
 def start(n, k=2, d=3, seed=0):

@@ -7,11 +7,10 @@ from aligner_data import FAST, linear_rows
 from numpy.testing import assert_allclose
 
 from calmrl import Aligner
-from calmrl.aligner.crossvalidation import FoldDirection, outcome
+from calmrl.aligner.crossvalidation import FoldDirection, RelevantRanks, outcome, relevant_ranks
 from calmrl.aligner.expected import Evidence, expectation
-from calmrl.aligner.own_scores import OwnScores, own_scores
 from calmrl.data import FeatureSet
-from calmrl.data.features.row_table import meta_table
+from calmrl.data.features.directory import meta_table
 from calmrl.errors import InputError
 from calmrl.metrics import retrieval
 from reference.aligner import relevant_hit_chance
@@ -83,7 +82,7 @@ def test_smaller_galleries_hold_fewer_relevant_items(k, n):
     relevant = rng.random((6, 20)) < 0.3
     own = rng.integers(0, 20, 6)
     relevant[np.arange(6), own] = True
-    found = own_scores(*map(torch.from_numpy, (scores, relevant, own)))
+    found = relevant_ranks(*map(torch.from_numpy, (scores, relevant, own)))
     want = [relevant_hit_chance(scores[q], relevant[q], own[q], k, n, 3000, rng) for q in range(6)]
     assert_allclose(found.hits(k, n, np.full(6, 20)), want, atol=0.04)
     assert_allclose(found.relevant, relevant.sum(1))
@@ -92,7 +91,7 @@ def test_smaller_galleries_hold_fewer_relevant_items(k, n):
 def test_ties_are_shared_between_own_items_and_others():
     scores = torch.tensor([[0.5, 0.5, 0.5, 0.1]])
     relevant = torch.tensor([[True, True, False, False]])
-    found = own_scores(scores, relevant, torch.tensor([0]))
+    found = relevant_ranks(scores, relevant, torch.tensor([0]))
     assert_allclose(found.above, [[1 / 3]])
     ranks = outcome([torch.ones(4, 1).double()] * 2, torch.ones(4, 2).bool(), np.array([1, 1, 2, 3]), every=True)[0, 1]
     assert_allclose(ranks.own.above[:, 0] + 1, ranks.ranks)
@@ -110,7 +109,7 @@ def test_only_repeats_are_looked_at_closely():
 
 
 def test_folds_with_and_without_repeats_are_joined():
-    several = OwnScores(np.array([[0.0, 3.0], [np.nan, 1.0]]), np.array([2, 1]), np.arange(2))
+    several = RelevantRanks(np.array([[0.0, 3.0], [np.nan, 1.0]]), np.array([2, 1]), np.arange(2))
     parts = [FoldDirection(np.array([1.0, 2.0]), 10, several), FoldDirection(np.array([4.0]), 9)]
     evidence = Evidence.of(parts)
     assert_allclose(evidence.own.above[:, -1], [3, 1, 3])
@@ -121,7 +120,7 @@ def test_folds_with_and_without_repeats_are_joined():
 
 
 def test_recall_that_rises_with_the_gallery_stays_below_all():
-    own = OwnScores(np.array([[0.0, 5.0]] * 4 + [[2.0, 30.0]]), np.full(5, 6), np.arange(5))
+    own = RelevantRanks(np.array([[0.0, 5.0]] * 4 + [[2.0, 30.0]]), np.full(5, 6), np.arange(5))
     evidence = Evidence(np.array([1.0, 1.0, 1.0, 1.0, 3.0]), np.full(5, 40), own)
     recalls = [evidence.recall(1, n) for n in (20, 40, 80, 4000)]
     assert recalls == sorted(recalls)
@@ -146,7 +145,7 @@ def test_expected_recall_is_what_new_rows_measure():
 def _two_relevant(hit, group):
     """60 queries, two relevant items each; a miss is beaten by three others."""
     above = np.where(hit, 0.0, 3.0)
-    own = OwnScores(np.stack([above, above + 1], axis=1), np.full(60, 2), group)
+    own = RelevantRanks(np.stack([above, above + 1], axis=1), np.full(60, 2), group)
     return Evidence(np.where(hit, 1.0, 4.0), np.full(60, 80), own)
 
 
@@ -173,13 +172,15 @@ def test_influence_is_the_derivative_by_the_weight_of_a_query(n, rises):
     rng = np.random.default_rng(0)
     last = rng.integers(0, 12, 40).astype(float)
     first = last - rng.integers(0, 3, 40) if rises else np.full(40, np.nan)
-    own = OwnScores(np.stack([np.maximum(first, 0), last], axis=1), np.full(40, 2), np.arange(40))
+    own = RelevantRanks(np.stack([np.maximum(first, 0), last], axis=1), np.full(40, 2), np.arange(40))
     evidence = Evidence(last + 1, np.full(40, 80), own)
     psi = evidence.influence(1, n)
     assert_allclose(psi.mean(), 0, atol=1e-12)
     rows = np.concatenate([np.tile(np.arange(40), 200), [7]])
     more = Evidence(
-        evidence.ranks[rows], evidence.gallery[rows], OwnScores(own.above[rows], own.relevant[rows], own.group[rows])
+        evidence.ranks[rows],
+        evidence.gallery[rows],
+        RelevantRanks(own.above[rows], own.relevant[rows], own.group[rows]),
     )
     assert_allclose((more.recall(1, n) - evidence.recall(1, n)) * len(rows), psi[7], rtol=0.02, atol=1e-4)
 

@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 
 from calmrl import Aligner
-from calmrl.aligner.candidates import make_grid
+from calmrl.aligner.choose import CandidateSearch, behind
 from calmrl.aligner.crossvalidation import FoldDirection
-from calmrl.aligner.search import CandidateSearch, behind
+from calmrl.aligner.space import make_grid
 from calmrl.config import CompareConfig
 from calmrl.training.methods import TRIALS
-from calmrl.workflows.compare.rows import training_config, trials_of
+from calmrl.workflows.compare.plan import training_config, trials_of
 
 
 def found(ranks, gallery=300):

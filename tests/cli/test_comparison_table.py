@@ -7,8 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from calmrl.cli import comparison_table
-from calmrl.cli.comparison_table import _folded, _next_steps, _spread, tables
+from calmrl.cli import compare as comparison_table
+from calmrl.cli.compare import _folded, _next_steps, _spread, tables
 from calmrl.report.results import results_of
 
 

@@ -9,7 +9,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from calmrl.cli import completion, doctor, evaluation_tables, ls, reproduce
+from calmrl.cli import doctor, evaluation_tables, ls, reproduce
+from calmrl.cli import options as completion
 from calmrl.errors import InputError, JobError, MissingExtraError, ProcessLost
 
 
@@ -170,7 +171,7 @@ def test_columns_of_a_table_of_the_paper(columns, kinds, heads):
 
 
 def test_a_table_of_the_paper_is_shown(calmrl, monkeypatch):
-    from calmrl.workflows.reproduce import page
+    from calmrl.workflows.reproduce import run as page
 
     part = SimpleNamespace(columns=("t2v",), kinds=("ours",), lines=[("pmrl", ["12.3"])])
     monkeypatch.setattr(page, "parts_of", lambda made: [part])

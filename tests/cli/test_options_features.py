@@ -101,7 +101,7 @@ def test_extract_of_a_config_takes_no_collection(calmrl, tmp_path):
 
 
 def test_options_of_collections(calmrl):
-    from calmrl.cli.collection_options import collection_of, pairs
+    from calmrl.cli.options import collection_of, pairs
 
     assert collection_of("r", None, None, None) is None
     for given in ((Path("a"), None), (None, ["vision=v"])):
@@ -132,12 +132,12 @@ def test_init(calmrl, passed):
 
 def test_check_of_sources(calmrl, passed, tmp_path):
     (tmp_path / "items.csv").write_text("id\n")
-    calls = passed("calmrl.workflows.check_source.check_source", [])
+    calls = passed("calmrl.workflows.check.check_source", [])
     for path in (tmp_path, tmp_path / "items.csv"):
         assert calmrl("check", path) == (0, "", f"{path}: nothing is wrong\n")
     assert [arguments for arguments, _ in calls] == [(tmp_path,), (tmp_path / "items.csv",)]
     assert json.loads(calmrl("check", tmp_path, "--json")[1]) == {"ok": True, "problems": [], "config": None}
-    passed("calmrl.workflows.check_source.check_source", ["a is bad", "b is bad"])
+    passed("calmrl.workflows.check.check_source", ["a is bad", "b is bad"])
     code, out, err = calmrl("check", tmp_path)
     assert (code, out, err) == (2, "", f"a is bad\nb is bad\ncalmrl: {tmp_path}: 2 kinds of problems\n")
     code, out, _ = calmrl("check", tmp_path, "--json")

@@ -14,7 +14,7 @@ import pytest
 @pytest.mark.parametrize("rank", [0, 1])
 def test_train(rank, calmrl, passed):
     outcome = SimpleNamespace(steps=40, seconds=8.0, best=12.34, best_step=30, latent_seconds=2.0)
-    joined, left = passed("calmrl._support.launched.join", (2, rank)), passed("calmrl._support.launched.leave")
+    joined, left = passed("calmrl._support.distributed.join", (2, rank)), passed("calmrl._support.distributed.leave")
     calls = passed("calmrl.workflows.train.train", outcome)
     code, out, err = calmrl("train", "stamps", "--out", "o")
     assert (code, len(left)) == (0, 1)
@@ -40,9 +40,9 @@ def test_train(rank, calmrl, passed):
 
 
 def test_a_training_that_is_stopped(calmrl, passed, monkeypatch):
-    from calmrl.training.stop import Interrupted
+    from calmrl.training.plan import Interrupted
 
-    passed("calmrl._support.launched.join", (1, 0))
+    passed("calmrl._support.distributed.join", (1, 0))
 
     def stopped(*arguments, **options):
         raise Interrupted("stopped at step 3; go on with --resume")
@@ -76,7 +76,7 @@ def test_evaluate(calmrl, passed):
 
 
 def test_compare(calmrl, passed):
-    calls = passed("calmrl.cli.comparison_table.compare_and_show")
+    calls = passed("calmrl.cli.compare.compare_and_show")
     assert calmrl("compare", "demo", "--out", "o")[0] == 0
     calmrl("compare", "demo", "steps=7", "--methods", "calmrl,pmrl", "--seeds", "2", "--relevant-by", "labels",
            "--keep", "best", "--json", "--out", "o")  # fmt: skip
@@ -97,8 +97,8 @@ def test_compare(calmrl, passed):
 
 
 def test_features_are_compared_as_they_are(calmrl, passed, tmp_path):
-    own = passed("calmrl.workflows.compare.own_data.config_for", "config")
-    shown = passed("calmrl.cli.comparison_table.compare_and_show")
+    own = passed("calmrl.workflows.compare.plan.config_for", "config")
+    shown = passed("calmrl.cli.compare.compare_and_show")
     (tmp_path / "f.npz").touch()
     calmrl("compare", tmp_path / "f.npz", "--out", "o")
     assert own == [((str(tmp_path / "f.npz"), []), {})]
@@ -130,7 +130,7 @@ def test_demo(calmrl, passed, tmp_path):
     expected = {"text->image": {"R@1": 61.6, "R@10": 90.4, "n": 300}}
     emoji = SimpleNamespace(items=1234, expected=expected, searches=[SimpleNamespace(query="weather", hits=hits)])
     beside = {INDEXES: (emoji, SimpleNamespace(items=5, searches=[]))}
-    calls = passed("calmrl.cli.comparison_table.compare_and_show", SimpleNamespace(beside=beside))
+    calls = passed("calmrl.cli.compare.compare_and_show", SimpleNamespace(beside=beside))
     out = tmp_path / "o"
     out.mkdir()
     (out / "config.yaml").write_text(WRITTEN_BY)

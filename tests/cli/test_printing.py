@@ -8,8 +8,7 @@ from rich.console import Console
 from rich.text import Text
 
 from calmrl.cli import evaluation_tables
-from calmrl.cli.printing import data, error, note, people, visible
-from calmrl.cli.progress import Progress
+from calmrl.cli.printing import Progress, data, error, note, stderr_console, visible
 
 HOSTILE = "a\x1b]0;title\x07b\x1b[2J\u202egnp.exe\x9b31m\rover\x00"
 
@@ -47,7 +46,7 @@ def test_programs_get_text_as_it_is_and_terminals_do_not(capsys, monkeypatch):
 def test_tables_and_markup(capsys):
     row = {"task": f"[red]{HOSTILE}", "metric": "R@1", "value": 1.0, "n": 5}
     for _, table in evaluation_tables.tables([row]):
-        people().print(table)
+        stderr_console().print(table)
     shown = capsys.readouterr().err
     assert "[red]" in shown  # not taken as markup
     assert not acts(shown)

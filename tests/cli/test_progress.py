@@ -6,7 +6,7 @@ import sys
 import time
 from types import SimpleNamespace
 
-from calmrl.cli.progress import SURE, WINDOW, Pace, Progress
+from calmrl.cli.printing import SURE, WINDOW, Pace, Progress
 
 
 class Clock:
@@ -89,7 +89,7 @@ def test_a_line_per_minute_without_a_terminal(capsys) -> None:
 
 def test_without_a_total_the_time_is_shown(monkeypatch) -> None:
     clock = Clock()
-    monkeypatch.setattr("calmrl.cli.progress.time.monotonic", clock)
+    monkeypatch.setattr("calmrl.cli.printing.time.monotonic", clock)
     progress = Progress()
     clock.now = 5.0
     progress("align image, text")
@@ -152,8 +152,8 @@ def test_a_terminal_shows_a_line_that_is_redrawn(monkeypatch) -> None:
         def update(self, text):
             shown.append(str(text))
 
-    monkeypatch.setattr("calmrl.cli.progress.people", lambda: SimpleNamespace(status=Status))
-    monkeypatch.setattr("calmrl.cli.progress.SECOND", 0.01)
+    monkeypatch.setattr("calmrl.cli.printing.people", lambda: SimpleNamespace(status=Status))
+    monkeypatch.setattr("calmrl.cli.printing.SECOND", 0.01)
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
     with Progress() as progress:
         assert shown[:2] == [("made", "starting: 0:00:00"), "start"]

@@ -12,7 +12,7 @@ pytest.importorskip("lancedb", reason="the extra search is not installed")
 pytest.importorskip("av", reason="PyAV (calmrl[media]) is not installed")
 pytest.importorskip("PIL.Image", reason="Pillow (calmrl[media]) is not installed")
 
-from calmrl.cli.progress import Progress
+from calmrl.cli.printing import Progress
 from calmrl.search import Index
 from colour_world import (
     ITEMS,

@@ -11,7 +11,7 @@ import tempfile
 import numpy as np
 import pytest
 
-import calmrl.data.features.files as feature_files
+import calmrl.data.features.directory as feature_files
 import calmrl.data.features.writer as feature_writer
 from calmrl.data.features.writer import write_features
 from calmrl.errors import InputError

@@ -10,7 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from calmrl.config import KINDS, ConfigError, ImputeConfig, dump, dumps, load, shipped, shipped_text
-from calmrl.config.schema.impute import ImputerSection
+from calmrl.config.schema.train import ImputerSection
 from calmrl.config.yaml_text import read_yaml, write_yaml
 from calmrl.errors import InputError
 

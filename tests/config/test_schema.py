@@ -9,14 +9,13 @@ import pytest
 from pydantic import ValidationError
 
 from calmrl.config.loading import load_values
-from calmrl.config.schema.collection import CollectionSection
-from calmrl.config.schema.compare import CompareConfig, DatasetSection, SettingSection
-from calmrl.config.schema.extract import ExtractConfig
-from calmrl.config.schema.impute import ImputeConfig
+from calmrl.config.schema.commands import CompareConfig, DatasetSection, ExtractConfig, SettingSection
 from calmrl.config.schema.train import (
     CalibrationSection,
     CheckpointSection,
+    CollectionSection,
     HideSection,
+    ImputeConfig,
     MatchingSection,
     OptimiserSection,
     ResplitSection,

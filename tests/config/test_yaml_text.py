@@ -6,9 +6,8 @@ import pytest
 
 from calmrl.config import ConfigError, dump, load, shipped
 from calmrl.config import yaml_text as module
-from calmrl.config.config_error import ConfigProblem
 from calmrl.config.loading import load_values
-from calmrl.config.yaml_text import ConfigText, apply_overrides, read_yaml, write_yaml
+from calmrl.config.yaml_text import ConfigProblem, ConfigText, apply_overrides, read_yaml, write_yaml
 from calmrl.errors import InputError
 
 

@@ -9,7 +9,7 @@ from collections import defaultdict
 import numpy as np
 import pytest
 
-from calmrl.convention import check
+from calmrl.arrays import check
 from calmrl.data.features.feature_set import FeatureSet
 from calmrl.datasets import load_dataset
 from calmrl.datasets.emoji import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from calmrl.convention import check
+from calmrl.arrays import check
 from calmrl.data.features.feature_set import FeatureSet
 from calmrl.datasets import load_dataset
 from calmrl.datasets.stamps import BUNDLE, MODALITIES

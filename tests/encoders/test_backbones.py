@@ -15,7 +15,7 @@ from calmrl.data.features.feature_set import open_features
 from calmrl.encoders import ENCODERS, EncoderSet, load_encoder
 from calmrl.encoders.registry import FAMILIES, full_name
 from calmrl.errors import InputError
-from calmrl.models.vast.towers import TOWERS
+from calmrl.models.vast.section import TOWERS
 from make_media import click, make_sound, make_video
 
 image_module = pytest.importorskip("PIL.Image", reason="Pillow (calmrl[media]) is not installed")

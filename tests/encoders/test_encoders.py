@@ -12,12 +12,8 @@ import torch
 
 from calmrl.data.media.images import ImageTransform
 from calmrl.encoders import ENCODERS, load_encoder
-from calmrl.encoders.audio import log_mel, same_peak
-from calmrl.encoders.hf import load_hf, parse
-from calmrl.encoders.hf_image import image_transform
-from calmrl.encoders.image import image_encoder
-from calmrl.encoders.mobilenet import MobileNetV2
-from calmrl.encoders.weights import packaged
+from calmrl.encoders.hf import image_transform, load_hf, parse
+from calmrl.encoders.packaged import MobileNetV2, image_encoder, log_mel, packaged, same_peak
 from calmrl.errors import InputError, MissingExtraError
 from tiny_encoders import save_tokenizer
 

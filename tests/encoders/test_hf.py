@@ -11,7 +11,7 @@ from safetensors.torch import load_file, save_file
 
 import tiny_checkpoints as tiny
 from calmrl.encoders import load_encoder
-from calmrl.encoders.hf_image import naflex_size
+from calmrl.encoders.hf import naflex_size
 from calmrl.errors import InputError
 
 image_module = pytest.importorskip("PIL.Image", reason="Pillow (calmrl[media]) is not installed")

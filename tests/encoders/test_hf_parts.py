@@ -10,13 +10,22 @@ import pytest
 import torch
 
 from calmrl.data.media.images import IMAGENET_MEAN, IMAGENET_STD, ImageTransform
-from calmrl.encoders.hf import _kind, load_hf, parse
-from calmrl.encoders.hf_audio import hear
-from calmrl.encoders.hf_files import preprocessor
-from calmrl.encoders.hf_image import NaflexTransform, image_encoder, image_transform, naflex_size, naflex_transform
-from calmrl.encoders.hf_pooling import pooled
-from calmrl.encoders.hf_text import text_encoder
-from calmrl.encoders.hf_weights import load_model, unused_parts
+from calmrl.encoders.hf import (
+    NaflexTransform,
+    _kind,
+    hear,
+    image_encoder,
+    image_transform,
+    load_hf,
+    load_model,
+    naflex_size,
+    naflex_transform,
+    parse,
+    pooled,
+    preprocessor,
+    text_encoder,
+    unused_parts,
+)
 from calmrl.errors import InputError
 
 NOTHING = SimpleNamespace()

@@ -12,9 +12,11 @@ import torch
 from torch import nn
 
 from calmrl.data.media.images import IMAGENET_MEAN, IMAGENET_STD, ImageTransform
-from calmrl.encoders import audio, image, text
+from calmrl.encoders import packaged as audio
+from calmrl.encoders import packaged as image
+from calmrl.encoders import packaged as text
 from calmrl.encoders.base import Encoder, each, same_peak
-from calmrl.encoders.mobilenet import Bottleneck, MobileNetV2
+from calmrl.encoders.packaged import Bottleneck, MobileNetV2
 from calmrl.errors import InputError
 
 SCALE, ZERO = 0.5, 3

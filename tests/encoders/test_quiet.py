@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from calmrl.encoders.quiet import without_lines
+from calmrl.encoders.packaged import without_lines
 
 
 def test_only_lines_with_the_beginning_are_dropped(capfd) -> None:

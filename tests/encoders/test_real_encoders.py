@@ -50,7 +50,7 @@ def test_the_sound_encoder_starts_in_silence() -> None:
         default_encoders({"sound": "audio"})
     except MissingExtraError as error:
         pytest.skip(str(error))
-    code = "from calmrl.encoders.audio import yamnet; yamnet()"
+    code = "from calmrl.encoders.packaged import yamnet; yamnet()"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stderr == ""
 

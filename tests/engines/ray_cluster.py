@@ -7,7 +7,7 @@ import sys
 import time
 from pathlib import Path
 
-from calmrl._support.ray_engine import RayEngine
+from calmrl._support.engine import RayEngine
 from calmrl.errors import InputError
 from waiting import patience
 

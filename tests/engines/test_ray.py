@@ -17,16 +17,17 @@ pytest.importorskip("ray", reason='Ray is not installed; pip install "calmrl[ray
 import ray
 
 from calmrl import Aligner
-from calmrl._support import ray_engine
-from calmrl._support.ray_engine import RayEngine
+from calmrl._support import engine as ray_engine
+from calmrl._support.engine import RayEngine
 from calmrl.config import load
 from calmrl.data import open_features, write_features
-from calmrl.data.features import spread_rows
-from calmrl.data.features.spread_rows import SpreadArrays
+from calmrl.data.features import distributed_rows as spread_rows
+from calmrl.data.features.distributed_rows import DistributedArrays
 from calmrl.errors import InputError
 from calmrl.imputers import GaussianImputer
-from calmrl.metrics import products, retrieval
-from calmrl.workflows import imputation
+from calmrl.metrics import ranks as products
+from calmrl.metrics import retrieval
+from calmrl.workflows import impute as imputation
 from calmrl.workflows.extract import extract
 from calmrl.workflows.impute import impute
 from latent_data import from_model
@@ -170,7 +171,7 @@ def test_ranks_and_the_aligner_on_two_nodes(nodes, monkeypatch):
     settings = {"features": "linear", "unit_rows": False, "whitening": 0.5, "latent_dim": 2, "prior": 10.0}
     z, present = from_model(n=600)
     one = Aligner(**settings, refine="never").fit(z, present)
-    spread = Aligner(**settings, refine="never").fit(SpreadArrays(z, present, engine))
+    spread = Aligner(**settings, refine="never").fit(DistributedArrays(z, present, engine))
     np.testing.assert_allclose(spread.embed(z, present), one.embed(z, present), rtol=0, atol=1e-8)
     assert len(engine.nodes) == 2
 
@@ -184,7 +185,7 @@ def test_what_is_chosen_on_two_nodes(nodes, monkeypatch):
     sizes = GaussianImputer(**settings).fit(z, present)
     assert GaussianImputer(**settings).fit_with(z, present, engine).search_ == sizes.search_
     some = {"candidates": 6, "landmarks": 50, "refine": "never"}
-    one, spread = Aligner(**some).fit(z, present), Aligner(**some).fit(SpreadArrays(z, present, engine))
+    one, spread = Aligner(**some).fit(z, present), Aligner(**some).fit(DistributedArrays(z, present, engine))
     assert spread.choice_ == one.choice_
     assert spread.expected_ == one.expected_
     assert len(engine.nodes) == 2

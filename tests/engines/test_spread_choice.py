@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from calmrl import Aligner
-from calmrl.aligner import spread_folds
-from calmrl.data.features.spread_rows import SpreadArrays
+from calmrl.aligner import crossvalidation as spread_folds
+from calmrl.data.features.distributed_rows import DistributedArrays
 from calmrl.imputers import AutoImputer, GaussianImputer
 from latent_data import from_model
 from pickling_engine import PicklingEngine
@@ -36,7 +36,7 @@ def test_an_engine_with_one_worker_makes_no_trials_ahead():
 
 @pytest.mark.parametrize("settings", [{"whitening": "auto"}, {"criterion": "retrieval"}], ids=str)
 def test_other_searches_choose_the_same(settings, monkeypatch):
-    from calmrl.imputers.gaussian import size_search
+    from calmrl.latent import choose as size_search
 
     monkeypatch.setattr(size_search, "MANY_LATENTS", (6, 8))
     z, present = from_model(n=200)
@@ -52,7 +52,7 @@ def test_the_best_imputer_is_the_same():
     candidates = ["gaussian", "kernel", "ridge", "knn", "mean"]
     engine = PicklingEngine()
     one = AutoImputer(candidates).fit(z, present)
-    spread = AutoImputer(candidates).fit(SpreadArrays(z, present, engine), present)
+    spread = AutoImputer(candidates).fit(DistributedArrays(z, present, engine), present)
     assert engine.done.count("try_candidate") == 4
     assert "run_trial" in engine.done
     assert spread.chosen_ == one.chosen_
@@ -69,7 +69,7 @@ def test_the_aligner_chooses_the_same(relevant):
     engine = PicklingEngine()
     settings = {"candidates": 8, "landmarks": 50}
     one = Aligner(**settings).fit(z, present, relevant=values)
-    spread = Aligner(**settings).fit(SpreadArrays(z, present, engine), relevant=values)
+    spread = Aligner(**settings).fit(DistributedArrays(z, present, engine), relevant=values)
     assert engine.done.count("_evaluate") >= 8 + 2 + 3
     assert spread.choice_ == one.choice_
     assert spread.expected_ == one.expected_

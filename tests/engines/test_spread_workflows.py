@@ -9,12 +9,13 @@ from calmrl import Aligner, Index
 from calmrl._support.engine import ENGINES, LocalEngine, opened
 from calmrl.config.schema.train import TrainConfig
 from calmrl.data import write_features
-from calmrl.data.features import spread_rows
-from calmrl.data.features.spread_rows import SpreadArrays
+from calmrl.data.features import distributed_rows as spread_rows
+from calmrl.data.features.distributed_rows import DistributedArrays
 from calmrl.errors import InputError, MissingExtraError
-from calmrl.metrics import products, retrieval
-from calmrl.search import align
-from calmrl.workflows import encode_spread
+from calmrl.metrics import ranks as products
+from calmrl.metrics import retrieval
+from calmrl.search import build as align
+from calmrl.workflows import evaluate as encode_spread
 from calmrl.workflows.evaluate import evaluate
 from calmrl.workflows.extract import extract
 from calmrl.workflows.train import train
@@ -87,7 +88,7 @@ def test_the_aligner_is_the_same_from_blocks(monkeypatch, dtype):
     monkeypatch.setattr(spread_rows, "BLOCK_BYTES", 1 << 13)
     engine = PicklingEngine()
     one = Aligner(**FIXED).fit(z, present)
-    spread = Aligner(**FIXED).fit(SpreadArrays(z, present, engine))
+    spread = Aligner(**FIXED).fit(DistributedArrays(z, present, engine))
     assert len(engine.done) > 20
     assert spread.modalities_ == one.modalities_
     for mine, theirs in zip(

@@ -18,14 +18,14 @@ from calmrl.aligner.estimator import Aligner
 from calmrl.data import write_features
 from calmrl.errors import InputError
 from calmrl.imputers.gaussian import GaussianImputer
-from calmrl.models.heads.model import Heads
+from calmrl.models.heads import Heads
 from calmrl.models.saved import Trained, load, save
 from calmrl.models.vast import checkpoints
 from calmrl.models.vast.beats import Beats
 from calmrl.search import neighbours
-from calmrl.search.removed import removed_items
-from calmrl.training import checkpoint
-from calmrl.workflows.check_source import check_source
+from calmrl.search.update import removed_items
+from calmrl.training import checkpoints as checkpoint
+from calmrl.workflows.check import check_source
 from fuzz.family import Make, Sample
 from fuzz.features import arrays
 from tiny_models import BEATS_CFG, official_beats, scramble

@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from calmrl.config import load, shipped_text
-from calmrl.data.media.collection_problems import Problems
 from calmrl.data.media.manifest import read_manifest
+from calmrl.data.media.problems import Problems
 from calmrl.report.results import read_results
 from calmrl.training.records import Records, read_records
 from fuzz.family import Make, Sample

@@ -13,11 +13,10 @@ import yaml
 from calmrl import Aligner, GaussianImputer
 from calmrl.data import FeatureSet
 from calmrl.errors import InputError
-from calmrl.hub import Data
-from calmrl.hub.card import Card
+from calmrl.hub import Card, Data
 from calmrl.imputers import AutoImputer, KernelImputer, MeanImputer
 from calmrl.models import Trained
-from calmrl.models.heads.model import Heads
+from calmrl.models.heads import Heads
 from local_hub import local_hub
 
 pytest.importorskip("huggingface_hub")

@@ -9,11 +9,10 @@ import pytest
 import torch
 from scipy.optimize import minimize
 
-from calmrl.convention import check
+from calmrl.arrays import check
 from calmrl.errors import InputError
 from calmrl.imputers import IMPUTERS, AutoImputer, auto
-from calmrl.imputers.candidates import CANDIDATES
-from calmrl.imputers.stacking import Guesses, Stack, hidden_blocks, simplex_weights
+from calmrl.imputers.stacking import CANDIDATES, Guesses, Stack, hidden_blocks, simplex_weights
 from latent_data import from_model, random_present
 
 FAST = ["gaussian", "kernel", "ridge", "knn", "mean"]

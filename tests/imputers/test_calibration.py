@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 
 from calmrl.imputers import IMPUTERS, AutoImputer
-from calmrl.imputers.calibration import coverage_fault, factors, levels, missing_counts
-from calmrl.imputers.card import imputer_card
-from calmrl.imputers.gaussian.fitting import Settings
+from calmrl.imputers.base import coverage_fault, factors, imputer_card, levels, missing_counts
+from calmrl.latent.em import Settings
 from latent_data import from_model
 
 REACH = 1.6448536269514722

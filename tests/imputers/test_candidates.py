@@ -10,11 +10,11 @@ import pytest
 import torch
 from sklearn.exceptions import ConvergenceWarning
 
-from calmrl.convention import check
+from calmrl.arrays import check
 from calmrl.errors import InputError
 from calmrl.imputers import AutoImputer, KernelImputer, KNNImputer, MeanImputer
-from calmrl.imputers.candidates import CANDIDATES, Fitter, try_candidate
 from calmrl.imputers.gaussian import GaussianImputer
+from calmrl.imputers.stacking import CANDIDATES, Fitter, try_candidate
 from three_modalities import three
 
 # ---- state

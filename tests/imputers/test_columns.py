@@ -8,7 +8,7 @@ from scipy.sparse import csr_array
 
 from calmrl.errors import InputError
 from calmrl.imputers import MeanImputer
-from calmrl.imputers.columns import block_columns, is_chunks, is_matrix
+from calmrl.imputers.base import block_columns, is_chunks, is_matrix
 
 CHUNK = ({"a": np.ones((1, 1))}, np.ones((1, 1), bool))
 KINDS = {

@@ -9,12 +9,12 @@ import pytest
 import torch
 from sklearn.utils.validation import check_is_fitted
 
-from calmrl.convention import check
+from calmrl.arrays import check
 from calmrl.errors import InputError
 from calmrl.imputers import AutoImputer, KernelImputer, KNNImputer, MeanImputer, auto, kernel
-from calmrl.imputers.gaussian.held_out import normal_reach
 from calmrl.imputers.gfa import Loadings, _deviation, _groups, _latents, _rescaled, _start, _update
-from calmrl.imputers.kernel_ridge import Kernel, fit_regression, leave_one_out, make_features
+from calmrl.imputers.kernel import Kernel, fit_regression, leave_one_out, make_features
+from calmrl.latent.held_out import normal_reach
 from three_modalities import three
 
 

@@ -9,8 +9,21 @@ from sklearn.kernel_ridge import KernelRidge
 
 from calmrl.errors import InputError
 from calmrl.imputers import KernelImputer, kernel
-from calmrl.imputers.kernel import ALPHAS, GAMMAS, LINEAR, _evenly, _factors, _keys, linked
-from calmrl.imputers.kernel_ridge import Kernel, best_alpha, fewer_columns, fit_regression, leave_one_out, make_features
+from calmrl.imputers.kernel import (
+    ALPHAS,
+    GAMMAS,
+    LINEAR,
+    Kernel,
+    _evenly,
+    _factors,
+    _keys,
+    best_alpha,
+    fewer_columns,
+    fit_regression,
+    leave_one_out,
+    linked,
+    make_features,
+)
 from latent_data import from_model, random_present
 
 

@@ -7,10 +7,10 @@ import pytest
 import torch
 from torch import nn
 
-from calmrl.convention import check
+from calmrl.arrays import check
 from calmrl.imputers import neural
-from calmrl.imputers.experts import Experts
 from calmrl.imputers.neural import NeuralImputer
+from calmrl.imputers.variational import Experts
 
 
 class Zero(nn.Module):

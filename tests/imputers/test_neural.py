@@ -10,10 +10,8 @@ from torch import nn
 from calmrl.data.hiding import hide
 from calmrl.errors import InputError
 from calmrl.imputers import SMILImputer
-from calmrl.imputers.experts import DRAWS, LOG_VARIANCE, one_of, some_of
-from calmrl.imputers.mopoe import MoPoEImputer
-from calmrl.imputers.mvae import MVAEImputer
 from calmrl.imputers.neural import FARTHEST, NeuralImputer, SkipMLP
+from calmrl.imputers.variational import DRAWS, LOG_VARIANCE, MoPoEImputer, MVAEImputer, one_of, some_of
 
 
 class Constant(nn.Module):

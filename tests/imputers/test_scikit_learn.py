@@ -14,7 +14,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from calmrl import Aligner, GaussianImputer
 from calmrl.errors import InputError
 from calmrl.imputers import IMPUTERS, MeanImputer, RidgeImputer
-from calmrl.imputers.columns import block_columns
+from calmrl.imputers.base import block_columns
 from later import Later
 
 pandas = pytest.importorskip("pandas")

@@ -7,9 +7,9 @@ from scipy.stats import multivariate_normal
 
 from calmrl import GaussianImputer
 from calmrl.errors import InputError
-from calmrl.imputers.gaussian.gradient import GaussianLatent
-from calmrl.imputers.gaussian.row_sources import open_source
-from calmrl.imputers.gaussian.whitening import principal_axes
+from calmrl.latent.gradient import GaussianLatent
+from calmrl.latent.rows import open_source
+from calmrl.latent.whitening import principal_axes
 from latent_data import from_model, random_present
 from reference.whitening import condition, dense
 
@@ -30,7 +30,7 @@ def uneven(seed=0, n=300, widths=(12, 9, 7), latents=3):
 @pytest.fixture
 def few_directions(monkeypatch):
     """Fewer directions than columns, so that something is left outside."""
-    monkeypatch.setattr("calmrl.imputers.gaussian.whitening.principal_axes.__defaults__", (5,))
+    monkeypatch.setattr("calmrl.latent.whitening.principal_axes.__defaults__", (5,))
 
 
 @pytest.mark.parametrize("power", [0.35, 1.0])

@@ -6,7 +6,7 @@ import numpy as np
 
 from calmrl import GaussianImputer
 from calmrl.data import FeatureSet
-from calmrl.data.features.row_table import meta_table
+from calmrl.data.features.directory import meta_table
 from calmrl.interop import impute_object
 
 ROWS = 24

@@ -11,7 +11,7 @@ from scipy.io import wavfile
 
 from calmrl import Aligner
 from calmrl.data import FeatureSet
-from calmrl.data.features.row_table import meta_table
+from calmrl.data.features.directory import meta_table
 from calmrl.datasets import load_dataset
 from calmrl.encoders import EncoderSet
 from calmrl.encoders.base import MEDIA
@@ -208,7 +208,7 @@ def test_what_a_model_gets_of_features_by_name():
 
 
 def test_the_vectors_of_encoders_alone_are_averaged():
-    from calmrl.interop.mteb_model import _joint
+    from calmrl.interop.mteb import _joint
 
     z = {"a": np.array([[3.0, 4.0], [2.0, 0.0]]), "b": np.array([[0.0, 0.5], [9.0, 9.0]]), "c": np.ones((2, 7))}
     present = np.array([[True, True, False], [True, False, False]])
@@ -216,7 +216,7 @@ def test_the_vectors_of_encoders_alone_are_averaged():
 
 
 def test_sounds_keep_their_channels():
-    from calmrl.interop.mteb_model import _cell
+    from calmrl.interop.mteb import _cell
 
     samples = np.array([[0.0, 0.5, -0.5], [0.25, 0.0, 0.0]], dtype=np.float32)
     for given, channels in ((samples, 2), (samples[0], 1)):

@@ -312,7 +312,7 @@ def test_guard_of_gram_falls_with_the_cosine() -> None:
         return torch.zeros(()), torch.zeros(())
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("calmrl.losses.anchored.symmetric_terms", remember)
+        patch.setattr("calmrl.losses.base.symmetric_terms", remember)
         for guard in (True, False):
             loss = GramLoss(temperature=1.0, sign_guard=guard, **FIXED)
             loss({"text": anchors, "image": others}, torch.ones(41, 2, dtype=torch.bool))

@@ -14,7 +14,7 @@ from torch.nn.parallel import DistributedDataParallel
 import warm
 from calmrl.errors import InputError
 from calmrl.losses import LOSSES, InstanceMatching
-from calmrl.losses.batch import joined
+from calmrl.losses.base import joined
 
 NAMES = ("image", "text", "audio")
 ROWS = (5, 3)  # unequal batches; the second process's dict lacks audio altogether

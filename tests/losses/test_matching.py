@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch.nn.functional import normalize
 
-from calmrl._support.negatives import draw as draw_negatives
 from calmrl.errors import InputError
 from calmrl.losses import InstanceMatching
+from calmrl.losses.matching import draw as draw_negatives
 
 NAMES = ("image", "text", "audio")
 

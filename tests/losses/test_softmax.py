@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from calmrl.losses import softmax
-from calmrl.losses.softmax import chunks, masked_mean, row_terms, symmetric_terms
+from calmrl.losses import base as softmax
+from calmrl.losses.base import chunks, masked_mean, row_terms, symmetric_terms
 
 
 @pytest.mark.parametrize(

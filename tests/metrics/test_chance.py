@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from calmrl.metrics import retrieval
-from calmrl.metrics.chance import chance
+from calmrl.metrics.retrieve import chance
 
 
 @pytest.mark.parametrize("relevant", [None, "aabcc", "aaaaa", "abcde"])

@@ -6,9 +6,9 @@ import torch
 from numpy.testing import assert_allclose
 
 from calmrl.errors import InputError
-from calmrl.metrics import hubs as module
 from calmrl.metrics import retrieval
-from calmrl.metrics.hubs import csls
+from calmrl.metrics import retrieve as module
+from calmrl.metrics.retrieve import csls
 from reference import aligner as reference
 from reference.retrieval import by_scores
 

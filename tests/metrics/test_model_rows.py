@@ -10,7 +10,6 @@ from torch.nn.functional import normalize
 from calmrl import CalibratedAlignment, GaussianImputer
 from calmrl.errors import InputError
 from calmrl.metrics import classification, mixed_pool, retrieval, scored_retrieval
-from calmrl.metrics.chance import chance
 from calmrl.metrics.measures import anchor_shift_rows, coverage, imputation_error
 from calmrl.metrics.model_rows import (
     LabelledRows,
@@ -26,6 +25,7 @@ from calmrl.metrics.model_rows import (
     retrieval_rows,
     shift_rows,
 )
+from calmrl.metrics.retrieve import chance
 
 
 def test_a_modality_that_no_test_row_has_does_not_hinder_the_others():

@@ -1,7 +1,6 @@
 """Warnings about measurements."""
 
-from calmrl.metrics.measures import row
-from calmrl.metrics.remarks import FEW, remarks
+from calmrl.metrics.measures import FEW, remarks, row
 from calmrl.workflows.compare import plan
 
 

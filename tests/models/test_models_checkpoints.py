@@ -11,9 +11,9 @@ from safetensors.torch import save_file
 from calmrl.errors import InputError
 from calmrl.models.vast import checkpoints
 from calmrl.models.vast.beats import Beats
-from calmrl.models.vast.bert import build_bert
 from calmrl.models.vast.build import load_towers
 from calmrl.models.vast.eva import EvaVit
+from calmrl.models.vast.matching import build_bert
 from tiny_models import BEATS_CFG, EVA, VAST, as_vast, mixed, official_beats, scramble, seeded, tiny_inputs, tiny_vast
 
 

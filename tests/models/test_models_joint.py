@@ -7,8 +7,7 @@ import pytest
 import torch
 
 from calmrl.errors import InputError
-from calmrl.models.imagebind import imagebind_features
-from calmrl.models.joint import JointModel
+from calmrl.models.joint import JointModel, imagebind_features
 from tiny_models import seeded
 
 transformers = pytest.importorskip("transformers", reason="transformers is not installed")

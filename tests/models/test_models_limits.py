@@ -15,23 +15,16 @@ from torch import nn
 
 from calmrl.errors import InputError
 from calmrl.imputers.gaussian import GaussianImputer
-from calmrl.models.aligner.section import AlignerSection
-from calmrl.models.heads.build import _standardized, build_heads
-from calmrl.models.heads.kernel import fit_kernels
-from calmrl.models.heads.model import Heads
-from calmrl.models.heads.section import HeadsSection
-from calmrl.models.imagebind import imagebind_features
-from calmrl.models.joint import JointModel
-from calmrl.models.rows import check_columns, length, rows_with, spread, unit
+from calmrl.models.heads import Heads, _standardized, build_heads, fit_kernels
+from calmrl.models.joint import JointModel, check_columns, imagebind_features, length, rows_with, spread, unit
 from calmrl.models.saved import Trained, load
+from calmrl.models.sections import AlignerSection, HeadsSection
 from calmrl.models.vast.beats import CFG_DEFAULTS, Beats, PositionConv
-from calmrl.models.vast.bert import build_bert, check_text
 from calmrl.models.vast.build import load_towers
 from calmrl.models.vast.checkpoints import Report, _fitted, _grouped, _some, _tensors, _unwrapped
 from calmrl.models.vast.eva import EvaVit, freeze_first, resize_positions
-from calmrl.models.vast.fused import FusedHeads, summed
-from calmrl.models.vast.matching import VastMatching, cat_conditions, frame_embedding
-from calmrl.models.vast.model import VastModel
+from calmrl.models.vast.matching import VastMatching, build_bert, cat_conditions, check_text, frame_embedding
+from calmrl.models.vast.model import FusedHeads, VastModel, summed
 from calmrl.models.vast.section import VastSection, WeightsSection
 from tiny_models import BEATS_CFG, EVA, VAST, tiny_vast
 from train_data import WIDTHS, source
@@ -293,7 +286,7 @@ def test_heads_from_the_complete_rows(monkeypatch):
             seen.update(rows=len(present), complete=bool(present.all()), params=self.get_params())
             return super().fit(z, present)
 
-    monkeypatch.setattr("calmrl.models.heads.build.GaussianImputer", Latent)
+    monkeypatch.setattr("calmrl.models.heads.GaussianImputer", Latent)
     rows = source(60)
     data = SimpleNamespace(train={"s": rows}, widths=dict(WIDTHS))
     for which, count in (("complete", int(rows.present.all(1).sum())), ("all", 60)):
@@ -306,7 +299,7 @@ def test_heads_from_the_complete_rows(monkeypatch):
 def test_at_most_so_many_rows_start_heads(monkeypatch):
     heads, rows = Heads(WIDTHS, 3), source(10)
     for most, count in ((10, 10), (9, 5), (4, 4), (100, 10)):
-        monkeypatch.setattr("calmrl.models.heads.build.INIT_ROWS", most)
+        monkeypatch.setattr("calmrl.models.heads.INIT_ROWS", most)
         x, present = _standardized(heads, [rows])
         assert (len(present), len(x["text"])) == (count, count)
 

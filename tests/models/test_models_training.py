@@ -10,8 +10,8 @@ import torch
 
 from calmrl.data.loaders.batches import Batches
 from calmrl.data.loaders.media_rows import MediaRows
-from calmrl.data.media.collection_problems import Problems
 from calmrl.data.media.manifest import read_manifest
+from calmrl.data.media.problems import Problems
 from calmrl.losses import PMRLLoss
 from calmrl.models.vast.matching import cat_conditions
 from calmrl.models.vast.model import VastModel

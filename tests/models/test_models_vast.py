@@ -10,8 +10,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from calmrl.errors import InputError
-from calmrl.models.vast.bert import bert_tokens, build_bert
-from calmrl.models.vast.matching import cat_conditions
+from calmrl.models.vast.matching import bert_tokens, build_bert, cat_conditions
 from calmrl.models.vast.model import NAMES, VastModel
 from reference import models as twin
 from tiny_models import VAST, mixed, scramble, seeded, tiny_inputs, tiny_vast

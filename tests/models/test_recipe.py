@@ -8,11 +8,11 @@ import pytest
 import torch
 from torch.nn.functional import normalize
 
-from calmrl._support.negatives import draw
 from calmrl.config import load
 from calmrl.errors import InputError
 from calmrl.losses import PMRLLoss
 from calmrl.losses.contrastive import ContrastiveLoss
+from calmrl.losses.matching import draw
 from calmrl.models.vast.build import load_towers
 from calmrl.models.vast.checkpoints import load_eva, load_vast
 from calmrl.models.vast.eva import EvaVit, resize_positions

@@ -10,7 +10,7 @@ import torch
 
 from calmrl.errors import InputError
 from calmrl.imputers.gaussian import GaussianImputer
-from calmrl.models.heads.model import Heads
+from calmrl.models.heads import Heads
 from calmrl.models.saved import Trained, load, save
 
 

@@ -59,4 +59,7 @@ def test_every_page_is_in_the_navigation():
 
 def test_inner_imports_are_noticed():
     text = "```python\nfrom calmrl.data import hide\nimport calmrl\nfrom calmrl.data.hiding import hide\n"
-    assert inner_imports(text + "    import calmrl.report.svg as svg\n") == ["calmrl.data.hiding", "calmrl.report.svg"]
+    assert inner_imports(text + "    import calmrl.report.figures as svg\n") == [
+        "calmrl.data.hiding",
+        "calmrl.report.figures",
+    ]

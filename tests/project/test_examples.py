@@ -52,8 +52,8 @@ def test_a_checkpoint_of_the_hf_trainer_holds_the_latent_model(tmp_path, monkeyp
 
 def test_make_collection(tmp_path) -> None:
     pytest.importorskip("PIL", reason="Pillow (calmrl[media]) is not installed")
-    from calmrl.data.media.collection_problems import Problems
     from calmrl.data.media.folder import read_folder
+    from calmrl.data.media.problems import Problems
 
     main = runpy.run_path(str(EXAMPLES / "make_collection.py"))["main"]
     files = main(tmp_path / "c", items=40)

@@ -6,13 +6,28 @@ from types import SimpleNamespace
 
 import pytest
 
-from calmrl.report.figures import Curve, Mark, curves, dots, scatter, small_curves, upset
-from calmrl.report.look import COLOURS, MARKERS, Look, family, look
+from calmrl.report.figures import (
+    SETTINGS,
+    Curve,
+    Mark,
+    clean,
+    clip,
+    curves,
+    dots,
+    draw,
+    finish,
+    legend_below,
+    points,
+    scatter,
+    small_curves,
+    standalone,
+    upset,
+)
 from calmrl.report.results import PointMap
-from calmrl.report.svg import SETTINGS, clean, clip, draw, finish, legend_below, points, standalone
+from calmrl.report.style import COLOURS, MARKERS, Style, base_method, style_of
 from drawing import Drawing
 
-LOOK = Look("#0072b2", "o", "full", "-", "", False)
+LOOK = Style("#0072b2", "o", "full", "-", "", False)
 
 
 @pytest.fixture
@@ -61,7 +76,7 @@ def test_marks_without_intervals_or_labels_stay_in_line(told):
 
 @pytest.mark.parametrize(("count", "bands"), [(5, 5), (6, 1)])
 def test_bands_of_many_curves_would_hide_each_other(count, bands, told):
-    looks = [Look("#0072b2", "o", "full", "-", "", j == 0) for j in range(count)]
+    looks = [Style("#0072b2", "o", "full", "-", "", j == 0) for j in range(count)]
     lines = told(
         curves, [Curve(str(j), [0, 1], [1, 2], looks[j], [0, 1], [2, 3]) for j in range(count)], x="x", y="y" * 45
     )
@@ -189,7 +204,7 @@ def test_a_legend_in_as_many_columns_as_fit(labels, columns, height):
 ])  # fmt: skip
 def test_markers(marker, fill, strong, size, edge, width):
     axes = Noting()
-    points(axes, [1], [2], Look("red", marker, fill, "-", "", strong))
+    points(axes, [1], [2], Style("red", marker, fill, "-", "", strong))
     ((_, _, options),) = axes.calls
     assert (options["markersize"], options["markeredgecolor"], options["markeredgewidth"]) == (size, edge, width)
     assert options["markerfacecolor"] == ("#fffffe" if fill == "none" else "red")
@@ -219,6 +234,6 @@ def test_unknown_names_get_a_look_of_their_own_letters():
 
     for name in ("one", "two", "three", "four"):
         code = zlib.crc32(name.encode())
-        assert (look(name).colour, look(name).marker) == (COLOURS[code % 6], MARKERS[code // 6 % 10])
-    assert family("ideal") == ("ideal", "ideal")
-    assert family("GRAM + latent") == ("gram", "latent")
+        assert (style_of(name).colour, style_of(name).marker) == (COLOURS[code % 6], MARKERS[code // 6 % 10])
+    assert base_method("ideal") == ("ideal", "ideal")
+    assert base_method("GRAM + latent") == ("gram", "latent")

@@ -17,8 +17,7 @@ from PIL import Image
 import report_data
 from calmrl.cli import main
 from calmrl.data.hiding import hide
-from calmrl.data.media.clip import SECONDS, clip
-from calmrl.data.media.streams import read_audio
+from calmrl.data.media.streams import SECONDS, clip, read_audio
 from calmrl.data.patterns import patterns
 from calmrl.errors import InputError
 from calmrl.report import (
@@ -37,13 +36,12 @@ from calmrl.report import (
     read_results,
     write_page,
 )
-from calmrl.report.estimates_table import matrix
+from calmrl.report.estimates import matrix
 from calmrl.report.figures import Mark, dots
-from calmrl.report.look import KNOWN, family, is_ours, look
-from calmrl.report.numbers import decimals, estimate, fixed
 from calmrl.report.paper_tables import all_tables, to_latex
-from calmrl.report.results import group
-from calmrl.report.words import difference, headline, headline_rows, verdict
+from calmrl.report.results import decimals, estimate, fixed, group
+from calmrl.report.sentences import difference, headline, headline_rows, verdict
+from calmrl.report.style import KNOWN, base_method, is_ours, style_of
 
 HOSTILE = "</script><script>alert(1)</script> \"x\" 'y' & $a_b$ <b>|`*[z](http://z)"
 VOID = {"meta", "img", "br", "wbr", "link", "input", "hr"}
@@ -184,19 +182,19 @@ def test_the_main_table(tmp_path):
 
 
 def test_one_method_one_look():
-    assert family("GRAM + latent") == ("gram", "latent")
-    assert family("contrastive staged") == ("contrastive", "staged")
-    assert family("pmrl (ideal)") == family("ideal pmrl") == ("pmrl", "ideal")
-    assert family("calmrl-paper") == ("calmrl", "paper")
-    assert family("ideal") == ("ideal", "ideal")
+    assert base_method("GRAM + latent") == ("gram", "latent")
+    assert base_method("contrastive staged") == ("contrastive", "staged")
+    assert base_method("pmrl (ideal)") == base_method("ideal pmrl") == ("pmrl", "ideal")
+    assert base_method("calmrl-paper") == ("calmrl", "paper")
+    assert base_method("ideal") == ("ideal", "ideal")
     for base in ("gram", "calmrl", "something new"):
-        variants = [look(base + end) for end in ("", "+latent", " staged", " ideal")]
+        variants = [style_of(base + end) for end in ("", "+latent", " staged", " ideal")]
         assert len({(v.colour, v.marker) for v in variants}) == 1
         assert len({(v.fill, v.line) for v in variants}) >= 3
     assert len(set(KNOWN.values())) == len(KNOWN)  # no two known methods look the same
     assert all(map(is_ours, ("calmrl", "calmrl-paper", "closed-form")))
     assert not any(map(is_ours, ("pmrl", "ideal", "ideal calmrl")))
-    assert look("something new") == look("something new")
+    assert style_of("something new") == style_of("something new")
 
 
 # the page
@@ -382,7 +380,7 @@ def test_the_same_results_give_the_same_bytes(demo, tmp_path):
 
 
 def test_blocks_by_hand():
-    panel = dots("one", "What it shows", [Mark("a", 1.0, look("gram"), 0.5, 1.5)], x="value (unit)")
+    panel = dots("one", "What it shows", [Mark("a", 1.0, style_of("gram"), 0.5, 1.5)], x="value (unit)")
     table = Table("Words", ["a", "b"], [["x", Cell("y")], ["z", Number("1.0 ± 0.1", 1.0, True)]])
     page = Page("T", ["Yes."], [table], [PageSection("S", [Figure("See.", [panel]), Text("t"), Code("run", "`x`")])])
     assert '<td class="num" data-value="1.0"><strong>1.0 <span class="pm">± 0.1</span></strong></td>' in as_html(page)

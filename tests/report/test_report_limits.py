@@ -11,20 +11,18 @@ from types import SimpleNamespace
 import pytest
 from PIL import Image
 
-from calmrl.data.media.unreadable import Unreadable
+from calmrl.data.media.problems import Unreadable
 from calmrl.errors import InputError
 from calmrl.metrics.significance import PairedDifference
-from calmrl.report import album as album_module
+from calmrl.report import blocks as album_module
 from calmrl.report import build_page, results_of
-from calmrl.report.album import Album
-from calmrl.report.blocks import Code, Page, Table
-from calmrl.report.estimates_table import spread_words
-from calmrl.report.markdown import as_markdown
-from calmrl.report.numbers import capital, decimals, estimate, fixed, plural
-from calmrl.report.results import ResultRow, group
+from calmrl.report.blocks import Album, Code, Page, Table
+from calmrl.report.estimates import spread_words
+from calmrl.report.render import as_markdown
+from calmrl.report.results import ResultRow, capital, decimals, estimate, fixed, group, plural
 from calmrl.report.sections.completion import _directions, imputation
-from calmrl.report.sections.neighbours import neighbours
-from calmrl.report.words import headline, is_clear, verdict
+from calmrl.report.sections.data import neighbours
+from calmrl.report.sentences import headline, is_clear, verdict
 from drawing import Drawing
 
 # ---- numbers and words

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from calmrl.data import FeatureSet
-from calmrl.data.features.relevance import ROW
+from calmrl.data.features.feature_set import ROW
 from calmrl.errors import InputError
-from calmrl.search import align
-from calmrl.search.align import MIN_PAIRS, aligner_from, aligner_parts, check_aligner, linked, place, relevance_of_items
-from calmrl.search.collection import Collection, Known, from_features
+from calmrl.search import build as align
+from calmrl.search.build import MIN_PAIRS, aligner_from, aligner_parts, check_aligner, linked, place, relevance_of_items
+from calmrl.search.collection import Collection, ItemRecord, from_features
 from colour_world import settings
 
 NAMES = ("a", "b", "c")
@@ -56,7 +56,7 @@ def test_of_two_groups_the_larger_is_aligned():
 
 def collection(n=6, **columns) -> Collection:
     known = [
-        Known(str(i), texts=(f"t{i}",), labels=(f"l{i % 2}",), columns={name: v[i] for name, v in columns.items()})
+        ItemRecord(str(i), texts=(f"t{i}",), labels=(f"l{i % 2}",), columns={name: v[i] for name, v in columns.items()})
         for i in range(n)
     ]
     return Collection(known, {"a": np.ones((n, 2))}, np.ones((n, 1), bool), {"a": "vector"}, "root")

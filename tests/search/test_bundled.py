@@ -5,9 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from calmrl.datasets import emoji
-from calmrl.search.bundled import known_vector, reduced, with_thumbnails
-from calmrl.search.collection import Collection, Known
-from calmrl.search.sources import OpenSource
+from calmrl.search.collection import Collection, ItemRecord, OpenSource, known_vector, reduced, with_thumbnails
 
 
 def test_words_that_need_no_encoder(monkeypatch):
@@ -36,7 +34,7 @@ def test_pictures_of_the_emoji(monkeypatch):
     z = {name: np.ones((3, 1)) for name in ("image", "drawing", "text")}
 
     def shown(kind, root):
-        items = Collection([Known(name) for name in "abc"], z, present, {}, root)
+        items = Collection([ItemRecord(name) for name in "abc"], z, present, {}, root)
         made = with_thumbnails(OpenSource(kind, root), items)
         assert made is items
         return [made.thumbnail(row) for row in range(3)]

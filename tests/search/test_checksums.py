@@ -14,10 +14,10 @@ pytest.importorskip("lancedb", reason="the extra search is not installed")
 
 from calmrl import Index
 from calmrl.data import FeatureSet
-from calmrl.data.features.row_table import meta_table
+from calmrl.data.features.directory import meta_table
 from calmrl.errors import InputError
 from calmrl.search import checksums, neighbours, store, update
-from calmrl.workflows.check_source import check_source
+from calmrl.workflows.check import check_source
 from colour_world import settings
 
 N = 40

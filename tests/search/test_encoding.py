@@ -10,11 +10,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from calmrl.data.media.collection_problems import Problems
 from calmrl.data.media.manifest import Item
-from calmrl.data.media.unreadable import Unreadable
+from calmrl.data.media.problems import Problems, Unreadable
 from calmrl.search import encoding
-from calmrl.search.collection import Collection, Known
+from calmrl.search.collection import Collection, ItemRecord, OpenSource
 from calmrl.search.encoding import (
     Memory,
     _batches,
@@ -30,7 +29,6 @@ from calmrl.search.encoding import (
     file_sha256,
     survey,
 )
-from calmrl.search.sources import OpenSource
 
 
 @pytest.fixture
@@ -145,7 +143,7 @@ def test_where_batches_come_from(monkeypatch):
 def test_what_cannot_be_read_is_marked_until_it_changes():
     opened = OpenSource("folder", "root")
     items = [
-        Known(name, stamps={"image": [key, 5, 6]})
+        ItemRecord(name, stamps={"image": [key, 5, 6]})
         for name, key in zip("abc", ("bad", "good", "unreadable:bad"), strict=True)
     ]
     for item in items:
@@ -164,7 +162,9 @@ def test_what_cannot_be_read_is_marked_until_it_changes():
 def test_items_of_which_nothing_is_left_are_left_out():
     present = np.array([[True], [False], [True]])
     problems = Problems()
-    items = Collection([Known(name) for name in "abc"], {"x": np.ones((3, 1))}, present, {}, "root", problems=problems)
+    items = Collection(
+        [ItemRecord(name) for name in "abc"], {"x": np.ones((3, 1))}, present, {}, "root", problems=problems
+    )
     kept = _without_empty(items)
     assert [item.id for item in kept.known] == ["a", "c"]
     assert [(problem.kind, problem.scope, problem.id) for problem in problems] == [("no modality at all", "row", "b")]
@@ -183,7 +183,7 @@ def test_the_picture_of_an_item(monkeypatch):
         ({"sound": "s", "photo": "p"}, "root/p"),
         ({"sound": "s", "text": "t"}, None),
     ):
-        assert _thumbnail(Known("a", paths=paths), opened) == shown
+        assert _thumbnail(ItemRecord("a", paths=paths), opened) == shown
 
 
 def test_vectors_of_another_encoder_are_kept_apart():

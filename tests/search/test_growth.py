@@ -8,8 +8,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from calmrl.search import growth as growth_module
-from calmrl.search.growth import Growth, growth
+from calmrl.search import update as growth_module
+from calmrl.search.update import FolderChanges, folder_changes
 
 
 @pytest.fixture
@@ -38,41 +38,44 @@ def test_a_folder_as_it_was(folder, monkeypatch):
         (folder, {"image": "a.png", "text": "b.txt"}, stamps(image=77, text=77)),
         (folder, {"image": "sub/c.png"}, stamps(image=77)),
     ]
-    assert growth(index_of(monkeypatch, rows)) == Growth()
-    assert not growth(index_of(monkeypatch, rows))
-    gone = growth(index_of(monkeypatch, [*rows, (folder, {"image": "z.png"}, stamps(image=1))]))
-    assert gone == Growth(gone=(f"{folder}/z.png",), folders=(str(folder),))
+    assert folder_changes(index_of(monkeypatch, rows)) == FolderChanges()
+    assert not folder_changes(index_of(monkeypatch, rows))
+    gone = folder_changes(index_of(monkeypatch, [*rows, (folder, {"image": "z.png"}, stamps(image=1))]))
+    assert gone == FolderChanges(gone=(f"{folder}/z.png",), folders=(str(folder),))
 
 
 def test_new_and_changed_files(folder, monkeypatch):
     rows = [(folder, {"image": "a.png", "text": "b.txt"}, stamps(image=78))]  # the text has no stamp: it is not known
-    found = growth(index_of(monkeypatch, rows))
-    assert found == Growth((f"{folder}/b.txt", f"{folder}/sub/c.png"), (f"{folder}/a.png",), (), (str(folder),))
+    found = folder_changes(index_of(monkeypatch, rows))
+    assert found == FolderChanges((f"{folder}/b.txt", f"{folder}/sub/c.png"), (f"{folder}/a.png",), (), (str(folder),))
     assert found
     removed = {str(folder): {"c": ["sub/c.png"], "b": ["b.txt", "a.png"]}}
-    found = growth(index_of(monkeypatch, rows, removed=removed))
-    assert found == Growth(changed=(f"{folder}/a.png",), folders=(str(folder),))
+    found = folder_changes(index_of(monkeypatch, rows, removed=removed))
+    assert found == FolderChanges(changed=(f"{folder}/a.png",), folders=(str(folder),))
     bigger = [(folder, {"image": "a.png"}, {"image": ["key", 3, 77]})]
-    assert growth(index_of(monkeypatch, bigger, removed=removed)).changed == (f"{folder}/a.png",)
+    assert folder_changes(index_of(monkeypatch, bigger, removed=removed)).changed == (f"{folder}/a.png",)
 
 
 def test_where_nothing_is_compared(folder, monkeypatch, tmp_path):
     rows = [(folder, {"image": "z.png"}, stamps(image=1))]
-    assert growth(index_of(monkeypatch, rows, kind="manifest")) == Growth()
-    assert growth(index_of(monkeypatch, [(tmp_path / "gone", {"image": "a.png"}, stamps(image=1))])) == Growth()
-    assert growth(index_of(monkeypatch, [(folder, {}, {})])) == Growth()
+    assert folder_changes(index_of(monkeypatch, rows, kind="manifest")) == FolderChanges()
+    assert (
+        folder_changes(index_of(monkeypatch, [(tmp_path / "gone", {"image": "a.png"}, stamps(image=1))]))
+        == FolderChanges()
+    )
+    assert folder_changes(index_of(monkeypatch, [(folder, {}, {})])) == FolderChanges()
 
 
 @pytest.mark.parametrize(
     ("found", "sentence"),
     [
         (
-            Growth(("a", "b"), ("c",), (), ("photos",)),
+            FolderChanges(("a", "b"), ("c",), (), ("photos",)),
             "files since the index was made: 2 not in the index (new, or of no use when it was made), 1 changed; bring it up "
             "to date with: calmrl add ix photos",
         ),
         (
-            Growth(gone=("a",), folders=("photos", "more")),
+            FolderChanges(gone=("a",), folders=("photos", "more")),
             "files since the index was made: 1 gone; bring it up to date with: calmrl add ix photos --prune",
         ),
     ],

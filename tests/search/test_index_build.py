@@ -14,12 +14,11 @@ from calmrl.data import FeatureSet
 from calmrl.errors import InputError
 from calmrl.search import build as build_module
 from calmrl.search.build import _align, _check_free, _collect, _write, working_folder
-from calmrl.search.collection import Collection, Known
-from calmrl.search.sources import OpenSource
+from calmrl.search.collection import Collection, ItemRecord, OpenSource
 
 
 def items(n=5) -> Collection:
-    known = [Known(str(i), columns={"g": i % 2}) for i in range(n)]
+    known = [ItemRecord(str(i), columns={"g": i % 2}) for i in range(n)]
     return Collection(known, {"a": np.eye(n, 3)}, np.ones((n, 1), bool), {"a": "vector"}, "root")
 
 

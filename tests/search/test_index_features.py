@@ -11,7 +11,7 @@ import lancedb
 
 from calmrl import Aligner, Index
 from calmrl.data import FeatureSet
-from calmrl.data.features.row_table import meta_table
+from calmrl.data.features.directory import meta_table
 from calmrl.errors import InputError
 from calmrl.search import neighbours, store
 from colour_world import settings

@@ -153,19 +153,19 @@ def test_only_new_content_is_encoded(own) -> None:
     counted(index)
     assert index.add(folder).lines() == [f"0 added, 0 changed, {ITEMS} unchanged"]
     assert ENCODED == []
-    assert not index.growth()
+    assert not index.folder_changes()
     number = next(n for n in range(ITEMS) if has(n) == {"image", "text"})
     id = write_item(folder, number, {"text"}, rgb=np.array([1, 2, 3]))  # its text changes, its picture does not
     new = write_item(folder, 1000, {"image", "sound"})
-    assert len(index.growth().changed) == 1
-    assert len(index.growth().new) == 2
+    assert len(index.folder_changes().changed) == 1
+    assert len(index.folder_changes().new) == 2
     change = index.add(folder)
     assert (change.added, change.changed) == ([new], [id])
     assert sorted(ENCODED) == ["hear", "read", "see"]
     assert set(index.item(id).modalities) == {"image", "text"}
     assert index.item(id).text == "the colour 1 2 3"
     assert number_of(index.search(text=f"{' '.join(map(str, colour(1000)))}", k=1)[0]) == 1000
-    assert not index.growth()
+    assert not index.folder_changes()
 
 
 def test_renamed_touched_and_lost_files(own) -> None:
@@ -178,8 +178,8 @@ def test_renamed_touched_and_lost_files(own) -> None:
     change = index.add(folder)
     assert (change.added, change.changed, change.gone) == (["light/moved"], [f"dark/c{touched}"], [f"dark/c{moved}"])
     assert ENCODED == []  # their content is known
-    assert index.growth().gone == (f"{folder}/dark/c{moved}.png",)
-    assert "--prune" in index.growth().sentence("ix")
+    assert index.folder_changes().gone == (f"{folder}/dark/c{moved}.png",)
+    assert "--prune" in index.folder_changes().sentence("ix")
     assert index.add(folder, prune=True).removed == [f"dark/c{moved}"]
     assert len(index) == ITEMS
     number = next(n for n in range(ITEMS) if has(n) == {"image", "text", "sound"})
@@ -240,7 +240,7 @@ def test_a_manifest(tmp_path, colour_index) -> None:
     counted(index)
     assert len(index.add(tmp_path / "media" / "items.csv").added) == 3
     assert len(ENCODED) == sum(bool(row["image"]) + bool(row["text"]) for row in rows[-3:])
-    assert not index.growth()  # other files of the folder are no part of it
+    assert not index.folder_changes()  # other files of the folder are no part of it
 
 
 def test_the_model_and_its_encoders_come_back(index, monkeypatch) -> None:

@@ -10,8 +10,7 @@ import pytest
 import torch
 
 from calmrl.errors import InputError
-from calmrl.search.query import LIKE, Term
-from calmrl.search.querying import SMALLEST, QueryVectors, _sum, _unit, as_cell, check_values
+from calmrl.search.query import LIKE, SMALLEST, QueryVectors, Term, _sum, _unit, as_cell, check_values
 
 ENTRIES = {
     "photo": {"kind": "image", "width": 3, "aligned": False, "why": "few pairs", "encoder": None},
@@ -146,7 +145,7 @@ def test_signs_and_ratios_of_weights(monkeypatch):
         fused.append([(name, weight) for name, _, weight in parts])
         return np.eye(2)[len(fused) % 2]
 
-    monkeypatch.setattr("calmrl.search.querying.fuse", fuse)
+    monkeypatch.setattr("calmrl.search.query.fuse", fuse)
     layout = {"modalities": {name: entry | {"aligned": name != "hum"} for name, entry in ENTRIES.items()}}
     layout["source"] = {"type": "features", "path": "x"}
     made = QueryVectors(layout, object(), None, lambda id: {"hum": np.ones(2)})

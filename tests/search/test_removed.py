@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("lancedb", reason="the extra search is not installed")
 
-from calmrl.search.removed import forget, remember, removed_items
+from calmrl.search.update import forget, remember, removed_items
 
 
 def row(root, id, **paths):

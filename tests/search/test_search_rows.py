@@ -7,8 +7,7 @@ import json
 import pytest
 
 from calmrl.errors import InputError
-from calmrl.search.hits import Hit, Item
-from calmrl.search.rows import Rows
+from calmrl.search.hits import Hit, Item, Rows
 
 LAYOUT = {
     "modalities": {"image": {}, "te xt": {}},

@@ -10,11 +10,22 @@ import pyarrow.parquet as pq
 import pytest
 
 from calmrl.data import FeatureSet
-from calmrl.data.features.row_table import meta_table
+from calmrl.data.features.directory import meta_table
 from calmrl.errors import InputError
-from calmrl.search import sources
-from calmrl.search.collection import Known, _check_values, _groups, _kind, _texts, described, from_features
-from calmrl.search.sources import OpenSource, _holds_vectors, guess_kinds, open_source
+from calmrl.search import collection as sources
+from calmrl.search.collection import (
+    ItemRecord,
+    OpenSource,
+    _check_values,
+    _groups,
+    _holds_vectors,
+    _kind,
+    _texts,
+    described,
+    from_features,
+    guess_kinds,
+    open_source,
+)
 
 
 def test_sources_in_memory():
@@ -152,16 +163,20 @@ def test_texts_kinds_and_descriptions():
 
 
 def test_a_fingerprint_changes_with_everything_but_times():
-    one = Known("a", ("t",), ("l",), "s", {"p": "f"}, {"p": ["key", 1, 2]}, {"c": 1})
+    one = ItemRecord("a", ("t",), ("l",), "s", {"p": "f"}, {"p": ["key", 1, 2]}, {"c": 1})
     assert (
-        one.fingerprint() == Known("a", ("t",), ("l",), "s", {"p": "f"}, {"p": ["key", 3, 4]}, {"c": 1}).fingerprint()
+        one.fingerprint()
+        == ItemRecord("a", ("t",), ("l",), "s", {"p": "f"}, {"p": ["key", 3, 4]}, {"c": 1}).fingerprint()
     )
     others = [
-        Known("b", ("t",), ("l",), "s", {"p": "f"}, {"p": ["key", 1, 2]}, {"c": 1}),
-        Known("a", ("u",), ("l",), "s", {"p": "f"}, {"p": ["key", 1, 2]}, {"c": 1}),
-        Known("a", ("t",), ("m",), "s", {"p": "f"}, {"p": ["key", 1, 2]}, {"c": 1}),
-        Known("a", ("t",), ("l",), "s", {"p": "f"}, {"p": ["yek", 1, 2]}, {"c": 1}),
-        Known("a", ("t",), ("l",), "s", {"p": "f"}, {"p": ["key", 1, 2]}, {"c": 2}),
+        ItemRecord("b", ("t",), ("l",), "s", {"p": "f"}, {"p": ["key", 1, 2]}, {"c": 1}),
+        ItemRecord("a", ("u",), ("l",), "s", {"p": "f"}, {"p": ["key", 1, 2]}, {"c": 1}),
+        ItemRecord("a", ("t",), ("m",), "s", {"p": "f"}, {"p": ["key", 1, 2]}, {"c": 1}),
+        ItemRecord("a", ("t",), ("l",), "s", {"p": "f"}, {"p": ["yek", 1, 2]}, {"c": 1}),
+        ItemRecord("a", ("t",), ("l",), "s", {"p": "f"}, {"p": ["key", 1, 2]}, {"c": 2}),
     ]
     assert len({item.fingerprint() for item in (one, *others)}) == 6
-    assert Known("a", columns={"x": 1, "y": 2}).fingerprint() == Known("a", columns={"y": 2, "x": 1}).fingerprint()
+    assert (
+        ItemRecord("a", columns={"x": 1, "y": 2}).fingerprint()
+        == ItemRecord("a", columns={"y": 2, "x": 1}).fingerprint()
+    )

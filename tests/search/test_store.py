@@ -14,13 +14,13 @@ pytest.importorskip("lancedb", reason="the extra search is not installed")
 
 from calmrl.errors import InputError
 from calmrl.search import store
-from calmrl.search.collection import Collection, Known
+from calmrl.search.collection import Collection, ItemRecord
 
 KNOWN = [
-    Known(
+    ItemRecord(
         "x", ("one", "two"), ("red", "big"), "train", {"b": "b.png"}, {"b": ["key", 5, 6]}, {"n": 1, "f": True, "t": 3}
     ),
-    Known("y", columns={"n": 2.5, "f": None, "t": "z"}),
+    ItemRecord("y", columns={"n": 2.5, "f": None, "t": "z"}),
 ]
 LAYOUT = {
     "modalities": {"a": {"width": 2}, "b": {"width": 3}},
@@ -35,7 +35,9 @@ def test_what_columns_hold():
         "f": {"column": "x_1", "holds": "flag"},
         "t": {"column": "x_2", "holds": "text"},
     }
-    assert store.columns_of([Known("a", columns={"empty": None, "mixed": True}), Known("b", columns={"mixed": 1})]) == {
+    assert store.columns_of(
+        [ItemRecord("a", columns={"empty": None, "mixed": True}), ItemRecord("b", columns={"mixed": 1})]
+    ) == {
         "empty": {"column": "x_0", "holds": "text"},
         "mixed": {"column": "x_1", "holds": "text"},
     }

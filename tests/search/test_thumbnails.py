@@ -12,9 +12,9 @@ pytest.importorskip("PIL.Image", reason="Pillow (calmrl[media]) is not installed
 
 from PIL import Image
 
-from calmrl.data.media.unreadable import Unreadable
-from calmrl.search import thumbnails
-from calmrl.search.thumbnails import small, thumbnail
+from calmrl.data.media.problems import Unreadable
+from calmrl.search import collection as thumbnails
+from calmrl.search.collection import small, thumbnail
 
 
 @pytest.mark.parametrize(("size", "shown"), [((384, 96), (192, 48)), ((192, 10), (192, 10)), ((20, 30), (20, 30))])

@@ -7,10 +7,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from calmrl.data.media.collection_problems import Problems
+from calmrl.data.media.problems import Problems
 from calmrl.errors import InputError
 from calmrl.search import update
-from calmrl.search.collection import Known
+from calmrl.search.collection import ItemRecord
 from calmrl.search.update import Change, _check_clash, _differs, _fetch, _note_unknown, _Wanted
 
 
@@ -26,7 +26,7 @@ def test_lines_for_people():
 
 
 def test_items_of_one_file_or_all_but_the_removed():
-    items = [Known("a", paths={"image": "a.png"}), Known("b"), Known("sub/c", paths={"text": "x.txt"})]
+    items = [ItemRecord("a", paths={"image": "a.png"}), ItemRecord("b"), ItemRecord("sub/c", paths={"text": "x.txt"})]
     for wanted, ids in (
         (_Wanted(None, {"b"}), ["a", "sub/c"]),
         (_Wanted("a.png", set()), ["a"]),
@@ -38,7 +38,7 @@ def test_items_of_one_file_or_all_but_the_removed():
 
 
 def test_an_item_that_differs():
-    item = Known("a", stamps={"image": ["key", 1, 2]})
+    item = ItemRecord("a", stamps={"image": ["key", 1, 2]})
     same = {"fingerprint": item.fingerprint(), "stamps": {"image": ["key", 1, 2]}}
     assert not _differs(item, same)
     assert _differs(item, None)
@@ -47,7 +47,7 @@ def test_an_item_that_differs():
 
 
 def test_ids_of_another_source_are_named():
-    known = [Known(str(i)) for i in range(5)]
+    known = [ItemRecord(str(i)) for i in range(5)]
     rows = {str(i): {"root": "here" if i == 0 else "there"} for i in range(5)}
     with pytest.raises(
         InputError, match=r"4 ids are in the index already, from there \(first: '1', '2', '3'\); rename"

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from calmrl.encoders import imagebind, internvideo, languagebind, ready
+from calmrl.encoders import encoder_set as ready
+from calmrl.encoders import imagebind, internvideo, languagebind
 
 FAKES = Path(__file__).parent / "fake_backbones"
 PACKAGES = ("imagebind", "languagebind", "InternVideo")

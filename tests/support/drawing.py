@@ -9,7 +9,7 @@ from unittest.mock import MagicMock
 import numpy as np
 import pytest
 
-from calmrl.report.svg import Panel
+from calmrl.report.figures import Panel
 
 FIGURES = ("dots", "lines", "scatter", "upset")
 

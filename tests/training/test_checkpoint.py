@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from calmrl.errors import InputError
-from calmrl.training import checkpoint
-from calmrl.training.checkpoint import Checkpoint
+from calmrl.training import checkpoints as checkpoint
+from calmrl.training.checkpoints import Checkpoint
 
 TRAINING = {"position": {"step": 1}, "optimiser": {}, "scaler": None, "random": []}
 

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from calmrl._support.sealed import read_sealed, write_sealed
+from calmrl._support.output import read_sealed, write_sealed
 from calmrl.errors import InputError
 from calmrl.imputers.gaussian import GaussianImputer
-from calmrl.training import checkpoint
+from calmrl.training import checkpoints as checkpoint
 from calmrl.training.records import Records, read_records
 
 

@@ -7,8 +7,7 @@ import itertools
 import pytest
 
 from calmrl.errors import InputError
-from calmrl.training.method import Method, grid
-from calmrl.training.methods import METHODS, TRIALS, continual, find_method
+from calmrl.training.methods import METHODS, TRIALS, Method, continual, find_method, grid
 
 RATE, FEATURES, HEADS = "optimiser.learning_rate", "model.standardize", "model.hidden"
 TEMPERATURE, PRIOR, WEIGHT = "objective.temperature", "model.latent_prior", "calibration.weight"

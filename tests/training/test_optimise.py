@@ -8,7 +8,7 @@ from torch import nn
 
 from calmrl.errors import InputError
 from calmrl.losses import PMRLLoss
-from calmrl.models.heads.model import Heads
+from calmrl.models.heads import Heads
 from calmrl.training.optimise import MovingAverage, freeze, make_optimiser, schedule
 from calmrl.training.step import Step
 

@@ -15,16 +15,13 @@ import torch
 from calmrl.data import Batches
 from calmrl.errors import InputError, MissingExtraError
 from calmrl.losses import PMRLLoss
-from calmrl.models.heads.model import Heads
-from calmrl.training import snapshot
-from calmrl.training.checkpoint import Checkpoint
-from calmrl.training.finite import NotFinite, must_be_finite
+from calmrl.models.heads import Heads
+from calmrl.training import checkpoints as snapshot
+from calmrl.training.checkpoints import Checkpoint
 from calmrl.training.optimise import make_optimiser
-from calmrl.training.plan import Outcome, Position, Stage, due
-from calmrl.training.records import Records, read_records
-from calmrl.training.step import Step
-from calmrl.training.stop import StopFlag, listening
-from calmrl.training.track import close_trackers, flat, open_trackers
+from calmrl.training.plan import Outcome, Position, Stage, StopFlag, due, listening
+from calmrl.training.records import Records, close_trackers, flat, open_trackers, read_records
+from calmrl.training.step import NotFinite, Step, must_be_finite
 from train_data import source
 
 # ---- plan

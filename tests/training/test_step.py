@@ -7,7 +7,7 @@ import torch
 
 from calmrl import CalibratedAlignment, GaussianImputer
 from calmrl.losses import PMRLLoss
-from calmrl.models.heads.model import Heads
+from calmrl.models.heads import Heads
 from calmrl.training.step import Step
 from calmrl.training.validate import calibration_scores
 

@@ -17,10 +17,10 @@ import torch
 from safetensors.torch import load_file
 
 import warm
-from calmrl._support.launched import join
+from calmrl._support.distributed import join
 from calmrl.data.loaders.batches import Batches
 from calmrl.errors import InputError
-from calmrl.training import checkpoint
+from calmrl.training import checkpoints as checkpoint
 from calmrl.workflows.build import open_data
 from train_data import ROOT, calmrl, config, config_file, environment, records, step_of
 from waiting import patience

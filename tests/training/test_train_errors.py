@@ -11,9 +11,9 @@ import torch
 
 from calmrl.cli import main
 from calmrl.errors import InputError
-from calmrl.training import checkpoint
-from calmrl.training.finite import NotFinite
+from calmrl.training import checkpoints as checkpoint
 from calmrl.training.loop import Trainer
+from calmrl.training.step import NotFinite
 from calmrl.workflows.build import open_data
 from calmrl.workflows.train import train
 from train_data import assert_same_run, config, config_file, python, records, step_of

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 import warm
-from calmrl.training import checkpoint
-from calmrl.training.stop import Interrupted
+from calmrl.training import checkpoints as checkpoint
+from calmrl.training.plan import Interrupted
 from calmrl.workflows.train import train
 from train_data import assert_same_run, config, config_file, environment, last_json, python, records, step_of
 from waiting import patience
@@ -85,7 +85,7 @@ def test_resumed_equals_uninterrupted(case, tmp_path):
 
 KILL = """
 import json, os, pathlib, signal, sys
-import calmrl.training.checkpoint as checkpoint
+import calmrl.training.checkpoints as checkpoint
 import accelerate, sklearn.linear_model, torch._dynamo  # once for all children
 from calmrl.config import load
 from calmrl.workflows.train import train

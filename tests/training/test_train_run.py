@@ -10,12 +10,12 @@ import torch
 
 import calmrl as package
 from calmrl.config import load
-from calmrl.config.shipped_files import shipped, shipped_text
+from calmrl.config.loading import shipped, shipped_text
 from calmrl.data.features.writer import write_features
 from calmrl.errors import InputError
 from calmrl.metrics import retrieval
 from calmrl.models.saved import Trained
-from calmrl.training import checkpoint
+from calmrl.training import checkpoints as checkpoint
 from calmrl.training.methods import METHODS
 from calmrl.training.optimise import make_optimiser, schedule
 from calmrl.training.step import Step

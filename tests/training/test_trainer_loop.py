@@ -14,8 +14,9 @@ from calmrl import CalibratedAlignment, GaussianImputer
 from calmrl.data import Batches
 from calmrl.errors import InputError
 from calmrl.losses import ContrastiveLoss
-from calmrl.models.heads.model import Heads
-from calmrl.training import checkpoint, loop
+from calmrl.models.heads import Heads
+from calmrl.training import checkpoints as checkpoint
+from calmrl.training import loop
 from calmrl.training.loop import Trainer
 from calmrl.training.optimise import make_optimiser, schedule
 from calmrl.training.plan import Stage

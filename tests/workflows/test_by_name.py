@@ -7,7 +7,7 @@ import pytest
 
 from calmrl.data.features.writer import write_features
 from calmrl.errors import InputError
-from calmrl.workflows.reproduce.by_name import by_name_rows, check_names
+from calmrl.workflows.reproduce.needs import by_name_rows, check_names
 
 UP, RIGHT = np.array([0.0, 1.0], np.float32), np.array([1.0, 0.0], np.float32)
 

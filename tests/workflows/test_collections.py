@@ -56,8 +56,8 @@ def test_extract_counts_what_is_not_there(vggsound, tmp_path) -> None:
 
 def test_init_writes_a_config_that_names_the_collection(vggsound, tmp_path, calmrl, monkeypatch) -> None:
     names = {"text": "tiny_text", "image": "tiny_image", "audio": "tiny_audio"}
-    monkeypatch.setattr("calmrl.encoders.defaults.DEFAULTS", names)
-    monkeypatch.setattr("calmrl.encoders.defaults.PACKAGES", {name: () for name in TINY})
+    monkeypatch.setattr("calmrl.encoders.registry.DEFAULTS", names)
+    monkeypatch.setattr("calmrl.encoders.registry.PACKAGES", {name: () for name in TINY})
     out = tmp_path / "work"
     code, _, err = calmrl("init", vggsound, "--collection", "vggsound", "--out", out)
     assert code == 0, err

@@ -13,14 +13,12 @@ from calmrl.config import CompareConfig
 from calmrl.config.schema.train import TrainConfig
 from calmrl.errors import InputError
 from calmrl.metrics import retrieval
-from calmrl.models.heads.model import SkipHead
+from calmrl.models.heads import SkipHead
 from calmrl.training.methods import METHODS, TRIALS, find_method
 from calmrl.training.validate import encode_all, retrieval_scores
-from calmrl.workflows.compare import job as job_module
-from calmrl.workflows.compare.job import _rows, _trial, run_job
-from calmrl.workflows.compare.plan import Job
-from calmrl.workflows.compare.rows import training_config, trials_of
-from calmrl.workflows.compare.trials import Trial, train_and_choose
+from calmrl.workflows.compare import jobs as job_module
+from calmrl.workflows.compare.jobs import Trial, _rows, _trial, run_job, train_and_choose
+from calmrl.workflows.compare.plan import Job, training_config, trials_of
 
 BASELINES = [name for name, method in METHODS.items() if not (method.ours or method.ideal)]
 TINY = {

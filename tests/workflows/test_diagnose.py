@@ -19,14 +19,11 @@ from calmrl.datasets import load_dataset
 from calmrl.datasets.world import world
 from calmrl.errors import InputError
 from calmrl.workflows import diagnose
-from calmrl.workflows.diagnose.models import FOLDS, deal
-from calmrl.workflows.diagnose.predictable import share
-from calmrl.workflows.diagnose.ridge import _fits, ridge
-from calmrl.workflows.diagnose.row_sample import SAMPLE_ROWS, describe, linked, sample
-from calmrl.workflows.diagnose.shift import punch
-from calmrl.workflows.diagnose.space import meeting
-from calmrl.workflows.diagnose.text import as_text
-from calmrl.workflows.diagnose.verdict import percent
+from calmrl.workflows.diagnose.examine import meeting, punch
+from calmrl.workflows.diagnose.page import as_text
+from calmrl.workflows.diagnose.predictable import FOLDS, _fits, deal, ridge, share
+from calmrl.workflows.diagnose.rows import SAMPLE_ROWS, describe, linked, sample
+from calmrl.workflows.diagnose.sentences import percent
 from reference import diagnose as slow
 
 STRONG = {"n": 800, "noise": 0.3, "private": 0, "nonlinear": 0.0}

@@ -11,18 +11,22 @@ from calmrl.anchors import anchor
 from calmrl.data.features.feature_set import FeatureSet
 from calmrl.data.patterns import ModalityPattern
 from calmrl.errors import InputError
-from calmrl.workflows.diagnose import row_sample
-from calmrl.workflows.diagnose.examine import _holes
-from calmrl.workflows.diagnose.models import FoldedRows, fit_folds
+from calmrl.workflows.diagnose import rows as row_sample
+from calmrl.workflows.diagnose.examine import Diagnosis, Pair, Shift, _holes, anchor_shifts, pairs, punch
 from calmrl.workflows.diagnose.page import as_page
-from calmrl.workflows.diagnose.predictable import Direction, _asked, directions, recoverable, share
-from calmrl.workflows.diagnose.result import Diagnosis
-from calmrl.workflows.diagnose.ridge import _fits, ridge
-from calmrl.workflows.diagnose.row_sample import Modality, describe, linked, pick, sample
-from calmrl.workflows.diagnose.shift import Shift, anchor_shifts, punch
-from calmrl.workflows.diagnose.space import Pair, pairs
-from calmrl.workflows.diagnose.verdict import by_modality, overall, percent
-from calmrl.workflows.diagnose.words import gain_words, remarks, sentences
+from calmrl.workflows.diagnose.predictable import (
+    Direction,
+    FoldedRows,
+    _asked,
+    _fits,
+    directions,
+    fit_folds,
+    recoverable,
+    ridge,
+    share,
+)
+from calmrl.workflows.diagnose.rows import Modality, describe, linked, pick, sample
+from calmrl.workflows.diagnose.sentences import by_modality, gain_words, overall, percent, remarks, sentences
 
 ALL, PART = ("a", "b", "c"), ("a", "b")
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from calmrl.workflows import evaluate_captions
-from calmrl.workflows.evaluate_captions import captions_rows
+from calmrl.workflows import evaluate as evaluate_captions
+from calmrl.workflows.evaluate import captions_rows
 from tiny_models import tiny_inputs, tiny_vast
 
 

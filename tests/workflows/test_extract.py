@@ -17,8 +17,7 @@ import pytest
 import warm
 from calmrl._support.filesystem import locked
 from calmrl.cli import main
-from calmrl.data.features.feature_set import open_features
-from calmrl.data.features.item_files import files_of
+from calmrl.data.features.feature_set import files_of, open_features
 from calmrl.data.media.decode import Job
 from calmrl.data.media.manifest import SPLITS
 from calmrl.encoders import load_encoder
@@ -209,9 +208,9 @@ def test_a_folder_is_a_collection(tmp_path) -> None:
 
 def test_encoders_by_default(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(
-        "calmrl.encoders.defaults.DEFAULTS", {"text": "tiny_text", "image": "tiny_image", "audio": "tiny_audio"}
+        "calmrl.encoders.registry.DEFAULTS", {"text": "tiny_text", "image": "tiny_image", "audio": "tiny_audio"}
     )
-    monkeypatch.setattr("calmrl.encoders.defaults.PACKAGES", {name: () for name in TINY})
+    monkeypatch.setattr("calmrl.encoders.registry.PACKAGES", {name: () for name in TINY})
     features = extract(collection(tmp_path), None, tmp_path / "f")
     assert features.info["encoders"] == ENCODERS
 

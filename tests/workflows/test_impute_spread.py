@@ -8,10 +8,10 @@ import pytest
 from calmrl._support.engine import LocalEngine
 from calmrl.config import load
 from calmrl.data import open_features, write_features
-from calmrl.data.features import spread_rows
+from calmrl.data.features import distributed_rows as spread_rows
 from calmrl.errors import InputError
-from calmrl.imputers.gaussian import em
-from calmrl.workflows import imputation
+from calmrl.latent import em
+from calmrl.workflows import impute as imputation
 from calmrl.workflows.impute import impute
 from latent_data import from_model
 from pickling_engine import PicklingEngine, save_parquet

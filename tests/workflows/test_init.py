@@ -14,7 +14,7 @@ from calmrl.config import load
 from calmrl.data.features.feature_set import open_features
 from calmrl.data.features.writer import write_features
 from calmrl.errors import InputError
-from calmrl.workflows.check_source import check_source
+from calmrl.workflows.check import check_source
 from calmrl.workflows.init import init
 from make_media import make_sound
 from tiny_encoders import TINY, tiny  # noqa: F401
@@ -50,8 +50,8 @@ def run(*words: object) -> None:
 @pytest.fixture
 def defaults(monkeypatch):
     names = {"text": "tiny_text", "image": "tiny_image", "audio": "tiny_audio"}
-    monkeypatch.setattr("calmrl.encoders.defaults.DEFAULTS", names)
-    monkeypatch.setattr("calmrl.encoders.defaults.PACKAGES", {name: () for name in TINY})
+    monkeypatch.setattr("calmrl.encoders.registry.DEFAULTS", names)
+    monkeypatch.setattr("calmrl.encoders.registry.PACKAGES", {name: () for name in TINY})
 
 
 @pytest.mark.usefixtures("defaults")

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from calmrl.data import open_features, write_features
-from calmrl.data.features.item_files import file_columns
+from calmrl.data.features.feature_set import file_columns
 from calmrl.datasets import load_dataset
 from calmrl.workflows.examples import nearest_examples, picture_of
 

@@ -14,7 +14,7 @@ from calmrl.config.schema.train import HideSection, SourceSection, TrainConfig
 from calmrl.data.features.feature_set import FeatureSet
 from calmrl.data.media.collections.public_collection import PublicCollection
 from calmrl.errors import InputError
-from calmrl.models.heads.model import Heads
+from calmrl.models.heads import Heads
 from calmrl.models.saved import Trained
 from calmrl.workflows import reproduce
 from calmrl.workflows.build_media import _at, _check_shapes, _source_options, _splits, hidden, media_names
@@ -23,10 +23,9 @@ from calmrl.workflows.examples import caption_of, nearest_examples
 from calmrl.workflows.extract import _check_options, _kinds_of
 from calmrl.workflows.init import _cell, _scalar, init
 from calmrl.workflows.reproduce.needs import Need, _collection, _features, _packages, _tokenizer, check
-from calmrl.workflows.reproduce.registry import EXHIBITS
 from calmrl.workflows.reproduce.run import _device, _measure
-from calmrl.workflows.reproduce.runs import CLASSIFICATION, RUNS, config_of, media_source, swept_name
-from calmrl.workflows.reproduce.smoke_data import _write_media, smoke_changes
+from calmrl.workflows.reproduce.smoke import _write_media, smoke_changes
+from calmrl.workflows.reproduce.tables import CLASSIFICATION, EXHIBITS, RUNS, config_of, media_source, swept_name
 
 # ---- evaluate
 

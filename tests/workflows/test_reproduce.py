@@ -11,11 +11,8 @@ import pytest
 from calmrl.data import write_features
 from calmrl.errors import InputError
 from calmrl.workflows import reproduce
-from calmrl.workflows.reproduce.by_name import by_name_rows
-from calmrl.workflows.reproduce.exhibit import published
-from calmrl.workflows.reproduce.needs import CHECKPOINT, needs_of
-from calmrl.workflows.reproduce.registry import EXHIBITS
-from calmrl.workflows.reproduce.runs import OBJECTIVES, RUNS, config_of, media_source
+from calmrl.workflows.reproduce.needs import CHECKPOINT, by_name_rows, needs_of
+from calmrl.workflows.reproduce.tables import EXHIBITS, OBJECTIVES, RUNS, config_of, media_source, published
 
 CELLS = {  # name -> (cells, of which the paper prints a number)
     "table1": (156, 136),
@@ -215,7 +212,7 @@ def test_a_run_with_other_settings_is_not_taken_for_this_one(out):
 
 def test_the_tiny_checkpoint_has_the_names_of_the_published_one(out):
     from calmrl.models import VastModel, load_vast
-    from calmrl.workflows.reproduce.smoke_weights import FRAMES, IMAGE, SIZES, WIDTH
+    from calmrl.workflows.reproduce.smoke import FRAMES, IMAGE, SIZES, WIDTH
 
     reproduce("table4", out=out, smoke=True)
     model = VastModel.from_sizes(width=WIDTH, frames=FRAMES, image_size=IMAGE, **SIZES)

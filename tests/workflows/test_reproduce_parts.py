@@ -11,13 +11,18 @@ import torch
 
 from calmrl.data.features.feature_set import open_features
 from calmrl.workflows.reproduce.bench import loss_curve, loss_rows
-from calmrl.workflows.reproduce.exhibit import Cell, Exhibit, Value
-from calmrl.workflows.reproduce.page import _grouped, parts_of, to_markdown
-from calmrl.workflows.reproduce.registry import EXHIBITS
-from calmrl.workflows.reproduce.run import Measured
-from calmrl.workflows.reproduce.smoke_data import _features, _films, _sounds
-from calmrl.workflows.reproduce.smoke_weights import CHARACTERS, SIZES, official_name, write_checkpoint, write_tokenizer
-from calmrl.workflows.reproduce.tables import direction, run_of
+from calmrl.workflows.reproduce.run import Measured, _grouped, parts_of, to_markdown
+from calmrl.workflows.reproduce.smoke import (
+    CHARACTERS,
+    SIZES,
+    _features,
+    _films,
+    _sounds,
+    official_name,
+    write_checkpoint,
+    write_tokenizer,
+)
+from calmrl.workflows.reproduce.tables import EXHIBITS, Cell, PaperTable, Value, direction, run_of
 
 
 @pytest.mark.parametrize(
@@ -72,7 +77,7 @@ def test_averages_are_means_over_the_other_columns():
 
 
 def made(cells, decimals=1, name="table9", notes=()) -> SimpleNamespace:
-    exhibit = Exhibit(name, "a title", tuple(one.cell for one in cells), decimals)
+    exhibit = PaperTable(name, "a title", tuple(one.cell for one in cells), decimals)
     return SimpleNamespace(exhibit=exhibit, cells=cells, notes=list(notes))
 
 

@@ -11,21 +11,21 @@ import pytest
 
 from calmrl.data.features.feature_set import FeatureSet
 from calmrl.data.features.writer import write_features
-from calmrl.data.media.collection_problems import Problems
 from calmrl.data.media.manifest import Item, Manifest
-from calmrl.data.media.unreadable import Unreadable
+from calmrl.data.media.problems import Problems, Unreadable
 from calmrl.errors import InputError
-from calmrl.workflows.check_collection import (
+from calmrl.workflows.check import _feature_problems, check_source
+from calmrl.workflows.survey import (
+    Survey,
     absent_files,
     beside,
     cell_problem,
     file_cells,
     stop_at_problems,
+    survey,
     take_out,
     unplayable_files,
 )
-from calmrl.workflows.check_source import _feature_problems, check_source
-from calmrl.workflows.survey import Survey, survey
 
 NAMES = ("image", "text")
 

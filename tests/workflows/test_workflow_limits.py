@@ -14,17 +14,18 @@ from torch import nn
 from calmrl._support.engine import LocalEngine
 from calmrl.config import CompareConfig, load
 from calmrl.config.schema.train import CalibrationSection, TrainConfig
+from calmrl.data.features.distributed_rows import stored_rows
 from calmrl.data.features.feature_set import FeatureSet
-from calmrl.data.features.spread_rows import stored_rows
 from calmrl.data.features.writer import write_features
 from calmrl.errors import InputError
 from calmrl.losses import ContrastiveLoss
-from calmrl.models.card import trained_card
-from calmrl.models.heads.model import Heads
-from calmrl.models.saved import Trained
-from calmrl.workflows import build, evaluate, imputation, impute, impute_spread
+from calmrl.models.heads import Heads
+from calmrl.models.saved import Trained, trained_card
+from calmrl.workflows import build, evaluate, impute
+from calmrl.workflows import impute as imputation
+from calmrl.workflows import impute as impute_spread
 from calmrl.workflows.build import Data, _calibrated, _take_temperature, _validation_relevance, open_data
-from calmrl.workflows.compare.all_jobs import JobError, _on_one_thread, longest_first
+from calmrl.workflows.compare.jobs import JobError, _on_one_thread, longest_first
 from calmrl.workflows.compare.plan import Job
 from calmrl.workflows.impute import imputation_warnings
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -97,3 +98,12 @@ def read_json_object(path: Path, advice: str = AGAIN) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise InputError(f"{path} holds a {type(content).__name__} where an object {{...}} is needed; {advice}")
     return content
+
+
+# Control characters but tabs and new lines, and the marks that turn the direction of text around.
+_HIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+
+
+def visible(text: str) -> str:
+    """The same text with escapes ("\\x1b") in place of characters that act on a terminal, or that no XML may hold."""
+    return _HIDDEN.sub(lambda sign: sign[0].encode("unicode_escape").decode(), text)

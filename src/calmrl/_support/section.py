@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import BaseModel, ConfigDict, create_model
 from pydantic_core import PydanticCustomError, core_schema
 
-from calmrl._support import arguments
+from calmrl._support import signatures as arguments
 from calmrl._support.registry import Registry
 from calmrl._support.signatures import REQUIRED, Signature
 

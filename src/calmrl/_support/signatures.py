@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
+
+from annotated_types import Ge, Gt, Le, Lt
 
 REQUIRED = inspect.Parameter.empty
 COMPUTED = object()  # a default that is not written out as a literal
@@ -118,3 +120,12 @@ def _value(default: ast.expr) -> Any:
         return ast.literal_eval(default)
     except ValueError:
         return COMPUTED
+
+
+Auto = Literal["auto"]
+Count = Annotated[int, Ge(1)]
+Positive = Annotated[float, Gt(0)]
+NotNegative = Annotated[float, Ge(0)]
+Share = Annotated[float, Ge(0), Lt(1)]  # may be 0, never everything
+Fraction = Annotated[float, Ge(0), Le(1)]
+Seed = Annotated[int, Ge(0)]

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from calmrl.convention import full_precision, maybe_any
+from calmrl.arrays import full_precision, maybe_any
 
 TIE = 1e-4  # by how much more the first modality counts than the last when a side is chosen
 GAP_DAMPING = 1e-5  # delta, as a fraction of the largest squared singular value

@@ -16,9 +16,8 @@ from safetensors.torch import load, load_file, save, save_file
 from torch import Tensor
 
 from calmrl._support.filesystem import read_steadily
-from calmrl._support.output import check_writable, replaced_directory
+from calmrl._support.output import check_sealed, check_writable, replaced_directory, write_sealed
 from calmrl._support.parsing import parsing, read_json
-from calmrl._support.sealed import check_sealed, write_sealed
 from calmrl.errors import InputError
 
 VERSION = 2
@@ -95,3 +94,23 @@ def unpacked(content: Tensor) -> dict[str, Any] | None:
     raw = content.cpu().numpy().tobytes()
     start = 8 + int.from_bytes(raw[:8], "little")
     return {"meta": json.loads(raw[8:start]), "tensors": load(raw[start:])}
+
+
+def read_checkpoint(path: str | Path) -> dict[str, Any]:
+    """The content of a .safetensors, .pt, .pth or .bin file; from pickle only tensors, numbers, texts, lists, dicts."""
+    path = Path(path)
+    if not path.is_file():
+        raise InputError(f"no checkpoint at {path}")
+    if path.suffix == ".safetensors":
+        return load_tensors(path)
+    try:
+        content = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # unpickling damaged bytes raises anything
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise InputError(
+            f"{path} cannot be read as tensors alone ({reason}); files that run code when opened are refused: save its "
+            "state dict as safetensors where you trust it"
+        ) from error
+    if not isinstance(content, Mapping):
+        raise InputError(f"{path} holds a {type(content).__name__}; a dict of tensors is needed")
+    return dict(content)

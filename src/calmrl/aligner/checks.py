@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 
 from calmrl._support.registry import closest
-from calmrl.data.features.relevance import relevance_texts
+from calmrl.data.features.feature_set import relevance_texts
 from calmrl.errors import InputError
-from calmrl.imputers.gaussian.choices import check_links
-from calmrl.imputers.gaussian.row_sources import Source
+from calmrl.latent.choose import check_links
+from calmrl.latent.rows import Source
 
 NAMES = {"features": ("auto", "linear", "kernel"), "refine": ("auto", "never", "always")}
 

@@ -1,32 +1,204 @@
-"""Choosing by cross-validation: fit on all folds but one, and let the rows of that one find each other.
+"""Where several gallery items count as found: how many others stand above each of them, and what smaller galleries find.
 
-The score of a candidate is the mean over directions a->b of
+A random gallery of n holds the query's own row and n - 1 of the g - 1 other items, relevant ones among them. Let c_j be the
+number of items above the j-th best relevant one that are not relevant, up to the own row, the J-th, which is always there.
+The query is a hit at k with probability
 
-    mean over queries of 1 / rank, times log(gallery),
+    sum over j < J of  P(1 ... j-1 are not drawn, j is)  P(at most k - 1 of c_j among the n - 2 other draws)
+    + P(1 ... J-1 are not drawn)                         P(at most k - 1 of c_J among the n - 1 draws).
 
-where queries are the held-out rows that have a and b, and the gallery is all held-out rows that have b. The rank is that of
-the own row, or of the best row that is relevant to the query where rows say which others count. Principal
-directions are computed once per fold and kind of features; whitenings, latents and priors share them.
+With one relevant item only the last term is left.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+import uuid
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import permutations
 
 import numpy as np
 import torch
+from scipy.stats import hypergeom
 from torch import Tensor
 
-from calmrl.aligner.candidates import Candidate
-from calmrl.aligner.lift import Lift, fit_kernel, fit_linear
-from calmrl.aligner.own_scores import OwnScores, own_scores
-from calmrl.aligner.row_sample import Rows
-from calmrl.aligner.space import Space, fit_space, source_of_features
-from calmrl.metrics.own_items import Own, own_items
-from calmrl.metrics.ranks import ranks_of_scores
+from calmrl._support.distributed import gather_objects, world
+from calmrl._support.engine import Engine
+from calmrl.aligner.features import FeatureMap, fit_kernel, fit_linear
+from calmrl.aligner.space import Candidate, Space, fit_space, source_of_features
+from calmrl.latent.rows import Source
+from calmrl.metrics.ranks import RelevantItems, ranks_of_scores, relevant_items
+
+BEFORE = 32  # relevant items kept besides the own row; more of them matter only in galleries of a few percent
+
+NEGLIGIBLE = 1e-6  # probability of a case that is left out
+
+
+@dataclass(frozen=True)
+class RelevantRanks:
+    """Per query: others above its relevant items, how many of these there are, and which queries share them."""
+
+    above: np.ndarray  # (n, J) float64, best item first, the own row last, NaN between; halves where scores tie
+    relevant: np.ndarray  # (n,) int64, relevant items in the gallery, the own row included
+    group: np.ndarray  # (n,) int64, the same number where queries of one fold have the same relevant items
+
+    @staticmethod
+    def join(parts: Sequence[RelevantRanks]) -> RelevantRanks:
+        """The queries of several folds."""
+        width = max(part.above.shape[1] for part in parts)
+        padded, groups, start = [], [], 0
+        for part in parts:
+            gap = np.full((len(part.above), width - part.above.shape[1]), np.nan)
+            padded.append(np.concatenate([part.above[:, :-1], gap, part.above[:, -1:]], axis=1))
+            groups.append(start + part.group)
+            start += int(part.group.max(initial=-1)) + 1
+        return RelevantRanks(
+            np.concatenate(padded), np.concatenate([part.relevant for part in parts]), np.concatenate(groups)
+        )
+
+    def hits(self, k: int, n: int, gallery: np.ndarray) -> np.ndarray:
+        """(queries,) probability of a hit at k in a random gallery of n; `gallery` (queries,) is the size that was seen."""
+        left = (gallery - 1).astype(float)  # items that may be drawn, without those already known not to be
+        undrawn, chance = np.ones(len(left)), np.zeros(len(left))
+        for above in self.above[:, :-1].T:
+            there = ~np.isnan(above)
+            drawn = np.where(there, np.minimum(1.0, (n - 1) / np.maximum(left, 1)), 0.0)
+            rows = undrawn * drawn > NEGLIGIBLE
+            chance[rows] += (undrawn * drawn)[rows] * at_most(k - 1, left[rows] - 1, above[rows], n - 2)
+            undrawn *= 1 - drawn
+            left -= there
+        return chance + undrawn * at_most(k - 1, left, self.above[:, -1], n - 1)
+
+    def mean_count(self, n: int, gallery: np.ndarray) -> float:
+        """Relevant items of a query in a random gallery of n, on average."""
+        return float((1 + (self.relevant - 1) * (n - 1) / (gallery - 1)).mean())
+
+
+def at_most(k: int, items: np.ndarray, marked: np.ndarray, draws: int) -> np.ndarray:
+    """P(at most k marked ones among so many draws from `items`); between whole numbers of marked ones, linear."""
+    items = np.maximum(items, 0)
+    cases, inverse = np.unique(np.stack([items, marked]), axis=1, return_inverse=True)  # many queries are alike
+    items, marked = cases
+    low = np.floor(marked)
+    share = marked - low
+    taken = np.clip(draws, 0, items)
+    some = np.maximum(items, 1)  # SciPy has no answer for none, of which none is drawn
+    at = [hypergeom.cdf(k, some, np.minimum(low + step, items), taken) for step in (0, 1)]
+    return ((1 - share) * at[0] + share * at[1])[inverse.reshape(-1)]
+
+
+def relevant_ranks(scores: Tensor, relevant: Tensor, own: Tensor) -> RelevantRanks:
+    """From scores (q, g), which items are relevant to each query (q, g), and the place of its own row (q,)."""
+    lowest = -torch.inf
+    mine = scores.gather(1, own[:, None])
+    best = scores.masked_fill(~relevant, lowest).topk(min(BEFORE, scores.shape[1]), dim=1).values
+    best = best.masked_fill(best <= mine, lowest)  # the own row is always there, so that later ones do not matter
+    others = scores.masked_fill(relevant, lowest).sort(dim=1).values
+    levels = torch.cat([best, mine], dim=1)  # (q, J)
+    above = scores.shape[1] - torch.searchsorted(others, levels, right=True)
+    tied = scores.shape[1] - torch.searchsorted(others, levels) - above
+    same = levels[:, :, None] == levels[:, None, :]  # (q, J, J)
+    place, alike = same.tril().sum(2), same.sum(2)
+    place[:, -1], alike[:, -1] = 1, (relevant & (scores == mine)).sum(1)
+    before = above + tied * place / (alike + 1)
+    before[:, :-1][best == lowest] = torch.nan
+    used = torch.cat([(best > lowest).any(0), torch.ones(1, dtype=torch.bool, device=best.device)])
+    first = relevant.int().argmax(1)  # the same for queries with the same relevant items
+    return RelevantRanks(before[:, used].double().cpu().numpy(), relevant.sum(1).cpu().numpy(), first.cpu().numpy())
+
+
+RARE = 500  # a modality that fewer rows have is sampled whole
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Some rows: values per modality (NaN where missing), mask, and the group and relevance of each row."""
+
+    z: list[Tensor]  # (n, d_m)
+    present: Tensor  # (n, k)
+    groups: np.ndarray  # (n,) int64, rows with the same number belong together
+    relevant: np.ndarray | None = None  # (n,) int64, rows with the same number count for each other; -1: with no other
+
+    def __len__(self) -> int:
+        return len(self.present)
+
+    def take(self, index: Tensor) -> Rows:
+        """Some of the rows."""
+        at = index.cpu().numpy()
+        relevant = None if self.relevant is None else self.relevant[at]
+        return Rows([z[index] for z in self.z], self.present[index], self.groups[at], relevant)
+
+    def of(self, m: int) -> Tensor:
+        """The values of the rows that have modality m, (n_m, d_m)."""
+        return self.z[m][self.present[:, m]]
+
+
+def sample(source: Source, groups: np.ndarray | None, most: int, seed: int, relevant: np.ndarray | None = None) -> Rows:
+    """About `most` random rows of all processes, and all rows of modalities that few rows have.
+
+    `groups` numbers the rows of this process; None puts every row in a group of its own. `relevant` numbers them, too.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    rate = min(1.0, most / max(1, source.rows))
+    rare = (source.count <= RARE).cpu()
+    parts: list[list[Tensor]] = [[] for _ in source.names]
+    masks, numbers, places, start = [], [], [], 0
+    for views in source.chunks():
+        keep = torch.rand(len(views), generator=generator) < rate if rate < 1 else torch.ones(len(views)).bool()
+        keep |= (views.present.cpu() & rare).any(1)
+        index = keep.nonzero()[:, 0]
+        taken = views.take(index)
+        masks.append(taken.present)
+        places.append(index.numpy() + start)
+        numbers.append(places[-1] if groups is None else groups[places[-1]])
+        start += len(views)
+        for m, values in enumerate(taken.rows(0, len(index))):
+            if values is None:
+                values = torch.full((len(index), source.widths[m]), float("nan"), device=source.device)
+            parts[m].append(values.detach().to(source.dtype))
+    values = None if relevant is None else relevant[np.concatenate(places)]
+    mine = Rows([torch.cat(part) for part in parts], torch.cat(masks), np.concatenate(numbers), values)
+    return _over_processes(mine, source.device, groups is None)
+
+
+def _over_processes(mine: Rows, device: torch.device, own_groups: bool) -> Rows:
+    """The samples of all processes one after the other; without groups, rows of different processes stay apart."""
+    if world()[0] == 1:
+        return mine
+    gathered = gather_objects(mine)
+    numbers, offset = [], 0
+    for rows in gathered:
+        numbers.append(rows.groups + offset)
+        offset += int(rows.groups.max(initial=-1)) + 1 if own_groups else 0
+    return Rows(
+        [torch.cat([rows.z[m].to(device) for rows in gathered]) for m in range(len(mine.z))],
+        torch.cat([rows.present.to(device) for rows in gathered]),
+        np.concatenate(numbers),
+        None if mine.relevant is None else np.concatenate([rows.relevant for rows in gathered]),
+    )
+
+
+def folds_of(rows: Rows, folds: int, seed: int) -> np.ndarray:
+    """The fold of each row, (n,): groups stay together, and each missing pattern is spread over the folds.
+
+    Groups are drawn in random order, rows of one pattern after the other, and each goes to the fold that has fewest
+    rows of that pattern, then fewest rows.
+    """
+    random = np.random.default_rng(seed)
+    _, pattern = np.unique(rows.present.cpu().numpy(), axis=0, return_inverse=True)
+    _, first, inverse = np.unique(rows.groups, return_index=True, return_inverse=True)
+    size = np.bincount(inverse)
+    order = random.permutation(len(first))
+    order = order[np.lexsort((np.arange(len(order)), pattern[first][order]))]
+    order = order[np.argsort(-size[order], kind="stable")]
+    filled = np.zeros((int(pattern.max(initial=0)) + 1, folds))
+    home = np.zeros(len(first), dtype=np.int64)
+    for group in order:
+        mine = pattern[first[group]]
+        home[group] = min(range(folds), key=lambda fold: (filled[mine, fold], filled[:, fold].sum(), fold))
+        filled[mine, home[group]] += size[group]
+    return home[inverse]
 
 
 @dataclass(frozen=True)
@@ -38,7 +210,7 @@ class FoldDirection:
 
     ranks: np.ndarray  # (n,) float64, from 1
     gallery: int
-    own: OwnScores | None = None
+    own: RelevantRanks | None = None
 
 
 Outcome = dict[tuple[int, int], FoldDirection]  # (asked with, asked for) -> what was found
@@ -54,13 +226,13 @@ class Fold:
     seed: int
     landmarks: int
     spaces: dict[Candidate, Space] = field(default_factory=dict)
-    _lifted: dict[tuple[str, bool], tuple[list[Lift], list[Tensor], list[Tensor]]] = field(default_factory=dict)
+    _lifted: dict[tuple[str, bool], tuple[list[FeatureMap], list[Tensor], list[Tensor]]] = field(default_factory=dict)
 
     def bare(self) -> Fold:
         """The rows alone, to be sent elsewhere."""
         return Fold(self.names, self.train, self.held, self.seed, self.landmarks)
 
-    def lifted(self, features: str, unit: bool) -> tuple[list[Lift], list[Tensor], list[Tensor]]:
+    def lifted(self, features: str, unit: bool) -> tuple[list[FeatureMap], list[Tensor], list[Tensor]]:
         """(lifts, features of training rows, features of held-out rows), before whitening."""
         key = (features, unit)
         if key not in self._lifted:
@@ -90,7 +262,7 @@ class Fold:
         return outcome([space.unit(m, f) for m, f in enumerate(held)], self.held.present, self.held.relevant, every)
 
 
-def fit_lifts(rows: Rows, features: str, unit: bool, seed: int, landmarks: int) -> list[Lift]:
+def fit_lifts(rows: Rows, features: str, unit: bool, seed: int, landmarks: int) -> list[FeatureMap]:
     """One lift per modality, from the rows that have it."""
     if features == "linear":
         return [fit_linear(rows.of(m), unit) for m in range(len(rows.z))]
@@ -116,9 +288,9 @@ def outcome(unit: list[Tensor], present: Tensor, relevant: np.ndarray | None = N
         asked, there = ids[both.cpu()], ids[present[:, b].cpu()]
         if relevant is None:  # every query has its own row alone
             every_item, place = torch.arange(len(gallery)), number[both, b].cpu()
-            own = Own(every_item, every_item, place, place + 1)
+            own = RelevantItems(every_item, every_item, place, place + 1)
         else:
-            own = own_items(asked.tolist(), there.tolist(), len(queries), len(gallery))
+            own = relevant_items(asked.tolist(), there.tolist(), len(queries), len(gallery))
 
         def scores(start: int, stop: int, queries: Tensor = queries, gallery: Tensor = gallery) -> Tensor:
             return queries[start:stop] @ gallery.T
@@ -127,7 +299,7 @@ def outcome(unit: list[Tensor], present: Tensor, relevant: np.ndarray | None = N
         several = None
         if every and len(there.unique()) < len(there):
             same = (asked[:, None] == there).to(gallery.device)
-            several = own_scores(queries @ gallery.T, same, number[both, b])
+            several = relevant_ranks(queries @ gallery.T, same, number[both, b])
         directions[a, b] = FoldDirection(ranks.expected().numpy(), len(gallery), several)
     return directions
 
@@ -152,3 +324,43 @@ def score(outcomes: Iterable[Outcome]) -> float:
         gains = np.concatenate([math.log(d.gallery) / d.ranks for d in directions])
         means.append(float(gains.mean()))
     return float(np.mean(means)) if means else 0.0
+
+
+Pair = tuple[int, Candidate]  # number of a fold, candidate
+
+_kept: dict[tuple[str, int], Fold] = {}  # of this worker; all of one cross-validation
+
+
+@dataclass
+class DistributedFolds:
+    """What the folds find with candidates: computed when it is asked for, or before, by an engine."""
+
+    folds: list[Fold]
+    engine: Engine | None = None
+    ready: dict[Pair, Outcome] = field(default_factory=dict)
+    key: str = field(default_factory=lambda: uuid.uuid4().hex)
+
+    def ahead(self, pairs: Sequence[Pair]) -> None:
+        """Let the engine evaluate these; without one, nothing is done before it is asked for."""
+        if self.engine is None:
+            return
+        new = [pair for pair in pairs if pair not in self.ready]
+        evaluated = self.engine.map(_evaluate, new, self.key, [fold.bare() for fold in self.folds])
+        for (number, candidate), (outcome, space) in zip(new, evaluated, strict=True):
+            self.ready[number, candidate] = outcome
+            self.folds[number].spaces[candidate] = space
+
+    def evaluate(self, number: int, candidate: Candidate) -> Outcome:
+        """What a fold finds with a candidate."""
+        if (number, candidate) not in self.ready:
+            self.ready[number, candidate] = self.folds[number].evaluate(candidate)
+        return self.ready[number, candidate]
+
+
+@torch.no_grad()
+def _evaluate(pair: Pair, key: str, folds: list[Fold]) -> tuple[Outcome, Space]:
+    number, candidate = pair
+    if any(other != key for other, _ in _kept):
+        _kept.clear()
+    fold = _kept.setdefault((key, number), folds[number])
+    return fold.evaluate(candidate), fold.spaces[candidate]

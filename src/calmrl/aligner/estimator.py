@@ -13,33 +13,29 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from calmrl._support.tensor_files import load_state, save_state
-from calmrl.aligner.candidates import make_grid
 from calmrl.aligner.checks import check_aligner, check_pairs, group_numbers, relevance_numbers
 from calmrl.aligner.choose import Choice, choose
-from calmrl.aligner.crossvalidation import fit_lifts
+from calmrl.aligner.crossvalidation import fit_lifts, sample
 from calmrl.aligner.expected import Evidence, expectation
-from calmrl.aligner.fitting import fit_all
-from calmrl.aligner.lift import Lift
+from calmrl.aligner.features import FeatureMap
 from calmrl.aligner.refine import refine_space
-from calmrl.aligner.row_sample import sample
-from calmrl.aligner.space import Space, head_maps
+from calmrl.aligner.space import Space, fit_all, head_maps, make_grid
 from calmrl.aligner.storage import from_state, to_state
-from calmrl.convention import Array, Views, blocks_of_rows, check
-from calmrl.data.features.feature_set import FeatureSet
-from calmrl.data.features.relevance import ROW
-from calmrl.data.features.spread_rows import SpreadArrays
-from calmrl.encoders.embed_files import EmbedsFiles, recorded_encoders
+from calmrl.arrays import Array, Views, blocks_of_rows, check
+from calmrl.data.features.distributed_rows import DistributedArrays
+from calmrl.data.features.feature_set import ROW, FeatureSet
+from calmrl.encoders.encoder_set import EmbedsFiles, recorded_encoders
 from calmrl.errors import InputError
-from calmrl.hub.on_hub import OnHub
-from calmrl.imputers.columns import BlockColumns, Blocks, is_matrix
-from calmrl.imputers.gaussian.choices import seed_of
-from calmrl.imputers.gaussian.predict import working_dtype
-from calmrl.imputers.gaussian.row_sources import open_source
+from calmrl.hub import OnHub
+from calmrl.imputers.base import BlockColumns, Blocks, is_matrix
 from calmrl.interop.containers import from_object
-from calmrl.metrics.hubs import check_hubs, csls
+from calmrl.latent.choose import seed_of
+from calmrl.latent.predict import working_dtype
+from calmrl.latent.rows import open_source
+from calmrl.metrics.retrieve import check_hubs, csls
 
 if TYPE_CHECKING:
-    from calmrl.hub.card import Card
+    from calmrl.hub import Card
 
 SAMPLE_ROWS = 10_000  # looked at for landmarks and principal directions
 EMBED_BYTES = 1 << 27
@@ -111,7 +107,7 @@ class Aligner(OnHub, BlockColumns, EmbedsFiles, TransformerMixin, BaseEstimator)
     choice_: dict[str, Any]
     modalities_: tuple[str, ...]
     _order: tuple[str, ...]  # names in the order of the parts below
-    _lifts: list[Lift]
+    _lifts: list[FeatureMap]
     _maps: list[Tensor]  # (n_landmarks or d, L): from similarities to the head, whitening included
     _space: Space
     _evidence: dict[str, Evidence]
@@ -216,7 +212,12 @@ class Aligner(OnHub, BlockColumns, EmbedsFiles, TransformerMixin, BaseEstimator)
         return self
 
     def _learn(
-        self, names: tuple[str, ...], given: tuple[str, ...] | None, lifts: list[Lift], space: Space, choice: Choice
+        self,
+        names: tuple[str, ...],
+        given: tuple[str, ...] | None,
+        lifts: list[FeatureMap],
+        space: Space,
+        choice: Choice,
     ) -> None:
         self._order, self.modalities_ = names, given or names
         self._lifts, self._space = lifts, space
@@ -319,7 +320,7 @@ class Aligner(OnHub, BlockColumns, EmbedsFiles, TransformerMixin, BaseEstimator)
         return from_state(load_state(path, name="aligner"), f"the saved aligner in {path}")
 
     def _card(self) -> Card:
-        from calmrl.aligner.card import aligner_card
+        from calmrl.aligner.storage import aligner_card
 
         check_is_fitted(self)
         return aligner_card(self)
@@ -330,7 +331,7 @@ class Aligner(OnHub, BlockColumns, EmbedsFiles, TransformerMixin, BaseEstimator)
 
 def _sorted(z: Any, present: Array | None) -> tuple[Any, Array | None]:
     """Modalities by name, so that the order in which they come does not matter."""
-    if isinstance(z, SpreadArrays):
+    if isinstance(z, DistributedArrays):
         return z.ordered(sorted(z)), None
     if not isinstance(z, Mapping):
         return z, present

@@ -34,8 +34,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.stats import betabinom
 
-from calmrl.aligner.crossvalidation import FoldDirection, Outcome
-from calmrl.aligner.own_scores import OwnScores, at_most
+from calmrl.aligner.crossvalidation import FoldDirection, Outcome, RelevantRanks, at_most
 
 KS = (1, 10)
 LEVEL = 0.9
@@ -47,7 +46,7 @@ class Evidence:
 
     ranks: np.ndarray  # (n,) float64, from 1
     gallery: np.ndarray  # (n,) int64, the size of the gallery of each query
-    own: OwnScores | None = None  # where several items count for some query
+    own: RelevantRanks | None = None  # where several items count for some query
 
     @staticmethod
     def of(directions: list[FoldDirection]) -> Evidence:
@@ -55,7 +54,7 @@ class Evidence:
         sizes = [np.full(len(one.ranks), one.gallery) for one in directions]
         own = None
         if any(one.own is not None for one in directions):
-            own = OwnScores.join([_own(one) for one in directions])
+            own = RelevantRanks.join([_own(one) for one in directions])
         return Evidence(np.concatenate([one.ranks for one in directions]), np.concatenate(sizes), own)
 
     def recall(self, k: int, n: int) -> float:
@@ -106,15 +105,15 @@ class Evidence:
         return at_most(k - 1, self.gallery - 1, self.ranks - 1, n - 1)
 
 
-def _own(direction: FoldDirection) -> OwnScores:
+def _own(direction: FoldDirection) -> RelevantRanks:
     """Of a fold in which every query has one item, too."""
     if direction.own is not None:
         return direction.own
     n = len(direction.ranks)
-    return OwnScores(direction.ranks[:, None] - 1, np.ones(n, dtype=np.int64), np.arange(n))
+    return RelevantRanks(direction.ranks[:, None] - 1, np.ones(n, dtype=np.int64), np.arange(n))
 
 
-def growth(fewer: list[Outcome], more: list[Outcome], seen: float, rows: float) -> float:
+def learning_gain(fewer: list[Outcome], more: list[Outcome], seen: float, rows: float) -> float:
     """What more training rows add to the logit of recall.
 
     `more` learned from `seen` times as many rows as `fewer`, and the final fit from `rows` times as many as `more`.
@@ -148,7 +147,7 @@ def dispersion(outcomes: list[Outcome]) -> float:
 def expectation(evidence: Evidence, gain: float, more: float, n: int | None) -> dict[str, float]:
     """{"R@1", "R@10", "low", "high", "n"} in percent, for galleries of n; by default as large as those that were seen.
 
-    `gain` is what `growth` gives, `more` what `dispersion` gives. Where several items count for some query, "own" is how
+    `gain` is what `learning_gain` gives, `more` what `dispersion` gives. Where several items count for some query, "own" is how
     many of the n count for a query on average.
     """
     seen = int(np.median(evidence.gallery))

@@ -26,7 +26,7 @@ from torch import Tensor
 
 from calmrl.aligner.estimator import Aligner
 from calmrl.aligner.space import NOTHING, direction
-from calmrl.convention import to_tensor
+from calmrl.arrays import to_tensor
 from calmrl.errors import InputError
 
 ROWS = 4096  # embedded at once

@@ -1,27 +1,86 @@
-"""The shared space: one linear head per modality on its features, and how sure each modality is of what it says.
-
-With f^m the whitened features, J_m = W^mT W^m / s2_m and h_m = (I + J_m)^-1 W^mT (f^m - mu^m) / s2_m, the posterior mean
-given modality m alone, the posterior mean given any observed set Omega is
-
-    E[beta | Omega] = (I + sum_{m in Omega} J_m)^-1 sum_{m in Omega} (I + J_m) h_m.
-
-The heads h_m are what refinement changes; the precisions J_m stay as the latent model learned them.
-"""
+"""What the aligner chooses among: features, row scaling, whitening, number of latents and prior."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from calmrl.aligner.candidates import Candidate
-from calmrl.aligner.lift import Lift
-from calmrl.imputers.gaussian.fitting import Settings, fit_settings
-from calmrl.imputers.gaussian.parameters import Parameters
-from calmrl.imputers.gaussian.pattern_groups import group
-from calmrl.imputers.gaussian.posterior import Expectation
-from calmrl.imputers.gaussian.row_sources import Source, open_source
+from calmrl.aligner.features import FeatureMap
+from calmrl.arrays import Views, blocks_of_rows
+from calmrl.data.features.distributed_rows import DistributedArrays
+from calmrl.latent.em import Settings, fit_settings
+from calmrl.latent.model import Expectation, Pack, Parameters, group_rows, pack
+from calmrl.latent.rows import Source, open_source
+from calmrl.latent.statistics import Sums, add_up, block_sums, patterns_of
+
+FEATURES = ("linear", "kernel")
+WHITENING = {"linear": (0.5, 0.0, 0.75), "kernel": (0.5, 0.75)}  # the first is tried before the others
+LATENTS = {"linear": (128, 64), "kernel": (256, 64)}
+PRIORS = (300.0, 30.0, 100.0, 170.0, 550.0, 1000.0, 1800.0)  # the first is tried before the others
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One setting of the closed form."""
+
+    features: str  # "linear" or "kernel"
+    unit_rows: bool
+    whitening: float
+    latent_dim: int
+    prior: float
+
+    def row(self) -> dict[str, Any]:
+        """As a plain dict."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Grid:
+    """The values allowed for each part of a candidate; a part that the user fixed has one value."""
+
+    features: tuple[str, ...]
+    unit_rows: tuple[bool, ...]
+    whitening: dict[str, tuple[float, ...]]
+    latent_dim: dict[str, tuple[int, ...]]
+    prior: tuple[float, ...]
+
+    def first(self, features: str, unit_rows: bool) -> Candidate:
+        """The candidate that is tried first for these features and this row scaling."""
+        return Candidate(features, unit_rows, self.whitening[features][0], self.latent_dim[features][0], self.prior[0])
+
+    def whitenings(self, chosen: Candidate) -> list[Candidate]:
+        """The same candidate with every whitening."""
+        return [replace(chosen, whitening=power) for power in self.whitening[chosen.features]]
+
+    def latents(self, chosen: Candidate) -> list[Candidate]:
+        """The same candidate with every number of latents."""
+        return [replace(chosen, latent_dim=count) for count in self.latent_dim[chosen.features]]
+
+    def priors(self, chosen: Candidate) -> list[Candidate]:
+        """The same candidate with the priors next to its own."""
+        ladder = sorted(self.prior)
+        place = ladder.index(chosen.prior)
+        return [replace(chosen, prior=prior) for prior in ladder[max(0, place - 1) : place + 2]]
+
+    def scalings(self, chosen: Candidate) -> list[Candidate]:
+        """The same candidate with either row scaling."""
+        return [replace(chosen, unit_rows=unit) for unit in self.unit_rows]
+
+
+def make_grid(features: str, unit_rows: bool | str, whitening: Any, latent_dim: Any, prior: Any) -> Grid:
+    """The grid from the arguments of the aligner; "auto" means all values."""
+    return Grid(
+        FEATURES if features == "auto" else (features,),
+        (True, False) if unit_rows == "auto" else (bool(unit_rows),),
+        {form: WHITENING[form] if whitening == "auto" else (float(whitening),) for form in FEATURES},
+        {form: LATENTS[form] if latent_dim == "auto" else (int(latent_dim),) for form in FEATURES},
+        PRIORS if prior == "auto" else (float(prior),),
+    )
+
 
 ITERATIONS = 10  # of PX-EM
 NOTHING = 1e-9  # a posterior mean shorter than this, where the prior deviation is 1, is zero but for rounding
@@ -69,7 +128,7 @@ class Space:
         eye = torch.eye(self.latent_dim, dtype=torch.float64, device=given.device)
         place = present.long().cumsum(0) - 1  # where a row stands among those that have the modality
         out = given.new_zeros((len(present), self.latent_dim))
-        patterns, order, bounds = group(present)
+        patterns, order, bounds = group_rows(present)
         for p, pattern in enumerate(patterns.tolist()):
             rows = order[bounds[p] : bounds[p + 1]]
             held = [m for m, has in enumerate(pattern) if has]
@@ -89,7 +148,7 @@ def direction(mean: Tensor) -> Tensor:
     return torch.where(length > NOTHING, mean / length.clamp(min=NOTHING), 0.0)
 
 
-def head_maps(lifts: list[Lift], whitening: float, space: Space) -> list[Tensor]:
+def head_maps(lifts: list[FeatureMap], whitening: float, space: Space) -> list[Tensor]:
     """Per modality the projection on features, their whitening and the weight of the head as one matrix for `Lift.project`."""
     return [
         (lift.projection * lift.scale(whitening)) @ weight.to(lift.projection)
@@ -118,3 +177,88 @@ def source_of_features(names: list[str], features: list[Tensor], present: Tensor
         values[present[:, m]] = features[m]
         full[name] = values
     return open_source(full, present, shared=shared)
+
+
+FEATURE_BYTES = 1 << 26  # features are computed in blocks of about this size
+ROWS_PER_FEATURE = 4  # with more rows in memory, sums by pattern are cheaper than the rows
+SUM_BYTES = 1 << 30  # sums by pattern may take this much; more patterns are gone through row by row
+
+
+@dataclass(frozen=True)
+class MappedRows:
+    """Rows -> whitened features; small enough to be sent to where the rows are."""
+
+    lifts: list[FeatureMap]
+    scales: list[Tensor]
+    dtype: torch.dtype
+
+    @property
+    def widths(self) -> tuple[int, ...]:
+        """Features per modality."""
+        return tuple(lift.width for lift in self.lifts)
+
+    def blocks(self, views: Views) -> Iterator[tuple[dict[str, Tensor], Tensor]]:
+        """The rows of a chunk as features, a bounded number at a time."""
+        for start, stop in blocks_of_rows(len(views), 8 * sum(self.widths), FEATURE_BYTES):
+            present = views.present[start:stop]
+            yield self._block(views, start, stop, present), present
+
+    def _block(self, views: Views, start: int, stop: int, present: Tensor) -> dict[str, Tensor]:
+        block = {}
+        for m, values in enumerate(views.rows(start, stop)):
+            features = torch.zeros((stop - start, self.widths[m]), dtype=self.dtype, device=present.device)
+            if values is not None:
+                rows = values.detach()[present[:, m]].to(self.dtype)
+                features[present[:, m]] = self.lifts[m](rows) * self.scales[m].to(rows)
+            block[views.names[m]] = features
+        return block
+
+    def packs(self, views: Views) -> Iterator[Pack]:
+        """Blocks of features sorted by pattern."""
+        for features, present in self.blocks(views):
+            yield pack(list(features.values()), present, self.widths, self.dtype)
+
+
+@dataclass(frozen=True)
+class MappedSource:
+    """The rows of a source as whitened features, in blocks, as often as wanted."""
+
+    source: Source
+    lifting: MappedRows
+
+    @property
+    def widths(self) -> tuple[int, ...]:
+        """Features per modality."""
+        return self.lifting.widths
+
+    def __iter__(self) -> Iterator[tuple[dict[str, Tensor], Tensor]]:
+        for views in self.source.chunks():
+            yield from self.lifting.blocks(views)
+
+
+@torch.no_grad()
+def _sums_of(views: Views, lifting: MappedRows, patterns: list[tuple[bool, ...]]) -> Sums:
+    """Sums by pattern of the features of one block of rows."""
+    return block_sums(lifting.packs(views), lifting.widths, patterns)
+
+
+def fit_all(source: Source, lifts: list[FeatureMap], candidate: Candidate, seed: int) -> Space:
+    """The space of all rows of all processes; rows are read once where their sums by pattern fit into memory."""
+    scales = [lift.scale(candidate.whitening) for lift in lifts]
+    lifted = MappedSource(source, MappedRows(lifts, scales, source.dtype))
+    return fit_space(_feature_source(lifted), candidate, seed)
+
+
+def _feature_source(lifted: MappedSource) -> Source:
+    source, width = lifted.source, sum(lifted.widths)
+    here = source.in_memory or isinstance(source.spread and source.spread.rows, DistributedArrays)
+    if here and source.rows <= ROWS_PER_FEATURE * width:
+        blocks: list[Any] = list(lifted)
+        features = {name: torch.cat([z[name] for z, _ in blocks]) for name in source.names}
+        return open_source(features, torch.cat([present for _, present in blocks]))
+    patterns = patterns_of(source)
+    sizes = [sum(w for w, has in zip(lifted.widths, pattern, strict=True) if has) for pattern in patterns]
+    if 8 * sum(size**2 for size in sizes) <= SUM_BYTES:
+        parts = source.each_chunk(_sums_of, lifted.lifting, patterns)
+        return add_up(replace(source, widths=lifted.widths, spread=None), parts, patterns)
+    return open_source(lifted, None)

@@ -8,14 +8,16 @@ import torch
 from torch import Tensor
 
 from calmrl._support.parsing import reason_of
+from calmrl.aligner.crossvalidation import RelevantRanks
 from calmrl.aligner.expected import Evidence
-from calmrl.aligner.lift import Lift
-from calmrl.aligner.own_scores import OwnScores
+from calmrl.aligner.features import FeatureMap
 from calmrl.aligner.space import Space, head_maps
 from calmrl.errors import InputError
+from calmrl.hub import LIMITS, Card
 
 if TYPE_CHECKING:
     from calmrl.aligner.estimator import Aligner
+
 
 LIFT = ("centre", "landmarks", "shape", "offset", "projection", "variance")
 SPACE = ("weight", "bias", "information")
@@ -55,7 +57,8 @@ def from_state(state: dict[str, Any], origin: str = "a saved aligner") -> Aligne
     try:
         order, choice = meta["order"], meta["choice"]
         lifts = [
-            Lift(unit=choice["unit_rows"], **{part: tensors[f"lift.{name}.{part}"] for part in LIFT}) for name in order
+            FeatureMap(unit=choice["unit_rows"], **{part: tensors[f"lift.{name}.{part}"] for part in LIFT})
+            for name in order
         ]
         parts = [[tensors[f"space.{name}.{part}"] for name in order] for part in SPACE]
         _check_shapes(order, lifts, parts)
@@ -85,11 +88,11 @@ def _evidence(key: str, tensors: dict[str, Tensor]) -> Evidence:
     if f"own.{key}" in tensors:
         relevant = tensors[f"own.{key}"].numpy()
         group = tensors.get(f"group.{key}", torch.arange(len(relevant)))  # absent in files of earlier versions
-        own = OwnScores(tensors[f"above.{key}"].numpy(), relevant, group.numpy())
+        own = RelevantRanks(tensors[f"above.{key}"].numpy(), relevant, group.numpy())
     return Evidence(tensors[f"ranks.{key}"].numpy(), tensors[f"gallery.{key}"].numpy(), own)
 
 
-def _check_shapes(order: list[str], lifts: list[Lift], parts: list[list[Tensor]]) -> None:
+def _check_shapes(order: list[str], lifts: list[FeatureMap], parts: list[list[Tensor]]) -> None:
     """Tensors that belong together fit each other."""
     for name, lift, weight, bias, information in zip(order, lifts, *parts, strict=True):
         width, latents = lift.projection.shape[1], information.shape[0]
@@ -107,3 +110,42 @@ def _check_shapes(order: list[str], lifts: list[Lift], parts: list[list[Tensor]]
         for part, (tensor, shape) in wanted.items():
             if tensor.shape != shape or not tensor.is_floating_point():
                 raise ValueError(f"{part} of {name} is {tensor.dtype} of shape {tuple(tensor.shape)}, not {shape}")
+
+
+CODE = """from calmrl import Aligner
+
+aligner = Aligner.from_pretrained("{repo}")
+vectors = aligner.embed({{"MODALITY": features}})  # any of the modalities below, any subset per row"""
+
+
+def aligner_card(aligner: Aligner) -> Card:
+    """What a fitted aligner says about itself."""
+    encoders: dict[str, Any] = (aligner.encoders_ or {}).get("encoders", {})
+    known = {name: str(encoders[name].get("name", "unknown")) for name in aligner.modalities_ if name in encoders}
+    width = {name: len(lift.centre) for name, lift in zip(aligner._order, aligner._lifts, strict=True)}
+    choice = {key: value for key, value in aligner.choice_.items() if key != "candidates"}
+    quality = [
+        {"direction": direction, **{key: round(value, 1) for key, value in row.items()}}
+        for direction, row in aligner.expected_.items()
+    ]
+    absent = sorted(_all_directions(aligner) - set(aligner.expected_))
+    limits = [*LIMITS]
+    if absent:
+        limits.append(f"No training row shows {', '.join(absent)}; these directions rest on a third modality.")
+    return Card(
+        title=f"Aligner: {', '.join(aligner.modalities_)} in one space of {aligner._space.latent_dim} dimensions",
+        code=CODE.replace("MODALITY", aligner.modalities_[0]),
+        widths={name: width[name] for name in aligner.modalities_},
+        encoders=known,
+        choice=choice,
+        quality=quality,
+        quality_note="By cross-validation over the training rows: R@1 and R@10 in percent in a gallery of n, and the interval "
+        "that holds the R@1 of n new queries in about nine of ten cases.",
+        limits=limits,
+        tags=("calmrl-aligner", "feature-extraction"),
+    )
+
+
+def _all_directions(aligner: Aligner) -> set[str]:
+    names = aligner.modalities_
+    return {f"{a}->{b}" for a in names for b in names if a != b}

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from calmrl.cli.collection_options import AnnotationsOption, CollectionOption, MediaOption, collection_of
-from calmrl.cli.completion import config_names
+from calmrl.cli.options import AnnotationsOption, CollectionOption, MediaOption, collection_of, config_names
 from calmrl.cli.printing import as_json, data, error, note
 
 if TYPE_CHECKING:
@@ -68,9 +67,9 @@ def _check_config(file: str, overrides: list[str] | None, json: bool) -> None:
 
 
 def _check_source(path: str | Path | PublicCollection, overrides: list[str] | None, json: bool) -> None:
-    from calmrl.cli.progress import Progress
+    from calmrl.cli.printing import Progress
     from calmrl.errors import InputError
-    from calmrl.workflows.check_source import check_source
+    from calmrl.workflows.check import check_source
 
     if overrides:
         raise InputError(f"{path} is no config, so {overrides[0]} changes nothing; leave it out")

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from calmrl.cli.completion import config_names
+from calmrl.cli.options import config_names
 from calmrl.cli.printing import note
 
 EXAMPLE = "Example:\n  calmrl cp impute my.yaml\n  calmrl check my.yaml imputer.method=knn"

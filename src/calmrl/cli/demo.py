@@ -38,7 +38,7 @@ def run(
         check_free(out, force=True)
         shutil.rmtree(out)
     check_directory(out)
-    from calmrl.cli.comparison_table import compare_and_show
+    from calmrl.cli.compare import compare_and_show
     from calmrl.workflows.demo import search_both
 
     emoji, stamps = out / "emoji.index", out / "stamps.index"

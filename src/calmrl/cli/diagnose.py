@@ -6,8 +6,7 @@ from typing import Annotated
 
 import typer
 
-from calmrl.cli.printing import as_json, data, note
-from calmrl.cli.progress import Progress
+from calmrl.cli.printing import Progress, as_json, data, note
 
 EXAMPLE = """Example:
   calmrl diagnose features

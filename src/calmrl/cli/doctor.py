@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from calmrl.cli.engine_options import AddressOption, EngineOption
+from calmrl.cli.options import AddressOption, EngineOption
 from calmrl.cli.printing import as_json, data
 
 EXAMPLE = "Example:\n  calmrl doctor\n  calmrl doctor --json\n  calmrl doctor --engine ray"

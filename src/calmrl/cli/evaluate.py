@@ -6,8 +6,8 @@ from typing import Annotated, Any
 
 import typer
 
-from calmrl.cli.engine_options import AddressOption, EngineOption
-from calmrl.cli.printing import as_json, below_table, data, note, people
+from calmrl.cli.options import AddressOption, EngineOption
+from calmrl.cli.printing import as_json, below_table, data, note, stderr_console
 
 EXAMPLE = """Example:
   calmrl evaluate runs/stamps
@@ -42,7 +42,7 @@ def run(
         shown = ""
         for title, table in tables(evaluation.rows):
             note(f"\n{title}" if title != shown else "")
-            people().print(table)
+            stderr_console().print(table)
             below_table(evaluation.left_out)
             shown = title
     for sentence in evaluation.remarks:

@@ -7,11 +7,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from calmrl.cli.collection_options import AnnotationsOption, CollectionOption, collection_of, pairs
-from calmrl.cli.completion import encoder_pairs
-from calmrl.cli.engine_options import AddressOption, EngineOption
-from calmrl.cli.printing import note
-from calmrl.cli.progress import Progress
+from calmrl.cli.options import (
+    AddressOption,
+    AnnotationsOption,
+    CollectionOption,
+    EngineOption,
+    collection_of,
+    encoder_pairs,
+    pairs,
+)
+from calmrl.cli.printing import Progress, note
 from calmrl.errors import InputError
 
 if TYPE_CHECKING:

@@ -9,9 +9,8 @@ from typing import Annotated, Any
 
 import typer
 
-from calmrl.cli.engine_options import AddressOption, EngineOption
-from calmrl.cli.printing import as_json, note
-from calmrl.cli.progress import Progress
+from calmrl.cli.options import AddressOption, EngineOption
+from calmrl.cli.printing import Progress, as_json, note
 
 EXAMPLE = """Example:
   calmrl impute features --out imputed --std

@@ -6,10 +6,8 @@ from typing import Annotated
 
 import typer
 
-from calmrl.cli.collection_options import pairs
-from calmrl.cli.engine_options import AddressOption, EngineOption
-from calmrl.cli.printing import note
-from calmrl.cli.progress import Progress
+from calmrl.cli.options import AddressOption, EngineOption, pairs
+from calmrl.cli.printing import Progress, note
 
 EXAMPLE = """Example:
   calmrl index photos --out photos.index

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from calmrl.cli.collection_options import AnnotationsOption, CollectionOption, MediaOption, collection_of
+from calmrl.cli.options import AnnotationsOption, CollectionOption, MediaOption, collection_of
 from calmrl.cli.printing import data, note
 
 EXAMPLE = """Example:

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from calmrl._support.registry import Registry, lookup
-from calmrl.cli.completion import shelf_names
+from calmrl.cli.options import shelf_names
 from calmrl.cli.printing import as_json, data
 
 EXAMPLE = "Example:\n  calmrl ls\n  calmrl ls imputers\n  calmrl ls configs --json"
@@ -22,8 +22,8 @@ REGISTRIES = {
     "datasets": ["calmrl.datasets.registry:DATASETS"],
     "collections": ["calmrl.data.media.collections.registry:COLLECTIONS"],
     "encoders": ["calmrl.encoders.registry:ENCODERS"],  # frozen: extract, index
-    "towers": ["calmrl.models.vast.towers:TOWERS"],  # trainable: train, model.kind vast
-    "tables": ["calmrl.workflows.reproduce.registry:EXHIBITS"],  # of the paper: reproduce
+    "towers": ["calmrl.models.vast.section:TOWERS"],  # trainable: train, model.kind vast
+    "tables": ["calmrl.workflows.reproduce.tables:EXHIBITS"],  # of the paper: reproduce
 }
 SHELVES = (*REGISTRIES, "configs")
 
@@ -62,7 +62,7 @@ def _lines(names: dict[str, str]) -> list[str]:
 def entries(shelf: str) -> dict[str, str]:
     """Name -> one line, from the registries themselves; nothing that is listed is imported."""
     if shelf == "configs":
-        from calmrl.config.shipped_files import shipped
+        from calmrl.config.loading import shipped
 
         return shipped()
     abouts: dict[str, str] = {}

@@ -1,16 +1,25 @@
 """Where output goes: people read stderr, programs read stdout."""
 
+from __future__ import annotations
+
 import json
 import sys
 import textwrap
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from datetime import timedelta
+from types import TracebackType
 from typing import Any
 
 from rich.console import Console
+from rich.text import Text
 
-from calmrl._support.visible import visible
+from calmrl._support.parsing import visible
 
 
-def people() -> Console:
+def stderr_console() -> Console:
     """A console on stderr: no colour without a terminal or with NO_COLOR set, 80 columns without a terminal.
 
     Brackets are brackets, not markup.
@@ -42,3 +51,103 @@ def data(text: str) -> None:
 def as_json(value: Any) -> None:
     """A value for a program."""
     print(json.dumps(value, indent=2, default=str))
+
+
+WINDOW = 20.0  # seconds over which speed is measured
+SURE = 2.0  # seconds that an estimate needs
+SECOND, MINUTE = 1.0, 60.0
+
+
+class Pace:
+    """How fast something goes, from (time, done) of the last seconds.
+
+    The clock starts when the first piece is done, because that piece also pays for loading and warming up.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self.clock = clock
+        self.done, self.total = 0, 0
+        self._first = 0  # what was done when counting began: a run that goes on does not begin at 0
+        self._points: deque[tuple[float, int]] = deque()
+
+    def update(self, done: int, total: int) -> None:
+        """So many are done, of so many. Another total, or less than before, begins anew."""
+        if total != self.total or done < self.done:
+            self._points.clear()
+            self._first = done
+        self.done, self.total = done, total
+        if done > self._first:
+            self._points.append((self.clock(), done))
+        while len(self._points) > 2 and self._points[-1][0] - self._points[1][0] >= WINDOW:
+            self._points.popleft()
+
+    def speed(self) -> float | None:
+        """Pieces per second; None as long as it is not sure."""
+        if len(self._points) < 2:
+            return None
+        (start, before), (now, done) = self._points[0], self._points[-1]
+        return (done - before) / (now - start) if now - start >= SURE else None
+
+    def text(self) -> str:
+        """ "30 of 200, 5.0 / s, 0:00:34 left"; empty if the total is not known."""
+        if not self.total:
+            return ""
+        speed = self.speed()
+        if speed is None or not speed:
+            return f"{self.done} of {self.total}"
+        pace = f"{speed:.1f} / s" if speed >= 0.1 else f"{1 / speed:.0f} s each"
+        left = f", {timedelta(seconds=round((self.total - self.done) / speed))} left" if self.done < self.total else ""
+        return f"{self.done} of {self.total}, {pace}{left}"
+
+
+class Progress:
+    """Shows what is being done while a block runs. Call it with (text, done, total), or with a text alone.
+
+    Where the total is not known, it shows for how long this has been done.
+    Without a terminal it prints a line per minute, also if nothing was reported in it, and nothing for what is quick.
+    """
+
+    def __init__(self, *, shown: bool = True, every: float = MINUTE) -> None:
+        self.shown, self.every = shown, every
+        self.what = "starting"
+        self.pace = Pace()
+        self._status: Any = None
+        self._over = threading.Event()
+        self._began = self._since = time.monotonic()
+
+    def __enter__(self) -> Progress:
+        if self.shown and sys.stderr.isatty():
+            self._status = stderr_console().status(Text(self.line()))
+            self._status.start()
+            threading.Thread(target=self._redraw_each_second, daemon=True).start()
+        elif self.shown:
+            threading.Thread(target=self._print_each_minute, daemon=True).start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        self._over.set()
+        if self._status is not None:
+            self._status.stop()
+
+    def __call__(self, what: str, done: int = 0, total: int = 0) -> None:
+        if what != self.what:
+            self._since = time.monotonic()
+        self.what = what
+        self.pace.update(done, total)
+        if self._status is not None:
+            self._status.update(Text(self.line()))
+
+    def line(self) -> str:
+        """What a person sees now."""
+        return f"{visible(self.what)}: {self.pace.text() or timedelta(seconds=int(time.monotonic() - self._since))}"
+
+    def _redraw_each_second(self) -> None:
+        while not self._over.wait(SECOND):
+            self._status.update(Text(self.line()))
+
+    def _print_each_minute(self) -> None:
+        while not self._over.wait(self.every):
+            passed = timedelta(seconds=round(time.monotonic() - self._began))
+            print(f"{passed} {self.line()}", file=sys.stderr, flush=True)

@@ -9,13 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from calmrl.cli.completion import table_names
-from calmrl.cli.printing import as_json, data, error, note, people
-from calmrl.cli.progress import Progress
+from calmrl.cli.options import table_names
+from calmrl.cli.printing import Progress, as_json, data, error, note, stderr_console
 
 if TYPE_CHECKING:
-    from calmrl.workflows.reproduce.page import Part
-    from calmrl.workflows.reproduce.run import Reproduction
+    from calmrl.workflows.reproduce.run import Part, Reproduction
 
 EXAMPLE = """Example:
   calmrl reproduce
@@ -57,7 +55,7 @@ def run(
 
         ls("tables", json)
         return
-    from calmrl.training.stop import Interrupted
+    from calmrl.training.plan import Interrupted
     from calmrl.workflows.reproduce.run import reproduce
 
     with Progress() as bar:
@@ -85,11 +83,11 @@ def _quiet(text: str) -> None:
 
 
 def _show(made: Reproduction) -> None:
-    from calmrl.workflows.reproduce.page import parts_of
+    from calmrl.workflows.reproduce.run import parts_of
 
     note(f"{made.exhibit.name}: {made.exhibit.title}\n")
     for part in parts_of(made):
-        people().print(_table(part))
+        stderr_console().print(_table(part))
         note("")
     for sentence in made.notes:
         note(textwrap.fill(sentence, 80))

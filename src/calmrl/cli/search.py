@@ -44,7 +44,7 @@ def run(
     from calmrl.search import Index
 
     opened = Index.open(index)
-    since = opened.growth()
+    since = opened.folder_changes()
     if since:
         note(since.sentence(index))
     wanted, unwanted = (
@@ -76,7 +76,7 @@ def _terms(
     like: list[str] | None,
 ) -> dict[str, Any]:
     """All terms of the command line, by modality."""
-    from calmrl.data.media.suffixes import modality_of
+    from calmrl.data.media.manifest import modality_of
     from calmrl.search.query import is_path, parse_query
 
     terms: dict[str, list[Any]] = {"text": [], "image": list(image or []), "sound": list(sound or [])}

@@ -6,9 +6,8 @@ from typing import Annotated
 
 import typer
 
-from calmrl.cli.completion import config_names
-from calmrl.cli.printing import data, error, note
-from calmrl.cli.progress import Progress
+from calmrl.cli.options import config_names
+from calmrl.cli.printing import Progress, data, error, note
 
 EXAMPLE = """Example:
   calmrl train stamps --out runs/stamps
@@ -29,9 +28,9 @@ def run(
     ] = 600,
 ) -> None:
     """Train from features or media with missing modalities; resumable, in one process or several."""
-    from calmrl._support.launched import join, leave
+    from calmrl._support.distributed import join, leave
     from calmrl.config import TrainConfig, load
-    from calmrl.training.stop import Interrupted
+    from calmrl.training.plan import Interrupted
     from calmrl.workflows.train import train
 
     resolved = load(config, overrides or [], kind="train")

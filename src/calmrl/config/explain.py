@@ -8,8 +8,7 @@ from pydantic import BaseModel, ValidationError
 
 from calmrl._support.registry import closest
 from calmrl._support.section import ChosenSection
-from calmrl.config.config_error import ConfigProblem, dotted
-from calmrl.config.yaml_text import ConfigText, KeyPath
+from calmrl.config.yaml_text import ConfigProblem, ConfigText, KeyPath, dotted
 
 TAGS = ("method", "name", "kind")  # keys that choose between sections
 

@@ -20,7 +20,7 @@ import numpy as np
 import torch
 
 from calmrl._support.registry import lookup
-from calmrl.convention import Array, blocks_of_rows, to_tensor
+from calmrl.arrays import Array, blocks_of_rows, to_tensor
 from calmrl.errors import InputError
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from calmrl.convention import Array, to_tensor
+from calmrl.arrays import Array, to_tensor
 from calmrl.errors import InputError
 
 

@@ -2,9 +2,9 @@
 
 import numpy as np
 
+from calmrl.data.features.directory import meta_table
 from calmrl.data.features.feature_set import FeatureSet
-from calmrl.data.features.row_table import meta_table
-from calmrl.datasets.splits import split_by_group
+from calmrl.datasets.registry import split_by_group
 
 
 def digits() -> FeatureSet:

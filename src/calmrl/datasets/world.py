@@ -14,10 +14,10 @@ from typing import Any
 
 import numpy as np
 
+from calmrl.data.features.directory import meta_table
 from calmrl.data.features.feature_set import FeatureSet
-from calmrl.data.features.row_table import meta_table
 from calmrl.data.hiding import hide
-from calmrl.datasets.splits import split_by_group
+from calmrl.datasets.registry import split_by_group
 from calmrl.errors import InputError
 
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
+import threading
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +15,73 @@ import numpy as np
 
 from calmrl.data.media.decode import Job, decoded
 from calmrl.data.media.manifest import as_texts
-from calmrl.data.media.unreadable import Unreadable
-from calmrl.encoders.ready import ReadyEncoder, ready_encoder, same_signature, signature
-from calmrl.encoders.registry import full_name, is_path, spec_of
-from calmrl.errors import InputError
+from calmrl.data.media.problems import Unreadable
+from calmrl.encoders.base import Encoder
+from calmrl.encoders.registry import full_name, is_path, load_encoder, spec_of
+from calmrl.errors import InputError, need
+
+SIGNATURE = 8  # numbers
+TOLERANCE = 0.05  # of numbers that are about standard normal for two unrelated vectors
+
+
+@dataclass(frozen=True)
+class ReadyEncoder:
+    """An encoder and the lock under which it runs: some keep their input in place while they work."""
+
+    name: str
+    spec: Any  # the entry of ENCODERS it was made from; None for "hf:" and "st:"
+    encoder: Encoder
+    lock: threading.Lock
+
+    def encode(self, items: Sequence[Any]) -> np.ndarray:
+        """Vectors (items, width) float32."""
+        with self.lock:
+            return self.encoder.encode(list(items))
+
+
+_READY: dict[tuple[str, str], ReadyEncoder] = {}
+_LOADING = threading.Lock()
+
+
+def ready_encoder(name: str, device: str = "cpu") -> ReadyEncoder:
+    """The encoder of that name, loaded at the first call in this process."""
+    spec = None if is_path(name) else spec_of(name)
+    with _LOADING:
+        ready = _READY.get((name, device))
+        if ready is None or ready.spec is not spec:  # the entry may have been replaced
+            ready = _READY[name, device] = ReadyEncoder(name, spec, load_encoder(name, device), threading.Lock())
+    return ready
+
+
+def signature(ready: ReadyEncoder) -> list[float]:
+    """Eight numbers that differ between encoders: random signs applied to the unit vector of a fixed item.
+
+    Other weights, another pooling or another preparation of the input change them; another machine does not, beyond
+    `TOLERANCE`.
+    """
+    vector = ready.encode([_fixed_item(ready.encoder)])[0].astype(np.float64)
+    signs = np.random.default_rng(0).choice([-1.0, 1.0], (SIGNATURE, len(vector)))
+    return [round(float(value), 3) for value in signs @ vector / max(float(np.linalg.norm(vector)), 1e-30)]
+
+
+def same_signature(one: Sequence[float], other: Sequence[float]) -> bool:
+    """Whether two signatures belong to the same encoder."""
+    return len(one) == len(other) and bool(np.abs(np.subtract(one, other)).max(initial=0.0) <= TOLERANCE)
+
+
+def _fixed_item(encoder: Encoder) -> Any:
+    if encoder.reads_files:
+        return np.sin(np.arange(math.prod(encoder.item_shape))).reshape(encoder.item_shape).astype(np.float32)
+    if encoder.kind == "text":
+        return encoder.prepare("a red boat on a quiet lake")
+    if encoder.kind == "audio":
+        seconds = np.arange(encoder.rate) / encoder.rate
+        return encoder.prepare(np.sin(2 * np.pi * (200 + 600 * seconds) * seconds).astype(np.float32) / 2)
+    image = need("PIL.Image", "media", "reading images")
+    y, x = np.mgrid[0:96, 0:128]
+    pixels = np.stack([2 * x, 255 - 2 * y, (x + y) % 256], axis=2).astype(np.uint8)  # (96, 128, 3)
+    return encoder.prepare(image.fromarray(pixels))[None]
+
 
 FORMAT, VERSION = "calmrl.encoders", 1
 ALPHA = "on white, cut to what is visible"  # what `open_image` does with transparent pictures
@@ -265,3 +331,88 @@ def _preparation(ready: ReadyEncoder) -> str:
     prepare = ready.encoder.prepare
     text = getattr(prepare, "__name__", None) or repr(prepare)
     return f"{text}, {ready.encoder.rate} Hz" if ready.encoder.kind == "audio" else text
+
+
+class EmbedsFiles:
+    """Adds `embed_files` to a model that has `embed`.
+
+    Attributes
+    ----------
+    encoders_ : dict or None
+        What made the features that the model was fitted on, as `EncoderSet.describe` gives it; None if unknown.
+    """
+
+    encoders_: dict[str, Any] | None = None
+    embed: Any
+
+    def encoder_set(self, *, device: str = "cpu", allow_other: bool = False) -> EncoderSet:
+        """The encoders of this model, checked to be those that made its features.
+
+        Other weights are an error; with `allow_other` they are a warning.
+        """
+        if self.encoders_ is None:
+            raise InputError(
+                "this model does not know its encoders: it was fitted on arrays, or on features that calmrl extract did "
+                "not write. Encode the files with what made those features and call embed, or fit on the directory that "
+                "calmrl extract writes"
+            )
+        return EncoderSet.from_description(self.encoders_, device=device, allow_other=allow_other)
+
+    def embed_files(self, items: Sequence[Mapping[str, Any]], *, device: str = "cpu", allow_other: bool = False) -> Any:
+        """One unit vector per item from raw texts and files: what `calmrl extract` and then `embed` give, to the bit.
+
+        So vectors have the dtype of the features that the model was fitted on, which `calmrl extract` writes as float16
+        unless told otherwise: lengths are then 1 to three digits. Convert them before large sums, or extract with
+        `--dtype float32`.
+
+        Parameters
+        ----------
+        items : sequence of mappings
+            Modality -> a text or several; a path, the bytes of a file, or an image of Pillow. What an item lacks is
+            left out.
+        device : str
+            Where "hf:" and "st:" encoders and those of official code run.
+        allow_other : bool
+            Go on, with a warning, where an encoder is not the one that made the features.
+
+        Examples
+        --------
+        >>> model = calmrl.load("run")  # doctest: +SKIP
+        >>> model.embed_files([{"text": "a dog", "image": "dog.png"}, {"sound": "bark.wav"}])  # doctest: +SKIP
+        """
+        z, present = self.encoder_set(device=device, allow_other=allow_other).encode(items)
+        empty = [number for number, row in enumerate(present) if not row.any()]
+        if empty:
+            raise InputError(f"item {empty[0]} has no text and no file; give it one of {', '.join(z)}")
+        return self.embed(z, present)
+
+
+def recorded_encoders(infos: Iterable[Mapping[str, Any]], modalities: Sequence[str]) -> dict[str, Any] | None:
+    """The encoders of these modalities that all feature sets record in their `info`; None where one does not.
+
+    Feature sets of which one was encoded differently give None too: no single encoder belongs to them.
+    """
+    descriptions = [_description(info) for info in infos]
+    if not descriptions or any(description is None for description in descriptions):
+        return None
+    first = descriptions[0]
+    assert first is not None
+    entries: dict[str, Any] = {}
+    for description in descriptions:
+        assert description is not None
+        if {**description, "encoders": 0} != {**first, "encoders": 0}:
+            return None
+        for name, entry in description["encoders"].items():
+            if {**entries.setdefault(name, entry), "signature": 0} != {**entry, "signature": 0}:
+                return None
+    if any(name not in entries for name in modalities):
+        return None
+    return {**first, "encoders": {name: entries[name] for name in modalities}}
+
+
+def _description(info: Mapping[str, Any]) -> dict[str, Any] | None:
+    """What `calmrl extract` recorded, also in features that were imputed afterwards."""
+    if "encoding" in info:
+        return dict(info["encoding"])
+    inner = info.get("features")
+    return _description(inner) if isinstance(inner, Mapping) else None

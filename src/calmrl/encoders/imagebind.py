@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from calmrl._support.checkpoint_files import read_checkpoint
+from calmrl._support.tensor_files import read_checkpoint
 from calmrl.encoders.base import Encoder
 from calmrl.encoders.official import fill, for_files, for_texts, is_video, official, read_officially
 from calmrl.errors import InputError

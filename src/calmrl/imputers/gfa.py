@@ -8,13 +8,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from calmrl._support.arguments import Count, Positive
-from calmrl.convention import Array, Views, blocks_of_rows
+from calmrl._support.signatures import Count, Positive
+from calmrl.arrays import Array, Views, blocks_of_rows
 from calmrl.errors import InputError
-from calmrl.imputers.base import BlockImputer
-from calmrl.imputers.columns import Blocks
-from calmrl.imputers.gaussian.choices import seed_of
-from calmrl.imputers.gaussian.pattern_groups import group
+from calmrl.imputers.base import BlockImputer, Blocks
+from calmrl.latent.choose import seed_of
+from calmrl.latent.model import group_rows
 
 FILL_BYTES = 1 << 27
 PARTS = ("mean", "W", "covariance", "precision", "relevance")
@@ -158,7 +157,7 @@ def _observed(views: Views, start: int, stop: int) -> list[Tensor]:
 
 
 def _groups(present: Tensor) -> list[Group]:
-    patterns, order, bounds = group(present)
+    patterns, order, bounds = group_rows(present)
     return [(order[bounds[p] : bounds[p + 1]], pattern.nonzero()[:, 0].tolist()) for p, pattern in enumerate(patterns)]
 
 

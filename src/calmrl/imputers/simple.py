@@ -8,11 +8,10 @@ import torch
 from sklearn.linear_model import RidgeCV
 from torch import Tensor
 
-from calmrl._support.arguments import Count
-from calmrl.convention import Array, Views
-from calmrl.imputers.base import BlockImputer
-from calmrl.imputers.columns import Blocks
-from calmrl.imputers.gaussian.pattern_groups import group
+from calmrl._support.signatures import Count
+from calmrl.arrays import Array, Views
+from calmrl.imputers.base import BlockImputer, Blocks
+from calmrl.latent.model import group_rows
 
 ALPHAS = tuple(10.0**power for power in range(-1, 6))
 DISTANCE_BYTES = 1 << 26
@@ -46,7 +45,7 @@ class MemoryImputer(BlockImputer):
         imputed = [torch.zeros((len(views), width), dtype=torch.float64, device=device) for width in self.widths_]
         std = [torch.zeros_like(block) for block in imputed] if spread else []
         values = [v if v is None else v.detach() for v in views.rows(0, len(views))]  # what is imputed is a constant
-        patterns, order, bounds = group(views.present)
+        patterns, order, bounds = group_rows(views.present)
         for p, pattern in enumerate(patterns):
             rows = order[bounds[p] : bounds[p + 1]]
             seen = {m: v[rows].double().cpu() for m, v in enumerate(values) if v is not None and bool(pattern[m])}

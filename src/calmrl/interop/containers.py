@@ -18,8 +18,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from calmrl import interop  # its parts are loaded when they are used
-from calmrl.data.features.arrow_table import from_arrow, to_arrow
 from calmrl.data.features.feature_set import FeatureSet
+from calmrl.data.features.tables import from_arrow, to_arrow
 from calmrl.errors import InputError
 from calmrl.protocols import Imputer
 
@@ -140,7 +140,7 @@ def _name_of(value: Any) -> str | None:
 
 
 def _has_vectors(frame: Any) -> bool:
-    from calmrl.interop.frames import has_vectors
+    from calmrl.interop.tables import has_vectors
 
     return has_vectors(frame)
 

@@ -6,8 +6,7 @@ from itertools import combinations
 import torch
 from torch import Tensor
 
-from calmrl.losses.anchored import AnchoredLoss
-from calmrl.losses.batch import Batch
+from calmrl.losses.base import AnchoredLoss, Batch
 
 AT_ONCE = 1 << 19  # entries of the score matrices of all pairs, up to which one call for all of them is cheaper
 

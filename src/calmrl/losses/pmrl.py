@@ -5,12 +5,10 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
-from calmrl._support.arguments import Count, Positive
+from calmrl._support.signatures import Count, Positive
 from calmrl._support.spectrum import spectrum
-from calmrl.convention import full_precision
-from calmrl.losses.batch import joined
-from calmrl.losses.softmax import masked_mean, row_terms
-from calmrl.losses.temperature import positive
+from calmrl.arrays import full_precision
+from calmrl.losses.base import joined, masked_mean, positive, row_terms
 
 
 class PMRLLoss(nn.Module):

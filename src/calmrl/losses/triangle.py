@@ -6,10 +6,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from calmrl._support.arguments import Positive
-from calmrl.losses.anchored import AnchoredLoss
-from calmrl.losses.batch import Batch
-from calmrl.losses.volume import root
+from calmrl._support.signatures import Positive
+from calmrl.losses.base import AnchoredLoss, Batch
+from calmrl.losses.gram import root
 
 
 class TriangleLoss(AnchoredLoss):

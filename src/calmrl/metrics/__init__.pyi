@@ -1,8 +1,6 @@
-from .chance import chance as chance
 from .classify import classification as classification
-from .finetune import fine_tune as fine_tune
-from .finetune import fine_tuned_classification as fine_tuned_classification
-from .fuse import fuse as fuse
+from .classify import fine_tune as fine_tune
+from .classify import fine_tuned_classification as fine_tuned_classification
 from .measures import alignment as alignment
 from .measures import anchor_shift_rows as anchor_shift_rows
 from .measures import coverage as coverage
@@ -11,11 +9,13 @@ from .measures import modality_gap as modality_gap
 from .measures import robustness as robustness
 from .measures import row as row
 from .measures import uniformity as uniformity
-from .pool import mixed_pool as mixed_pool
 from .registry import METRICS as METRICS
 from .registry import Metric as Metric
+from .retrieve import chance as chance
 from .retrieve import retrieval as retrieval
 from .scores import SCORES as SCORES
+from .scores import fuse as fuse
+from .scores import mixed_pool as mixed_pool
 from .scores import scored_retrieval as scored_retrieval
 from .significance import against_best as against_best
 from .significance import holm as holm

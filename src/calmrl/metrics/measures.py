@@ -17,9 +17,10 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from calmrl.anchors import completion_bounds, completion_shift, shift_bounds
-from calmrl.convention import Array, Views, blocks_of_rows, check, to_tensor
+from calmrl.arrays import Array, Views, blocks_of_rows, check, to_tensor
 from calmrl.errors import InputError
-from calmrl.imputers.gaussian.held_out import coverage as share_inside
+from calmrl.imputers.base import coverage_fault
+from calmrl.latent.held_out import coverage as share_inside
 
 LEVELS = (50, 80, 90, 95)
 RATES = tuple(round(0.1 * step, 1) for step in range(10))
@@ -326,3 +327,50 @@ def _separability(x: Tensor, y: Tensor) -> float:
     side, item = np.repeat([0, 1], n), np.tile(np.arange(n), 2)
     guess = cross_val_predict(LogisticRegression(C=100.0, max_iter=1000), vectors, side, groups=item, cv=GroupKFold(5))
     return 100 * float((guess == side).mean())
+
+
+FEW = 50  # queries of a direction, below which one of them is more than 2 points of recall
+LEVEL = "95"  # of intervals, in percent
+
+
+def remarks(rows: Sequence[Measurement]) -> list[str]:
+    """Warnings about measurements: imputation worse than the mean, intervals that do not cover, too few queries.
+
+    Examples
+    --------
+    >>> remarks([{"task": "text->image", "metric": "nmse", "value": 1.2, "n": 50}])
+    ['imputing is worse than the column means for text->image (normalised error 1.20): do not use these imputed vectors']
+    """
+    return [*_worse_than_mean(rows), *_intervals(rows), *_few(rows)]
+
+
+def _worse_than_mean(rows: Sequence[Measurement]) -> list[str]:
+    worse = [f"{row['task']} ({row['value']:.2f})" for row in rows if row["metric"] == "nmse" and row["value"] > 1]
+    if not worse:
+        return []
+    first = worse[0].replace("(", "(normalised error ", 1)
+    return [
+        f"imputing is worse than the column means for {', '.join([first, *worse[1:]])}: do not use these imputed vectors"
+    ]
+
+
+def _intervals(rows: Sequence[Measurement]) -> list[str]:
+    sentences = []
+    for row in rows:
+        if (row["metric"], row["task"]) != ("coverage", LEVEL):
+            continue
+        fault = coverage_fault(row["value"])
+        if fault:
+            sentences.append(
+                f"{LEVEL} % intervals of imputed values hold {row['value']:.0f} % of the true values: they are {fault}"
+            )
+    return sentences
+
+
+def _few(rows: Sequence[Measurement]) -> list[str]:
+    few = {row["task"]: row["n"] for row in rows if row["metric"] == "R@1" and "->" in row["task"] and row["n"] < FEW}
+    if not few:
+        return []
+    least = min(few.values())
+    listed = ", ".join(f"{task} ({n})" for task, n in few.items())
+    return [f"few queries: {listed}; with {least}, one hit more or less moves R@1 by {100 / least:.0f} points"]

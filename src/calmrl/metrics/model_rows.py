@@ -13,13 +13,11 @@ from sklearn.manifold import TSNE
 from calmrl._support.engine import Engine
 from calmrl.alignment import CalibratedAlignment
 from calmrl.errors import InputError
-from calmrl.metrics.chance import chance
 from calmrl.metrics.classify import classification
 from calmrl.metrics.measures import Measurement, anchor_shift_rows, coverage, imputation_error, row
-from calmrl.metrics.pool import mixed_pool
 from calmrl.metrics.registry import functions_of
-from calmrl.metrics.retrieve import retrieval
-from calmrl.metrics.scores import scored_retrieval
+from calmrl.metrics.retrieve import chance, retrieval
+from calmrl.metrics.scores import mixed_pool, scored_retrieval
 from calmrl.protocols import Embedder
 
 RANKED = ("R@1", "R@5", "R@10", "MedR")  # what `retrieval` gives

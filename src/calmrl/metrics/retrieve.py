@@ -1,8 +1,17 @@
-"""Retrieval: do queries find their own items first?"""
+"""Hubs: items that are near to everything crowd out the right ones. Taking off how near an item is to all helps.
+
+Cross-domain similarity local scaling (CSLS): with r(g) the mean score of g with its k nearest queries, and r(q) the mean
+score of q with its k nearest gallery items, the score of a pair becomes
+
+    2 s(q, g) - r(q) - r(g).
+
+The result depends on all queries together, so it is an option that is asked for and named in what is reported.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,12 +19,63 @@ import torch
 from torch import Tensor
 
 from calmrl._support.engine import Engine
-from calmrl.convention import Array, to_tensor
+from calmrl.arrays import Array, blocks_of_rows, to_tensor
 from calmrl.errors import InputError
-from calmrl.metrics.hubs import check_hubs, csls, ranks_without_hubs
-from calmrl.metrics.own_items import own_items
-from calmrl.metrics.products import ranks_of_products, scaled
-from calmrl.metrics.ranks import BLOCK_BYTES, Ranks, ranks_of_scores
+from calmrl.metrics.ranks import (
+    BLOCK_BYTES,
+    Ranks,
+    RelevantItems,
+    Side,
+    ranks_of_products,
+    ranks_of_scores,
+    relevant_items,
+    scaled,
+)
+
+HUBS = ("csls",)
+DECIMALS = 12  # corrected scores that agree to so many decimals tie
+
+
+def check_hubs(hubs: Any, k: Any) -> None:
+    """None or the name of a correction, and how many neighbours it looks at."""
+    if hubs is not None and hubs not in HUBS:
+        raise InputError(f"hubs must be None or 'csls'; got {hubs!r}")
+    if isinstance(k, bool) or not isinstance(k, (int, np.integer)) or k < 1:
+        raise InputError(f"the number of neighbours that hubs='csls' looks at is a whole number from 1 on; got {k!r}")
+
+
+def csls(scores: Array, k: int = 10) -> Array:
+    """2 s(q, g) - r(q) - r(g) for a matrix of scores (Q, G); NumPy in, NumPy out, torch in, torch out."""
+    table = to_tensor(scores)
+    corrected = 2 * table - hubness(table, k)[:, None] - hubness(table.T, k)
+    return corrected if isinstance(scores, Tensor) else corrected.numpy()
+
+
+def hubness(scores: Tensor, k: int) -> Tensor:
+    """The mean of the k largest scores in each row (of all, if there are fewer)."""
+    return scores.topk(min(k, scores.shape[1]), dim=1).values.mean(1)
+
+
+def ranks_without_hubs(queries: Side, gallery: Side, own: RelevantItems, k: int) -> Ranks:
+    """Ranks by corrected inner products, in float64, never more than a block of scores in memory.
+
+    r(q) is the same for all items that a query ranks, so it is left out.
+    """
+    left = queries.rows(slice(None), torch.float64)
+    step = max(1, BLOCK_BYTES // (8 * max(len(queries), len(gallery))))
+    near = torch.cat(
+        [
+            hubness(gallery.rows(slice(start, stop), torch.float64) @ left.T, k)
+            for start, stop in blocks_of_rows(len(gallery), 1, step)
+        ]
+    )
+    right = gallery.rows(slice(None), torch.float64)
+
+    def block(start: int, stop: int) -> Tensor:
+        return torch.round(2 * (left[start:stop] @ right.T) - near, decimals=DECIMALS)
+
+    return ranks_of_scores(block, len(left), own, step)
+
 
 FUNCTION_ROWS = 256  # queries per call of a score function
 
@@ -117,7 +177,7 @@ def _by_vectors(
     devices = [array.device if isinstance(array, Tensor) else torch.device("cpu") for array in (queries, gallery)]
     if devices[0] != devices[1]:
         raise InputError(f"queries are on {devices[0]} but the gallery is on {devices[1]}; move them to one device")
-    own = own_items(query_ids, gallery_ids, len(queries), len(gallery))
+    own = relevant_items(query_ids, gallery_ids, len(queries), len(gallery))
     by_cosine = similarity == "cosine"
     left = scaled(queries, "queries", each=by_cosine or nearest is None, zero=not by_cosine)
     right = scaled(gallery, "gallery", each=by_cosine, zero=not by_cosine)
@@ -130,7 +190,7 @@ def _by_matrix(scores: Any, query_ids: Any, gallery_ids: Any, nearest: int | Non
     check_vectors(scores, "scores")
     if nearest is not None:
         scores = csls(_checked(scores, 0), nearest)
-    own = own_items(query_ids, gallery_ids, *scores.shape)
+    own = relevant_items(query_ids, gallery_ids, *scores.shape)
 
     def block(start: int, stop: int) -> Tensor:
         return _checked(scores[start:stop], start)
@@ -149,7 +209,7 @@ def _by_function(function: Callable[[Any, Any], Array], queries: Any, gallery: A
     first = function(queries[:FUNCTION_ROWS], gallery)
     check_vectors(first, "what scores(queries[0:...], gallery) returned")
     shape = tuple(first.shape)
-    own = own_items(q_ids, g_ids, n, shape[1])
+    own = relevant_items(q_ids, g_ids, n, shape[1])
 
     def block(start: int, stop: int) -> Tensor:
         block = function(queries[start:stop], gallery) if start else first
@@ -191,3 +251,35 @@ def _check_ks(ks: Any) -> None:
     listed = list(ks) if isinstance(ks, (list, tuple)) else None
     if not listed or any(isinstance(k, bool) or not isinstance(k, (int, np.integer)) or k < 1 for k in listed):
         raise InputError(f"ks must be a list of whole numbers from 1 on, such as (1, 5, 10); got {ks!r}")
+
+
+def chance(n: int, relevant: Sequence[Hashable] | None = None, ks: Sequence[int] = (1, 5, 10)) -> dict[str, float]:
+    """Percent of queries that find an own item among the first k of a random order, n items asking for each other.
+
+    A query with r own items among n misses all of them with probability C(n - r, k) / C(n, k), so
+
+        R@k = 100 mean over queries of 1 - prod over i < k of (n - r - i) / (n - i).
+
+    Parameters
+    ----------
+    n : int
+        Items; each is a query and a gallery item.
+    relevant : sequence, optional
+        One value per item; own items of a query are those with its value. Without it only the item itself.
+    ks : sequence of int
+
+    Examples
+    --------
+    >>> chance(200, ks=(1, 10))
+    {'R@1': 0.5, 'R@10': 5.0}
+    >>> chance(4, ["cat", "cat", "dog", "dog"], ks=(1,))
+    {'R@1': 50.0}
+    """
+    sizes = Counter(range(n) if relevant is None else relevant)
+    own = np.array([size for size in sizes.values() for _ in range(size)], dtype=float)
+    levels = {}
+    for k in ks:
+        steps = np.arange(min(k, n))
+        missed = np.prod(np.maximum(n - own[:, None] - steps, 0) / (n - steps), axis=1)
+        levels[f"R@{k}"] = round(float(100 * (1 - missed.mean())), 9)
+    return levels

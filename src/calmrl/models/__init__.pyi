@@ -1,7 +1,7 @@
 from . import vast as vast
-from .heads.model import Heads as Heads
-from .imagebind import imagebind_features as imagebind_features
+from .heads import Heads as Heads
 from .joint import JointModel as JointModel
+from .joint import imagebind_features as imagebind_features
 from .registry import MODELS as MODELS
 from .saved import Trained as Trained
 from .saved import load as load

@@ -2,16 +2,50 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import normalize
 
-from calmrl.encoders.hf_weights import load_model
+from calmrl.arrays import Array, check, like_input, to_tensor
+from calmrl.encoders.hf import load_model
 from calmrl.errors import InputError, need
-from calmrl.models.rows import check_columns, length, rows_with, spread, unit
+
+
+def check_columns(present: Tensor, names: Sequence[str]) -> None:
+    """Raise InputError unless there is a column for each modality."""
+    if present.ndim != 2 or present.shape[1] != len(names):
+        raise InputError(f"present has shape {tuple(present.shape)}; pass one column for each of {', '.join(names)}")
+
+
+def rows_with(present: Tensor, column: int, name: str, given: int) -> Tensor:
+    """The numbers of the rows that have a modality; there must be as many as inputs were given."""
+    rows = present[:, column].nonzero()[:, 0]
+    if len(rows) != given:
+        raise InputError(
+            f"inputs[{name!r}] holds {given} rows but present says that {len(rows)} rows have it; pass the rows that "
+            "are there, in order, and no others"
+        )
+    return rows
+
+
+def spread(values: Tensor, rows: Tensor, n: int) -> Tensor:
+    """(n, ...) with `values` in the given rows and 0 elsewhere."""
+    return values.new_zeros(n, *values.shape[1:]).index_copy(0, rows, values)
+
+
+def unit(head: Callable[[Tensor], Tensor], pooled: Tensor) -> Tensor:
+    """Through the head, then to length 1, in full precision."""
+    return normalize(head(pooled).float(), dim=-1)
+
+
+def length(value: Any) -> int:
+    """Rows of a tensor, or of a dict of tensors."""
+    return len(value if isinstance(value, Tensor) else next(iter(value.values())))
+
 
 SIDES = {"image": "pixel_values", "text": "input_ids", "audio": "input_features"}
 TRAIN = ("frozen", "all", "lora")
@@ -132,3 +166,24 @@ def _width(encoder: Any) -> int:
     """Of the joint space: that of the vector of a text of two tokens."""
     ids = torch.ones(1, 2, dtype=torch.long)
     return _pooled(encoder.get_text_features(input_ids=ids, attention_mask=torch.ones_like(ids))).shape[-1]
+
+
+def imagebind_features(z: Mapping[str, Array], present: Array | None = None) -> dict[str, Array]:
+    """What ImageBind gives, each row scaled to length 1; NaN where a modality is missing.
+
+    ImageBind multiplies its unit vectors by a temperature of each modality (none for vision, 20 for audio, a learned one
+    up to 100 for text). Scores between two modalities are meant to include it, but a Gram matrix of such vectors is
+    dominated by the longest one: singular values, volumes and the latent model's noise would measure the temperature
+    instead of agreement. Use this on all features that come from ImageBind, then train `Heads` on them.
+    """
+    views = check(z, present)
+    unit_rows = {}
+    for j, (name, array) in enumerate(views.arrays.items()):
+        rows = to_tensor(array).float()
+        there = views.present[:, j].to(rows.device)
+        flat = there & (torch.where(there[:, None], rows, 1.0).norm(dim=1) == 0)
+        if flat.any():
+            row = int(flat.nonzero()[0, 0])
+            raise InputError(f"{name} of row {row} is all 0, which has no direction; mark it missing")
+        unit_rows[name] = like_input(torch.where(there[:, None], normalize(rows, dim=1), torch.nan), array)
+    return unit_rows

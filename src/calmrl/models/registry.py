@@ -33,16 +33,16 @@ MODELS: Registry[ModelKind] = Registry(
         "heads": ModelKind(
             "a projector per modality on frozen features",
             "features",
-            "calmrl.models.heads.section:HeadsSection",
-            "calmrl.models.heads.build:build_heads",
-            "calmrl.models.heads.model:Heads",
+            "calmrl.models.sections:HeadsSection",
+            "calmrl.models.heads:build_heads",
+            "calmrl.models.heads:Heads",
         ),
         "aligner": ModelKind(
             "one space in closed form, chosen by cross-validation, on frozen features",
             "features",
-            "calmrl.models.aligner.section:AlignerSection",
-            "calmrl.models.aligner.build:build_aligner",
-            "calmrl.models.aligner.model:AlignedModel",
+            "calmrl.models.sections:AlignerSection",
+            "calmrl.models.aligned:build_aligner",
+            "calmrl.models.aligned:AlignedModel",
             steps=False,
         ),
         "vast": ModelKind(

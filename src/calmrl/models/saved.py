@@ -8,6 +8,8 @@ model/  model.json            what it is: kind, sizes, modalities, how it comple
         config.yaml           the config of the training
 """
 
+from __future__ import annotations
+
 import json
 import os
 from collections.abc import Mapping
@@ -17,23 +19,23 @@ from typing import TYPE_CHECKING, Any
 import torch
 from safetensors.torch import save_file
 
-from calmrl._support.output import new_directory
+from calmrl._support.output import check_sealed, new_directory, write_sealed
 from calmrl._support.parsing import naming, read_json_object, reason_of
-from calmrl._support.sealed import check_sealed, write_sealed
 from calmrl._support.tensor_files import load_tensors, plain
 from calmrl.alignment import CalibratedAlignment
 from calmrl.anchors import anchor
-from calmrl.convention import Array, check, like_input, to_tensor
-from calmrl.encoders.embed_files import EmbedsFiles
+from calmrl.arrays import Array, check, like_input, to_tensor
+from calmrl.encoders.encoder_set import EmbedsFiles
 from calmrl.errors import InputError
-from calmrl.hub.on_hub import OnHub
+from calmrl.hub import LIMITS, NO_NEWS, Card, OnHub
 from calmrl.imputers.registry import IMPUTERS
 from calmrl.losses.matching import InstanceMatching
 from calmrl.models.registry import MODELS
 from calmrl.protocols import Embedder, Model
 
 if TYPE_CHECKING:
-    from calmrl.hub.card import Card
+    from calmrl.hub import Card
+
 
 FORMAT, VERSION = "calmrl.model", 2
 UNSEALED = 1  # the version that had no checksums
@@ -135,12 +137,11 @@ class Trained(OnHub, EmbedsFiles):
             save(draft, self)
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> "Trained":
+    def load(cls, path: str | os.PathLike[str]) -> Trained:
         """Read what `save` or `calmrl train` wrote."""
         return load(Path(path))
 
-    def _card(self) -> "Card":
-        from calmrl.models.card import trained_card
+    def _card(self) -> Card:
 
         return trained_card(self)
 
@@ -210,3 +211,30 @@ def _restore(folder: Path, info: dict[str, Any]) -> Trained:
         imputer = IMPUTERS[how.pop("imputer")].load(folder / "imputer")
         align = CalibratedAlignment(imputer=imputer, update="frozen", **how)
     return Trained(model, align, matching, info, encoders)
+
+
+CODE = """from calmrl.models import Trained
+
+model = Trained.from_pretrained("{repo}")
+vectors = model.embed(z, present)  # z: dict of the modalities below"""
+OWN = ("format", "version", "kind", "arguments", "calibration", "matching", "files", "sha256")
+
+
+def trained_card(trained: Any) -> Card:
+    """What a trained model says about itself."""
+    widths = dict(getattr(trained.model, "widths", {})) or dict.fromkeys(trained.names, 0)
+    encoders: dict[str, Any] = (trained.encoders_ or {}).get("encoders", {})
+    imputes = None if trained.align is None else type(trained.align.imputer).__name__
+    info = {key: value for key, value in trained.info.items() if key not in OWN and not isinstance(value, (list, dict))}
+    return Card(
+        title=f"{trained.info.get('method', type(trained.model).__name__)}: {', '.join(trained.names)} in one space of "
+        f"{trained.width} dimensions",
+        code=CODE,
+        widths={name: widths[name] for name in trained.names},
+        encoders={name: str(encoders[name].get("name", "unknown")) for name in trained.names if name in encoders},
+        choice={"kind": trained.model.kind, "imputes with": imputes or "nothing", **info},
+        quality=[],
+        quality_note="Not part of the saved model; measure it on data of your own with calmrl evaluate.",
+        limits=[*LIMITS, *([] if imputes is None else [NO_NEWS])],
+        tags=(f"calmrl-{trained.model.kind}", "feature-extraction"),
+    )

@@ -5,10 +5,11 @@ from dataclasses import replace
 
 from calmrl.metrics.registry import describe, names_of
 from calmrl.report.blocks import Block, Page, PageSection, Table, Text
-from calmrl.report.estimates_table import better, matrix
+from calmrl.report.estimates import better, matrix
 from calmrl.report.results import ResultRow, Results
-from calmrl.report.sections import comparison, completion, course, data, neighbours
-from calmrl.report.words import headline, several, verdict
+from calmrl.report.sections import comparison, completion, course, data
+from calmrl.report.sections import data as neighbours
+from calmrl.report.sentences import headline, several, verdict
 
 
 def build_page(results: Results, title: str = "") -> Page:

@@ -1,25 +1,94 @@
-"""results.json as it is read: rows that can be trusted, from one or several directories.
-
-    {"rows": [{"dataset", "setting", "method", "seed", "task", "metric", "value", "n"}, ...], "meta": {...}}
-
-`setting` may be absent; a row may carry `rate` (missing rate, 0 to 1) or `complete` (number of complete training rows),
-and `seconds`. Everything in `meta` may be absent.
-"""
+"""Means with what is needed to judge them: the interval over seeds, the number of seeds, the number of items."""
 
 import json
+import math
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, NonNegativeInt, ValidationError
 
 from calmrl._support.parsing import read_json
-from calmrl.data.features.relevance import ROW
+from calmrl.data.features.feature_set import ROW
+from calmrl.data.media.problems import skipped_words
 from calmrl.errors import InputError
-from calmrl.report.left_out import left_out_sentence
-from calmrl.report.look import OURS, family, is_ours
-from calmrl.report.numbers import Estimate, estimate
+from calmrl.metrics.registry import describe
+from calmrl.metrics.significance import mean_interval
+from calmrl.report.style import OURS, base_method, is_ours
+
+
+def decimals(metric: str, values: Iterable[float]) -> int:
+    """So many that the largest of the values shows three digits, for metrics that are not percentages."""
+    least = describe(metric).decimals
+    largest = max((abs(value) for value in values), default=0.0)
+    return max(least, 2 - math.floor(math.log10(largest))) if least > 1 and largest > 0 else least
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A mean over seeds, half the width of its 95 % interval (None for one seed), and the items behind every value."""
+
+    mean: float
+    half: float | None
+    seeds: int
+    fewest: int
+    most: int
+    values: tuple[float, ...]
+
+    @property
+    def low(self) -> float | None:
+        return None if self.half is None else self.mean - self.half
+
+    @property
+    def high(self) -> float | None:
+        return None if self.half is None else self.mean + self.half
+
+    @property
+    def items(self) -> str:
+        """250, or 240 to 250 when the seeds differ."""
+        return f"{self.fewest:,}" if self.fewest == self.most else f"{self.fewest:,} to {self.most:,}"
+
+    def text(self, decimals: int) -> str:
+        """27.3 ± 0.8; a single seed has no ±."""
+        return fixed(self.mean, decimals) + ("" if self.half is None else f" ± {fixed(self.half, decimals)}")
+
+
+def estimate(values: Sequence[float], items: Iterable[int]) -> Estimate:
+    """The mean of one value per seed, each measured on so many items."""
+    array, sizes = np.asarray(values, dtype=float), list(items)
+    mean, half = float(array.mean()), mean_interval(array).half
+    return Estimate(mean, half, len(array), min(sizes), max(sizes), tuple(array.tolist()))
+
+
+def fixed(value: float, decimals: int) -> str:
+    """A number with fixed decimals and a proper minus sign; never -0."""
+    text = f"{value:,.{decimals}f}"
+    return text.lstrip("-") if float(text.replace(",", "")) == 0 else text.replace("-", "−")
+
+
+def capital(text: str) -> str:
+    """With a capital first letter."""
+    return text[:1].upper() + text[1:]
+
+
+def plural(count: int, word: str) -> str:
+    """1 seed, 3 seeds."""
+    return f"{count:,} {word}" if count == 1 else f"{count:,} {word}s"
+
+
+def skipped_sentence(counts: Mapping[str, Mapping[str, int]]) -> str:
+    """Left out: clips: vision of 37 (of 1,000 listed items). Empty if nothing is.
+
+    Parameters
+    ----------
+    counts : mapping of str to mapping
+        Data set -> its counts, as `calmrl.data.media.problems` makes them.
+    """
+    parts = [f"{name}: {words}" for name, some in counts.items() if (words := skipped_words(some))]
+    return f"Left out: {'; '.join(parts)}." if parts else ""
+
 
 FILE = "results.json"
 
@@ -60,7 +129,7 @@ class DatasetInfo(BaseModel):
     rows: NonNegativeInt
     modalities: dict[str, int]
     source: str = ""
-    left_out: dict[str, NonNegativeInt] = {}  # of listed test items, see `calmrl.data.media.left_out`
+    left_out: dict[str, NonNegativeInt] = {}  # of listed test items, see `calmrl.data.media.problems`
 
 
 class PatternRows(BaseModel):
@@ -171,12 +240,12 @@ class Results:
     def ideal(self, method: str) -> bool:
         """Whether the method saw everything, so that it bounds the others and does not compete."""
         flag = self.methods.get(method, MethodInfo()).ideal
-        return family(method)[1] == "ideal" if flag is None else flag
+        return base_method(method)[1] == "ideal" if flag is None else flag
 
     @property
     def left_out(self) -> str:
         """What the numbers do without; empty if nothing is left out."""
-        return left_out_sentence({name: data.left_out for name, data in self.datasets.items()})
+        return skipped_sentence({name: data.left_out for name, data in self.datasets.items()})
 
     def places(self, rows: Iterable[ResultRow]) -> list[tuple[str, str]]:
         """(dataset, setting), in the order of the rows."""

@@ -22,9 +22,8 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from calmrl._support.output import new_file
+from calmrl._support.output import FILES, check_header, checksum, new_file, write_header
 from calmrl._support.parsing import read_json
-from calmrl._support.sealed import FILES, check_header, checksum, write_header
 from calmrl.errors import InputError
 
 COLUMN = "checksum"

@@ -12,15 +12,11 @@ from typing import Any
 import numpy as np
 
 from calmrl._support.engine import Engine, LocalEngine
-from calmrl.data.media.manifest import Item
-from calmrl.data.media.suffixes import TEXT
-from calmrl.data.media.unreadable import Unreadable
+from calmrl.data.media.manifest import TEXT, Item
+from calmrl.data.media.problems import Unreadable
 from calmrl.encoders.encoder_set import EncoderSet
-from calmrl.encoders.spread import spread_files, spread_texts
-from calmrl.encoders.vector_store import VectorStore
-from calmrl.search.collection import Collection, Known, sha256
-from calmrl.search.sources import OpenSource
-from calmrl.search.thumbnails import thumbnail
+from calmrl.encoders.vector_store import VectorStore, encode_files_distributed, encode_texts_distributed
+from calmrl.search.collection import Collection, ItemRecord, OpenSource, sha256, thumbnail
 
 Progress = Callable[[str, int, int], None]  # what is being done, done so far, of how many
 Stamp = list[Any]  # SHA-256 of the content, size, time in nanoseconds
@@ -37,7 +33,7 @@ class Memory:
     fetch: Callable[[str, list[str]], dict[str, np.ndarray]] | None = None  # (modality, SHA-256s) -> vectors
 
 
-def survey(opened: OpenSource, memory: Memory | None = None) -> list[Known]:
+def survey(opened: OpenSource, memory: Memory | None = None) -> list[ItemRecord]:
     """What is known about every item of a folder or manifest, with the content of its files hashed.
 
     A file with the size and time that `memory` has for it is not read again.
@@ -47,7 +43,7 @@ def survey(opened: OpenSource, memory: Memory | None = None) -> list[Known]:
     return [_known(item, opened, memory.stamps.get(item.id, {})) for item in opened.manifest.items]
 
 
-def _known(item: Item, opened: OpenSource, before: Mapping[str, Stamp]) -> Known:
+def _known(item: Item, opened: OpenSource, before: Mapping[str, Stamp]) -> ItemRecord:
     paths, stamps = {}, {}
     root = Path(opened.root)
     for name, cell in item.cells.items():
@@ -57,7 +53,7 @@ def _known(item: Item, opened: OpenSource, before: Mapping[str, Stamp]) -> Known
         content = sha256("\0".join(cell).encode()) if isinstance(cell, list) else None
         stamps[name] = _stamp(file, content, before.get(name))
     labels, texts = item.columns.get("labels"), item.columns.get("text")
-    return Known(
+    return ItemRecord(
         item.id,
         tuple(texts or ()),
         tuple(str(label) for label in (labels if isinstance(labels, list) else [labels]) if label is not None),
@@ -108,7 +104,7 @@ def _slow(stream: Any) -> str:
 
 def encode(
     opened: OpenSource,
-    known: list[Known],
+    known: list[ItemRecord],
     encoders: EncoderSet,
     cache: Path,
     memory: Memory | None = None,
@@ -179,14 +175,14 @@ def _batches(
     encoders: EncoderSet, name: str, cells: list[Any], engine: Engine | None
 ) -> Iterator[tuple[int, list[Any]]]:
     if encoders.kind(name) == "text":
-        batches = spread_texts(engine or LocalEngine(), encoders, name, cells, BATCH)
+        batches = encode_texts_distributed(engine or LocalEngine(), encoders, name, cells, BATCH)
         return ((first, list(vectors)) for first, vectors in batches)
     if engine is not None:
-        return spread_files(engine, encoders, name, cells, BATCH)
+        return encode_files_distributed(engine, encoders, name, cells, BATCH)
     return encoders.encode_files(name, cells, batch_size=BATCH)
 
 
-def _mark_unreadable(item: Known, name: str, bad: Mapping[str, str], opened: OpenSource) -> None:
+def _mark_unreadable(item: ItemRecord, name: str, bad: Mapping[str, str], opened: OpenSource) -> None:
     """Note a file that cannot be decoded, so that it is reported, and not tried again before it changes."""
     stamps: Any = item.stamps
     key = str(stamps[name][0])
@@ -207,7 +203,7 @@ def _without_empty(collection: Collection) -> Collection:
     return collection.take(kept)
 
 
-def _thumbnail(item: Known, opened: OpenSource) -> bytes | None:
+def _thumbnail(item: ItemRecord, opened: OpenSource) -> bytes | None:
     names = [name for name in PICTURES if name in item.paths] + [name for name in item.paths if name not in PICTURES]
     assert opened.manifest is not None
     for name in names:

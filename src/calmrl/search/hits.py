@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
+
+from calmrl._support.registry import lookup
+from calmrl.errors import InputError
+from calmrl.search.where import Column, where_sql
 
 
 @dataclass(frozen=True)
@@ -62,3 +68,63 @@ class Item:
     def path(self) -> str | None:
         """The first of its files."""
         return next(iter(self.paths.values()), None)
+
+
+DESCRIBED = ("id", "text", "label", "paths", "certainty")
+SHARED = ("id", "text", "label", "certainty")
+
+
+class Rows:
+    """How the rows of an index are read, by its layout."""
+
+    def __init__(self, layout: Mapping[str, Any]) -> None:
+        self.modalities: Mapping[str, Any] = layout["modalities"]
+        self.others = {name: column["column"] for name, column in layout["columns"].items()}
+        holds = {name: Column(column["column"], column["holds"]) for name, column in layout["columns"].items()}
+        own = {name: Column(name, "text") for name in ("id", "text", "split")}
+        own |= {"label": Column("labels", "texts"), "certainty": Column("certainty", "number")}
+        self.asked = holds | own  # what a condition may ask about
+        self.of_hits = [*DESCRIBED, *(f"has_{j}" for j in range(len(self.modalities)))]
+        self.of_items = [*self.of_hits, "split", "root", *self.others.values()]
+
+    def conditions(
+        self, having: str | Sequence[str] | None, lacking: str | Sequence[str] | None, where: str | None
+    ) -> list[str]:
+        """Modalities that must be there, modalities that must not, and a condition, as SQL."""
+        wanted = [f"has_{self._number(name)}" for name in _listed(having)]
+        unwanted = [f"NOT has_{self._number(name)}" for name in _listed(lacking)]
+        return wanted + unwanted + ([where_sql(where, self.asked)] if where else [])
+
+    def _number(self, name: str) -> int:
+        lookup(self.modalities, name, "modality")
+        return list(self.modalities).index(name)
+
+    def hit(self, row: Mapping[str, Any], similarity: float) -> Hit:
+        """A row with the columns `of_hits`."""
+        return Hit(similarity=float(similarity), **self._described(row))
+
+    def item(self, row: Mapping[str, Any]) -> Item:
+        """A row with the columns `of_items`."""
+        columns = {name: row[column] for name, column in self.others.items()}
+        return Item(split=row["split"], root=row["root"], columns=columns, **self._described(row))
+
+    def file(self, row: Mapping[str, Any], id: str, modality: str) -> Path:
+        """The file of a row with `root` and `paths`; nothing outside of the collection is ever returned."""
+        paths = json.loads(row["paths"])
+        lookup(self.modalities, modality, "modality")
+        if modality not in paths:
+            raise InputError(f"item {id!r} has no file of {modality}; it has {', '.join(paths) or 'none'}")
+        path = Path(row["root"]) / paths[modality]
+        inside = Path(paths[modality]).is_absolute() or path.resolve().is_relative_to(Path(row["root"]).resolve())
+        if not inside or not path.is_file():
+            raise InputError(f"the file {paths[modality]} of item {id!r} is no longer in {row['root']}")
+        return path
+
+    def _described(self, row: Mapping[str, Any]) -> dict[str, Any]:
+        modalities = tuple(name for j, name in enumerate(self.modalities) if row[f"has_{j}"])
+        shared = {name: row[name] for name in SHARED}
+        return shared | {"modalities": modalities, "paths": json.loads(row["paths"])}
+
+
+def _listed(names: str | Sequence[str] | None) -> list[str]:
+    return [names] if isinstance(names, str) else list(names or [])

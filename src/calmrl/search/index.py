@@ -17,17 +17,13 @@ from calmrl.aligner.estimator import Aligner
 from calmrl.encoders.encoder_set import EncoderSet
 from calmrl.errors import InputError
 from calmrl.search import checksums, neighbours, store
-from calmrl.search.align import aligner_from
-from calmrl.search.build import build
+from calmrl.search.build import aligner_from, build
 from calmrl.search.encoding import Progress
-from calmrl.search.growth import Growth, growth
-from calmrl.search.hits import Hit, Item
-from calmrl.search.query import LIKE, terms_of
-from calmrl.search.querying import Features, QueryVectors
-from calmrl.search.rows import Rows
+from calmrl.search.hits import Hit, Item, Rows
+from calmrl.search.query import LIKE, Features, QueryVectors, terms_of
 from calmrl.search.summary import about, summary
 from calmrl.search.table import check_k
-from calmrl.search.update import Change, add, remove
+from calmrl.search.update import Change, FolderChanges, add, folder_changes, remove
 from calmrl.search.where import quote
 
 HUB_CANDIDATES = 1000  # nearest items among which hubs are taken back, at least
@@ -128,7 +124,7 @@ class Index:
     def remove(self, ids: str | Iterable[str]) -> int:
         """Remove items by id, in one commit; returns how many. An unknown id is an error, and nothing is removed.
 
-        Files stay; `growth` does not call them new, and `add` of their folder leaves them out.
+        Files stay; `folder_changes` does not call them new, and `add` of their folder leaves them out.
         """
         return remove(self, ids)
 
@@ -137,9 +133,9 @@ class Index:
         with self._reading():
             self.table.checkout_latest()
 
-    def growth(self) -> Growth:
+    def folder_changes(self) -> FolderChanges:
         """Which files of its folders are new, changed or gone, by names, sizes and times."""
-        return growth(self)
+        return folder_changes(self)
 
     # ---- search
 

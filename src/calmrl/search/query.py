@@ -6,14 +6,24 @@ line one text says the same: `2:dog + ./pool.jpg - fruit`.
 
 from __future__ import annotations
 
+import io
 import math
 import re
-from collections.abc import Mapping
+import wave
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from calmrl.errors import InputError
+import numpy as np
+
+from calmrl._support.registry import lookup
+from calmrl.aligner.estimator import Aligner
+from calmrl.aligner.posterior import fuse
+from calmrl.arrays import to_tensor
+from calmrl.encoders.encoder_set import EncoderSet
+from calmrl.errors import InputError, need
+from calmrl.search.collection import known_vector, reduced
 
 WEIGHT = re.compile(r"(\d+(?:\.\d*)?|\.\d+):\s*(?=[^\s\d])")  # not 3:00
 SIGN = re.compile(r"(?:^|(?<=\s))([+-])\s+")
@@ -102,3 +112,189 @@ def is_path(text: str) -> bool:
             raise InputError(f"there is no file {text}; put a text that looks like a path into double quotes")
         return True
     return exists and path.suffix != ""
+
+
+KIND_OF = {
+    "text": "text",
+    "image": "image",
+    "sound": "audio",
+}  # arguments that also stand for the only modality of a kind
+SMALLEST = 1e-6  # length of a sum of unit vectors below which they cancel
+Features = dict[str, np.ndarray]  # modality -> vector
+
+
+class QueryVectors:
+    """Turns terms into a vector and the column in which to search it.
+
+    Parameters
+    ----------
+    layout : dict
+        Of the index.
+    aligner : Aligner or None
+    encoders : function
+        Returns the encoders; they are loaded when a term needs them.
+    features_of : function
+        Id of an item -> features of all that was observed of it.
+    """
+
+    def __init__(
+        self,
+        layout: Mapping[str, Any],
+        aligner: Aligner | None,
+        encoders: Callable[[], EncoderSet],
+        features_of: Callable[[str], Features],
+    ) -> None:
+        self.layout, self.aligner = layout, aligner
+        self.encoders, self.features_of = encoders, features_of
+
+    def vector(self, terms: list[Term]) -> tuple[np.ndarray, str]:
+        """(unit vector, column of the table that it is compared with)."""
+        parts = [(self._features(term), term.weight) for term in terms]
+        used = list(dict.fromkeys(name for features, _ in parts for name in features))
+        aligned = [name for name in used if self.layout["modalities"][name]["aligned"]]
+        if aligned:
+            parts = [({name: x for name, x in f.items() if name in aligned}, weight) for f, weight in parts]
+            self._check_aligned(terms, parts)
+            return self._fused(parts), "vector"
+        if len(used) > 1:
+            reasons = "; ".join(f"{name}: {self.layout['modalities'][name]['why']}" for name in used)
+            raise InputError(f"{' and '.join(used)} are not in one space ({reasons}); ask with one of them")
+        return _sum([(_unit(features[used[0]], used[0]), weight) for features, weight in parts]), self._column(used[0])
+
+    def _column(self, name: str) -> str:
+        return f"f_{list(self.layout['modalities']).index(name)}"
+
+    def _check_aligned(self, terms: list[Term], parts: list[tuple[Features, float]]) -> None:
+        for term, (features, _) in zip(terms, parts, strict=True):
+            if not features:
+                name = term.value if term.modality == LIKE else self.name_of(term.modality)
+                why = self.layout["modalities"].get(name, {}).get("why") or "nothing of it is aligned"
+                raise InputError(f"{name} cannot be mixed with the other terms ({why}); ask with it alone")
+
+    def _fused(self, parts: list[tuple[Features, float]]) -> np.ndarray:
+        assert self.aligner is not None
+        towards = [(name, x, weight) for features, weight in parts if weight > 0 for name, x in features.items()]
+        heaviest = max((weight for _, _, weight in towards), default=1.0)
+        towards = [(name, x, weight / heaviest) for name, x, weight in towards]
+        vectors = [(fuse(self.aligner, towards), 1.0)] if towards else []
+        for features, weight in parts:
+            if weight < 0:
+                vectors.append((fuse(self.aligner, [(name, x, 1.0) for name, x in features.items()]), weight))
+        return _sum(vectors)
+
+    # ---- values as features
+
+    def name_of(self, argument: str) -> str:
+        """The modality that an argument means: of that name, or the only one of that kind."""
+        modalities = self.layout["modalities"]
+        if argument in modalities or argument not in KIND_OF:
+            lookup(modalities, argument, "modality")
+            return argument
+        same = [name for name, entry in modalities.items() if entry["kind"] == KIND_OF[argument]]
+        if len(same) == 1:
+            return same[0]
+        there = f"it has {', '.join(modalities)}"
+        if same:
+            raise InputError(
+                f"the index has several modalities of that kind ({', '.join(same)}); name the one you mean"
+            )
+        raise InputError(f'the index has no modality "{argument}", nor any of that kind; {there}')
+
+    def _features(self, term: Term) -> Features:
+        if term.modality == LIKE:
+            return self.features_of(str(term.value))
+        name = self.name_of(term.modality)
+        entry = self.layout["modalities"][name]
+        value = _array(term.value)
+        if isinstance(value, np.ndarray) and value.shape in ((entry["width"],), (1, entry["width"])):
+            return {name: check_values(value.reshape(-1), name)}
+        dataset = self.layout["source"]["path"] if self.layout["source"]["type"] == "dataset" else ""
+        stored = known_vector(dataset, name, value)
+        return {name: stored if stored is not None else self._encode(name, entry, value, dataset)}
+
+    def _encode(self, name: str, entry: Mapping[str, Any], value: Any, dataset: str) -> np.ndarray:
+        if entry["encoder"] is None:
+            raise InputError(
+                f"no encoder is known for {name}: the index was made from features. Ask with a vector of width "
+                f"{entry['width']} or an item (like), or make the index again with --encoder {name}=NAME"
+            )
+        cell = as_cell(value, entry["kind"], name, int(entry["width"]))
+        z, present = self.encoders().encode([{name: cell}])
+        if not present.any():
+            raise InputError(f"the {name} of the query is empty; give a {entry['kind']}")
+        return check_values(reduced(dataset, str(entry["encoder"]), np.asarray(z[name], np.float32))[0], name)
+
+
+def as_cell(value: Any, kind: str, name: str, width: int) -> Any:
+    """A value of a query as encoders take it."""
+    if kind == "text":
+        if not isinstance(value, str) or not value.strip():
+            raise InputError(f"{name} is asked with a text that is not empty; got {value!r:.60}")
+        return value
+    if isinstance(value, (str, Path)):
+        path = Path(value).expanduser()
+        if not path.is_file():
+            raise InputError(f"there is no file {value} to ask {name} with")
+        return str(path)
+    if isinstance(value, np.ndarray):
+        return _picture(value, name, width) if kind == "image" else _sound(value, name, width)
+    if value is None or isinstance(value, (int, float)):
+        raise InputError(f"{name} is asked with a file, its bytes, or an array; got {value!r:.60}")
+    return value
+
+
+def _picture(pixels: np.ndarray, name: str, width: int) -> Any:
+    if pixels.ndim != 3 or pixels.shape[2] != 3 or pixels.dtype != np.uint8:
+        raise InputError(
+            f"{name}: got an array {pixels.dtype} of shape {pixels.shape}; a picture is uint8 (height, width, 3), a "
+            f"feature vector has length {width}"
+        )
+    return need("PIL.Image", "media", "asking with a picture").fromarray(pixels)
+
+
+def _sound(samples: np.ndarray, name: str, width: int) -> bytes:
+    """Samples at 16 kHz as the bytes of a WAV file."""
+    if samples.ndim != 1 or samples.dtype.kind != "f" or not len(samples) or not np.isfinite(samples).all():
+        raise InputError(
+            f"{name}: got an array {samples.dtype} of shape {samples.shape}; a sound is finite floats (samples,) at 16 kHz "
+            f"between -1 and 1, a feature vector has length {width}"
+        )
+    out = io.BytesIO()
+    with wave.open(out, "wb") as file:
+        file.setnchannels(1)
+        file.setsampwidth(2)
+        file.setframerate(16_000)
+        file.writeframes((np.clip(samples, -1, 1) * 32767).astype("<i2").tobytes())
+    return out.getvalue()
+
+
+def check_values(vector: np.ndarray, name: str) -> np.ndarray:
+    """A feature vector as float64; finite, and within float32."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        values = np.asarray(vector, dtype=np.float64)
+        fits = np.isfinite(values.astype(np.float32)).all() and bool(np.abs(values).max(initial=0.0) < 1e18)
+    if not fits:
+        raise InputError(
+            f"the vector to ask {name} with has NaN or too large values; got up to {np.abs(values).max():.3g}"
+        )
+    return values
+
+
+def _array(value: Any) -> Any:
+    return to_tensor(value).detach().cpu().numpy() if type(value).__module__.startswith("torch") else value
+
+
+def _unit(vector: np.ndarray, name: str) -> np.ndarray:
+    length = float(np.linalg.norm(vector))
+    if not length > 0:
+        raise InputError(f"the vector to ask {name} with is zero, so nothing is near to it; give another")
+    return np.asarray(vector) / length
+
+
+def _sum(vectors: list[tuple[np.ndarray, float]]) -> np.ndarray:
+    """The weighted sum of unit vectors, scaled to unit length."""
+    total = np.sum([weight * vector for vector, weight in vectors], axis=0)
+    length = float(np.linalg.norm(total))
+    if length < SMALLEST:
+        raise InputError("the terms of the query cancel each other; change a weight, or leave a term out")
+    return total / length

@@ -34,7 +34,7 @@ import pyarrow as pa
 from calmrl._support.parsing import parsing
 from calmrl.errors import InputError, need
 from calmrl.search import checksums
-from calmrl.search.collection import Collection, Known
+from calmrl.search.collection import Collection, ItemRecord
 
 ITEMS, PARTS = "items", "parts"
 LAYOUT = "index.json"
@@ -124,7 +124,7 @@ def schema_of(layout: Mapping[str, Any]) -> pa.Schema:
     return pa.schema(fields)
 
 
-def columns_of(known: Iterable[Known]) -> dict[str, dict[str, str]]:
+def columns_of(known: Iterable[ItemRecord]) -> dict[str, dict[str, str]]:
     """Other columns of a source by name: where they are kept, and what they hold."""
     values: dict[str, set[type]] = {}
     for item in known:

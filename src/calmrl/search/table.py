@@ -21,7 +21,7 @@ import pyarrow as pa
 from calmrl._support.output import new_directory
 from calmrl._support.parsing import parsing
 from calmrl._support.registry import lookup
-from calmrl.convention import Array, check, check_names, to_tensor
+from calmrl.arrays import Array, check, check_names, to_tensor
 from calmrl.errors import InputError, need
 from calmrl.search.hits import Hit
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+import os
+import shlex
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,20 +14,55 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from calmrl.data.media.suffixes import modality_of
+from calmrl._support.parsing import parsing
+from calmrl.data.media.manifest import modality_of
 from calmrl.errors import InputError
 from calmrl.search import checksums, neighbours, store
-from calmrl.search.align import place
-from calmrl.search.build import working_folder
-from calmrl.search.bundled import with_thumbnails
-from calmrl.search.collection import Collection, Known, from_features
+from calmrl.search.build import place, working_folder
+from calmrl.search.collection import Collection, ItemRecord, OpenSource, from_features, open_source, with_thumbnails
 from calmrl.search.encoding import UNREADABLE, Memory, Progress, encode, survey
-from calmrl.search.removed import forget, remember, removed_items
-from calmrl.search.sources import OpenSource, open_source
+from calmrl.search.store import DAMAGED, connect, table_names
 from calmrl.search.where import quote
 
 if TYPE_CHECKING:
     from calmrl.search.index import Index
+
+
+REMOVED = "removed"
+SCHEMA = pa.schema([pa.field(name, pa.string()) for name in ("root", "id", "paths")])
+
+
+def removed_items(path: str | Path) -> dict[str, dict[str, list[str]]]:
+    """Root -> id of a removed item -> its files."""
+    items: dict[str, dict[str, list[str]]] = {}
+    with parsing(path, "an index", DAMAGED):
+        table = _table(path)
+        for row in [] if table is None else table.to_arrow().to_pylist():
+            items.setdefault(row["root"], {})[row["id"]] = list(json.loads(row["paths"]).values())
+    return items
+
+
+def remember(path: str | Path, rows: Iterable[dict[str, Any]]) -> None:
+    """Rows of `items` (root, id, paths) that are about to be removed."""
+    content = pa.Table.from_pylist([{name: row[name] for name in SCHEMA.names} for row in rows], SCHEMA)
+    table = _table(path)
+    if table is None:
+        connect(path).create_table(REMOVED, content)
+    else:
+        table.merge_insert(["root", "id"]).when_matched_update_all().when_not_matched_insert_all().execute(content)
+
+
+def forget(path: str | Path, root: str, ids: Sequence[str]) -> None:
+    """These items are in the index again."""
+    table = _table(path)
+    if table is not None and ids:
+        table.delete(f"root = {quote(root)} AND id IN ({', '.join(map(quote, ids))})")
+
+
+def _table(path: str | Path) -> Any:
+    database = connect(path)
+    return database.open_table(REMOVED) if REMOVED in table_names(database) else None
+
 
 CLASH = 3  # ids named in an error
 
@@ -131,7 +168,7 @@ class _Wanted:
     file: str | None
     left_out: set[str]
 
-    def __call__(self, item: Known) -> bool:
+    def __call__(self, item: ItemRecord) -> bool:
         if self.file is None:
             return item.id not in self.left_out
         return self.file in item.paths.values() or item.id == self.file.removesuffix(Path(self.file).suffix)
@@ -195,11 +232,11 @@ def _compare(
     return fresh, comparison
 
 
-def _differs(item: Known, row: dict[str, Any] | None) -> bool:
+def _differs(item: ItemRecord, row: dict[str, Any] | None) -> bool:
     return row is None or row["fingerprint"] != item.fingerprint() or row["stamps"] != dict(item.stamps)
 
 
-def _check_clash(known: list[Known], rows: dict[str, dict[str, Any]], opened: OpenSource) -> None:
+def _check_clash(known: list[ItemRecord], rows: dict[str, dict[str, Any]], opened: OpenSource) -> None:
     """An item of one source must not take the place of an item of another."""
     clashing = [item.id for item in known if item.id in rows and rows[item.id]["root"] != opened.root]
     if clashing:
@@ -269,3 +306,73 @@ def _commit(index: Index, fresh: Collection | None, removed: list[str]) -> None:
 
 def _any_of(ids: Iterable[str]) -> str:
     return f"id IN ({', '.join(quote(id) for id in ids)})"
+
+
+@dataclass(frozen=True)
+class FolderChanges:
+    """Files of the folders of an index, as "folder/file": not in it, changed since, and gone."""
+
+    new: tuple[str, ...] = ()
+    changed: tuple[str, ...] = ()
+    gone: tuple[str, ...] = ()
+    folders: tuple[str, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.new or self.changed or self.gone)
+
+    def sentence(self, index: str) -> str:
+        """For people."""
+        parts = [
+            (len(self.new), "not in the index (new, or of no use when it was made)"),
+            (len(self.changed), "changed"),
+            (len(self.gone), "gone"),
+        ]
+        listed = ", ".join(f"{count} {what}" for count, what in parts if count)
+        prune = " --prune" if self.gone else ""
+        line = f"calmrl add {shlex.quote(str(index))} {shlex.quote(str(self.folders[0]))}{prune}"
+        return f"files since the index was made: {listed}; bring it up to date with: {line}"
+
+
+def folder_changes(index: Index) -> FolderChanges:
+    """Compare the folders that were indexed with what lies in them now."""
+    if index.layout["source"]["type"] != "folder":
+        return FolderChanges()  # what else lies beside the files of a manifest is no part of it
+    files: dict[str, dict[str, tuple[int, int]]] = {}
+    for row in index.rows(["root", "paths", "stamps"]):
+        paths, stamps = json.loads(row["paths"]), json.loads(row["stamps"])
+        known = files.setdefault(row["root"], {})
+        known.update({path: (stamps[name][1], stamps[name][2]) for name, path in paths.items() if name in stamps})
+    new: list[str] = []
+    changed: list[str] = []
+    gone: list[str] = []
+    folders: list[str] = []
+    on_purpose = removed_items(index.path)
+    for root, known in files.items():
+        if not known or not Path(root).is_dir():
+            continue
+        left_out = {path for paths in on_purpose.get(root, {}).values() for path in paths} - set(known)
+        before = len(new) + len(changed) + len(gone)
+        here = dict(_files(root))
+        new += [f"{root}/{path}" for path in here if path not in known and path not in left_out]
+        changed += [f"{root}/{path}" for path, stamp in here.items() if path in known and stamp != known[path]]
+        gone += [f"{root}/{path}" for path in known if path not in here]
+        if len(new) + len(changed) + len(gone) > before:
+            folders.append(root)
+    return FolderChanges(tuple(new), tuple(changed), tuple(gone), tuple(folders))
+
+
+def _files(root: str) -> list[tuple[str, tuple[int, int]]]:
+    """(path, (size, time)) of all files that could be part of an item; hidden ones and linked folders are none."""
+    out = []
+    for folder, folders, names in os.walk(root):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        for name in names:
+            if name.startswith(".") or modality_of(name) is None:
+                continue
+            file = Path(folder) / name
+            try:
+                stat = file.stat()
+            except OSError:
+                continue  # a broken link, which no item holds either
+            out.append((file.relative_to(root).as_posix(), (stat.st_size, stat.st_mtime_ns)))
+    return out

@@ -1,6 +1,6 @@
 from .loop import Trainer as Trainer
-from .method import Method as Method
 from .methods import METHODS as METHODS
+from .methods import Method as Method
 from .methods import find_method as find_method
 from .optimise import make_optimiser as make_optimiser
 from .plan import Outcome as Outcome

@@ -15,15 +15,13 @@ from calmrl._support.parsing import parsing
 from calmrl.data.loaders.batches import Batches
 from calmrl.data.loaders.feature_rows import pattern_counts
 from calmrl.imputers.gaussian import GaussianImputer
-from calmrl.training import checkpoint, snapshot
-from calmrl.training.checkpoint import Checkpoint
-from calmrl.training.finite import NotFinite, must_be_finite
+from calmrl.training import checkpoints as checkpoint
+from calmrl.training import checkpoints as snapshot
+from calmrl.training.checkpoints import Checkpoint
 from calmrl.training.optimise import MovingAverage, make_optimiser, schedule
-from calmrl.training.plan import Outcome, Position, Stage, due
-from calmrl.training.records import Records
-from calmrl.training.step import Step
-from calmrl.training.stop import Interrupted, StopFlag, listening
-from calmrl.training.track import close_trackers, open_trackers
+from calmrl.training.plan import Interrupted, Outcome, Position, Stage, StopFlag, due, listening
+from calmrl.training.records import Records, close_trackers, open_trackers
+from calmrl.training.step import NotFinite, Step, must_be_finite
 from calmrl.training.validate import calibration_scores, check_pairs, encode_all, retrieval_scores
 
 REFIT_ROWS = 20_000  # at most, for imputers that are fitted anew instead of updated

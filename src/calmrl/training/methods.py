@@ -1,39 +1,78 @@
-"""The methods one can train and compare. METHODS is the one table: name -> recipe.
+"""What a method is: changes to a training config, and facts about it that comparisons and reports need."""
 
-A recipe is a list of changes to a training config, dotted key -> value. The first is what `calmrl train method=NAME`
-does by default; `calmrl compare` tries all of them and chooses on validation rows. Every method that makes steps has the
-same number of trials, TRIALS, and the aligner at most as many candidates.
-
-| name | is |
-|---|---|
-| `contrastive`, `vast`, `gram`, `triangle`, `pmrl` | the objective on observed modalities, heads from random weights |
-| `closed-form` | posterior means of the latent model: heads that start from it, and no step |
-| `calmrl` | the aligner: one space in closed form, chosen by cross-validation, refined where that helps |
-| `calibrated` | heads from the latent model, contrastive over all pairs, rows imputed by a latent model; joint |
-| `calmrl-paper` | as printed: staged, one modality hidden per complete row at first, PMRL with temperature 0.05 |
-| `calmrl-start` | `calmrl-paper` that imputes from the representations at the start of the stage |
-| `ideal` | `calmrl` on the same rows with nothing hidden; a row of comparisons only |
-
-Names may go on, so that one part at a time can be compared:
-
-| name | is |
-|---|---|
-| `NAME+latent` | an objective with heads that start from a latent model of the features |
-| `NAME+staged` | an objective on the complete rows first, then on all of them, half of the steps each |
-| `NAME+mlp` | MLP heads in every trial; without it trials have linear and MLP heads |
-| `NAME+kernel` | the kernel features of the aligner in every trial, for anything that trains heads |
-| `NAME+csls` | NAME, measured with the hub correction; a row of comparisons only |
-| `calibrated:IMPUTER` | `calibrated` with another imputer in every trial, for instance `calibrated:mvae` |
-| `calmrl:PART` | `calmrl` with a choice made: `linear` or `kernel`, `unrefined` or `refined`, or `calmrl:kernel:refined` |
-"""
-
-from collections.abc import Callable, Iterable
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from itertools import product
+from typing import Any
 
 from calmrl._support.registry import Registry, lookup
 from calmrl.errors import InputError
 from calmrl.imputers.registry import IMPUTERS
-from calmrl.training.method import Changes, Method, grid
+
+Changes = dict[str, Any]  # dotted keys of a training config -> values
+
+
+@dataclass(frozen=True)
+class Method:
+    """A way to train, as changes to a training config.
+
+    Parameters
+    ----------
+    about : one line for people
+    objective : a name of LOSSES
+    recipe : changes that every trial shares
+    trials : changes of each trial, the most promising first
+    calibrated : whether missing representations are imputed before the objective
+    staged : complete rows first, then all rows
+    hide_one : hides one modality of every complete row in the first stage
+    steps : False makes no step at all
+    latent : whether it uses a latent model anywhere
+    ours : whether this project proposes it, as opposed to a baseline
+    ideal : whether it sees the rows with nothing hidden
+    hubs : how scores are corrected for hubs when it is measured, None or "csls"
+    """
+
+    about: str
+    objective: str
+    recipe: Changes
+    trials: tuple[Changes, ...]
+    calibrated: bool = False
+    staged: bool = False
+    hide_one: bool = False
+    steps: bool = True
+    latent: bool = False
+    ours: bool = False
+    ideal: bool = False
+    hubs: str | None = None
+
+    @property
+    def __doc__(self) -> str:  # type: ignore[override]
+        return self.about
+
+    def stages(self, unit: str, total: int) -> list[Changes]:
+        """The stages of a training of `total` units, "steps" or "epochs"."""
+        if not self.steps:
+            return []
+        if not self.staged:
+            return [{"name": "joint", unit: total}]
+        first = {"name": "warm-up", unit: total // 2, "complete_only": True}
+        first |= {"hide_one": True} if self.hide_one else {}
+        return [first, {"name": "continual", unit: total - total // 2}]
+
+    @property
+    def model(self) -> str:
+        """The kind of model that it trains, a name of MODELS; objectives train any."""
+        return self.recipe.get("model.kind", "heads")
+
+    def configs(self, count: int) -> list[Changes]:
+        """The changes of the first `count` trials, everything spelled out."""
+        return [self.recipe | trial for trial in self.trials[:count]]
+
+
+def grid(axes: Mapping[str, Iterable[Any]]) -> tuple[Changes, ...]:
+    """Every combination of the values of some keys; the last key changes first."""
+    return tuple(dict(zip(axes, values, strict=True)) for values in product(*axes.values()))
+
 
 TRIALS = 16  # of every method that makes steps; candidates of the aligner are at most as many
 RATE = "optimiser.learning_rate"

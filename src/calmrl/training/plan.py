@@ -1,7 +1,11 @@
 """What a training run is made of, where it stands, and what came out."""
 
-from collections.abc import Sequence
+import signal
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from types import FrameType
 from typing import Any
 
 
@@ -52,3 +56,33 @@ def due(step: int, every: int | None, epoch: int, last: bool) -> bool:
     """Whether something that happens every so many steps (None: every epoch; 0: at the end) happens at this one."""
     every = epoch if every is None else every
     return last or (every > 0 and step % every == 0)
+
+
+class Interrupted(Exception):
+    """Training was asked to stop, and has saved where it was."""
+
+
+class StopFlag:
+    """Whether someone asked to stop."""
+
+    raised = False
+
+    def _ask(self, number: int, frame: FrameType | None) -> None:
+        if self.raised and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        self.raised = True
+
+
+@contextmanager
+def listening() -> Iterator[StopFlag]:
+    """Catch SIGINT and SIGTERM for the time of the block (in the main thread); a second Ctrl-C stops at once."""
+    flag = StopFlag()
+    if threading.current_thread() is not threading.main_thread():
+        yield flag
+        return
+    before = {number: signal.signal(number, flag._ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield flag
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

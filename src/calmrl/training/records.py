@@ -2,13 +2,14 @@
 
 import json
 import math
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from calmrl._support.output import check_writable, new_file
 from calmrl._support.parsing import parsing
-from calmrl.errors import InputError
+from calmrl.errors import InputError, need
 
 
 class Records:
@@ -67,3 +68,29 @@ def _before(record: dict[str, Any], step: int) -> bool:
 def _number(value: Any) -> Any:
     """Not-a-number and infinity are no JSON; they become null."""
     return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def open_trackers(accelerator: Any, names: Sequence[str], config: Mapping[str, Any]) -> bool:
+    """Start the trackers that `accelerator` was made with; whether there are any."""
+    for name in names:
+        need(name, "track", f"the tracker {name}")
+    if names:
+        accelerator.init_trackers("calmrl", config=flat(config))
+    return bool(names)
+
+
+def close_trackers(accelerator: Any) -> None:
+    """Let the trackers write what they hold. `accelerator.end_training` would end the group of processes as well."""
+    for tracker in accelerator.trackers:
+        tracker.finish()
+
+
+def flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """{"a": {"b": 1}} -> {"a.b": 1}; what is no number becomes text."""
+    flattened: dict[str, Any] = {}
+    for key, value in config.items():
+        if isinstance(value, Mapping) and value:
+            flattened |= flat(value, f"{prefix}{key}.")
+        else:
+            flattened[f"{prefix}{key}"] = value if isinstance(value, (bool, int, float, str)) else str(value)
+    return flattened

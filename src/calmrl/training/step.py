@@ -7,8 +7,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from calmrl._support.distributed import all_sum
+from calmrl._support.distributed import all_sum, gather_objects
 from calmrl.alignment import CalibratedAlignment
+from calmrl.data.loaders.batches import Batches
+from calmrl.errors import InputError
 from calmrl.losses.contrastive import ContrastiveLoss
 
 START_TEMPERATURE = 0.07  # of the contrast, for a model without one of its own
@@ -122,3 +124,27 @@ class Step(nn.Module):
         for name in extra:
             extra[name] = None
         self.load_state_dict({**tensors, **extra})
+
+
+SHOWN = 8
+
+
+class NotFinite(InputError):
+    """A loss or gradient that is NaN or infinite; `rows` names the rows of the batch, of all processes."""
+
+    def __init__(self, what: str, step: int, rows: list[str]) -> None:
+        self.what, self.rows = what, rows
+        more = "" if len(rows) <= SHOWN else f", ... ({len(rows)} rows; all of them are in metrics.jsonl)"
+        super().__init__(
+            f"the {what} of step {step} is not finite. The rows of its batch: {', '.join(rows[:SHOWN])}{more}. "
+            "Look at their values, or lower the learning rate; the last checkpoint is whole"
+        )
+
+
+def must_be_finite(value: torch.Tensor, what: str, step: int, batches: Batches, batch: Mapping[str, Any]) -> None:
+    """Raise `NotFinite` in every process if `value` is not finite in one of them."""
+    (wrong,) = all_sum([(~torch.isfinite(value.detach())).to(torch.float32)])
+    if not wrong:
+        return
+    rows = gather_objects(batches.describe(batch["index"]))
+    raise NotFinite(what, step, [name for part in rows for name in part])

@@ -12,11 +12,9 @@ from torch.nn.functional import normalize
 from calmrl._support.distributed import gather_rows, world
 from calmrl.alignment import CalibratedAlignment
 from calmrl.anchors import completion_shift
-from calmrl.convention import blocks_of_rows
+from calmrl.arrays import blocks_of_rows
 from calmrl.errors import InputError
-from calmrl.metrics.own_items import own_items
-from calmrl.metrics.products import TIE
-from calmrl.metrics.ranks import BLOCK_BYTES, Ranks, count
+from calmrl.metrics.ranks import BLOCK_BYTES, TIE, Ranks, count, relevant_items
 
 ROWS = 1024  # encoded at a time
 
@@ -93,7 +91,7 @@ def retrieval_scores(z: dict[str, Tensor], present: Tensor, relevant: Sequence[A
 
 def _both_ways(first: Tensor, second: Tensor, relevant: Sequence[Any] | None) -> tuple[Ranks, Ranks]:
     """Ranks as `retrieval` finds them, row i belonging to the rows with its value, in float64 throughout."""
-    own = own_items(relevant, relevant, len(first), len(second))
+    own = relevant_items(relevant, relevant, len(first), len(second))
     first, second = (normalize(vectors.double(), dim=1) for vectors in (first, second))
 
     def ranks(queries: Tensor, gallery: Tensor, start: int) -> Tensor:

@@ -1,11 +1,11 @@
 from .compare.run import Comparison as Comparison
 from .compare.run import compare as compare
-from .diagnose.result import Diagnosis as Diagnosis
+from .diagnose.examine import Diagnosis as Diagnosis
 from .diagnose.run import diagnose as diagnose
 from .evaluate import Evaluation as Evaluation
 from .evaluate import evaluate as evaluate
 from .extract import extract as extract
-from .imputation import Imputation as Imputation
+from .impute import Imputation as Imputation
 from .impute import impute as impute
 from .index import index as index
 from .init import Start as Start

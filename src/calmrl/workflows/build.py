@@ -16,18 +16,16 @@ from calmrl._support.registry import lookup
 from calmrl._support.section import Section
 from calmrl.alignment import CalibratedAlignment
 from calmrl.config.schema.train import CalibrationSection, SourceSection, TrainConfig
-from calmrl.data.features.feature_set import FeatureSet, open_features
-from calmrl.data.features.relevance import relevance_texts
+from calmrl.data.features.feature_set import FeatureSet, open_features, relevance_texts
 from calmrl.data.loaders.feature_rows import FeatureRows, widths_of
 from calmrl.datasets import load_dataset
 from calmrl.errors import InputError
-from calmrl.imputers.gaussian.gradient import GaussianLatent
-from calmrl.imputers.gaussian.imputer import GaussianImputer
+from calmrl.imputers.gaussian import GaussianImputer
 from calmrl.imputers.registry import make_imputer
+from calmrl.latent.gradient import GaussianLatent
 from calmrl.losses.matching import InstanceMatching
 from calmrl.losses.registry import LOSSES
-from calmrl.models.heads.build import INIT_ROWS
-from calmrl.models.heads.model import Heads
+from calmrl.models.heads import INIT_ROWS, Heads
 from calmrl.models.registry import MODELS
 from calmrl.protocols import StreamingImputer
 from calmrl.training.loop import Trainer

@@ -9,17 +9,14 @@ import numpy as np
 from calmrl.config.schema.train import HideSection, SourceSection, TrainConfig
 from calmrl.data.hiding import hide
 from calmrl.data.loaders.media_rows import MediaRows, load_tokenizer
-from calmrl.data.media.annotations import read_annotations
-from calmrl.data.media.collection_problems import Problems
-from calmrl.data.media.collections.public_collection import KINDS
+from calmrl.data.media.collections.public_collection import KINDS, read_annotations
 from calmrl.data.media.decoding import COLLECTION_RULES
-from calmrl.data.media.left_out import count_left_out, counts_of_test, left_out_words
-from calmrl.data.media.manifest import Manifest, build, drop_empty
-from calmrl.data.media.table_files import Row, read_rows
+from calmrl.data.media.manifest import Manifest, Row, build, drop_empty, read_rows
+from calmrl.data.media.problems import Problems, count_skipped, counts_of_test, skipped_words
 from calmrl.errors import InputError
 from calmrl.models.vast.model import NAMES
 from calmrl.models.vast.section import VastSection
-from calmrl.workflows.check_collection import absent_files, take_out, unplayable_files
+from calmrl.workflows.survey import absent_files, take_out, unplayable_files
 
 
 def media_names(config: TrainConfig) -> tuple[str, ...]:
@@ -166,8 +163,8 @@ def read_media(
         )
     if not manifest.items:
         raise InputError("\n    ".join([f"{where}: no item is left", *problems.lines(allowed=True)]))
-    manifest.left_out = count_left_out(parts, problems)
-    words = left_out_words(counts_of_test(manifest.left_out, whole=True))
+    manifest.left_out = count_skipped(parts, problems)
+    words = skipped_words(counts_of_test(manifest.left_out, whole=True))
     for line in [f"left out: {words}", *problems.lines(allowed=True)] if words else ():
         tell(line)
     return manifest

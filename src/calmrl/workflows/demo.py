@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from calmrl.data.features.feature_set import FeatureSet
 from calmrl.errors import MissingExtraError
-from calmrl.search.sources import OpenSource, open_source
+from calmrl.search.collection import OpenSource, open_source
 
 if TYPE_CHECKING:
     from calmrl.search import Hit, Index

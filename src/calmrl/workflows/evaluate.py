@@ -13,29 +13,97 @@ import torch
 
 from calmrl._support.engine import Engine, opened
 from calmrl._support.output import new_file
+from calmrl.arrays import blocks_of_rows
 from calmrl.config import TrainConfig, load
 from calmrl.config.schema.train import SourceSection
-from calmrl.data.features.feature_set import FeatureSet, open_features
-from calmrl.data.features.relevance import ROW, relevance_of
+from calmrl.data.features.feature_set import ROW, FeatureSet, open_features, relevance_of
 from calmrl.data.loaders.media_rows import MediaRows
-from calmrl.data.media.left_out import counts_of_test
+from calmrl.data.media.problems import counts_of_test
 from calmrl.errors import InputError
-from calmrl.metrics.measures import Measurement, TidyRow
-from calmrl.metrics.model_rows import LabelledRows, measure_rows, reranked_rows
+from calmrl.metrics.measures import Measurement, TidyRow, remarks, row
+from calmrl.metrics.model_rows import RANKED, LabelledRows, measure_rows, reranked_rows
 from calmrl.metrics.registry import measures
-from calmrl.metrics.remarks import remarks
+from calmrl.metrics.retrieve import retrieval
 from calmrl.models.registry import MODELS
-from calmrl.models.saved import Trained
+from calmrl.models.saved import ROWS, Trained
 from calmrl.models.saved import load as load_model
-from calmrl.report.left_out import left_out_sentence
-from calmrl.report.results import DatasetInfo
+from calmrl.models.vast.matching import cat_conditions
+from calmrl.models.vast.model import summed
+from calmrl.report.results import DatasetInfo, skipped_sentence
 from calmrl.training.validate import encode_all
 from calmrl.workflows.build import open_features_of, parts_of
 from calmrl.workflows.build_media import open_test_media
 from calmrl.workflows.compare.plan import repeats
-from calmrl.workflows.encode_spread import encode_spread
-from calmrl.workflows.evaluate_captions import captions_rows
 from calmrl.workflows.examples import nearest_examples
+
+
+@torch.no_grad()
+def captions_rows(
+    net: Any, media: MediaRows, z: dict[str, torch.Tensor], present: torch.Tensor, device: str = "cpu"
+) -> list[Measurement]:
+    """Every caption against every item by its other modalities, both ways, before and after the matching encoder.
+
+    The model is on `device`; what it gives is kept in main memory.
+    """
+    from accelerate.utils import send_to_device
+
+    text = net.names.index("text")
+    has_other = (present[:, [j for j in range(len(net.names)) if j != text]].any(1)).numpy()
+    conditions, tokens, owner, fused = [], [], [], []
+    for wanted in np.array_split(np.arange(len(media)), -(-len(media) // media.chunk)):
+        mask = torch.from_numpy(media.present[wanted]).to(device)
+        _, inner = net.encode(send_to_device(media.fetch(wanted, media.present[wanted], 0), device), mask)
+        conditions.append(send_to_device(net.matching.conditions(inner, mask), "cpu"))
+        fused += [inner["fused"].cpu()] if "fused" in inner else []
+    for part, at in media.captions():
+        tokens.append(part)
+        owner += at.tolist()
+    kept = [i for i, item in enumerate(owner) if has_other[item]]
+    if len(kept) < 2:
+        return []
+    captions = {key: torch.cat([part[key] for part in tokens])[kept] for key in tokens[0]}
+    nothing = media.fetch(np.zeros(0, dtype=int), np.zeros((0, len(net.names)), dtype=bool), 0)
+    only = torch.zeros(len(kept), len(net.names), dtype=torch.bool)
+    only[:, text] = True
+    queries = net(send_to_device(nothing | {"text": captions}, device), only.to(device))["text"].cpu()
+    items = torch.cat(fused) if fused else summed(z)  # the first stage, which also gives the candidates of the second
+    scores = queries @ items[has_other].T
+    features, there = cat_conditions(conditions)
+    chosen = torch.from_numpy(has_other)
+    ids, gallery = [owner[i] for i in kept], np.flatnonzero(has_other).tolist()
+    asked = sorted(set(ids))
+    measured = []
+    for suffix, again in (("", False), (" re-ranked", True)):
+        for task, by_items in (("text->all", False), ("all->text", True)):
+            final = scores
+            if again:
+                final = net.matching.rerank(captions, (features[chosen], there[chosen]), scores, by_items=by_items)
+            if by_items:
+                rows = [gallery.index(item) for item in asked]  # items that have a caption to be found
+                result = retrieval(scores=final.T[rows], query_ids=asked, gallery_ids=ids)
+            else:
+                result = retrieval(scores=final, query_ids=ids, gallery_ids=gallery)
+            measured += [row(f"{task}{suffix}", key, result[key], result["n"]) for key in RANKED]
+    return measured
+
+
+ENCODE_ROWS = 4 * ROWS  # rows of a task: a whole number of the blocks that a model works in itself
+
+
+def encode_distributed(
+    model: Trained, z: Mapping[str, np.ndarray], present: np.ndarray, engine: Engine
+) -> dict[str, np.ndarray]:
+    """`model.encode`, a block of rows per task."""
+    blocks = (
+        ({name: array[start:stop] for name, array in z.items()}, present[start:stop])
+        for start, stop in blocks_of_rows(len(present), 1, ENCODE_ROWS)
+    )
+    parts = list(engine.map(_encode_block, blocks, model))
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+
+def _encode_block(block: tuple[dict[str, np.ndarray], np.ndarray], model: Trained) -> dict[str, np.ndarray]:
+    return model.encode(*block)
 
 
 @dataclass(frozen=True)
@@ -70,7 +138,7 @@ class Evaluation:
     @property
     def left_out(self) -> str:
         """What the numbers do without; empty if nothing is left out."""
-        return left_out_sentence({name: data.left_out for name, data in self.datasets.items()})
+        return skipped_sentence({name: data.left_out for name, data in self.datasets.items()})
 
     @property
     def remarks(self) -> list[str]:
@@ -215,7 +283,7 @@ def evaluate_on(
     present = data.present[:, [data.names.index(name) for name in names]]
     used = (split != "") & present.any(axis=1)
     z = {name: np.asarray(data.z[name][used]) for name in names}
-    vectors = model.encode(z, present[used]) if engine is None else encode_spread(model, z, present[used], engine)
+    vectors = model.encode(z, present[used]) if engine is None else encode_distributed(model, z, present[used], engine)
     encoded = {name: torch.nan_to_num(torch.as_tensor(rows)) for name, rows in vectors.items()}
     mask = torch.zeros(int(used.sum()), len(model.names), dtype=torch.bool)
     for j, name in enumerate(names):

@@ -7,12 +7,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from calmrl.data.features.feature_set import FeatureSet
-from calmrl.data.features.item_files import files_of
-from calmrl.data.features.relevance import ROW, relevance_of
-from calmrl.data.media.clip import clip
-from calmrl.data.media.suffixes import AUDIO, IMAGE, VIDEO
-from calmrl.data.media.unreadable import Unreadable
+from calmrl.data.features.feature_set import ROW, FeatureSet, files_of, relevance_of
+from calmrl.data.media.manifest import AUDIO, IMAGE, VIDEO
+from calmrl.data.media.problems import Unreadable
+from calmrl.data.media.streams import clip
 from calmrl.metrics.model_rows import Vectors, neighbours
 
 
@@ -85,7 +83,7 @@ def _picture(webp: bytes) -> str:
 
 
 def _small(path: Path) -> bytes | None:
-    from calmrl.search.thumbnails import thumbnail
+    from calmrl.search.collection import thumbnail
 
     return thumbnail(path) if str(path).lower().endswith((*IMAGE, *VIDEO)) else None
 

@@ -1,27 +1,52 @@
-"""Impute features on disk: fit an imputer on what is observed, impute what is missing, block by block.
+"""What imputing features on disk gives back, however it is done."""
 
-What was observed stays as it is, bit for bit. `present.npy` stays as it is too and still says what was observed;
-`imputed.npy` says what was imputed. So whoever reads `z` with `present` goes on treating imputed blocks as missing,
-and whoever wants them has to ask for `imputed`.
-"""
+from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from calmrl._support.engine import Engine, opened
-from calmrl._support.output import check_free, new_directory
+from calmrl._support.filesystem import put_in_place
+from calmrl._support.output import check_free, new_directory, part_folder
+from calmrl._support.tensor_files import load_state, save_state
+from calmrl.arrays import blocks_of_rows, check
 from calmrl.config import ImputeConfig, dump
-from calmrl.convention import blocks_of_rows, check
+from calmrl.data.features.directory import HEADER, described, meta_table, open_npy, read_header
+from calmrl.data.features.distributed_rows import DistributedDirectory, StoredRows, stored_rows
 from calmrl.data.features.feature_set import FeatureSet, open_features
-from calmrl.data.features.row_table import described
-from calmrl.data.features.writer import FeatureWriter
-from calmrl.imputers.calibration import coverage_fault
+from calmrl.data.features.formats import copy_parquet
+from calmrl.data.features.writer import DraftFiles, FeatureWriter, write_features
+from calmrl.errors import InputError
+from calmrl.imputers.base import coverage_fault
 from calmrl.imputers.registry import make_imputer
 from calmrl.protocols import FittableImputer
-from calmrl.workflows.imputation import IMPUTE_BYTES, Imputation, Progress
+
+IMPUTE_BYTES = 1 << 25  # rows are imputed in blocks of about this size
+
+Progress = Callable[[int, int], None]  # rows done, rows in all
+
+
+@dataclass(frozen=True)
+class Imputation:
+    """What `impute` wrote at `path`: of the `blocks` (rows x modalities), `imputed` were missing.
+
+    `damaged` counts, per modality, observed blocks that hold values that are not finite and were imputed with the others.
+    `choice` is what an imputer that chooses has chosen: held-out errors, weights per modality, scales of deviations.
+    """
+
+    path: Path
+    rows: int
+    blocks: int
+    imputed: int
+    choice: dict[str, Any] | None = None
+    damaged: dict[str, int] = field(default_factory=dict)
+
 
 USELESS = 0.98  # normalised error from which imputed values count as no better than the column means
 FEW_BLOCKS = 10  # held-out blocks of a modality, below which they check little
@@ -67,10 +92,8 @@ def impute(
     config = ImputeConfig(kind="impute") if config is None else config
     out = Path(out)
     if engine != "local" or address is not None or allow_missing:
-        from calmrl.workflows.impute_spread import impute_spread
-
         with opened(engine, address) as started:
-            return impute_spread(
+            return impute_distributed(
                 features, out, config, started, allow_missing=allow_missing, force=force, progress=progress
             )
     check_free(out, force=force)
@@ -133,9 +156,7 @@ def write_imputed(
     dtype = np.result_type(*(array.dtype for array in features.z.values()))
     about = described(features.meta)
     with FeatureWriter(out, widths, features.ids, dtype=dtype.name, std=std, info=info, **about) as writer:
-        for start, stop in blocks_of_rows(
-            len(features), sum(widths.values()) * dtype.itemsize, IMPUTE_BYTES
-        ):
+        for start, stop in blocks_of_rows(len(features), sum(widths.values()) * dtype.itemsize, IMPUTE_BYTES):
             z = {name: np.asarray(array[start:stop]) for name, array in features.z.items()}
             present = np.asarray(features.present[start:stop])
             imputed = imputer.impute(z, present, return_std=std)
@@ -144,3 +165,159 @@ def write_imputed(
             if progress is not None:
                 progress(stop, len(features))
         return writer.finish()
+
+
+DONE = "blocks.done"
+WORTH = ("em-*", "imputer", DONE)  # what a run that is started again need not do again
+
+
+def impute_distributed(
+    features: FeatureSet | str | Path,
+    out: Path,
+    config: ImputeConfig,
+    engine: Engine,
+    *,
+    allow_missing: bool,
+    force: bool,
+    progress: Progress | None,
+) -> Imputation:
+    """As `calmrl.workflows.impute`, with an engine."""
+    check_free(out, force=force)
+    where = features.path or features.source if isinstance(features, FeatureSet) else features
+    settings = config.model_dump(mode="json")
+    arguments = {"features": _identity(Path(where)), "config": settings, "allow_missing": allow_missing}
+    place = Path(os.path.realpath(out))
+    with part_folder(place, WORTH, arguments) as part:
+        folder = _directory(features, part)
+        draft, store = _begin(folder, part, config.std)
+        damaged, missing = _check_all(store, draft, engine, allow_missing)
+        rows = DistributedDirectory(
+            replace(store, mask_file=str(Path(draft.folder) / "present.npy")), engine, keep=part
+        )
+        imputer = _fitted(rows, config, part)
+        _impute_all(rows.store, imputer, draft, engine, part / DONE, progress)
+        header = read_header(folder) if (folder / HEADER).exists() else {"info": {}}
+        info = {"made_by": "calmrl impute", "config": settings, "features": header["info"]}
+        draft.finish(info | ({"damaged": damaged} if sum(damaged.values()) else {}), engine, missing > 0)
+        dump(config, Path(draft.folder) / "config.yaml")
+        check_free(out, force=force)
+        put_in_place(Path(draft.folder), place)
+    choice = getattr(imputer, "choice_", None)
+    return Imputation(out, store.rows, store.rows * len(store.names), missing, choice, damaged)
+
+
+def _identity(path: Path) -> list[Any]:
+    """What tells the features of one run from those of another."""
+    if not path.exists():
+        raise InputError(f"no features at {path}")
+    files = [path] if path.is_file() else sorted(file for file in path.iterdir() if file.is_file())
+    return [str(path.absolute()), *([file.name, file.stat().st_size, file.stat().st_mtime_ns] for file in files)]
+
+
+def _directory(features: FeatureSet | str | Path, part: Path) -> Path:
+    """The feature directory that workers open; other formats are written as one first."""
+    given = features.path if isinstance(features, FeatureSet) else Path(features)
+    if given is not None and given.is_dir():
+        return given
+    copy = part / "rows"
+    if copy.exists():
+        return copy
+    if not isinstance(features, FeatureSet) and Path(features).suffix == ".parquet":
+        copy_parquet(Path(features), copy)
+    else:
+        opened = features if isinstance(features, FeatureSet) else open_features(features)
+        write_features(copy, opened.z, opened.present, ids=opened.ids, info=opened.info, **described(opened.meta))
+    return copy
+
+
+def _begin(folder: Path, part: Path, std: bool) -> tuple[DraftFiles, StoredRows]:
+    """(the files to write, the rows to read); files that do not fit together are an error before any work."""
+    store = stored_rows(folder, folder / "present.npy")
+    dtype = np.result_type(*(array.dtype for array in store.arrays().values()))
+    new = part / "new"
+    draft = DraftFiles(
+        str(new.absolute()), dict(zip(store.names, store.widths, strict=True)), store.rows, dtype.name, std
+    )
+    if not new.exists():
+        fresh = part / "begun"
+        shutil.rmtree(fresh, ignore_errors=True)
+        fresh.mkdir()
+        table = folder / "meta.parquet"
+        if not table.exists():
+            import pyarrow.parquet as pq
+
+            table = part / "meta.parquet"
+            pq.write_table(meta_table(store.rows), table)
+        replace(draft, folder=str(fresh)).begin(table)
+        os.replace(fresh, new)
+    return draft, store
+
+
+def _check_all(store: StoredRows, draft: DraftFiles, engine: Engine, allow_missing: bool) -> tuple[dict[str, int], int]:
+    """(damaged value blocks per modality, value blocks to be imputed); writes what is used to present.npy."""
+    damaged, missing = np.zeros(len(store.names), dtype=np.int64), 0
+    for bad, lacking in engine.map(check_block, store.blocks(), store, draft, allow_missing):
+        damaged += bad
+        missing += lacking
+    return {name: int(n) for name, n in zip(store.names, damaged, strict=True)}, missing
+
+
+def check_block(
+    block: tuple[int, int], store: StoredRows, draft: DraftFiles, allow_missing: bool
+) -> tuple[np.ndarray, int]:
+    """(damaged value blocks per modality, missing ones) of some rows; a damaged one is an error unless allowed."""
+    start, stop = block
+    z = {name: array[start:stop] for name, array in store.arrays().items()}
+    given = np.array(store.mask()[start:stop]) if Path(store.mask_file).exists() else None
+    if given is None:
+        given = np.stack([~np.isnan(array).all(axis=1) for array in z.values()], axis=1)
+    present = given.copy()
+    try:
+        if allow_missing:
+            for m, array in enumerate(z.values()):
+                present[:, m] &= np.isfinite(array).all(axis=1)
+        check(z, present)
+    except InputError as error:
+        raise InputError(f"{store.path}, rows {start} to {stop - 1}, counted from {start}: {error}") from error
+    finally:
+        store.release()
+    draft.write_mask("present.npy", start, present)
+    return given.sum(axis=0) - present.sum(axis=0), int((~present).sum())
+
+
+def _fitted(rows: DistributedDirectory, config: ImputeConfig, part: Path) -> Any:
+    """The imputer, fitted; or as an earlier run of the same command fitted it."""
+    imputer: Any = make_imputer(seed=config.seed, **config.imputer.model_dump())
+    saved = part / "imputer"
+    if saved.exists():
+        return imputer.set_state(load_state(saved))
+    imputer.fit(rows, open_npy(Path(rows.store.mask_file)))
+    save_state(imputer.get_state(), saved, overwrite=False)
+    return imputer
+
+
+def _impute_all(
+    store: StoredRows, imputer: Any, draft: DraftFiles, engine: Engine, done: Path, progress: Progress | None
+) -> None:
+    """Impute and write the blocks that are not written yet."""
+    row_bytes = sum(store.widths) * np.dtype(draft.dtype).itemsize
+    blocks = list(blocks_of_rows(store.rows, row_bytes, IMPUTE_BYTES))
+    written = {int(line) for line in done.read_text(encoding="ascii").split()} if done.exists() else set()
+    left = [block for block in blocks if block[0] not in written]
+    with done.open("a", encoding="ascii") as file:
+        for (start, stop), _ in zip(left, engine.map(impute_block, left, store, imputer, draft), strict=True):
+            print(start, file=file, flush=True)
+            if progress is not None:
+                progress(stop, store.rows)
+
+
+def impute_block(block: tuple[int, int], store: StoredRows, imputer: Any, draft: DraftFiles) -> None:
+    """Impute some rows and write them into the draft."""
+    start, stop = block
+    z = {name: np.asarray(array[start:stop]) for name, array in store.arrays().items()}
+    present = np.array(store.mask()[start:stop])
+    imputed: Any = imputer.impute(z, present, return_std=draft.std)
+    values: Mapping[str, Any]
+    values, deviation = imputed if draft.std else (imputed, None)
+    draft.write_values(start, values, ~present, deviation)
+    store.release()

@@ -5,22 +5,22 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from calmrl._support.launched import WAIT_SECONDS, join, lost_is_said, wait_for_all
+from calmrl._support.distributed import WAIT_SECONDS, join, lost_is_said, wait_for_all
 from calmrl._support.output import check_directory, check_free, new_directory
 from calmrl.alignment import CalibratedAlignment
 from calmrl.config import TrainConfig, dump, load
-from calmrl.encoders.embed_files import recorded_encoders
+from calmrl.encoders.encoder_set import recorded_encoders
 from calmrl.errors import InputError
-from calmrl.imputers.gaussian.gradient import GaussianLatent
-from calmrl.imputers.gaussian.imputer import GaussianImputer
+from calmrl.imputers.gaussian import GaussianImputer
+from calmrl.latent.gradient import GaussianLatent
+from calmrl.metrics.measures import remarks
 from calmrl.metrics.model_rows import measure_rows
-from calmrl.metrics.remarks import remarks
 from calmrl.models.saved import Trained, save
-from calmrl.training.checkpoint import newest
+from calmrl.training.checkpoints import newest
 from calmrl.training.loop import Progress
 from calmrl.training.plan import Outcome
+from calmrl.training.records import flat
 from calmrl.training.step import Step
-from calmrl.training.track import flat
 from calmrl.training.validate import encode_all
 from calmrl.workflows.build import build_step, build_trainer, open_data
 

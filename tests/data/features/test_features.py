@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from safetensors.torch import save_file
 
 import warm
-from calmrl.data.features import files as files_module
+from calmrl.data.features import directory as files_module
 from calmrl.data.features.feature_set import FeatureSet, open_features, part_of
 from calmrl.data.features.formats import FORMATS
 from calmrl.data.features.writer import STATE, FeatureWriter, write_features

@@ -8,8 +8,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from calmrl.data import FeatureSet, open_features
-from calmrl.data.features import parquet_copy
-from calmrl.data.features.parquet_copy import copy_parquet
+from calmrl.data.features import formats as parquet_copy
+from calmrl.data.features.formats import copy_parquet
 from calmrl.errors import InputError
 from calmrl.interop import from_arrow, to_parquet
 

@@ -13,12 +13,21 @@ import pyarrow as pa
 import pytest
 
 from calmrl.data import FeatureSet, Shards
-from calmrl.data.features.arrow_table import from_arrow, plain_table, to_arrow, vectors
-from calmrl.data.features.files import empty_npy, save_json, write_rows
-from calmrl.data.features.npy_files import open_npy, read_npy
-from calmrl.data.features.relevance import relevance_of, relevance_texts
-from calmrl.data.features.row_table import check_ids, column_values, described, meta_table, same_table
+from calmrl.data.features.directory import (
+    check_ids,
+    column_values,
+    described,
+    empty_npy,
+    meta_table,
+    open_npy,
+    read_npy,
+    same_table,
+    save_json,
+    write_rows,
+)
+from calmrl.data.features.feature_set import relevance_of, relevance_texts
 from calmrl.data.features.shards import write_shards
+from calmrl.data.features.tables import from_arrow, plain_table, to_arrow, vectors
 from calmrl.data.patterns import pattern_table, patterns
 from calmrl.errors import InputError
 

@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from calmrl.data.features.directory import meta_table
 from calmrl.data.features.feature_set import FeatureSet
-from calmrl.data.features.row_table import meta_table
 from calmrl.data.features.shards import Shards, write_shards
 from calmrl.data.hiding import hide
 from calmrl.errors import InputError

@@ -13,9 +13,9 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from calmrl.data.features import parquet_copy
+from calmrl.data.features import formats as parquet_copy
 from calmrl.data.features.feature_set import open_features, read_table
-from calmrl.data.features.parquet_copy import copy_parquet
+from calmrl.data.features.formats import copy_parquet
 from calmrl.errors import InputError
 
 N = 3

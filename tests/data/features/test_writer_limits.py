@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 
 from calmrl._support.engine import LocalEngine
-from calmrl.data.features import draft_files, spread_rows
-from calmrl.data.features.draft_files import DraftFiles
+from calmrl.data.features import distributed_rows as spread_rows
+from calmrl.data.features import writer as draft_files
+from calmrl.data.features.directory import read_header
+from calmrl.data.features.distributed_rows import DistributedArrays, DistributedDirectory, stored_rows
 from calmrl.data.features.feature_set import FeatureSet, open_features, part_of
-from calmrl.data.features.header import read_header
-from calmrl.data.features.spread_rows import SpreadArrays, SpreadDirectory, stored_rows
-from calmrl.data.features.writer import STATE, FeatureWriter, write_features
+from calmrl.data.features.writer import STATE, DraftFiles, FeatureWriter, write_features
 from calmrl.errors import InputError
 
 N = 4
@@ -244,11 +244,11 @@ def test_rows_of_a_directory_in_blocks(tmp_path: Path, monkeypatch) -> None:
     assert store.blocks() == [(0, 2), (2, 4)]
     released = []
     monkeypatch.setattr(spread_rows, "release", lambda array: released.append(array.shape[1]))
-    rows = SpreadDirectory(store, LocalEngine())
+    rows = DistributedDirectory(store, LocalEngine())
     kinds = [
         rows,
-        SpreadArrays(z, present, LocalEngine()),
-        SpreadArrays(z, present, LocalEngine()).ordered(["text", "image"]),
+        DistributedArrays(z, present, LocalEngine()),
+        DistributedArrays(z, present, LocalEngine()).ordered(["text", "image"]),
     ]
     for number, spread in enumerate(kinds):
         assert spread.checked

@@ -17,8 +17,7 @@ from hypothesis import strategies as st
 from calmrl.data.features.feature_set import FeatureSet, open_features
 from calmrl.data.features.writer import write_features
 from calmrl.data.loaders import feature_rows
-from calmrl.data.loaders.background import ahead
-from calmrl.data.loaders.batches import Batches
+from calmrl.data.loaders.batches import Batches, ahead
 from calmrl.data.loaders.feature_rows import FeatureRows
 from calmrl.errors import InputError
 from train_data import WIDTHS, source

@@ -10,9 +10,9 @@ import torch
 
 from calmrl.data.loaders.batches import Batches
 from calmrl.data.loaders.media_rows import MediaRows, load_tokenizer
-from calmrl.data.media.collection_problems import Problems
 from calmrl.data.media.fbank import beats_fbank
 from calmrl.data.media.manifest import Manifest, read_manifest
+from calmrl.data.media.problems import Problems
 from calmrl.data.media.streams import read_audio, segment_frames
 from calmrl.errors import InputError
 from make_media import SIZE, click, make_video, number_frame, read_number

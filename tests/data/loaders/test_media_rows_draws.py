@@ -16,9 +16,9 @@ from calmrl.data.loaders.media_rows import MediaRows
 from calmrl.data.media import decode
 from calmrl.data.media.decode import Job, as_file, decoded
 from calmrl.data.media.decoding import Decoding
-from calmrl.data.media.frames import FrameTransform
+from calmrl.data.media.images import FrameTransform
 from calmrl.data.media.manifest import Item, Manifest
-from calmrl.data.media.unreadable import Unreadable
+from calmrl.data.media.problems import Unreadable
 from calmrl.errors import InputError
 
 KINDS = {"vision": "image", "audio": "audio", "text": "text", "subtitle": "text"}

@@ -11,9 +11,8 @@ import torch
 
 from calmrl.data.media.decoding import COLLECTION_RULES
 from calmrl.data.media.fbank import whole_slices
-from calmrl.data.media.frames import FrameTransform, random_square
-from calmrl.data.media.resample import resample
-from calmrl.data.media.streams import read_audio, segment_frames
+from calmrl.data.media.images import FrameTransform, random_square
+from calmrl.data.media.streams import read_audio, resample, segment_frames
 
 PLAIN = {"mean": (0.0, 0.0, 0.0), "std": (1.0, 1.0, 1.0)}
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from calmrl.data.media.collection_problems import Problems
 from calmrl.data.media.folder import read_folder
+from calmrl.data.media.problems import Problems
 from calmrl.errors import InputError
 
 

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from calmrl.data.media.frames import FrameTransform, random_square
+from calmrl.data.media.images import FrameTransform, random_square
 
 
 def by_hand(height: int, width: int, rng: np.random.Generator) -> tuple[int, int, int, int]:

@@ -9,7 +9,7 @@ import pytest
 
 from calmrl.data.media import images
 from calmrl.data.media.images import CLIP_MEAN, CLIP_STD, ImageTransform, open_image
-from calmrl.data.media.unreadable import Unreadable
+from calmrl.data.media.problems import Unreadable
 
 Image = pytest.importorskip("PIL.Image", reason="Pillow (calmrl[media]) is not installed")
 

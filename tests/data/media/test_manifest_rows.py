@@ -11,11 +11,18 @@ import pyarrow.parquet as pq
 import pytest
 
 from calmrl.data.media import folder
-from calmrl.data.media.collection_problems import Problems
-from calmrl.data.media.columns import guess_kinds
 from calmrl.data.media.folder import read_folder
-from calmrl.data.media.manifest import Item, Manifest, as_texts, build, drop_empty, read_manifest
-from calmrl.data.media.table_files import read_rows
+from calmrl.data.media.manifest import (
+    Item,
+    Manifest,
+    as_texts,
+    build,
+    drop_empty,
+    guess_kinds,
+    read_manifest,
+    read_rows,
+)
+from calmrl.data.media.problems import Problems
 from calmrl.errors import InputError
 
 KINDS = {"image": "image", "text": "text"}

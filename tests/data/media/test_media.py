@@ -8,8 +8,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from calmrl.data.media.problems import Unreadable
 from calmrl.data.media.streams import read_audio, read_frames, segment_frames
-from calmrl.data.media.unreadable import Unreadable
 from calmrl.errors import InputError
 from make_media import click, make_sound, make_video, read_number
 

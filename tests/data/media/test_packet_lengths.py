@@ -7,9 +7,9 @@ import struct
 
 import pytest
 
-from calmrl.data.media import packet_lengths as packets
+from calmrl.data.media import whole_file as packets
 from calmrl.data.media import whole_file as whole
-from calmrl.data.media.unreadable import Unreadable
+from calmrl.data.media.problems import Unreadable
 from calmrl.data.media.whole_file import check_whole
 
 KBITS = {  # ISO/IEC 11172-3 and 13818-3: version 1 or not, layer

@@ -8,10 +8,8 @@ from types import SimpleNamespace
 import pytest
 
 from calmrl.data.media import streams
-from calmrl.data.media.collection_problems import Problems
-from calmrl.data.media.left_out import count_left_out, counts_of_test, left_out_words
+from calmrl.data.media.problems import Problems, Unreadable, count_skipped, counts_of_test, skipped_words
 from calmrl.data.media.streams import segment_frames
-from calmrl.data.media.unreadable import Unreadable
 from calmrl.errors import InputError
 
 
@@ -108,7 +106,7 @@ def test_what_was_left_out_is_counted():
     problems.add("no modality at all", "row", id="b")
     problems.add("wrong number of fields", "row", line=3)
     problems.add("stranger", "file")
-    counts = count_left_out({"a": "test", "b": "test", "c": "train"}, problems)
+    counts = count_skipped({"a": "test", "b": "test", "c": "train"}, problems)
     assert counts == {
         "test": {"listed": 2, "vision": 1, "items": 1},
         "train": {"listed": 1},
@@ -116,11 +114,11 @@ def test_what_was_left_out_is_counted():
     }
     assert counts_of_test(counts) == {"listed": 2, "vision": 1, "items": 1}
     assert counts_of_test(counts, whole=True) == {"listed": 4, "vision": 1, "items": 2}
-    assert left_out_words({"listed": 2000, "items": 1, "vision": 1500, "audio": 0}) == (
+    assert skipped_words({"listed": 2000, "items": 1, "vision": 1500, "audio": 0}) == (
         "1 items, vision of 1,500 (of 2,000 listed items)"
     )
-    assert left_out_words({"listed": 2000, "items": 0}) == ""
-    assert count_left_out({"a": "test"}, [problem for problem in problems if problem.scope == "file"]) == {}
+    assert skipped_words({"listed": 2000, "items": 0}) == ""
+    assert count_skipped({"a": "test"}, [problem for problem in problems if problem.scope == "file"]) == {}
     assert [problem.kind for problem in problems.blocking()] == [
         "file not found",
         "no modality at all",

@@ -13,8 +13,8 @@ import pytest
 
 from calmrl.data.media import streams
 from calmrl.data.media.images import open_image
+from calmrl.data.media.problems import Unreadable
 from calmrl.data.media.streams import check_stream, read_audio, read_frames
-from calmrl.data.media.unreadable import Unreadable
 from make_media import click, make_sound, make_video
 
 SOUNDS = {

@@ -11,17 +11,13 @@ import torch
 from torch import Tensor
 
 from calmrl import CalibratedAlignment, GaussianImputer
-from calmrl.convention import check
+from calmrl.arrays import check
 from calmrl.errors import InputError
-from calmrl.imputers.gaussian import batch_rows
-from calmrl.imputers.gaussian.batch_rows import BatchPosterior
-from calmrl.imputers.gaussian.completion import completed
-from calmrl.imputers.gaussian.parameters import Parameters, random_parameters
-from calmrl.imputers.gaussian.pattern_groups import pack
-from calmrl.imputers.gaussian.posterior import KEPT, Expectation
-from calmrl.imputers.gaussian.recent import Recent
-from calmrl.imputers.gaussian.stepwise import Running, absorb
-from calmrl.imputers.gaussian.sufficient_statistics import Statistics, add_pack
+from calmrl.latent import model as batch_rows
+from calmrl.latent.model import KEPT, BatchPosterior, Expectation, Parameters, pack, random_parameters
+from calmrl.latent.online import Recent, Running, absorb
+from calmrl.latent.predict import completed
+from calmrl.latent.statistics import Statistics, add_pack
 
 EQUAL, UNEQUAL = (4, 4, 4), (3, 5, 2)
 

@@ -10,14 +10,13 @@ import pytest
 import torch
 
 from calmrl import GaussianImputer
-from calmrl.convention import check
+from calmrl.arrays import check
 from calmrl.errors import InputError
-from calmrl.imputers.gaussian.choices import check_arguments, check_links, check_size, decide, fixed_prior, seed_of
-from calmrl.imputers.gaussian.fitting import Settings, fit_settings
-from calmrl.imputers.gaussian.held_out import coverage, hold_out, normal_reach, nothing_to_hide
-from calmrl.imputers.gaussian.row_sources import open_source
-from calmrl.imputers.gaussian.size_search import Trial
-from calmrl.imputers.gaussian.whitening import Whitening, principal_axes
+from calmrl.latent.choose import Trial, check_arguments, check_links, check_size, decide, fixed_prior, seed_of
+from calmrl.latent.em import Settings, fit_settings
+from calmrl.latent.held_out import coverage, hold_out, normal_reach, nothing_to_hide
+from calmrl.latent.rows import open_source
+from calmrl.latent.whitening import Whitening, principal_axes
 from latent_data import from_model
 
 RIGHT = [
@@ -160,8 +159,8 @@ def test_what_is_searched(monkeypatch, capsys, whitening, solver, searched):
         tell(Trial(Settings(3, whitening=0.5), 0.25))
         return "settings", [Trial(Settings(3), 0.25)], [2.0]
 
-    monkeypatch.setattr("calmrl.imputers.gaussian.choices.sample_rows", lambda source, seed: (source, PAIRS))
-    monkeypatch.setattr("calmrl.imputers.gaussian.choices.choose", choose)
+    monkeypatch.setattr("calmrl.latent.choose.sample_rows", lambda source, seed: (source, PAIRS))
+    monkeypatch.setattr("calmrl.latent.choose.choose", choose)
     for verbose in (False, True):
         arguments = GaussianImputer("auto", whitening=whitening, solver=solver, verbose=verbose, prior=4.0).get_params()
         assert decide(arguments, "rows", 6) == ("settings", [Trial(Settings(3), 0.25)], [2.0])

@@ -11,7 +11,7 @@ from sklearn.exceptions import NotFittedError
 from calmrl import GaussianImputer
 from calmrl.errors import InputError
 from calmrl.imputers.gaussian import GaussianLatent
-from calmrl.imputers.gaussian.fitting import Settings
+from calmrl.latent.em import Settings
 from latent_data import from_model, random_present, with_nan
 
 
@@ -98,7 +98,7 @@ def test_chunks_and_memory_maps_give_the_same_model(data, model, tmp_path, monke
     z, present = data
     chunks = [({n: a[i : i + 37] for n, a in z.items()}, present[i : i + 37]) for i in range(0, 200, 37)]
     np.testing.assert_allclose(GaussianImputer(2).fit(chunks).W_["m0"], model.W_["m0"], atol=1e-9)
-    monkeypatch.setattr("calmrl.data.features.spread_rows.BLOCK_BYTES", 5000)
+    monkeypatch.setattr("calmrl.data.features.distributed_rows.BLOCK_BYTES", 5000)
     mapped = {}
     for name, array in with_nan(z, present).items():
         np.save(tmp_path / f"{name}.npy", array)

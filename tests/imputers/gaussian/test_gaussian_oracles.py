@@ -8,10 +8,8 @@ from hypothesis import strategies as st
 from sklearn.decomposition import PCA, FactorAnalysis
 
 from calmrl import GaussianImputer
-from calmrl.imputers.gaussian.em import expected_statistics
-from calmrl.imputers.gaussian.fitting import noise_floor, start_at_random
-from calmrl.imputers.gaussian.maximise import Prior, maximise
-from calmrl.imputers.gaussian.row_sources import open_source
+from calmrl.latent.em import Prior, expected_statistics, maximise, noise_floor, start_at_random
+from calmrl.latent.rows import open_source
 from latent_data import from_model, random_present
 from reference import latent as slow
 

@@ -9,7 +9,7 @@ from sklearn.datasets import load_digits
 
 from calmrl import GaussianImputer
 from calmrl.errors import InputError
-from calmrl.imputers.gaussian.held_out import hold_out
+from calmrl.latent.held_out import hold_out
 from latent_data import from_model
 
 

@@ -8,12 +8,21 @@ import torch
 
 from calmrl import GaussianImputer
 from calmrl.anchors import anchor
-from calmrl.imputers.gaussian.em import expected_statistics, run_em
-from calmrl.imputers.gaussian.fitting import Settings, fit_settings, noise_floor, start_at_random
-from calmrl.imputers.gaussian.maximise import Prior, maximise, single_prior
-from calmrl.imputers.gaussian.mixture import component_prior, split
-from calmrl.imputers.gaussian.parameters import Parameters
-from calmrl.imputers.gaussian.row_sources import open_source
+from calmrl.latent.em import (
+    Prior,
+    Settings,
+    component_prior,
+    expected_statistics,
+    fit_settings,
+    maximise,
+    noise_floor,
+    run_em,
+    single_prior,
+    split,
+    start_at_random,
+)
+from calmrl.latent.model import Parameters
+from calmrl.latent.rows import open_source
 from latent_data import from_model
 
 

@@ -10,11 +10,10 @@ import torch
 
 from calmrl import GaussianImputer
 from calmrl.errors import InputError
-from calmrl.imputers.gaussian import row_sources
-from calmrl.imputers.gaussian.em import expected_statistics
-from calmrl.imputers.gaussian.fitting import start_at_random
-from calmrl.imputers.gaussian.moments import add_up, block_sums, patterns_of, sum_up
-from calmrl.imputers.gaussian.row_sources import mapped_source, open_source
+from calmrl.latent import rows as row_sources
+from calmrl.latent.em import expected_statistics, start_at_random
+from calmrl.latent.rows import mapped_source, open_source
+from calmrl.latent.statistics import add_up, block_sums, patterns_of, sum_up
 from latent_data import from_model
 
 
@@ -28,7 +27,7 @@ def opened(way, z, present, tmp_path, monkeypatch):
     if way == "memory":
         return open_source(z, present)
     if way == "file":
-        monkeypatch.setattr("calmrl.data.features.spread_rows.BLOCK_BYTES", 7 * 9 * 8)
+        monkeypatch.setattr("calmrl.data.features.distributed_rows.BLOCK_BYTES", 7 * 9 * 8)
         mapped = {}
         for name, values in z.items():
             np.save(tmp_path / f"{name}.npy", values)

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import torch
 
-from calmrl.imputers.gaussian import size_search
-from calmrl.imputers.gaussian.fitting import Settings
-from calmrl.imputers.gaussian.row_sources import open_source
-from calmrl.imputers.gaussian.size_search import Search, Trial, choose, sample_rows, smallest_of_the_best, table
+from calmrl.latent import choose as size_search
+from calmrl.latent.choose import Search, Trial, choose, sample_rows, smallest_of_the_best, table
+from calmrl.latent.em import Settings
+from calmrl.latent.rows import open_source
 
 
 class Made:

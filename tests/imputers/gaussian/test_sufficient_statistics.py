@@ -6,8 +6,8 @@ from dataclasses import asdict
 
 import torch
 
-from calmrl.imputers.gaussian.fitting import Settings
-from calmrl.imputers.gaussian.sufficient_statistics import Statistics
+from calmrl.latent.em import Settings
+from calmrl.latent.statistics import Statistics
 
 
 def draw(*shape, seed=0):

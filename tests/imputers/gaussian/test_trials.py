@@ -10,14 +10,13 @@ import torch
 
 from calmrl import GaussianImputer
 from calmrl.errors import InputError
-from calmrl.imputers.gaussian import mixture, trials
-from calmrl.imputers.gaussian.em_checkpoint import Checkpoint
-from calmrl.imputers.gaussian.fitting import Settings, fit_settings, noise_floor, start_at_random
-from calmrl.imputers.gaussian.gradient import GaussianLatent
-from calmrl.imputers.gaussian.mixture import component_prior, split
-from calmrl.imputers.gaussian.parameters import random_parameters
-from calmrl.imputers.gaussian.row_sources import open_source
-from calmrl.imputers.gaussian.trials import Trials
+from calmrl.latent import em as mixture
+from calmrl.latent import held_out as trials
+from calmrl.latent.em import Checkpoint, Settings, component_prior, fit_settings, noise_floor, split, start_at_random
+from calmrl.latent.gradient import GaussianLatent
+from calmrl.latent.held_out import Trials
+from calmrl.latent.model import random_parameters
+from calmrl.latent.rows import open_source
 from latent_data import from_model
 
 

@@ -16,10 +16,8 @@ from calmrl.data.features.feature_set import open_features
 from calmrl.data.features.writer import write_features
 from calmrl.errors import InputError, JobError
 from calmrl.workflows import compare, evaluate
-from calmrl.workflows.compare import all_jobs as jobs_module
-from calmrl.workflows.compare.own_data import config_for
-from calmrl.workflows.compare.plan import Job, jobs_of, plan, repeats
-from calmrl.workflows.compare.rows import anchor_of, training_config, trials_of
+from calmrl.workflows.compare import jobs as jobs_module
+from calmrl.workflows.compare.plan import Job, anchor_of, config_for, jobs_of, plan, repeats, training_config, trials_of
 from own_collection import own_collection
 
 SMALL = ["seeds=[0]", "steps=4", "trials=1", "width=4", "workers=1", "batch_size=64"]

@@ -22,13 +22,11 @@ from calmrl.models.registry import MODELS
 from calmrl.training.methods import METHODS, TRIALS, find_method
 from calmrl.workflows import compare
 from calmrl.workflows.build import open_features_of
-from calmrl.workflows.compare import all_jobs as jobs_module
-from calmrl.workflows.compare import rows as rows_module
-from calmrl.workflows.compare.all_jobs import longest_first, run_all, run_beside
+from calmrl.workflows.compare import jobs as jobs_module
+from calmrl.workflows.compare import plan as rows_module
 from calmrl.workflows.compare.collect import collect, describe
-from calmrl.workflows.compare.job import run_job
-from calmrl.workflows.compare.plan import Job, jobs_of, methods_of
-from calmrl.workflows.compare.rows import features_of, open_rows, training_config, trials_of
+from calmrl.workflows.compare.jobs import longest_first, run_all, run_beside, run_job
+from calmrl.workflows.compare.plan import Job, features_of, jobs_of, methods_of, open_rows, training_config, trials_of
 from calmrl.workflows.compare.run import _prepare
 from waiting import patience
 

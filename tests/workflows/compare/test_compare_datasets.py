@@ -8,12 +8,12 @@ import json
 import pytest
 from pydantic import ValidationError
 
-from calmrl.cli.comparison_table import WIDTH, tables
+from calmrl.cli.compare import WIDTH, tables
 from calmrl.config import CompareConfig
 from calmrl.errors import InputError
 from calmrl.workflows import compare
-from calmrl.workflows.compare import all_jobs as jobs_module
-from calmrl.workflows.compare.job import run_job
+from calmrl.workflows.compare import jobs as jobs_module
+from calmrl.workflows.compare.jobs import run_job
 from calmrl.workflows.compare.plan import jobs_of, place_of
 
 WORLD = {

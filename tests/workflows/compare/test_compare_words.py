@@ -13,10 +13,18 @@ from calmrl.data.features.feature_set import FeatureSet
 from calmrl.data.features.writer import write_features
 from calmrl.errors import InputError
 from calmrl.metrics.significance import PairedDifference
-from calmrl.workflows.compare.collect import SettingTests, _alike, _asking, _hits, describe
-from calmrl.workflows.compare.plan import _queries, plan, repeats
-from calmrl.workflows.compare.rows import anchor_of, method_of, needs_anchor, open_rows, training_config, trials_of
-from calmrl.workflows.compare.words import average, in_words
+from calmrl.workflows.compare.collect import SettingTests, _alike, _asking, _hits, average, describe, in_words
+from calmrl.workflows.compare.plan import (
+    _queries,
+    anchor_of,
+    method_of,
+    needs_anchor,
+    open_rows,
+    plan,
+    repeats,
+    training_config,
+    trials_of,
+)
 
 PLACE = ("toy", "half")
 

@@ -8,11 +8,10 @@ import numpy as np
 import pytest
 
 from calmrl.data.features.writer import write_features
-from calmrl.workflows.compare import own_data
-from calmrl.workflows.compare.best import _file_name
-from calmrl.workflows.compare.own_data import config_for
-from calmrl.workflows.compare.plan import Job
-from calmrl.workflows.compare.trials import Trial, train_and_choose
+from calmrl.workflows.compare import plan as own_data
+from calmrl.workflows.compare.jobs import Trial, train_and_choose
+from calmrl.workflows.compare.plan import Job, config_for
+from calmrl.workflows.compare.run import _file_name
 
 
 class Counting:

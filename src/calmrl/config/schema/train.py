@@ -2,20 +2,78 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar, Literal
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
-from calmrl._support.arguments import Count, Fraction, NotNegative, Positive, Seed, Share
 from calmrl._support.section import ChosenSection, Section
-from calmrl.config.schema.collection import CollectionSection
-from calmrl.config.schema.impute import ImputerSection
+from calmrl._support.signatures import Count, Fraction, NotNegative, Positive, Seed, Share
 from calmrl.data.media.decoding import Resize
 from calmrl.errors import InputError
+from calmrl.imputers.registry import IMPUTERS
 from calmrl.losses.registry import LOSSES
 from calmrl.models.registry import MODELS
 from calmrl.training.methods import METHODS, TEMPERATURE, find_method
+
+if TYPE_CHECKING:
+    from calmrl.data.media.collections.public_collection import PublicCollection
+
+
+class CollectionSection(Section):
+    """A public collection as its publisher ships it: a name of `calmrl ls collections`, and the folder `root` it lies in.
+
+    `split` is one of its splits, by default the usual one. `annotations` is the folder of its annotation files and `media`
+    (vision or audio -> folder) those of its files, where they are not in `root`.
+    """
+
+    name: str
+    root: str
+    split: str | None = None
+    annotations: str | None = None
+    media: dict[str, str] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _exists(self) -> CollectionSection:
+        try:
+            self.at(None)
+        except InputError as error:
+            raise ValueError(str(error)) from None
+        return self
+
+    def at(self, folder: str | None) -> PublicCollection:
+        """The collection; paths start from `folder`."""
+        from calmrl.data.media.collections.public_collection import PublicCollection
+
+        home = Path(folder or ".")
+        return PublicCollection(
+            self.name,
+            home / self.root,
+            self.split,
+            None if self.annotations is None else home / self.annotations,
+            {modality: home / path for modality, path in self.media.items()},
+        )
+
+
+class ImputerSection(ChosenSection):
+    """The imputer and its arguments; "auto" chooses a value on held-out blocks of the data."""
+
+    registry = IMPUTERS
+    tag = "method"
+    leave_out: ClassVar[frozenset[str]] = frozenset({"random_state", "blocks", "verbose"})
+
+    method: str
+
+
+class ImputeConfig(Section):
+    """How `calmrl impute` imputes missing features."""
+
+    kind: Literal["impute"]
+    imputer: ImputerSection = ImputerSection.choose({"method": "auto"})
+    seed: Seed = 0
+    std: bool = False
+
 
 EPOCHS = 30  # of a training whose stages are not given
 

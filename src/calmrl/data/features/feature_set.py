@@ -13,7 +13,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -23,12 +24,20 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from calmrl._support.filesystem import read_steadily
+from calmrl._support.output import checksum
 from calmrl._support.parsing import naming, parsing
-from calmrl._support.sealed import checksum
-from calmrl.convention import check
-from calmrl.data.features.directory_arrays import names_by_file, open_mask, open_std, open_values
-from calmrl.data.features.header import FILE, read_header
-from calmrl.data.features.row_table import check_ids, column_values, meta_table
+from calmrl.arrays import check
+from calmrl.data.features.directory import (
+    HEADER,
+    check_ids,
+    column_values,
+    meta_table,
+    names_by_file,
+    open_mask,
+    open_std,
+    open_values,
+    read_header,
+)
 from calmrl.errors import InputError
 
 
@@ -172,7 +181,7 @@ class FeatureSet:
 
     def verify(self) -> None:
         """Read every file again and compare it with its checksum; raise InputError naming all that differ."""
-        if self.path is None or not (self.path / FILE).is_file():
+        if self.path is None or not (self.path / HEADER).is_file():
             raise InputError("only a feature directory with a features.json has checksums to verify")
         files = read_header(self.path)["files"]
         bad = [name for name, written in files.items() if checksum(self.path / name) != written["sha256"]]
@@ -235,7 +244,7 @@ def pick(names: Sequence[str], wanted: Sequence[str] | None, where: Path | str) 
 
 
 def _open_directory(path: Path, modalities: Sequence[str] | None) -> FeatureSet:
-    header = read_header(path) if (path / FILE).exists() else None
+    header = read_header(path) if (path / HEADER).exists() else None
     names = names_by_file(path) if header is None else list(header["modalities"])
     columns = pick(names, modalities, path)
     z = {names[j]: open_values(path, names[j], header) for j in columns}
@@ -268,3 +277,74 @@ def read_table(path: Path) -> pa.Table:
         table = pq.read_table(path)
         table.validate(full=True)
         return table
+
+
+ROW = "id"  # the row itself
+
+
+def relevance_of(features: FeatureSet, by: str = ROW) -> np.ndarray | None:
+    """One value per row: rows with the same value are relevant to each other; None where that is the row alone.
+
+    A row without a value in the column stands for itself.
+
+    Parameters
+    ----------
+    features : FeatureSet
+    by : str
+        "id", "text", "labels" or another column of `features.meta`.
+    """
+    if by == ROW:
+        return None
+    keys = np.empty(len(features), dtype=object)
+    for row, value in enumerate(relevance_texts(features.column(by))):
+        keys[row] = ("row", row) if value is None else ("value", value)
+    return keys
+
+
+def relevance_texts(values: Iterable[Any]) -> list[str | None]:
+    """Each value as a text, None where there is none; several captions are the same where all of them are."""
+    return [_text(value) if _given(value) else None for value in values]
+
+
+def _given(value: Any) -> bool:
+    if isinstance(value, (str, bytes, list, tuple, np.ndarray)):
+        return len(value) > 0
+    return value is not None and value == value  # NaN is not itself
+
+
+def _text(value: Any) -> str:
+    return "\n".join(map(str, value)) if isinstance(value, (list, tuple, np.ndarray)) else str(value)
+
+
+FILE_COLUMN = "file."
+
+
+def file_columns(cells: Iterable[Mapping[str, str]], out: Path) -> dict[str, list[str | None]]:
+    """The columns `file.MODALITY` of items whose cells are paths; None where an item has no such file.
+
+    Examples
+    --------
+    >>> file_columns([{"image": "photos/a.png"}, {}], Path("work/features"))
+    {'file.image': ['../../photos/a.png', None]}
+    """
+    rows = list(cells)
+    names = dict.fromkeys(name for row in rows for name in row)
+    start = out.absolute()
+    return {
+        FILE_COLUMN + name: [
+            Path(os.path.relpath(row[name], start)).as_posix() if name in row else None for row in rows
+        ]
+        for name in names
+    }
+
+
+def files_of(features: FeatureSet, row: int) -> dict[str, Path]:
+    """Modality -> the file that a row was made from, if the features record files and these still exist."""
+    if features.path is None:
+        return {}
+    paths = {}
+    for column in features.meta.column_names:
+        cell = features.meta[column][row].as_py() if column.startswith(FILE_COLUMN) else None
+        if cell is not None and (features.path / cell).is_file():
+            paths[column.removeprefix(FILE_COLUMN)] = features.path / cell
+    return paths

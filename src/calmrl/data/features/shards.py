@@ -20,8 +20,8 @@ import numpy as np
 
 from calmrl._support.output import new_file
 from calmrl._support.parsing import parsing
+from calmrl.data.features.directory import read_npy
 from calmrl.data.features.feature_set import FeatureSet
-from calmrl.data.features.npy_files import read_npy
 from calmrl.errors import InputError
 
 IMPUTED, STD = ".imputed", ".std"  # no modality has a dot in its name

@@ -7,17 +7,38 @@ then the rows of `POOL` blocks among themselves.
 
 import time
 import zlib
+from collections import deque
 from collections.abc import Generator, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import torch
 
 from calmrl.data.features.feature_set import FeatureSet
-from calmrl.data.loaders.background import ahead
 from calmrl.data.loaders.feature_rows import FeatureRows
 from calmrl.errors import InputError
+
+T = TypeVar("T")
+END: Any = object()
+
+
+def ahead(items: Generator[T, None, None], depth: int) -> Generator[T, None, None]:
+    """The same items in the same order, up to `depth` of them made before they are asked for.
+
+    An error in the thread is raised here, in its place. Leaving the loop early ends the thread.
+    """
+    with ThreadPoolExecutor(1, "calmrl-loader") as pool:
+        waiting = deque(pool.submit(next, items, END) for _ in range(depth))
+        try:
+            while (item := waiting.popleft().result()) is not END:
+                waiting.append(pool.submit(next, items, END))
+                yield item
+        finally:
+            pool.shutdown(cancel_futures=True)
+            items.close()
+
 
 BLOCK, POOL = 256, 64
 COMPOSITIONS = ("mixed", "source", "pattern")

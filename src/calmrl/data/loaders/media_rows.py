@@ -23,10 +23,10 @@ import torch
 from calmrl.data.media.decode import Job, decoded
 from calmrl.data.media.decoding import Decoding
 from calmrl.data.media.fbank import BEATS_BINS, BEATS_FRAMES, beats_fbank
-from calmrl.data.media.frames import FrameTransform
+from calmrl.data.media.images import FrameTransform
 from calmrl.data.media.manifest import Item, Manifest
+from calmrl.data.media.problems import Unreadable
 from calmrl.data.media.streams import RATE, segment_frames
-from calmrl.data.media.unreadable import Unreadable
 from calmrl.errors import InputError, need
 
 Inputs = dict[str, Any]

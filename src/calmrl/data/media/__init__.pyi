@@ -1,6 +1,5 @@
 from . import collections as collections
-from .annotations import read_annotations as read_annotations
-from .collection_problems import Problems as Problems
+from .collections.public_collection import read_annotations as read_annotations
 from .decoding import COLLECTION_RULES as COLLECTION_RULES
 from .decoding import Decoding as Decoding
 from .fbank import beats_fbank as beats_fbank
@@ -9,5 +8,6 @@ from .folder import read_folder as read_folder
 from .images import ImageTransform as ImageTransform
 from .manifest import Manifest as Manifest
 from .manifest import read_manifest as read_manifest
+from .problems import Problems as Problems
 from .streams import read_audio as read_audio
 from .streams import read_frames as read_frames

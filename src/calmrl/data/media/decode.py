@@ -12,11 +12,10 @@ from typing import Any
 import numpy as np
 
 from calmrl.data.media.decoding import Decoding, Segments
-from calmrl.data.media.frames import FrameTransform
-from calmrl.data.media.images import open_image
+from calmrl.data.media.images import FrameTransform, open_image
+from calmrl.data.media.manifest import VIDEO
+from calmrl.data.media.problems import Unreadable, check_file
 from calmrl.data.media.streams import read_audio, read_frames
-from calmrl.data.media.suffixes import VIDEO
-from calmrl.data.media.unreadable import Unreadable, check_file
 from calmrl.errors import need
 
 AHEAD = 32  # items that workers may be ahead of the encoder

@@ -11,9 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from calmrl.data.media.collection_problems import Problems
-from calmrl.data.media.manifest import SPLITS, Manifest, build
-from calmrl.data.media.suffixes import KINDS, MODALITIES, modality_of
+from calmrl.data.media.manifest import KINDS, MODALITIES, SPLITS, Manifest, build, modality_of
+from calmrl.data.media.problems import Problems
 from calmrl.errors import InputError
 
 TEXT_BYTES = 1 << 20  # a longer file is no text of an item

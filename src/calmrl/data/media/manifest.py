@@ -1,22 +1,79 @@
-"""A manifest: one row per item, one column per modality with a path or a text; an empty cell is a missing modality.
+"""The rows of a CSV, TSV, JSONL or Parquet file as dicts, with their line numbers; bad lines become problems."""
 
-Columns besides the modalities: `id`, `split` (train, val or test), `labels`, `text` (captions, also when they are no
-modality), and `meta.NAME` for anything to be kept as NAME. Several captions are a list (in CSV: a JSON list), or rows
-of a second table with the columns `id` and `text`. Nothing is skipped in silence: what cannot be used is a problem.
-"""
-
+import csv
 import hashlib
+import io
 import json
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 from calmrl._support.parsing import naming
 from calmrl._support.registry import closest
-from calmrl.data.media.collection_problems import Problems
-from calmrl.data.media.table_files import Row, is_text, read_rows
+from calmrl.data.media.problems import Problems
 from calmrl.errors import InputError
+
+Row = tuple[int, dict[str, Any]]  # line number, column -> value
+TABLE_SUFFIXES = (".csv", ".tsv", ".jsonl", ".parquet")
+BAD_UTF8 = "surrogateescape"  # bytes that are not UTF-8 survive as lone surrogates, see `is_text`
+
+
+def read_rows(path: Path, problems: Problems) -> list[Row]:
+    """All rows of the file."""
+    if not path.is_file():
+        raise InputError(f"no manifest at {path}; give a file that ends in {', '.join(TABLE_SUFFIXES)}")
+    suffix = path.suffix.lower()
+    if suffix in (".csv", ".tsv"):
+        return list(_delimited(path, "\t" if suffix == ".tsv" else ",", problems))
+    if suffix == ".jsonl":
+        return list(_json_lines(path, problems))
+    if suffix == ".parquet":
+        from calmrl.data.features.feature_set import read_table
+
+        return list(enumerate(read_table(path).to_pylist(), start=1))
+    raise InputError(f"{path} ends in {path.suffix!r}; a manifest ends in {', '.join(TABLE_SUFFIXES)}")
+
+
+def is_text(value: str) -> bool:
+    """False if the value came from bytes that are not UTF-8."""
+    return not any("\ud800" <= character <= "\udfff" for character in value)
+
+
+def _delimited(path: Path, delimiter: str, problems: Problems) -> Iterator[Row]:
+    content = path.read_bytes().decode("utf-8", BAD_UTF8).removeprefix("\ufeff")
+    reader = csv.DictReader(io.StringIO(content, newline=""), delimiter=delimiter, strict=True)
+    try:
+        names = reader.fieldnames or []
+        if len(set(names)) != len(names):
+            twice = next(name for name in names if list(names).count(name) > 1)
+            raise InputError(f'{path} has two columns called "{twice}"; rename one')
+        for row in reader:
+            if None in row or None in row.values():
+                got = sum(value is not None for key, value in row.items() if key is not None) + len(row.get(None) or [])
+                what = f"{got} fields for {len(names)} columns"
+                problems.add("wrong number of fields", "row", line=reader.line_num, id=row.get("id") or "", detail=what)
+            else:
+                yield reader.line_num, row
+    except csv.Error as error:
+        raise InputError(f"{path} line {reader.line_num} is not CSV ({error}); write it with a CSV library") from error
+
+
+def _json_lines(path: Path, problems: Problems) -> Iterator[Row]:
+    content = path.read_bytes().decode("utf-8", BAD_UTF8).removeprefix("\ufeff")
+    for number, line in enumerate(content.split("\n"), start=1):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            problems.add("not JSON", "row", line=number, detail=f"{error}")
+            continue
+        if isinstance(row, dict):
+            yield number, row
+        else:
+            problems.add("not a JSON object", "row", line=number, detail=line[:60])
+
 
 SPLITS = ("train", "val", "test")
 COLUMNS = ("id", "split", "labels", "text")
@@ -263,3 +320,47 @@ def _stat(path: str) -> tuple[int, int]:
     except (OSError, ValueError):
         return -1, -1
     return stat.st_size, stat.st_mtime_ns
+
+
+IMAGE = (".png", ".jpg", ".jpeg", ".webp", ".gif", ".bmp", ".tif", ".tiff")
+AUDIO = (".wav", ".mp3", ".flac", ".ogg", ".oga", ".opus", ".m4a", ".aac", ".aif", ".aiff", ".wma")
+VIDEO = (".mp4", ".avi", ".webm", ".mkv", ".mov", ".m4v", ".mpg", ".mpeg", ".ts", ".flv", ".wmv", ".ogv", ".3gp")
+TEXT = (".txt",)
+
+MODALITIES = {"text": TEXT, "image": IMAGE, "video": VIDEO, "sound": AUDIO}  # in the order of columns
+KINDS = {"text": "text", "image": "image", "video": "image", "sound": "audio"}  # modality -> what its encoder takes
+
+
+def modality_of(name: str) -> str | None:
+    """The modality that a file holds, by its suffix; None for a suffix that says nothing."""
+    suffix = PurePath(name).suffix.lower()
+    return next((modality for modality, suffixes in MODALITIES.items() if suffix in suffixes), None)
+
+
+TEXTS = ("text", "texts", "caption", "captions", "subtitle", "transcript", "description", "title", "sentence")
+SHARE = 0.9  # of the cells of a column that must look like files
+
+
+def guess_kinds(rows: Iterable[dict[str, Any]]) -> dict[str, str]:
+    """Column -> "image", "audio" or "text", for columns that look like a modality; the others are left out.
+
+    A column of files has cells that end in the suffixes of pictures, films or sounds; a column of texts is known by
+    its name.
+    """
+    cells: dict[str, list[Any]] = {}
+    for row in rows:
+        for name, value in row.items():
+            cells.setdefault(str(name), []).extend([] if value is None or value == "" else [value])
+    kinds = {}
+    for name, values in cells.items():
+        if (name in COLUMNS and name != "text") or name.startswith(META) or not values:
+            continue
+        if name.lower() in TEXTS:
+            kinds[name] = "text"
+            continue
+        modalities = [modality_of(value) if isinstance(value, str) else None for value in values]
+        seen = [KINDS[modality] for modality in modalities if modality is not None]
+        if len(seen) >= SHARE * len(values):
+            sound = name.lower() in ("sound", "audio", "speech", "voice", "music") or "image" not in seen
+            kinds[name] = "audio" if sound else "image"
+    return kinds

@@ -18,13 +18,33 @@ import numpy as np
 
 from calmrl._support.parsing import reason_of
 from calmrl.data.media.decoding import Channel, Resampling, Segments
-from calmrl.data.media.resample import resample
-from calmrl.data.media.unreadable import Unreadable, check_file, label_of
+from calmrl.data.media.problems import Unreadable, check_file, label_of
 from calmrl.data.media.whole_file import check_whole
 from calmrl.errors import InputError, MissingExtraError, need
 
 if TYPE_CHECKING:
-    import torch  # only for generators: processes that decode start faster without it
+    import torch
+
+
+CROSSINGS, ROLLOFF = 6, 0.99
+
+
+def resample(samples: np.ndarray, old: int, new: int) -> np.ndarray:
+    """Samples (T,) at rate `old` -> (ceil(T new / old),) float32 at rate `new`."""
+    if old == new:
+        return samples.astype(np.float32)
+    from scipy.signal import upfirdn  # a fifth of a second, which reading features should not cost
+
+    shared = math.gcd(old, new)
+    old, new = old // shared, new // shared
+    cut = ROLLOFF * min(old, new)
+    reach = old * math.ceil(CROSSINGS * new / cut)  # in steps of 1 / (old new); a multiple of `old`
+    place = np.arange(-reach, reach + 1) * cut / (old * new)
+    window = np.where(np.abs(place) < CROSSINGS, np.cos(np.pi * place / (2 * CROSSINGS)) ** 2, 0.0)
+    filtered = upfirdn(cut / old * np.sinc(place) * window, samples.astype(np.float64), up=new, down=old)
+    length = -(-len(samples) * new // old)
+    return filtered[reach // old : reach // old + length].astype(np.float32)
+
 
 RATE = 16_000
 BACK = 60  # seconds
@@ -238,3 +258,20 @@ def _next_at(decoder: Iterator[Any], target: int, path: str) -> Any:
         if frame.pts is not None and frame.pts >= target:
             return frame
     return None
+
+
+SECONDS = 8
+BITS = 24_000  # per second
+
+
+def clip(source: str | Path | bytes) -> bytes:
+    """The first seconds of an audio file (its path or its bytes) as a mono MP3; what cannot be read is Unreadable."""
+    av = need("av", "media", "cutting a sound")
+    samples = np.clip(read_audio(source)[: SECONDS * RATE], -1, 1)
+    out = io.BytesIO()
+    with av.open(out, "w", format="mp3") as container:
+        stream = container.add_stream("libmp3lame", rate=RATE, layout="mono", bit_rate=BITS)
+        frame = av.AudioFrame.from_ndarray((samples * 32767).astype(np.int16)[None], format="s16p", layout="mono")
+        frame.sample_rate = RATE
+        container.mux([*stream.encode(frame), *stream.encode(None)])
+    return out.getvalue()

@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from calmrl._support.output import new_file
-from calmrl._support.visible import visible
+from calmrl._support.parsing import visible
 from calmrl.metrics.registry import describe
-from calmrl.report.markdown import plain
-from calmrl.report.paper_tables.layouts import all_tables
-from calmrl.report.paper_tables.table import Column, PaperCell, PaperLine, PaperTable
+from calmrl.report.paper_tables.table import Column, PaperCell, PaperLine, PaperTable, all_tables
+from calmrl.report.render import plain
 
 EMPTY = "-"
 _LATEX = {

@@ -4,13 +4,11 @@ from collections.abc import Sequence
 
 from calmrl.metrics.registry import describe, names_of
 from calmrl.report.blocks import Block, Figure, Table, Text
-from calmrl.report.estimates_table import better, matrix, ranked, readable
-from calmrl.report.figures import Mark, dots
-from calmrl.report.look import OURS, look
-from calmrl.report.numbers import Estimate, capital, plural
-from calmrl.report.results import ResultRow, Results, group
-from calmrl.report.svg import Panel
-from calmrl.report.words import headline, headline_rows, name_of, several
+from calmrl.report.estimates import better, matrix, ranked, readable
+from calmrl.report.figures import Mark, Panel, dots
+from calmrl.report.results import Estimate, ResultRow, Results, capital, group, plural
+from calmrl.report.sentences import headline, headline_rows, name_of, several
+from calmrl.report.style import OURS, style_of
 
 MANY = 40  # rows of a panel
 WAYS = ("best of the others", "best of ours")
@@ -151,4 +149,6 @@ def _class_column(row: ResultRow) -> str:
 
 
 def _mark(method: str, estimate: Estimate, row: str, label: str = "", parts: bool = True) -> Mark:
-    return Mark(row, estimate.mean, look(method), estimate.low, estimate.high, estimate.values if parts else (), label)
+    return Mark(
+        row, estimate.mean, style_of(method), estimate.low, estimate.high, estimate.values if parts else (), label
+    )

@@ -4,17 +4,15 @@ from collections.abc import Sequence
 
 from calmrl.metrics.registry import describe, names_of
 from calmrl.report.blocks import Block, Figure
-from calmrl.report.estimates_table import matrix, ranked, readable
-from calmrl.report.figures import Curve, Mark, curves, dots
-from calmrl.report.look import BLUE, GREY, INK, Look, look
-from calmrl.report.numbers import plural
-from calmrl.report.results import ResultRow, Results, group
-from calmrl.report.svg import Panel
+from calmrl.report.estimates import matrix, ranked, readable
+from calmrl.report.figures import Curve, Mark, Panel, curves, dots
+from calmrl.report.results import ResultRow, Results, group, plural
+from calmrl.report.style import BLUE, GREY, INK, Style, style_of
 
 FEW = 4  # methods in one panel
 MANY = 40  # directions in one panel
 SHOWN = ("nmse", "mse", "mse_random", "coverage", *names_of("shift"))  # others are in "Other measurements"
-RANDOM = Look(GREY, "x", "full", "-", "", False)
+RANDOM = Style(GREY, "x", "full", "-", "", False)
 
 
 def imputation(results: Results) -> list[Block]:
@@ -63,7 +61,7 @@ def _errors(results: Results, rows: Sequence[ResultRow], random: Sequence[Result
         for method in methods:
             if (method, task) in estimates:
                 here = estimates[method, task]
-                marks.append(Mark(readable(task), here.mean, look(method), here.low, here.high, label=method))
+                marks.append(Mark(readable(task), here.mean, style_of(method), here.low, here.high, label=method))
         if task in base:
             marks.append(Mark(readable(task), base[task].mean, RANDOM, label="a random other item"))
     label, decimals = describe(metric).axis, describe(metric).decimals
@@ -93,7 +91,7 @@ def coverage(results: Results) -> list[Block]:
             levels = sorted(level for m, level in estimates if m == method)
             at = [estimates[method, level] for level in levels]
             low, high = [e.mean - (e.half or 0) for e in at], [e.mean + (e.half or 0) for e in at]
-            lines.append(Curve(method, levels, [e.mean for e in at], look(method), low, high))
+            lines.append(Curve(method, levels, [e.mean for e in at], style_of(method), low, high))
         alt = f"Curves, {name}: measured against promised coverage of {plural(len(lines), 'method')}. "
         alt += "; ".join(f"{line.label}: {line.y[-1]:.1f} % at level {line.x[-1]:g} %" for line in lines[:3]) + "."
         number, x, y = (
@@ -159,8 +157,8 @@ def shift(results: Results) -> list[Block]:
     return [Figure(caption, panels), *tables]
 
 
-BEFORE = ("observed, with bounds", Look(INK, "o", "none", "-", "", False))
-AFTER = ("calibrated, with bounds", Look(BLUE, "o", "full", "-", "", True))
+BEFORE = ("observed, with bounds", Style(INK, "o", "none", "-", "", False))
+AFTER = ("calibrated, with bounds", Style(BLUE, "o", "full", "-", "", True))
 
 
 def _shift_column(row: ResultRow) -> str:

@@ -8,13 +8,11 @@ import numpy as np
 from calmrl.metrics.registry import describe
 from calmrl.metrics.significance import mean_interval
 from calmrl.report.blocks import Block, Figure
-from calmrl.report.estimates_table import matrix, ranked, readable
-from calmrl.report.figures import Curve, curves, scatter, small_curves
-from calmrl.report.look import family, look
-from calmrl.report.numbers import capital, plural
-from calmrl.report.results import CurvePoint, ResultRow, Results, ResultsFile, group
-from calmrl.report.svg import Panel
-from calmrl.report.words import headline, headline_rows, name_of
+from calmrl.report.estimates import matrix, ranked, readable
+from calmrl.report.figures import Curve, Panel, curves, scatter, small_curves
+from calmrl.report.results import CurvePoint, ResultRow, Results, ResultsFile, capital, group, plural
+from calmrl.report.sentences import headline, headline_rows, name_of
+from calmrl.report.style import base_method, style_of
 
 MAPPED = 20  # items that a map needs at least: fewer show nothing
 TOGETHER = 6  # methods that one frame can show
@@ -54,7 +52,9 @@ def step_curves(results: Results, field: str) -> dict[tuple[str, str], list[Curv
         for method in ranked(group(here, lambda row: row.method), metric):
             points = sorted((at, estimate) for (name, at), estimate in estimates.items() if name == method)
             low, high = [e.mean - (e.half or 0) for _, e in points], [e.mean + (e.half or 0) for _, e in points]
-            lines.append(Curve(method, [at for at, _ in points], [e.mean for _, e in points], look(method), low, high))
+            lines.append(
+                Curve(method, [at for at, _ in points], [e.mean for _, e in points], style_of(method), low, high)
+            )
         frames[dataset, kind] = lines
     return frames
 
@@ -113,7 +113,7 @@ def _families(results: Results, lines: Sequence[Curve]) -> dict[str, list[Curve]
     frames: dict[str, list[Curve]] = {}
     for curve in lines:
         if not results.ideal(curve.label):
-            frames.setdefault(family(curve.label)[0], []).append(curve)
+            frames.setdefault(base_method(curve.label)[0], []).append(curve)
     return {name: [*(mark for mark in marks if mark not in own), *own] for name, own in frames.items()}
 
 
@@ -169,7 +169,7 @@ def _frames(steps: Sequence[CurvePoint], field: str) -> dict[str, list[Curve]]:
         y = [float(np.mean(points[at])) for at in x]
         half = [mean_interval(points[at]).half or 0.0 for at in x]
         low, high = [a - b for a, b in zip(y, half, strict=True)], [a + b for a, b in zip(y, half, strict=True)]
-        frames.setdefault(family(method)[0], []).append(Curve(method, x, y, look(method), low, high))
+        frames.setdefault(base_method(method)[0], []).append(Curve(method, x, y, style_of(method), low, high))
     return frames
 
 

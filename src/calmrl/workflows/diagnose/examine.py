@@ -1,20 +1,246 @@
-"""Everything that can be said of features before any training."""
+"""How far missing modalities move the anchors of items, before and after imputing.
+
+In rows with known modalities, some are hidden as they are missing elsewhere in the data. With u the anchor of the whole
+row, shift before = |u - u(what is left)|, shift after = |u - u(what is left + what is imputed)|.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import asdict, dataclass, field
+from itertools import combinations
 from typing import Any
 
 import numpy as np
 
+from calmrl.anchors import anchor
 from calmrl.data.features.feature_set import FeatureSet
+from calmrl.data.hiding import hide
 from calmrl.data.patterns import ModalityPattern, patterns
-from calmrl.workflows.diagnose.models import FOLDS, Progress, aligner, deal, fit_folds, imputer, in_one_space
-from calmrl.workflows.diagnose.predictable import directions, recoverable
-from calmrl.workflows.diagnose.result import Diagnosis
-from calmrl.workflows.diagnose.row_sample import describe, linked, pick, sample
-from calmrl.workflows.diagnose.shift import anchor_shifts
-from calmrl.workflows.diagnose.space import SHARED, pairs
+from calmrl.imputers.auto import AutoImputer
+from calmrl.workflows.diagnose.predictable import (
+    FOLDS,
+    Arrays,
+    Direction,
+    FoldedRows,
+    Progress,
+    aligner,
+    deal,
+    directions,
+    fit_folds,
+    imputer,
+    in_one_space,
+    recoverable,
+)
+from calmrl.workflows.diagnose.rows import Modality, describe, linked, pick, sample
+
+ENOUGH = 60  # complete rows; with fewer, rows with two modalities or more are tested as well
+
+
+@dataclass(frozen=True)
+class Shift:
+    """Mean shift of the anchors of tested rows, and its standard deviation over the folds."""
+
+    before: float
+    before_spread: float
+    after: float
+    after_spread: float
+    mean: float  # after imputing the mean of each modality
+    nearer: float  # share of rows whose anchor comes closer
+    n: int
+    complete: bool  # whether only complete rows were tested
+
+    @property
+    def reduction(self) -> float:
+        """Relative: 1 is all of the shift, 0 is nothing."""
+        return 1 - self.after / self.before if self.before > 0 else 0.0
+
+
+def anchor_shifts(
+    rows: FoldedRows,
+    spaces: list[Arrays],
+    models: list[AutoImputer],
+    holes: list[tuple[np.ndarray, int]],
+    seed: int,
+) -> Shift | None:
+    """Test rows lose what the patterns in `holes` lack (drawn by their frequency; one at random if there are none)."""
+    held = rows.present.sum(axis=1)
+    complete = held == rows.present.shape[1]
+    only_complete = int(complete.sum()) >= ENOUGH
+    usable = complete if only_complete else held > 1
+    results: list[np.ndarray] = []
+    for fold in range(FOLDS):
+        here = np.flatnonzero(usable & (rows.fold == fold))
+        if len(here) < 2:
+            return None
+        z = {name: array[here] for name, array in spaces[fold].items()}
+        has = rows.present[here]
+        left = punch(has, holes, np.random.default_rng([seed, fold]))
+        trained = rows.fold != fold
+        middle = {
+            name: np.where(left[:, [j]], z[name], array[trained & rows.present[:, j]].mean(axis=0))
+            for j, (name, array) in enumerate(spaces[fold].items())
+        }
+        whole = anchor(z, has)
+        results.append(
+            np.stack(
+                [
+                    np.linalg.norm(whole - anchor(z, left), axis=1),
+                    np.linalg.norm(whole - anchor(models[fold].transform(z, left), has), axis=1),
+                    np.linalg.norm(whole - anchor(middle, has), axis=1),
+                ]
+            )
+        )
+    means = np.array([shifts.mean(axis=1) for shifts in results])  # (folds, 3)
+    every = np.concatenate(results, axis=1)
+    return Shift(
+        before=float(means[:, 0].mean()),
+        before_spread=float(means[:, 0].std(ddof=1)),
+        after=float(means[:, 1].mean()),
+        after_spread=float(means[:, 1].std(ddof=1)),
+        mean=float(means[:, 2].mean()),
+        nearer=float((every[1] < every[0]).mean()),
+        n=every.shape[1],
+        complete=only_complete,
+    )
+
+
+def punch(has: np.ndarray, holes: list[tuple[np.ndarray, int]], rng: np.random.Generator) -> np.ndarray:
+    """What is left of each row after a pattern of `holes` is laid over it; a row that this would leave whole or empty
+    loses one modality at random instead."""
+    left = hide(has, 1.0, rng, kind="one")
+    if holes:
+        patterns = np.array([pattern for pattern, _ in holes])
+        weights = np.array([count for _, count in holes], dtype=float)
+        cut = has & patterns[rng.choice(len(patterns), len(has), p=weights / weights.sum())]
+        fits = cut.any(axis=1) & (cut != has).any(axis=1)
+        left = np.where(fits[:, None], cut, left)
+    return left
+
+
+LEAST_ROWS = 10
+MOST_ROWS = 1000  # rows per fold of which all pairs are compared
+SHARED = 0.6  # partners that are nearer than strangers so often show that features are in one space already
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two modalities in one space."""
+
+    first: str
+    second: str
+    gap: float  # |mean of unit vectors - mean of unit vectors|, 0 to 2
+    meet: float  # how often a row's two vectors are more alike than vectors of two rows; 0.5 is chance
+    spread: float  # of `meet`, standard deviation over the folds
+    n: int  # rows that have both
+
+
+def pairs(rows: FoldedRows, spaces: list[Arrays]) -> list[Pair]:
+    """All pairs that enough rows have together; `spaces` holds the unit vectors of all rows, per fold."""
+    measured = []
+    for (i, first), (j, second) in combinations(enumerate(rows.names), 2):
+        both = rows.present[:, i] & rows.present[:, j]
+        gaps, meets = [], []
+        for fold in range(FOLDS):
+            tested = rows.fold == fold
+            here = np.flatnonzero(both & tested)[:MOST_ROWS]
+            if len(here) < LEAST_ROWS:
+                break
+            unit = spaces[fold]
+            centres = [unit[name][tested & rows.present[:, m]].mean(axis=0) for m, name in ((i, first), (j, second))]
+            gaps.append(np.linalg.norm(centres[0] - centres[1]))
+            meets.append(meeting(unit[first][here], unit[second][here]))
+        if len(meets) == FOLDS:
+            gap, meet, spread = float(np.mean(gaps)), float(np.mean(meets)), float(np.std(meets, ddof=1))
+            measured.append(Pair(first, second, gap, meet, spread, int(both.sum())))
+    return measured
+
+
+def meeting(first: np.ndarray, second: np.ndarray) -> float:
+    """P(a_i . b_i > a_i . b_j), j another row, ties counted half; each modality is centred first."""
+    scores = (first - first.mean(axis=0)) @ (second - second.mean(axis=0)).T
+    own = np.diag(scores)[:, None]
+    n = len(scores)
+    wins = (own > scores).sum() + 0.5 * ((own == scores).sum() - n)
+    return float(wins / (n * (n - 1)))
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """The numbers. Counts are over all rows; the rest is from `tested` rows of a sample."""
+
+    name: str
+    rows: int
+    sampled: int
+    modalities: list[Modality]
+    patterns: list[ModalityPattern]
+    groups: list[tuple[str, ...]]  # modalities that rows tie together; only the first group is examined
+    tested: int = 0
+    directions: list[Direction] = field(default_factory=list)
+    recoverable: dict[str, tuple[float, int]] = field(default_factory=dict)  # name -> (explained share, missing blocks)
+    as_given: list[Pair] = field(default_factory=list)  # empty if the widths differ
+    latent: list[Pair] = field(default_factory=list)
+    shared_space: bool = False  # the features as given are in one space already
+    shift: Shift | None = None
+
+    @property
+    def missing(self) -> float:
+        """Share of all blocks that is missing."""
+        return sum(m.missing for m in self.modalities) / len(self.modalities)
+
+    @property
+    def incomplete(self) -> float:
+        """Share of rows that lack something."""
+        return float(sum(p.share for p in self.patterns if len(p.modalities) < len(self.modalities)))
+
+    @property
+    def back(self) -> float:
+        """Explained share of what is missing: explained shares, weighted by missing blocks."""
+        blocks = sum(count for _, count in self.recoverable.values())
+        return sum(share * count for share, count in self.recoverable.values()) / blocks if blocks else 0.0
+
+    @property
+    def gain(self) -> float:
+        """Expected gain: share of blocks that are missing x explained share of these, or 0 if that is negative."""
+        return self.missing * max(0.0, self.back)
+
+    @property
+    def anchor_gain(self) -> float:
+        """Expected fall of the mean anchor shift over all rows: share of incomplete rows x (shift before - after)."""
+        return 0.0 if self.shift is None else self.incomplete * (self.shift.before - self.shift.after)
+
+    @property
+    def examined(self) -> list[Modality]:
+        """The modalities that were tested against each other."""
+        return [m for m in self.modalities if m.name in self.groups[0]]
+
+    def whole(self, name: str) -> Direction | None:
+        """How well a modality is predicted from all others."""
+        every = len(self.groups[0]) - 1
+        return next((d for d in self.directions if d.target == name and len(d.sources) == every), None)
+
+    def as_text(self) -> str:
+        """For a terminal of 80 columns: the verdict, the tables it rests on, remarks."""
+        from calmrl.workflows.diagnose.page import as_text
+
+        return as_text(self)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Everything as plain data, verdicts and sentences included."""
+        from calmrl.workflows.diagnose.sentences import by_modality, overall, sentences
+
+        verdict = overall(self)
+        return {
+            "verdict": verdict.verdict,
+            "rests_on": {"value": verdict.number, "meaning": verdict.meaning},
+            "expected_gain": {"variance": self.gain, "anchor_shift": self.anchor_gain},
+            "missing_blocks": self.missing,
+            "incomplete_rows": self.incomplete,
+            "words": sentences(self),
+            "modality_verdicts": [asdict(v) for v in by_modality(self)],
+            **asdict(self),
+        }
+
 
 LEAST_TOGETHER = 30  # rows that must have two modalities for one to be learned from the other
 MOST_PATTERNS = 16  # patterns of holes that are tested one by one; the others are mostly a handful of rows

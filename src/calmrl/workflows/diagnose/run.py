@@ -9,10 +9,9 @@ import numpy as np
 from calmrl._support.output import WRITTEN_BY, check_free, new_directory
 from calmrl.data.features.feature_set import FeatureSet, open_features
 from calmrl.report import write_page
-from calmrl.workflows.diagnose.examine import examine
-from calmrl.workflows.diagnose.models import Progress
+from calmrl.workflows.diagnose.examine import Diagnosis, examine
 from calmrl.workflows.diagnose.page import as_page
-from calmrl.workflows.diagnose.result import Diagnosis
+from calmrl.workflows.diagnose.predictable import Progress
 
 
 def diagnose(

@@ -24,17 +24,24 @@ from calmrl.training.records import read_records
 from calmrl.training.validate import encode_all
 from calmrl.workflows.build_media import open_test_media
 from calmrl.workflows.evaluate import evaluate
-from calmrl.workflows.reproduce.by_name import by_name_rows
-from calmrl.workflows.reproduce.exhibit import COUNTS, Value
-from calmrl.workflows.reproduce.needs import CLASSIFIED, features_of_others
-from calmrl.workflows.reproduce.runs import CLASSIFICATION, IMAGEBIND, RUNS, Run, config_of, media_source
+from calmrl.workflows.reproduce.needs import CLASSIFIED, by_name_rows, features_of_others
+from calmrl.workflows.reproduce.tables import (
+    CLASSIFICATION,
+    COUNTS,
+    IMAGEBIND,
+    RUNS,
+    Run,
+    Value,
+    config_of,
+    media_source,
+)
 from calmrl.workflows.train import same_config, train
 
 Progress = Callable[[str, int, int], None]  # what is being done, done so far, of how many
 
 
 @dataclass
-class Bench:
+class ReproductionRun:
     """Where data are and results go.
 
     Attributes

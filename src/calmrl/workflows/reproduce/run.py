@@ -1,21 +1,133 @@
 """`reproduce`: a table or figure of the paper, our numbers beside the published ones."""
 
+from __future__ import annotations
+
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from calmrl._support.output import new_file
 from calmrl.errors import InputError
-from calmrl.report.left_out import left_out_sentence
-from calmrl.workflows.reproduce.bench import Bench, Progress
-from calmrl.workflows.reproduce.drawings import drawings
-from calmrl.workflows.reproduce.exhibit import Cell, Exhibit
+from calmrl.report.figures import Curve, curves, scatter, standalone
+from calmrl.report.render import plain
+from calmrl.report.results import PointMap, skipped_sentence
+from calmrl.report.style import style_of
+from calmrl.workflows.reproduce.bench import Progress, ReproductionRun, loss_curve
 from calmrl.workflows.reproduce.needs import Need, check, needs_of, others_without_features
-from calmrl.workflows.reproduce.page import to_markdown
-from calmrl.workflows.reproduce.registry import EXHIBITS
-from calmrl.workflows.reproduce.runs import RUNS
+from calmrl.workflows.reproduce.tables import CONTINUED, EXHIBITS, RUNS, Cell, PaperTable, run_of
+
+NOTHING = "–"
+TOGETHER = 6  # numbers of a row in one small table; names of data sets are long
+PRINTED, UNPRINTED = ("paper", "ours", "diff."), ("ours",)
+
+
+@dataclass(frozen=True)
+class Part:
+    """Some columns of a table.
+
+    Attributes
+    ----------
+    columns : list of str
+    kinds : tuple of str
+        What every column has: the paper's number, ours and the difference; ours alone if the paper prints no number.
+    lines : list of (str, list of str)
+        A row's name, and its numbers.
+    """
+
+    columns: list[str]
+    kinds: tuple[str, ...]
+    lines: list[tuple[str, list[str]]]
+
+
+def parts_of(made: Reproduction) -> list[Part]:
+    """The table in pieces of few columns; columns of one data set stay together."""
+    columns = list(dict.fromkeys(measured.cell.column for measured in made.cells))
+    rows = list(dict.fromkeys(measured.cell.row for measured in made.cells))
+    cells = {(measured.cell.row, measured.cell.column): measured for measured in made.cells}
+    kinds = PRINTED if any(measured.cell.published is not None for measured in made.cells) else UNPRINTED
+    parts = []
+    for some in _grouped(columns, TOGETHER // len(kinds)):
+        shown = {row: [_shown(cells.get((row, column)), made.exhibit.decimals) for column in some] for row in rows}
+        lines = [(row, [number[kind] for number in numbers for kind in kinds]) for row, numbers in shown.items()]
+        parts.append(Part(some, kinds, lines))
+    return parts
+
+
+def to_markdown(made: Reproduction) -> str:
+    """The table as a Markdown page."""
+    name = made.exhibit.name
+    number = name.removeprefix("table").removeprefix("figure")
+    kind = "Table" if name.startswith("table") else "Figure"
+    lines = [f"# {kind} {number} of the paper: {plain(made.exhibit.title)}", ""]
+    for part in parts_of(made):
+        heads = [f"{plain(column)}<br>{kind}" for column in part.columns for kind in part.kinds]
+        lines += [_piped(["", *heads]), _piped(["---", *["---:"] * len(heads)])]
+        lines += [_piped([plain(row), *numbers]) for row, numbers in part.lines]
+        lines.append("")
+    lines += [f"- {plain(note)}" for note in made.notes]
+    return "\n".join(lines) + "\n"
+
+
+def _grouped(columns: Sequence[str], most: int) -> list[list[str]]:
+    """Columns of one data set stay together, and with others up to `most`."""
+    groups: list[list[str]] = []
+    for column in columns:
+        dataset = column.rpartition(" ")[0]
+        if groups and dataset and groups[-1][-1].rpartition(" ")[0] == dataset:
+            groups[-1].append(column)
+        else:
+            groups.append([column])
+    packed: list[list[str]] = []
+    for group in groups:
+        if packed and len(packed[-1]) + len(group) <= most:
+            packed[-1] += group
+        else:
+            packed.append(list(group))
+    return packed
+
+
+def _shown(measured: Measured | None, decimals: int) -> dict[str, str]:
+    """Kind of number -> its text."""
+    if measured is None:
+        return dict.fromkeys(PRINTED, "")
+    difference = measured.difference
+    gap = NOTHING if difference is None else f"{difference:+,.{decimals}f}".replace("-", "−")
+    return {"paper": _number(measured.cell.published, decimals), "ours": _number(measured.ours, decimals), "diff.": gap}
+
+
+def _number(value: float | None, decimals: int) -> str:
+    return NOTHING if value is None else f"{value:,.{decimals}f}"
+
+
+def _piped(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def drawings(exhibit: PaperTable, bench: ReproductionRun) -> dict[str, str]:
+    """File name -> SVG; empty for tables and for figures whose numbers are all in the table."""
+    if exhibit.name == "figure6":
+        return {f"figure6-{run_of(row)}.svg": _map(row, bench) for row in CONTINUED}
+    if exhibit.name == "figure7":
+        return {"figure7.svg": _losses(bench)}
+    return {}
+
+
+def _map(row: str, bench: ReproductionRun) -> str:
+    cloud = PointMap.model_validate(bench.map_of(run_of(row), "msrvtt"))
+    alt = f"t-SNE map of the test items of MSR-VTT by {row}"
+    return standalone(scatter(run_of(row), alt, cloud, title=row))
+
+
+def _losses(bench: ReproductionRun) -> str:
+    lines = []
+    for row in CONTINUED:
+        curve = loss_curve(bench.folder(run_of(row)))
+        style = style_of(row.removesuffix("↑").lower())
+        lines.append(Curve(row, [step for step, _ in curve], [loss for _, loss in curve], style))
+    return standalone(curves("figure7", "Loss over steps for five methods", lines, x="step", y="loss"))
+
 
 SMOKE = "Smoke test: tiny random weights and generated media; only the published numbers mean something."
 FEATURES_NEEDED = "features needed: see docs/how-to/reproduce.md"
@@ -69,7 +181,7 @@ class Reproduction:
         What was written, the Markdown file first.
     """
 
-    exhibit: Exhibit
+    exhibit: PaperTable
     cells: list[Measured]
     needs: list[Need]
     runs: dict[str, bool]
@@ -128,12 +240,12 @@ def reproduce(
     if root is None and not smoke:
         raise InputError("name the folder of the data with --root, or pass --smoke to try it on generated data")
     if smoke:
-        from calmrl.workflows.reproduce.smoke_data import smoke_changes, write_smoke_data
+        from calmrl.workflows.reproduce.smoke import smoke_changes, write_smoke_data
 
         if root is not None:
             raise InputError("--smoke makes its own data; leave out --root")
         write_smoke_data(out / "data")
-    bench = Bench(
+    bench = ReproductionRun(
         out / "data" if smoke else Path(str(root)).absolute(),
         out,
         device=_device(device),
@@ -151,7 +263,7 @@ def reproduce(
     if check_only:
         return Reproduction(exhibit, [], needs, runs)
     cells = _measure(exhibit, bench)
-    lost = left_out_sentence(bench.left_out)
+    lost = skipped_sentence(bench.left_out)
     notes = [*([SMOKE] if smoke else []), *exhibit.notes, *([lost] if lost else [])]
     absent = others_without_features(exhibit, bench.root)
     notes += [f"{', '.join(absent)}: {FEATURES_NEEDED}"] if absent else []
@@ -159,7 +271,7 @@ def reproduce(
     return _written(made, bench)
 
 
-def _measure(exhibit: Exhibit, bench: Bench) -> list[Measured]:
+def _measure(exhibit: PaperTable, bench: ReproductionRun) -> list[Measured]:
     """All cells; what models of others lack has a note instead of a number."""
     cells = []
     for cell in exhibit.cells:
@@ -174,7 +286,7 @@ def _measure(exhibit: Exhibit, bench: Bench) -> list[Measured]:
     return cells
 
 
-def _written(made: Reproduction, bench: Bench) -> Reproduction:
+def _written(made: Reproduction, bench: ReproductionRun) -> Reproduction:
     """Write table and drawings, each whole or not at all."""
     name = made.exhibit.name
     contents = {f"{name}.md": to_markdown(made), f"{name}.json": json.dumps(made.as_dict(), indent=1)}

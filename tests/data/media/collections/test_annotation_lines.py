@@ -10,12 +10,20 @@ import pyarrow.parquet as pq
 import pytest
 
 from calmrl.data.media.collections import COLLECTIONS, PublicCollection
-from calmrl.data.media.collections.annotation_folder import AnnotationFolder
-from calmrl.data.media.collections.clip_names import ClipNames
-from calmrl.data.media.collections.list_files import read_cells, read_lines, read_objects, read_table
-from calmrl.data.media.collections.media_files import MediaFiles
-from calmrl.data.media.collections.public_collection import count_words
-from calmrl.data.media.collections.publisher import Entry, PublishedSplit, Publisher, part_of, wrong_form
+from calmrl.data.media.collections.public_collection import MediaFiles, count_words
+from calmrl.data.media.collections.publisher import (
+    AnnotationFolder,
+    ClipNames,
+    Entry,
+    PublishedSplit,
+    Publisher,
+    part_of,
+    read_cells,
+    read_lines,
+    read_objects,
+    read_table,
+    wrong_form,
+)
 from calmrl.errors import InputError
 from publisher_files import media, msrvtt_data, write
 

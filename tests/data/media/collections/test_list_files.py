@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from calmrl.data.media.collections import PublicCollection
-from calmrl.data.media.collections.list_files import read_cells, read_json, read_table, read_text
+from calmrl.data.media.collections.publisher import read_cells, read_json, read_table, read_text
 from calmrl.errors import InputError
 from publisher_files import CLOTHO, CLOTHO_HEAD, write
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from calmrl.data.media.collections.clip_names import ClipNames
-from calmrl.data.media.collections.media_files import COLLECTION_SUFFIXES, MediaFiles
+from calmrl.data.media.collections.public_collection import COLLECTION_SUFFIXES, MediaFiles
+from calmrl.data.media.collections.publisher import ClipNames
 from calmrl.errors import InputError
 from publisher_files import media, write
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 import publisher_files as made
-from calmrl.data.media.collection_problems import Problems
 from calmrl.data.media.collections import PublicCollection
 from calmrl.data.media.manifest import build
+from calmrl.data.media.problems import Problems
 from calmrl.errors import InputError
 from publisher_files import write
 

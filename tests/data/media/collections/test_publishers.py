@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 import publisher_files as made
-from calmrl.data.media.annotations import read_annotations
 from calmrl.data.media.collections import COLLECTIONS, PublicCollection
+from calmrl.data.media.collections.public_collection import read_annotations
 from calmrl.errors import InputError
 from publisher_files import write
 
@@ -120,7 +120,7 @@ def test_a_part_of_vast27m_in_three_forms(tmp_path, name) -> None:
 
 
 def test_class_names_are_texts_and_labels_stay() -> None:
-    from calmrl.data.media.collections.ucf101 import class_words
+    from calmrl.data.media.collections.video_captions import class_words
 
     assert [class_words(word) for word in ("ApplyEyeMakeup", "YoYo", "HandstandPushups", "TaiChi")] == [
         "apply eye makeup", "yo yo", "handstand pushups", "tai chi",

@@ -1,0 +1,165 @@
+"""Features of one modality, made once: centred rows, principal directions of a kernel or of the values, and their variance.
+
+For the rows x of one modality, centred and, with `unit`, scaled to length one:
+
+    linear   k(x, y) = x . y
+    kernel   k(x, y) = exp(-|x - y|^2 / 2 h^2) + w x . y / mean |x|^2,    h = s * median distance of training rows,
+
+the features are the leading principal directions of the centred kernel, in closed form, with variances l_i. Partial
+whitening divides direction i by l_i^(p/2): p = 0 leaves it as it is, p = 1 makes all directions count alike.
+
+Features are computed in float64, whatever the dtype of the rows: a direction with a share r of the largest variance multiplies
+rounding errors by about 1/r, and shares down to RANK are kept.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from calmrl.arrays import blocks_of_rows
+
+BANDWIDTH = 0.7  # s
+LINEAR_SHARE = 0.5  # w
+MEDIAN_ROWS = 400
+KERNEL_DIRECTIONS = 512
+LINEAR_DIRECTIONS = 256
+LIFT_BYTES = 1 << 24  # kernel values held at once: few enough to stay in the cache
+RANK = 1e-10  # directions with less than this share of the largest variance are rounding
+
+
+@dataclass(frozen=True)
+class FeatureMap:
+    """A map x -> features, (n, d) -> (n, r). For the linear form `landmarks` is empty and `projection` is (d, r)."""
+
+    centre: Tensor  # (d,)
+    unit: bool
+    landmarks: Tensor  # (n_landmarks, d), prepared; (0, d) for the linear form
+    shape: Tensor  # (2,): 1 / 2 h^2, and w / mean |x|^2; kernel only
+    offset: Tensor  # (n_landmarks,) or (d,): subtracted before the projection
+    projection: Tensor  # (n_landmarks, r) or (d, r)
+    variance: Tensor  # (r,)
+
+    @property
+    def width(self) -> int:
+        """Number of features, r."""
+        return self.projection.shape[1]
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Features of rows, in their dtype."""
+        return self.project(x, self.projection).to(x.dtype)
+
+    def project(self, x: Tensor, matrix: Tensor) -> Tensor:
+        """(k(x, landmarks) - offset) @ matrix, float64, computed in blocks of bounded size."""
+        centre, landmarks, offset, matrix = (
+            part.to(x.device, torch.float64) for part in (self.centre, self.landmarks, self.offset, matrix)
+        )
+        parts = []
+        for start, stop in blocks_of_rows(len(x), 32 * len(matrix), LIFT_BYTES):
+            rows = prepared(x[start:stop].double(), centre, self.unit)
+            compared = kernel(rows, landmarks, *self.shape.tolist()) if len(landmarks) else rows
+            parts.append(compared.sub_(offset) @ matrix)
+        return torch.cat(parts) if parts else matrix.new_zeros((0, matrix.shape[1]))
+
+    def scale(self, whitening: float) -> Tensor:
+        """l_i^(-p/2), (r,), times the number that makes the mean variance of the scaled features one."""
+        positive = self.variance > 0
+        scale = torch.where(positive, torch.where(positive, self.variance, 1.0) ** (-whitening / 2), 0.0)
+        mean = (scale.square() * self.variance).mean()
+        return scale / mean.sqrt() if mean > 0 else torch.ones_like(scale)
+
+
+def prepared(x: Tensor, centre: Tensor, unit: bool) -> Tensor:
+    """Centred rows, of length one if `unit`; a row that equals the centre stays zero."""
+    rows = x - centre
+    if not unit:
+        return rows
+    length = rows.norm(dim=1, keepdim=True)
+    return rows / torch.where(length > 0, length, 1.0)
+
+
+def kernel(x: Tensor, y: Tensor, sharpness: float, linear: float) -> Tensor:
+    """exp(-sharpness |x - y|^2) + linear x . y, (n, m)."""
+    products = x @ y.T
+    power = (2 * sharpness * products).sub_(sharpness * x.square().sum(1)[:, None]).sub_(sharpness * y.square().sum(1))
+    return power.clamp_(max=0).exp_().add_(products, alpha=linear)
+
+
+def fit_linear(x: Tensor, unit: bool) -> FeatureMap:
+    """Principal directions of the rows of `x`, at most LINEAR_DIRECTIONS."""
+    if not len(x):
+        return _nothing(x.double(), unit)
+    x = x.double()
+    centre = _centre(x)
+    rows = prepared(x, centre, unit)
+    middle = rows.mean(0)
+    rows = rows - middle
+    n, d = rows.shape
+    if n < d:  # the same directions from the smaller matrix
+        values, vectors = _leading(rows @ rows.T, LINEAR_DIRECTIONS)
+        directions = rows.T @ vectors / _root(values)
+    else:
+        values, directions = _leading(rows.T @ rows, LINEAR_DIRECTIONS)
+    return FeatureMap(centre, unit, x[:0], x.new_zeros(2), middle, directions, values / n)
+
+
+def fit_kernel(x: Tensor, unit: bool, generator: torch.Generator, landmarks: int) -> FeatureMap:
+    """Kernel principal directions from at most `landmarks` rows of `x`, at most KERNEL_DIRECTIONS."""
+    if not len(x):
+        return _nothing(x.double(), unit)
+    x = x.double()
+    centre = _centre(x)
+    order = torch.randperm(len(x), generator=generator).to(x.device)[:landmarks]
+    rows = prepared(x[order], centre, unit)
+    few = rows[:MEDIAN_ROWS]
+    distances = torch.pdist(few)
+    width = BANDWIDTH * float(distances.median()) if len(distances) else 0.0
+    power = float(rows.square().sum(1).mean())
+    shape = (0.5 / width**2 if width > 0 else 1.0, LINEAR_SHARE / power if power > 0 else 0.0)
+    table = kernel(rows, rows, *shape)
+    offset, n = table.mean(0), len(rows)
+    table = table - offset - offset[:, None] + offset.mean()
+    values, vectors = _leading(table, KERNEL_DIRECTIONS)
+    projection = vectors / _root(values)
+    projection = projection - projection.mean(0)  # so that (k - offset) @ projection is centred in both arguments
+    return FeatureMap(centre, unit, rows, x.new_tensor(shape), offset, projection, values / n)
+
+
+def _centre(x: Tensor) -> Tensor:
+    """Column means; of a constant column its value to the bit, so that nothing is left of it but zeros."""
+    return torch.where((x == x[0]).all(0), x[0], x.mean(0))
+
+
+def _nothing(x: Tensor, unit: bool) -> FeatureMap:
+    """What is known of a modality that no row has: one feature that is always zero."""
+    zero = x.new_zeros(x.shape[1])
+    return FeatureMap(zero, unit, x, x.new_zeros(2), zero, zero[:, None], x.new_zeros(1))
+
+
+def _leading(matrix: Tensor, most: int) -> tuple[Tensor, Tensor]:
+    """(values (r,), vectors (n, r)) of a symmetric matrix, largest first; at least one, without what is rounding.
+
+    Each vector's sign is fixed by its largest entry, so that equal data give equal features.
+    """
+    values, vectors = _eigh((matrix + matrix.T) / 2)
+    values, vectors = values.flip(0)[:most].clamp(min=0), vectors.flip(1)[:, :most]
+    keep = max(1, int((values > RANK * values[0]).sum()))
+    values, vectors = values[:keep], vectors[:, :keep]
+    largest = vectors.gather(0, vectors.abs().argmax(0, keepdim=True))
+    return values, (vectors * torch.where(largest < 0, -1.0, 1.0)).contiguous()
+
+
+def _eigh(matrix: Tensor) -> tuple[Tensor, Tensor]:
+    """As `torch.linalg.eigh`; on the CPU by NumPy, whose LAPACK needs two thirds of the time on some processors."""
+    if matrix.device.type != "cpu":
+        return torch.linalg.eigh(matrix)
+    values, vectors = np.linalg.eigh(matrix.numpy())
+    return torch.from_numpy(values), torch.from_numpy(vectors)
+
+
+def _root(values: Tensor) -> Tensor:
+    """sqrt, with 1 for zero."""
+    return torch.where(values > 0, values, 1.0).sqrt()

@@ -1,2 +1,0 @@
-from .gradient import GaussianLatent as GaussianLatent
-from .imputer import GaussianImputer as GaussianImputer

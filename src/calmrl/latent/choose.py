@@ -1,0 +1,438 @@
+"""Choosing size, prior and noise on held-out blocks: hide observed modalities, fit on the rest, measure what comes back.
+
+Maximum likelihood with many latents overfits real data, so that the log-likelihood cannot choose. The search goes along
+one axis at a time (latents, noise, prior, components, whitening) as long as the held-out error falls, stops each trial when
+that error rises, and keeps the number of iterations that was best. Where there is an engine, its workers make trials ahead of
+the walk, which looks at them in its own order and therefore chooses the same.
+"""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from sklearn.utils import check_random_state
+from torch import Tensor
+
+from calmrl._support.distributed import gather_objects, world
+from calmrl._support.engine import Engine
+from calmrl._support.registry import closest
+from calmrl.errors import InputError
+from calmrl.latent.em import Settings
+from calmrl.latent.held_out import CRITERIA, Ended, Trials, hold_out, nothing_to_hide, run_trial
+from calmrl.latent.model import Parameters
+from calmrl.latent.rows import Source
+
+SEARCH_ROWS = 10_000
+MARGIN = 0.005  # errors closer than this are not told apart
+LATENTS = (2, 4, 8, 16, 32, 64, 128)
+PRIORS = (0.0, 10.0, 100.0, 300.0, 1000.0)
+COMPONENTS = (3, 10, 30)
+COMPONENT_PRIORS = (10.0, 100.0)
+MANY_LATENTS = (256, 400)  # tried on whitened features, where columns and rows allow so many
+POWERS = (0.35, 0.5, 0.6, 0.75)
+FIRST_POWER = 0.5
+ABANDON_RATIO = 1.1  # a first whitened trial that is worse than the best by this factor is the last
+MOST_LATENTS = 2048  # components x latents that a trial may have: more costs minutes and gained little
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One line of the search table."""
+
+    settings: Settings
+    error: float
+
+    def row(self) -> dict[str, Any]:
+        return {**asdict(self.settings), "error": self.error}
+
+
+def smallest_of_the_best(trials: list[Trial]) -> Trial:
+    """Of the trials within MARGIN of the lowest error, the one with fewest components, then fewest latents."""
+    limit = (1 + MARGIN) * min(trial.error for trial in trials)
+    good = [trial for trial in trials if trial.error <= limit]
+    return min(good, key=lambda trial: (trial.settings.n_components, trial.settings.latent_dim, trial.error))
+
+
+class Search:
+    """Goes along one axis after the other and remembers every trial."""
+
+    def __init__(self, trials: Trials, tell: Callable[[Trial], None], engine: Engine | None = None) -> None:
+        self.made, self.tell, self.engine = trials, tell, engine
+        self.trials: list[Trial] = []
+        self.models: dict[Settings, Parameters] = {}
+        self.ready: dict[tuple[Settings, bool], Ended] = {}  # made by the engine, not asked for yet
+
+    def best(self) -> Trial:
+        return smallest_of_the_best(self.trials)
+
+    def attempt(self, settings: Settings, base: Parameters | None = None) -> Trial:
+        """The trial with these settings, which keeps the best number of iterations."""
+        earlier = self._tried(settings)
+        if earlier is not None:
+            return earlier
+        key = (settings, base is None)
+        error, step, params = self.ready.pop(key) if key in self.ready else self.made.run(settings, base)
+        trial = Trial(replace(settings, iterations=step), error)
+        self.trials.append(trial)
+        self.models[trial.settings] = params
+        self.tell(trial)
+        return trial
+
+    def _tried(self, settings: Settings) -> Trial | None:
+        same = (t for t in self.trials if replace(t.settings, iterations=None) == replace(settings, iterations=None))
+        return next(same, None)
+
+    def ahead(self, wanted: Sequence[Settings], base: Parameters | None = None) -> None:
+        """Let the engine make the next trials, one per worker; those that the walk does not come to are not used."""
+        if self.engine is None:
+            return
+        new = [s for s in wanted if self._tried(s) is None][: self.engine.workers]
+        new = [s for s in new if (s, base is None) not in self.ready]
+        if len(new) < 2:
+            return
+        views, made = self.made.held.views, self.made
+        shared = ((dict(views.arrays), views.present), base, made.criterion, made.seed, made.max_iter)
+        for settings, ended in zip(new, self.engine.map(run_trial, new, *shared), strict=True):
+            self.ready[settings, base is None] = ended
+
+    def along(self, name: str, values: Sequence[Any]) -> None:
+        """Try every value of one setting, each with the others from the best so far."""
+        for place, value in enumerate(values):
+            best = self.best().settings
+            self.ahead([replace(best, **{name: other}) for other in values[place:]])
+            self.attempt(replace(best, **{name: value}))
+
+    def components(self, counts: Sequence[int], strengths: Sequence[float], single: Trial) -> None:
+        """Mixtures that start from the best single component."""
+        base = self.models[single.settings]
+        settings = [
+            replace(
+                single.settings,
+                n_components=count,
+                component_prior=strength,
+                base_iterations=single.settings.iterations,
+            )
+            for count in counts
+            for strength in strengths
+        ]
+        for place, one in enumerate(settings):
+            self.ahead(settings[place:], base)
+            self.attempt(one, base)
+
+    def whitened(self, start: Settings, sizes: Sequence[int], powers: Sequence[float]) -> None:
+        """Whitened features with many latents: the power at the smallest size, then larger sizes while the error falls."""
+        limit = ABANDON_RATIO * self.best().error
+        last = self.attempt(replace(start, latent_dim=sizes[0]))
+        if last.error > limit:
+            return
+        last = self.walk("whitening", powers, last.settings)
+        for size in sizes[1:]:
+            trial = self.attempt(replace(last.settings, latent_dim=size))
+            if trial.error >= last.error:
+                return
+            last = trial
+
+    def walk(self, name: str, values: Sequence[Any], start: Settings) -> Trial:
+        """Up the ladder of values from the one nearest to `start`, or down if up did not help, while the error falls.
+
+        Returns the trial with the lowest error on the way.
+        """
+        middle = min(range(len(values)), key=lambda i: abs(values[i] - getattr(start, name)))
+        ladders = [[replace(start, **{name: v}) for v in part] for part in (values[middle:], values[middle::-1])]
+        self.ahead(ladders[0][:2])  # two: larger ones take longer
+        lowest = first = self.attempt(ladders[0][0])
+        for ladder in ladders:
+            for place in range(1, len(ladder)):
+                self.ahead(ladder[place : place + 2])
+                trial = self.attempt(ladder[place])
+                if trial.error >= lowest.error:
+                    break
+                lowest = trial
+            if lowest is not first:
+                break
+        return lowest
+
+
+def choose(
+    z: dict[str, Any],
+    present: Tensor,
+    *,
+    latent_dim: int | str,
+    n_components: int | str,
+    noise: str,
+    prior: float | str,
+    shrinkage: float | str,
+    whitening: float | str,
+    criterion: str,
+    seed: int,
+    max_iter: int,
+    tell: Callable[[Trial], None],
+    engine: Engine | None = None,
+) -> tuple[Settings, list[Trial], list[float]]:
+    """(best settings, all trials, std scale per modality); numbers that were given are kept, 'auto' ones are searched."""
+    held = hold_out(z, present, seed)
+    search = Search(Trials(held, criterion, seed, max_iter), tell, engine)
+    largest = min(sum(held.source.widths), max(2, held.source.rows - 1))
+    latents = tuple(size for size in LATENTS if size <= largest) or (1,)
+    noises = ("isotropic", "diagonal") if noise == "auto" else (noise,)
+    priors = PRIORS if prior == "auto" else (float(prior),)
+    start = Settings(
+        latent_dim=min(16, largest) if latent_dim == "auto" else int(latent_dim),
+        noise=noises[0],
+        prior=300.0 if prior == "auto" else float(prior),
+        whitening=0.0 if whitening == "auto" else float(whitening),
+    )
+    if latent_dim == "auto":
+        search.walk("latent_dim", latents, start)
+    else:
+        search.attempt(start)
+    search.along("noise", noises)
+    search.walk("prior", priors, search.best().settings)
+    if latent_dim == "auto":
+        search.walk("latent_dim", latents, search.best().settings)
+    if n_components != 1:
+        single = search.best()
+        counts = COMPONENTS if n_components == "auto" else (int(n_components),)
+        strengths = COMPONENT_PRIORS if shrinkage == "auto" else (float(shrinkage),)
+        if n_components != "auto":
+            search.trials.clear()
+        most = min(held.source.rows // 2, MOST_LATENTS // single.settings.latent_dim)
+        search.components([count for count in counts if n_components != "auto" or count <= most], strengths, single)
+    many = tuple(size for size in MANY_LATENTS if size <= largest)
+    if latent_dim == "auto" and whitening == "auto" and n_components in (1, "auto") and many:
+        search.whitened(replace(start, whitening=FIRST_POWER), many, POWERS)
+    best = search.best()
+    return best.settings, search.trials, held.std_scale(search.models[best.settings])
+
+
+def sample_rows(source: Source, seed: int) -> tuple[dict[str, Any], Tensor]:
+    """About SEARCH_ROWS random rows of all processes, in memory, the same in every process."""
+    generator = torch.Generator().manual_seed(seed)
+    rate = min(1.0, SEARCH_ROWS / max(1, source.rows))
+    parts: list[list[Tensor]] = [[] for _ in source.names]
+    masks: list[Tensor] = []
+    for views in source.chunks():
+        rows = torch.randperm(len(views), generator=generator)[: max(1, round(rate * len(views)))].sort().values
+        taken = views.take(rows)
+        masks.append(taken.present)
+        for m, values in enumerate(taken.rows(0, len(rows))):
+            if values is None:
+                values = torch.full((len(rows), source.widths[m]), float("nan"), device=source.device)
+            parts[m].append(values.detach().to(source.dtype))
+    mine = {name: torch.cat(part) for name, part in zip(source.names, parts, strict=True)}, torch.cat(masks)
+    size, _ = world()
+    if size == 1:
+        return mine
+    gathered = gather_objects(mine)
+    return (
+        {name: torch.cat([z[name].to(source.device) for z, _ in gathered]) for name in source.names},
+        torch.cat([present.to(source.device) for _, present in gathered]),
+    )
+
+
+def table(trials: list[Trial]) -> str:
+    """The search as a small table, the chosen line marked."""
+    best = smallest_of_the_best(trials)
+    lines = ["latents  components  noise      prior  shrinkage  power  steps  held-out error"]
+    for trial in trials:
+        s = trial.settings
+        lines.append(
+            f"{s.latent_dim:7d}  {s.n_components:10d}  {s.noise:9s}  {s.prior:5g}  {s.component_prior:9g}  "
+            f"{s.whitening:5g}  {s.iterations or 0:5d}  {trial.error:14.4f}{' *' if trial is best else ''}"
+        )
+    return "\n".join(lines)
+
+
+NOISE = ("isotropic", "diagonal", "auto")
+M_STEPS = ("joint", "sequential")
+SOLVERS = ("em", "stepwise", "gradient")
+UNCHOSEN_LATENTS = 32  # where nothing can be held out to choose a size, and for a stream
+UNCHOSEN_PRIOR = 300.0  # rows, for them where the prior cannot be chosen either
+MIXTURE_PRIOR = 100.0  # rows, for the shared part of a mixture and for shrinkage, where nothing is searched
+
+
+def check_arguments(args: dict[str, Any]) -> None:
+    """Every argument of the constructor, with one error that names the first wrong one."""
+    for name in ("latent_dim", "n_components"):
+        _whole(name, args[name], auto=True)
+    for name in ("max_iter", "batch_size"):
+        _whole(name, args[name], auto=False)
+    for name, allowed in (("noise", NOISE), ("m_step", M_STEPS), ("solver", SOLVERS), ("criterion", tuple(CRITERIA))):
+        if args[name] not in allowed:
+            near = closest(str(args[name]), allowed)
+            hint = f"; did you mean {near!r}?" if near else ""
+            raise InputError(f"{name} must be one of {', '.join(map(repr, allowed))}; got {args[name]!r}{hint}")
+    for name in ("prior", "shrinkage"):
+        value = args[name]
+        if value != "auto" and (isinstance(value, str) or not 0 <= value < float("inf")):
+            raise InputError(f"{name} is a number of rows >= 0, or 'auto'; got {value!r}")
+    power = args["whitening"]
+    if power != "auto" and (isinstance(power, (str, bool)) or not 0 <= power <= 1):
+        raise InputError(f"whitening is a number from 0 to 1, or 'auto'; got {power!r}")
+    if power != "auto" and power > 0 and args["solver"] != "em":
+        raise InputError(f"whitening needs solver='em'; got solver={args['solver']!r} with whitening={power!r}")
+    step = args["step_size"]
+    if step != "decay" and (isinstance(step, str) or not 0 < step <= 1):
+        raise InputError(f"step_size must be 'decay' or a number in (0, 1]; got {step!r}")
+    if not args["tol"] >= 0:
+        raise InputError(f"tol must be >= 0; got {args['tol']!r}")
+    if args["criterion"] == "retrieval" and args["n_components"] != 1:
+        raise InputError(
+            f"criterion='retrieval' needs one shared space, n_components=1; got n_components={args['n_components']!r}"
+        )
+    if args["solver"] != "em" and args["n_components"] != 1:
+        raise InputError(
+            f"solver={args['solver']!r} fits one component; use solver='em' for n_components={args['n_components']!r}"
+        )
+
+
+def _whole(name: str, value: Any, auto: bool) -> None:
+    if auto and value == "auto":
+        return
+    if isinstance(value, (bool, str)) or int(value) != value or value < 1:
+        raise InputError(f"{name} must be a whole number >= 1{', or auto' if auto else ''}; got {value!r}")
+
+
+def check_links(source: Source) -> None:
+    """Say what the data cannot tell: modalities never seen, seen in few rows, or never together with the others."""
+    seen = [m for m in range(len(source.names)) if source.count[m] > 0]
+    for m, name in enumerate(source.names):
+        if source.count[m] == 0:
+            warnings.warn(
+                f"modality {name!r} is observed in no row: nothing can be learned about it, it will be imputed by zeros",
+                UserWarning,
+                stacklevel=3,
+            )
+        elif source.count[m] < 10 and source.rows >= 10:
+            warnings.warn(
+                f"modality {name!r} is observed in {int(source.count[m])} of {source.rows} rows only: "
+                "do not trust what is imputed for it",
+                UserWarning,
+                stacklevel=3,
+            )
+    linked, fresh = {seen[0]}, [seen[0]]
+    while fresh:
+        row = source.together[fresh.pop()]
+        reached = [m for m in seen if row[m] > 0 and m not in linked]
+        linked.update(reached)
+        fresh.extend(reached)
+    apart = [source.names[m] for m in seen if m not in linked]
+    if apart:
+        raise InputError(
+            f"no row links {', '.join(apart)} with {', '.join(source.names[m] for m in sorted(linked))}, not even through a "
+            "third modality, so nothing can be learned between them; add rows that have both, or fit them separately"
+        )
+
+
+def check_size(source: Source) -> None:
+    """Squares of the values must fit the working dtype, with room for sums."""
+    limit = 1e30 if source.dtype == torch.float32 else 1e280
+    for name, mean, variance in zip(source.names, source.mean, source.variance, strict=True):
+        largest = float((variance + mean.square()).max())
+        if not largest <= limit:
+            raise InputError(
+                f"z[{name!r}] has a column with mean square {largest:.3g}, too large for {source.dtype} "
+                f"(limit {limit:g}); divide the modality by a constant" + (", or pass float64" if limit < 1e100 else "")
+            )
+
+
+def seed_of(random_state: Any) -> int:
+    """A whole number from what scikit-learn calls a random state; None draws one."""
+    if isinstance(random_state, (int, np.integer)):
+        return int(random_state)
+    return int(check_random_state(random_state).randint(2**31 - 1))
+
+
+def fixed_prior(args: dict[str, Any]) -> float:
+    """The prior on W where nothing is searched: none for one component, moderate for the shared part of a mixture."""
+    if args["prior"] != "auto":
+        return float(args["prior"])
+    return 0.0 if args["n_components"] == 1 else MIXTURE_PRIOR
+
+
+def decide(
+    args: dict[str, Any], source: Source, seed: int, engine: Engine | None = None
+) -> tuple[Settings, list[Trial], list[float]]:
+    """(settings, trials, std scale): as given, or searched on held-out blocks where something is "auto".
+
+    Where nothing can be held out, "auto" is what `unchosen` says, with a warning.
+    """
+    if "auto" not in (args["latent_dim"], args["n_components"], args["noise"]):
+        mixture = args["n_components"] != 1
+        shrinkage = MIXTURE_PRIOR if args["shrinkage"] == "auto" else float(args["shrinkage"])
+        settings = Settings(
+            latent_dim=int(args["latent_dim"]),
+            n_components=int(args["n_components"]),
+            noise=args["noise"],
+            prior=fixed_prior(args),
+            component_prior=shrinkage if mixture else 0.0,
+            whitening=0.0 if args["whitening"] == "auto" else float(args["whitening"]),
+        )
+        return settings, [], [1.0] * len(source.names)
+    z, present = sample_rows(source, seed)
+    why = nothing_to_hide(present)
+    if why:
+        return decide(unchosen(args, source, why), source, seed)
+    names = ("latent_dim", "n_components", "noise", "prior", "shrinkage", "criterion", "max_iter")
+    whitening = 0.0 if args["whitening"] == "auto" and args["solver"] != "em" else args["whitening"]
+
+    def tell(trial: Trial) -> None:
+        if args["verbose"]:
+            s = trial.settings
+            whitened = f", whitening {s.whitening:g}" if s.whitening else ""
+            shape = f"{s.latent_dim} latents, {s.n_components} components{whitened}"
+            print(f"tried {shape}: {trial.error:.4f}", file=sys.stderr)
+
+    with torch.no_grad():
+        settings, trials, scale = choose(
+            z, present, whitening=whitening, seed=seed, tell=tell, engine=engine, **{name: args[name] for name in names}
+        )
+    if args["verbose"]:
+        print(table(trials), file=sys.stderr)
+    return settings, trials, scale
+
+
+def decide_for_stream(args: dict[str, Any], source: Source, seed: int) -> Settings:
+    """The settings of `partial_fit`, from its first batch.
+
+    A batch is too small to choose a size for all that follow: "auto" is UNCHOSEN_LATENTS, and the prior that keeps them from
+    fitting noise is chosen on held-out blocks of the batch.
+    """
+    if args["latent_dim"] != "auto":
+        return Settings(int(args["latent_dim"]), noise=args["noise"], prior=fixed_prior(args))
+    size = _unchosen_latents(source)
+    if args["prior"] != "auto":
+        return Settings(size, noise=args["noise"], prior=float(args["prior"]))
+    z, present = sample_rows(source, seed)
+    why = nothing_to_hide(present)
+    if why:
+        return Settings(size, noise=args["noise"], prior=unchosen(args, source, why)["prior"])
+    fixed: dict[str, Any] = {"latent_dim": size, "n_components": 1, "shrinkage": 0.0, "whitening": 0.0, "seed": seed}
+    given = {name: args[name] for name in ("noise", "prior", "criterion", "max_iter")}
+    with torch.no_grad():
+        settings, _, _ = choose(z, present, **fixed, **given, tell=lambda trial: None)
+    return replace(settings, iterations=None)
+
+
+def unchosen(args: dict[str, Any], source: Source, why: str) -> dict[str, Any]:
+    """The arguments with values that do little harm where "auto" has nothing to choose on; warns, and says `why`."""
+    values = {
+        "latent_dim": _unchosen_latents(source),
+        "n_components": 1,
+        "noise": "isotropic",
+        "prior": UNCHOSEN_PRIOR,
+    }
+    taken = {name: value for name, value in values.items() if args[name] == "auto"}
+    listed = ", ".join(f"{name}={value!r}" for name, value in taken.items())
+    warnings.warn(f"'auto' takes {listed}: {why}; give values to choose others", UserWarning, stacklevel=2)
+    return {**args, **taken}
+
+
+def _unchosen_latents(source: Source) -> int:
+    return min(UNCHOSEN_LATENTS, sum(source.widths))

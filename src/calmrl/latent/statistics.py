@@ -1,0 +1,350 @@
+"""Expected sufficient statistics: all that the M-step needs of the data, additive over rows and processes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, fields, replace
+from itertools import accumulate, pairwise
+
+import torch
+from torch import Tensor
+
+from calmrl._support.distributed import all_sum, gather_objects
+from calmrl.arrays import Views
+from calmrl.latent.model import Expectation, Pack, Parameters, group_rows
+from calmrl.latent.rows import Source
+
+
+@dataclass
+class Statistics:
+    """Sums over rows, weighted by responsibility; [m] means over the rows that have modality m. float64."""
+
+    n: Tensor  # (k, K) rows that have m
+    m1: Tensor  # (k, K, L) sum of m_i
+    m2: Tensor  # (k, K, L, L) sum of m_i m_i^T + V
+    zm: list[Tensor]  # (K, d, L) sum of z_i m_i^T
+    z1: list[Tensor]  # (K, d) sum of z_i
+    z2: list[Tensor]  # (K, d) sum of z_i^2
+    rows: Tensor  # (K,) all rows
+    all1: Tensor  # (K, L) sum of m_i over all rows
+    all2: Tensor  # (K, L, L) sum of m_i m_i^T + V over all rows
+    log_likelihood: Tensor  # () sum of log p(z_i)
+
+    @staticmethod
+    def zeros(params: Parameters) -> Statistics:
+        """Nothing summed up yet."""
+        k, K, L = len(params.names), params.n_components, params.latent_dim
+
+        def new(*shape: int) -> Tensor:
+            return torch.zeros(shape, dtype=torch.float64, device=params.W[0].device)
+
+        return Statistics(
+            n=new(k, K),
+            m1=new(k, K, L),
+            m2=new(k, K, L, L),
+            zm=[new(K, d, L) for d in params.widths],
+            z1=[new(K, d) for d in params.widths],
+            z2=[new(K, d) for d in params.widths],
+            rows=new(K),
+            all1=new(K, L),
+            all2=new(K, L, L),
+            log_likelihood=new(),
+        )
+
+    def tensors(self) -> list[Tensor]:
+        flat: list[Tensor] = []
+        for field in fields(self):
+            value = getattr(self, field.name)
+            flat.extend(value if isinstance(value, list) else [value])
+        return flat
+
+    def combine(self, other: Statistics, keep: float, add: float) -> None:
+        """In place: keep * self + add * other."""
+        for mine, theirs in zip(self.tensors(), other.tensors(), strict=True):
+            mine.mul_(keep).add_(theirs, alpha=add)
+
+    def moved(self, shift: list[Tensor]) -> Statistics:
+        """The statistics of the same rows after adding `shift` to every z^m."""
+        z1, z2, zm = [], [], []
+        for m, s in enumerate(shift):
+            n = self.n[m][:, None]
+            z1.append(self.z1[m] + n * s)
+            z2.append(self.z2[m] + 2 * s * self.z1[m] + n * s**2)
+            zm.append(self.zm[m] + s[:, None] * self.m1[m][:, None])
+        return replace(self, z1=z1, z2=z2, zm=zm)
+
+    def rebased(self, mean: Tensor, chol: Tensor) -> Statistics:
+        """The statistics in latents chol^-1 (beta - mean), (K, L) and (K, L, L): what parameter expansion turns them into."""
+        eye = torch.eye(chol.shape[-1], dtype=chol.dtype, device=chol.device)
+        back = torch.linalg.solve_triangular(chol, eye.expand_as(chol), upper=False)  # chol^-1
+
+        def first(m1: Tensor, n: Tensor) -> Tensor:
+            return (back @ (m1 - n[..., None] * mean)[..., None])[..., 0]
+
+        def second(m2: Tensor, m1: Tensor, n: Tensor) -> Tensor:
+            cross = m1[..., :, None] * mean[..., None, :]
+            moved = m2 - cross - cross.mT + n[..., None, None] * mean[..., :, None] * mean[..., None, :]
+            return back @ moved @ back.mT
+
+        zm = [(zm - z1[..., None] * mean[:, None]) @ back.mT for zm, z1 in zip(self.zm, self.z1, strict=True)]
+        return replace(
+            self,
+            zm=zm,
+            m1=first(self.m1, self.n),
+            m2=second(self.m2, self.m1, self.n),
+            all1=first(self.all1, self.rows),
+            all2=second(self.all2, self.all1, self.rows),
+        )
+
+    def over_processes(self) -> None:
+        """In place: the sum over all processes, in one message."""
+        for mine, total in zip(self.tensors(), all_sum(self.tensors()), strict=True):
+            mine.copy_(total)
+
+
+def add_pack(stats: Statistics, packed: Pack, expect: Expectation, moments: bool = True) -> None:
+    """Add the rows of a pack to `stats`.
+
+    With one component `z1`, `z2` and the part of the log-likelihood that follows from them do not depend on the
+    parameters' posterior: with `moments=False` they are left to the caller, who knows their constant totals.
+    """
+    if expect.params.n_components == 1:
+        add_single(stats, packed, expect, *expect.means(packed), moments)
+    else:
+        _add_mixture(stats, packed, expect)
+
+
+def add_single(
+    stats: Statistics, packed: Pack, expect: Expectation, b: Tensor, means: Tensor, moments: bool = True
+) -> None:
+    """One component; `b` and `means` are what `expect.means` gives. One product per modality, whatever the patterns."""
+    k, L = len(packed.z), expect.params.latent_dim
+    sizes = torch.tensor(packed.sizes, dtype=torch.float64, device=b.device)  # (P,)
+    held = packed.patterns.double() * sizes[:, None]  # (P, k) rows with the pattern and the modality
+    constant = packed.patterns.double() @ torch.stack([c[0] for c in expect.constant])  # (P,)
+    for group, V, logdet in expect.groups(packed.patterns):
+        flat = V.reshape(len(V), L * L)
+        stats.m2[:, 0] += (held[group].T @ flat).reshape(k, L, L)
+        stats.all2[0] += (sizes[group] @ flat).reshape(L, L)
+        stats.log_likelihood -= 0.5 * (sizes[group] @ (constant[group] + logdet[:, 0]))
+    stats.log_likelihood += 0.5 * (b * means).sum(dtype=torch.float64)
+    stats.n[:, 0] += held.sum(0)
+    stats.rows += float(len(packed))
+    stats.all1[0] += means.sum(0, dtype=torch.float64)
+    by_pattern = len(packed.patterns) * L <= len(packed)
+    if by_pattern:
+        _add_products(stats, packed, means)
+    else:
+        stats.all2[0] += means.T @ means
+    for m, z in enumerate(packed.z):
+        mine = means.index_select(0, packed.places[m])  # (N_m, L)
+        stats.m1[m, 0] += mine.sum(0, dtype=torch.float64)
+        if not by_pattern:
+            stats.m2[m, 0] += mine.T @ mine
+        if stats.zm[m].dtype == z.dtype:
+            stats.zm[m][0].addmm_(z.T, mine)
+        else:
+            stats.zm[m][0] += z.T @ mine
+    if moments:
+        z1, z2 = (
+            [z.sum(0, dtype=torch.float64) for z in packed.z],
+            [z.square().sum(0, dtype=torch.float64) for z in packed.z],
+        )
+        add_moments(stats, expect.params, z1, z2)
+
+
+def _add_products(stats: Statistics, packed: Pack, means: Tensor) -> None:
+    """Add sum of m_i m_i^T pattern by pattern: every row is multiplied once, however many modalities it has."""
+    k, L = packed.patterns.shape[1], means.shape[1]
+    products = torch.stack([rows.T @ rows for rows in means.split(packed.sizes)]).double()  # (P, L, L)
+    stats.m2[:, 0] += (packed.patterns.double().T @ products.flatten(1)).reshape(k, L, L)
+    stats.all2[0] += products.sum(0)
+
+
+def _add_mixture(stats: Statistics, packed: Pack, expect: Expectation) -> None:
+    """Several components: responsibilities and products pattern by pattern."""
+    K, L = expect.params.n_components, expect.params.latent_dim
+    zm = [z.new_zeros((z.shape[1], K * L)) for z in packed.z]
+    for p, V, logdet in expect.factored(packed.patterns):
+        held = packed.slices(p)
+        post = expect.rows(held, V, logdet)
+        log_likelihood = torch.logsumexp(post.log_joint.double(), dim=1)
+        resp = (post.log_joint.double() - log_likelihood[:, None]).exp()  # (n, K)
+        weight = resp.sum(0)
+        resp = resp.to(expect.dtype)
+        product = resp[..., None] * post.mean  # (n, K, L)
+        first = product.sum(0, dtype=torch.float64)
+        raw = (product.permute(1, 2, 0) @ post.mean.transpose(0, 1)).double()  # (K, L, L)
+        second = raw + weight[:, None, None] * V
+        modalities = [m for m, _ in held]
+        stats.log_likelihood += log_likelihood.sum()
+        stats.n[modalities] += weight
+        stats.m1[modalities] += first
+        stats.m2[modalities] += second
+        stats.rows += weight
+        stats.all1 += first
+        stats.all2 += second
+        for m, z in held:
+            stats.z1[m] += (resp.T @ z).double()
+            stats.z2[m] += (resp.T @ (z * z)).double()
+            zm[m].addmm_(z.T, product.reshape(-1, K * L))
+    for m, total in enumerate(zm):
+        stats.zm[m] += total.reshape(-1, K, L).permute(1, 0, 2).double()
+
+
+def add_moments(stats: Statistics, params: Parameters, z1: list[Tensor], z2: list[Tensor]) -> None:
+    """One component: add sum z and sum z^2 per modality, and what they contribute to the log-likelihood."""
+    for m, (first, second) in enumerate(zip(z1, z2, strict=True)):
+        stats.z1[m] += first
+        stats.z2[m] += second
+        stats.log_likelihood -= 0.5 * ((second - 2 * params.mu[m][0] * first) / params.noise[m][0]).sum()
+
+
+@dataclass
+class PatternSums:
+    """Sums over the rows of one pattern; D is the width of all its modalities together. float64."""
+
+    rows: Tensor  # ()
+    first: Tensor  # (D,)
+    second: Tensor  # (D, D)
+
+
+@dataclass
+class Moments(Source):
+    """A source that EM can use without its rows. The sums are of centred values."""
+
+    sums: dict[tuple[bool, ...], PatternSums] | None = None
+
+    def expected(self, params: Parameters) -> Statistics:
+        """The E-step over all rows, from the sums."""
+        assert self.sums is not None
+        expect = Expectation(params, torch.float64)
+        stats = Statistics.zeros(params)
+        for pattern, sums in self.sums.items():
+            _add_pattern(stats, expect, pattern, sums)
+        add_moments(stats, params, [torch.zeros_like(sq) for sq in self.square], self.square)
+        return stats
+
+
+Sums = dict[tuple[bool, ...], PatternSums]
+
+
+def sum_up(source: Source, packs: Iterable[Pack], patterns: list[tuple[bool, ...]]) -> Moments:
+    """Sum up packs of uncentred values over all processes; `source` says names, widths, counts and rows.
+
+    `patterns` lists every pattern of every process, in the same order everywhere.
+    """
+    return add_up(source, [block_sums(packs, source.widths, patterns)], patterns)
+
+
+def add_up(source: Source, parts: Iterable[Sums], patterns: list[tuple[bool, ...]]) -> Moments:
+    """As `sum_up`, from the `block_sums` of every block of rows."""
+    columns = {pattern: [m for m, has in enumerate(pattern) if has] for pattern in patterns}
+    sums: Sums = {}
+    for part in parts:
+        for pattern, one in part.items():
+            if pattern not in sums:
+                sums[pattern] = one
+                continue
+            total = sums[pattern]
+            total.rows += one.rows
+            total.first += one.first
+            total.second += one.second
+    flat = all_sum([t for pattern in patterns for t in vars(sums[pattern]).values()])
+    sums = {pattern: PatternSums(*flat[3 * i : 3 * i + 3]) for i, pattern in enumerate(patterns)}
+    return _centred(source, sums, columns)
+
+
+def block_sums(packs: Iterable[Pack], widths: tuple[int, ...], patterns: list[tuple[bool, ...]]) -> Sums:
+    """Per pattern: rows, sum and sum of products of the uncentred values of some packs, all of them on one device."""
+    sums: Sums = {}
+    for packed in packs:
+        for pattern in patterns if not sums else ():
+            D = sum(width for width, has in zip(widths, pattern, strict=True) if has)
+            zero = torch.zeros((), dtype=torch.float64, device=packed.patterns.device)
+            sums[pattern] = PatternSums(zero.clone(), zero.expand(D).clone(), zero.expand(D, D).clone())
+        for p, pattern in enumerate(packed.patterns.tolist()):
+            here = sums[tuple(pattern)]
+            rows = torch.cat([z for _, z in packed.slices(p)], dim=1)
+            here.rows += len(rows)
+            here.first += rows.sum(0, dtype=torch.float64)
+            here.second += rows.T @ rows
+    return sums
+
+
+def _centred(
+    source: Source, sums: dict[tuple[bool, ...], PatternSums], columns: dict[tuple[bool, ...], list[int]]
+) -> Moments:
+    """Means per modality over all patterns, then sums of what is left."""
+    mean = [torch.zeros(width, dtype=torch.float64, device=source.device) for width in source.widths]
+    count = torch.zeros(len(source.widths), dtype=torch.float64, device=source.device)
+    for pattern, one in sums.items():
+        for m, part in zip(columns[pattern], _split(one.first, source, columns[pattern]), strict=True):
+            mean[m] += part
+            count[m] += one.rows
+    mean = [total / n.clamp(min=1) for total, n in zip(mean, count, strict=True)]
+    square = [torch.zeros_like(part) for part in mean]
+    for pattern, one in sums.items():
+        shift = torch.cat([mean[m] for m in columns[pattern]])
+        cross = torch.outer(one.first, shift)
+        one.second = one.second - cross - cross.T + one.rows * torch.outer(shift, shift)
+        one.first = one.first - one.rows * shift
+        for m, part in zip(columns[pattern], _split(one.second.diagonal(), source, columns[pattern]), strict=True):
+            square[m] += part.clamp(min=0)
+    return Moments(
+        names=source.names,
+        widths=source.widths,
+        chunks=source.chunks,
+        dtype=torch.float64,
+        in_memory=source.in_memory,
+        device=source.device,
+        count=count,
+        mean=mean,
+        square=square,
+        rows=source.rows,
+        together=source.together,
+        shared=source.shared,
+        sums=sums,
+    )
+
+
+def _split(stacked: Tensor, source: Source, held: list[int]) -> list[Tensor]:
+    return list(stacked.split([source.widths[m] for m in held]))
+
+
+def _add_pattern(stats: Statistics, expect: Expectation, pattern: tuple[bool, ...], sums: PatternSums) -> None:
+    """Add the rows of one pattern: with A = Psi^-1 W, c = A^T mu and V the covariance, m_i = V (A^T z_i - c)."""
+    held = [m for m, has in enumerate(pattern) if has]
+    V, logdet = expect.factor(torch.tensor([pattern], device=sums.first.device))
+    V, n = V[0, 0], sums.rows
+    A = torch.cat([expect.scaled[m] for m in held])  # (D, L)
+    c = torch.stack([expect.offset[m][0] for m in held]).sum(0)
+    seen = A.T @ sums.first
+    b1 = seen - n * c  # sum of b_i
+    product = sums.second @ A  # (D, L)
+    b2 = A.T @ product - torch.outer(seen, c) - torch.outer(c, seen) + n * torch.outer(c, c)  # sum of b_i b_i^T
+    first, second = V @ b1, V @ b2 @ V + n * V
+    zm = (product - torch.outer(sums.first, c)) @ V
+    constant = torch.stack([expect.constant[m][0] for m in held]).sum()
+    stats.log_likelihood += 0.5 * ((V * b2).sum() - n * (constant + logdet[0, 0]))
+    stats.rows += n
+    stats.all1[0] += first
+    stats.all2[0] += second
+    edges = list(accumulate((expect.params.widths[m] for m in held), initial=0))
+    for m, (low, high) in zip(held, pairwise(edges), strict=True):
+        stats.n[m] += n
+        stats.m1[m, 0] += first
+        stats.m2[m, 0] += second
+        stats.zm[m][0] += zm[low:high]
+
+
+def patterns_of(source: Source) -> list[tuple[bool, ...]]:
+    """Every pattern that occurs in the rows of all processes, in a fixed order."""
+    occurring: set[tuple[bool, ...]] = set()
+    for patterns in source.each_chunk(_patterns_in):
+        occurring |= patterns
+    return sorted(set().union(*gather_objects(occurring)))
+
+
+def _patterns_in(views: Views) -> set[tuple[bool, ...]]:
+    return {tuple(pattern) for pattern in group_rows(views.present)[0].tolist()}

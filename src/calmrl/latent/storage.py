@@ -1,0 +1,126 @@
+"""A fitted imputer as plain data: {"meta": json-able, "tensors": name -> tensor}, and back."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, fields
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from calmrl.errors import InputError
+from calmrl.latent.em import Settings
+from calmrl.latent.model import Parameters
+from calmrl.latent.online import PARTS, Recent, Running
+from calmrl.latent.statistics import Statistics
+from calmrl.latent.whitening import Rotation
+
+PER_MODALITY = ("W", "mu", "noise")
+TURN = tuple(part.name for part in fields(Rotation))
+
+
+def parameters_to_tensors(params: Parameters) -> dict[str, Tensor]:
+    tensors = {"log_weight": params.log_weight}
+    for part in PER_MODALITY:
+        tensors.update({f"{part}.{name}": t for name, t in zip(params.names, getattr(params, part), strict=True)})
+    for name, turn in zip(params.names, params.turns or [], strict=params.turns is not None):
+        tensors.update({f"turn.{part}.{name}": getattr(turn, part) for part in TURN})
+    return tensors
+
+
+def parameters_from_tensors(names: list[str], tensors: dict[str, Tensor]) -> Parameters:
+    stored = {key.partition(".")[2] for key in tensors if key.startswith("W.")}
+    if not isinstance(names, list) or len(set(names)) != len(names) or set(names) != stored:
+        raise InputError(f"the saved imputer has tensors of {', '.join(sorted(stored))} but names {names!r:.80}")
+    needed = ["log_weight", *(f"{part}.{name}" for part in PER_MODALITY for name in names)]
+    absent = [key for key in needed if key not in tensors]
+    if absent:
+        raise InputError(f"the saved imputer lacks {', '.join(absent)}; it is damaged, or from another program")
+    W, mu, noise = ([tensors[f"{part}.{name}"] for name in names] for part in PER_MODALITY)
+    K, _, L = W[0].shape
+    for name, w, m, n in zip(names, W, mu, noise, strict=True):
+        if w.ndim != 3 or w.shape[0] != K or w.shape[2] != L or m.shape != w.shape[:2] or n.shape != w.shape[:2]:
+            raise InputError(f"the saved imputer's tensors for {name!r} do not fit together; it is damaged")
+    turns = None
+    if any(key.startswith("turn.") for key in tensors):
+        absent = [f"turn.{part}.{name}" for name in names for part in TURN if f"turn.{part}.{name}" not in tensors]
+        if absent:
+            raise InputError(f"the saved imputer lacks {', '.join(absent)}; it is damaged, or from another program")
+        turns = [Rotation(*(tensors[f"turn.{part}.{name}"] for part in TURN)) for name in names]
+    return Parameters(tuple(names), W, mu, noise, tensors["log_weight"], turns)
+
+
+def running_to_tensors(running: Running) -> dict[str, Tensor]:
+    tensors = {}
+    for field in fields(Statistics):
+        value = getattr(running.average, field.name)
+        named = {f"running.{field.name}.{m}": t for m, t in enumerate(value)} if isinstance(value, list) else None
+        tensors.update(named or {f"running.{field.name}": value})
+    if running.recent is not None:
+        tensors.update({f"recent.{part}": getattr(running.recent, part) for part in PARTS})
+    return tensors
+
+
+def running_from_tensors(
+    params: Parameters, rows: float, squares: float, kept: float | None, tensors: dict[str, Tensor]
+) -> Running:
+    """`kept` is that of what was recent; None if all was settled."""
+    average = Statistics.zeros(params)
+    for field in fields(Statistics):
+        value = getattr(average, field.name)
+        if isinstance(value, list):
+            setattr(average, field.name, [tensors[f"running.{field.name}.{m}"].clone() for m in range(len(value))])
+        else:
+            setattr(average, field.name, tensors[f"running.{field.name}"].clone())
+    recent = None
+    if kept is not None:
+        recent = Recent(params, **{part: tensors[f"recent.{part}"].clone() for part in PARTS}, kept=kept)
+    return Running(average, rows, squares, recent)
+
+
+def learned_to_state(learned: dict[str, Any]) -> dict[str, Any]:
+    """From the learned attributes of an imputer."""
+    params: Parameters = learned["parameters_"]
+    running: Running | None = learned["_running"]
+    meta = {
+        "names": list(params.names),
+        "settings": asdict(learned["settings_"]),
+        "search": learned["search_"],
+        "std_scale": learned["std_scale_"],
+        "log_likelihood": learned["log_likelihood_"],
+        "n_iter": learned["n_iter_"],
+        "numpy": learned["_numpy"],
+        "running_rows": None if running is None else running.rows,
+        "running_squares": None if running is None else running.squares,
+        "recent_kept": None if running is None or running.recent is None else running.recent.kept,
+    }
+    tensors = parameters_to_tensors(params)
+    if running is not None:
+        tensors.update(running_to_tensors(running))
+    return {"meta": meta, "tensors": {name: t.detach().clone() for name, t in tensors.items()}}
+
+
+def state_to_learned(state: dict[str, Any]) -> dict[str, Any]:
+    """The learned attributes of an imputer, from `learned_to_state`."""
+    meta, tensors = state["meta"], state["tensors"]
+    try:
+        params = parameters_from_tensors(meta["names"], {k: t.to(torch.float64) for k, t in tensors.items()})
+        rows = meta["running_rows"]
+        squares, kept = meta.get("running_squares"), meta.get("recent_kept")  # absent in files of earlier versions
+        for key, value in (("running_rows", rows), ("running_squares", squares), ("recent_kept", kept)):
+            if not isinstance(value, (int, float, type(None))):
+                raise TypeError(f"{key} is {value!r:.40}")
+        if squares is None:  # in earlier versions every row counted alike
+            squares = 1 / rows if rows else 0.0
+        return {
+            "parameters_": params,
+            "settings_": Settings(**meta["settings"]),
+            "search_": meta["search"],
+            "std_scale_": meta["std_scale"],
+            "log_likelihood_": meta["log_likelihood"],
+            "n_iter_": meta["n_iter"],
+            "_numpy": meta["numpy"],
+            "_running": None if rows is None else running_from_tensors(params, rows, squares, kept, tensors),
+        }
+    except (KeyError, TypeError) as error:
+        raise InputError(f"the saved imputer is incomplete ({error}); save it again") from error

@@ -1,1 +1,0 @@
-"""Projectors on frozen features: the model for people who have embeddings."""

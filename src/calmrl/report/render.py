@@ -1,0 +1,140 @@
+"""A page as Markdown; its drawings, pictures and sounds are files in the folder `figures` beside it."""
+
+from __future__ import annotations
+
+import base64
+import re
+from importlib.resources import files
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from calmrl._support.output import new_file
+from calmrl._support.parsing import visible
+from calmrl.errors import InputError
+from calmrl.report.blocks import Block, Cell, Code, Figure, Heading, Number, Page, PageSection, Picture, Sound, Table
+from calmrl.report.figures import inline, standalone
+
+FOLDER = "figures"
+
+
+def as_markdown(page: Page) -> str:
+    """The text. `drawings` gives the files it refers to."""
+    tables, figures = count(1), count(1)
+    parts = [f"# {plain(page.title)}", *map(plain, page.answer)]
+    parts += [_block(block, tables, figures) for block in page.first]
+    for section in page.sections:
+        parts += [f"## {plain(section.title)}", *(_block(block, tables, figures) for block in section.blocks)]
+    return "\n\n".join(parts) + "\n"
+
+
+def drawings(page: Page) -> dict[str, bytes]:
+    """File name in `figures` -> content."""
+    found: dict[str, bytes] = {}
+    for block in page.blocks():
+        if isinstance(block, Figure):
+            found |= {f"{panel.name}.svg": standalone(panel).encode() for panel in block.panels}
+        elif isinstance(block, Table):
+            found |= {part.name: part.jpeg if isinstance(part, Picture) else part.content for part in _media(block)}
+    return found
+
+
+def plain(text: str) -> str:
+    """Text that Markdown and HTML inside Markdown leave alone, on one line."""
+    return re.sub(r"([\\`*_\[\]<>|#~$&])", r"\\\1", visible(" ".join(text.split())))
+
+
+def _block(block: Block, tables: count[int], figures: count[int]) -> str:
+    if isinstance(block, Table):
+        return _table(block, next(tables))
+    if isinstance(block, Figure):
+        images = "\n".join(f"![{plain(panel.alt)}]({FOLDER}/{panel.name}.svg)" for panel in block.panels)
+        return f"{images}\n\n**Figure {next(figures)}.** {plain(block.caption)}"
+    if isinstance(block, Code):
+        fence = "`" * max(3, 1 + max(map(len, re.findall("`+", block.text)), default=0))
+        return f"{plain(block.label)}\n\n{fence}{block.language}\n{visible(block.text)}\n{fence}"
+    return plain(block.text)
+
+
+def _table(table: Table, number: int) -> str:
+    head = [f"{h.text} ({h.note})" if isinstance(h, Heading) else h for h in table.head]
+    rule = "|".join("---:" if numeric(table, j) else "---" for j in range(len(head)))
+    body = [f"| {' | '.join(map(_cell, line))} |" for line in [*table.lines, *table.apart]]
+    top = [f"**Table {number}.** {plain(table.caption)}", "", f"| {' | '.join(map(plain, head))} |", f"|{rule}|"]
+    return "\n".join([*top, *body])
+
+
+def numeric(table: Table, column: int) -> bool:
+    """Whether a column holds numbers."""
+    return any(isinstance(line[column], Number) for line in [*table.lines, *table.apart])
+
+
+def _cell(cell: str | Cell | Number) -> str:
+    if isinstance(cell, Number):
+        text = f"**{plain(cell.text)}**" if cell.best else plain(cell.text)
+        return text + (f" ({plain(cell.note)})" if cell.note else "")
+    cell = Cell(cell) if isinstance(cell, str) else cell
+    text = plain(cell.text)
+    picture = f"![{plain(cell.picture.alt)}]({FOLDER}/{cell.picture.name}) " if cell.picture else ""
+    return picture + text + (f" [listen]({FOLDER}/{cell.sound.name})" if cell.sound else "")
+
+
+def _media(table: Table) -> list[Picture | Sound]:
+    cells = [cell for line in [*table.lines, *table.apart] for cell in line if isinstance(cell, Cell)]
+    return [part for cell in cells for part in (cell.picture, cell.sound) if part is not None]
+
+
+def as_html(page: Page) -> str:
+    """The whole file. The same page gives the same bytes."""
+    from jinja2 import Environment
+    from markupsafe import Markup, escape
+
+    names = ("page.html.jinja", "page.css", "page.js")
+    form, style, script = ((files("calmrl.report") / name).read_text(encoding="utf-8") for name in names)
+    environment = Environment(autoescape=True, keep_trailing_newline=True, finalize=_shown)
+    environment.globals |= {
+        **{"next": next, "tables": count(1), "figures": count(1), "inline": inline, "id": _id, "numeric": numeric},
+        "split": lambda text: text.partition(" ± ")[::2],
+        "base64": lambda content: base64.b64encode(content).decode(),
+        "breakable": lambda text: escape(visible(text)).replace("+", Markup("+<wbr>")),  # where a long name may break
+    }
+    return environment.from_string(form).render(page=page, style=style, script=script)
+
+
+def _shown(value: Any) -> Any:
+    """What a page shows: plain text without characters that act; markup was made from such text."""
+    return visible(value) if type(value) is str else value
+
+
+def _id(section: PageSection) -> str:
+    return "s-" + re.sub(r"[^a-z0-9]+", "-", section.title.lower()).strip("-")
+
+
+def write_page(page: Page, target: str | Path, *, force: bool = False) -> list[Path]:
+    """Write `target` (ending in .html), the same as .md, and the drawings the latter needs; returns what was written.
+
+    Nothing is written unless everything can be; files that are there are replaced only with `force`.
+
+    Examples
+    --------
+    >>> write_page(build_page(read_results(["run-1"])), "one.html")  # doctest: +SKIP
+    """
+    target = Path(target)
+    if target.suffix != ".html":
+        raise InputError(f"{target} should end in .html; the Markdown file beside it gets the same name with .md")
+    files = {target: as_html(page).encode(), target.with_suffix(".md"): as_markdown(page).encode()}
+    files |= {target.parent / FOLDER / name: content for name, content in drawings(page).items()}
+    taken = [path for path in files if path.exists()]
+    if taken and not force:
+        raise InputError(f"{taken[0]} exists; choose another name, or pass --force to replace it")
+    for path, content in files.items():
+        with new_file(path, force=force) as draft:
+            draft.write_bytes(content)
+    return list(files)
+
+
+def import_drawing() -> None:
+    """Import what pages and their drawings need, for a time when there is nothing else to do; it takes about a second."""
+    import jinja2  # noqa: F401
+    import matplotlib.backends.backend_svg
+    import matplotlib.figure  # noqa: F401

@@ -1,0 +1,181 @@
+"""Everything that is wrong with a folder, a table of files, features or an index, without encoding or fitting anything."""
+
+from __future__ import annotations
+
+import shlex
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from calmrl._support.parsing import parsing, quiet_on_error
+from calmrl.arrays import blocks_of_rows
+from calmrl.data.features.feature_set import FeatureSet, open_features
+from calmrl.data.media.collections.public_collection import PublicCollection
+from calmrl.data.media.decode import Job, decoded
+from calmrl.data.media.manifest import SPLITS
+from calmrl.data.media.problems import MediaProblem, Unreadable
+from calmrl.data.media.streams import RATE
+from calmrl.errors import InputError
+from calmrl.search import checksums, store
+from calmrl.workflows.survey import Progress, Survey, cell_problem, file_cells, survey, take_out
+
+ROWS = 2048  # of an index, read at once
+LISTED = 50  # damaged items in the command that writes them again; for more, the whole index is as well made again
+MAKE_AGAIN = "copy the index again, or make it again with calmrl index SOURCE --out NEW"
+FRAMES = 8  # of a film, from all its parts, as `calmrl extract` takes by default
+
+
+def check_source(
+    path: str | Path | PublicCollection,
+    *,
+    progress: Progress | None = None,
+    tell: Callable[[str], None] = lambda line: None,
+) -> list[str]:
+    """A sentence for every kind of problem, with examples; empty if all is well.
+
+    Every file of a folder, a table or a public collection is decoded, and every item and file of an index is compared with its
+    checksum. `tell` gets what the source holds.
+    """
+    if isinstance(path, (str, Path)) and looks_like_index(path):
+        return _index_problems(path, progress or (lambda what, done, total: None), tell)
+    seen = survey(path)
+    for line in seen.lines():
+        tell(line)
+    if seen.manifest is None:
+        assert not isinstance(path, PublicCollection)
+        return _feature_problems(open_features(path))
+    bad = _undecodable(seen, progress or (lambda what, done, total: None))
+    return take_out(seen.manifest, seen.problems, bad).problems.lines(allowed=False)
+
+
+def _undecodable(seen: Survey, progress: Progress) -> list[MediaProblem]:
+    assert seen.manifest is not None
+    cells = file_cells(seen.manifest)
+    jobs = [Job(cell, seen.kinds[name], _nothing, FRAMES, RATE) for _, name, cell in cells]
+    bad = []
+    for done, ((item, name, _), result) in enumerate(zip(cells, decoded(jobs, None, keep=False), strict=True), start=1):
+        progress("decode", done, len(cells))
+        if isinstance(result, Unreadable):
+            bad.append(cell_problem(item, name, result))
+    return bad
+
+
+def _nothing(item: Any) -> np.ndarray:
+    """In place of what an encoder does: only decoding is checked."""
+    return np.zeros(0)
+
+
+def _feature_problems(features: FeatureSet) -> list[str]:
+    problems = []
+    try:
+        if features.path is not None and (features.path / "features.json").is_file():
+            features.verify()
+        else:
+            _ = features.ids
+    except InputError as error:
+        problems.append(str(error))
+    for j, name in enumerate(features.names):
+        problems += _value_problems(features.z[name], np.asarray(features.present[:, j]), name)
+    empty = np.flatnonzero(~np.asarray(features.present).any(axis=1))
+    if len(empty):
+        problems.append(f"{len(empty)} rows have no modality at all (first: row {empty[0]}); leave them out")
+    parts: Any = [] if features.split is None else features.split
+    unknown = sorted({str(part) for part in parts if part not in (None, "", *SPLITS)})
+    if unknown:
+        problems.append(f"the split column holds {', '.join(unknown)}; rows count only as {', '.join(SPLITS)}")
+    return problems
+
+
+def _value_problems(values: np.ndarray, present: np.ndarray, name: str) -> list[str]:
+    bad: list[int] = []
+    zero = 0
+    for start, stop in blocks_of_rows(len(values), 8 * values.shape[1]):
+        rows = np.asarray(values[start:stop], dtype=np.float64)
+        here = present[start:stop]
+        wrong = here & ~np.isfinite(rows).all(axis=1)
+        bad += (start + np.flatnonzero(wrong)).tolist()
+        zero += int((here & (rows == 0).all(axis=1)).sum())
+    problems = []
+    if bad:
+        problems.append(
+            f"{name}: {len(bad)} rows that count as present hold values that are not finite (first: row {bad[0]})"
+        )
+    if zero:
+        problems.append(f"{name}: {zero} rows are zero throughout; a missing modality is NaN, or False in present")
+    return problems
+
+
+def looks_like_index(path: str | Path) -> bool:
+    """Whether a path is an address, which only an index can have, or a folder with a table of an index."""
+    return store.is_remote(path) or any((Path(path) / f"{name}.lance").is_dir() for name in (store.ITEMS, store.PARTS))
+
+
+def _index_problems(path: str | Path, progress: Progress, tell: Callable[[str], None]) -> list[str]:
+    """Its files first: they can be compared even where LanceDB cannot read them."""
+    problems = [] if store.is_remote(path) else _file_problems(Path(path))
+    try:
+        with quiet_on_error(bool(problems)):
+            table, parts = store.open_tables(path)
+            store.read_layout(parts, path)
+            with parsing(path, "an index", store.DAMAGED):
+                names, total = table.schema.names, int(table.count_rows())
+        damaged = _damaged_items(table, path, names, total, bool(problems), progress)
+    except InputError as error:
+        return [*problems, str(error)]
+    if damaged:
+        count = Counter(group for groups in damaged.values() for group in groups)
+        what = ", ".join(f"{group} of {number}" for group, number in count.items())
+        named = shlex.quote(str(path))
+        few = shlex.join(map(str, damaged)) if len(damaged) <= LISTED and not problems else None
+        again = (
+            MAKE_AGAIN
+            if few is None
+            else f"write them again with calmrl remove {named} {few}, then calmrl add {named} SOURCE --removed"
+        )
+        first = ", ".join(map(repr, list(damaged)[: checksums.NAMED]))
+        problems.append(f"{len(damaged)} of {total} items are not what was written ({what}; first: {first}); {again}")
+    if not problems:
+        tell(f"{total} items, all checksums right")
+    if checksums.COLUMN not in names:
+        tell("its items have no checksums of their own, which a search verifies; make the index again to have them")
+    return problems
+
+
+def _file_problems(path: Path) -> list[str]:
+    try:
+        found = checksums.compare_files(path)
+    except InputError as error:
+        return [str(error)]
+    problems = []
+    for names, what in ((found.damaged, "not what was written"), (found.missing, "missing")):
+        if names:
+            more = f" and {len(names) - checksums.NAMED} more" if len(names) > checksums.NAMED else ""
+            listed = ", ".join(names[: checksums.NAMED])
+            problems.append(f"{len(names)} files of {path} are {what} ({listed}{more}); {MAKE_AGAIN}")
+    if found.unrecorded:
+        problems.append(
+            f"{len(found.unrecorded)} files of {path} have no checksum: they are of a version without checksums, or of a "
+            f"change that is under way or was stopped; to record them: calmrl add {shlex.quote(str(path))} SOURCE"
+        )
+    return problems
+
+
+def _damaged_items(
+    table: Any, path: str | Path, names: list[str], total: int, known: bool, progress: Progress
+) -> dict[str, list[str]]:
+    """Id -> what of it is damaged, for all items; they are read even if they have no checksums."""
+    damaged: dict[str, list[str]] = {}
+    done = 0
+    batches = None
+    while done < total:
+        with quiet_on_error(known), parsing(path, "an index", store.DAMAGED):
+            batches = batches or table.search().limit(total).to_batches(batch_size=ROWS)
+            rows = next(batches)
+            if checksums.COLUMN in names:
+                damaged |= checksums.damaged_rows(rows, names, checksums.GROUPS)
+        done += len(rows)
+        progress("compare items with their checksums", done, total)
+    return damaged
