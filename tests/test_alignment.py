@@ -17,7 +17,7 @@ from torch.nn.functional import normalize
 import calmrl.alignment
 from calmrl import CalibratedAlignment, GaussianImputer
 from calmrl.errors import InputError
-from calmrl.imputers.gaussian import GaussianLatent
+from calmrl.imputers import GaussianLatent
 from calmrl.losses import LOSSES, InstanceMatching, PMRLLoss
 
 NAMES = ("image", "text", "audio")

@@ -13,7 +13,7 @@ from calmrl._support.tensor_files import packed, unpacked
 from calmrl.arrays import Views, check, full_precision
 from calmrl.errors import InputError
 from calmrl.imputers.gaussian import GaussianImputer
-from calmrl.latent.gradient import GaussianLatent
+from calmrl.imputers.gradient import GaussianLatent
 from calmrl.losses.base import Stacked
 from calmrl.losses.matching import InstanceMatching
 from calmrl.losses.registry import LOSSES
@@ -99,7 +99,7 @@ class CalibratedAlignment(nn.Module):
         if update == "gradient" and not isinstance(imputer, nn.Module):
             raise InputError(
                 f'update="gradient" needs a module whose call gives a negative log-likelihood, for instance '
-                f"calmrl.imputers.gaussian.GaussianLatent; got {type(imputer).__name__}"
+                f"calmrl.imputers.GaussianLatent; got {type(imputer).__name__}"
             )
         if update == "stepwise" and not isinstance(imputer, StreamingImputer):
             raise InputError(

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from calmrl.cli import doctor, evaluation_tables, ls, reproduce
-from calmrl.cli import options as completion
+from calmrl.cli import shared_options as completion
 from calmrl.errors import InputError, JobError, MissingExtraError, ProcessLost
 
 

@@ -101,7 +101,7 @@ def test_extract_of_a_config_takes_no_collection(calmrl, tmp_path):
 
 
 def test_options_of_collections(calmrl):
-    from calmrl.cli.options import collection_of, pairs
+    from calmrl.cli.shared_options import collection_of, pairs
 
     assert collection_of("r", None, None, None) is None
     for given in ((Path("a"), None), (None, ["vision=v"])):

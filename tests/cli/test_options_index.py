@@ -23,7 +23,7 @@ class Index:
     def __len__(self):
         return 7
 
-    def growth(self):
+    def folder_changes(self):
         return self.since
 
     def search(self, **given):

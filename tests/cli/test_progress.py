@@ -152,7 +152,7 @@ def test_a_terminal_shows_a_line_that_is_redrawn(monkeypatch) -> None:
         def update(self, text):
             shown.append(str(text))
 
-    monkeypatch.setattr("calmrl.cli.printing.people", lambda: SimpleNamespace(status=Status))
+    monkeypatch.setattr("calmrl.cli.printing.stderr_console", lambda: SimpleNamespace(status=Status))
     monkeypatch.setattr("calmrl.cli.printing.SECOND", 0.01)
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
     with Progress() as progress:

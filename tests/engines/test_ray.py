@@ -5,6 +5,7 @@ The tests stand in an order in which few nodes must be started: a worker takes s
 
 from __future__ import annotations
 
+import importlib
 import os
 import signal
 from itertools import count
@@ -27,13 +28,14 @@ from calmrl.errors import InputError
 from calmrl.imputers import GaussianImputer
 from calmrl.metrics import ranks as products
 from calmrl.metrics import retrieval
-from calmrl.workflows import impute as imputation
 from calmrl.workflows.extract import extract
 from calmrl.workflows.impute import impute
 from latent_data import from_model
 from pickling_engine import save_parquet
 from ray_cluster import NICENESS, Nodes, Watched, fail_at_three, why_not
 from tiny_encoders import tiny  # noqa: F401
+
+imputation = importlib.import_module("calmrl.workflows.impute")  # the package exports a function of this name
 
 pytestmark = pytest.mark.skipif(why_not() is not None, reason=str(why_not()))
 ROWS, BLOCK = 2400, 1 << 13

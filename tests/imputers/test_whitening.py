@@ -7,7 +7,7 @@ from scipy.stats import multivariate_normal
 
 from calmrl import GaussianImputer
 from calmrl.errors import InputError
-from calmrl.latent.gradient import GaussianLatent
+from calmrl.imputers.gradient import GaussianLatent
 from calmrl.latent.rows import open_source
 from calmrl.latent.whitening import principal_axes
 from latent_data import from_model, random_present

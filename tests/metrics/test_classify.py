@@ -15,8 +15,8 @@ from calmrl import GaussianImputer
 from calmrl.errors import InputError
 from calmrl.imputers import RidgeImputer
 from calmrl.metrics import classification, fine_tune, fine_tuned_classification
-from calmrl.metrics import scores as fuse
 from calmrl.metrics.classify import NEIGHBOURS, STRENGTHS, Classifier, accuracy_and_f1, linear_probe, nearest, zero_shot
+from calmrl.metrics.scores import fuse
 from reference import classify as slow
 
 NAMES = ("image", "text")

@@ -132,8 +132,10 @@ def test_where_batches_come_from(monkeypatch):
     engine = object()
     texts = SimpleNamespace(kind=lambda name: "text")
     files = SimpleNamespace(kind=lambda name: "image", encode_files=lambda name, cells, batch_size: "here")
-    monkeypatch.setattr(encoding, "spread_files", lambda *given: given)
-    monkeypatch.setattr(encoding, "spread_texts", lambda *given: [(0, (type(given[0]).__name__, given[-1]))])
+    monkeypatch.setattr(encoding, "encode_files_distributed", lambda *given: given)
+    monkeypatch.setattr(
+        encoding, "encode_texts_distributed", lambda *given: [(0, (type(given[0]).__name__, given[-1]))]
+    )
     assert _batches(files, "a", [], None) == "here"
     assert _batches(files, "a", ["x"], engine) == (engine, files, "a", ["x"], 16)
     assert list(_batches(texts, "a", [], None)) == [(0, ["LocalEngine", 16])]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import Any
 from unittest.mock import MagicMock
 
@@ -11,18 +10,14 @@ import pytest
 
 from calmrl.report.figures import Panel
 
-FIGURES = ("dots", "lines", "scatter", "upset")
-
 
 class Drawing:
     """Stands for matplotlib in the modules that draw; `text` is what it was told."""
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.lines: list[str] = []
-        for name in FIGURES:
-            module = import_module(f"calmrl.report.figures.{name}")
-            patch.setattr(module, "draw", self.draw)
-            patch.setattr(module, "finish", self.finish)
+        patch.setattr("calmrl.report.figures.draw", self.draw)
+        patch.setattr("calmrl.report.figures.finish", self.finish)
         patch.setattr("matplotlib.lines.Line2D", lambda *given, **named: self.all.Line2D(*given, **named))
 
     def draw(self, height: float, rows: int = 1, columns: int = 1, **options: Any) -> tuple[Any, list[Any]]:

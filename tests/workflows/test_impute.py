@@ -64,7 +64,7 @@ def _check_completed(given, done):
 
 @pytest.mark.parametrize("std", [False, True])
 def test_write_imputed(features, tmp_path, monkeypatch, std):
-    monkeypatch.setattr("calmrl.workflows.impute.IMPUTE_BYTES", 7 * 9 * 4)
+    monkeypatch.setattr(sys.modules["calmrl.workflows.impute"], "IMPUTE_BYTES", 7 * 9 * 4)
     imputer, told = Marker(), []
     done = write_imputed(features, imputer, tmp_path / "done", std=std, progress=lambda *at: told.append(at))
     _check_completed(features, done)

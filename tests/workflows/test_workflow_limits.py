@@ -22,12 +22,14 @@ from calmrl.losses import ContrastiveLoss
 from calmrl.models.heads import Heads
 from calmrl.models.saved import Trained, trained_card
 from calmrl.workflows import build, evaluate, impute
-from calmrl.workflows import impute as imputation
-from calmrl.workflows import impute as impute_spread
 from calmrl.workflows.build import Data, _calibrated, _take_temperature, _validation_relevance, open_data
 from calmrl.workflows.compare.jobs import JobError, _on_one_thread, longest_first
 from calmrl.workflows.compare.plan import Job
 from calmrl.workflows.impute import imputation_warnings
+
+impute_spread = importlib.import_module("calmrl.workflows.impute")  # the package exports a function of this name
+
+imputation = importlib.import_module("calmrl.workflows.impute")  # the package exports a function of this name
 
 # ---- sources of training
 

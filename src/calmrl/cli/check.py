@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from calmrl.cli.options import AnnotationsOption, CollectionOption, MediaOption, collection_of, config_names
 from calmrl.cli.printing import as_json, data, error, note
+from calmrl.cli.shared_options import AnnotationsOption, CollectionOption, MediaOption, collection_of, config_names
 
 if TYPE_CHECKING:
     from calmrl.data.media.collections.public_collection import PublicCollection

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from calmrl.cli.options import config_names, method_list
 from calmrl.cli.printing import Progress, below_table, data, note, stderr_console, visible
+from calmrl.cli.shared_options import config_names, method_list
 from calmrl.config import CompareConfig
 from calmrl.metrics.registry import describe
 from calmrl.report import Results

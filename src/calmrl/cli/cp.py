@@ -5,8 +5,8 @@ from typing import Annotated
 
 import typer
 
-from calmrl.cli.options import config_names
 from calmrl.cli.printing import note
+from calmrl.cli.shared_options import config_names
 
 EXAMPLE = "Example:\n  calmrl cp impute my.yaml\n  calmrl check my.yaml imputer.method=knn"
 

@@ -9,8 +9,8 @@ from typing import Annotated, Any
 
 import typer
 
-from calmrl.cli.options import AddressOption, EngineOption
 from calmrl.cli.printing import as_json, data
+from calmrl.cli.shared_options import AddressOption, EngineOption
 
 EXAMPLE = "Example:\n  calmrl doctor\n  calmrl doctor --json\n  calmrl doctor --engine ray"
 

@@ -6,8 +6,8 @@ from typing import Annotated, Any
 
 import typer
 
-from calmrl.cli.options import AddressOption, EngineOption
 from calmrl.cli.printing import as_json, below_table, data, note, stderr_console
+from calmrl.cli.shared_options import AddressOption, EngineOption
 
 EXAMPLE = """Example:
   calmrl evaluate runs/stamps

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from calmrl.cli.options import (
+from calmrl.cli.printing import Progress, note
+from calmrl.cli.shared_options import (
     AddressOption,
     AnnotationsOption,
     CollectionOption,
@@ -16,7 +17,6 @@ from calmrl.cli.options import (
     encoder_pairs,
     pairs,
 )
-from calmrl.cli.printing import Progress, note
 from calmrl.errors import InputError
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from typing import Annotated, Any
 
 import typer
 
-from calmrl.cli.options import AddressOption, EngineOption
 from calmrl.cli.printing import Progress, as_json, note
+from calmrl.cli.shared_options import AddressOption, EngineOption
 
 EXAMPLE = """Example:
   calmrl impute features --out imputed --std

@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from calmrl.cli.options import AddressOption, EngineOption, pairs
 from calmrl.cli.printing import Progress, note
+from calmrl.cli.shared_options import AddressOption, EngineOption, pairs
 
 EXAMPLE = """Example:
   calmrl index photos --out photos.index

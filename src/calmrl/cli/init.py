@@ -5,8 +5,8 @@ from typing import Annotated
 
 import typer
 
-from calmrl.cli.options import AnnotationsOption, CollectionOption, MediaOption, collection_of
 from calmrl.cli.printing import data, note
+from calmrl.cli.shared_options import AnnotationsOption, CollectionOption, MediaOption, collection_of
 
 EXAMPLE = """Example:
   calmrl init pictures-and-sounds --out work

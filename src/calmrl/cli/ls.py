@@ -9,8 +9,8 @@ from typing import Annotated
 import typer
 
 from calmrl._support.registry import Registry, lookup
-from calmrl.cli.options import shelf_names
 from calmrl.cli.printing import as_json, data
+from calmrl.cli.shared_options import shelf_names
 
 EXAMPLE = "Example:\n  calmrl ls\n  calmrl ls imputers\n  calmrl ls configs --json"
 

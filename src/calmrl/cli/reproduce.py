@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from calmrl.cli.options import table_names
 from calmrl.cli.printing import Progress, as_json, data, error, note, stderr_console
+from calmrl.cli.shared_options import table_names
 
 if TYPE_CHECKING:
     from calmrl.workflows.reproduce.run import Part, Reproduction

@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from calmrl.cli.options import config_names
 from calmrl.cli.printing import Progress, data, error, note
+from calmrl.cli.shared_options import config_names
 
 EXAMPLE = """Example:
   calmrl train stamps --out runs/stamps

@@ -1,9 +1,8 @@
-from calmrl.latent.gradient import GaussianLatent as GaussianLatent
-
 from . import gaussian as gaussian
 from .auto import AutoImputer as AutoImputer
 from .gaussian import GaussianImputer as GaussianImputer
 from .gfa import GFAImputer as GFAImputer
+from .gradient import GaussianLatent as GaussianLatent
 from .kernel import KernelImputer as KernelImputer
 from .knowledge_bridger import KnowledgeBridgerImputer as KnowledgeBridgerImputer
 from .registry import IMPUTERS as IMPUTERS

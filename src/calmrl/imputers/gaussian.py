@@ -23,12 +23,12 @@ from calmrl.data.features.distributed_rows import DistributedRows
 from calmrl.errors import InputError
 from calmrl.hub import OnHub
 from calmrl.imputers.base import BlockColumns, Blocks, explain_linalg_errors
+from calmrl.imputers.gradient import fit_by_gradient
 from calmrl.interop.containers import impute_object
 from calmrl.latent import online as stepwise
 from calmrl.latent import predict as scoring
 from calmrl.latent.choose import check_arguments, check_links, check_size, decide, decide_for_stream, seed_of
 from calmrl.latent.em import Settings, fit_settings, noise_floor, start_at_random
-from calmrl.latent.gradient import fit_by_gradient
 from calmrl.latent.held_out import coverage
 from calmrl.latent.model import BatchPosterior, Expectation, Parameters
 from calmrl.latent.predict import (

@@ -1,4 +1,4 @@
-"""A matplotlib figure as SVG text that can stand in a page: named, without foreign ids, styles or dates.
+"""Drawings of the reports as SVG: each takes plain numbers and gives a `Panel`, named, without foreign ids, styles or dates.
 
 A panel is about as wide as a phone, so that its letters keep their size there; pages put several panels side by side
 when there is room. INK and PAPER become the colours of the page (`inline`) or black on white (`standalone`).
@@ -341,6 +341,12 @@ def plot_patterns(present: Array, names: Sequence[str], path: str | Path) -> Pan
     present: bool (N, k), True where a row has a modality.
     names: the k modalities.
     path: the file to write.
+
+    >>> import numpy as np, os, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     panel = plot_patterns(np.array([[True, True], [True, False]]), ["image", "text"], f"{folder}/patterns.svg")
+    ...     os.listdir(folder)
+    ['patterns.svg']
     """
     counts = [(pattern.modalities, pattern.rows) for pattern in patterns(present, names)]
     title = f"{len(present):,} rows, {len(counts)} pattern{'s' if len(counts) != 1 else ''}"

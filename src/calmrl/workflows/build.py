@@ -21,8 +21,8 @@ from calmrl.data.loaders.feature_rows import FeatureRows, widths_of
 from calmrl.datasets import load_dataset
 from calmrl.errors import InputError
 from calmrl.imputers.gaussian import GaussianImputer
+from calmrl.imputers.gradient import GaussianLatent
 from calmrl.imputers.registry import make_imputer
-from calmrl.latent.gradient import GaussianLatent
 from calmrl.losses.matching import InstanceMatching
 from calmrl.losses.registry import LOSSES
 from calmrl.models.heads import INIT_ROWS, Heads

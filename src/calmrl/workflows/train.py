@@ -12,7 +12,7 @@ from calmrl.config import TrainConfig, dump, load
 from calmrl.encoders.encoder_set import recorded_encoders
 from calmrl.errors import InputError
 from calmrl.imputers.gaussian import GaussianImputer
-from calmrl.latent.gradient import GaussianLatent
+from calmrl.imputers.gradient import GaussianLatent
 from calmrl.metrics.measures import remarks
 from calmrl.metrics.model_rows import measure_rows
 from calmrl.models.saved import Trained, save

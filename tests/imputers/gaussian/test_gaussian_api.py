@@ -10,7 +10,7 @@ from sklearn.exceptions import NotFittedError
 
 from calmrl import GaussianImputer
 from calmrl.errors import InputError
-from calmrl.imputers.gaussian import GaussianLatent
+from calmrl.imputers import GaussianLatent
 from calmrl.latent.em import Settings
 from latent_data import from_model, random_present, with_nan
 

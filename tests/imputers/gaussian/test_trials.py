@@ -10,10 +10,10 @@ import torch
 
 from calmrl import GaussianImputer
 from calmrl.errors import InputError
+from calmrl.imputers.gradient import GaussianLatent
 from calmrl.latent import em as mixture
 from calmrl.latent import held_out as trials
 from calmrl.latent.em import Checkpoint, Settings, component_prior, fit_settings, noise_floor, split, start_at_random
-from calmrl.latent.gradient import GaussianLatent
 from calmrl.latent.held_out import Trials
 from calmrl.latent.model import random_parameters
 from calmrl.latent.rows import open_source

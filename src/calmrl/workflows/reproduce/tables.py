@@ -459,11 +459,10 @@ def figure7() -> PaperTable:
     return PaperTable("figure7", "Loss curves in training", tuple(cells), 3, (UNPRINTED, note))
 
 
-TABLES, FIGURES = "calmrl.workflows.reproduce.tables", "calmrl.workflows.reproduce.tables"
 EXHIBITS: "Registry[Callable[[], PaperTable]]" = Registry(
     "table or figure",
     {
-        **{f"table{number}": f"{TABLES}:table{number}" for number in range(1, 9)},
-        **{f"figure{number}": f"{FIGURES}:figure{number}" for number in range(3, 8)},
+        **{table.__name__: table for table in (table1, table2, table3, table4, table5, table6, table7, table8)},
+        **{figure.__name__: figure for figure in (figure3, figure4, figure5, figure6, figure7)},
     },
 )
