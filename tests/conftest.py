@@ -32,10 +32,11 @@ def _own_environment() -> None:
         return
     for name in [name for name in os.environ if SETTINGS.fullmatch(name)]:
         del os.environ[name]
-    home = tempfile.mkdtemp(prefix="home")
-    atexit.register(shutil.rmtree, home, ignore_errors=True)
+    home, ray = tempfile.mkdtemp(prefix="home"), tempfile.mkdtemp(prefix="r")  # the paths of Ray's sockets must be short
+    for folder in (home, ray):
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)
     os.environ |= {HOME: home, "HOME": home, "USERPROFILE": home, "MPLCONFIGDIR": f"{home}/matplotlib"}
-    os.environ |= {"HF_HOME": f"{home}/huggingface", "RAY_TMPDIR": tempfile.gettempdir(), "OMP_NUM_THREADS": "1"}
+    os.environ |= {"HF_HOME": f"{home}/huggingface", "RAY_TMPDIR": ray, "OMP_NUM_THREADS": "1"}
     os.environ["PYTHONPATH"] = str(Path(__file__).resolve().parents[1] / "src")
 
 

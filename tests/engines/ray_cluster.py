@@ -16,9 +16,7 @@ HERE = Path(__file__).resolve().parent
 SUPPORT = HERE.parent / "support"
 STORE_BYTES = 100 << 20
 NICENESS = "RAY_worker_niceness"  # 15 unless it is set: all that runs beside the tests would go first
-
-
-SOCKET = 75  # bytes of the path of Ray's longest socket below its temporary folder, of 107 that a system allows
+SOCKET = 71  # bytes of the path of Ray's longest socket below its temporary folder, of 107 that a system allows
 
 
 def why_not() -> str | None:
