@@ -6,7 +6,6 @@ a claim that cannot be true. Objects and structured values are refused, so that 
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import struct
@@ -143,25 +142,26 @@ def empty_npy(path: Path, shape: tuple[int, int], dtype: np.dtype) -> None:
         file.truncate(file.tell() + shape[0] * shape[1] * dtype.itemsize)
 
 
-def write_rows(file: BinaryIO, offset: int, index: np.ndarray, values: np.ndarray) -> None:
-    """Put values[i] at row index[i] of an unbuffered file, one write per run of neighbouring rows."""
+def write_rows(path: Path, index: np.ndarray, values: np.ndarray, sync: bool = False) -> None:
+    """Put values[i] at row index[i] of a .npy file, one write per run of neighbouring rows; `sync` waits for the disk."""
     row_bytes = values.shape[1] * values.itemsize
     order = np.argsort(index, kind="stable")
-    for run in np.split(order, np.flatnonzero(np.diff(index[order]) != 1) + 1):
-        if len(run):
-            file.seek(offset + int(index[run[0]]) * row_bytes)
-            write_all(file, np.ascontiguousarray(values[run]).data.cast("B"))
+    with open(path, "r+b", buffering=0) as file:
+        np.lib.format.read_magic(file)
+        np.lib.format.read_array_header_1_0(file)
+        offset = file.tell()
+        for run in np.split(order, np.flatnonzero(np.diff(index[order]) != 1) + 1):
+            if len(run):
+                file.seek(offset + int(index[run[0]]) * row_bytes)
+                write_all(file, np.ascontiguousarray(values[run]).data.cast("B"))
+        if sync:
+            os.fsync(file.fileno())
 
 
 def write_all(file: BinaryIO, data: memoryview) -> None:
+    """Write all of `data`, in as many pieces as the system takes."""
     while len(data):
         data = data[file.write(data) :]
-
-
-def save_json(path: Path, content: Mapping[str, Any]) -> None:
-    temporary = path.with_suffix(".tmp")
-    temporary.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
-    os.replace(temporary, path)
 
 
 FORMAT = "calmrl-features"
