@@ -11,7 +11,7 @@ from calmrl import Aligner, Index
 from calmrl._support.engine import ENGINES, LocalEngine, opened
 from calmrl.config.schema.train import TrainConfig
 from calmrl.data import write_features
-from calmrl.data.features import distributed_rows as spread_rows
+from calmrl.data.features import distributed_rows
 from calmrl.data.features.distributed_rows import DistributedArrays
 from calmrl.errors import InputError, MissingExtraError
 from calmrl.metrics import ranks as products
@@ -24,7 +24,7 @@ from colour_world import FIXED, NAMES, make_folder, settings
 from latent_data import from_model
 from pickling_engine import PicklingEngine
 
-encode_spread = importlib.import_module("calmrl.workflows.evaluate")  # the package exports a function of this name
+evaluation = importlib.import_module("calmrl.workflows.evaluate")  # the package exports a function of this name
 
 
 def test_an_unknown_engine_is_named():
@@ -60,11 +60,11 @@ def test_extract_gives_the_same_bytes(tmp_path):
     options = {"allow_missing": True, "batch_size": 7}
     extract(tmp_path / "colours", NAMES, tmp_path / "one", **options)
     engine = PicklingEngine()
-    extract(tmp_path / "colours", NAMES, tmp_path / "spread", engine=engine, **options)
+    extract(tmp_path / "colours", NAMES, tmp_path / "distributed", engine=engine, **options)
     assert set(engine.done) == {"_files", "_texts"}
     assert len(engine.done) > 12
-    assert content(tmp_path / "spread") == content(tmp_path / "one")
-    problems = [(tmp_path / f"{name}.problems.csv").read_text() for name in ("one", "spread")]
+    assert content(tmp_path / "distributed") == content(tmp_path / "one")
+    problems = [(tmp_path / f"{name}.problems.csv").read_text() for name in ("one", "distributed")]
     assert problems[0] == problems[1]
     assert "broken" in problems[0]
 
@@ -76,10 +76,10 @@ def test_an_index_holds_the_same_vectors(tmp_path, monkeypatch):
     monkeypatch.setattr(align, "PLACE_ROWS", 16)
     engine = PicklingEngine()
     one = Index.build(tmp_path / "colours", tmp_path / "one", NAMES, model=settings())
-    spread = Index.build(tmp_path / "colours", tmp_path / "spread", NAMES, model=settings(), engine=engine)
+    distributed = Index.build(tmp_path / "colours", tmp_path / "distributed", NAMES, model=settings(), engine=engine)
     assert {"_files", "_texts", "_place_block", "_on_views"} <= set(engine.done)
     for query in ("a colour like 10 200 30", "a colour like 200 10 10"):
-        hits = [[(hit.id, hit.similarity) for hit in index.search(text=query, k=20)] for index in (one, spread)]
+        hits = [[(hit.id, hit.similarity) for hit in index.search(text=query, k=20)] for index in (one, distributed)]
         assert [name for name, _ in hits[0]] == [name for name, _ in hits[1]]
         np.testing.assert_allclose([s for _, s in hits[0]], [s for _, s in hits[1]], rtol=0, atol=1e-6)
 
@@ -88,14 +88,16 @@ def test_an_index_holds_the_same_vectors(tmp_path, monkeypatch):
 def test_the_aligner_is_the_same_from_blocks(monkeypatch, dtype):
     z, present = from_model(n=900)
     z = {name: array.astype(dtype) for name, array in z.items()}
-    monkeypatch.setattr(spread_rows, "BLOCK_BYTES", 1 << 13)
+    monkeypatch.setattr(distributed_rows, "BLOCK_BYTES", 1 << 13)
     engine = PicklingEngine()
     one = Aligner(**FIXED).fit(z, present)
-    spread = Aligner(**FIXED).fit(DistributedArrays(z, present, engine))
+    distributed = Aligner(**FIXED).fit(DistributedArrays(z, present, engine))
     assert len(engine.done) > 20
-    assert spread.modalities_ == one.modalities_
+    assert distributed.modalities_ == one.modalities_
     for mine, theirs in zip(
-        spread._space.weight + spread._space.information, one._space.weight + one._space.information, strict=True
+        distributed._space.weight + distributed._space.information,
+        one._space.weight + one._space.information,
+        strict=True,
     ):
         np.testing.assert_allclose(mine, theirs, rtol=0, atol=1e-8)
 
@@ -108,10 +110,12 @@ def test_ranks_are_the_same_from_blocks(monkeypatch):
     one = retrieval(queries, gallery, ids, items, per_query=True)
     monkeypatch.setattr(products, "BLOCK_BYTES", 4 * 400 * 9)
     engine = PicklingEngine()
-    spread = retrieval(queries, gallery, ids, items, per_query=True, engine=engine)
+    distributed = retrieval(queries, gallery, ids, items, per_query=True, engine=engine)
     assert len(engine.done) == 7
-    assert np.array_equal(spread["ranks"], one["ranks"])
-    assert {key: spread[key] for key in ("R@1", "R@10", "MedR")} == {key: one[key] for key in ("R@1", "R@10", "MedR")}
+    assert np.array_equal(distributed["ranks"], one["ranks"])
+    assert {key: distributed[key] for key in ("R@1", "R@10", "MedR")} == {
+        key: one[key] for key in ("R@1", "R@10", "MedR")
+    }
     with pytest.raises(InputError, match="leave out scores and hubs, or the engine"):
         retrieval(queries, gallery, ids, items, hubs="csls", engine=engine)
 
@@ -123,13 +127,15 @@ def test_a_model_is_measured_the_same(tmp_path, monkeypatch):
     config = {"kind": "train", "sources": {"mine": {"features": str(tmp_path / "mine")}}, "stages": [{"steps": 2}]}
     config |= {"model": {"kind": "heads", "width": 4}, "batch_size": 16, "method": "contrastive"}
     train(TrainConfig.model_validate(config), tmp_path / "run")
-    monkeypatch.setattr(encode_spread, "ENCODE_ROWS", 50)
+    monkeypatch.setattr(evaluation, "ENCODE_ROWS", 50)
     engine = PicklingEngine()
     one = evaluate(tmp_path / "run")
-    spread = evaluate(tmp_path / "run", engine=engine)
+    distributed = evaluate(tmp_path / "run", engine=engine)
     assert {"_encode_block", "_count_blocks"} <= set(engine.done)
-    assert [{**row, "value": 0} for row in spread.rows] == [{**row, "value": 0} for row in one.rows]
-    np.testing.assert_allclose([row["value"] for row in spread.rows], [row["value"] for row in one.rows], rtol=1e-5)
+    assert [{**row, "value": 0} for row in distributed.rows] == [{**row, "value": 0} for row in one.rows]
+    np.testing.assert_allclose(
+        [row["value"] for row in distributed.rows], [row["value"] for row in one.rows], rtol=1e-5
+    )
 
 
 def test_an_engine_that_is_open_is_left_open():
