@@ -256,6 +256,7 @@ def _(place: Place) -> Any:
     hidden = present & ~inputs.holes(60, 5)
     labels = np.array(["dog", "cat", "bird"])[np.argmax(full["image"][:, :3], axis=1)]
     split = inputs.about(60)["split"]
+    described = list(metrics.METRICS.items())
     return {
         "alignment": metrics.alignment(holes),
         "uniformity": metrics.uniformity(holes),
@@ -270,7 +271,7 @@ def _(place: Place) -> Any:
         "chance": [metrics.chance(40), metrics.chance(6, [0, 0, 1, 1, 2, 3], (1, 2))],
         "robustness": metrics.robustness(lambda rate, seed: [metrics.row("a", "b", rate + seed, 3)], (0.0, 0.5), (0, 1)),
         "row": metrics.row("a->b", "R@1", 0.5, 3),
-        "described": {name: metric for name, metric in metrics.METRICS.items() if not callable(metric.function)},
+        "described": {name: [metric.axis, metric.better, metric.group, metric.about] for name, metric in described},
         "refused": refused(
             lambda: metrics.METRICS["R@2"],
             lambda: metrics.classification(full, None, labels, split, ways=("liner",)),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -122,11 +124,13 @@ def _(place: Place) -> Any:
 
 @case("models/methods")
 def _(place: Place) -> Any:
+    methods = {name: asdict(METHODS[name]) for name in METHODS}
+    trials = {name: method.pop("trials") for name, method in methods.items()}
     return {
-        "methods": {name: METHODS[name] for name in METHODS},
-        "trials": {name: METHODS[name].configs(3) for name in METHODS},
-        "stages": {name: METHODS[name].stages("steps", 40) for name in METHODS},
-        "with endings": [find_method("pmrl+latent"), find_method("contrastive+latent")],
+        "methods": {name: [method.pop("about"), json.dumps(method)] for name, method in methods.items()},
+        "trials": {name: [len(METHODS[name].configs(3)), json.dumps(given)] for name, given in trials.items()},
+        "stages": {name: METHODS[name].stages("steps", 40) for name in ("calmrl", "calmrl-paper", "pmrl")},
+        "with endings": [[find_method(name).about, find_method(name).latent] for name in ("pmrl+latent", "gram+latent")],
         "refused": refused(lambda: find_method("calmlr"), lambda: find_method("pmrl+latnt"), lambda: MODELS["head"]),
     }
 
