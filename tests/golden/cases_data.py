@@ -7,11 +7,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import golden_inputs as inputs
 import numpy as np
 import torch
+from cases_measures import refused
+from golden_record import SINGLE, Place, case, checksum
 
 import calmrl.interop as interop
-import golden_inputs as inputs
 from calmrl import Aligner, GaussianImputer, config
 from calmrl.data import (
     Batches,
@@ -37,8 +39,6 @@ from calmrl.data import (
 )
 from calmrl.encoders import EncoderSet, load_encoder
 from calmrl.hub import Card, Data
-from cases_measures import refused
-from golden import SINGLE, Place, case
 
 
 def known(features: FeatureSet) -> dict[str, Any]:
@@ -124,7 +124,9 @@ def _(place: Place) -> Any:
         writer.fill(part, {name: a[part] for name, a in z.items()}, present[part])
     written = writer.finish()
     paths = write_shards(written, "shards", rows=5)
-    chunks = [[{name: array for name, array in z.items()}, mask] for z, mask in Shards(paths, {"image": 4, "text": 3}, 4)]
+    chunks = [
+        [{name: array for name, array in z.items()}, mask] for z, mask in Shards(paths, {"image": 4, "text": 3}, 4)
+    ]
     write_features("half", z, present, dtype="float16")
     return {
         "todo": todo,
@@ -155,7 +157,18 @@ def _(place: Place) -> Any:
     for file in (place.path / "f").iterdir():
         if file.is_file():
             (place.path / "cut" / file.name).write_bytes(file.read_bytes()[:-40])
-    files = ("nowhere", "empty", "a.txt", "a.npz", "a.parquet", "a.safetensors", "flat.npz", "partly.npz", "rows.npz", "cut")
+    files = (
+        "nowhere",
+        "empty",
+        "a.txt",
+        "a.npz",
+        "a.parquet",
+        "a.safetensors",
+        "flat.npz",
+        "partly.npz",
+        "rows.npz",
+        "cut",
+    )
     said = refused(
         *(lambda name=name: known(open_features(name)) for name in files),
         lambda: open_features("f", ["imag"]),
@@ -275,7 +288,12 @@ def _(place: Place) -> Any:
     }.items():
         batches = Batches(features, 12, **options)
         read = [{key: batch[key] for key in ("z", "present")} for batch in batches]
-        found[name] = {"length": len(batches), "read": [read[0], read[-1]], "state": batches.state_dict()}
+        found[name] = {
+            "length": len(batches),
+            "read": read[0],
+            "last": read[-1]["present"],
+            "state": batches.state_dict(),
+        }
     rows = FeatureRows.of(features, "train", name="some", weight=2.0)
     found["rows"] = [len(rows), rows.names, rows.widths, rows.weight]
     found["refused"] = refused(
@@ -410,13 +428,19 @@ def _(place: Place) -> Any:
 
 @case("data/configs")
 def _(place: Place) -> Any:
-    Path("bad.yaml").write_text("kind: impute\nimputer:\n  method: gaussian\n  latent_dims: 3\n  noise: isotopic\nsed: 3\n")
+    Path("bad.yaml").write_text(
+        "kind: impute\nimputer:\n  method: gaussian\n  latent_dims: 3\n  noise: isotopic\nsed: 3\n"
+    )
     Path("twice.yaml").write_text("kind: impute\nkind: train\n")
     Path("broken.yaml").write_text("kind: [impute\n")
     Path("list.yaml").write_text("- a\n")
     Path("kind.yaml").write_text("kind: imput\n")
-    Path("train.yaml").write_text("kind: train\nmethod: pmlr\nsources: {a: {features: x, dataset: stamps}}\nstages: []\n")
-    Path("compare.yaml").write_text("kind: compare\nsource: {dataset: stamps}\nmethods: [calmlr]\nsettings: {a: {rate: 2}}\n")
+    Path("train.yaml").write_text(
+        "kind: train\nmethod: pmlr\nsources: {a: {features: x, dataset: stamps}}\nstages: []\n"
+    )
+    Path("compare.yaml").write_text(
+        "kind: compare\nsource: {dataset: stamps}\nmethods: [calmlr]\nsettings: {a: {rate: 2}}\n"
+    )
 
     def mistakes(name: str, *overrides: str, kind: str | None = None) -> Any:
         try:
@@ -429,7 +453,7 @@ def _(place: Place) -> Any:
         "shipped": config.shipped(),
         "resolved": {name: config.load(name).model_dump(mode="json") for name in ("impute", "align", "demo", "stamps")},
         "written out": {name: config.dumps(config.load(name)) for name in ("impute", "align", "emoji")},
-        "others": {name: sorted(config.load(name).model_dump()) for name in config.shipped()},
+        "others": {name: checksum(config.dumps(config.load(name))) for name in config.shipped()},
         "kinds": {name: config.load(name).model_dump()["kind"] for name in config.shipped()},
         "changed": mistakes("impute", "imputer.method=gaussian", "imputer.latent_dim=3", "seed=4"),
         "file": Path("mine.yaml").read_text(),

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import golden_inputs as inputs
 import numpy as np
 import torch
+from cases_measures import refused
+from golden_record import CHOSEN, DOUBLE, TRAINED, Place, case
 
-import golden_inputs as inputs
 from calmrl import GaussianImputer
 from calmrl.imputers import IMPUTERS, make_imputer
-from cases_measures import refused
-from golden import CHOSEN, DOUBLE, TRAINED, Place, case
 
 PLAIN: dict[str, Any] = {"max_iter": 15, "prior": 0.1, "shrinkage": 0.0, "whitening": 0.0, "random_state": 0}
 
@@ -35,7 +35,12 @@ def _fitted(imputer: Any) -> dict[str, Any]:
 def _used(imputer: Any, z: Any, present: Any) -> dict[str, Any]:
     """What an imputer does with rows."""
     filled, std = imputer.impute(z, present, return_std=True)
-    return {"filled": filled, "std": std, "score": imputer.score(z, present), "embedded": _gram(imputer.embed(z, present))}
+    return {
+        "filled": filled,
+        "std": std,
+        "score": imputer.score(z, present),
+        "embedded": _gram(imputer.embed(z, present)),
+    }
 
 
 FORMS: dict[str, dict[str, Any]] = {
@@ -72,7 +77,12 @@ def _(place: Place) -> Any:
     z, present = inputs.rows()
     imputer = GaussianImputer(2, 2, **PLAIN).fit(z, present)
     filled, std = imputer.impute(z, present, return_std=True)
-    return {"log likelihood": list(imputer.log_likelihood_), "filled": filled, "std": std, "score": imputer.score(z, present)}
+    return {
+        "log likelihood": list(imputer.log_likelihood_),
+        "filled": filled,
+        "std": std,
+        "score": imputer.score(z, present),
+    }
 
 
 @case("imputers/gaussian chooses", CHOSEN)
@@ -97,7 +107,9 @@ def _(place: Place) -> Any:
         "scores": imputer.score_samples(z, present),
         "similarity": imputer.similarity(one, {"text": z["text"][:15]}),
         "coverage": imputer.coverage(z, present, hidden),
-        "heads": {name: _gram(heads[name](torch.from_numpy(z[name][:15]).to(next(heads.parameters()).dtype))) for name in z},
+        "heads": {
+            name: _gram(heads[name](torch.from_numpy(z[name][:15]).to(next(heads.parameters()).dtype))) for name in z
+        },
         "heads are": str(heads),
         "from one modality": imputer.transform(one),
         "sampled": {name: array.shape for name, array in imputer.sample(z, present).items()},
@@ -126,7 +138,9 @@ def _(place: Place) -> Any:
         "batches": [steps.score(z, present), steps.transform(z, present)],
         "tensors": told.transform(tensors),
         "single": [array.dtype.name for array in chunks.transform(single).values()],
-        "observed as they were": all(np.array_equal(chunks.transform(z)[n][present[:, j]], z[n][present[:, j]]) for j, n in enumerate(z)),
+        "observed as they were": all(
+            np.array_equal(chunks.transform(z)[n][present[:, j]], z[n][present[:, j]]) for j, n in enumerate(z)
+        ),
         "one array": blocks.transform(wide),
         "names": blocks.get_feature_names_out(),
         "one array, std": blocks.impute(wide, return_std=True)[1],
@@ -139,11 +153,15 @@ def _(place: Place) -> Any:
     imputer = GaussianImputer(3, **PLAIN).fit(z, present)
     imputer.save("model")
     loaded = GaussianImputer.load("model")
-    same = all(np.array_equal(a, b) for a, b in zip(loaded.transform(z).values(), imputer.transform(z).values(), strict=True))
+    same = all(
+        np.array_equal(a, b) for a, b in zip(loaded.transform(z).values(), imputer.transform(z).values(), strict=True)
+    )
     broken = place.path / "broken"
     broken.mkdir()
     (broken / "other.txt").write_text("x")
-    said = refused(lambda: imputer.save("model"), lambda: GaussianImputer.load("nowhere"), lambda: GaussianImputer.load("broken"))
+    said = refused(
+        lambda: imputer.save("model"), lambda: GaussianImputer.load("nowhere"), lambda: GaussianImputer.load("broken")
+    )
     imputer.save("model", overwrite=True)
     wrong = refused(lambda: IMPUTERS["mean"].load("model"))
     return {"files": sorted(place.files()), "same": same, "refused": said, "of another class": wrong}

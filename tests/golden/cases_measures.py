@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
+import golden_inputs as inputs
 import numpy as np
 import torch
+from golden_record import SINGLE, Place, case
 
-import golden_inputs as inputs
 from calmrl import CalibratedAlignment, GaussianImputer, anchors, metrics
 from calmrl.errors import InputError, MissingExtraError
 from calmrl.imputers import GaussianLatent
 from calmrl.losses import LOSSES, InstanceMatching
-from golden import SINGLE, Place, case
 
 
 def refused(*calls: Callable[[], Any]) -> list[str]:
@@ -23,7 +24,8 @@ def refused(*calls: Callable[[], Any]) -> list[str]:
         try:
             call()
         except (InputError, MissingExtraError, TypeError, ValueError, KeyError, FileExistsError) as problem:
-            said.append(f"{type(problem).__name__}: {problem}")
+            words = re.sub(r"calmrl(?:\.[a-z_]+)+\.(\w+)", r"{home}.\1", str(problem))  # whatever file it lives in
+            said.append(f"{type(problem).__name__}: {words}")
         else:
             said.append("no error")
     return said
@@ -170,7 +172,8 @@ def _(place: Place) -> Any:
             first = _value_and_gradient(align, batch, mask)
             again = [align(batch, mask) for _ in range(3)]
             align.eval()
-            return {"first": first, "again": again, "eval": align(batch, mask), "complete": align.complete(batch, mask)}
+            found = {"first": first, "again": again, "eval": align(batch, mask)}
+            return found | {"complete": align.complete(batch, mask)["text"]}
 
         said = refused(lambda run=run, name=name: found.setdefault(name, run()))
         if said != ["no error"]:
@@ -267,9 +270,13 @@ def _(place: Place) -> Any:
         "coverage": metrics.coverage(imputer, z, present, hidden),
         "shift": metrics.anchor_shift_rows(full, mask, same),
         "classes": metrics.classification(holes, None, labels, split),
-        "classes, imputed": metrics.classification(holes, mask, labels, split, fusion="imputed", imputer=same, ways=("knn",)),
+        "classes, imputed": metrics.classification(
+            holes, mask, labels, split, fusion="imputed", imputer=same, ways=("knn",)
+        ),
         "chance": [metrics.chance(40), metrics.chance(6, [0, 0, 1, 1, 2, 3], (1, 2))],
-        "robustness": metrics.robustness(lambda rate, seed: [metrics.row("a", "b", rate + seed, 3)], (0.0, 0.5), (0, 1)),
+        "robustness": metrics.robustness(
+            lambda rate, seed: [metrics.row("a", "b", rate + seed, 3)], (0.0, 0.5), (0, 1)
+        ),
         "row": metrics.row("a->b", "R@1", 0.5, 3),
         "described": {name: [metric.axis, metric.better, metric.group, metric.about] for name, metric in described},
         "refused": refused(
@@ -291,7 +298,9 @@ def _(place: Place) -> Any:
     labels = np.array(["dog", "cat", "bird"])[np.argmax(z["image"][:, :3], axis=1)]
     torch.manual_seed(0)
     model = Heads(dict.fromkeys(z, 6), 5)
-    return metrics.fine_tuned_classification(model, z, None, labels, inputs.about(60)["split"], 5, steps=20, batch_size=16)
+    return metrics.fine_tuned_classification(
+        model, z, None, labels, inputs.about(60)["split"], 5, steps=20, batch_size=16
+    )
 
 
 @case("measures/statistics")

@@ -6,16 +6,16 @@ import json
 from dataclasses import asdict
 from typing import Any
 
+import golden_inputs as inputs
 import numpy as np
 import torch
+from cases_measures import refused
+from golden_record import CHOSEN, SINGLE, Place, case, checksum
 
-import golden_inputs as inputs
 from calmrl import Aligner, GaussianImputer
 from calmrl.datasets import DATASETS, load_dataset
 from calmrl.models import MODELS, Heads, imagebind_features
 from calmrl.training import METHODS, find_method
-from cases_measures import refused
-from golden import CHOSEN, SINGLE, Place, case
 
 FAST = inputs.FIXED | {"latent_dim": 4}
 
@@ -128,9 +128,12 @@ def _(place: Place) -> Any:
     trials = {name: method.pop("trials") for name, method in methods.items()}
     return {
         "methods": {name: [method.pop("about"), json.dumps(method)] for name, method in methods.items()},
-        "trials": {name: [len(METHODS[name].configs(3)), json.dumps(given)] for name, given in trials.items()},
+        "trials": {name: [len(given), checksum(json.dumps(given)), given[0]] for name, given in trials.items()},
+        "configs": {name: checksum(json.dumps(METHODS[name].configs(3))) for name in METHODS},
         "stages": {name: METHODS[name].stages("steps", 40) for name in ("calmrl", "calmrl-paper", "pmrl")},
-        "with endings": [[find_method(name).about, find_method(name).latent] for name in ("pmrl+latent", "gram+latent")],
+        "with endings": [
+            [find_method(name).about, find_method(name).latent] for name in ("pmrl+latent", "gram+latent")
+        ],
         "refused": refused(lambda: find_method("calmlr"), lambda: find_method("pmrl+latnt"), lambda: MODELS["head"]),
     }
 

@@ -9,15 +9,15 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-import numpy as np
-
 import golden_inputs as inputs
+import numpy as np
+from cases_data import MEDIA
+from cases_measures import refused
+from golden_record import SINGLE, Place, case
+
 from calmrl import GaussianImputer, Index
 from calmrl.data import open_features
 from calmrl.search import parse_query, search_table, write_table
-from cases_data import MEDIA
-from cases_measures import refused
-from golden import SINGLE, Place, case
 
 SEARCH = ("lancedb", *MEDIA)
 COLOUR = "the colour 10 200 30"
@@ -107,7 +107,9 @@ def _index(place: Place, count: int = 60) -> Path:
     """A folder of colours, its index "ix", and what to ask it with."""
     inputs.know_colours(place.patch)
     root = inputs.colours(place.path / "colours", count)
-    Index.build(root, place.path / "trial", inputs.ENCODERS, model=inputs.aligner()).aligner.save(place.path / "aligner")
+    Index.build(root, place.path / "trial", inputs.ENCODERS, model=inputs.aligner()).aligner.save(
+        place.path / "aligner"
+    )
     inputs.write_picture(place.path / "q.png", np.array([10, 200, 30]))
     inputs.write_sound(place.path / "q.wav", np.array([10, 200, 30]))
     return root
@@ -256,7 +258,14 @@ def _(place: Place) -> Any:
     return {
         "health": _ask(app, "GET", "/healthz"),
         "page": _ask(app, "GET", "/")[:2],
-        "about": [*about[:2], sorted(about[2]), about[2]["items"], about[2]["modalities"], about[2]["limits"], about[2]["labels"]],
+        "about": [
+            *about[:2],
+            sorted(about[2]),
+            about[2]["items"],
+            about[2]["modalities"],
+            about[2]["limits"],
+            about[2]["labels"],
+        ],
         "expected": about[2]["expected"],
         "openapi": {path: sorted(methods) for path, methods in openapi[2]["paths"].items()},
         "search": _ask(app, "GET", f"/api/search?text={words}&k=2"),

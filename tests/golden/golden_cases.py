@@ -8,6 +8,6 @@ import cases_imputers
 import cases_measures
 import cases_models
 import cases_search
-from golden import CASES as CASES
+from golden_record import CASES as CASES
 
 MODULES = (cases_measures, cases_imputers, cases_models, cases_data, cases_commands, cases_search)

@@ -1,8 +1,8 @@
 """Renew the record, after a change of behaviour on purpose; look at the difference before committing it.
 
-    python tests/golden/record.py                # every case
-    python tests/golden/record.py imputers/ ls   # cases whose names contain one of these
-    python tests/golden/record.py --check ...    # write nothing, show what differs and how long each case takes
+python tests/golden/record.py                # every case
+python tests/golden/record.py imputers/ ls   # cases whose names contain one of these
+python tests/golden/record.py --check ...    # write nothing, show what differs and how long each case takes
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "src"), str(ROOT / "tests" / "support")]
 
-import golden
-from golden_cases import CASES
+import golden_record as golden  # noqa: E402
+from golden_cases import CASES  # noqa: E402
 
 
 def main(words: list[str]) -> int:

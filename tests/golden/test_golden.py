@@ -1,15 +1,14 @@
 """What calmrl does is what it did: every command and public method on small inputs, against the record in `expected`.
 
-    python tests/golden/record.py    # renews the record, after a change on purpose
+python tests/golden/record.py    # renews the record, after a change on purpose
 """
 
 from __future__ import annotations
 
 import json
 
+import golden_record as golden
 import pytest
-
-import golden
 from golden_cases import CASES
 
 

@@ -114,7 +114,10 @@ class Place:
 def folded(names: Any) -> list[str]:
     """Names of files; those that hold random letters or count up are one name with its number."""
     short = [re.sub(r"[0-9a-f]{8}-[0-9a-f-]{27}|[0-9a-f]{20,}|\d{10,}", "{id}", name) for name in names]
-    short = [re.sub(r"/_versions/[^/]+|/_transactions/[^/]+", lambda part: part[0].rpartition("/")[0] + "/{id}", n) for n in short]
+    short = [
+        re.sub(r"/_versions/[^/]+|/_transactions/[^/]+", lambda part: part[0].rpartition("/")[0] + "/{id}", n)
+        for n in short
+    ]
     return sorted({re.sub(r"/data/[^/]+\.lance$", "/data/{id}.lance", name) for name in short})
 
 
@@ -191,7 +194,7 @@ def _array(array: np.ndarray) -> dict[str, Any]:
     head = {"shape": list(array.shape), "dtype": str(array.dtype)}
     if array.dtype.kind in "OUS":
         entries = [str(entry) for entry in array.ravel()]
-        return head | {"some": _some(entries), "sha256": _sha("\n".join(entries))}
+        return head | {"some": _some(entries), "sha256": checksum("\n".join(entries))}
     if array.dtype.kind in "biu":
         numbers = array.ravel().astype(np.int64)
         place = np.arange(1, numbers.size + 1)
@@ -215,7 +218,8 @@ def _some(entries: list[Any]) -> list[Any]:
     return [entries[round(i * (len(entries) - 1) / (SHOWN - 1))] for i in range(SHOWN)]
 
 
-def _sha(text: str) -> str:
+def checksum(text: str) -> str:
+    """Of a text too long to be recorded."""
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
@@ -303,14 +307,16 @@ def write_expected(results: Mapping[str, Any]) -> None:
             path.unlink(missing_ok=True)
 
 
-def _lines(value: Any, indent: int = 1, width: int = 118) -> str:
+def _lines(value: Any, indent: int = 1, width: int = 160) -> str:
     """JSON that fits a line on one line, and one entry per line otherwise."""
     short = json.dumps(value, ensure_ascii=False)
     if not isinstance(value, (dict, list)) or not value or len(short) + indent <= width or "dtype" in value:
         return short
     pad = " " * indent
     if isinstance(value, dict):
-        parts = [f"{pad}{json.dumps(name, ensure_ascii=False)}: {_lines(part, indent + 1)}" for name, part in value.items()]
+        parts = [
+            f"{pad}{json.dumps(name, ensure_ascii=False)}: {_lines(part, indent + 1)}" for name, part in value.items()
+        ]
         return "{\n" + ",\n".join(parts) + "\n" + " " * (indent - 1) + "}"
     parts = [f"{pad}{_lines(part, indent + 1)}" for part in value]
     return "[\n" + ",\n".join(parts) + "\n" + " " * (indent - 1) + "]"
