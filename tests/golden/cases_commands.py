@@ -221,7 +221,7 @@ def _(place: Place) -> Any:
     }
 
 
-@case("commands/diagnose", CHOSEN)
+@case("commands/diagnose", TRAINED)
 def _(place: Place) -> Any:
     inputs.write_rows("f", 120, dtype="float64")
     np.savez("one.npz", image=inputs.complete(30)["image"])

@@ -106,6 +106,7 @@ class Place:
 
         for folder in (str(self.path), str(self.path.resolve())):
             text = text.replace(folder, "{place}")
+        text = re.sub(r"'(\{place\}[^']*)'", r"\1", text)  # a folder with a space in it is quoted
         text = text.replace(f"calmrl {__version__}", "calmrl {version}")
         text = re.sub(r"\d+(\.\d+)? s\b", "{seconds} s", text)
         return re.sub(r"took \d+ % of the step time", "took {share} % of the step time", text)
