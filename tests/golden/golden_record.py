@@ -203,13 +203,17 @@ def _array(array: np.ndarray) -> dict[str, Any]:
     flat = np.asarray(array, np.float64).ravel()
     known = np.where(np.isfinite(flat), flat, 0.0)
     wave = np.cos(np.arange(flat.size) * 0.7)  # so that two entries in each other's place are noticed
-    return head | {
-        "some": [told(float(entry)) for entry in _some(flat.tolist())],
-        "not finite": int((~np.isfinite(flat)).sum()),
-        "norm": float(np.linalg.norm(known)),
-        "sum": float(known.sum()),
-        "wave": float(known @ wave),
-    }
+    holes = {"not finite": int((~np.isfinite(flat)).sum())} if len(flat) and not np.isfinite(flat).all() else {}
+    return (
+        head
+        | holes
+        | {
+            "some": [told(float(entry)) for entry in _some(flat.tolist())],
+            "norm": float(np.linalg.norm(known)),
+            "sum": float(known.sum()),
+            "wave": float(known @ wave),
+        }
+    )
 
 
 def _some(entries: list[Any]) -> list[Any]:
