@@ -459,7 +459,7 @@ def _(place: Place) -> Any:
     return place.calmrl("compare", "f", *line, "--keep", "best", "--out", "c")
 
 
-@case("commands/reproduce")
+@case("commands/reproduce", needs=(*MEDIA, "transformers"))
 def _(place: Place) -> Any:
     return {
         "list": place.calmrl("reproduce"),

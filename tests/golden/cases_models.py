@@ -139,7 +139,7 @@ def _(place: Place) -> Any:
 
 
 def _dataset(name: str) -> None:
-    @case(f"models/data {name}", SINGLE)
+    @case(f"models/data {name}")
     def _(place: Place) -> Any:
         options: dict[str, Any] = {"n": 50} if name == "world" else {}
         data = load_dataset(name, **options)
