@@ -12,7 +12,7 @@ import golden_inputs as inputs
 import numpy as np
 import yaml
 from cases_data import MEDIA, known
-from golden_record import CHOSEN, TRAINED, Place, case
+from golden_record import CHOSEN, TRAINED, Place, case, checksum
 
 from calmrl import load
 from calmrl.data import open_features
@@ -60,7 +60,7 @@ def results(path: str) -> dict[str, Any]:
 def _help(name: str) -> None:
     @case(f"help/{name}")
     def _(place: Place) -> Any:
-        return place.calmrl(name, "--help")["out"].splitlines()
+        return place.calmrl(name, "--help")["out"]
 
 
 for _name in COMMANDS:
@@ -233,6 +233,17 @@ def _(place: Place) -> Any:
     }
     content = json.loads(Path("d/diagnosis.json").read_text("utf-8"))
     return found | {"numbers": _without(content, ("meta", "command", "seconds", "version", "versions", "date"))}
+
+
+@case("commands/diagnose what cannot be imputed", TRAINED)
+def _(place: Place) -> Any:
+    rng = np.random.default_rng(0)
+    z = {name: rng.normal(size=(50, 4)) for name in ("image", "text")}
+    z["text"][:15] = np.nan
+    np.savez("unrelated.npz", **z)
+    result = place.calmrl("diagnose", "unrelated.npz", "--json", "--seed", "1")
+    told = json.loads(result.pop("out"))
+    return result | {"verdict": told["verdict"], "gain": told["expected_gain"], "directions": told["directions"]}
 
 
 def _without(value: Any, names: tuple[str, ...]) -> Any:
@@ -457,6 +468,31 @@ def _(place: Place) -> Any:
     inputs.write_rows("f", 150)
     line = ("--methods", "closed-form,pmrl", "--seeds", "1", "steps=3", "trials=1", "workers=1", "width=4")
     return place.calmrl("compare", "f", *line, "--keep", "best", "--out", "c")
+
+
+@case("training/tables of a paper")
+def _(place: Place) -> Any:
+    from calmrl.report import as_markdown, build_page, results_of
+    from calmrl.report.paper_tables import all_tables, to_csv, to_latex, to_markdown, write_tables
+
+    rows = [
+        {"dataset": "d", "setting": "s", "method": method, "seed": seed, "task": task, "metric": "R@1", "n": 50}
+        | {"value": 10.0 + 3 * place_of + seed + len(task)}
+        for place_of, method in enumerate(("pmrl", "calmrl"))
+        for seed in (0, 1)
+        for task in ("a->b", "b->a", "average")
+    ]
+    content = {"rows": rows, "meta": {"datasets": {"d": {"rows": 500, "modalities": {"a": 3, "b": 4}}}}}
+    tables = all_tables(content)
+    title, table = next(iter(tables.items()))
+    return {
+        "page": checksum(as_markdown(build_page(results_of({Path("run/results.json"): content})))),
+        "titles": list(tables),
+        "markdown": to_markdown(table),
+        "latex": to_latex(table, f"tab:{title}"),
+        "csv": to_csv(table),
+        "written": [Path(file).name for file in write_tables(content, place.path / "tables")],
+    }
 
 
 @case("commands/reproduce", needs=(*MEDIA, "transformers"))

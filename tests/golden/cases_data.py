@@ -451,7 +451,7 @@ def _(place: Place) -> Any:
     config.dump(config.load("impute"), "mine.yaml")
     return {
         "shipped": config.shipped(),
-        "resolved": {name: config.load(name).model_dump(mode="json") for name in ("impute", "align", "demo", "stamps")},
+        "resolved": config.load("align").model_dump(mode="json"),
         "written out": {name: config.dumps(config.load(name)) for name in ("impute", "align", "emoji")},
         "others": {name: checksum(config.dumps(config.load(name))) for name in config.shipped()},
         "kinds": {name: config.load(name).model_dump()["kind"] for name in config.shipped()},

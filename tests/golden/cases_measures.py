@@ -170,6 +170,7 @@ def _(place: Place) -> Any:
         def run(imputer: Any = imputer, options: dict[str, Any] = options) -> Any:
             align = CalibratedAlignment(**({"objective": "pmrl", "imputer": imputer} | options)).double()
             first = _value_and_gradient(align, batch, mask)
+            first["gradient"] = first["gradient"]["image"]
             again = [align(batch, mask) for _ in range(3)]
             align.eval()
             found = {"first": first, "again": again, "eval": align(batch, mask)}

@@ -266,7 +266,7 @@ def _(place: Place) -> Any:
             about[2]["limits"],
             about[2]["labels"],
         ],
-        "expected": about[2]["expected"],
+        "expected": [direction["sentence"] for direction in about[2]["expected"]],
         "openapi": {path: sorted(methods) for path, methods in openapi[2]["paths"].items()},
         "search": _ask(app, "GET", f"/api/search?text={words}&k=2"),
         "like": _ask(app, "GET", "/api/search?like=dark%2Fc8&k=2"),

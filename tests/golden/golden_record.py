@@ -234,13 +234,12 @@ def checksum(text: str) -> str:
 def differences(expected: Any, got: Any, tolerance: float, at: str = "", scale: float = 0.0) -> list[str]:
     """Where two results differ, each as "path: expected ..., got ..."."""
     if isinstance(expected, dict) and isinstance(got, dict):
-        inner = expected["norm"] if set(expected) >= {"norm", "wave"} else scale
-        tolerance = _tolerance(expected, tolerance)
         found = [f"{at}/{name}: is gone" for name in expected if name not in got]
         found += [f"{at}/{name}: is new" for name in got if name not in expected]
         for name in expected:
             if name in got:
-                found += differences(expected[name], got[name], tolerance, f"{at}/{name}", inner)
+                inner = _scale(expected, name, scale)
+                found += differences(expected[name], got[name], _tolerance(expected, tolerance), f"{at}/{name}", inner)
         return found
     if isinstance(expected, list) and isinstance(got, list):
         found = [] if len(expected) == len(got) else [f"{at}: expected {len(expected)} entries, got {len(got)}"]
@@ -254,8 +253,15 @@ def differences(expected: Any, got: Any, tolerance: float, at: str = "", scale: 
     return [] if type(expected) is type(got) and expected == got else [_differ(at, expected, got)]
 
 
+def _scale(summary: dict[str, Any], name: str, scale: float) -> float:
+    """How large numbers of an array are: its entries as on average, its sums as they are together."""
+    if not summary.keys() >= {"norm", "wave"}:
+        return scale
+    return summary["norm"] / math.sqrt(max(1, math.prod(summary["shape"]))) if name == "some" else summary["norm"]
+
+
 def _near(one: Any, other: Any, tolerance: float, scale: float) -> bool:
-    """Relative to the number itself, and to the norm of the array that it belongs to."""
+    """Relative to the number itself, or to the array that it belongs to."""
     for number in (one, other):
         if isinstance(number, (bool, str)) or not isinstance(number, (int, float)):
             return False
@@ -282,7 +288,7 @@ def _in_text(expected: str, got: str, at: str) -> list[str]:
 
 def _rounded(one: str, other: str) -> bool:
     digits = len(one.partition(".")[2]) if "e" not in one else 3
-    return abs(float(one) - float(other)) <= 1.01 * 10.0**-digits
+    return abs(float(one) - float(other)) <= max(1.01 * 10.0**-digits, 1e-9 * abs(float(one)))
 
 
 def _differ(at: str, expected: Any, got: Any) -> str:
