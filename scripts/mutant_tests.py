@@ -25,7 +25,7 @@ IN_OTHER_PROCESSES = {  # file -> tests that pass through it where coverage does
                                 "tests/training/test_train_distributed.py::test_the_documented_commands_start_two_processes"],
     "losses/base.py": ["tests/losses/test_losses_distributed.py", "tests/models/test_models_distributed.py"],
     # these run when they are imported, which belongs to no test
-    "_support/signatures.py": ["tests/_support/test_arguments.py"],
+    "_support/signatures.py": ["tests/_support/test_signatures.py"],
     "serve/limits.py": ["tests/serve/test_guard.py"],
     **{
         f"data/media/collections/{name}.py": ["tests/data/media/collections/test_publishers.py"]
