@@ -1,4 +1,4 @@
-"""Output that is written atomically: write beside the target, then rename. And what is said where that cannot be.
+"""Output that is written atomically: write beside the target, then rename. And the errors where that cannot be.
 
 Whether a place can be written to is asked before any work. Nothing here overwrites what is there unless `force` is given, and
 with `force` a directory is replaced only if calmrl wrote it: every result directory of a command holds a `config.yaml` whose

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from calmrl._support.distributed import WAIT_SECONDS, join, lost_is_said, wait_for_all
+from calmrl._support.distributed import WAIT_SECONDS, explain_lost_process, join, wait_for_all
 from calmrl._support.output import check_directory, check_free, new_directory
 from calmrl.alignment import CalibratedAlignment
 from calmrl.config import TrainConfig, dump, load
@@ -74,7 +74,7 @@ def train(
         check_directory(out)
     if resume and (out / "config.yaml").is_file():
         same_config(config, out / "config.yaml")
-    with lost_is_said(f"start all again with --resume, to go on from the newest checkpoint in {out}"):
+    with explain_lost_process(f"start all again with --resume, to go on from the newest checkpoint in {out}"):
         return _train(config, out, rank, resume, cpu, progress or (lambda done, total, text: None), tell)
 
 

@@ -1,6 +1,6 @@
-"""Arrays in .npy form, from files and out of archives, whose headers are compared with the bytes that are there.
+"""The files of a feature directory: arrays in .npy form, the header `features.json`, and the table of rows.
 
-A header is a claim: it may promise more values than follow, or fewer. Either is an error, and nothing is allocated for
+The header of an array is a claim: it may promise more values than follow, or fewer. Either is an error, and nothing is allocated for
 a claim that cannot be true. Objects and structured values are refused, so that nothing is unpickled.
 """
 
@@ -58,7 +58,7 @@ def read_npy(stream: IO[bytes], size: int, label: object) -> np.ndarray:
             content[: len(piece)] = piece
             content = content[len(piece) :]
         if stream.read(1):  # also makes an archive compare its checksum
-            raise InputError(f"{label} goes on after its last value; copy or write it again")
+            raise InputError(f"{label} continues after its last value; copy or write it again")
         return flat.reshape(shape, order="F" if by_columns else "C")
 
 
@@ -118,7 +118,7 @@ def _check_entry(path: Path, entry: zipfile.ZipInfo) -> None:
 
 
 def _check_directory(path: Path, archive: zipfile.ZipFile) -> None:
-    """Entries lie one after the other from the start of the file to its directory: none was left out of that."""
+    """Entries lie one after the other from the start of the file to its directory: none is missing from that."""
     end = 0
     entries = sorted(archive.infolist(), key=lambda entry: entry.header_offset)
     places = [entry.header_offset for entry in entries] + [archive.start_dir]
@@ -290,7 +290,7 @@ def meta_table(
     """The table of n rows. Without `ids` the rows are called "0", "1", ...
 
     An entry of `labels` is a string, a number or a list of strings; an entry of `text` is one caption or a list of
-    captions; None stands for "unknown". Columns that are None are left out.
+    captions; None stands for "unknown". Columns that are None are skipped.
     """
     names = [str(value) for value in range(n)] if ids is None else [_id(value) for value in ids]
     check_ids(names)
