@@ -32,7 +32,7 @@ LAYERS = (
     ("config",),
     ("report",),
     ("workflows",),
-    ("serve",),
+    ("server",),
     ("cli",),
     ("__main__",),
 )

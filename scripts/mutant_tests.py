@@ -26,7 +26,7 @@ IN_OTHER_PROCESSES = {  # file -> tests that pass through it where coverage does
     "_support/launched.py": ["tests/training/test_train_distributed.py::test_the_documented_commands_start_two_processes"],
     # these run when they are imported, which belongs to no test
     "_support/arguments.py": ["tests/_support/test_arguments.py"],
-    "serve/limits.py": ["tests/serve/test_guard.py"],
+    "server/limits.py": ["tests/server/test_guard.py"],
     **{
         f"data/media/collections/{name}.py": ["tests/data/media/collections/test_publishers.py"]
         for name in ("activitynet", "audiocaps", "audioset", "clotho", "didemo", "esc50", "msrvtt", "ucf101", "vast",

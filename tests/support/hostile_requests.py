@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import shapes as data
-from calmrl.serve import Limits
+from calmrl.server import Limits
 from serving import exchange, status
 
 LIMITS = Limits(body_bytes=2**20, pixels=10**6, sound_seconds=5)

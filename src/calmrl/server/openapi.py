@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from calmrl.serve.limits import Limits
+from calmrl.server.limits import Limits
 
 Schema = dict[str, Any]
 STRING: Schema = {"type": "string"}

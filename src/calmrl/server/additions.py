@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from calmrl.errors import InputError
-from calmrl.serve.limits import Limits
-from calmrl.serve.parameters import checked_text
-from calmrl.serve.uploads import Form, checked_files, modality_named, suffix_of
+from calmrl.server.limits import Limits
+from calmrl.server.parameters import checked_text
+from calmrl.server.uploads import Form, checked_files, modality_named, suffix_of
 
 FIELDS = ("id", "text", "label")
 FOLDER = "added"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from calmrl.errors import InputError
-from calmrl.serve.hosts import host_check, host_name, is_loopback
-from calmrl.serve.run import listen
+from calmrl.server.hosts import host_check, host_name, is_loopback
+from calmrl.server.run import listen
 
 
 @pytest.mark.parametrize(

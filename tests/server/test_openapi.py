@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from starlette.testclient import TestClient
 
-from calmrl.serve import Limits, build_app
-from calmrl.serve.api import Api
-from calmrl.serve.app import PAGE, routes
-from calmrl.serve.openapi import description
-from calmrl.serve.parameters import BROWSE, SEARCH
+from calmrl.server import Limits, build_app
+from calmrl.server.api import Api
+from calmrl.server.app import PAGE, routes
+from calmrl.server.openapi import description
+from calmrl.server.parameters import BROWSE, SEARCH
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from calmrl.errors import InputError
-from calmrl.serve import Limits
-from calmrl.serve.openapi import description
-from calmrl.serve.parameters import (
+from calmrl.server import Limits
+from calmrl.server.openapi import description
+from calmrl.server.parameters import (
     BROWSE,
     SEARCH,
     Asked,

@@ -16,8 +16,8 @@ from starlette.requests import Request
 
 import shapes as data
 from calmrl.errors import InputError
-from calmrl.serve import Limits, uploads
-from calmrl.serve.uploads import (
+from calmrl.server import Limits, uploads
+from calmrl.server.uploads import (
     check_picture,
     check_sound,
     checked_files,

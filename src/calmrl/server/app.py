@@ -13,11 +13,11 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from calmrl.errors import InputError, MissingExtraError
-from calmrl.serve.answers import problem
-from calmrl.serve.api import Api
-from calmrl.serve.guard import Guard
-from calmrl.serve.hosts import host_check
-from calmrl.serve.limits import Limits
+from calmrl.server.answers import problem
+from calmrl.server.api import Api
+from calmrl.server.guard import Guard
+from calmrl.server.hosts import host_check
+from calmrl.server.limits import Limits
 
 PAGE = {
     "/": ("page.html", "text/html; charset=utf-8"),
@@ -89,7 +89,7 @@ def routes(api: Api) -> list[Route]:
 
 
 def _static(name: str, kind: str) -> Any:
-    content = (files("calmrl.serve") / "page" / name).read_bytes()
+    content = (files("calmrl.server") / "page" / name).read_bytes()
 
     async def answer(request: Request) -> Response:
         return Response(content, media_type=kind, headers={"cache-control": "no-cache"})

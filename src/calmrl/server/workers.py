@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from starlette.exceptions import HTTPException
 
-from calmrl.serve.limits import Limits
+from calmrl.server.limits import Limits
 
 T = TypeVar("T")
 RETRY_SECONDS = 2

@@ -14,7 +14,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
 from calmrl.errors import InputError, need
-from calmrl.serve.limits import Limits
+from calmrl.server.limits import Limits
 
 PICTURES = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF")
 KIND_OF = {"text": "text", "image": "image", "sound": "audio"}  # names that stand for a modality of a kind

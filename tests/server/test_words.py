@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from calmrl.serve.words import _percent, expected_sentences
+from calmrl.server.words import _percent, expected_sentences
 
 KINDS = {
     "image": {"kind": "image"},

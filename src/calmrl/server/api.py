@@ -15,14 +15,14 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, Response
 
 from calmrl.errors import InputError
-from calmrl.serve import additions
-from calmrl.serve.answers import Json, item_json, media_type
-from calmrl.serve.limits import Limits
-from calmrl.serve.openapi import description
-from calmrl.serve.parameters import BROWSE, SEARCH, Asked, checked_text, from_pairs, from_query, weighted_words
-from calmrl.serve.uploads import checked_files, modality_named, read_form
-from calmrl.serve.words import expected_sentences
-from calmrl.serve.workers import Workers, busy
+from calmrl.server import additions
+from calmrl.server.answers import Json, item_json, media_type
+from calmrl.server.limits import Limits
+from calmrl.server.openapi import description
+from calmrl.server.parameters import BROWSE, SEARCH, Asked, checked_text, from_pairs, from_query, weighted_words
+from calmrl.server.uploads import checked_files, modality_named, read_form
+from calmrl.server.words import expected_sentences
+from calmrl.server.workers import Workers, busy
 
 RANGE = re.compile(r"bytes=(\d{1,18}-\d{0,18}|-\d{1,18})")
 # A file of the collection opened on its own runs no script and loads nothing, whatever is in it.

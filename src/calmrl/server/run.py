@@ -7,8 +7,8 @@ from contextlib import suppress
 from typing import Any
 
 from calmrl.errors import InputError, need
-from calmrl.serve.hosts import is_loopback
-from calmrl.serve.limits import Limits
+from calmrl.server.hosts import is_loopback
+from calmrl.server.limits import Limits
 
 BACKLOG = 128
 WARNING = (
@@ -64,8 +64,8 @@ def server_config(index: Any, host: str, allow_add: bool, limits: Limits) -> Any
     """How uvicorn serves a collection: no web sockets, no proxy headers, bounded connections."""
     import uvicorn
 
-    from calmrl.serve.app import build_app
-    from calmrl.serve.connection import connection_class
+    from calmrl.server.app import build_app
+    from calmrl.server.connection import connection_class
 
     return uvicorn.Config(
         build_app(index, host=host, allow_add=allow_add, limits=limits),

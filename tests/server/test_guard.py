@@ -6,8 +6,8 @@ import anyio
 import pytest
 from starlette.exceptions import HTTPException
 
-from calmrl.serve import Limits
-from calmrl.serve.guard import HEADER_BYTES, TARGET_BYTES, Exchange, Guard, _sent_path
+from calmrl.server import Limits
+from calmrl.server.guard import HEADER_BYTES, TARGET_BYTES, Exchange, Guard, _sent_path
 
 LIMITS = Limits(body_bytes=100, body_seconds=0.05)
 

@@ -10,8 +10,8 @@ import pytest
 import uvicorn
 
 from calmrl.errors import InputError
-from calmrl.serve import Limits, run
-from calmrl.serve.run import listen, run_server, server_config
+from calmrl.server import Limits, run
+from calmrl.server.run import listen, run_server, server_config
 
 
 @pytest.fixture

@@ -11,12 +11,12 @@ from starlette.exceptions import HTTPException
 
 import shapes as data
 from calmrl.errors import InputError, MissingExtraError
-from calmrl.serve import Limits
-from calmrl.serve import api as api_module
-from calmrl.serve.api import Api, _picture_type
-from calmrl.serve.app import build_app
-from calmrl.serve.parameters import Asked
-from calmrl.serve.workers import Workers
+from calmrl.server import Limits
+from calmrl.server import api as api_module
+from calmrl.server.api import Api, _picture_type
+from calmrl.server.app import build_app
+from calmrl.server.parameters import Asked
+from calmrl.server.workers import Workers
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ import pytest
 
 import shapes as data
 from browser import WHY_NOT, chromium, drop, page_of, settled
-from calmrl.serve import additions
+from calmrl.server import additions
 from hostile_requests import LIMITS, REQUESTS, refused
 from serving import digest, served
 from waiting import patience

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import shapes as data
-from calmrl.serve.answers import Json, item_json, media_type, problem
+from calmrl.server.answers import Json, item_json, media_type, problem
 
 KINDS = {"photo": {"kind": "image"}, "text": {"kind": "text"}, "hum": {"kind": "audio"}}
 

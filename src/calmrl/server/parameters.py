@@ -8,7 +8,7 @@ from urllib.parse import parse_qsl
 from calmrl._support.registry import lookup
 from calmrl.errors import InputError
 from calmrl.search.query import parse_query
-from calmrl.serve.limits import Limits
+from calmrl.server.limits import Limits
 
 SEARCH = ("text", "like", "k", "having", "lacking", "label", "where", "hubs")
 BROWSE = ("offset", "limit", "having", "lacking", "label", "where")

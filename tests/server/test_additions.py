@@ -9,9 +9,9 @@ import pytest
 
 import shapes as data
 from calmrl.errors import InputError
-from calmrl.serve import Limits
-from calmrl.serve.additions import add, remove
-from calmrl.serve.uploads import Form
+from calmrl.server import Limits
+from calmrl.server.additions import add, remove
+from calmrl.server.uploads import Form
 
 KINDS = {"photo": "image", "caption": "text", "sound": "audio"}
 

@@ -11,7 +11,7 @@ import pytest
 
 import shapes as data
 from calmrl.errors import InputError
-from calmrl.serve import Limits
+from calmrl.server import Limits
 
 
 @pytest.fixture
@@ -252,7 +252,7 @@ def test_own_names_are_answered(client, host):
 
 
 def test_numbers_that_json_lacks(shapes):
-    from calmrl.serve.answers import Json
+    from calmrl.server.answers import Json
 
     assert json.loads(Json({"a": float("nan"), "b": [float("inf"), 1.5]}).body) == {"a": None, "b": [None, 1.5]}
 

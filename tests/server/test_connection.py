@@ -8,7 +8,7 @@ import h11
 import pytest
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from calmrl.serve.connection import connection_class
+from calmrl.server.connection import connection_class
 
 
 class Timer:

@@ -8,8 +8,8 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from calmrl.serve.answers import problem
-from calmrl.serve.limits import Limits
+from calmrl.server.answers import problem
+from calmrl.server.limits import Limits
 
 TARGET_BYTES = 16_384
 HEADER_BYTES = 32_768
