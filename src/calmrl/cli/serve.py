@@ -22,4 +22,4 @@ def run(
     from calmrl.search import Index
     from calmrl.server import run_server
 
-    run_server(Index.open(index), host=host, port=port, allow_add=allow_add, tell=note)
+    run_server(Index.open(index), host=host, port=port, allow_add=allow_add, report=note)
