@@ -1,60 +1,66 @@
-"""Uploaded pictures and sounds: which are let through, and how large and long they may be."""
+"""Uploaded images and audio: which are let through, and how large and long they may be."""
 
 from __future__ import annotations
 
 import io
-import re
 import warnings
 from fractions import Fraction
 from types import SimpleNamespace
 
-import anyio
 import numpy as np
 import pytest
-from starlette.exceptions import HTTPException
-from starlette.requests import Request
 
 import shapes as data
 from calmrl.errors import InputError
 from calmrl.server import Limits, uploads
-from calmrl.server.uploads import (
-    check_picture,
-    check_sound,
-    checked_files,
-    container_of,
-    modality_named,
-    read_form,
-    sound_seconds,
-    suffix_of,
-    without_tags,
-)
+from calmrl.server.uploads import audio_seconds, check_audio, container_of, suffix_of, without_tags
 from make_media import make_sound
 
-SOUNDS = {
+CODECS = {
     "wav": "pcm_s16le", "mp3": "libmp3lame", "flac": "flac", "ogg": "libopus", "m4a": "aac", "aac": "aac",
     "aiff": "pcm_s16be", "webm": "libopus",
 }  # fmt: skip
 TAG = b"ID3\x04\x00\x00\x00\x00\x00\x0a" + bytes(10)
+UNREADABLE = "the sound cannot be read; send WAV, MP3, FLAC, Ogg, M4A, AAC, AIFF or WebM"
 
 
-def sound(tmp_path, suffix: str, seconds: float = 2.0) -> bytes:
+def audio(tmp_path, suffix: str, seconds: float = 2.0) -> bytes:
     samples = 0.3 * np.sin(np.arange(int(16_000 * seconds)) / 20).astype(np.float32)
-    return make_sound(tmp_path / f"a.{suffix}", samples, codec=SOUNDS[suffix]).read_bytes()
+    return make_sound(tmp_path / f"a.{suffix}", samples, codec=CODECS[suffix]).read_bytes()
 
 
-@pytest.mark.parametrize("suffix", SOUNDS)
-def test_sounds_are_let_through_and_measured(suffix, tmp_path):
-    content = sound(tmp_path, suffix)
-    checked = check_sound(content, Limits())
-    assert content.endswith(checked)
+def image(form: str) -> bytes:
+    out = io.BytesIO()
+    data.draw("red", "circle").save(out, form)
+    return out.getvalue()
+
+
+@pytest.fixture
+def send(shapes, client_of, monkeypatch):
+    """(status, error or the bytes that the index got) of a search by a file"""
+    given = []
+    monkeypatch.setattr(data.ShapeIndex, "search", lambda self, **terms: given.append(terms) or [])
+
+    def post(name, content, **limits):
+        with client_of(shapes, limits=Limits(**limits)) as client:
+            answer = client.post("/api/search", files={name: ("a", content, "x/y")})
+        return answer.status_code, given.pop()[name] if answer.status_code == 200 else answer.json()["error"]
+
+    return post
+
+
+@pytest.mark.parametrize("suffix", CODECS)
+def test_audio_is_let_through_and_measured(suffix, tmp_path, send):
+    content = audio(tmp_path, suffix)
+    status, checked = send("sound", content)
+    assert (status, content.endswith(checked)) == (200, True)
     assert suffix_of(checked) == f".{suffix}"
-    with pytest.raises(HTTPException, match="longer than 1 s"):
-        check_sound(content, Limits(sound_seconds=1))
+    assert send("sound", content, audio_seconds=1) == (413, "the sound is longer than 1 s; send a part of it")
 
 
-def test_tags_are_taken_off(tmp_path):
-    content = sound(tmp_path, "mp3")
-    assert check_sound(TAG + TAG + content, Limits()) == check_sound(content, Limits())
+def test_tags_are_taken_off(tmp_path, send):
+    content = audio(tmp_path, "mp3")
+    assert send("sound", TAG + TAG + content) == send("sound", content)
 
 
 @pytest.mark.parametrize("start", [b"", TAG, TAG + bytes(20), bytes(8)])
@@ -62,63 +68,50 @@ def test_tags_are_taken_off(tmp_path):
     "content",
     [b"ffconcat version 1.0\nfile x.wav\n", b"#EXTM3U\nx.wav\n", b"[playlist]\nFile1=x.wav\n", b"v=0\r\no=-\r\n"],
 )
-def test_play_lists_are_refused(start, content):
-    with pytest.raises(InputError, match="cannot be read"):
-        check_sound(start + content, Limits())
+def test_play_lists_are_refused(start, content, send):
+    assert send("sound", start + content) == (400, UNREADABLE)
 
 
 def test_a_length_that_the_header_hides_is_counted(tmp_path):
     """The packets count, not what the header says."""
-    content = bytearray(sound(tmp_path, "wav", 3.0))
+    content = bytearray(audio(tmp_path, "wav", 3.0))
     place = content.index(b"data") + 4
     content[place : place + 4] = b"\xff\xff\xff\xff"
-    assert sound_seconds(bytes(content), "wav", 100) == pytest.approx(3, abs=0.1)
+    assert audio_seconds(bytes(content), "wav", 100) == pytest.approx(3, abs=0.1)
 
 
 @pytest.mark.parametrize("form", ["PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF"])
-def test_pictures_are_let_through_and_measured(form):
-    out = io.BytesIO()
-    data.draw("red", "circle").save(out, form)
-    assert check_picture(out.getvalue(), Limits()) == out.getvalue()
-    assert suffix_of(out.getvalue()) == f".{form.lower()}"
-    check_picture(out.getvalue(), Limits(pixels=160 * 160))
-    with pytest.raises(HTTPException, match=r"more than 0\.025599 million pixels; got 160 x 160") as refused:
-        check_picture(out.getvalue(), Limits(pixels=160 * 160 - 1))
-    assert refused.value.status_code == 413
+def test_images_are_let_through_and_measured(form, send):
+    content = image(form)
+    assert send("image", content, pixels=160 * 160) == (200, content)
+    assert suffix_of(content) == f".{form.lower()}"
+    said = "the picture has more than 0.025599 million pixels; got 160 x 160"
+    assert send("image", content, pixels=160 * 160 - 1) == (413, said)
 
 
-def test_other_pictures_are_refused():
-    out = io.BytesIO()
-    data.draw("red", "circle").save(out, "PDF")
-    with pytest.raises(InputError, match="cannot be read"):
-        check_picture(out.getvalue(), Limits())
+@pytest.mark.parametrize(
+    ("name", "content", "sentence"),
+    [
+        ("image", image("PDF"), "the picture cannot be read; send one of PNG, JPEG, WEBP, GIF, BMP, TIFF"),
+        ("image", b"", "the picture is empty; send a file with something in it"),
+        ("sound", b"", "the sound is empty; send a file with something in it"),
+        ("sound", data.tone(440)[:30], "the sound cannot be read; it is damaged"),
+    ],
+)
+def test_files_that_are_refused(name, content, sentence, send):
+    assert send(name, content) == (400, sentence)
 
 
-def test_names_stand_for_modalities():
-    kinds = {"photo": "image", "speech": "audio", "sound": "audio", "name": "text"}
-    names = {name: modality_named(name, kinds) for name in ("image", "sound", "text", "speech", "smell")}
-    assert names == {"image": "photo", "sound": "sound", "text": "name", "speech": "speech", "smell": "smell"}
-
-
-def test_a_picture_that_pillow_itself_finds_too_large(monkeypatch):
+def test_an_image_that_pillow_itself_finds_too_large(monkeypatch, send):
     from PIL import Image
 
     content = data.png("red", "bar")
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 20_000)  # it warns of 25,600, and refuses twice as many
     with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        assert check_picture(content, Limits()) is content
+        warnings.simplefilter("error", Image.DecompressionBombWarning)
+        assert send("image", content) == (200, content)
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 1000)
-    with pytest.raises(HTTPException, match="more than 40 million pixels") as refused:
-        check_picture(content, Limits())
-    assert refused.value.status_code == 413
-
-
-def test_empty_files_say_so():
-    with pytest.raises(InputError, match="the picture is empty"):
-        check_picture(b"", Limits())
-    with pytest.raises(InputError, match="the sound is empty"):
-        check_sound(b"", Limits())
+    assert send("image", content) == (413, "the picture has more than 40 million pixels")
 
 
 @pytest.mark.parametrize(
@@ -135,7 +128,7 @@ def test_empty_files_say_so():
         (b"rest\0", b"rest\0"),
     ],
 )
-def test_tags_and_zeros_before_a_sound(content, left):
+def test_tags_and_zeros_before_audio(content, left):
     assert without_tags(content) == left
 
 
@@ -186,69 +179,19 @@ def test_packets_are_counted_until_there_are_too_many(packets, start, seconds, r
 
     av = SimpleNamespace(open=lambda file, format: File(), error=SimpleNamespace(FFmpegError=KeyError))
     monkeypatch.setattr(uploads, "need", lambda *names: av)
-    assert sound_seconds(b"", "wav", 10.0) == pytest.approx(seconds)
+    assert audio_seconds(b"", "wav", 10.0) == pytest.approx(seconds)
     assert len(taken) == read
     packets[:] = [packet(0)]
     with pytest.raises(InputError, match="the sound has no samples"):
-        sound_seconds(b"", "wav", 10.0)
+        audio_seconds(b"", "wav", 10.0)
     File.streams.audio.clear()
     with pytest.raises(InputError, match="the file holds no sound"):
-        sound_seconds(b"", "wav", 10.0)
+        audio_seconds(b"", "wav", 10.0)
     av.open = lambda file, format: {}["x"]
     with pytest.raises(InputError, match="the sound cannot be read; it is damaged"):
-        sound_seconds(b"", "wav", 10.0)
+        audio_seconds(b"", "wav", 10.0)
 
 
-def test_a_sound_of_the_longest_length(monkeypatch):
-    monkeypatch.setattr(uploads, "sound_seconds", lambda content, container, most: 3.0)
-    assert check_sound(b"fLaC", Limits(sound_seconds=3)) == b"fLaC"
-
-
-def test_files_are_for_modalities():
-    picture = data.png("red", "bar")
-    kinds = {"photo": "image", "words": "text"}
-    assert checked_files({"image": picture, "photo": picture}, kinds, Limits()) == {"image": picture, "photo": picture}
-    with pytest.raises(InputError, match=f"takes the file '{'x' * 80}'; name it image, sound, or photo$"):
-        checked_files({"x" * 90: picture}, kinds, Limits())
-    with pytest.raises(InputError, match="takes the file 'words'"):
-        checked_files({"words": picture}, kinds, Limits())
-
-
-def form(parts, kind=b"Multipart/Form-Data ; boundary=xx"):
-    """What `read_form` makes of (name, content, whether it is a file)."""
-    body = b""
-    for name, content, is_file in parts:
-        file = b'; filename="f"' if is_file else b""
-        body += b'--xx\r\nContent-Disposition: form-data; name="' + name + b'"' + file + b"\r\n\r\n" + content + b"\r\n"
-
-    async def receive():
-        return {"type": "http.request", "body": body + b"--xx--\r\n", "more_body": False}
-
-    headers = [(b"content-type", kind)] if kind else []
-    return anyio.run(read_form, Request({"type": "http", "method": "POST", "headers": headers, "app": None}, receive))
-
-
-def test_a_form_has_so_many_files_and_fields():
-    files = [(b"f%d" % number, b"x", True) for number in range(9)]
-    fields = [(b"t", b"y", False)] * 31
-    read = form(files[:8] + fields[:30])
-    assert read.files == {f"f{number}": b"x" for number in range(8)}
-    assert read.fields == [("t", "y")] * 30
-    for parts in (files, fields):
-        with pytest.raises(HTTPException, match="Too many") as refused:
-            form(parts)
-        assert refused.value.status_code == 400
-    assert len(form([(b"t", b"y" * 16_384, False)]).fields[0][1]) == 16_384
-    with pytest.raises(HTTPException, match="exceeded maximum size"):
-        form([(b"t", b"y" * 16_385, False)])
-    with pytest.raises(InputError, match="the file 'f' is given twice; give it once"):
-        form([(b"f", b"x", True)] * 2)
-
-
-@pytest.mark.parametrize(("kind", "got"), [(b"text/plain; a=b", "text/plain"), (None, "no type")])
-def test_other_bodies_are_refused(kind, got):
-    with pytest.raises(
-        HTTPException, match=re.escape(f"send multipart/form-data with the files image and sound; got {got}")
-    ) as refused:
-        form([], kind)
-    assert refused.value.status_code == 415
+def test_audio_of_the_longest_length(monkeypatch):
+    monkeypatch.setattr(uploads, "audio_seconds", lambda content, container, most: 3.0)
+    assert check_audio(b"fLaC", Limits(audio_seconds=3)) == b"fLaC"
