@@ -141,14 +141,14 @@ def _add_collection_routes(app: FastAPI, collection: Collection) -> None:
 
     class Search(SearchParams):
         bounds = limits
-        k: int = Field(24, ge=1, le=limits.hits, description="How many items.")
+        k: int = Field(min(24, limits.hits), ge=1, le=limits.hits, description="How many items.")
 
     class SearchForm(Search, Uploads):
         pass
 
     class Browse(BrowseParams):
         bounds = limits
-        limit: int = Field(60, ge=1, le=limits.hits, description="How many items.")
+        limit: int = Field(min(60, limits.hits), ge=1, le=limits.hits, description="How many items.")
 
     @app.get("/healthz", summary="Whether the server answers")
     async def health() -> Health:

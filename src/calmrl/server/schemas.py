@@ -18,6 +18,7 @@ from pydantic import (
     field_validator,
     model_validator,
 )
+from starlette.datastructures import UploadFile as SentFile
 
 from calmrl._support.registry import lookup
 from calmrl.errors import InputError
@@ -53,7 +54,7 @@ class Params(BaseModel):
                 if isinstance(text, str):
                     lookup(known, name[:80], "parameter")
                     check_text(name, text, cls.bounds)
-                elif name in known:
+                elif name in known and isinstance(text, SentFile):
                     raise InputError(f"{name} takes text, not a file")
         return {name: value for name, value in values.items() if not isinstance(value, str) or value.strip()}
 
