@@ -94,7 +94,8 @@ def test_files_are_shown_or_saved(tmp_path, client_of):
     index = data.ShapeIndex(data.write_shapes(tmp_path / "items"))
     (tmp_path / "items" / "a.html").write_text("<script>")
     index.rows["red/circle"].paths["sound"] = "a.html"
-    index.rows["red/star"].paths["sound"] = "nowhere.wav"
+    index.rows["red/star"].paths |= {"image": "nowhere", "sound": "nowhere.WAV"}
+    index.rows["red/bar"].paths = None
     with client_of(index) as client:
         image = client.get("/api/items/red%2Fcircle/files/image")
         assert image.headers["content-disposition"] == 'inline; filename="0.png"'
@@ -104,6 +105,9 @@ def test_files_are_shown_or_saved(tmp_path, client_of):
         assert page.headers["content-type"] == "application/octet-stream"
         assert client.get("/api/items/red%2Fcircle/thumbnail").headers["cache-control"] == "private, max-age=60"
         assert client.get("/api/items/red%2Fsquare").json()["thumbnail"] is None
+        types = {name: one["type"] for name, one in client.get("/api/items/red%2Fstar").json()["files"].items()}
+        assert types == {"image": "application/octet-stream", "sound": "audio/wav"}
+        assert client.get("/api/items/red%2Fbar").json()["files"] == {}
         for path, sentence in (
             ("red%2Fstar/files/sound", "the file is no longer there"),
             ("red%2Fsquare/thumbnail", "this item has no picture"),

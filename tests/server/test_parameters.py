@@ -42,7 +42,7 @@ def ask(shapes, client_of, monkeypatch):
         ("search?like=x&hubs=TRUE&text=%20", SEARCH | {"like": "x", "hubs": True}),
         ("search?like=x&hubs=false&k=+&label=", SEARCH | {"like": "x"}),
         ("search?like=x&k=+7+", SEARCH | {"like": "x", "k": 7}),
-        ("search?like=x&k=0007", SEARCH | {"like": "x", "k": 7}),
+        ("search?like=x&k=00000000007", SEARCH | {"like": "x", "k": 7}),
         ("search?like=x&k=50", SEARCH | {"like": "x", "k": 50}),
         ("items", BROWSE),
         ("items?limit=49&offset=1000000000", BROWSE | {"limit": 50, "offset": 10**9}),
@@ -63,7 +63,7 @@ def test_what_the_index_is_asked(ask, path, given):
         ("search", "the query is empty; give text, like, or the files image and sound"),
         ("search?text=", "the query is empty"),
         *((f"search?text=a&k={k}", "k must be a whole number from 1 to 50; got")
-          for k in ("0", "51", "-1", "1.5", "ten", "NaN", "%D9%A3", "99999999999999999999")),
+          for k in ("0", "51", "-1", "1.5", "7.0", "1_0", "000000000007", "ten", "NaN", "%D9%A3", "99999999999999999999")),
         ("items?limit=0", "limit must be a whole number from 1 to 50; got '0'"),
         ("items?limit=51", "limit must be a whole number from 1 to 50; got '51'"),
         ("items?offset=-1", "offset must be a whole number from 0 to 1000000000; got '-1'"),

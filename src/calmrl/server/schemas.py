@@ -1,6 +1,7 @@
 """What requests take and what answers hold: models that FastAPI reads, checks, writes and describes."""
 
 import math
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import PurePath
 from typing import Any, ClassVar
@@ -25,6 +26,7 @@ from calmrl.errors import InputError
 from calmrl.search.query import parse_query
 from calmrl.server.limits import Limits
 
+WHOLE = re.compile(r"\s*[0-9]{1,11}\s*")
 LISTS = ("having", "lacking")  # parameters that may be given more than once
 FILES = ("image", "sound")
 # What a browser may show by itself. Everything else is sent as bytes to be saved, whatever its name says.
@@ -62,15 +64,14 @@ class Params(BaseModel):
     @classmethod
     def _explain(cls, value: Any, check: ValidatorFunctionWrapHandler, info: ValidationInfo) -> Any:
         """The number or truth value, or a sentence that says what it must be."""
+        bounds = {type(bound): bound for bound in cls.model_fields[str(info.field_name)].metadata}
         try:
-            return check(value)
+            if Ge not in bounds or WHOLE.fullmatch(str(value)):  # Pydantic also reads 7.0 and 1_0
+                return check(value)
         except ValidationError:
-            bounds = {type(bound): bound for bound in cls.model_fields[str(info.field_name)].metadata}
-            if Ge not in bounds:
-                raise InputError(f"{info.field_name} must be true or false; got {value[:80]!r}") from None
-            raise InputError(
-                f"{info.field_name} must be a whole number from {bounds[Ge].ge} to {bounds[Le].le}; got {value[:80]!r}"
-            ) from None
+            pass
+        what = f"a whole number from {bounds[Ge].ge} to {bounds[Le].le}" if bounds else "true or false"
+        raise InputError(f"{info.field_name} must be {what}; got {str(value)[:80]!r}")
 
 
 class NoParams(Params):
