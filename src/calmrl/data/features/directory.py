@@ -1,7 +1,7 @@
 """The files of a feature directory: arrays in .npy form, the header `features.json`, and the table of rows.
 
-The header of an array is a claim: it may promise more values than follow, or fewer. Either is an error, and nothing is allocated for
-a claim that cannot be true. Objects and structured values are refused, so that nothing is unpickled.
+The header of an array is a claim: it may promise more values than follow, or fewer. Either is an error, and nothing is
+allocated for a claim that cannot be true. Objects and structured values are refused, so that nothing is unpickled.
 """
 
 from __future__ import annotations
