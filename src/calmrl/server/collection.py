@@ -1,7 +1,6 @@
 """The collection as the server asks it: in a bounded number of threads, with answers as models."""
 
 import asyncio
-import math
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -13,6 +12,7 @@ from typing import Any, TypeVar
 from starlette.exceptions import HTTPException
 
 from calmrl.errors import InputError
+from calmrl.metrics.retrieve import chance_level
 from calmrl.server.limits import Limits
 from calmrl.server.schemas import (
     About,
@@ -214,7 +214,7 @@ def expected_sentences(
 def _row(direction: str, numbers: Mapping[str, float], modalities: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     given, _, target = direction.partition("->")
     n = int(numbers["n"])
-    chance = {f"chance R@{k}": _chance(k, numbers.get("own", 1), n) for k in (1, 10)}
+    chance = {f"chance R@{k}": chance_level(k, n, numbers.get("own", 1)) for k in (1, 10)}
     right = "a right" if "own" in numbers else "the right"
     sentence = (
         f"A search by {_called(given, modalities, NOUNS)} should put {right} {_called(target, modalities, TARGETS)} "
@@ -223,14 +223,6 @@ def _row(direction: str, numbers: Mapping[str, float], modalities: Mapping[str, 
         f"guessing gives {_percent(chance['chance R@1'])} and {_percent(chance['chance R@10'])}."
     )
     return {"direction": direction, "from": given, "to": target, "sentence": sentence, **numbers, **chance}
-
-
-def _chance(k: int, own: float, n: int) -> float:
-    """Percent of random orders with one of the `own` right items of n among the first k."""
-    if own == 1:
-        return min(100.0, 100 * k / n)
-    missed = math.prod(max(0.0, (n - own - place) / (n - place)) for place in range(min(k, n)))
-    return 100 * (1 - missed)
 
 
 def _called(name: str, modalities: Mapping[str, Mapping[str, Any]], nouns: Mapping[str, str]) -> str:
