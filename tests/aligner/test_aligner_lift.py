@@ -22,60 +22,62 @@ def rows(n=30, d=5, seed=0):
 @pytest.mark.parametrize("unit", [True, False])
 def test_kernel_features_equal_the_slow_twin(unit):
     x, new = rows(), rows(7, seed=1)
-    lift = fit_kernel(x, unit, torch.Generator().manual_seed(0), landmarks=100)
+    feature_map = fit_kernel(x, unit, torch.Generator().manual_seed(0), landmarks=100)
     train, fresh = (prepared(part, x.mean(0), unit).numpy() for part in (x, new))
     order = torch.randperm(30, generator=torch.Generator().manual_seed(0))
-    want, variance = reference.kernel_features(train[order], fresh, *lift.shape.tolist())
-    assert_allclose(lift.variance, variance, rtol=1e-8)
-    assert_allclose(lift(new).abs(), np.abs(want), atol=1e-6)
+    want, variance = reference.kernel_features(train[order], fresh, *feature_map.shape.tolist())
+    assert_allclose(feature_map.variance, variance, rtol=1e-8)
+    assert_allclose(feature_map(new).abs(), np.abs(want), atol=1e-6)
 
 
 def test_the_bandwidth_is_a_share_of_the_median_distance():
     x = rows()
-    lift = fit_kernel(x, False, torch.Generator().manual_seed(0), landmarks=100)
+    feature_map = fit_kernel(x, False, torch.Generator().manual_seed(0), landmarks=100)
     distance = np.median([np.linalg.norm(a - b) for i, a in enumerate(x.numpy()) for b in x.numpy()[:i]])
-    assert_allclose(lift.shape[0], 0.5 / (0.7 * distance) ** 2, rtol=0.05)  # torch takes the lower median
+    assert_allclose(feature_map.shape[0], 0.5 / (0.7 * distance) ** 2, rtol=0.05)  # torch takes the lower median
 
 
 @pytest.mark.parametrize(("n", "d"), [(30, 5), (5, 30)])
 def test_linear_features_are_principal_components(n, d):
     x, new = rows(n, d), rows(4, d, seed=1)
-    lift = fit_linear(x, unit=False)
+    feature_map = fit_linear(x, unit=False)
     centred = (x - x.mean(0)).numpy()
     _, values, directions = np.linalg.svd(centred, full_matrices=False)
     keep = values > 1e-8
-    assert_allclose(lift.variance, values[keep] ** 2 / n, rtol=1e-8)
-    assert_allclose(lift(new).abs(), np.abs((new - x.mean(0)).numpy() @ directions[keep].T), atol=1e-8)
+    assert_allclose(feature_map.variance, values[keep] ** 2 / n, rtol=1e-8)
+    assert_allclose(feature_map(new).abs(), np.abs((new - x.mean(0)).numpy() @ directions[keep].T), atol=1e-8)
 
 
 @pytest.mark.parametrize(("n", "d"), [(30, 5), (5, 30)])
 def test_linear_features_of_unit_rows_are_centred_once_more(n, d):
     x, new = rows(n, d), rows(4, d, seed=1)
-    lift = fit_linear(x, unit=True)
+    feature_map = fit_linear(x, unit=True)
     centred = prepared(x, x.mean(0), True)
     middle = centred.mean(0)
     _, values, directions = np.linalg.svd((centred - middle).numpy(), full_matrices=False)
     keep = values > 1e-8
-    assert_allclose(lift.variance, values[keep] ** 2 / n, rtol=1e-8)
+    assert_allclose(feature_map.variance, values[keep] ** 2 / n, rtol=1e-8)
     want = (prepared(new, x.mean(0), True) - middle).numpy() @ directions[keep].T
-    assert_allclose(lift(new).abs(), np.abs(want), atol=1e-8)
+    assert_allclose(feature_map(new).abs(), np.abs(want), atol=1e-8)
 
 
 @pytest.mark.parametrize("whitening", [0.0, 0.5, 1.0])
 def test_whitening_divides_by_a_power_of_the_variance(whitening):
-    lift = fit_linear(rows(), unit=False)
-    features = lift(rows()) * lift.scale(whitening)
+    feature_map = fit_linear(rows(), unit=False)
+    features = feature_map(rows()) * feature_map.scale(whitening)
     variance = features.square().mean(0)
-    assert_allclose(variance / variance[0], (lift.variance / lift.variance[0]) ** (1 - whitening), rtol=1e-8)
+    assert_allclose(
+        variance / variance[0], (feature_map.variance / feature_map.variance[0]) ** (1 - whitening), rtol=1e-8
+    )
     assert_allclose(variance.mean(), 1.0)
 
 
 @pytest.mark.parametrize("value", [0.0, 3.0])
 def test_constant_rows_have_features_without_variance(value):
     x = torch.full((6, 4), value, dtype=torch.float64)
-    for lift in (fit_linear(x, True), fit_kernel(x, True, torch.Generator(), 10)):
-        assert torch.isfinite(lift(x) * lift.scale(0.75)).all()
-        assert lift.width == 1
+    for feature_map in (fit_linear(x, True), fit_kernel(x, True, torch.Generator(), 10)):
+        assert torch.isfinite(feature_map(x) * feature_map.scale(0.75)).all()
+        assert feature_map.width == 1
 
 
 def parameters(seed=0, widths=(4, 3, 5), latents=2):

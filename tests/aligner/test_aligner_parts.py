@@ -209,18 +209,18 @@ def test_numbers_of_directions_and_landmarks():
     assert fit_linear(normal(260, 300), False).width == 256
     assert fit_linear(normal(20, 7), True).width == 7
     assert fit_kernel(normal(530, 3), False, torch.Generator().manual_seed(0), 2000).width <= 512
-    lift = fit_kernel(normal(50, 40), False, torch.Generator().manual_seed(0), 20)
-    assert lift.landmarks.shape == (20, 40)
-    assert lift.width == 19  # one is lost to the centre
+    feature_map = fit_kernel(normal(50, 40), False, torch.Generator().manual_seed(0), 20)
+    assert feature_map.landmarks.shape == (20, 40)
+    assert feature_map.width == 19  # one is lost to the centre
 
 
 def test_shape_of_the_kernel():
     x = normal(450, 2)
-    lift = fit_kernel(x, False, torch.Generator().manual_seed(3), 1000)
+    feature_map = fit_kernel(x, False, torch.Generator().manual_seed(3), 1000)
     order = torch.randperm(450, generator=torch.Generator().manual_seed(3))
     rows = (x - x.mean(0))[order]
     width = 0.7 * float(torch.pdist(rows[:400]).median())
-    assert_allclose(lift.shape, [0.5 / width**2, 0.5 / float(rows.square().sum(1).mean())])
+    assert_allclose(feature_map.shape, [0.5 / width**2, 0.5 / float(rows.square().sum(1).mean())])
     one, two = normal(3, 2, 1), normal(4, 2, 2)
     want = [[np.exp(-0.3 * float((a - b).square().sum())) + 0.2 * float(a @ b) for b in two] for a in one]
     assert_allclose(kernel(one, two, 0.3, 0.2), want)
@@ -234,12 +234,12 @@ def test_rows_that_are_the_centre_stay_zero():
 
 @pytest.mark.parametrize("fit", [fit_linear, lambda x, unit: fit_kernel(x, unit, torch.Generator(), 10)])
 def test_a_modality_without_rows(fit):
-    lift = fit(torch.zeros(0, 3), True)
-    assert lift.width == 1
-    assert not lift(normal(4, 3)).any()
-    assert lift.scale(0.5).tolist() == [1.0]
-    assert lift.shape.tolist() == [0.0, 0.0]
-    assert lift(normal(0, 3)).shape == (0, 1)
+    feature_map = fit(torch.zeros(0, 3), True)
+    assert feature_map.width == 1
+    assert not feature_map(normal(4, 3)).any()
+    assert feature_map.scale(0.5).tolist() == [1.0]
+    assert feature_map.shape.tolist() == [0.0, 0.0]
+    assert feature_map(normal(0, 3)).shape == (0, 1)
 
 
 # ---- a fitted one
@@ -275,7 +275,7 @@ def test_files_of_earlier_versions(fitted):
     again = from_state(state)
     assert again.encoders_ is None
     assert_array_equal(again.embed(z), aligner.embed(z))
-    assert again._evidence["m0->m1"].own.group.tolist() == list(range(90))
+    assert again.evidence_["m0->m1"].own.group.tolist() == list(range(90))
 
 
 def test_what_a_fitted_one_answers(fitted):
@@ -380,6 +380,6 @@ def test_what_the_card_says(fitted):
     assert card.title == "Aligner: m0, m1, m2 in one space of 6 dimensions"
     assert len(card.quality) == 6
     assert len(card.limits) == len(LIMITS)
-    del known.__dict__["_evidence"]
-    known._evidence = {key: value for key, value in aligner._evidence.items() if key != "m0->m1"}
+    del known.__dict__["evidence_"]
+    known.evidence_ = {key: value for key, value in aligner.evidence_.items() if key != "m0->m1"}
     assert aligner_card(known).limits[-1].startswith("No training row shows m0->m1;")

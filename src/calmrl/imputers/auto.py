@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from calmrl._support.arguments import seed_of
 from calmrl._support.engine import Engine, LocalEngine
 from calmrl.arrays import Array, Views, check
 from calmrl.data.features.distributed_rows import DistributedRows
@@ -30,7 +31,6 @@ from calmrl.imputers.stacking import (
     hidden_blocks,
     try_candidate,
 )
-from calmrl.latent.choose import seed_of
 from calmrl.latent.held_out import normal_reach
 
 COSTLY = ("mopoe", "knowledge_bridger", "ridge", "knn")  # tried only on data of at most MOST_VALUES values

@@ -8,12 +8,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from calmrl._support.arguments import seed_of
 from calmrl._support.signatures import Count, Positive
 from calmrl.arrays import Array, Views, blocks_of_rows
 from calmrl.errors import InputError
 from calmrl.imputers.base import BlockImputer, Blocks
-from calmrl.latent.choose import seed_of
-from calmrl.latent.model import group_rows
+from calmrl.latent.rows import group_rows
 
 FILL_BYTES = 1 << 27
 PARTS = ("mean", "W", "covariance", "precision", "relevance")

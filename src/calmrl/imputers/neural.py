@@ -10,13 +10,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from calmrl._support.arguments import seed_of
 from calmrl._support.moments import add_rows
 from calmrl._support.signatures import Count, Positive
 from calmrl.arrays import Array, Views, blocks_of_rows, check
 from calmrl.data.hiding import hide
 from calmrl.errors import InputError
 from calmrl.imputers.base import BlockImputer, Blocks
-from calmrl.latent.choose import seed_of
 
 FARTHEST = 1e6  # deviations from the mean; a network overflows on rows far beyond, which count as so far away
 HELD_OUT = 0.1  # share of the observed blocks that early stopping looks at

@@ -11,7 +11,7 @@ from torch import Tensor
 from calmrl._support.signatures import Count
 from calmrl.arrays import Array, Views
 from calmrl.imputers.base import BlockImputer, Blocks
-from calmrl.latent.model import group_rows
+from calmrl.latent.rows import group_rows
 
 ALPHAS = tuple(10.0**power for power in range(-1, 6))
 DISTANCE_BYTES = 1 << 26

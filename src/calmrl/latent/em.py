@@ -24,8 +24,8 @@ from torch import Tensor
 from calmrl._support.distributed import gather_objects, world
 from calmrl._support.tensor_files import plain
 from calmrl.errors import InputError
-from calmrl.latent.model import Expectation, Pack, Parameters, random_parameters
-from calmrl.latent.rows import Source
+from calmrl.latent.model import Expectation, Parameters, random_parameters
+from calmrl.latent.rows import Pack, Source
 from calmrl.latent.statistics import Moments, Statistics, add_moments, add_pack
 
 
@@ -216,7 +216,7 @@ def expected_statistics(source: Source, params: Parameters) -> Statistics:
         else:
             stats.combine(part, keep=1.0, add=1.0)
     assert stats is not None  # a source has rows
-    params.kept.clear()  # what all blocks used; a search remembers the parameters of many steps
+    params.derived.clear()  # what all blocks used; a search remembers the parameters of many steps
     if source.shared:
         stats.over_processes()
     if params.n_components == 1:  # rows are centred: their sum is zero and their sum of squares is known
@@ -292,7 +292,7 @@ def run_em(
 
 def _keeper(source: Source, start: Parameters, prior: Prior, **options: Any) -> Checkpoint | None:
     """Where the standing of this fit is kept; None where nothing is kept."""
-    keep = None if source.spread is None else source.spread.rows.keep
+    keep = None if source.distributed is None else source.distributed.rows.keep
     if keep is None:
         return None
 
@@ -365,7 +365,7 @@ class Checkpoint:
 
 def _tensors(params: Parameters, part: str) -> dict[str, Tensor]:
     """Of a model without whitening, which is how EM sees every model."""
-    assert params.turns is None
+    assert params.rotations is None
     tensors = {f"{part}/log_weight": params.log_weight}
     for kind in PER_MODALITY:
         tensors |= {f"{part}/{kind}/{name}": t for name, t in zip(params.names, getattr(params, kind), strict=True)}

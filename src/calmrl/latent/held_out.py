@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,14 +18,10 @@ from calmrl.arrays import Array, Views, to_tensor
 from calmrl.data.hiding import hide
 from calmrl.errors import InputError
 from calmrl.latent.em import Settings, fit_settings
-from calmrl.latent.model import Expectation, Pack, Parameters, pack
+from calmrl.latent.model import Expectation, Parameters
 from calmrl.latent.predict import by_pattern, posterior_means, predictive_mean, predictive_variance
-from calmrl.latent.rows import Source, open_source
+from calmrl.latent.rows import Pack, Source, open_source, pack
 from calmrl.latent.whitening import Whitening, principal_axes
-
-if TYPE_CHECKING:
-    from calmrl.latent.whitening import Whitening
-
 
 LEAST_ROWS = 3
 HELD_OUT = 0.1  # share of the observed blocks that is hidden

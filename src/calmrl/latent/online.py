@@ -11,10 +11,10 @@ from torch import Tensor
 
 from calmrl._support.distributed import all_sum, sum_over_processes, world
 from calmrl.arrays import Views
+from calmrl.latent.batch import BatchPosterior
 from calmrl.latent.em import expand, latent_moments, maximise, single_prior, smallest_noise
-from calmrl.latent.model import BatchPosterior, Expectation, Parameters, random_parameters
-from calmrl.latent.predict import working_dtype
-from calmrl.latent.rows import Source, source_of
+from calmrl.latent.model import Expectation, Parameters, random_parameters
+from calmrl.latent.rows import Source, source_of, working_dtype
 from calmrl.latent.statistics import Statistics
 
 PARTS = ("cross", "square", "gram", "spread", "logdet")

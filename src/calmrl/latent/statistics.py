@@ -11,8 +11,8 @@ from torch import Tensor
 
 from calmrl._support.distributed import all_sum, gather_objects
 from calmrl.arrays import Views
-from calmrl.latent.model import Expectation, Pack, Parameters, group_rows
-from calmrl.latent.rows import Source
+from calmrl.latent.model import Expectation, Parameters
+from calmrl.latent.rows import Pack, Source, group_rows
 
 
 @dataclass
