@@ -17,7 +17,8 @@ from calmrl._support.engine import Engine, LocalEngine
 from calmrl.arrays import Array, Views, check
 from calmrl.data.features.distributed_rows import DistributedRows
 from calmrl.errors import InputError
-from calmrl.imputers.base import BlockImputer, Blocks, factors, levels, missing_counts
+from calmrl.imputers.base import BlockImputer, Blocks
+from calmrl.imputers.calibration import factors, levels, missing_counts
 from calmrl.imputers.kernel import linked
 from calmrl.imputers.simple import MeanImputer
 from calmrl.imputers.stacking import (
@@ -266,7 +267,7 @@ class AutoImputer(BlockImputer):
         taken = views.take(rows)
         present = taken.present.cpu().numpy()
         before, after = (
-            [as_double(v.sqrt())[~present[:, m]] for m, v in enumerate(self._average(models, taken, spread=True)[1])]
+            [as_double(v.sqrt())[~present[:, m]] for m, v in enumerate(self._average(models, taken, with_std=True)[1])]
             for models in (trial, self.models_)
         )
         count = present.sum(axis=1)
@@ -302,12 +303,12 @@ class AutoImputer(BlockImputer):
 
     # ---- imputing
 
-    def _fill(self, views: Views, spread: bool) -> tuple[list[Tensor], list[Tensor]]:
-        filled, variance = self._average(self.models_, views, spread)
+    def _fill(self, views: Views, with_std: bool) -> tuple[list[Tensor], list[Tensor]]:
+        filled, variance = self._average(self.models_, views, with_std)
         scale = torch.from_numpy(self.scale_).to(views.present.device)[views.present.sum(1)]  # (N, k)
         return filled, [scale[:, m, None] * v.sqrt() for m, v in enumerate(variance)]
 
-    def _average(self, models: dict[str, Any], views: Views, spread: bool) -> tuple[list[Tensor], list[Tensor]]:
+    def _average(self, models: dict[str, Any], views: Views, with_std: bool) -> tuple[list[Tensor], list[Tensor]]:
         """(guesses, variances) per modality: the weighted averages of what the chosen models say."""
         device = views.present.device
         arrays = {name: a for name, a in views.arrays.items() if a is not None}
@@ -315,10 +316,10 @@ class AutoImputer(BlockImputer):
         present = views.present[:, columns]
         mask: Array = present if isinstance(views.given(), Tensor) else present.cpu().numpy()
         filled = [torch.zeros((len(views), d), dtype=torch.float64, device=device) for d in self.widths_]
-        variance = [torch.zeros_like(block) for block in filled] if spread else []
+        variance = [torch.zeros_like(block) for block in filled] if with_std else []
         for c, name in enumerate(self.chosen_):
-            answer = models[name].impute(arrays, mask, return_std=spread)
-            guess, std = answer if spread else (answer, None)
+            answer = models[name].impute(arrays, mask, return_std=with_std)
+            guess, std = answer if with_std else (answer, None)
             for m, modality in enumerate(self.names_):
                 weight = float(self.weight_[c, m])
                 filled[m] = filled[m] + weight * torch.as_tensor(guess[modality]).double()

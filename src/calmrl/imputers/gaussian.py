@@ -1,12 +1,11 @@
-"""`GaussianImputer`: the latent model as people use it."""
+"""`GaussianImputer`: the latent model as an estimator that fits, imputes, embeds and scores."""
 
 from __future__ import annotations
 
-import os
 import warnings
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import torch
 from sklearn.base import BaseEstimator, TransformerMixin
@@ -16,14 +15,11 @@ from torch import Tensor, nn
 
 from calmrl._support.arguments import seed_of
 from calmrl._support.engine import Engine
-from calmrl._support.parsing import naming, parsing
 from calmrl._support.signatures import Auto, Count, Fraction, NotNegative, Positive
-from calmrl._support.tensor_files import load_state, save_state
 from calmrl.arrays import Array, Views, check, within_limit
 from calmrl.data.features.distributed_rows import DistributedRows
 from calmrl.errors import InputError
-from calmrl.hub import OnHub
-from calmrl.imputers.base import BlockColumns, Blocks, explain_linalg_errors
+from calmrl.imputers.base import Blocks, SavedImputer, explain_linalg_errors
 from calmrl.imputers.gradient import fit_by_gradient
 from calmrl.interop.containers import impute_object
 from calmrl.latent import online, predict
@@ -36,11 +32,8 @@ from calmrl.latent.rows import Source, check_links, check_size, open_source, sou
 from calmrl.latent.storage import learned_to_state, state_to_learned
 from calmrl.latent.whitening import Whitening, principal_axes
 
-if TYPE_CHECKING:
-    from calmrl.hub import Card
 
-
-class GaussianImputer(OnHub, BlockColumns, TransformerMixin, BaseEstimator):
+class GaussianImputer(SavedImputer, TransformerMixin, BaseEstimator):
     """Complete missing modalities with a linear-Gaussian model of shared latents, fitted on observed modalities only.
 
     z^m = W^m beta + mu^m + eps^m with beta ~ N(0, I), eps^m ~ N(0, Psi^m); a missing z^m is imputed by
@@ -82,6 +75,8 @@ class GaussianImputer(OnHub, BlockColumns, TransformerMixin, BaseEstimator):
         True
     """
 
+    saved_as = "gaussian"
+    title = "a Gaussian one"
     parameters_: Parameters
     settings_: Settings
     log_likelihood_: list[float]
@@ -400,6 +395,16 @@ class GaussianImputer(OnHub, BlockColumns, TransformerMixin, BaseEstimator):
 
     # ---- what was learned
 
+    @property
+    def names_(self) -> tuple[str, ...]:  # type: ignore[override]
+        """Modalities, in the order of `present`."""
+        return self.parameters_.names
+
+    @property
+    def widths_(self) -> tuple[int, ...]:  # type: ignore[override]
+        """Columns per modality."""
+        return self.parameters_.widths
+
     def _named(self, tensors: list[Tensor]) -> dict[str, Any]:
         check_is_fitted(self)
         single = self.parameters_.n_components == 1
@@ -437,31 +442,6 @@ class GaussianImputer(OnHub, BlockColumns, TransformerMixin, BaseEstimator):
         """Take over what `get_state` gave."""
         self.__dict__.update(state_to_learned(state))
         return self
-
-    def save(self, path: str | os.PathLike[str], overwrite: bool = False) -> None:
-        """Write a folder with imputer.json and imputer.safetensors; no pickle."""
-        state = self.get_state()
-        args = {name: value for name, value in self.get_params(deep=False).items()}
-        args["blocks"] = self._plain_blocks()
-        about = {"class": "gaussian", "arguments": args, "columns": self._input_columns()}
-        save_state({"meta": {**about, **state["meta"]}, "tensors": state["tensors"]}, path, overwrite)
-
-    @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> GaussianImputer:
-        """Read what `save` wrote."""
-        state = load_state(path)
-        if state["meta"].get("class") != "gaussian":
-            raise InputError(f"{path} holds a {state['meta'].get('class')!r} imputer, not a Gaussian one")
-        with naming(path), parsing(path, "an imputer", "save it again"):
-            imputer = cls(**state["meta"]["arguments"]).set_state(state)
-            imputer._set_input_columns(state["meta"].get("columns"))  # absent in files of earlier versions
-            return imputer
-
-    def _card(self) -> Card:
-        from calmrl.imputers.base import imputer_card
-
-        check_is_fitted(self)
-        return imputer_card(self, dict(zip(self.parameters_.names, self.parameters_.widths, strict=True)))
 
     # ---- input and output
 

@@ -115,7 +115,7 @@ class GFAImputer(BlockImputer):
                 break
         return self
 
-    def _fill(self, views: Views, spread: bool) -> tuple[list[Tensor], list[Tensor]]:
+    def _fill(self, views: Views, with_std: bool) -> tuple[list[Tensor], list[Tensor]]:
         loadings = [_moved(part, views.present.device) for part in self.loadings_]
         imputed: list[list[Tensor]] = [[part.mean.new_zeros((0, len(part.mean)))] for part in loadings]
         std: list[list[Tensor]] = [list(part) for part in imputed]
@@ -126,7 +126,7 @@ class GFAImputer(BlockImputer):
             means, _, _ = _latents(loadings, rows, groups)
             for m, part in enumerate(loadings):
                 imputed[m].append(means @ part.W.T + part.mean)
-                if spread:
+                if with_std:
                     std[m].append(_deviation(part, means.detach(), groups, loadings))
         return [torch.cat(parts) for parts in imputed], [torch.cat(parts) for parts in std]
 

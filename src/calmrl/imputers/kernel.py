@@ -350,7 +350,7 @@ class KernelImputer(BlockImputer):
         errors |= {form: error(form) for form in [(unit, replace(kernel, gamma=g)) for g in gammas if g != middle]}
         return min(errors, key=lambda form: errors[form])
 
-    def _fill(self, views: Views, spread: bool) -> tuple[list[Tensor], list[Tensor]]:
+    def _fill(self, views: Views, with_std: bool) -> tuple[list[Tensor], list[Tensor]]:
         device, n = views.present.device, len(views)
         filled = [torch.zeros((n, width), dtype=torch.float64, device=device) for width in self.widths_]
         std = [torch.zeros_like(block) for block in filled]

@@ -23,7 +23,7 @@ from calmrl.data.features.feature_set import FeatureSet, open_features
 from calmrl.data.features.formats import copy_parquet
 from calmrl.data.features.writer import DraftFiles, FeatureWriter, write_features
 from calmrl.errors import InputError
-from calmrl.imputers.base import coverage_fault
+from calmrl.imputers.calibration import coverage_fault
 from calmrl.imputers.registry import make_imputer
 from calmrl.protocols import FittableImputer
 
