@@ -10,7 +10,7 @@ from calmrl.aligner.space import Space
 from calmrl.latent.em import expected_statistics
 from calmrl.latent.model import Parameters
 from calmrl.latent.rows import open_source
-from calmrl.latent.statistics import patterns_of, sum_up
+from calmrl.latent.statistics import block_sums, pattern_moments, patterns_of
 from latent_data import from_model
 from reference import aligner as reference
 
@@ -105,7 +105,11 @@ def test_any_subset_of_heads_gives_the_posterior_mean_of_a_dense_gaussian():
 def test_sums_by_pattern_give_the_statistics_of_the_rows():
     z, present = from_model(n=200, widths=(4, 3, 5))
     source = open_source(z, present)
-    moments = sum_up(source, [_uncentred(pack, source.mean) for pack in source.packs()], patterns_of(source))
+    moments = pattern_moments(
+        source,
+        [block_sums([_uncentred(pack, source.mean) for pack in source.packs()], source.widths, patterns_of(source))],
+        patterns_of(source),
+    )
     params, _ = parameters()
     params = Parameters(source.names, params.W, params.mu, params.noise, params.log_weight)
     for mean, want in zip(moments.mean, source.mean, strict=True):

@@ -155,9 +155,9 @@ def test_settings_where_nothing_is_searched():
 def test_what_is_searched(monkeypatch, capsys, whitening, solver, searched):
     given = {}
 
-    def choose(z, present, tell, **options):
+    def choose(z, present, report, **options):
         given.update(options)
-        tell(Trial(Settings(3, whitening=0.5), 0.25))
+        report(Trial(Settings(3, whitening=0.5), 0.25))
         return "settings", [Trial(Settings(3), 0.25)], [2.0]
 
     monkeypatch.setattr("calmrl.latent.choose.sample_rows", lambda source, seed: (source, PAIRS))

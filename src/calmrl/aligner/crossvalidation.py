@@ -1,4 +1,6 @@
-"""Where several gallery items count as found: how many others stand above each of them, and what smaller galleries find.
+"""Cross-validation of the aligner: a sample of rows, folds, and what held-out rows find with a candidate.
+
+Where several gallery items count as found (`RelevantRanks`), it is how many others stand above each of them.
 
 A random gallery of n holds the query's own row and n - 1 of the g - 1 other items, relevant ones among them. Let c_j be the
 number of items above the j-th best relevant one that are not relevant, up to the own row, the J-th, which is always there.

@@ -66,7 +66,7 @@ class Aligner(OnHub, BlockColumns, EmbedsFiles, TransformerMixin, BaseEstimator)
     prior : float or "auto"
         As if so many more rows were pure noise.
     refine : {"auto", "never", "always"}
-        Whether heads go on by gradient from the closed form: "auto" where held-out rows gain from it beyond noise.
+        Whether heads continue by gradient from the closed form: "auto" where held-out rows gain from it beyond noise.
     candidates : int
         Settings that the cross-validation tries, at most.
     folds : int

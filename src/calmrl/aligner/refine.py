@@ -1,4 +1,6 @@
-"""The contrastive loss of refinement as a gradient in closed form: several times cheaper than to record and replay it.
+"""Refinement: heads continue from the closed form by gradient, as many steps as held-out rows gain from.
+
+The gradient of the contrastive loss is in closed form, several times cheaper than to record and replay it.
 
 With unit heads u^a = h^a / |h^a|, scores s_ij = u_i^a . u_j^b / T over the rows i that have a and j that have b, and rows
 that have both as terms, the loss is the mean over all terms of all pairs of

@@ -1,4 +1,4 @@
-"""What the aligner chooses among: features, row scaling, whitening, number of latents and prior."""
+"""The shared space: the candidates for it, how it is fitted from features of all rows, and the heads that lead into it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from calmrl.data.features.distributed_rows import DistributedArrays
 from calmrl.latent.em import Settings, fit_settings
 from calmrl.latent.model import Expectation, Parameters
 from calmrl.latent.rows import Pack, Source, group_rows, open_source, pack
-from calmrl.latent.statistics import Sums, add_up, block_sums, patterns_of
+from calmrl.latent.statistics import Sums, block_sums, pattern_moments, patterns_of
 
 FEATURES = ("linear", "kernel")
 WHITENING = {"linear": (0.5, 0.0, 0.75), "kernel": (0.5, 0.75)}  # the first is tried before the others
@@ -260,5 +260,5 @@ def _feature_source(mapped: MappedSource) -> Source:
     sizes = [sum(w for w, has in zip(mapped.widths, pattern, strict=True) if has) for pattern in patterns]
     if 8 * sum(size**2 for size in sizes) <= SUM_BYTES:
         parts = source.each_chunk(_sums_of, mapped.mapping, patterns)
-        return add_up(replace(source, widths=mapped.widths, distributed=None), parts, patterns)
+        return pattern_moments(replace(source, widths=mapped.widths, distributed=None), parts, patterns)
     return open_source(mapped, None)

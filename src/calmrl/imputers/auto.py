@@ -136,7 +136,7 @@ class AutoImputer(BlockImputer):
         fitted: dict[str, Any] = {}
         fitter = Fitter(self.seed_, getattr(self, "settled_", {}), getattr(self, "forms_", None))
         for name in self.chosen_:
-            self._tell(f"fitting {name} on all {len(views)} rows")
+            self._report(f"fitting {name} on all {len(views)} rows")
             fitted[name] = fitter.fit(name, arrays, views.present, fitted)
         self.models_ = {name: fitted[name] for name in self.chosen_}
         return self
@@ -209,7 +209,7 @@ class AutoImputer(BlockImputer):
             fitted[name], seconds[name] = tried.model, tried.seconds
             errors = [guess[at[:, j]] - truth[j] for j, guess in enumerate(tried.guess)]
             stack.guesses[name] = Guesses(errors, [std[at[:, j]] for j, std in enumerate(tried.std)])
-            self._tell(f"{name}: held-out error {stack.error(name):.4f} ({tried.seconds:.1f} s)")
+            self._report(f"{name}: held-out error {stack.error(name):.4f} ({tried.seconds:.1f} s)")
         weights = stack.weigh()
         visible_count = visible.sum(1).cpu().numpy()
         sources = [visible_count[hidden[:, m]] for m in range(len(self.names_))]
@@ -250,7 +250,7 @@ class AutoImputer(BlockImputer):
                 fitted[name] = tried.model
                 yield name, tried
             else:
-                self._tell("gaussian: left out, because no rows link all modalities")
+                self._report("gaussian: left out, because no rows link all modalities")
 
     def _covered(self, m: int, score: np.ndarray, sources: np.ndarray) -> float | None:
         """Percent of the held-out values of modality m inside their 95 % interval; None where nothing was held out."""
@@ -295,9 +295,9 @@ class AutoImputer(BlockImputer):
             "seconds": seconds,
         }
         mixed = ", ".join(f"{name} {weights.weight[c].mean():.2f}" for c, name in enumerate(weights.chosen))
-        self._tell(f"chosen: {mixed} (mean weights); held-out error {weights.error:.4f}")
+        self._report(f"chosen: {mixed} (mean weights); held-out error {weights.error:.4f}")
 
-    def _tell(self, line: str) -> None:
+    def _report(self, line: str) -> None:
         if self.verbose:
             print(line, file=sys.stderr, flush=True)
 

@@ -1,4 +1,4 @@
-"""Kernel ridge regression of many columns at once: leave-one-out errors, landmarks, predictive deviations.
+"""`KernelImputer`: kernel ridge regression of each modality on the others, with leave-one-out errors and deviations.
 
 k(x, y) = exp(-gamma |x - y|^2) + linear x.y,    f(x) = k(x, X) (K + alpha I)^-1 Y.
 With features p(x), p(x).p(y) = k(x, y) (on landmarks: its Nystrom approximation), chosen so that P^T P = diag(e),

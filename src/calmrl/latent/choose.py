@@ -61,8 +61,8 @@ def smallest_of_the_best(trials: list[Trial]) -> Trial:
 class Search:
     """Goes along one axis after the other and remembers every trial."""
 
-    def __init__(self, trials: Trials, tell: Callable[[Trial], None], engine: Engine | None = None) -> None:
-        self.made, self.tell, self.engine = trials, tell, engine
+    def __init__(self, trials: Trials, report: Callable[[Trial], None], engine: Engine | None = None) -> None:
+        self.made, self.report, self.engine = trials, report, engine
         self.trials: list[Trial] = []
         self.models: dict[Settings, Parameters] = {}
         self.ready: dict[tuple[Settings, bool], Ended] = {}  # made by the engine, not asked for yet
@@ -80,7 +80,7 @@ class Search:
         trial = Trial(replace(settings, iterations=step), error)
         self.trials.append(trial)
         self.models[trial.settings] = params
-        self.tell(trial)
+        self.report(trial)
         return trial
 
     def _tried(self, settings: Settings) -> Trial | None:
@@ -171,12 +171,12 @@ def choose(
     criterion: str,
     seed: int,
     max_iter: int,
-    tell: Callable[[Trial], None],
+    report: Callable[[Trial], None],
     engine: Engine | None = None,
 ) -> tuple[Settings, list[Trial], list[float]]:
     """(best settings, all trials, std scale per modality); numbers that were given are kept, 'auto' ones are searched."""
     held = hold_out(z, present, seed)
-    search = Search(Trials(held, criterion, seed, max_iter), tell, engine)
+    search = Search(Trials(held, criterion, seed, max_iter), report, engine)
     largest = min(sum(held.source.widths), max(2, held.source.rows - 1))
     latents = tuple(size for size in LATENTS if size <= largest) or (1,)
     noises = ("isotropic", "diagonal") if noise == "auto" else (noise,)
@@ -313,7 +313,7 @@ def decide(
     names = ("latent_dim", "n_components", "noise", "prior", "shrinkage", "criterion", "max_iter")
     whitening = 0.0 if args["whitening"] == "auto" and args["solver"] != "em" else args["whitening"]
 
-    def tell(trial: Trial) -> None:
+    def report(trial: Trial) -> None:
         if args["verbose"]:
             s = trial.settings
             whitened = f", whitening {s.whitening:g}" if s.whitening else ""
@@ -322,7 +322,13 @@ def decide(
 
     with torch.no_grad():
         settings, trials, scale = choose(
-            z, present, whitening=whitening, seed=seed, tell=tell, engine=engine, **{name: args[name] for name in names}
+            z,
+            present,
+            whitening=whitening,
+            seed=seed,
+            report=report,
+            engine=engine,
+            **{name: args[name] for name in names},
         )
     if args["verbose"]:
         print(table(trials), file=sys.stderr)
@@ -347,7 +353,7 @@ def decide_for_stream(args: dict[str, Any], source: Source, seed: int) -> Settin
     fixed: dict[str, Any] = {"latent_dim": size, "n_components": 1, "shrinkage": 0.0, "whitening": 0.0, "seed": seed}
     given = {name: args[name] for name in ("noise", "prior", "criterion", "max_iter")}
     with torch.no_grad():
-        settings, _, _ = choose(z, present, **fixed, **given, tell=lambda trial: None)
+        settings, _, _ = choose(z, present, **fixed, **given, report=lambda trial: None)
     return replace(settings, iterations=None)
 
 

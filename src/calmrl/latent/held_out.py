@@ -1,4 +1,4 @@
-"""Held-out blocks: hide observed modalities, and measure how well a model brings them back."""
+"""Held-out blocks: hide observed modalities, measure how well a model brings them back, and stop trials early by that."""
 
 from __future__ import annotations
 

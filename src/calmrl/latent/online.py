@@ -1,4 +1,8 @@
-"""What the batches since the last M-step add to the running statistics."""
+"""Stepwise EM: running averages of the statistics over a stream of batches, and an M-step after each of them.
+
+What batches add since the last M-step stays in the dtype of the data, around the mean (`Recent`), until it is settled into the
+average (`Running`): a training step that only learns statistics costs a few products.
+"""
 
 from __future__ import annotations
 
@@ -115,7 +119,7 @@ class Running:
 
     @staticmethod
     def from_sums(sums: Statistics, rows: float) -> Running:
-        """Go on from a full fit: its sums, per row."""
+        """Continue from a full fit: its sums, per row."""
         average = replace(sums)
         for field, value in vars(sums).items():
             scaled = [v / rows for v in value] if isinstance(value, list) else value / rows

@@ -1,4 +1,7 @@
-"""From the posterior of the latents back to representations: means, deviations, covariances and draws."""
+"""What a fitted model says: imputed values with deviations, covariances and draws, likelihoods, and one shared space.
+
+All follow from the posterior of the latents given what a row has. Rows are taken in blocks of bounded size.
+"""
 
 from __future__ import annotations
 

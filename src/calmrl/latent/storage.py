@@ -1,4 +1,7 @@
-"""A fitted imputer as plain data: {"meta": json-able, "tensors": name -> tensor}, and back."""
+"""A fitted latent model as plain data: {"meta": json-able, "tensors": name -> tensor}, and back.
+
+The keys are the format of files: tensors of a rotation are stored under "turn.".
+"""
 
 from __future__ import annotations
 
