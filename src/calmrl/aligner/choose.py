@@ -161,7 +161,7 @@ def choose(
 
     An engine evaluates candidates and folds at the same time, with the same choice.
     """
-    rows = _part(rows, seed)
+    rows = search_sample(rows, seed)
     home = folds_of(rows, folds, seed)
     index = [torch.from_numpy(np.flatnonzero(home == fold)) for fold in range(folds)]
     if min(len(part) for part in index) < 2:
@@ -203,7 +203,7 @@ def _judged(search: CandidateSearch, fold: int) -> Outcome:
     return search.folds[fold].look(search.folds[fold].spaces[candidate], candidate, every=True)
 
 
-def _part(rows: Rows, seed: int) -> Rows:
+def search_sample(rows: Rows, seed: int) -> Rows:
     """Whole groups in random order until SEARCH_ROWS are reached."""
     if len(rows) <= SEARCH_ROWS:
         return rows

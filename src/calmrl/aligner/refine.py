@@ -105,12 +105,12 @@ def steps_worth(
         if steps > PATIENCE and scores[steps] < max(scores.values()):
             break
     best = max(scores, key=lambda steps: scores[steps])
-    if refine == "auto" and not _gains(start, by_steps[best]):
+    if refine == "auto" and not gains_beyond_noise(start, by_steps[best]):
         return 0, scores, start
     return best, scores, by_steps[best]
 
 
-def _gains(before: list[Outcome], after: list[Outcome]) -> bool:
+def gains_beyond_noise(before: list[Outcome], after: list[Outcome]) -> bool:
     """Whether queries find their items earlier, beyond noise: mean of 1 / rank against its paired standard error."""
     gain = np.concatenate(
         [1 / new[key].ranks - 1 / old[key].ranks for old, new in zip(before, after, strict=True) for key in old]

@@ -5,7 +5,7 @@ import pytest
 import torch
 from numpy.testing import assert_allclose
 
-from calmrl.aligner.features import fit_kernel, fit_linear, prepared
+from calmrl.aligner.features import fit_kernel, fit_linear, kernel, prepared
 from calmrl.aligner.space import Space
 from calmrl.latent.em import expected_statistics
 from calmrl.latent.model import Parameters
@@ -128,3 +128,45 @@ def _uncentred(pack, mean):
         pack.order,
         pack.places,
     )
+
+
+def normal(n, d, seed=0):
+    return torch.from_numpy(np.random.default_rng(seed).normal(size=(n, d)))
+
+
+def test_numbers_of_directions_and_landmarks():
+    assert fit_linear(normal(300, 260), False).width == 256
+    assert fit_linear(normal(260, 300), False).width == 256
+    assert fit_linear(normal(20, 7), True).width == 7
+    assert fit_kernel(normal(530, 3), False, torch.Generator().manual_seed(0), 2000).width <= 512
+    feature_map = fit_kernel(normal(50, 40), False, torch.Generator().manual_seed(0), 20)
+    assert feature_map.landmarks.shape == (20, 40)
+    assert feature_map.width == 19  # one is lost to the centre
+
+
+def test_shape_of_the_kernel():
+    x = normal(450, 2)
+    feature_map = fit_kernel(x, False, torch.Generator().manual_seed(3), 1000)
+    order = torch.randperm(450, generator=torch.Generator().manual_seed(3))
+    rows = (x - x.mean(0))[order]
+    width = 0.7 * float(torch.pdist(rows[:400]).median())
+    assert_allclose(feature_map.shape, [0.5 / width**2, 0.5 / float(rows.square().sum(1).mean())])
+    one, two = normal(3, 2, 1), normal(4, 2, 2)
+    want = [[np.exp(-0.3 * float((a - b).square().sum())) + 0.2 * float(a @ b) for b in two] for a in one]
+    assert_allclose(kernel(one, two, 0.3, 0.2), want)
+
+
+def test_rows_that_are_the_centre_stay_zero():
+    x = torch.tensor([[1.0, 2.0], [4.0, 6.0]], dtype=torch.float64)
+    assert prepared(x, x[0], True).tolist() == [[0, 0], [0.6, 0.8]]
+    assert prepared(x, x[0], False).tolist() == [[0, 0], [3, 4]]
+
+
+@pytest.mark.parametrize("fit", [fit_linear, lambda x, unit: fit_kernel(x, unit, torch.Generator(), 10)])
+def test_a_modality_without_rows(fit):
+    feature_map = fit(torch.zeros(0, 3), True)
+    assert feature_map.width == 1
+    assert not feature_map(normal(4, 3)).any()
+    assert feature_map.scale(0.5).tolist() == [1.0]
+    assert feature_map.shape.tolist() == [0.0, 0.0]
+    assert feature_map(normal(0, 3)).shape == (0, 1)
