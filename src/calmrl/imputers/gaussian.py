@@ -204,7 +204,7 @@ class GaussianImputer(SavedImputer, TransformerMixin, BaseEstimator):
 
     @explain_linalg_errors()
     def partial_fit(self, z: Any, present: Array | None = None) -> GaussianImputer:
-        """Stepwise EM on one batch; goes on from `fit` or from earlier batches. One component only.
+        """Stepwise EM on one batch; continues from `fit` or from earlier batches. One component only.
 
         With latent_dim="auto" there are 32 latents, and the first batch chooses the prior on held-out blocks: pass one of
         64 rows or more that has rows with several modalities. Rows that come again count as new ones, against which the

@@ -126,7 +126,7 @@ class NeuralImputer(BlockImputer):
         return self
 
     def partial_fit(self, z: Any, present: Array | None = None) -> NeuralImputer:
-        """One step of Adam on one batch; goes on from `fit` or from earlier batches."""
+        """One step of Adam on one batch; continues from `fit` or from earlier batches."""
         started = hasattr(self, "names_")
         z, present = self._as_dict(z, present, reset=not started)
         if started:
