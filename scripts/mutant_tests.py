@@ -21,7 +21,7 @@ ONCE = ["torch", "torch._dynamo", "numpy", "scipy.stats", "sklearn.linear_model"
         "matplotlib.figure"]  # fmt: skip
 IN_OTHER_PROCESSES = {  # file -> tests that pass through it where coverage does not look
     "_support/distributed.py": ["tests/losses/test_losses_distributed.py", "tests/models/test_models_distributed.py",
-                                "tests/imputers/gaussian/test_gaussian_distributed.py",
+                                "tests/latent/test_gaussian_distributed.py",
                                 "tests/training/test_train_distributed.py::test_the_documented_commands_start_two_processes"],
     "losses/base.py": ["tests/losses/test_losses_distributed.py", "tests/models/test_models_distributed.py"],
     # these run when they are imported, which belongs to no test

@@ -95,8 +95,8 @@ def test_the_aligner_is_the_same_from_blocks(monkeypatch, dtype):
     assert len(engine.done) > 20
     assert distributed.modalities_ == one.modalities_
     for mine, theirs in zip(
-        distributed._space.weight + distributed._space.information,
-        one._space.weight + one._space.information,
+        distributed.space_.weight + distributed.space_.information,
+        one.space_.weight + one.space_.information,
         strict=True,
     ):
         np.testing.assert_allclose(mine, theirs, rtol=0, atol=1e-8)
@@ -151,7 +151,7 @@ def test_an_engine_that_is_open_is_left_open():
 
 
 def parts_of(aligner):
-    return [*aligner._space.weight, *aligner._space.bias, *aligner._space.information]
+    return [*aligner.space_.weight, *aligner.space_.bias, *aligner.space_.information]
 
 
 def content(folder):

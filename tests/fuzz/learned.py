@@ -54,7 +54,7 @@ def fitted_aligner() -> Aligner:
 def aligner(folder: Path) -> Sample:
     path = folder / "aligner"
     fitted_aligner().save(path)
-    return Sample(sorted(path.iterdir()), lambda damaged: Aligner.load(path)._space.latent_dim, path.name)
+    return Sample(sorted(path.iterdir()), lambda damaged: Aligner.load(path).space_.latent_dim, path.name)
 
 
 def model(folder: Path) -> Sample:

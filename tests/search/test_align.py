@@ -94,7 +94,7 @@ def fitted():
 def test_items_are_placed_block_by_block(rows, fitted, monkeypatch):
     aligner, items = fitted
     whole, certainty = place(aligner, items)
-    assert whole.shape == (60, aligner._space.latent_dim)
+    assert whole.shape == (60, aligner.space_.latent_dim)
     np.testing.assert_allclose(whole, aligner.embed(items.z, items.present), atol=1e-6)
     monkeypatch.setattr(align, "PLACE_ROWS", rows)
     again, again_certainty = place(aligner, items)
@@ -122,7 +122,7 @@ def test_a_modality_that_no_item_has_and_one_that_the_aligner_does_not_know(fitt
 
 def test_nothing_to_place(fitted):
     aligner, items = fitted
-    for given, n, width in ((None, 60, 0), (aligner, 0, aligner._space.latent_dim)):
+    for given, n, width in ((None, 60, 0), (aligner, 0, aligner.space_.latent_dim)):
         vectors, certainty = place(given, items.take(list(range(n))))
         assert (vectors.shape, certainty.shape) == ((n, width), (n,))
         assert vectors.dtype == certainty.dtype == np.float32

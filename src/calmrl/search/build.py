@@ -30,6 +30,7 @@ from calmrl.aligner.posterior import embed_with_certainty
 from calmrl.arrays import check
 from calmrl.data.features.distributed_rows import DistributedArrays
 from calmrl.data.features.feature_set import ROW, relevance_texts
+from calmrl.data.patterns import connected, rows_together
 from calmrl.encoders.encoder_set import EncoderSet
 from calmrl.encoders.registry import default_encoders, full_name
 from calmrl.errors import InputError
@@ -55,14 +56,9 @@ FILES = ("aligner.json", "aligner.safetensors")
 
 def linked(names: Sequence[str], present: np.ndarray) -> tuple[list[str], dict[str, str]]:
     """(modalities that enough items link with each other, why each of the others is not among them)."""
-    mask = np.asarray(present).astype(np.int64)
-    together = mask.T @ mask  # (k, k)
-    groups: list[set[int]] = []
-    for j in range(len(names)):
-        touching = [group for group in groups if any(together[j, other] >= MIN_PAIRS for other in group)]
-        groups = [group for group in groups if group not in touching] + [{j}.union(*touching)]
-    best = max(groups, key=lambda group: (len(group) > 1, int(mask[:, sorted(group)].any(axis=1).sum())))
-    inside = sorted(best) if len(best) > 1 else []
+    together = rows_together(present)
+    groups = [group for group in connected(together, MIN_PAIRS) if len(group) > 1]
+    inside = max(groups, key=lambda group: int(np.asarray(present)[:, group].any(axis=1).sum()), default=[])
     return [names[j] for j in inside], {
         name: _reason(name, names, together, j) for j, name in enumerate(names) if j not in inside
     }
@@ -176,7 +172,7 @@ def encoders_of(model: Any) -> dict[str, str]:
 
 def check_aligner(aligner: Aligner, collection: Collection) -> tuple[list[str], dict[str, str]]:
     """(modalities that a given aligner covers, why the others are not searched)."""
-    widths = {name: len(lift.centre) for name, lift in zip(aligner._order, aligner._lifts, strict=True)}
+    widths = {name: len(lift.centre) for name, lift in zip(aligner.names_, aligner.feature_maps_, strict=True)}
     inside = [name for name in collection.z if name in widths]
     for name in inside:
         if collection.z[name].shape[1] != widths[name]:
@@ -194,14 +190,14 @@ def place(
 ) -> tuple[np.ndarray, np.ndarray]:
     """(vectors (N, L), certainty (N,)) of items; zero where nothing that is aligned was observed."""
     if aligner is None or not len(collection):
-        width = 0 if aligner is None else aligner._space.latent_dim
+        width = 0 if aligner is None else aligner.space_.latent_dim
         return np.zeros((len(collection), width), np.float32), np.zeros(len(collection), np.float32)
-    k, n = len(aligner._order), len(collection)
+    k, n = len(aligner.names_), len(collection)
     present = np.zeros((n, k), dtype=bool)
-    for j, name in enumerate(aligner._order):
+    for j, name in enumerate(aligner.names_):
         if name in collection.z:
             present[:, j] = collection.present[:, list(collection.z).index(name)]
-    held = {name: collection.z[name] for name in aligner._order if name in collection.z}
+    held = {name: collection.z[name] for name in aligner.names_ if name in collection.z}
     starts = range(0, n, PLACE_ROWS)
     blocks = (
         (
@@ -219,7 +215,7 @@ def _place_block(block: tuple[dict[str, np.ndarray], np.ndarray], aligner: Align
     values, present = block
     z = {
         name: values[name] if name in values else np.zeros((len(present), len(lift.centre)), np.float32)
-        for name, lift in zip(aligner._order, aligner._lifts, strict=True)
+        for name, lift in zip(aligner.names_, aligner.feature_maps_, strict=True)
     }
     return embed_with_certainty(aligner, z, present)
 
@@ -398,7 +394,7 @@ def _align(
         "made": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "modalities": modalities,
         "columns": store.columns_of(collection.known),
-        "width": 0 if aligner is None else aligner._space.latent_dim,
+        "width": 0 if aligner is None else aligner.space_.latent_dim,
         "fitted_on": len(collection) if model is None or model is settings else None,
     }
     return aligner, layout

@@ -28,7 +28,7 @@ from calmrl.data.features.feature_set import FeatureSet, checked_table, open_fea
 from calmrl.data.features.formats import copy_features
 from calmrl.data.features.writer import FeatureFiles, FeatureWriter
 from calmrl.errors import InputError
-from calmrl.imputers.base import coverage_fault
+from calmrl.imputers.calibration import coverage_fault
 from calmrl.imputers.registry import make_imputer
 from calmrl.protocols import StatefulImputer
 

@@ -13,7 +13,7 @@ from calmrl.errors import InputError
 from calmrl.latent import rows as row_sources
 from calmrl.latent.em import expected_statistics, start_at_random
 from calmrl.latent.rows import mapped_source, open_source
-from calmrl.latent.statistics import add_up, block_sums, patterns_of, sum_up
+from calmrl.latent.statistics import block_sums, pattern_moments, patterns_of
 from latent_data import from_model
 
 
@@ -116,7 +116,15 @@ def test_sums_by_pattern_are_as_good_as_the_rows(blocks):
     z, present = rows()
     source = open_source(z, present)
     params = start_at_random(source, 2, 0)
-    whole = sum_up(source, [pack_without_mean(pack, source.mean) for pack in source.packs()], patterns_of(source))
+    whole = pattern_moments(
+        source,
+        [
+            block_sums(
+                [pack_without_mean(pack, source.mean) for pack in source.packs()], source.widths, patterns_of(source)
+            )
+        ],
+        patterns_of(source),
+    )
     assert sorted(whole.sums) == sorted({tuple(row) for row in present.tolist()})
     for pattern, one in whole.sums.items():
         at = (present == pattern).all(1)
@@ -138,7 +146,7 @@ def test_sums_by_pattern_are_as_good_as_the_rows(blocks):
                 open_source({n: a[i::blocks] for n, a in z.items()}, present[i::blocks]) for i in range(blocks)
             )
         ]
-        again = add_up(source, parts, patterns_of(source))
+        again = pattern_moments(source, parts, patterns_of(source))
         for pattern, one in again.sums.items():
             np.testing.assert_allclose(one.second, whole.sums[pattern].second, atol=1e-8)
             assert float(one.rows) == float(whole.sums[pattern].rows)

@@ -10,12 +10,13 @@ import pytest
 import torch
 
 from calmrl import GaussianImputer
+from calmrl._support.arguments import seed_of
 from calmrl.arrays import check
 from calmrl.errors import InputError
-from calmrl.latent.choose import Trial, check_arguments, check_links, check_size, decide, fixed_prior, seed_of
+from calmrl.latent.choose import Trial, check_arguments, decide, fixed_prior
 from calmrl.latent.em import Settings, fit_settings
 from calmrl.latent.held_out import coverage, hold_out, normal_reach, nothing_to_hide
-from calmrl.latent.rows import open_source
+from calmrl.latent.rows import check_links, check_size, open_source
 from calmrl.latent.whitening import Whitening, principal_axes
 from latent_data import from_model
 
@@ -154,9 +155,9 @@ def test_settings_where_nothing_is_searched():
 def test_what_is_searched(monkeypatch, capsys, whitening, solver, searched):
     given = {}
 
-    def choose(z, present, tell, **options):
+    def choose(z, present, report, **options):
         given.update(options)
-        tell(Trial(Settings(3, whitening=0.5), 0.25))
+        report(Trial(Settings(3, whitening=0.5), 0.25))
         return "settings", [Trial(Settings(3), 0.25)], [2.0]
 
     monkeypatch.setattr("calmrl.latent.choose.sample_rows", lambda source, seed: (source, PAIRS))

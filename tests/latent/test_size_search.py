@@ -149,7 +149,7 @@ def chosen(monkeypatch):
         monkeypatch.setattr(size_search, "hold_out", lambda z, present, seed: held)
         monkeypatch.setattr(size_search, "Trials", lambda *_: Made(error))
         given = {"latent_dim": "auto", "n_components": 1, "noise": "isotropic", "prior": "auto", "shrinkage": "auto"}
-        given |= {"whitening": 0.0, "criterion": "imputation", "seed": 0, "max_iter": 10, "tell": lambda trial: None}
+        given |= {"whitening": 0.0, "criterion": "imputation", "seed": 0, "max_iter": 10, "report": lambda trial: None}
         settings, trials, scale = choose({}, None, **{**given, **options})
         assert scale == [f"model {settings.latent_dim}"]
         return settings, [trial.settings for trial in trials]

@@ -13,7 +13,16 @@ from calmrl.errors import InputError
 from calmrl.imputers.gradient import GaussianLatent
 from calmrl.latent import em as mixture
 from calmrl.latent import held_out as trials
-from calmrl.latent.em import Checkpoint, Settings, component_prior, fit_settings, noise_floor, split, start_at_random
+from calmrl.latent.em import (
+    Checkpoint,
+    EMState,
+    Settings,
+    component_prior,
+    fit_settings,
+    noise_floor,
+    split,
+    start_at_random,
+)
 from calmrl.latent.held_out import Trials
 from calmrl.latent.model import random_parameters
 from calmrl.latent.rows import open_source
@@ -141,21 +150,21 @@ def test_where_em_stands_is_kept(tmp_path):
     rows = source()
     start = start_at_random(rows, 2, 0)
     later = fit_settings(rows, Settings(2), seed=0, max_iter=3, tol=0.0).params
-    keeper = Checkpoint(tmp_path, start, {"tol": 1e-3})
-    assert keeper.load() is None
-    keeper.save(later, None, start, True, [1.0, 2.0])
-    standing = Checkpoint(tmp_path, start, {"tol": 1e-3}).load()
-    assert standing.fallback is None
-    assert (standing.accelerate, standing.objective) == (True, [1.0, 2.0])
-    keeper.save(later, start, later, False, [1.0, 2.0, 3.0])
-    standing = keeper.load()
-    assert (standing.accelerate, standing.objective) == (False, [1.0, 2.0, 3.0])
-    for part, params in ((standing.params, later), (standing.fallback, start), (standing.best, later)):
+    checkpoint = Checkpoint(tmp_path, start, {"tol": 1e-3})
+    assert checkpoint.load() is None
+    checkpoint.save(EMState(later, None, start, True, [1.0, 2.0]))
+    state = Checkpoint(tmp_path, start, {"tol": 1e-3}).load()
+    assert state.fallback is None
+    assert (state.accelerate, state.objective) == (True, [1.0, 2.0])
+    checkpoint.save(EMState(later, start, later, False, [1.0, 2.0, 3.0]))
+    state = checkpoint.load()
+    assert (state.accelerate, state.objective) == (False, [1.0, 2.0, 3.0])
+    for part, params in ((state.params, later), (state.fallback, start), (state.best, later)):
         assert part.names == params.names
         assert torch.equal(part.log_weight, params.log_weight)
         for kind in ("W", "mu", "noise"):
             assert all(map(torch.equal, getattr(part, kind), getattr(params, kind)))
-    assert [path.name for path in tmp_path.iterdir()] == [keeper.file.name]
+    assert [path.name for path in tmp_path.iterdir()] == [checkpoint.file.name]
     assert Checkpoint(tmp_path, start, {"tol": 1e-2}).load() is None
     assert Checkpoint(tmp_path, later, {"tol": 1e-3}).load() is None
 

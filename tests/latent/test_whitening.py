@@ -38,7 +38,7 @@ def few_directions(monkeypatch):
 def test_predictions_are_those_of_the_dense_gaussian(power):
     z, present = uneven()
     imp = GaussianImputer(3, whitening=power, prior=5.0).fit(z, present)
-    assert imp.parameters_.turns[0].directions.shape == (12, 5)
+    assert imp.parameters_.rotations[0].directions.shape == (12, 5)
     filled, std = imp.impute(z, present, return_std=True)
     rows = [np.array(block) for block in z.values()]
     for i in np.flatnonzero(~present.all(1))[:15]:
@@ -98,7 +98,7 @@ def test_zero_is_the_plain_model_bit_for_bit():
     z, present = uneven()
     plain = GaussianImputer(3, prior=5.0).fit(z, present)
     zero = GaussianImputer(3, prior=5.0, whitening=0).fit(z, present)
-    assert plain.parameters_.turns is None
+    assert plain.parameters_.rotations is None
     for name, values in plain.transform(z, present).items():
         assert zero.transform(z, present)[name].tobytes() == values.tobytes()
 
