@@ -69,7 +69,7 @@ def test_write_imputed(features, tmp_path, monkeypatch, std):
     done = write_imputed(features, imputer, tmp_path / "done", std=std, progress=lambda *at: told.append(at))
     _check_completed(features, done)
     assert imputer.blocks == [7] * 7 + [1]
-    assert told[-1] == (50, 50)
+    assert told[-1] == (50, 50, "imputing")
     for j, name in enumerate(features.z):
         assert (done.z[name][~features.present[:, j]] == 7).all()
     assert (done.std is not None) == std

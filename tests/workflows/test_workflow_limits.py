@@ -146,7 +146,7 @@ def test_blocks_without_a_mask_or_a_table_and_their_progress(tmp_path, monkeypat
     monkeypatch.setattr(imputation, "IMPUTE_BYTES", 16 * 4)  # four rows at a time
     heard = []
     made = imputed(plain, tmp_path / "out", engine=LocalEngine(), progress=lambda *what: heard.append(what))
-    assert heard == [(4, 10), (8, 10), (10, 10)]
+    assert heard == [(done, 10, "imputing") for done in (4, 8, 10)]
     assert (made.rows, made.blocks, made.imputed, made.damaged) == (10, 20, 1, {"a": 0, "b": 0})
     found = FeatureSet({name: np.load(tmp_path / "out" / f"{name}.npy") for name in z})
     np.testing.assert_allclose(found.z["b"][4], np.delete(z["b"], 4, axis=0).mean(axis=0), rtol=1e-6)

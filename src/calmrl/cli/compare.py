@@ -109,7 +109,7 @@ def compare_and_show(
             command=command,
             keep=keep,
             beside=beside,
-            progress=lambda done, total, text: bar(text or "the first jobs", done, total),
+            progress=lambda done, total, text: bar(done, total, text or "the first jobs"),
         )
     for metric in config.table:
         note(f"\n{describe(metric).axis}, average over all directions; {_spread(config)}")

@@ -42,7 +42,7 @@ def run(
                 resolved,
                 out,
                 resume=resume,
-                progress=lambda done, total, text: bar(text, done, total),
+                progress=bar,
                 tell=note,
                 timeout=timeout,
             )

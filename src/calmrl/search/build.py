@@ -34,6 +34,7 @@ from calmrl.encoders.encoder_set import EncoderSet
 from calmrl.encoders.registry import default_encoders, full_name
 from calmrl.errors import InputError
 from calmrl.models.saved import load
+from calmrl.protocols import Progress
 from calmrl.search import checksums, neighbours, store
 from calmrl.search.collection import (
     ENCODERS_OF,
@@ -46,7 +47,7 @@ from calmrl.search.collection import (
     sha256,
     with_thumbnails,
 )
-from calmrl.search.encoding import Progress, encode, survey
+from calmrl.search.encoding import encode, survey
 
 MIN_PAIRS = 20  # items that must have both of two modalities before anything is learned from them
 PLACE_ROWS = 1 << 14  # items that are placed at once; a whole number of the blocks that `embed_with_certainty` works in
@@ -372,7 +373,7 @@ def _align(
         inside, why = linked(names, collection.present)
         values = relevance_of_items(collection, relevant)
         if progress is not None and inside:
-            progress(f"align {', '.join(inside)} ({len(collection)} items)", 0, 0)  # how long is not known
+            progress(0, 0, f"align {', '.join(inside)} ({len(collection)} items)")  # how long is not known
         aligner = fit(collection, inside, siblings, part, settings, values, engine)
     else:
         if relevant is not None:
@@ -429,7 +430,7 @@ def _write(
             rows = list(range(start, min(start + ROWS, len(collection))))
             yield store.batch(collection.take(rows), vectors[rows], certainty[rows], near[rows], layout)
             if progress is not None:
-                progress("write items", rows[-1] + 1, len(collection))
+                progress(rows[-1] + 1, len(collection), "write items")
 
     table = store.create_items(target, batches(), layout)
     layout["search"] = None

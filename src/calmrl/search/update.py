@@ -17,10 +17,11 @@ import pyarrow as pa
 from calmrl._support.parsing import parsing
 from calmrl.data.media.manifest import modality_of
 from calmrl.errors import InputError
+from calmrl.protocols import Progress
 from calmrl.search import checksums, neighbours, store
 from calmrl.search.build import place, working_folder
 from calmrl.search.collection import Collection, ItemRecord, OpenSource, from_features, open_source, with_thumbnails
-from calmrl.search.encoding import UNREADABLE, Memory, Progress, encode, survey
+from calmrl.search.encoding import UNREADABLE, Memory, encode, survey
 from calmrl.search.store import DAMAGED, connect, table_names
 from calmrl.search.where import quote
 

@@ -33,7 +33,8 @@ from calmrl.encoders.vector_store import (
     text_key,
 )
 from calmrl.errors import InputError
-from calmrl.workflows.survey import Progress, absent_files, beside, cell_problem, file_cells, stop_at_problems, take_out
+from calmrl.protocols import Progress, no_progress
+from calmrl.workflows.survey import absent_files, beside, cell_problem, file_cells, stop_at_problems, take_out
 
 Stores = dict[str, VectorStore]
 
@@ -73,11 +74,11 @@ def _encode_texts(
     texts = {text_key(text): text for item in items for text in item.cells[name]}  # each only once
     todo = [key for key in texts if key not in store]
     start = len(texts) - len(todo)
-    progress(f"encode {name}", start, len(texts))
+    progress(start, len(texts), f"encode {name}")
     for first, vectors in encode_texts_distributed(engine, encoders, name, [[texts[key]] for key in todo], batch_size):
         keys = todo[first : first + batch_size]
         store.add(keys, vectors)
-        progress(f"encode {name}", start + first + len(keys), len(texts))
+        progress(start + first + len(keys), len(texts), f"encode {name}")
 
 
 def _encode_files(
@@ -96,7 +97,7 @@ def _encode_files(
     todo = [key for key in by_key if key not in store]
     start = len(by_key) - len(todo)
     problems = []
-    progress(f"encode {name}", start, len(by_key))
+    progress(start, len(by_key), f"encode {name}")
     sources = [by_key[key][0].cells[name] for key in todo]
     batches = (
         encoders.encode_files(name, sources, pool=pool, batch_size=batch_size)
@@ -111,7 +112,7 @@ def _encode_files(
         for key, result in zip(keys, results, strict=True):
             if isinstance(result, Unreadable):
                 problems += [cell_problem(item, name, result) for item in by_key[key]]
-        progress(f"encode {name}", start + first + len(results), len(by_key))
+        progress(start + first + len(results), len(by_key), f"encode {name}")
     return problems
 
 
@@ -233,7 +234,7 @@ def extract(
     address : str, optional
         Of the Ray cluster; by default the one of this machine, or one that is started on its cores.
     progress : callable, optional
-        Called with (what is being done, done so far, of how many).
+        Called with (done so far, of how many, what is being done).
     tell : callable, optional
         Gets sentences for people.
 
@@ -243,7 +244,7 @@ def extract(
     """
     out, problems = Path(out), Problems()
     tell = tell or (lambda line: None)
-    progress = progress or (lambda what, done, total: None)
+    progress = progress or no_progress
     source = manifest if isinstance(manifest, PublicCollection) else Path(manifest)
     check_directory(out)
     _check_options(source, layout, media, captions, root)
@@ -379,9 +380,9 @@ def _undecodable(manifest: Manifest, encoders: EncoderSet, pool: Any, progress: 
     cells = file_cells(manifest)
     jobs = [encoders.job(encoders.encoder(name), cell) for _, name, cell in cells]
     problems = []
-    progress("check", 0, len(cells))
+    progress(0, len(cells), "check")
     for done, ((item, name, _), result) in enumerate(zip(cells, decoded(jobs, pool, keep=False), strict=True), start=1):
-        progress("check", done, len(cells))
+        progress(done, len(cells), "check")
         if isinstance(result, Unreadable):
             problems.append(cell_problem(item, name, result))
     return problems

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -25,11 +25,9 @@ from calmrl.data.features.writer import DraftFiles, FeatureWriter, write_feature
 from calmrl.errors import InputError
 from calmrl.imputers.base import coverage_fault
 from calmrl.imputers.registry import make_imputer
-from calmrl.protocols import FittableImputer
+from calmrl.protocols import FittableImputer, Progress
 
 IMPUTE_BYTES = 1 << 25  # rows are imputed in blocks of about this size
-
-Progress = Callable[[int, int], None]  # rows done, rows in all
 
 
 @dataclass(frozen=True)
@@ -83,7 +81,7 @@ def impute(
     force : bool
         Replace an earlier output of calmrl.
     progress : callable, optional
-        Called with (rows done, rows in all) after every block.
+        Called with (rows done, rows in all, "imputing") after every block.
 
     Examples
     --------
@@ -163,7 +161,7 @@ def write_imputed(
             values, deviation = imputed if std else (imputed, None)
             writer.fill(slice(start, stop), values, present, imputed=~present, std=deviation)
             if progress is not None:
-                progress(stop, len(features))
+                progress(stop, len(features), "imputing")
         return writer.finish()
 
 
@@ -308,7 +306,7 @@ def _impute_all(
         for (start, stop), _ in zip(left, engine.map(impute_block, left, store, imputer, draft), strict=True):
             print(start, file=file, flush=True)
             if progress is not None:
-                progress(stop, store.rows)
+                progress(stop, store.rows, "imputing")
 
 
 def impute_block(block: tuple[int, int], store: StoredRows, imputer: Any, draft: DraftFiles) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -31,8 +30,6 @@ from calmrl.data.media.problems import MediaProblem, Problems, Unreadable, check
 from calmrl.data.media.streams import check_stream
 from calmrl.data.patterns import patterns
 from calmrl.errors import InputError
-
-Progress = Callable[[str, int, int], None]  # what is being done, done so far, of how many
 
 
 @dataclass

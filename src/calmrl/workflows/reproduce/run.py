@@ -10,11 +10,12 @@ from typing import Any
 
 from calmrl._support.output import new_file
 from calmrl.errors import InputError
+from calmrl.protocols import Progress, no_progress
 from calmrl.report.figures import Curve, curves, scatter, standalone
 from calmrl.report.render import plain
 from calmrl.report.results import PointMap, skipped_sentence
 from calmrl.report.style import style_of
-from calmrl.workflows.reproduce.bench import Progress, ReproductionRun, loss_curve
+from calmrl.workflows.reproduce.bench import ReproductionRun, loss_curve
 from calmrl.workflows.reproduce.needs import Need, check, needs_of, others_without_features
 from calmrl.workflows.reproduce.tables import CONTINUED, EXHIBITS, RUNS, Cell, PaperTable, run_of
 
@@ -228,7 +229,7 @@ def reproduce(
     device : str
         "auto" takes a GPU where there is one, "cpu" does not.
     progress : callable, optional
-        Called with (what is being done, done, total).
+        Called with (done so far, of how many, what is being done).
     tell : callable
         Gets sentences for people.
 
@@ -250,7 +251,7 @@ def reproduce(
         out,
         device=_device(device),
         changes=smoke_changes if smoke else lambda run: (),
-        progress=progress or (lambda text, done, total: None),
+        progress=progress or no_progress,
         tell=tell,
     )
     needs = needs_of(exhibit, bench.root)
