@@ -59,3 +59,22 @@ def test_progress():
     console = Console(file=io.StringIO(), width=200)
     console.print(Text(progress.line()))
     assert "[red]" in console.file.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("library", "command"),
+    [
+        ("a.txt exists; pass `force=True` to replace it", "a.txt exists; pass --force to replace it"),
+        ("`media` goes with `layout`", "--media goes with --layout"),
+        ("`encoders={'image': 'efficientnet_lite0'}`", "--encoder image=efficientnet_lite0"),
+        ("ignore it (`ignore=['x y']`)", "ignore it (--ignore x y)"),
+        ("add `engine='ray'`, or", "add --engine ray, or"),
+        ("with `relevant_by` text", "with --relevant-by text"),
+        ("whose `unusable` counts them; `calmrl ls` lists", "whose `unusable` counts them; `calmrl ls` lists"),
+        ("force=True", "force=True"),
+    ],
+)
+def test_arguments_of_the_library_are_options_of_the_command_line(library, command, capsys):
+    note(library)
+    error(library)
+    assert capsys.readouterr().err == f"{command}\ncalmrl: {command}\n"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 import textwrap
 import threading
@@ -29,9 +30,32 @@ def stderr_console() -> Console:
     return Console(stderr=True, highlight=False, markup=False)
 
 
+OPTIONS = {
+    **{name: f"--{name.replace('_', '-')}" for name in (
+        *("allow_add", "allow_missing", "data", "engine", "force", "host", "ignore", "layout", "media", "out", "port"),
+        *("prune", "relevant_by", "removed", "resume", "root", "smoke"),
+    )},
+    "encoders": "--encoder",
+}  # argument of the library -> option  # fmt: skip
+ARGUMENT = re.compile(rf"`({'|'.join(OPTIONS)})(?:=(.+?))?`")
+
+
+def as_options(text: str) -> str:
+    """A message of the library for the command line: `force=True` is --force, `encoders={'a': 'b'}` --encoder a=b."""
+
+    def option(match: re.Match[str]) -> str:
+        name, value = OPTIONS[match[1]], match[2]
+        if value in (None, "True"):
+            return name
+        pairs = re.sub(r"['\"{}\[\]]", "", value).replace(": ", "=")
+        return f"{name} {pairs}"
+
+    return ARGUMENT.sub(option, text)
+
+
 def note(text: str) -> None:
     """A line for people."""
-    print(visible(text), file=sys.stderr)
+    print(visible(as_options(text)), file=sys.stderr)
 
 
 def below_table(sentence: str) -> None:
@@ -42,7 +66,7 @@ def below_table(sentence: str) -> None:
 
 def error(text: str) -> None:
     """What went wrong, for people."""
-    print(f"calmrl: {visible(text)}", file=sys.stderr)
+    print(f"calmrl: {visible(as_options(text))}", file=sys.stderr)
 
 
 def data(text: str) -> None:

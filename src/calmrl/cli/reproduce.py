@@ -64,7 +64,7 @@ def run(
                 table, root, out, smoke=smoke, check_only=check, device=device.value, progress=bar, tell=_quiet
             )
         except Interrupted as stopped:
-            error(str(stopped).partition(";")[0] + "; the same command goes on from there")
+            error(str(stopped).partition(";")[0] + "; the same command continues from there")
             raise typer.Exit(1) from None
     if check:
         _show_check(made)

@@ -126,7 +126,7 @@ def write_page(page: Page, target: str | Path, *, force: bool = False) -> list[P
     files |= {target.parent / FOLDER / name: content for name, content in drawings(page).items()}
     taken = [path for path in files if path.exists()]
     if taken and not force:
-        raise InputError(f"{taken[0]} exists; choose another name, or pass --force to replace it")
+        raise InputError(f"{taken[0]} exists; choose another name, or pass `force=True` to replace it")
     for path, content in files.items():
         with new_file(path, force=force) as draft:
             draft.write_bytes(content)

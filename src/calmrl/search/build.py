@@ -334,7 +334,7 @@ def _collect(
         collection = from_features(opened.features, opened.root, column)
         unknown = sorted(set(encoders or {}) - set(collection.z))
         if unknown:
-            raise InputError(f"--encoder names {unknown[0]}, but the features have {', '.join(collection.z)}")
+            raise InputError(f"`encoders` names {unknown[0]}, but the features have {', '.join(collection.z)}")
         made_by = ENCODERS_OF.get(opened.root, {}) if opened.type == "dataset" else {}
         collection.encoders |= {name: made_by[name] for name in made_by if name in collection.z} | dict(encoders or {})
         collection.kinds |= kinds_of(collection.encoders)
@@ -344,7 +344,7 @@ def _collect(
     names = dict(encoders or {}) | (default_encoders(kinds) if kinds else {})
     unknown = sorted(set(names) - set(opened.manifest.kinds))
     if unknown:
-        raise InputError(f"--encoder names {unknown[0]}, but the items have {', '.join(opened.manifest.kinds)}")
+        raise InputError(f"`encoders` names {unknown[0]}, but the items have {', '.join(opened.manifest.kinds)}")
     chosen = EncoderSet({name: names[name] for name in opened.manifest.kinds}, dtype="float32")
     collection = encode(opened, survey(opened), chosen, part / "cells", progress=progress, engine=engine)
     if not len(collection):

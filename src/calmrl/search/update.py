@@ -89,12 +89,12 @@ class Change:
         lines = [*self.problems, ", ".join(counts + ([f"{len(self.removed)} removed"] if self.removed else []))]
         if self.left_out:
             lines.append(
-                f"{len(self.left_out)} items that were removed from the index stay out; --removed adds them again, and so "
+                f"{len(self.left_out)} items that were removed from the index stay out; `removed=True` adds them again, and so "
                 "does naming one of their files"
             )
         if self.gone:
             lines.append(
-                f"{len(self.gone)} items are gone from their source but still in the index; --prune removes them"
+                f"{len(self.gone)} items are gone from their source but still in the index; `prune=True` removes them"
             )
         return lines
 

@@ -189,7 +189,7 @@ class Trainer:
             if better or stop or self._tired() or due(at.stage_step, self.checkpoint_every, epoch, last):
                 self._save(better)
             if stop:
-                raise Interrupted(f"stopped after step {at.step}; go on with --resume")
+                raise Interrupted(f"stopped after step {at.step}; continue with `resume=True`")
         return at.stage_step < total
 
     def _tired(self) -> bool:

@@ -237,11 +237,11 @@ def _evaluate(
     evaluation = Evaluation(config, shlex.join(["calmrl", "evaluate", str(folder), *options]))
     if MODELS[config.model.kind].reads == "media":
         if data is not None:
-            raise InputError("a model of raw media is evaluated on the test rows of its sources; leave out --data")
+            raise InputError("a model of raw media is evaluated on the test rows of its sources; leave out `data`")
         if relevant_by != ROW:
-            raise InputError("for a model of raw media a query finds its own row; leave out --relevant-by")
+            raise InputError("for a model of raw media a query finds its own row; leave out `relevant_by`")
         if engine is not None:
-            raise InputError("a model of raw media is evaluated in one process; leave out --engine")
+            raise InputError("a model of raw media is evaluated in one process; leave out `engine`")
         tested = config if sources is None else config.model_copy(update={"sources": dict(sources)})
         _evaluate_media(model, evaluation, open_test_media(tested), device)
         return evaluation
@@ -346,7 +346,7 @@ def _sources(config: TrainConfig, model: Trained) -> dict[str, tuple[FeatureSet,
         if (split == "test").any():
             with_test_rows[name] = (features, split)
     if not with_test_rows:
-        raise InputError('no source has rows of split "test"; name test data with --data')
+        raise InputError('no source has rows of split "test"; name test data with `data`')
     return with_test_rows
 
 

@@ -299,7 +299,7 @@ def _check_options(source: Path | PublicCollection, layout: str | None, media: A
             raise InputError("layout, media, captions and root go with a manifest; a collection has its own media")
         return
     if layout is None and media:
-        raise InputError("--media goes with --layout; without it, paths are in the manifest and --root is their folder")
+        raise InputError("`media` goes with `layout`; without it, paths are in the manifest and `root` is their folder")
     if layout is not None and (captions is not None or root is not None):
         raise InputError("captions and root go with a manifest; an annotation file holds texts and paths itself")
     if source.is_dir() and (layout is not None or captions is not None or root is not None):
@@ -311,14 +311,14 @@ def _kinds_of(source: Path | PublicCollection, layout: str | None) -> dict[str, 
     if isinstance(source, PublicCollection):
         return source.read().kinds
     if layout is not None:
-        raise InputError("an annotation file needs its encoders named, for instance --encoder vision=NAME")
+        raise InputError("an annotation file needs its encoders named, for instance `encoders={'vision': NAME}`")
     if source.is_dir():
         return read_folder(source, Problems()).kinds
     kinds = guess_kinds(row for _, row in read_rows(source, Problems()))
     if not kinds:
         raise InputError(
             f"{source} has no column that is called text or holds names of pictures, films or sounds; name the encoders, "
-            "for instance --encoder image=efficientnet_lite0"
+            "for instance `encoders={'image': 'efficientnet_lite0'}`"
         )
     return kinds
 
@@ -368,7 +368,7 @@ def _of_folder(source: Path, kinds: dict[str, str], problems: Problems, ignore: 
             raise InputError(f"{source} has no {name} for an encoder of kind {kind}; it has {got}")
     for name in [name for name in manifest.kinds if name not in kinds]:
         if name not in ignore:
-            problems.add("no encoder", "table", column=name, detail=f"give it one, or ignore it (--ignore {name})")
+            problems.add("no encoder", "table", column=name, detail=f"give it one, or ignore it (`ignore=[{name!r}]`)")
         for item in manifest.items:
             item.cells.pop(name, None)
     manifest.kinds = kinds

@@ -111,7 +111,7 @@ def stop_at_problems(collection: CheckedCollection, report: Path, allow_missing:
         collection.problems.write(report)
         if not allow_missing:
             raise InputError(
-                f"{serious} problems, all of them listed in {report}; repair them, or pass --allow-missing to go on "
+                f"{serious} problems, all of them listed in {report}; repair them, or pass `allow_missing=True` to continue "
                 "without what cannot be used (what was encoded so far is kept)"
             )
     if not collection.manifest.items:

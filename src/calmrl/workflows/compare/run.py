@@ -168,6 +168,6 @@ def _prepare(config: CompareConfig, out: Path) -> None:
     if path.is_file() and path.read_text(encoding="utf-8").startswith(WRITTEN_BY):
         load(path, kind="compare")  # a directory of another command is an error here
     elif out.exists() and any(out.iterdir()):
-        raise InputError(f"{out} exists and holds something else; choose another --out")
+        raise InputError(f"{out} exists and holds something else; choose another `out`")
     out.mkdir(parents=True, exist_ok=True)
     dump(config, path, force=True)
