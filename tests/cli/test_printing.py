@@ -7,7 +7,8 @@ import pytest
 from rich.console import Console
 from rich.text import Text
 
-from calmrl.cli import evaluation_tables
+from calmrl._support.tables import to_terminal
+from calmrl.cli.evaluate import tables
 from calmrl.cli.printing import Progress, data, error, note, stderr_console, visible
 
 HOSTILE = "a\x1b]0;title\x07b\x1b[2J\u202egnp.exe\x9b31m\rover\x00"
@@ -45,8 +46,8 @@ def test_programs_get_text_as_it_is_and_terminals_do_not(capsys, monkeypatch):
 
 def test_tables_and_markup(capsys):
     row = {"task": f"[red]{HOSTILE}", "metric": "R@1", "value": 1.0, "n": 5}
-    for _, table in evaluation_tables.tables([row]):
-        stderr_console().print(table)
+    for _, table in tables([row]):
+        stderr_console().print(to_terminal(table))
     shown = capsys.readouterr().err
     assert "[red]" in shown  # not taken as markup
     assert not acts(shown)

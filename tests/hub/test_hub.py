@@ -196,14 +196,14 @@ load('a/b')
 Fitted on mine, 1,234 rows.
 
 | modality | columns | rows that have it |
-|---|---|---|
+| --- | --- | --- |
 | image | 3 | 7 |
 | text | 1200 | 0 |
 
 ## Choice
 
 | setting | value |
-|---|---|
+| --- | --- |
 | rank | 2 |
 | width | 0.123 |
 | given | not known |
@@ -225,12 +225,12 @@ Not measured.
 def test_a_card_that_knows_less_or_more():
     bare = SMALL_CARD.text("a/b", None, None)
     assert "license" not in bare
-    assert "which rows the model was fitted on.\n\n| modality | columns |\n|---|---|\n| image | 3 |" in bare
+    assert "which rows the model was fitted on.\n\n| modality | columns |\n| --- | --- |\n| image | 3 |" in bare
     assert "Fitted on mine, 3 rows.\n" in SMALL_CARD.text("a/b", Data("mine", 3, {}, ""), None)
     assert "Fitted on mine, 3 rows. Source: there.\n" in SMALL_CARD.text("a/b", Data("mine", 3, {}, "there"), None)
     full = replace(SMALL_CARD, encoders={"text": "minilm"}, quality=[{"error": 0.25}, {"error": 1.0}]).text(
         "a", None, None
     )
     assert "| image | 3 | unknown |\n| text | 1200 | minilm |\n" in full
-    assert "| error |\n|---|\n| 0.25 |\n| 1 |\n" in full
+    assert "| error |\n| --- |\n| 0.25 |\n| 1 |\n" in full
     assert "fitted on.\n\n\n## Choice" in replace(SMALL_CARD, widths={}).text("a", None, None)

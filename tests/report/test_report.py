@@ -15,6 +15,7 @@ import pytest
 from PIL import Image
 
 import report_data
+from calmrl._support.wording import fixed
 from calmrl.cli import main
 from calmrl.data.hiding import hide
 from calmrl.data.media.streams import SECONDS, clip, read_audio
@@ -39,7 +40,7 @@ from calmrl.report import (
 from calmrl.report.estimates import matrix
 from calmrl.report.figures import Mark, dots
 from calmrl.report.paper_tables import all_tables, to_latex
-from calmrl.report.results import decimals, estimate, fixed, group
+from calmrl.report.results import decimals, estimate, group
 from calmrl.report.sentences import difference, headline, headline_rows, verdict
 from calmrl.report.style import KNOWN, base_method, is_ours, style_of
 

@@ -11,6 +11,7 @@ from types import SimpleNamespace
 import pytest
 from PIL import Image
 
+from calmrl._support.wording import capital, fixed, plural
 from calmrl.data.media.problems import Unreadable
 from calmrl.errors import InputError
 from calmrl.metrics.significance import PairedDifference
@@ -19,7 +20,7 @@ from calmrl.report import build_page, results_of
 from calmrl.report.blocks import Album, Code, Page, Table
 from calmrl.report.estimates import spread_words
 from calmrl.report.render import as_markdown
-from calmrl.report.results import ResultRow, capital, decimals, estimate, fixed, group, plural
+from calmrl.report.results import ResultRow, decimals, estimate, group
 from calmrl.report.sections.completion import _directions, imputation
 from calmrl.report.sections.data import neighbours
 from calmrl.report.sentences import headline, is_clear, verdict
@@ -209,7 +210,7 @@ def test_fences_are_longer_than_what_they_hold():
         ({"x": 1}, "got the keys ['x']"),
         ({"rows": []}, "has no rows; there is nothing to report"),
         ({"rows": [row(value="x" * 60)]}, f'unable to parse string as a number; got "{"x" * 56}...'),
-        ({"rows": [row(n=-1)]}, "1 mistakes\n  rows.0.n: input should be greater than or equal to 0; got -1"),
+        ({"rows": [row(n=-1)]}, "1 mistake\n  rows.0.n: input should be greater than or equal to 0; got -1"),
         ({"rows": [row(rate=1.5)]}, "less than or equal to 1"), ({"rows": [row(rate=-0.1)]}, "greater than or equal to 0"),
         ({"rows": [row(seconds=-1.0)]}, "greater than or equal to 0"),
         ({"rows": [{}] * 3}, "21 mistakes"),

@@ -3,8 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
+from calmrl._support.tables import Table
 from calmrl.metrics.registry import describe, names_of
-from calmrl.report.blocks import Block, Page, PageSection, Table, Text
+from calmrl.report.blocks import Block, Page, PageSection, Text
 from calmrl.report.estimates import better, matrix
 from calmrl.report.results import ResultRow, Results
 from calmrl.report.sections import comparison, completion, course, data

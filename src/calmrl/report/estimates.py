@@ -2,9 +2,10 @@
 
 from collections.abc import Callable, Mapping, Sequence
 
+from calmrl._support.tables import Heading, Number, Table
+from calmrl._support.wording import plural
 from calmrl.metrics.registry import describe
-from calmrl.report.blocks import Heading, Number, Table
-from calmrl.report.results import Estimate, ResultRow, Results, decimals, group, plural
+from calmrl.report.results import Estimate, ResultRow, Results, decimals, group
 from calmrl.report.style import OURS
 
 Cells = Mapping[tuple[str, str], Estimate]  # (method, column)

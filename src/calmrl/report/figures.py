@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec
 import numpy as np
 
 from calmrl._support.parsing import visible
+from calmrl._support.wording import plural
 from calmrl.arrays import Array
 from calmrl.data.patterns import patterns
 from calmrl.report.results import PointMap
@@ -349,7 +350,7 @@ def plot_patterns(present: Array, names: Sequence[str], path: str | Path) -> Pan
     ['patterns.svg']
     """
     counts = [(pattern.modalities, pattern.rows) for pattern in patterns(present, names)]
-    title = f"{len(present):,} rows, {len(counts)} pattern{'s' if len(counts) != 1 else ''}"
+    title = f"{plural(len(present), 'row')}, {plural(len(counts), 'pattern')}"
     panel = upset("patterns", f"Missing patterns: {title}.", counts, names, title=title)
     Path(path).write_text(standalone(panel), encoding="utf-8")
     return panel

@@ -11,6 +11,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, NonNegativeInt, ValidationError
 
 from calmrl._support.parsing import read_json
+from calmrl._support.wording import fixed, plural
 from calmrl.data.features.feature_set import ROW
 from calmrl.data.media.problems import skipped_words
 from calmrl.errors import InputError
@@ -60,22 +61,6 @@ def estimate(values: Sequence[float], items: Iterable[int]) -> Estimate:
     array, sizes = np.asarray(values, dtype=float), list(items)
     mean, half = float(array.mean()), mean_interval(array).half
     return Estimate(mean, half, len(array), min(sizes), max(sizes), tuple(array.tolist()))
-
-
-def fixed(value: float, decimals: int) -> str:
-    """A number with fixed decimals and a proper minus sign; never -0."""
-    text = f"{value:,.{decimals}f}"
-    return text.lstrip("-") if float(text.replace(",", "")) == 0 else text.replace("-", "−")
-
-
-def capital(text: str) -> str:
-    """With a capital first letter."""
-    return text[:1].upper() + text[1:]
-
-
-def plural(count: int, word: str) -> str:
-    """1 seed, 3 seeds."""
-    return f"{count:,} {word}" if count == 1 else f"{count:,} {word}s"
 
 
 def skipped_sentence(counts: Mapping[str, Mapping[str, int]]) -> str:
@@ -334,7 +319,7 @@ def _checked(path: Path, content: Any) -> Content:
         ]
         more = wrong.error_count() - len(lines)
         lines += [f"  and {more} more"] if more else []
-        raise InputError("\n".join([f"{path}: {wrong.error_count()} mistakes", *lines])) from wrong
+        raise InputError("\n".join([f"{path}: {plural(wrong.error_count(), 'mistake')}", *lines])) from wrong
     for method, points in file.meta.maps.items():
         sizes = {name: len(getattr(points, name)) for name in ("x", "y", "modality", "item")}
         if len(set(sizes.values())) > 1:

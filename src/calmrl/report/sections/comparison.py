@@ -2,11 +2,13 @@
 
 from collections.abc import Sequence
 
+from calmrl._support.tables import Table
+from calmrl._support.wording import capital, plural
 from calmrl.metrics.registry import describe, names_of
-from calmrl.report.blocks import Block, Figure, Table, Text
+from calmrl.report.blocks import Block, Figure, Text
 from calmrl.report.estimates import better, matrix, ranked, readable
 from calmrl.report.figures import Mark, Panel, dots
-from calmrl.report.results import Estimate, ResultRow, Results, capital, group, plural
+from calmrl.report.results import Estimate, ResultRow, Results, group
 from calmrl.report.sentences import headline, headline_rows, name_of, several
 from calmrl.report.style import OURS, style_of
 

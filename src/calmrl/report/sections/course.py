@@ -5,12 +5,13 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from calmrl._support.wording import capital, plural
 from calmrl.metrics.registry import describe
 from calmrl.metrics.significance import mean_interval
 from calmrl.report.blocks import Block, Figure
 from calmrl.report.estimates import matrix, ranked, readable
 from calmrl.report.figures import Curve, Panel, curves, scatter, small_curves
-from calmrl.report.results import CurvePoint, ResultRow, Results, ResultsFile, capital, group, plural
+from calmrl.report.results import CurvePoint, ResultRow, Results, ResultsFile, group
 from calmrl.report.sentences import headline, headline_rows, name_of
 from calmrl.report.style import base_method, style_of
 
