@@ -241,7 +241,7 @@ def _table(rows: Sequence[Mapping[str, Any]]) -> str:
     """The entries by their keys, as Markdown."""
     if not rows:
         return ""
-    return to_markdown(Table("", list(rows[0]), [[_value(value) for value in row.values()] for row in rows])) + "\n"
+    return to_markdown(Table("", list(rows[0]), [[_value(row[name]) for name in rows[0]] for row in rows])) + "\n"
 
 
 def _value(value: Any) -> str:

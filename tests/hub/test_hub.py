@@ -62,7 +62,7 @@ def test_an_aligner_there_and_back(hub, features, tmp_path):
     assert ["latent\\_dim", "3"] in rows
     expected = aligner.expected_["text->image"]
     numbers = {row[0]: row[1:] for row in rows}
-    assert numbers["text-&gt;image"][0] == f"{round(expected['R@1'], 1):.3g}"
+    assert numbers["text-\\>image"][0] == f"{round(expected['R@1'], 1):.3g}"
     assert "New items must be like the rows" in card
     back = Aligner.from_pretrained(REPO, cache_dir=tmp_path, endpoint=hub.endpoint)
     np.testing.assert_array_equal(back.embed(features), aligner.embed(features))
@@ -208,7 +208,7 @@ Fitted on mine, 1,234 rows.
 | width | 0.123 |
 | given | not known |
 | each | image 1.5, text not known |
-| mark | &lt;a\\|b&gt; |
+| mark | \\<a\\|b\\> |
 
 ## Expected quality
 

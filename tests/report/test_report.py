@@ -243,7 +243,7 @@ def test_only_what_was_measured_is_shown(tmp_path):
 
 def test_one_run_is_not_called_a_comparison(tmp_path):
     page = build_page(_results(tmp_path, [_row("pmrl")], remarks=["few queries: a->b (7)"]))
-    assert page.title.startswith("pmrl, one run, on ")
+    assert page.title.startswith("Evaluation of pmrl on ")
     assert [section.title for section in page.sections] == ["Repeat it"]
     assert "is best" not in page.answer[0]
     assert page.answer[-1] == "Few queries: a->b (7)."

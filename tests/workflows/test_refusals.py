@@ -93,7 +93,7 @@ def test_remarks_name_the_data_set_where_there_are_several():
     assert evaluation.remarks == ["a note", "a: not measured: one", "b: not measured: two"]
     assert evaluation.neighbours == [{"method": "gram", "id": "q"}]
     meta = evaluation.as_dict()["meta"]
-    assert meta["methods"]["gram"] == {"about": f"trained for {len(config.stages)} stage(s)", "ours": False}
+    assert meta["methods"]["gram"] == {"about": "trained in 1 stage", "ours": False}
     assert (meta["command"], meta["remarks"]) == ("calmrl evaluate x", evaluation.remarks)
 
 

@@ -81,6 +81,6 @@ def _shown(row: ResultRow) -> bool:
 def _title(results: Results) -> str:
     datasets = list(dict.fromkeys(row.dataset for row in results.rows))
     methods = list(dict.fromkeys(row.method for row in results.rows))
-    what = f"{len(methods)} methods" if len(methods) > 1 else f"{methods[0]}, one run,"
+    what = f"{len(methods)} methods" if len(methods) > 1 else f"Evaluation of {methods[0]}"
     missing = " with missing modalities" if results.settings else ""
     return f"{what} on {', '.join(datasets)}{missing}"

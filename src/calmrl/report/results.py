@@ -64,7 +64,7 @@ def estimate(values: Sequence[float], items: Iterable[int]) -> Estimate:
 
 
 def skipped_sentence(counts: Mapping[str, Mapping[str, int]]) -> str:
-    """Left out: clips: vision of 37 (of 1,000 listed items). Empty if nothing is.
+    """Skipped: clips: vision of 37 (of 1,000 listed items). Empty if nothing is.
 
     Parameters
     ----------
@@ -72,7 +72,7 @@ def skipped_sentence(counts: Mapping[str, Mapping[str, int]]) -> str:
         Data set -> its counts, as `calmrl.data.media.problems` makes them.
     """
     parts = [f"{name}: {words}" for name, some in counts.items() if (words := skipped_words(some))]
-    return f"Left out: {'; '.join(parts)}." if parts else ""
+    return f"Skipped: {'; '.join(parts)}." if parts else ""
 
 
 FILE = "results.json"

@@ -13,6 +13,7 @@ import torch
 
 from calmrl._support.engine import Engine, opened
 from calmrl._support.output import new_file
+from calmrl._support.wording import plural
 from calmrl.arrays import blocks_of_rows
 from calmrl.config import TrainConfig, load
 from calmrl.config.schema.train import SourceSection
@@ -154,7 +155,9 @@ class Evaluation:
 
     def as_dict(self) -> dict[str, Any]:
         """The content of results.json."""
-        method = {"about": f"trained for {len(self.config.stages)} stage(s)", "ours": self.config.method == "calmrl"}
+        stages = len(self.config.stages)
+        about = f"trained in {plural(stages, 'stage')}" if stages else "fitted in closed form"
+        method = {"about": about, "ours": self.config.method == "calmrl"}
         meta = {
             "command": self.command,
             "config": self.config.model_dump(mode="json"),

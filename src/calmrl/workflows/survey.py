@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from calmrl._support.wording import plural
 from calmrl.data.features.feature_set import FeatureSet, open_features, read_table
 from calmrl.data.features.formats import FORMATS
 from calmrl.data.media.collections.public_collection import PublicCollection
@@ -111,8 +112,8 @@ def stop_at_problems(collection: CheckedCollection, report: Path, allow_missing:
         collection.problems.write(report)
         if not allow_missing:
             raise InputError(
-                f"{serious} problems, all of them listed in {report}; repair them, or pass `allow_missing=True` to continue "
-                "without what cannot be used (what was encoded so far is kept)"
+                f"{plural(serious, 'problem')}, all of them listed in {report}; repair them, or pass "
+                "`allow_missing=True` to continue without what cannot be used (what was encoded so far is kept)"
             )
     if not collection.manifest.items:
         raise InputError(f"no item is left; see {report}")

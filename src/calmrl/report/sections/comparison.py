@@ -13,6 +13,7 @@ from calmrl.report.sentences import headline, headline_rows, name_of, several
 from calmrl.report.style import OURS, style_of
 
 MANY = 40  # rows of a panel
+LEAST = 5.0  # percentage points that an axis spans at least
 WAYS = ("best of the others", "best of ours")
 
 
@@ -59,6 +60,7 @@ def compare_panel(results: Results, rows: Sequence[ResultRow], name: str, task: 
         title=f"{place} (n = {estimates[order[0]].items})",
         marked=[method for method in order if results.ours(method)],
         apart=0 if all(map(results.ideal, order)) else sum(map(results.ideal, order)),
+        least=LEAST if describe(metric).unit == "%" else 0.0,
     )
 
 
