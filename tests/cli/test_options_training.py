@@ -114,7 +114,7 @@ def test_report(calmrl, passed):
     calls = passed("calmrl.workflows.report", SimpleNamespace(files=files, results=SimpleNamespace(rows=[1, 2])))
     code, out, err = calmrl("report", "a", "b")
     assert (code, out) == (0, "o/report.html\n")
-    assert err == "2 rows of 2 file(s); wrote o/report.html, report.md and\n1 files in o/figures\n"
+    assert err == "2 rows of 2 files; wrote o/report.html, report.md and\n1 file in o/figures\n"
     calmrl("report", "a", "--out", "p.html", "--force")
     assert calls == [
         (([Path("a"), Path("b")], None), {"force": False}),
@@ -146,7 +146,7 @@ def test_demo(calmrl, passed, tmp_path):
     given = {name: part.args for name, part in options["beside"].items()}
     assert given == {INDEXES: (out / "emoji.index", out / "stamps.index")}
     beside[INDEXES] = "install calmrl[search]"
-    assert "\nleft out: " in calmrl("demo", "--out", out)[2]
+    assert "\nskipped: " in calmrl("demo", "--out", out)[2]
     assert calmrl("demo", "--out", out, "--force")[0] == 0
     assert not out.exists()
     assert calmrl("demo", "--out", out, "--force")[0] == 0  # nothing to remove

@@ -484,7 +484,7 @@ def test_report_from_the_command_line(tmp_path, capsys):
 def test_every_table_says_what_is_left_out(tmp_path):
     content = report_data.demo_like()
     content["meta"]["datasets"]["stamps"]["left_out"] = {"listed": 260, "items": 10, "image": 3}
-    said = "Left out: stamps: 10 items, image of 3 (of 260 listed items)."
+    said = "Skipped: stamps: 10 items, image of 3 (of 260 listed items)."
     (tmp_path / "results.json").write_text(json.dumps(content))
     page = build_page(read_results([tmp_path]))
     shown = [block for block in page.blocks() if isinstance(block, Table)]
