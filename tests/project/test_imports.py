@@ -164,7 +164,8 @@ def test_every_package_is_reached_from_the_top_without_torch():
 
 def test_an_export_is_never_its_module():
     """A function named as its file stays the function, whoever imports the file first."""
-    code = "import calmrl.workflows.train, calmrl.workflows.impute, calmrl; print(calmrl.workflows.train, calmrl.workflows.impute)"
+    names = ["calmrl.workflows.train", "calmrl.workflows.impute"]
+    code = f"import {names[0]}, {names[1]}, calmrl; print({names[0]}, {names[1]})"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.count("<function") == 2
 
