@@ -71,7 +71,7 @@ def test_add(calmrl, index):
 
 def test_remove(calmrl, index):
     opened = index()
-    assert calmrl("remove", "ix", "a", "b") == (0, "", "removed 2 items; 7 items left\n")
+    assert calmrl("remove", "ix", "a", "b") == (0, "", "removed 2 items; 7 are left\n")
     assert opened.asked == [["a", "b"]]
 
 

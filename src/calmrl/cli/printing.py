@@ -1,4 +1,4 @@
-"""Where output goes: people read stderr, programs read stdout."""
+"""Where output goes: messages and progress to stderr, data to stdout."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def as_options(text: str) -> str:
 
 
 def note(text: str) -> None:
-    """A line for people."""
+    """A message."""
     print(visible(as_options(text)), file=sys.stderr)
 
 
@@ -65,7 +65,7 @@ def below_table(sentence: str) -> None:
 
 
 def error(text: str) -> None:
-    """What went wrong, for people."""
+    """What went wrong."""
     print(f"calmrl: {visible(as_options(text))}", file=sys.stderr)
 
 

@@ -23,4 +23,4 @@ def run(
 
     opened = Index.open(index)
     count = opened.remove(ids)
-    note(f"removed {plural(count, 'item')}; {plural(len(opened), 'item')} left")
+    note(f"removed {plural(count, 'item')}; {len(opened)} are left")

@@ -9,7 +9,6 @@ from calmrl.report.blocks import Block, Page, PageSection, Text
 from calmrl.report.estimates import better, matrix
 from calmrl.report.results import ResultRow, Results
 from calmrl.report.sections import comparison, completion, course, data
-from calmrl.report.sections import data as neighbours
 from calmrl.report.sentences import headline, several, verdict
 
 
@@ -31,7 +30,7 @@ def build_page(results: Results, title: str = "") -> Page:
         "Predicted uncertainty": completion.coverage(results),
         "Anchor shift": completion.shift(results),
         "Maps": course.maps(results),
-        "Nearest neighbours": neighbours.neighbours(results),
+        "Nearest neighbours": data.neighbours(results),
         "Training": course.training(results),
         "Other measurements": _other(results),
         "Data and missing patterns": data.data(results),

@@ -1,4 +1,7 @@
-"""Means with what is needed to judge them: the interval over seeds, the number of seeds, the number of items."""
+"""results.json: its rows, what is known of them, and means over seeds with what is needed to judge them.
+
+Several files are merged into one `Results`; two values for the same measurement are an error.
+"""
 
 import json
 import math

@@ -21,7 +21,7 @@ AS_IS = "as-is"  # the setting in which nothing is hidden
 
 
 def rates(results: Results) -> list[Block]:
-    """The headline metric over the missing rate: in one frame, or, for many methods, one per family."""
+    """The headline metric over the missing rate: in one frame, or, for many methods, one per base method."""
     x, caption = "missing rate (%)", "as more is missing (the table of settings says of what)"
     return _steps(results, "rate", x, caption, lambda at: f"{at:g} % missing")
 
@@ -124,7 +124,7 @@ def _kind(setting: str) -> str:
 
 
 def training(results: Results) -> list[Block]:
-    """Loss and validation curves, one frame per family of methods; and the seconds."""
+    """Loss and validation curves, one frame per base method; and the seconds."""
     blocks: list[Block] = []
     losses, checks = list[Panel](), list[Panel]()
     for source in results.sources:

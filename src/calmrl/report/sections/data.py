@@ -1,4 +1,4 @@
-"""What the numbers are about and how to get them again: datasets, settings, patterns, methods, command and config."""
+"""What the numbers are about: datasets, settings, patterns, methods, what single queries find, and how to repeat it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How far missing modalities move the anchors of items, before and after imputing.
+"""The numbers of a diagnosis: what is missing, what can be predicted, and how far missing modalities move anchors.
 
 In rows with known modalities, some are hidden as they are missing elsewhere in the data. With u the anchor of the whole
 row, shift before = |u - u(what is left)|, shift after = |u - u(what is left + what is imputed)|.
