@@ -30,7 +30,8 @@ from xml.etree import ElementTree
 import numpy as np
 
 from calmrl._support.parsing import visible
-from calmrl.cli import evaluation_tables
+from calmrl._support.tables import to_terminal
+from calmrl.cli import evaluate
 from calmrl.cli.printing import Progress, error, note, stderr_console
 from calmrl.data.features.directory import meta_table
 from calmrl.data.features.feature_set import FeatureSet, open_features
@@ -81,8 +82,8 @@ def terminal(name: str, folder: Path) -> None:
     with redirect_stderr(shown), redirect_stdout(shown):
         note(name)
         error(name)
-        for _, table in evaluation_tables.tables(rows):
-            stderr_console().print(table)
+        for _, table in evaluate.tables(rows):
+            stderr_console().print(to_terminal(table))
         progress = Progress(shown=False)
         progress.what = name
         note(progress.line())

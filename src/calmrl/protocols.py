@@ -1,4 +1,4 @@
-"""What the package asks of an imputer and of a model. Anything that has these methods will do."""
+"""What the package asks of an imputer, of a model and of whoever follows a long job. Anything with these methods will do."""
 
 from collections.abc import Mapping
 from typing import Any, Protocol, runtime_checkable
@@ -55,3 +55,14 @@ class Model(Protocol):
 
     def eval(self) -> Any:
         """Switch to evaluation."""
+
+
+class Progress(Protocol):
+    """Hears how a long job is getting on."""
+
+    def __call__(self, done: int, total: int, what: str, /) -> None:
+        """`done` of `total` pieces of `what` are finished; a total of 0 is not known."""
+
+
+def no_progress(done: int, total: int, what: str, /) -> None:
+    """Nobody follows."""

@@ -317,7 +317,9 @@ def test_kernel_features_need_rows():
 
 
 def test_folders_that_hold_no_model(tmp_path):
-    with pytest.raises(InputError, match=r"holds no trained model \(model/model\.json\); name the --out of a finished"):
+    with pytest.raises(
+        InputError, match=r"holds no trained model \(model/model\.json\); name the folder of a finished"
+    ):
         load(tmp_path)
     Trained(Heads({"a": 4, "b": 4}, 3)).save(tmp_path / "m")
     assert load(tmp_path / "m").width == 3

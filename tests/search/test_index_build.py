@@ -95,7 +95,7 @@ def test_encoders_of_features(tmp_path):
     collection, description = _collect(opened, {"text": "minilm"}, tmp_path, None, None, None)
     assert (collection.encoders, collection.kinds) == ({"text": "minilm"}, {"image": "vector", "text": "text"})
     assert description is None
-    with pytest.raises(InputError, match="--encoder names sound, but the features have image, text"):
+    with pytest.raises(InputError, match="`encoders` names sound, but the features have image, text"):
         _collect(opened, {"sound": "yamnet"}, tmp_path, None, None, None)
     stamps = OpenSource("dataset", "stamps", features=features)
     collection, _ = _collect(stamps, None, tmp_path, None, None, None)

@@ -238,7 +238,7 @@ def test_gone_items_stay_until_pruned(tmp_path) -> None:
     index = Index.build(DATA, tmp_path / "ix", model=settings())
     change = index.add(features(slice(0, 190)))
     assert change.gone == IDS[190:]
-    assert "--prune" in change.lines()[-1]
+    assert "`prune=True`" in change.lines()[-1]
     assert len(index) == 200
     assert index.add(features(slice(0, 190)), prune=True).removed == IDS[190:]
     assert len(index) == 190

@@ -87,7 +87,7 @@ def test_kinds_are_guessed_from_values(tmp_path):
     (tmp_path / "items.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     assert guess_kinds(tmp_path / "items.jsonl") == {"photo": "image", "film": "image", "hum": "audio", "text": "text"}
     (tmp_path / "none.jsonl").write_text('{"id": "x", "note": "words"}\n')
-    with pytest.raises(InputError, match="has no column of files and no column text; name encoders with --encoder"):
+    with pytest.raises(InputError, match="has no column of files and no column text; name encoders: `encoders="):
         guess_kinds(tmp_path / "none.jsonl")
 
 

@@ -22,7 +22,7 @@ from calmrl._support.parsing import read_json, read_json_object, reason_of
 from calmrl.errors import InputError
 
 WRITTEN_BY = "# written by calmrl"
-FORCE = ", or pass --force to replace it"  # ends the error about a target that exists, where a command has --force
+FORCE = ", or pass `force=True` to replace it"  # ends the error about a target that exists
 FILE_ENDINGS = {".parquet", ".npz", ".npy", ".safetensors", ".csv", ".tsv", ".json", ".jsonl", ".yaml", ".yml", ".html",
                 ".md", ".txt", ".tar", ".zip"}  # fmt: skip
 RECORD = "run.json"

@@ -1,4 +1,4 @@
-"""The options that name a public collection in place of a manifest, the same in every command that takes one."""
+"""Options that several commands share, and what a shell completes."""
 
 from __future__ import annotations
 

@@ -363,7 +363,7 @@ class EmbedsFiles:
 
         So vectors have the dtype of the features that the model was fitted on, which `calmrl extract` writes as float16
         unless told otherwise: lengths are then 1 to three digits. Convert them before large sums, or extract with
-        `--dtype float32`.
+        `dtype="float32"`.
 
         Parameters
         ----------

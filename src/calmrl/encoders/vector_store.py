@@ -92,7 +92,7 @@ def open_stores(folder: Path, encoders: EncoderSet) -> tuple[dict[str, VectorSto
         if not _same(before, description):
             raise InputError(
                 f"{folder} holds vectors of a run that was begun with other encoders, frames or dtype; delete it to "
-                "start over, or choose another --out"
+                "start over, or choose another `out`"
             )
         description = before  # so that the result has the same bytes as without the interruption
     else:

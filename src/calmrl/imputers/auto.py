@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -33,15 +33,13 @@ from calmrl.imputers.stacking import (
     try_candidate,
 )
 from calmrl.latent.held_out import normal_reach
+from calmrl.protocols import Progress
 
 COSTLY = ("mopoe", "knowledge_bridger", "ridge", "knn")  # tried only on data of at most MOST_VALUES values
 MOST_VALUES = 2 * 10**7
 CHOICE_ROWS = 10_000  # rows on which the candidates are compared
 LEVEL_ROWS = 2000  # incomplete rows on which the deviations of two fits are compared
 LEAST_BLOCKS = 10  # hidden blocks, below which nothing can be compared
-
-
-Progress = Callable[[str, int, int], None]  # what is done next, steps done, steps in all
 
 
 class AutoImputer(BlockImputer):
@@ -107,7 +105,7 @@ class AutoImputer(BlockImputer):
     def fit(self, z: Any, present: Array | None = None, progress: Progress | None = None) -> AutoImputer:
         """Compare the candidates on held-out blocks, then fit what was chosen on all rows.
 
-        `progress` is called with (what is done next, steps done, steps in all): a step per candidate, and one for the rest.
+        `progress` is called with (steps done, steps in all, what is done next): a step per candidate, and one for the rest.
         """
         z, present = self._as_dict(z, present, reset=True)
         views = check(z, present, min_rows=1)
@@ -123,7 +121,7 @@ class AutoImputer(BlockImputer):
         engine = z.engine if isinstance(z, DistributedRows) else None
         trial = self._compare(sample, hidden, names, progress, engine)
         if progress is not None:
-            progress(f"fitting {' + '.join(self.chosen_)}", len(names), len(names) + 1)
+            progress(len(names), len(names) + 1, f"fitting {' + '.join(self.chosen_)}")
         self.refit(z, present)
         self._carry_levels(sample, trial)
         return self
@@ -242,7 +240,7 @@ class AutoImputer(BlockImputer):
         guessed = (engine or LocalEngine()).map(try_candidate, others, fitter, rows, visible, asked, fitted)
         for step, name in enumerate(names):
             if progress is not None:
-                progress(f"trying {name}", step, len(names) + 1)
+                progress(step, len(names) + 1, f"trying {name}")
             if name != "gaussian":
                 yield name, next(guessed)
             elif linked(visible):

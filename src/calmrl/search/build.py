@@ -35,6 +35,7 @@ from calmrl.encoders.encoder_set import EncoderSet
 from calmrl.encoders.registry import default_encoders, full_name
 from calmrl.errors import InputError
 from calmrl.models.saved import load
+from calmrl.protocols import Progress
 from calmrl.search import checksums, neighbours, store
 from calmrl.search.collection import (
     ENCODERS_OF,
@@ -47,7 +48,7 @@ from calmrl.search.collection import (
     sha256,
     with_thumbnails,
 )
-from calmrl.search.encoding import Progress, encode, survey
+from calmrl.search.encoding import encode, survey
 
 MIN_PAIRS = 20  # items that must have both of two modalities before anything is learned from them
 PLACE_ROWS = 1 << 14  # items that are placed at once; a whole number of the blocks that `embed_with_certainty` works in
@@ -329,7 +330,7 @@ def _collect(
         collection = from_features(opened.features, opened.root, column)
         unknown = sorted(set(encoders or {}) - set(collection.z))
         if unknown:
-            raise InputError(f"--encoder names {unknown[0]}, but the features have {', '.join(collection.z)}")
+            raise InputError(f"`encoders` names {unknown[0]}, but the features have {', '.join(collection.z)}")
         made_by = ENCODERS_OF.get(opened.root, {}) if opened.type == "dataset" else {}
         collection.encoders |= {name: made_by[name] for name in made_by if name in collection.z} | dict(encoders or {})
         collection.kinds |= kinds_of(collection.encoders)
@@ -339,7 +340,7 @@ def _collect(
     names = dict(encoders or {}) | (default_encoders(kinds) if kinds else {})
     unknown = sorted(set(names) - set(opened.manifest.kinds))
     if unknown:
-        raise InputError(f"--encoder names {unknown[0]}, but the items have {', '.join(opened.manifest.kinds)}")
+        raise InputError(f"`encoders` names {unknown[0]}, but the items have {', '.join(opened.manifest.kinds)}")
     chosen = EncoderSet({name: names[name] for name in opened.manifest.kinds}, dtype="float32")
     collection = encode(opened, survey(opened), chosen, part / "cells", progress=progress, engine=engine)
     if not len(collection):
@@ -368,7 +369,7 @@ def _align(
         inside, why = linked(names, collection.present)
         values = relevance_of_items(collection, relevant)
         if progress is not None and inside:
-            progress(f"align {', '.join(inside)} ({len(collection)} items)", 0, 0)  # how long is not known
+            progress(0, 0, f"align {', '.join(inside)} ({len(collection)} items)")  # how long is not known
         aligner = fit(collection, inside, siblings, part, settings, values, engine)
     else:
         if relevant is not None:
@@ -425,7 +426,7 @@ def _write(
             rows = list(range(start, min(start + ROWS, len(collection))))
             yield store.batch(collection.take(rows), vectors[rows], certainty[rows], near[rows], layout)
             if progress is not None:
-                progress("write items", rows[-1] + 1, len(collection))
+                progress(rows[-1] + 1, len(collection), "write items")
 
     table = store.create_items(target, batches(), layout)
     layout["search"] = None

@@ -305,7 +305,9 @@ def guess_kinds(path: Path) -> dict[str, str]:
             elif held is not None:
                 kinds[name] = KINDS[held]
     if not kinds:
-        raise InputError(f"{path} has no column of files and no column text; name encoders with --encoder COLUMN=NAME")
+        raise InputError(
+            f"{path} has no column of files and no column text; name encoders: `encoders={{COLUMN: NAME}}`"
+        )
     return kinds
 
 

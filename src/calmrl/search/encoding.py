@@ -16,9 +16,9 @@ from calmrl.data.media.manifest import TEXT, Item
 from calmrl.data.media.problems import Unreadable
 from calmrl.encoders.encoder_set import EncoderSet
 from calmrl.encoders.vector_store import VectorStore, encode_files_distributed, encode_texts_distributed
+from calmrl.protocols import Progress
 from calmrl.search.collection import Collection, ItemRecord, OpenSource, sha256, thumbnail
 
-Progress = Callable[[str, int, int], None]  # what is being done, done so far, of how many
 Stamp = list[Any]  # SHA-256 of the content, size, time in nanoseconds
 UNREADABLE = "unreadable:"  # before the SHA-256 of a file that could not be decoded
 PICTURES = ("image", "video")
@@ -167,7 +167,7 @@ def _encode_cells(
         if good:
             vectors.add([key for key, _ in good], np.stack([vector for _, vector in good]))
         if progress is not None:
-            progress(f"encode {name}", first + len(batch), total)
+            progress(first + len(batch), total, f"encode {name}")
     return bad
 
 

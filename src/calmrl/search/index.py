@@ -16,9 +16,9 @@ from calmrl._support.parsing import naming, parsing
 from calmrl.aligner.estimator import Aligner
 from calmrl.encoders.encoder_set import EncoderSet
 from calmrl.errors import InputError
+from calmrl.protocols import Progress
 from calmrl.search import checksums, neighbours, store
 from calmrl.search.build import aligner_from, build
-from calmrl.search.encoding import Progress
 from calmrl.search.hits import Hit, Item, Rows
 from calmrl.search.query import LIKE, Features, QueryVectors, terms_of
 from calmrl.search.summary import about, summary
@@ -90,7 +90,7 @@ class Index:
         address : str, optional
             Of the Ray cluster; by default the one of this machine, or one that is started on its cores.
         progress : callable, optional
-            Called with (what is being done, done so far, of how many).
+            Called with (done so far, of how many, what is being done).
         """
         with opened(engine, address) as started:
             spread = None if engine == "local" else started

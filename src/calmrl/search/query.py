@@ -216,7 +216,7 @@ class QueryVectors:
         if entry["encoder"] is None:
             raise InputError(
                 f"no encoder is known for {name}: the index was made from features. Ask with a vector of width "
-                f"{entry['width']} or an item (like), or make the index again with --encoder {name}=NAME"
+                f"{entry['width']} or an item (like), or make the index again with `encoders={{{name!r}: NAME}}`"
             )
         cell = as_cell(value, entry["kind"], name, int(entry["width"]))
         z, present = self.encoders().encode([{name: cell}])

@@ -17,10 +17,11 @@ import pyarrow as pa
 from calmrl._support.parsing import parsing
 from calmrl.data.media.manifest import modality_of
 from calmrl.errors import InputError
+from calmrl.protocols import Progress
 from calmrl.search import checksums, neighbours, store
 from calmrl.search.build import place, working_folder
 from calmrl.search.collection import Collection, ItemRecord, OpenSource, from_features, open_source, with_thumbnails
-from calmrl.search.encoding import UNREADABLE, Memory, Progress, encode, survey
+from calmrl.search.encoding import UNREADABLE, Memory, encode, survey
 from calmrl.search.store import DAMAGED, connect, table_names
 from calmrl.search.where import quote
 
@@ -88,12 +89,12 @@ class Change:
         lines = [*self.problems, ", ".join(counts + ([f"{len(self.removed)} removed"] if self.removed else []))]
         if self.left_out:
             lines.append(
-                f"{len(self.left_out)} items that were removed from the index stay out; --removed adds them again, and so "
+                f"{len(self.left_out)} items that were removed from the index stay out; `removed=True` adds them again, and so "
                 "does naming one of their files"
             )
         if self.gone:
             lines.append(
-                f"{len(self.gone)} items are gone from their source but still in the index; --prune removes them"
+                f"{len(self.gone)} items are gone from their source but still in the index; `prune=True` removes them"
             )
         return lines
 

@@ -15,6 +15,7 @@ from calmrl._support.parsing import parsing
 from calmrl.data.loaders.batches import Batches
 from calmrl.data.loaders.feature_rows import pattern_counts
 from calmrl.imputers.gaussian import GaussianImputer
+from calmrl.protocols import Progress, no_progress
 from calmrl.training import checkpoints as checkpoint
 from calmrl.training import checkpoints as snapshot
 from calmrl.training.checkpoints import Checkpoint
@@ -26,7 +27,6 @@ from calmrl.training.validate import calibration_scores, check_pairs, encode_all
 
 REFIT_ROWS = 20_000  # at most, for imputers that are fitted anew instead of updated
 OF_ROWS = ("missing",)  # records that are means over the rows of a process
-Progress = Callable[[int, int, str], None]
 
 
 class Trainer:
@@ -90,7 +90,7 @@ class Trainer:
         self.validate_every, self.patience = validate_every, patience
         self.checkpoint_every, self.keep, self.log_every, self.refit = checkpoint_every, keep, log_every, refit
         self.latent_scores = latent_scores
-        self.progress = progress or (lambda done, total, text: None)
+        self.progress = progress or no_progress
         self.listen = listen or (lambda record: None)
         check_pairs(self.validation)
         self.accelerator = Accelerator(
@@ -189,7 +189,7 @@ class Trainer:
             if better or stop or self._tired() or due(at.stage_step, self.checkpoint_every, epoch, last):
                 self._save(better)
             if stop:
-                raise Interrupted(f"stopped after step {at.step}; go on with --resume")
+                raise Interrupted(f"stopped after step {at.step}; continue with `resume=True`")
         return at.stage_step < total
 
     def _tired(self) -> bool:

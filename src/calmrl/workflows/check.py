@@ -19,8 +19,9 @@ from calmrl.data.media.manifest import SPLITS
 from calmrl.data.media.problems import MediaProblem, Unreadable
 from calmrl.data.media.streams import RATE
 from calmrl.errors import InputError
+from calmrl.protocols import Progress, no_progress
 from calmrl.search import checksums, store
-from calmrl.workflows.survey import Progress, Survey, cell_problem, file_cells, survey, take_out
+from calmrl.workflows.survey import Survey, cell_problem, file_cells, survey, take_out
 
 ROWS = 2048  # of an index, read at once
 LISTED = 50  # damaged items in the command that writes them again; for more, the whole index is as well made again
@@ -40,14 +41,14 @@ def check_source(
     checksum. `tell` gets what the source holds.
     """
     if isinstance(path, (str, Path)) and looks_like_index(path):
-        return _index_problems(path, progress or (lambda what, done, total: None), tell)
+        return _index_problems(path, progress or no_progress, tell)
     seen = survey(path)
     for line in seen.lines():
         tell(line)
     if seen.manifest is None:
         assert not isinstance(path, PublicCollection)
         return _feature_problems(open_features(path))
-    bad = _undecodable(seen, progress or (lambda what, done, total: None))
+    bad = _undecodable(seen, progress or no_progress)
     return take_out(seen.manifest, seen.problems, bad).problems.lines(allowed=False)
 
 
@@ -57,7 +58,7 @@ def _undecodable(seen: Survey, progress: Progress) -> list[MediaProblem]:
     jobs = [Job(cell, seen.kinds[name], _nothing, FRAMES, RATE) for _, name, cell in cells]
     bad = []
     for done, ((item, name, _), result) in enumerate(zip(cells, decoded(jobs, None, keep=False), strict=True), start=1):
-        progress("decode", done, len(cells))
+        progress(done, len(cells), "decode")
         if isinstance(result, Unreadable):
             bad.append(cell_problem(item, name, result))
     return bad
@@ -177,5 +178,5 @@ def _damaged_items(
             if checksums.COLUMN in names:
                 damaged |= checksums.damaged_rows(rows, names, checksums.GROUPS)
         done += len(rows)
-        progress("compare items with their checksums", done, total)
+        progress(done, total, "compare items with their checksums")
     return damaged

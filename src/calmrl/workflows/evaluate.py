@@ -13,6 +13,7 @@ import torch
 
 from calmrl._support.engine import Engine, opened
 from calmrl._support.output import new_file
+from calmrl._support.wording import plural
 from calmrl.arrays import blocks_of_rows
 from calmrl.config import TrainConfig, load
 from calmrl.config.schema.train import SourceSection
@@ -154,7 +155,9 @@ class Evaluation:
 
     def as_dict(self) -> dict[str, Any]:
         """The content of results.json."""
-        method = {"about": f"trained for {len(self.config.stages)} stage(s)", "ours": self.config.method == "calmrl"}
+        stages = len(self.config.stages)
+        about = f"trained in {plural(stages, 'stage')}" if stages else "fitted in closed form"
+        method = {"about": about, "ours": self.config.method == "calmrl"}
         meta = {
             "command": self.command,
             "config": self.config.model_dump(mode="json"),
@@ -237,11 +240,11 @@ def _evaluate(
     evaluation = Evaluation(config, shlex.join(["calmrl", "evaluate", str(folder), *options]))
     if MODELS[config.model.kind].reads == "media":
         if data is not None:
-            raise InputError("a model of raw media is evaluated on the test rows of its sources; leave out --data")
+            raise InputError("a model of raw media is evaluated on the test rows of its sources; leave out `data`")
         if relevant_by != ROW:
-            raise InputError("for a model of raw media a query finds its own row; leave out --relevant-by")
+            raise InputError("for a model of raw media a query finds its own row; leave out `relevant_by`")
         if engine is not None:
-            raise InputError("a model of raw media is evaluated in one process; leave out --engine")
+            raise InputError("a model of raw media is evaluated in one process; leave out `engine`")
         tested = config if sources is None else config.model_copy(update={"sources": dict(sources)})
         _evaluate_media(model, evaluation, open_test_media(tested), device)
         return evaluation
@@ -346,7 +349,7 @@ def _sources(config: TrainConfig, model: Trained) -> dict[str, tuple[FeatureSet,
         if (split == "test").any():
             with_test_rows[name] = (features, split)
     if not with_test_rows:
-        raise InputError('no source has rows of split "test"; name test data with --data')
+        raise InputError('no source has rows of split "test"; name test data with `data`')
     return with_test_rows
 
 

@@ -33,7 +33,8 @@ from calmrl.encoders.vector_store import (
     text_key,
 )
 from calmrl.errors import InputError
-from calmrl.workflows.survey import Progress, absent_files, beside, cell_problem, file_cells, stop_at_problems, take_out
+from calmrl.protocols import Progress, no_progress
+from calmrl.workflows.survey import absent_files, beside, cell_problem, file_cells, stop_at_problems, take_out
 
 Stores = dict[str, VectorStore]
 
@@ -73,11 +74,11 @@ def _encode_texts(
     texts = {text_key(text): text for item in items for text in item.cells[name]}  # each only once
     todo = [key for key in texts if key not in store]
     start = len(texts) - len(todo)
-    progress(f"encode {name}", start, len(texts))
+    progress(start, len(texts), f"encode {name}")
     for first, vectors in encode_texts_distributed(engine, encoders, name, [[texts[key]] for key in todo], batch_size):
         keys = todo[first : first + batch_size]
         store.add(keys, vectors)
-        progress(f"encode {name}", start + first + len(keys), len(texts))
+        progress(start + first + len(keys), len(texts), f"encode {name}")
 
 
 def _encode_files(
@@ -96,7 +97,7 @@ def _encode_files(
     todo = [key for key in by_key if key not in store]
     start = len(by_key) - len(todo)
     problems = []
-    progress(f"encode {name}", start, len(by_key))
+    progress(start, len(by_key), f"encode {name}")
     sources = [by_key[key][0].cells[name] for key in todo]
     batches = (
         encoders.encode_files(name, sources, pool=pool, batch_size=batch_size)
@@ -111,7 +112,7 @@ def _encode_files(
         for key, result in zip(keys, results, strict=True):
             if isinstance(result, Unreadable):
                 problems += [cell_problem(item, name, result) for item in by_key[key]]
-        progress(f"encode {name}", start + first + len(results), len(by_key))
+        progress(start + first + len(results), len(by_key), f"encode {name}")
     return problems
 
 
@@ -233,7 +234,7 @@ def extract(
     address : str, optional
         Of the Ray cluster; by default the one of this machine, or one that is started on its cores.
     progress : callable, optional
-        Called with (what is being done, done so far, of how many).
+        Called with (done so far, of how many, what is being done).
     tell : callable, optional
         Gets sentences for people.
 
@@ -243,7 +244,7 @@ def extract(
     """
     out, problems = Path(out), Problems()
     tell = tell or (lambda line: None)
-    progress = progress or (lambda what, done, total: None)
+    progress = progress or no_progress
     source = manifest if isinstance(manifest, PublicCollection) else Path(manifest)
     check_directory(out)
     _check_options(source, layout, media, captions, root)
@@ -298,7 +299,7 @@ def _check_options(source: Path | PublicCollection, layout: str | None, media: A
             raise InputError("layout, media, captions and root go with a manifest; a collection has its own media")
         return
     if layout is None and media:
-        raise InputError("--media goes with --layout; without it, paths are in the manifest and --root is their folder")
+        raise InputError("`media` goes with `layout`; without it, paths are in the manifest and `root` is their folder")
     if layout is not None and (captions is not None or root is not None):
         raise InputError("captions and root go with a manifest; an annotation file holds texts and paths itself")
     if source.is_dir() and (layout is not None or captions is not None or root is not None):
@@ -310,14 +311,14 @@ def _kinds_of(source: Path | PublicCollection, layout: str | None) -> dict[str, 
     if isinstance(source, PublicCollection):
         return source.read().kinds
     if layout is not None:
-        raise InputError("an annotation file needs its encoders named, for instance --encoder vision=NAME")
+        raise InputError("an annotation file needs its encoders named, for instance `encoders={'vision': NAME}`")
     if source.is_dir():
         return read_folder(source, Problems()).kinds
     kinds = guess_kinds(row for _, row in read_rows(source, Problems()))
     if not kinds:
         raise InputError(
             f"{source} has no column that is called text or holds names of pictures, films or sounds; name the encoders, "
-            "for instance --encoder image=efficientnet_lite0"
+            "for instance `encoders={'image': 'efficientnet_lite0'}`"
         )
     return kinds
 
@@ -367,7 +368,7 @@ def _of_folder(source: Path, kinds: dict[str, str], problems: Problems, ignore: 
             raise InputError(f"{source} has no {name} for an encoder of kind {kind}; it has {got}")
     for name in [name for name in manifest.kinds if name not in kinds]:
         if name not in ignore:
-            problems.add("no encoder", "table", column=name, detail=f"give it one, or ignore it (--ignore {name})")
+            problems.add("no encoder", "table", column=name, detail=f"give it one, or ignore it (`ignore=[{name!r}]`)")
         for item in manifest.items:
             item.cells.pop(name, None)
     manifest.kinds = kinds
@@ -379,9 +380,9 @@ def _undecodable(manifest: Manifest, encoders: EncoderSet, pool: Any, progress: 
     cells = file_cells(manifest)
     jobs = [encoders.job(encoders.encoder(name), cell) for _, name, cell in cells]
     problems = []
-    progress("check", 0, len(cells))
+    progress(0, len(cells), "check")
     for done, ((item, name, _), result) in enumerate(zip(cells, decoded(jobs, pool, keep=False), strict=True), start=1):
-        progress("check", done, len(cells))
+        progress(done, len(cells), "check")
         if isinstance(result, Unreadable):
             problems.append(cell_problem(item, name, result))
     return problems

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from calmrl._support.engine import Engine
-from calmrl.search.encoding import Progress
+from calmrl.protocols import Progress
 from calmrl.search.index import Index
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from calmrl._support.wording import plural
 from calmrl.data.features.feature_set import FeatureSet, open_features, read_table
 from calmrl.data.features.formats import FORMATS
 from calmrl.data.media.collections.public_collection import PublicCollection
@@ -31,8 +31,6 @@ from calmrl.data.media.problems import MediaProblem, Problems, Unreadable, check
 from calmrl.data.media.streams import check_stream
 from calmrl.data.patterns import patterns
 from calmrl.errors import InputError
-
-Progress = Callable[[str, int, int], None]  # what is being done, done so far, of how many
 
 
 @dataclass
@@ -114,8 +112,8 @@ def stop_at_problems(collection: CheckedCollection, report: Path, allow_missing:
         collection.problems.write(report)
         if not allow_missing:
             raise InputError(
-                f"{serious} problems, all of them listed in {report}; repair them, or pass --allow-missing to go on "
-                "without what cannot be used (what was encoded so far is kept)"
+                f"{plural(serious, 'problem')}, all of them listed in {report}; repair them, or pass "
+                "`allow_missing=True` to continue without what cannot be used (what was encoded so far is kept)"
             )
     if not collection.manifest.items:
         raise InputError(f"no item is left; see {report}")

@@ -16,8 +16,8 @@ from calmrl.imputers.gradient import GaussianLatent
 from calmrl.metrics.measures import remarks
 from calmrl.metrics.model_rows import measure_rows
 from calmrl.models.saved import Trained, save
+from calmrl.protocols import Progress, no_progress
 from calmrl.training.checkpoints import newest
-from calmrl.training.loop import Progress
 from calmrl.training.plan import Outcome
 from calmrl.training.records import flat
 from calmrl.training.step import Step
@@ -69,13 +69,13 @@ def train(
     out = Path(out)
     _, rank = join(timeout)
     if not resume:
-        check_free(out, advice=", or pass --resume to go on with the run in it")
+        check_free(out, advice=", or pass `resume=True` to continue the run in it")
     else:
         check_directory(out)
     if resume and (out / "config.yaml").is_file():
         same_config(config, out / "config.yaml")
-    with explain_lost_process(f"start all again with --resume, to go on from the newest checkpoint in {out}"):
-        return _train(config, out, rank, resume, cpu, progress or (lambda done, total, text: None), tell)
+    with explain_lost_process(f"start all again with `resume=True`, to continue from the newest checkpoint in {out}"):
+        return _train(config, out, rank, resume, cpu, progress or no_progress, tell)
 
 
 def _train(

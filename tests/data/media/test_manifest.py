@@ -261,5 +261,5 @@ def test_annotations_that_cannot_be_used(tmp_path, folders) -> None:
     ):
         with pytest.raises(InputError, match=said):
             read_annotations(good, layout, folders, wanted)
-    with pytest.raises(InputError, match="--media audio=FOLDER"):
+    with pytest.raises(InputError, match=r"`media=\{'audio': FOLDER\}`"):
         read_annotations(good, "msrvtt", {}, ["audio"])

@@ -10,9 +10,9 @@ from typing import Any
 
 from calmrl._support.output import new_file
 from calmrl._support.parsing import visible
+from calmrl._support.tables import escaped, pipes
 from calmrl.metrics.registry import describe
 from calmrl.report.paper_tables.table import Column, PaperCell, PaperLine, PaperTable, all_tables
-from calmrl.report.render import plain
 
 EMPTY = "-"
 _LATEX = {
@@ -42,15 +42,16 @@ def number(cell: PaperCell, metric: str) -> str:
 
 def to_markdown(table: PaperTable) -> str:
     """A pipe table; the best bold, the second underlined, `ideal` in italics at the end."""
-    heads = ["<br>".join(map(plain, _head(column))) for column in table.columns]
-    lines = [f"**{plain(table.title)}**", "", _piped(["method", *heads]), _piped(["---"] * (1 + len(heads)))]
+    heads = ["<br>".join(map(escaped, _head(column))) for column in table.columns]
+    lines = list[list[str]]()
     for title, some in table.blocks:
         if title:
-            lines.append(_piped([f"*{plain(title)}*", *[""] * len(heads)]))
+            lines.append([f"*{escaped(title)}*", *[""] * len(heads)])
         for line in some:
             mark = {"ideal": "*", "ours": "**"}.get(line.kind, "")
-            lines.append(_piped([mark + plain(line.method) + mark, *_cells(line, table, _markdown_cell)]))
-    return "\n".join([*lines, "", plain(" ".join(table.notes))]).rstrip() + "\n"
+            lines.append([mark + escaped(line.method) + mark, *_cells(line, table, _markdown_cell)])
+    parts = [f"**{escaped(table.title)}**", pipes(["method", *heads], lines), escaped(" ".join(table.notes))]
+    return "\n\n".join(parts).rstrip() + "\n"
 
 
 def to_latex(table: PaperTable, label: str = "") -> str:
@@ -129,7 +130,7 @@ def _head(column: Column, tight: bool = True) -> list[str]:
 
 
 def _cells(line: PaperLine, table: PaperTable, form: Callable[[PaperCell, str], str]) -> list[str]:
-    escape = latex if form is _latex_cell else plain
+    escape = latex if form is _latex_cell else escaped
     return [
         form(cell, column.metric) if isinstance(cell, PaperCell) else EMPTY if cell is None else escape(cell)
         for cell, column in zip(line.cells, table.columns, strict=True)
@@ -146,10 +147,6 @@ def _latex_cell(cell: PaperCell, metric: str) -> str:
     text = latex(number(cell, metric))
     text = {1: rf"\textbf{{{text}}}", 2: rf"\underline{{{text}}}"}.get(cell.rank, text)
     return text + {"*": "$^{*}$", "†": r"$^{\dagger}$"}.get(cell.mark, "")
-
-
-def _piped(cells: list[str]) -> str:
-    return "| " + " | ".join(cells) + " |"
 
 
 def _rules(spans: list[tuple[str, int]]) -> str:

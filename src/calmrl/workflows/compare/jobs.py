@@ -33,6 +33,7 @@ from calmrl.metrics.measures import Measurement
 from calmrl.metrics.model_rows import LabelledRows, Vectors, measure_rows, picture
 from calmrl.models.heads import UNIT_ROWS
 from calmrl.models.registry import MODELS
+from calmrl.protocols import Progress, no_progress
 from calmrl.training.loop import Trainer
 from calmrl.training.methods import Changes, find_method
 from calmrl.training.step import Step
@@ -263,7 +264,6 @@ def _swept(config: CompareConfig, swept: str) -> dict[str, Any]:
     return {key: next(value for value in config.sweep[key] if str(value) == text)}
 
 
-Progress = Callable[[int, int, str], None]
 Beside = Mapping[str, Callable[[], Any]]  # what is done -> a function that workers can import
 T = TypeVar("T")
 
@@ -271,7 +271,7 @@ T = TypeVar("T")
 def run_all(
     config: CompareConfig,
     folder: Path,
-    progress: Progress = lambda *said: None,
+    progress: Progress = no_progress,
     jobs: Sequence[Job] | None = None,
 ) -> dict[Job, JobResult]:
     """The results of all jobs; those that `folder` already has are not run again. `progress` is called after each.
@@ -284,7 +284,7 @@ def run_all(
 def run_beside(
     config: CompareConfig,
     folder: Path,
-    progress: Progress = lambda *said: None,
+    progress: Progress = no_progress,
     jobs: Sequence[Job] | None = None,
     beside: Beside | None = None,
     meanwhile: Callable[[], None] = lambda: None,

@@ -19,12 +19,13 @@ from calmrl._support.output import WRITTEN_BY, check_directory, check_free, new_
 from calmrl.config import CompareConfig, TrainConfig, dump, load
 from calmrl.errors import InputError
 from calmrl.metrics.measures import TidyRow
+from calmrl.protocols import Progress, no_progress
 from calmrl.report import Results, build_page, results_of, write_page
 from calmrl.report.paper_tables import write_tables
 from calmrl.report.render import import_drawing
 from calmrl.training.methods import FEATURES
 from calmrl.workflows.compare.collect import average, collect
-from calmrl.workflows.compare.jobs import Beside, JobResult, Progress, run_beside
+from calmrl.workflows.compare.jobs import Beside, JobResult, run_beside
 from calmrl.workflows.compare.plan import NAME, Job, method_of, plan, training_config
 from calmrl.workflows.train import train
 
@@ -122,7 +123,7 @@ def compare(
     command: str = "",
     keep: Literal["best"] | None = None,
     beside: Beside | None = None,
-    progress: Progress = lambda finished, total, text: None,
+    progress: Progress = no_progress,
 ) -> Comparison:
     """Compare methods on the same rows, with the same number of steps and trials, chosen on validation rows.
 
@@ -134,7 +135,7 @@ def compare(
     keep: "best" trains the best row of every data set and setting once more and keeps its model, under `out/models`.
     beside: other work for the same processes, what it is -> a function that they can import, without arguments; it may
         write into `out`. `Comparison.beside` has what the functions return.
-    progress: called as `progress(finished, total, text)` after every job.
+    progress: called after every job with how many are done, of how many, and which.
 
     Examples
     --------
@@ -167,6 +168,6 @@ def _prepare(config: CompareConfig, out: Path) -> None:
     if path.is_file() and path.read_text(encoding="utf-8").startswith(WRITTEN_BY):
         load(path, kind="compare")  # a directory of another command is an error here
     elif out.exists() and any(out.iterdir()):
-        raise InputError(f"{out} exists and holds something else; choose another --out")
+        raise InputError(f"{out} exists and holds something else; choose another `out`")
     out.mkdir(parents=True, exist_ok=True)
     dump(config, path, force=True)

@@ -20,6 +20,7 @@ from calmrl.data.media.collections.registry import COLLECTIONS
 from calmrl.metrics.measures import Measurement, row
 from calmrl.metrics.model_rows import picture, retrieval_rows
 from calmrl.models.saved import load as load_model
+from calmrl.protocols import Progress, no_progress
 from calmrl.training.records import read_records
 from calmrl.training.validate import encode_all
 from calmrl.workflows.build_media import open_test_media
@@ -36,8 +37,6 @@ from calmrl.workflows.reproduce.tables import (
     media_source,
 )
 from calmrl.workflows.train import same_config, train
-
-Progress = Callable[[str, int, int], None]  # what is being done, done so far, of how many
 
 
 @dataclass
@@ -62,7 +61,7 @@ class ReproductionRun:
     out: Path
     device: str = "cpu"
     changes: Callable[[Run], Sequence[str]] = lambda run: ()
-    progress: Progress = lambda text, done, total: None
+    progress: Progress = no_progress
     tell: Callable[[str], None] = lambda text: None
     left_out: dict[str, dict[str, int]] = field(default_factory=dict)  # by collection: test media that are not there
     _rows: dict[tuple[str, str], list[Any]] = field(default_factory=dict)
@@ -93,7 +92,7 @@ class ReproductionRun:
             return folder
 
         def show(done: int, total: int, text: str) -> None:
-            self.progress(f"{run}: {text}", done, total)
+            self.progress(done, total, f"{run}: {text}")
 
         resume = (folder / "config.yaml").is_file()
         train(config, folder, resume=resume, cpu=self.device == "cpu", progress=show, tell=self._named(run))
@@ -135,7 +134,7 @@ class ReproductionRun:
         folder = self.trained(run)
         path = folder / "results" / f"{name}.json"
         if not path.is_file():
-            self.progress(f"{run}: measuring on {name}", 0, 0)
+            self.progress(0, 0, f"{run}: measuring on {name}")
             content = make(folder)
             with new_file(path) as draft:
                 draft.write_text(json.dumps(content, indent=1), encoding="utf-8")

@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from calmrl._support.output import new_file
+from calmrl._support.tables import escaped, pipes
 from calmrl.errors import InputError
+from calmrl.protocols import Progress, no_progress
 from calmrl.report.figures import Curve, curves, scatter, standalone
-from calmrl.report.render import plain
 from calmrl.report.results import PointMap, skipped_sentence
 from calmrl.report.style import style_of
-from calmrl.workflows.reproduce.bench import Progress, ReproductionRun, loss_curve
+from calmrl.workflows.reproduce.bench import ReproductionRun, loss_curve
 from calmrl.workflows.reproduce.needs import Need, check, needs_of, others_without_features
 from calmrl.workflows.reproduce.tables import CONTINUED, EXHIBITS, RUNS, Cell, PaperTable, run_of
 
@@ -60,13 +61,12 @@ def to_markdown(made: Reproduction) -> str:
     name = made.exhibit.name
     number = name.removeprefix("table").removeprefix("figure")
     kind = "Table" if name.startswith("table") else "Figure"
-    lines = [f"# {kind} {number} of the paper: {plain(made.exhibit.title)}", ""]
+    lines = [f"# {kind} {number} of the paper: {escaped(made.exhibit.title)}", ""]
     for part in parts_of(made):
-        heads = [f"{plain(column)}<br>{kind}" for column in part.columns for kind in part.kinds]
-        lines += [_piped(["", *heads]), _piped(["---", *["---:"] * len(heads)])]
-        lines += [_piped([plain(row), *numbers]) for row, numbers in part.lines]
-        lines.append("")
-    lines += [f"- {plain(note)}" for note in made.notes]
+        heads = [f"{escaped(column)}<br>{kind}" for column in part.columns for kind in part.kinds]
+        cells = [[escaped(row), *numbers] for row, numbers in part.lines]
+        lines += [pipes(["", *heads], cells, [False, *[True] * len(heads)]), ""]
+    lines += [f"- {escaped(note)}" for note in made.notes]
     return "\n".join(lines) + "\n"
 
 
@@ -99,10 +99,6 @@ def _shown(measured: Measured | None, decimals: int) -> dict[str, str]:
 
 def _number(value: float | None, decimals: int) -> str:
     return NOTHING if value is None else f"{value:,.{decimals}f}"
-
-
-def _piped(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(cells)} |"
 
 
 def drawings(exhibit: PaperTable, bench: ReproductionRun) -> dict[str, str]:
@@ -228,7 +224,7 @@ def reproduce(
     device : str
         "auto" takes a GPU where there is one, "cpu" does not.
     progress : callable, optional
-        Called with (what is being done, done, total).
+        Called with (done so far, of how many, what is being done).
     tell : callable
         Gets sentences for people.
 
@@ -250,7 +246,7 @@ def reproduce(
         out,
         device=_device(device),
         changes=smoke_changes if smoke else lambda run: (),
-        progress=progress or (lambda text, done, total: None),
+        progress=progress or no_progress,
         tell=tell,
     )
     needs = needs_of(exhibit, bench.root)

@@ -261,7 +261,7 @@ def read_annotations(
     publisher = COLLECTIONS[layout]()
     for name in wanted:
         if name in MEDIA_SUFFIXES and name not in folders:
-            raise InputError(f"say where the files of {name} are: --media {name}=FOLDER")
+            raise InputError(f"say where the files of {name} are: `media={{{name!r}: FOLDER}}`")
         if name not in (*MEDIA_SUFFIXES, "text", "subtitle"):
             raise InputError(f'layout "{layout}" has no modality "{name}"; it has vision, audio, text and subtitle')
     if not Path(path).is_file():

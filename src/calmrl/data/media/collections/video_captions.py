@@ -155,7 +155,9 @@ class MsrVtt(Publisher):
         if path.suffix == ".csv":
             rows = list(read_table(path, ["video_id"], notes))
             if rows and "sentence" not in rows[0][1]:
-                raise wrong_form(path, "ids without captions", "a column sentence, or the whole folder (--collection)")
+                raise wrong_form(
+                    path, "ids without captions", "a column sentence, or the whole folder of the collection"
+                )
             return [_entry(line, row["video_id"], [row["sentence"]], part_of(path)) for line, row in rows]
         content = read_json(path, notes)
         if isinstance(content, dict) and "sentences" in content:

@@ -1,10 +1,9 @@
-"""The report at its limits: how much a table or a sentence holds, and what is said about a broken file."""
+"""The sentences and sections of a report, how much each holds, and what is said about a broken file."""
 
 from __future__ import annotations
 
 import base64
 import io
-import json
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -19,8 +18,9 @@ from calmrl.report import build_page, results_of
 from calmrl.report.blocks import Album, Code, Page, Table
 from calmrl.report.estimates import spread_words
 from calmrl.report.render import as_markdown
-from calmrl.report.results import ResultRow, capital, decimals, estimate, fixed, group, plural
-from calmrl.report.sections.completion import _directions, imputation
+from calmrl.report.results import ResultRow, decimals, estimate, group
+from calmrl.report.sections.comparison import main_table
+from calmrl.report.sections.completion import imputation
 from calmrl.report.sections.data import neighbours
 from calmrl.report.sentences import headline, is_clear, verdict
 from drawing import Drawing
@@ -29,15 +29,6 @@ from drawing import Drawing
 
 
 def test_numbers_as_they_are_written():
-    assert [fixed(value, 1) for value in (-0.04, 0.04, -1234.56, 0.05, -0.06)] == [
-        "0.0",
-        "0.0",
-        "−1,234.6",
-        "0.1",
-        "−0.1",
-    ]
-    assert [capital(text) for text in ("", "a", "abc")] == ["", "A", "Abc"]
-    assert [plural(count, "seed") for count in (0, 1, 2, 1234)] == ["0 seeds", "1 seed", "2 seeds", "1,234 seeds"]
     assert [decimals("nmse", values) for values in ([1.0], [0.5], [0.05], [0.001], [0.0], [])] == [3, 3, 4, 5, 3, 3]
     assert decimals("R@1", [0.001]) == 1
     one = estimate([2.0], [5])
@@ -113,14 +104,38 @@ def test_more_than_three_settings_are_summed_up(places):
         assert verdict(results(*only)) == ["average R@1 in 4 settings; the best of each is in bold."]
 
 
+@pytest.mark.parametrize(("remark", "said"), [("the same value.", "The same value."), ("no stop", "No stop.")])
+def test_remarks_end_in_one_full_stop(remark, said):
+    assert verdict(results(row(), remarks=[remark]))[-1] == said
+
+
+@pytest.mark.parametrize(("best", "chance", "bold"), [(2.0, 0.5, True), (2.0, 2.0, False), (2.0, None, True)])
+def test_a_number_at_chance_level_is_not_bold(best, chance, bold):
+    level = [] if chance is None else [row("pmrl", chance, metric="chance R@1")]
+    table = main_table(results(row("calmrl", best), row("pmrl", 1.0), *level))
+    assert [line[1].best for line in table.lines] == [bold, False]
+    assert ("Bold" in table.caption) == bold
+
+
+@pytest.mark.parametrize(
+    ("methods", "title"), [(["gram"], "Evaluation of gram on d"), (["gram", "pmrl"], "2 methods on d")]
+)
+def test_the_headline(methods, title, monkeypatch):
+    Drawing(monkeypatch)
+    assert build_page(results(*map(row, methods))).title == title
+
+
 # ---- sections
 
 
 @pytest.mark.parametrize(("tasks", "kept"), [(40, 40), (41, 31)])
-def test_of_many_directions_some_are_drawn(tasks, kept):
+def test_of_many_directions_some_are_drawn(tasks, kept, monkeypatch):
+    Drawing(monkeypatch)
     ends = [f"a{j}->x" for j in range(20)] + [f"a,b,c{j}->x" for j in range(10)]
     middle = [f"a,b{j}->x" for j in range(tasks - 31)] + ["a0,b,c->x"]
-    assert len(_directions([*ends, *middle, *ends])) == kept
+    figure, table = imputation(results(*(row(task=task, metric="nmse") for task in ends + middle)))
+    assert (f"Drawn are {kept} directions" in figure.caption) == (kept < tasks)
+    assert len(table.head) + len(table.lines) - 2 == tasks  # the table has all
 
 
 def test_four_methods_per_panel_ours_first(monkeypatch):
@@ -209,7 +224,7 @@ def test_fences_are_longer_than_what_they_hold():
         ({"x": 1}, "got the keys ['x']"),
         ({"rows": []}, "has no rows; there is nothing to report"),
         ({"rows": [row(value="x" * 60)]}, f'unable to parse string as a number; got "{"x" * 56}...'),
-        ({"rows": [row(n=-1)]}, "1 mistakes\n  rows.0.n: input should be greater than or equal to 0; got -1"),
+        ({"rows": [row(n=-1)]}, "1 mistake\n  rows.0.n: input should be greater than or equal to 0; got -1"),
         ({"rows": [row(rate=1.5)]}, "less than or equal to 1"), ({"rows": [row(rate=-0.1)]}, "greater than or equal to 0"),
         ({"rows": [row(seconds=-1.0)]}, "greater than or equal to 0"),
         ({"rows": [{}] * 3}, "21 mistakes"),
@@ -274,10 +289,3 @@ def test_many_methods_over_rates_have_a_frame_per_family(methods, frames, monkey
     ]
     build_page(results(row("calmrl", 1.0), *rows))
     assert ("draw(2.8, 2, 2" in drawing.text or "draw(3.95, 3, 2" in drawing.text) == frames
-
-
-def test_json_of_a_long_value_is_cut():
-    from calmrl.report.results import _shown
-
-    assert _shown("x" * 58) == json.dumps("x" * 58)
-    assert _shown("x" * 59) == '"' + "x" * 56 + "..."

@@ -1,4 +1,4 @@
-"""Figures at their limits: how much one panel holds, and how it is drawn."""
+"""Figures: how much one panel holds, and how it is drawn."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from types import SimpleNamespace
 import pytest
 
 from calmrl.report.figures import (
-    SETTINGS,
     Curve,
     Mark,
     clean,
@@ -27,7 +26,7 @@ from calmrl.report.results import PointMap
 from calmrl.report.style import COLOURS, MARKERS, Style, base_method, style_of
 from drawing import Drawing
 
-LOOK = Style("#0072b2", "o", "full", "-", "", False)
+STYLE = Style("#0072b2", "o", "full", "-", "", False)
 
 
 @pytest.fixture
@@ -51,7 +50,7 @@ def lines_of(lines, start):
     (16, 2, 0.75 + 0.21 * 16, 0.5), (17, 2, 0.75 + 0.175 * 17, 0.0), (2, 3, 0.75 + 0.3 * 2, 0.25), (2, 1, 0.75 + 0.21 * 2, 0.0),
 ])  # fmt: skip
 def test_marks_of_a_row_are_moved_apart_where_there_is_room(rows, labels, height, step, told):
-    marks = [Mark(f"r{i}", 1.0, LOOK, 0.5, 1.5, label=f"l{j}") for i in range(rows) for j in range(labels)]
+    marks = [Mark(f"r{i}", 1.0, STYLE, 0.5, 1.5, label=f"l{j}") for i in range(rows) for j in range(labels)]
     lines = told(dots, marks, x="x")
     assert f"draw({height:.4g}, 1, 1)" in lines
     centres = [line for line in lines if "marker=" in line][:labels]
@@ -63,22 +62,33 @@ def test_marks_of_a_row_are_moved_apart_where_there_is_room(rows, labels, height
 
 def test_marks_without_intervals_or_labels_stay_in_line(told):
     plain = told(
-        dots, [Mark("a", 1.0, LOOK, label=label) for label in "xy"], x="x" * 61, line=(2.0, "here"), connect=True
+        dots, [Mark("a", 1.0, STYLE, label=label) for label in "xy"], x="x" * 61, line=(2.0, "here"), connect=True
     )
     assert len([line for line in plain if "plot([1], [0], marker" in line]) == 2
     assert "axes0.set_xlabel('" + "x" * 59 + "…')" in plain
     assert "axes0.axvline(2, color='#1b1f24', linewidth=0.9, linestyle=[0, [4, 2]], zorder=2)" in plain
     assert "axes0.plot([1, 1], [0, 0], color='#7d8590', linewidth=0.8, zorder=1)" in plain
-    half = told(dots, [Mark("a", 1.0, LOOK, low=0.5)], x="x", marked=["a"])
+    half = told(dots, [Mark("a", 1.0, STYLE, low=0.5)], x="x", marked=["a"])
     assert not [line for line in half if "linewidth=1.1" in line]  # a bar needs both ends
     assert any("['▸ a']" in line for line in half)
 
 
+@pytest.mark.parametrize(
+    ("values", "least", "limits"),
+    [((58.3, 58.8), 5.0, (55.8, 61.3)), ((50.0, 58.0), 5.0, None), ((58.3, 58.8), 0.0, None)],
+)
+def test_a_small_difference_looks_small(values, least, limits, told):
+    lines = told(dots, [Mark(f"r{value}", value, STYLE) for value in values], x="x", least=least)
+    assert lines_of(lines, "axes0.set_xlim") == (
+        [] if limits is None else [f"axes0.set_xlim({limits[0]}, {limits[1]})"]
+    )
+
+
 @pytest.mark.parametrize(("count", "bands"), [(5, 5), (6, 1)])
 def test_bands_of_many_curves_would_hide_each_other(count, bands, told):
-    looks = [Style("#0072b2", "o", "full", "-", "", j == 0) for j in range(count)]
+    styles = [Style("#0072b2", "o", "full", "-", "", j == 0) for j in range(count)]
     lines = told(
-        curves, [Curve(str(j), [0, 1], [1, 2], looks[j], [0, 1], [2, 3]) for j in range(count)], x="x", y="y" * 45
+        curves, [Curve(str(j), [0, 1], [1, 2], styles[j], [0, 1], [2, 3]) for j in range(count)], x="x", y="y" * 45
     )
     assert len(lines_of(lines, "axes0.fill_between")) == bands
     assert "axes0.set_ylabel('" + "y" * 43 + "…')" in lines
@@ -86,12 +96,12 @@ def test_bands_of_many_curves_would_hide_each_other(count, bands, told):
 
 
 def test_a_long_curve_is_thinned_out_and_the_diagonal_spans_all(told):
-    curve = Curve("a", list(range(81)), list(range(81)), LOOK)
-    lines = told(curves, [curve, Curve("b", [5, 90], [0, 0], LOOK)], x="x", y="y", diagonal="as promised", height=1.0)
+    curve = Curve("a", list(range(81)), list(range(81)), STYLE)
+    lines = told(curves, [curve, Curve("b", [5, 90], [0, 0], STYLE)], x="x", y="y", diagonal="as promised", height=1.0)
     drawn = lines_of(lines, "axes0.plot([0, 1, 2")[0]
     assert drawn.split("], [")[0].count(",") == 79
     assert "axes0.plot([0, 90], [0, 90], color='#1b1f24', linewidth=0.9, linestyle=[0, [4, 2]], zorder=1)" in lines
-    whole = told(curves, [Curve("a", list(range(80)), list(range(80)), LOOK)], x="x", y="y")
+    whole = told(curves, [Curve("a", list(range(80)), list(range(80)), STYLE)], x="x", y="y")
     assert lines_of(whole, "axes0.plot([0, 1")[0].split("], [")[0].count(",") == 79
 
 
@@ -104,7 +114,7 @@ def test_a_long_curve_is_thinned_out_and_the_diagonal_spans_all(told):
     ],
 )
 def test_small_frames_two_in_a_row(frames, size, hidden, labelled, below, told):
-    curve = Curve("a", [0, 1], [1, 2], LOOK)
+    curve = Curve("a", [0, 1], [1, 2], STYLE)
     lines = told(small_curves, {f"f{j}": [curve] for j in range(frames)}, x="step", y="y" * 23)
     assert lines[2].startswith(size)
     assert [int(line[4]) for line in lines if ".set_visible(False)" in line] == hidden
@@ -145,22 +155,14 @@ def test_a_map_shows_some_hundred_points(items, drawn, told):
     assert len(lines_of(none, "axes0.plot")) == 2
 
 
-def test_the_style_and_the_size_of_a_panel():
-    assert {key: value for key, value in SETTINGS.items() if isinstance(value, (int, float))} == {
-        "text.parse_math": False, "font.size": 9, "axes.labelsize": 9, "xtick.labelsize": 8.5, "ytick.labelsize": 8.5,
-        "legend.fontsize": 8.5, "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True,
-        "axes.axisbelow": True, "axes.linewidth": 0.7, "xtick.major.width": 0.7, "ytick.major.width": 0.7,
-        "xtick.major.size": 3, "ytick.major.size": 3, "grid.alpha": 0.3, "grid.linewidth": 0.5, "legend.frameon": False,
-        "lines.linewidth": 1.2, "hatch.linewidth": 0.6,
-    }  # fmt: skip
+def test_the_size_and_the_title_of_a_panel():
     figure, axes = draw(2.5, 2, 3, sharex=True)
     assert figure.get_size_inches().tolist() == [4.0, 2.5]
     assert len(axes) == 6
     assert [figure.get_layout_engine().get()[name] for name in ("w_pad", "h_pad")] == [0.05, 0.05]
     assert len(draw(1.0)[1]) == 1
     panel = finish(figure, "p", "alt", "t" * 51)
-    assert figure._suptitle.get_text() == "t" * 49 + "…"
-    assert (figure._suptitle.get_fontsize(), figure._suptitle.get_position()[0]) == (9.5, 0.01)
+    assert figure.get_suptitle() == "t" * 49 + "…"
     assert panel.svg.startswith(
         '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 288 180" width="384" height="240"'
     )
@@ -209,6 +211,7 @@ def test_markers(marker, fill, strong, size, edge, width):
     assert (options["markersize"], options["markeredgecolor"], options["markeredgewidth"]) == (size, edge, width)
     assert options["markerfacecolor"] == ("#fffffe" if fill == "none" else "red")
     assert ("fillstyle" in options) == (fill in ("left", "bottom"))
+    assert options["clip_on"] is False  # whole also at the edge of the axes
 
 
 def test_a_drawing_without_what_is_not_needed():
@@ -229,7 +232,7 @@ def test_a_drawing_without_what_is_not_needed():
     assert standalone(panel) == '<svg a><rect width="100%" height="100%" fill="#fffffe"/><b/></svg>'
 
 
-def test_unknown_names_get_a_look_of_their_own_letters():
+def test_unknown_names_get_a_style_of_their_own_letters():
     import zlib
 
     for name in ("one", "two", "three", "four"):
