@@ -1,4 +1,4 @@
-"""What the package asks of an imputer and of a model. Anything that has these methods will do."""
+"""What the package asks of an imputer, of a model and of how it reads media. Anything that has these methods will do."""
 
 from collections.abc import Mapping
 from typing import Any, Protocol, runtime_checkable
@@ -55,3 +55,26 @@ class Model(Protocol):
 
     def eval(self) -> Any:
         """Switch to evaluation."""
+
+
+class MediaInputs(Protocol):
+    """How a kind of model reads raw media; made from (section, modalities, root, seed) of a training config.
+
+    `names` are the modalities to use, in the order of the model; `kinds` says of every modality that the model knows
+    whether it is image, audio or text; `workers` is how many processes may look at files.
+    """
+
+    names: tuple[str, ...]
+    kinds: Mapping[str, str]
+    workers: int
+
+    def missing(self) -> list[str]:
+        """A sentence for every file that the model itself needs and that is not there."""
+
+    def rows(
+        self, manifest: Any, source: Any, *, name: str, rows: Any, present: Any = None, training: bool = True
+    ) -> Any:
+        """Some rows of the manifest of a source, as `MediaRows` has them; `present` hides modalities."""
+
+    def measure(self, model: Any, rows: Any, z: Any, present: Any, device: str) -> list[Any]:
+        """Measurements on test rows beyond those of every model, from their vectors `z`; perhaps none."""
