@@ -74,7 +74,13 @@ class MediaInputs(Protocol):
     def rows(
         self, manifest: Any, source: Any, *, name: str, rows: Any, present: Any = None, training: bool = True
     ) -> Any:
-        """Some rows of the manifest of a source, as `MediaRows` has them; `present` hides modalities."""
+        """Some rows of the manifest of a source: a `RowSource` that also has the `left_out` of the manifest.
+
+        `present` (all rows of the manifest, a column per name) hides modalities.
+        """
+
+    def shape(self, rows: Any) -> str:
+        """The shape of an item of some rows, in words; rows that train together must have the same."""
 
     def measure(self, model: Any, rows: Any, z: Any, present: Any, device: str) -> list[Any]:
         """Measurements on test rows beyond those of every model, from their vectors `z`; perhaps none."""

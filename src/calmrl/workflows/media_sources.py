@@ -52,7 +52,7 @@ def open_media(config: TrainConfig) -> tuple[dict[str, Any], list[Any], list[str
         held_out = np.flatnonzero(split == "val")
         if len(held_out):
             validation.append(inputs.rows(manifest, section, name=name, rows=held_out, training=False))
-    _check_shapes(config, train)
+    _check_shapes(config, train, inputs)
     if not validation:
         notes.append('no row has split "val": the last checkpoint is kept, not the best')
     return train, validation, notes
@@ -72,11 +72,11 @@ def open_test_media(config: TrainConfig, inputs: MediaInputs | None = None) -> d
     return with_test_rows
 
 
-def _check_shapes(config: TrainConfig, train: Mapping[str, Any]) -> None:
-    """Rows that train together must have the same numbers of frames, slices and tokens."""
+def _check_shapes(config: TrainConfig, train: Mapping[str, Any], inputs: MediaInputs) -> None:
+    """Rows that train together must have the same shapes."""
     for stage in config.stages:
         together = [train[name] for name in stage.sources or train if name in train]
-        shapes = {rows.name: f"frames {rows.frames}, slices {rows.slices}, tokens {rows.tokens}" for rows in together}
+        shapes = {rows.name: inputs.shape(rows) for rows in together}
         if len(set(shapes.values())) > 1:
             listed = "; ".join(f"{name}: {shape}" for name, shape in shapes.items())
             raise InputError(

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
 import publisher_files as made
-from calmrl.data import PublicCollection
+from calmrl.data import COLLECTIONS, PublicCollection
 from calmrl.data.media.manifest import build
 from calmrl.data.media.problems import Problems
+from calmrl.data.media.public_collections import Entry, PublishedSplit, Publisher
 from calmrl.errors import InputError
 from publisher_files import write
 
@@ -87,3 +89,29 @@ def test_folders_that_do_not_fit(tmp_path) -> None:
         PublicCollection("esc50", tmp_path).read()
     with pytest.raises(InputError, match='"vision" is no modality of esc50; it has audio, text'):
         PublicCollection("esc50", tmp_path).read(["vision"])
+
+
+class Pairs(Publisher):
+    """Pairs of a name and a text, one per line."""
+
+    media = ("audio",)
+    splits: ClassVar = {"all": PublishedSplit({"test": ("pairs.txt",)}, {"test": 2})}
+
+    def read_file(self, path, notes):
+        lines = [line.split(" ", 1) for line in path.read_text().splitlines()]
+        return [Entry(i, [name], {"id": name, "text": [text]}) for i, (name, text) in enumerate(lines, start=1)]
+
+
+def test_a_new_collection_is_reached_by_its_name_alone(tmp_path, monkeypatch, calmrl) -> None:
+    monkeypatch.setitem(COLLECTIONS, "pairs", f"{__name__}:Pairs")
+    (tmp_path / "c").mkdir()
+    (tmp_path / "c" / "pairs.txt").write_text("a rain\nb a bell\n")
+    (tmp_path / "c" / "a.wav").write_bytes(b"")
+    code, _, err = calmrl("init", tmp_path / "c", "--collection", "pairs", "--out", tmp_path / "work")
+    assert code == 0, err
+    assert "pairs all: test 2 of 2 published items" in err
+    assert 'collection: {name: "pairs", ' in (tmp_path / "work" / "extract.yaml").read_text()
+    code, _, err = calmrl("check", tmp_path / "c", "--collection", "pairs")
+    assert code == 2
+    assert "b.wav" in err
+    assert calmrl("ls", "collections")[1].count("pairs ") == 1

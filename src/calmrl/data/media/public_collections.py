@@ -1,11 +1,15 @@
-"""A public collection on disk: its publisher's annotation files and the media that were downloaded, as manifest rows."""
+"""A public collection on disk: its publisher's annotation files and the media that were downloaded, as manifest rows.
+
+`COLLECTIONS` names a reader for each, a subclass of `Publisher`: what its splits are, and how its files become entries.
+`PublicCollection` finds the media files of these entries; `read_annotations` does so for a single annotation file.
+"""
 
 from __future__ import annotations
 
 import os
 import unicodedata
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
@@ -31,11 +35,7 @@ class AnnotationFolder:
         if not path.is_dir():
             raise InputError(f"no folder {path}; give the folder that holds the annotation files of the collection")
         self.path = path
-        self.names: list[str] = []  # relative to the folder
-        for folder, folders, files in os.walk(path):
-            folders[:] = sorted(name for name in folders if not name.startswith("."))
-            home = PurePosixPath(Path(folder).relative_to(path).as_posix())
-            self.names += [str(home / name) for name in sorted(files) if name.lower().endswith(SUFFIXES)]
+        self.names = list(_files_below(path, SUFFIXES))
 
     def find(self, patterns: Iterable[str]) -> Path | None:
         """The file that matches the first pattern that any file matches, in the outermost folder that has one.
@@ -64,6 +64,14 @@ class AnnotationFolder:
             f"{self.path} holds none of the annotation files {', '.join(names[0] for names in wanted)}; it holds "
             f"{listed}{more}; name the folder that has them as annotations"
         )
+
+
+def _files_below(folder: Path, suffixes: tuple[str, ...]) -> Iterator[str]:
+    """Paths relative to a folder of all files with one of the suffixes, in any folder below it that is not hidden."""
+    for place, folders, files in os.walk(folder):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        home = PurePosixPath(Path(place).relative_to(folder).as_posix())
+        yield from (str(home / name) for name in sorted(files) if name.lower().endswith(suffixes))
 
 
 def _matches(name: str, pattern: str) -> bool:
@@ -170,8 +178,8 @@ COLLECTIONS: Registry[type[Publisher]] = Registry(
 VIDEO_SUFFIXES = tuple(dict.fromkeys((".mp4", ".avi", ".webm", ".mkv", *VIDEO)))
 COLLECTION_SUFFIXES = {
     "vision": VIDEO_SUFFIXES,
-    "audio": tuple(dict.fromkeys((*AUDIO, *VIDEO_SUFFIXES))),
-}  # the sound of a film counts
+    "audio": tuple(dict.fromkeys((*AUDIO, *VIDEO_SUFFIXES))),  # the audio track of a video counts
+}
 
 
 class MediaFiles:
@@ -193,7 +201,7 @@ class MediaFiles:
         self.folder, self.suffixes = folder, tuple(suffixes)
         self._whole: dict[str, list[str]] = {}  # file name, and path -> paths relative to the folder
         self._bare: dict[str, list[str]] = {}  # the same without suffixes
-        for name in self._listed():
+        for name in _files_below(folder, self.suffixes):
             for key in {name, PurePosixPath(name).name}:
                 self._whole.setdefault(_plain(key), []).append(name)
                 self._bare.setdefault(_plain(self.bare(key)), []).append(name)
@@ -216,12 +224,6 @@ class MediaFiles:
         while name.lower().endswith((*VIDEO_SUFFIXES, *AUDIO, *self.suffixes)):
             name = name.rpartition(".")[0]
         return name
-
-    def _listed(self) -> Iterable[str]:
-        for folder, folders, files in os.walk(self.folder):
-            folders[:] = sorted(name for name in folders if not name.startswith("."))
-            home = PurePosixPath(Path(folder).relative_to(self.folder).as_posix())
-            yield from (str(home / name) for name in sorted(files) if name.lower().endswith(self.suffixes))
 
     def _best(self, name: str, matches: list[str]) -> str:
         def rank(file: str) -> tuple[int, int, int]:

@@ -1,4 +1,4 @@
-"""AudioCaps, both versions: CSV with a caption per line; lines of one clip are joined."""
+"""Collections of audio with captions or labels: AudioCaps, Clotho, AudioSet, VGGSound and ESC-50."""
 
 import re
 from pathlib import Path
@@ -141,7 +141,7 @@ FILES = {  # "evaluation" has "val" in it, so a part begins a word
 
 
 class Clotho(Publisher):
-    """Clotho: sounds of Freesound with five captions each; v2 (and v2.1) adds validation, v1 has none."""
+    """Clotho: clips of Freesound with five captions each; v2 (and v2.1) adds validation, v1 has none."""
 
     media = ("audio",)
     splits: ClassVar = {
@@ -167,7 +167,7 @@ FOLDS = ("5", "1", "2", "3", "4")
 
 
 class Esc50(Publisher):
-    """ESC-50: 2,000 sounds in 50 classes and five folds; the split is the fold to test on, the text the class."""
+    """ESC-50: 2,000 clips in 50 classes and five folds; the split is the fold to test on, the text the class."""
 
     media = ("audio",)
     splits: ClassVar = {f"fold-{fold}": PublishedSplit({"test": FILE}, {"train": 1_600, "test": 400}) for fold in FOLDS}

@@ -1,4 +1,7 @@
-"""JSON lists of the public code of VAST, GRAM and PMRL, and of VAST-27M and its samples."""
+"""Collections of videos: MSR-VTT, DiDeMo, ActivityNet, VATEX, UCF101, VAST-27M and its sample VAST-150K.
+
+The lists of the public code of VAST, GRAM and PMRL (`vast_entries`) are understood for all but UCF101.
+"""
 
 import re
 from collections import Counter
@@ -24,7 +27,7 @@ KEPT = ("vision_cap", "audio_cap")
 
 
 class Vast150K(Publisher):
-    """A sample of VAST-27M (VAST-150K): clips with one caption of everything, subtitles, and captions of picture and sound."""
+    """A sample of VAST-27M (VAST-150K): clips with one caption of everything, subtitles, and captions of vision and audio."""
 
     subtitles = True
     splits: ClassVar = {"all": PublishedSplit({"train": ("vast150k.json", "*vast*150k*.json", "*vast*150k*.jsonl")})}
@@ -277,7 +280,7 @@ COUNTS = {"1": (9_537, 3_783), "2": (9_586, 3_734), "3": (9_624, 3_696)}
 
 
 class Ucf101(Publisher):
-    """UCF101: 13,320 films in 101 classes of actions, three splits; the text of an item is the name of its class."""
+    """UCF101: 13,320 videos in 101 classes of actions, three splits; the text of an item is the name of its class."""
 
     media = ("vision",)
     splits: ClassVar = {

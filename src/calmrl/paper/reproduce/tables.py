@@ -135,8 +135,8 @@ class Run:
         Collections of the second stage; () without that stage, None without any step.
     config : str
         The shipped config that it changes.
-    sound : bool
-        Whether the films of the second stage keep their sound, which stands for complete modalities.
+    audio : bool
+        Whether the videos of the second stage keep their audio, which stands for complete modalities.
     changes : dict
         Dotted keys of the config -> values.
     """
@@ -145,7 +145,7 @@ class Run:
     method: str
     pairs: tuple[str, ...] | None
     config: str = RETRIEVAL
-    sound: bool = False
+    audio: bool = False
     changes: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -165,7 +165,7 @@ def _all() -> list[Run]:
     runs = [Run("vast-start", "vast", None)]
     runs += [Run(f"{method}-complete", method, ()) for method in ("gram", "triangle", "pmrl")]
     runs += [Run(f"{method}-{name}", method, pairs) for name, pairs in PAIRS.items() for method in OBJECTIVES]
-    runs += [Run("pmrl-ideal", "pmrl", ("msrvtt",), sound=True)]
+    runs += [Run("pmrl-ideal", "pmrl", ("msrvtt",), audio=True)]
     imputer = "calibration.imputer"
     runs += [
         Run(f"calmrl-both-{name}", "calmrl", PAIRS["both"], changes={imputer: {"method": name}}) for name in GENERATIVE
@@ -209,10 +209,10 @@ def config_of(run: Run, root: Path, changes: Sequence[str] = ()) -> TrainConfig:
 def media_source(name: str, run: Run | None = None) -> dict[str, Any]:
     """The source of a public collection in its own folder; without a run, to be tested with all that it has.
 
-    Pairs train without the sound of films.
+    Pairs train without the audio of videos.
     """
     collection: dict[str, Any] = {"name": name, "root": name}
-    if run is not None and name == "msrvtt" and not run.sound:
+    if run is not None and name == "msrvtt" and not run.audio:
         collection["media"] = {"vision": name}
     return {"collection": collection, "allow_missing": True}
 
@@ -312,7 +312,7 @@ def table2() -> PaperTable:
             columns = CLASSIFIED if column == AVERAGE else [column]
             values = tuple(Value(producer, *_named(name), "accuracy") for name in columns)
             cells.append(Cell(row, column, table.number(row, column), values))
-    note = "Ours: the class whose name is nearest to the sound (UCF101: to the film); of several labels any counts."
+    note = "Ours: the class whose name is nearest to the audio (UCF101: to the video); of several labels any counts."
     return PaperTable("table2", table.title, tuple(cells), 2, (note,))
 
 
@@ -382,7 +382,7 @@ def table8() -> PaperTable:
 
 
 CALMRL = "calmrl-both"
-VIDEO_COLLECTIONS = ("MSR-VTT", "DiDeMo", "ActivityNet", "VATEX")  # their test items have film, sound and text
+VIDEO_COLLECTIONS = ("MSR-VTT", "DiDeMo", "ActivityNet", "VATEX")  # their test items have video, audio and text
 CONTINUED = ("VAST↑", "GRAM↑", "TRIANGLE↑", "PMRL↑", "CalMRL↑")
 LOSS = "loss"
 MAP = "map"  # the task that t-SNE belongs to
@@ -397,7 +397,7 @@ def figure3() -> PaperTable:
             task = f"{LETTERS[source]}->{LETTERS[target]}"
             for column, metric in (("imputed", "mse"), ("random", "mse_random")):
                 cells.append(Cell(f"{source}→{target}", column, None, (Value(CALMRL, "msrvtt", task, metric),)))
-    note = "CalMRL↑ on test items of MSR-VTT that have film and sound; random: the vector of another item."
+    note = "CalMRL↑ on test items of MSR-VTT that have video and audio; random: the vector of another item."
     return PaperTable("figure3", "MSE between real and imputed representations", tuple(cells), 5, (UNPRINTED, note))
 
 
@@ -408,7 +408,7 @@ def figure4() -> PaperTable:
         for row, task in (("missing", "observed"), ("calibrated", "calibrated"))
         for column in VIDEO_COLLECTIONS
     ]
-    note = "CalMRL↑ on test items with film, sound and text, each without one of them."
+    note = "CalMRL↑ on test items with video, audio and text, each without one of them."
     return PaperTable("figure4", "Anchor shift before and after calibration", tuple(cells), 3, (UNPRINTED, note))
 
 
@@ -427,7 +427,7 @@ def figure5() -> PaperTable:
         for place, column in enumerate(sole.columns[:-1])
     ]
     note = (
-        "Printed numbers are PMRL of Table 1, PMRL↑VT and CalMRL↑VT of Table 3; the ideal model trains with the sound."
+        "Printed numbers are PMRL of Table 1, PMRL↑VT and CalMRL↑VT of Table 3; the ideal model trains with the audio."
     )
     return PaperTable(
         "figure5", "Missing, calibrated and complete modalities, R@1 (%)", tuple(cells), notes=(RERANKED, note)

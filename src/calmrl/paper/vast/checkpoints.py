@@ -275,7 +275,7 @@ def _check_towers(given: Mapping[str, Tensor], towers: Iterable[str], path: str)
 
 
 def _fitted(own: str, value: Tensor, wanted: Tensor, report: Report, interpolation: Interpolation) -> Tensor:
-    """Positions of pictures and embeddings of frames are interpolated to the sizes of the model, and said so."""
+    """Positions of patches and embeddings of frames are interpolated to the sizes of the model, which is reported."""
     if value.shape == wanted.shape or value.ndim != 3 or value.shape[-1] != wanted.shape[-1]:
         return value
     if own.endswith("pos_embed"):

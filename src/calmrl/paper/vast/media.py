@@ -121,6 +121,10 @@ class VastInputs:
             "decoding": model.decoding.model_copy(update={"resize": resize}),
         }
 
+    def shape(self, rows: MediaRows) -> str:
+        """The numbers of frames, slices and tokens of an item."""
+        return f"frames {rows.frames}, slices {rows.slices}, tokens {rows.tokens}"
+
     def measure(
         self, model: Any, rows: MediaRows, z: dict[str, torch.Tensor], present: torch.Tensor, device: str
     ) -> list[Measurement]:
