@@ -33,7 +33,7 @@ LAYERS = (
     ("config",),
     ("report",),
     ("workflows",),
-    ("serve", "paper"),
+    ("server", "paper"),
     ("cli",),
     ("__main__",),
 )

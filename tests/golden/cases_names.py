@@ -22,17 +22,17 @@ PACKAGES = (
         "calmrl.evaluate",
         "calmrl.hub",
         "calmrl.imputers",
-        "calmrl.imputers.gaussian",
         "calmrl.interop",
     ),
     *("calmrl.losses", "calmrl.metrics", "calmrl.models", "calmrl.paper", "calmrl.paper.reproduce", "calmrl.report"),
-    *("calmrl.search", "calmrl.serve", "calmrl.training", "calmrl.workflows"),
+    *("calmrl.search", "calmrl.server", "calmrl.training", "calmrl.workflows"),
 )
 ALL = {  # modules that do not list what is public
     "calmrl.anchors": ("anchor", "anchor_shift", "calibration_helps", "calibration_threshold", "completion_bounds",
                        "completion_shift", "printed_calibration_threshold", "printed_shift_bounds", "shift_bounds"),
     "calmrl.errors": ("InputError", "JobError", "MissingExtraError", "ProcessLost"),
     "calmrl.evaluate": ("retrieval",),
+    "calmrl.hub": ("Card", "Data", "OnHub"),
 }  # fmt: skip
 WHOLE = ("Aligner", "CalibratedAlignment", "FeatureSet", "GaussianImputer", "Index")  # with their methods
 
