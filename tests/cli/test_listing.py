@@ -56,7 +56,7 @@ def test_completion(function, typed, found):
 
 
 def test_splits_of_a_collection_are_completed():
-    from calmrl.data.media.collections.registry import COLLECTIONS
+    from calmrl.data.media.public_collections import COLLECTIONS
 
     splits = [f"msrvtt:{split}" for split in COLLECTIONS["msrvtt"].splits]
     assert completion.collection_names("msrvtt:") == splits
@@ -168,14 +168,14 @@ def test_columns_of_a_table_of_the_paper(columns, kinds, heads):
 
 
 def test_a_table_of_the_paper_is_shown(calmrl, monkeypatch):
-    from calmrl.workflows.reproduce import run as page
+    from calmrl.paper.reproduce import run as page
 
     part = SimpleNamespace(columns=("t2v",), kinds=("ours",), lines=[("pmrl", ["12.3"])])
     monkeypatch.setattr(page, "parts_of", lambda made: [part])
     import importlib
 
-    made = SimpleNamespace(exhibit=SimpleNamespace(name="table1", title="T"), notes=["note " * 30], files=["o/t.md"])
-    monkeypatch.setattr(importlib.import_module("calmrl.workflows.reproduce.run"), "reproduce", lambda *a, **k: made)
+    made = SimpleNamespace(table=SimpleNamespace(name="table1", title="T"), notes=["note " * 30], files=["o/t.md"])
+    monkeypatch.setattr(importlib.import_module("calmrl.paper.reproduce.run"), "reproduce", lambda *a, **k: made)
     code, out, err = calmrl("reproduce", "table1", "--out", "o")
     assert (code, out) == (0, "o/t.md\n")
     assert err.startswith("table1: T\n\n")

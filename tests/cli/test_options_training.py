@@ -50,7 +50,7 @@ def test_a_training_that_is_stopped(calmrl, passed, monkeypatch):
     monkeypatch.setattr(import_module("calmrl.workflows.train"), "train", stopped)
     code, out, err = calmrl("train", "stamps", "--out", "o")
     assert (code, out, err) == (1, "", "calmrl: stopped at step 3; continue with --resume\n")
-    monkeypatch.setattr(import_module("calmrl.workflows.reproduce.run"), "reproduce", stopped)
+    monkeypatch.setattr(import_module("calmrl.paper.reproduce.run"), "reproduce", stopped)
     code, out, err = calmrl("reproduce", "table1", "--out", "o")
     assert (code, err) == (1, "calmrl: stopped at step 3; the same command continues from there\n")
 
@@ -159,10 +159,10 @@ def test_demo(calmrl, passed, tmp_path):
 def test_reproduce(calmrl, passed):
     needs = [SimpleNamespace(there=True, __str__=lambda: "")]
     made = SimpleNamespace(
-        exhibit=SimpleNamespace(name="table1", title="T"), needs=needs, runs={"x": True, "y": False}, files=[Path("o/t.md")],
+        table=SimpleNamespace(name="table1", title="T"), needs=needs, runs={"x": True, "y": False}, files=[Path("o/t.md")],
         as_dict=lambda: {"n": 1}, notes=[],
     )  # fmt: skip
-    calls = passed("calmrl.workflows.reproduce.run.reproduce", made)
+    calls = passed("calmrl.paper.reproduce.run.reproduce", made)
     code, out, _ = calmrl("reproduce", "table1", "--check")
     assert (code, out) == (0, "finished  x\nto train  y\n")
     needs.append(SimpleNamespace(there=False))

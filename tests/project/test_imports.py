@@ -20,13 +20,31 @@ LAYERS = runpy.run_path(str(SCRIPT))
 
 
 def test_every_module_has_a_layer():
-    rooms = {LAYERS["room_of"](path) for path in LAYERS["modules"]()}
-    assert rooms <= set(LAYERS["LEVEL"])
+    packages = {LAYERS["package_of"](path) for path in LAYERS["modules"]()}
+    assert packages <= set(LAYERS["LEVEL"])
 
 
 @pytest.mark.parametrize("path", LAYERS["modules"](), ids=lambda path: str(path.relative_to(SOURCE)))
 def test_imports_follow_the_data(path):
     assert LAYERS["upward"](path) == []
+
+
+def test_nothing_but_the_command_line_imports_the_paper():
+    importers = {
+        LAYERS["package_of"](path)
+        for path in LAYERS["modules"]()
+        if any(package == "paper" for _, package in LAYERS["imports_of"](path))
+    }
+    assert importers == {"paper", "cli"}
+
+
+def test_registries_alone_name_what_is_in_the_paper():
+    naming = {
+        str(path.relative_to(SOURCE))
+        for path in LAYERS["modules"]()
+        if LAYERS["package_of"](path) not in ("paper", "cli") and "calmrl.paper" in path.read_text(encoding="utf-8")
+    }
+    assert naming == {"models/registry.py", "encoders/registry.py", "data/media/public_collections.py"}
 
 
 def test_the_guard_sees_every_form_of_import(tmp_path):

@@ -39,10 +39,11 @@ from calmrl.report import (
 )
 from calmrl.report.estimates import matrix
 from calmrl.report.figures import Mark, dots
-from calmrl.report.paper_tables import all_tables, to_latex
 from calmrl.report.results import decimals, estimate, group
 from calmrl.report.sentences import difference, headline, headline_rows, verdict
 from calmrl.report.style import KNOWN, base_method, is_ours, style_of
+from calmrl.report.table_files import to_latex
+from calmrl.report.tables import all_tables
 
 HOSTILE = "</script><script>alert(1)</script> \"x\" 'y' & $a_b$ <b>|`*[z](http://z)"
 VOID = {"meta", "img", "br", "wbr", "link", "input", "hr"}

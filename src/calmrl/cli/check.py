@@ -12,7 +12,7 @@ from calmrl.cli.printing import as_json, data, error, note
 from calmrl.cli.shared_options import AnnotationsOption, CollectionOption, MediaOption, collection_of, config_names
 
 if TYPE_CHECKING:
-    from calmrl.data.media.collections.public_collection import PublicCollection
+    from calmrl.data.media.public_collections import PublicCollection
 
 EXAMPLE = """Example:
   calmrl check my.yaml

@@ -21,7 +21,7 @@ from calmrl.cli.shared_options import (
 from calmrl.errors import InputError
 
 if TYPE_CHECKING:
-    from calmrl.data.media.collections.public_collection import PublicCollection
+    from calmrl.data.media.public_collections import PublicCollection
 
 EXAMPLE = """Example:
   calmrl extract pictures-and-sounds --out features

@@ -14,7 +14,7 @@ from calmrl.cli.printing import Progress, as_json, data, error, note, stderr_con
 from calmrl.cli.shared_options import table_names
 
 if TYPE_CHECKING:
-    from calmrl.workflows.reproduce.run import Part, Reproduction
+    from calmrl.paper.reproduce.run import Part, Reproduction
 
 EXAMPLE = """Example:
   calmrl reproduce
@@ -56,8 +56,8 @@ def run(
 
         ls("tables", json)
         return
+    from calmrl.paper.reproduce.run import reproduce
     from calmrl.training.plan import Interrupted
-    from calmrl.workflows.reproduce.run import reproduce
 
     with Progress() as bar:
         try:
@@ -84,9 +84,9 @@ def _quiet(text: str) -> None:
 
 
 def _show(made: Reproduction) -> None:
-    from calmrl.workflows.reproduce.run import parts_of
+    from calmrl.paper.reproduce.run import parts_of
 
-    note(f"{made.exhibit.name}: {made.exhibit.title}\n")
+    note(f"{made.table.name}: {made.table.title}\n")
     for part in parts_of(made):
         stderr_console().print(to_terminal(_table(part)))
         note("")
@@ -116,5 +116,5 @@ def _show_check(made: Reproduction) -> None:
     for name, finished in made.runs.items():
         data(f"{'finished' if finished else 'to train'}  {name}")
     if not all(need.there for need in made.needs):
-        error(f"{made.exhibit.name} needs what is missing above")
+        error(f"{made.table.name} needs what is missing above")
         raise typer.Exit(2)

@@ -13,10 +13,10 @@ import numpy as np
 from calmrl._support.parsing import parsing, quiet_on_error
 from calmrl.arrays import blocks_of_rows
 from calmrl.data.features.feature_set import FeatureSet, open_features
-from calmrl.data.media.collections.public_collection import PublicCollection
 from calmrl.data.media.decode import Job, decoded
 from calmrl.data.media.manifest import SPLITS
 from calmrl.data.media.problems import MediaProblem, Unreadable
+from calmrl.data.media.public_collections import PublicCollection
 from calmrl.data.media.streams import RATE
 from calmrl.errors import InputError
 from calmrl.protocols import Progress, no_progress

@@ -16,11 +16,11 @@ from calmrl._support.output import check_directory, writing
 from calmrl.arrays import blocks_of_rows
 from calmrl.data.features.feature_set import FeatureSet, file_columns, open_features
 from calmrl.data.features.writer import FeatureWriter
-from calmrl.data.media.collections.public_collection import PublicCollection, read_annotations
 from calmrl.data.media.decode import decoded
 from calmrl.data.media.folder import read_folder
 from calmrl.data.media.manifest import Item, Manifest, build, drop_empty, guess_kinds, read_manifest, read_rows
 from calmrl.data.media.problems import MediaProblem, Problems, Unreadable, count_skipped
+from calmrl.data.media.public_collections import PublicCollection, read_annotations
 from calmrl.encoders.encoder_set import EncoderSet, mean_of
 from calmrl.encoders.registry import default_encoders
 from calmrl.encoders.vector_store import (

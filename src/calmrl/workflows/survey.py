@@ -14,7 +14,6 @@ import pyarrow as pa
 from calmrl._support.wording import plural
 from calmrl.data.features.feature_set import FeatureSet, open_features, read_table
 from calmrl.data.features.formats import FORMATS
-from calmrl.data.media.collections.public_collection import PublicCollection
 from calmrl.data.media.folder import read_folder
 from calmrl.data.media.manifest import (
     SPLITS,
@@ -28,6 +27,7 @@ from calmrl.data.media.manifest import (
     read_rows,
 )
 from calmrl.data.media.problems import MediaProblem, Problems, Unreadable, check_file
+from calmrl.data.media.public_collections import PublicCollection
 from calmrl.data.media.streams import check_stream
 from calmrl.data.patterns import patterns
 from calmrl.errors import InputError

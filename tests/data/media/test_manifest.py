@@ -10,10 +10,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from calmrl.data.media.collections.public_collection import read_annotations
-from calmrl.data.media.collections.registry import COLLECTIONS
 from calmrl.data.media.manifest import build, read_manifest
 from calmrl.data.media.problems import Problems
+from calmrl.data.media.public_collections import COLLECTIONS, read_annotations
 from calmrl.errors import InputError
 
 KINDS = {"image": "image", "text": "text"}
