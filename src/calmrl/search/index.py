@@ -22,7 +22,6 @@ from calmrl.search.encoding import Progress
 from calmrl.search.hits import Hit, Item, Rows
 from calmrl.search.query import LIKE, Features, QueryVectors, terms_of
 from calmrl.search.summary import about, summary
-from calmrl.search.table import check_k
 from calmrl.search.update import Change, FolderChanges, add, folder_changes, remove
 from calmrl.search.where import quote
 
@@ -181,7 +180,8 @@ class Index:
         list of Hit
             The most similar first.
         """
-        check_k(k)
+        if isinstance(k, bool) or not isinstance(k, (int, np.integer)) or k < 1:
+            raise InputError(f"k is how many items to return, a whole number from 1 on; got {k!r}")
         terms = terms_of({"text": text, "image": image, "sound": sound, LIKE: like, **others})
         self.refresh()
         conditions = self._rows.conditions(having, lacking, where)
