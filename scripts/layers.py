@@ -34,7 +34,7 @@ LAYERS = (
     ("config",),
     ("report",),
     ("workflows",),
-    ("serve",),
+    ("server",),
     ("cli",),
     ("__main__",),
 )
