@@ -22,6 +22,7 @@ LAYERS = (
     ("_support",),
     ("data", "anchors", "hub"),
     ("encoders", "datasets", "losses"),
+    ("sources",),
     ("interop",),
     ("latent",),
     ("imputers",),

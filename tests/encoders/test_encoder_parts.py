@@ -133,7 +133,7 @@ def test_texts_are_encoded_in_batches_of_sixteen(monkeypatch):
     np.testing.assert_array_equal(found, plain.encode([text for (text,) in texts]))
 
 
-def test_files_come_batch_by_batch(tmp_path):
+def test_files_come_batch_by_batch(monkeypatch):
     picture = pytest.importorskip("PIL.Image").new("RGB", (20, 20), "red")
     sources = [picture, "absent.png", picture, "absent.png", "absent.png"]
     encoders = EncoderSet({"image": "tiny_image"})
@@ -142,10 +142,11 @@ def test_files_come_batch_by_batch(tmp_path):
     readable = [[not isinstance(vector, Unreadable) for vector in vectors] for _, vectors in found]
     assert readable == [[True, False], [True, False], [False]]
     assert [first for first, _ in encoders.encode_files("image", sources * 4)] == [0, 16]
-    job = encoders.job(encoders.encoder("image"), Path("a.png"))
+    job = encoders.job_of("image", Path("a.png"))
     assert (job.source, job.kind, job.frames) == ("a.png", "image", 8)
-    clips = SimpleNamespace(encoder=replace(encoders.encoder("image").encoder, frames=3))
-    assert encoders.job(clips, "a.mp4").frames == 3
+    clips = replace(TINY["tiny_image"].make(), frames=3)
+    monkeypatch.setitem(ENCODERS, "tiny_image", replace(TINY["tiny_image"], make=lambda: clips))
+    assert encoders.job_of("image", "a.mp4").frames == 3
 
 
 def described(**more):

@@ -37,7 +37,7 @@ WITHOUT_EXAMPLE = {
         "results_of",
         "as_html",
     ),
-    *("search_table", "write_table", "diagnose", "reproduce"),
+    *("diagnose", "reproduce"),
 }
 
 

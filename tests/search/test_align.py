@@ -13,6 +13,7 @@ from calmrl.errors import InputError
 from calmrl.search import build as align
 from calmrl.search.build import MIN_PAIRS, aligner_from, aligner_parts, check_aligner, linked, place, relevance_of_items
 from calmrl.search.collection import Collection, ItemRecord, from_features
+from calmrl.sources import open_source
 from colour_world import settings
 
 NAMES = ("a", "b", "c")
@@ -87,7 +88,7 @@ def fitted():
     present[:, 0] |= ~present.any(axis=1)
     z = {name: np.where(present[:, [j]], values, np.nan) for j, (name, values) in enumerate(z.items())}
     features = FeatureSet(z, present)
-    return settings().fit(features), from_features(features, "root")
+    return settings().fit(features), from_features(open_source(features))
 
 
 @pytest.mark.parametrize("rows", [60, 59, 7])
@@ -107,7 +108,7 @@ def test_a_modality_that_no_item_has_and_one_that_the_aligner_does_not_know(fitt
     rows = np.flatnonzero(items.present[:, 1])
     few = items.take(rows.tolist())
     only = Collection(
-        few.known, {"x": np.ones((len(rows), 3)), "b": few.z["b"]}, np.ones((len(rows), 2), bool), {}, "root"
+        few.records, {"x": np.ones((len(rows), 3)), "b": few.z["b"]}, np.ones((len(rows), 2), bool), {}, "root"
     )
     vectors, _ = place(aligner, only)
     np.testing.assert_allclose(vectors, aligner.embed({"b": few.z["b"]}), atol=1e-6)

@@ -18,7 +18,7 @@ from calmrl.models.heads import Heads
 from calmrl.models.saved import Trained
 from calmrl.workflows.evaluate import Evaluation, _not_measured, _split, evaluate_on
 from calmrl.workflows.examples import caption_of, nearest_examples
-from calmrl.workflows.extract import _check_options, _kinds_of
+from calmrl.workflows.extract import extract
 from calmrl.workflows.init import _cell, _scalar, init
 from calmrl.workflows.media_sources import hidden
 
@@ -112,39 +112,43 @@ def test_examples_need_texts_and_pairs():
 # ---- extract and init
 
 
-def test_options_that_do_not_go_together(tmp_path):
-    table = tmp_path / "a.csv"
-    table.write_text("id,number\n1,2\n")
-    public = PublicCollection("msrvtt", tmp_path)
-    _check_options(public, None, None, None, None)
-    _check_options(table, None, None, "c", "r")
-    _check_options(table, "msrvtt", {"vision": "v"}, None, None)
-    _check_options(tmp_path, None, None, None, None)
-    for options in (
-        ("msrvtt", None, None, None),
-        (None, {"v": "x"}, None, None),
-        (None, None, "c", None),
-        (None, None, None, "r"),
-    ):
-        with pytest.raises(InputError, match="layout, media, captions and root go with a manifest"):
-            _check_options(public, *options)
-    with pytest.raises(InputError, match="`media` goes with `layout`"):
-        _check_options(table, None, {"vision": "v"}, None, None)
-    for captions, root in (("c", None), (None, "r")):
-        with pytest.raises(InputError, match="captions and root go with a manifest; an annotation file holds texts"):
-            _check_options(table, "msrvtt", None, captions, root)
-        with pytest.raises(InputError, match="is a folder: captions, root and layout go with a table; name the table"):
-            _check_options(tmp_path, None, None, captions, root)
-    with pytest.raises(InputError, match="is a folder"):
-        _check_options(tmp_path, "msrvtt", None, None, None)
-    with pytest.raises(InputError, match="an annotation file needs its encoders named, for instance `encoders="):
-        _kinds_of(table, "msrvtt")
-    with pytest.raises(
-        InputError, match=r"has no column that is called text or holds names of pictures.*name the encoders"
-    ):
-        _kinds_of(table, None)
-    (tmp_path / "b.csv").write_text("id,text\n1,hello\n")
-    assert _kinds_of(tmp_path / "b.csv", None) == {"text": "text"}
+MANIFEST_ONLY = "layout, media, captions and root go with a manifest; a collection has its own media"
+NOT_ANNOTATED = "captions and root go with a manifest; an annotation file holds texts and paths itself"
+IS_FOLDER = "is a folder: captions, root and layout go with a table; name the table instead"
+
+
+@pytest.mark.parametrize(
+    ("source", "options", "reason"),
+    [
+        ("collection", {"layout": "msrvtt"}, MANIFEST_ONLY),
+        ("collection", {"media": {"v": "x"}}, MANIFEST_ONLY),
+        ("collection", {"captions": "c"}, MANIFEST_ONLY),
+        ("collection", {"root": "r"}, MANIFEST_ONLY),
+        ("a.csv", {"media": {"vision": "v"}}, "`media` goes with `layout`"),
+        ("a.csv", {"layout": "msrvtt", "captions": "c"}, NOT_ANNOTATED),
+        ("a.csv", {"layout": "msrvtt", "root": "r"}, NOT_ANNOTATED),
+        (".", {"captions": "c"}, IS_FOLDER),
+        (".", {"root": "r"}, IS_FOLDER),
+        (".", {"layout": "msrvtt"}, IS_FOLDER),
+        (
+            "a.csv",
+            {"layout": "msrvtt"},
+            "an annotation file needs its encoders named, for instance `encoders={'vision': NAME}`",
+        ),
+        (
+            "a.csv",
+            {},
+            "has no column that is called text or holds names of pictures, films or sounds; it has id, number",
+        ),
+        ("f.npz", {}, "holds features, not files to encode"),
+    ],
+)
+def test_options_of_extract_that_do_not_fit_its_source(source, options, reason, tmp_path):
+    (tmp_path / "a.csv").write_text("id,number\n1,2\n")
+    np.savez(tmp_path / "f.npz", image=np.ones((2, 3)))
+    given = PublicCollection("msrvtt", tmp_path) if source == "collection" else tmp_path / source
+    with pytest.raises(InputError, match=reason):
+        extract(given, None, tmp_path / "out", **options)
 
 
 def test_init_needs_a_folder(tmp_path):
