@@ -78,7 +78,7 @@ def test_evaluate(calmrl, passed):
 def test_compare(calmrl, passed):
     calls = passed("calmrl.cli.compare.compare_and_show")
     assert calmrl("compare", "demo", "--out", "o")[0] == 0
-    calmrl("compare", "demo", "steps=7", "--methods", "calmrl,pmrl", "--seeds", "2", "--relevant-by", "labels",
+    calmrl("compare", "demo", "steps=7", "--methods", "aligner,pmrl", "--seeds", "2", "--relevant-by", "labels",
            "--keep", "best", "--json", "--out", "o")  # fmt: skip
     (first, plain), (second, given) = calls
     assert (plain, given) == ({"keep": None, "json": False}, {"keep": "best", "json": True})
@@ -86,12 +86,12 @@ def test_compare(calmrl, passed):
     config = second[0]
     assert (config.steps, list(config.methods), list(config.seeds), config.relevant_by) == (
         7,
-        ["calmrl", "pmrl"],
+        ["aligner", "pmrl"],
         [0, 1],
         "labels",
     )
     assert second[2] == (
-        "calmrl compare demo steps=7 'methods=[calmrl,pmrl]' 'seeds=[0, 1]' relevant_by=labels --keep best --out o"
+        "calmrl compare demo steps=7 'methods=[aligner,pmrl]' 'seeds=[0, 1]' relevant_by=labels --keep best --out o"
     )
     assert calmrl("compare", "demo", "--seeds", "0", "--out", "o")[0] == 2
 

@@ -115,7 +115,7 @@ def test_every_shipped_config_parses_and_takes_a_step_in_every_stage(name, tmp_p
     cfg = load(name, [f"root={tmp_path}"], kind="train")
     stand_in(cfg, tmp_path)
     changes = [f"stages.{i}.{key}" for i in range(len(cfg.stages)) for key in ("epochs=null", "steps=1")]
-    if cfg.method == "calmrl":
+    if cfg.method == "aligner":
         changes.append("model.candidates=2")  # what is chosen is not the question here
     cfg = load(name, [f"root={tmp_path}", *changes], kind="train")
     train(cfg, tmp_path / "out")

@@ -100,7 +100,7 @@ def test_the_best_step_is_kept():
 
 
 def test_a_trial_measures_retrieval_alone():
-    one = trial(tiny(), "calmrl-paper")
+    one = trial(tiny(), "calmrl-printed")
     one.trainer.run()
     scores = [record for record in one.records if record["kind"] == "validation"]
     assert scores
@@ -141,7 +141,7 @@ def test_halving_lets_the_better_half_go_on():
     assert worst <= min(score for one, score in zip(trials, stopped, strict=True) if one.steps > 5)
 
 
-@pytest.mark.parametrize("name", ["contrastive", "closed-form", "calmrl"])
+@pytest.mark.parametrize("name", ["contrastive", "closed-form", "aligner"])
 def test_test_rows_cannot_change_a_choice(name, monkeypatch):
     config = tiny(steps=6, trials=6)
     before = run_job(config, Job("world", "pairs", name, 0))
@@ -187,11 +187,11 @@ def test_validation_scores_by_relevance_are_those_of_retrieval_with_ids():
 
 def test_all_methods_are_chosen_by_the_relevance_that_they_are_compared_by():
     config = tiny(relevant_by="labels")
-    for method in ("contrastive", "calmrl"):
+    for method in ("contrastive", "aligner"):
         one = trial(config, method)
         labels = one.rows.features.labels[one.rows.data.validation[0].home]
         assert one.trainer.relevant == [str(label) for label in labels]
-        if method == "calmrl":
+        if method == "aligner":
             assert all(row["own"] > 1 for row in one.step.model.aligner.expected_.values())
         own = retrieval_scores(*encode_all(one.step.model, one.rows.data.validation))["MRR"]
         if one.trainer.position.best is None:
@@ -221,17 +221,17 @@ def test_hub_correction_is_a_row_of_its_own():
     assert plain.rows != corrected.rows
     assert find_method("closed-form+csls").hubs == "csls"
     with pytest.raises(ValueError, match="the model is the same without"):
-        TrainConfig.model_validate({"kind": "train", "method": "calmrl+csls", "sources": {"a": {"dataset": "digits"}}})
+        TrainConfig.model_validate({"kind": "train", "method": "aligner+csls", "sources": {"a": {"dataset": "digits"}}})
 
 
 def test_parts_of_calmrl():
-    assert find_method("calmrl:kernel:refined").recipe == {
+    assert find_method("aligner:kernel:refined").recipe == {
         "model.kind": "aligner",
         "model.features": "kernel",
         "model.refine": "always",
     }
-    result = run_job(tiny(), Job("world", "pairs", "calmrl:linear:unrefined", 0))
+    result = run_job(tiny(), Job("world", "pairs", "aligner:linear:unrefined", 0))
     assert result.trials[0]["changes"]["model.refine"] == "never"
-    for name in ("calmrl:kernal", "calmrl:kernel:linear", "calmrl+kernel", "pmrl:kernel", "calibrated+mlp"):
+    for name in ("aligner:kernal", "aligner:kernel:linear", "aligner+kernel", "pmrl:kernel", "calibrated+mlp"):
         with pytest.raises(InputError):
             find_method(name)

@@ -311,7 +311,7 @@ def test_runs_that_are_made_tiny():
 
 def test_configs_of_runs(tmp_path):
     calmrl, vast, gram = (config_of(RUNS[name], tmp_path) for name in ("calmrl-both", "vast-both", "gram-complete"))
-    assert (calmrl.method, vast.method, gram.method) == ("calmrl-paper", "vast", "gram")
+    assert (calmrl.method, vast.method, gram.method) == ("calmrl-printed", "vast", "gram")
     assert (calmrl.fused_weight, vast.fused_weight) == (0.0, 1.0)
     assert [stage.hide_one for stage in calmrl.stages] == [True, False]
     assert [stage.fresh_best for stage in calmrl.stages] == [False, True]

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 EXAMPLE = """Example:
-  calmrl compare demo --methods calmrl,pmrl --seeds 3 --out runs/two
+  calmrl compare demo --methods aligner,pmrl --seeds 3 --out runs/two
   calmrl compare features --out runs/mine
   calmrl compare features --relevant-by labels --keep best --out runs/mine
   calmrl compare my.yaml --out runs/mine workers=8"""

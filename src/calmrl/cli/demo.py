@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 INDEXES = "the indexes of emoji and stamps"  # as the progress line has them
 EXAMPLE = """Example:
   calmrl demo --out demo-out
-  calmrl demo --out quick 'seeds=[0]' 'methods=[pmrl, calmrl]' steps=50"""
+  calmrl demo --out quick 'seeds=[0]' 'methods=[pmrl, aligner]' steps=50"""
 
 
 def run(

@@ -154,7 +154,7 @@ class Evaluation:
 
     def as_dict(self) -> dict[str, Any]:
         """The content of results.json."""
-        method = {"about": f"trained for {len(self.config.stages)} stage(s)", "ours": self.config.method == "calmrl"}
+        method = {"about": f"trained for {len(self.config.stages)} stage(s)", "ours": self.config.method == "aligner"}
         meta = {
             "command": self.command,
             "config": self.config.model_dump(mode="json"),

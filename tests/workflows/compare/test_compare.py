@@ -42,7 +42,7 @@ TINY = {
         "pairs": {"kind": "source", "rate": 0.6, "groups": [["m0", "m1"], ["m1", "m2"]]},
         "random": {"kind": "mcar", "rate": 0.3},
     },
-    "methods": ["pmrl", "closed-form", "calibrated", "calmrl", "ideal"],
+    "methods": ["pmrl", "closed-form", "calibrated", "aligner", "ideal"],
     "seeds": [0, 1],
     "steps": 6,
     "batch_size": 32,
@@ -108,9 +108,9 @@ def test_an_error_beside_the_jobs_says_what_was_done(tmp_path):
 
 
 def test_the_longest_jobs_start_first():
-    jobs = [Job("d", "s", name, 0) for name in ("pmrl", "calmrl-paper", "closed-form", "calmrl:kernel x=1", "ideal")]
+    jobs = [Job("d", "s", name, 0) for name in ("pmrl", "calmrl-printed", "closed-form", "aligner:kernel x=1", "ideal")]
     order = [job.method for job in longest_first(jobs)]
-    assert order == ["calmrl:kernel x=1", "ideal", "calmrl-paper", "pmrl", "closed-form"]
+    assert order == ["aligner:kernel x=1", "ideal", "calmrl-printed", "pmrl", "closed-form"]
 
 
 def test_results_that_are_there_are_not_made_again(whole, tmp_path, monkeypatch):
@@ -236,8 +236,8 @@ def test_tidy_rows_tests_and_words(whole):
     assert {"observed", "calibrated"} <= {row["task"] for row in rows if row["metric"] == "anchor_shift"}
     assert {"50", "95"} <= {row["task"] for row in rows if row["metric"] == "coverage"}
     assert meta["tests"]["pairs"]["against"] == "pmrl"
-    assert set(meta["tests"]["pairs"]["methods"]) == {"closed-form", "calibrated", "calmrl"}
-    choice, _ = (note for note in meta["notes"] if "calmrl chose" in note)  # two settings
+    assert set(meta["tests"]["pairs"]["methods"]) == {"closed-form", "calibrated", "aligner"}
+    choice, _ = (note for note in meta["notes"] if "aligner chose" in note)  # two settings
     assert "features, whitening" in choice
     assert "candidates (seed 0)." in choice
     assert meta["methods"]["ideal"]["ideal"]
@@ -268,7 +268,7 @@ def test_settings_in_words():
 def test_the_demo_and_the_study_are_comparisons():
     demo, study = (load(name, kind="compare") for name in ("demo", "study"))
     assert isinstance(demo, CompareConfig)
-    assert {"contrastive", "gram", "pmrl", "calmrl-paper", "contrastive+latent", "calmrl", "ideal"} == set(demo.methods)
+    assert {"contrastive", "gram", "pmrl", "calmrl-printed", "contrastive+latent", "aligner", "ideal"} == set(demo.methods)
     assert set(demo.methods) < set(study.methods)
     assert {*BASELINES, *(f"{name}+latent" for name in BASELINES)} <= set(study.methods)
     assert (len(demo.seeds), len(study.seeds)) == (1, 10)

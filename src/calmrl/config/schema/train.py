@@ -15,7 +15,7 @@ from calmrl.errors import InputError
 from calmrl.imputers.registry import IMPUTERS
 from calmrl.losses.registry import LOSSES
 from calmrl.models.registry import MODELS
-from calmrl.training.methods import METHODS, TEMPERATURE, find_method
+from calmrl.training.methods import METHODS, RENAMED, TEMPERATURE, find_method
 
 if TYPE_CHECKING:
     from calmrl.data.media.collections.public_collection import PublicCollection
@@ -281,7 +281,7 @@ class TrainConfig(Section):
     """How `calmrl train` trains. No stages: no step is made, so that with `model.init: latent` it is the closed form."""
 
     kind: Literal["train"]
-    method: str = "calmrl"
+    method: str = "aligner"
     root: str | None = None  # the folder that paths of features start from; by default where the command runs
     sources: Annotated[dict[str, SourceSection], Field(min_length=1)]
     modalities: list[str] | None = None
@@ -323,7 +323,7 @@ class TrainConfig(Section):
         if self.calibration is not None and not method.calibrated:
             raise ValueError(f"method {self.method} does not calibrate; remove calibration, or set method=calibrated")
         if MODELS[self.model.kind].steps != MODELS[method.model].steps:
-            fitting = "calibrated or contrastive" if MODELS[self.model.kind].steps else "calmrl"
+            fitting = "calibrated or contrastive" if MODELS[self.model.kind].steps else "aligner"
             raise ValueError(
                 f"method {self.method} does not go with model.kind {self.model.kind}; set method={fitting}, "
                 "or leave model.kind out"
@@ -357,7 +357,9 @@ def check_method(name: str) -> str:
     """A name that `calmrl train` takes for `method`."""
     try:
         method = find_method(name)
-    except InputError:
+    except InputError as error:
+        if str(error) == RENAMED:
+            raise ValueError(RENAMED) from None
         *names, last = (f"'{known}'" for known, method in METHODS.items() if not method.ideal)
         expected = f"{', '.join(names)} or {last}"
         raise PydanticCustomError("literal_error", "Input should be {expected}", {"expected": expected}) from None

@@ -35,7 +35,7 @@ def average(
 def in_words(
     places: Mapping[Place, str], rows: Sequence[TidyRow], tests: Mapping[str, SettingTests | None]
 ) -> list[str]:
-    """Place by place: which method is best, how calmrl compares with the best others, and what its anchors do.
+    """Place by place: which method is best, how the aligner compares with the best others, and what its anchors do.
 
     `places` maps data set and setting to the name that `tests` and the sentences use.
     """
@@ -58,7 +58,7 @@ def in_words(
             f"{best} has the best mean: R@1 {real[best]:.1f}{spread} over all directions{_by_chance(rows, place)}."
             f"{''.join(ideal)}"
         )
-        parts = (text, *_calmrl(tests[name], real), *_shift(rows, place))
+        parts = (text, *_aligner(tests[name], real), *_shift(rows, place))
         sentences += [f"{name}: {sentence}" for sentence in parts]
     return sentences
 
@@ -68,8 +68,8 @@ def _by_chance(rows: Sequence[TidyRow], place: Place) -> str:
     return f" (by chance {np.mean(levels):.1f})" if levels else ""
 
 
-def _calmrl(tests: SettingTests | None, means: dict[str, float]) -> list[str]:
-    """calmrl against the best methods without and with a latent model."""
+def _aligner(tests: SettingTests | None, means: dict[str, float]) -> list[str]:
+    """The aligner against the best methods without and with a latent model."""
     plain = None if tests is None else tests.plain
     sentences = _against(plain, means, "the best method without a latent model")
     if plain is None or tests is None or tests.against != plain.against:
@@ -78,14 +78,14 @@ def _calmrl(tests: SettingTests | None, means: dict[str, float]) -> list[str]:
 
 
 def _against(tests: SettingTests | None, means: dict[str, float], what: str) -> list[str]:
-    if tests is None or "calmrl" not in tests.methods:
+    if tests is None or "aligner" not in tests.methods:
         return []
-    gain, low, high, p = tests.methods["calmrl"]
+    gain, low, high, p = tests.methods["aligner"]
     other = f"{tests.against} ({means[tests.against]:.1f}), {what}"
     bounds = f"{round(gain, 1) + 0.0:+.1f} points, 95 % interval {low:+.1f} to {high:+.1f}"
     if p is not None and p < SURE:
-        return [f"calmrl is {'better' if gain > 0 else 'worse'} than {other}: {bounds}."]
-    return [f"calmrl is not distinguishable from {other}: {bounds}; no difference shown."]
+        return [f"aligner is {'better' if gain > 0 else 'worse'} than {other}: {bounds}."]
+    return [f"aligner is not distinguishable from {other}: {bounds}; no difference shown."]
 
 
 def _shift(rows: Sequence[TidyRow], place: Place) -> list[str]:

@@ -37,7 +37,7 @@ class ComparedRows:
 
 
 def method_of(name: str) -> Method:
-    """The method of a row, whose name may end in a swept value: "calmrl objective.temperature=0.1"."""
+    """The method of a row, whose name may end in a swept value: "gram objective.temperature=0.1"."""
     return find_method(name.partition(" ")[0])
 
 
@@ -48,7 +48,7 @@ def trials_of(name: str, steps: int, count: int, regime: str = "joint") -> list[
     if regime == "continual" and method.steps and not method.ideal:
         method, stages = continual(method, steps)
     trained = "+".join(part for part in name.split("+") if part != method.hubs)  # without the way it is measured
-    fixed = {"method": "calmrl" if method.ideal else trained, "stages": stages}
+    fixed = {"method": "aligner" if method.ideal else trained, "stages": stages}
     return [
         (trial[FEATURES], {key: value for key, value in trial.items() if key != FEATURES} | fixed)
         for trial in method.configs(count)
@@ -176,7 +176,7 @@ class Plan:
 
 
 def methods_of(config: CompareConfig) -> list[str]:
-    """The methods, each also with every swept value: "calmrl objective.temperature=0.1"."""
+    """The methods, each also with every swept value: "gram objective.temperature=0.1"."""
     swept = [f"{m} {key}={value}" for key, values in config.sweep.items() for m in config.methods for value in values]
     return [*config.methods, *swept]
 
@@ -221,7 +221,7 @@ def plan(config: CompareConfig) -> Plan:
         elif ideals:
             notes.append(f"{dataset}: {', '.join(ideals)} trains on {rows} rows (at most), all of them complete.")
     if not jobs:
-        raise InputError("no method is left to compare; add one that may lack modalities, such as calmrl")
+        raise InputError("no method is left to compare; add one that may lack modalities, such as aligner")
     return Plan(jobs, notes)
 
 
