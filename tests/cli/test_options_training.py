@@ -45,11 +45,11 @@ def test_a_training_that_is_stopped(calmrl, passed, monkeypatch):
     passed("calmrl._support.distributed.join", (1, 0))
 
     def stopped(*arguments, **options):
-        raise Interrupted("stopped at step 3; go on with --resume")
+        raise Interrupted("stopped at step 3; continue with --resume")
 
     monkeypatch.setattr(import_module("calmrl.workflows.train"), "train", stopped)
     code, out, err = calmrl("train", "stamps", "--out", "o")
-    assert (code, out, err) == (1, "", "calmrl: stopped at step 3; go on with --resume\n")
+    assert (code, out, err) == (1, "", "calmrl: stopped at step 3; continue with --resume\n")
     monkeypatch.setattr(import_module("calmrl.workflows.reproduce.run"), "reproduce", stopped)
     code, out, err = calmrl("reproduce", "table1", "--out", "o")
     assert (code, err) == (1, "calmrl: stopped at step 3; the same command goes on from there\n")

@@ -114,7 +114,9 @@ def test_the_paper_with_its_corrections_starts_aligned_and_unsaturated():
 
 
 def test_the_old_name_of_the_printed_method_names_the_new_ones():
-    with pytest.raises(InputError, match="calmrl-paper is called calmrl-printed; calmrl is the paper's method with its"):
+    with pytest.raises(
+        InputError, match="calmrl-paper is called calmrl-printed; calmrl is the paper's method with its"
+    ):
         find_method("calmrl-paper")
     with pytest.raises(ValueError, match="calmrl-paper is called calmrl-printed"):
         TrainConfig.model_validate({"kind": "train", "method": "calmrl-paper", "sources": {"a": {"dataset": "digits"}}})

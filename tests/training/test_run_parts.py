@@ -19,7 +19,7 @@ from calmrl.models.heads import Heads
 from calmrl.training import checkpoints as snapshot
 from calmrl.training.checkpoints import Checkpoint
 from calmrl.training.optimise import make_optimiser
-from calmrl.training.plan import Outcome, Position, Stage, StopFlag, due, listening
+from calmrl.training.plan import Outcome, Position, Stage, StopFlag, TrainerOptions, due, listening
 from calmrl.training.records import Records, close_trackers, flat, open_trackers, read_records
 from calmrl.training.step import NotFinite, Step, must_be_finite
 from train_data import source
@@ -95,7 +95,7 @@ def test_records_on_a_full_disk(tmp_path):
     records.file.close()
     records.file = open("/dev/full", "w")  # noqa: SIM115
     with pytest.raises(
-        InputError, match=r"m\.jsonl cannot be written \(.*No space.*make room, then go on with --resume"
+        InputError, match=r"m\.jsonl cannot be written \(.*No space.*make room, then continue with --resume"
     ):
         records.write("train", 1)
     records.close()
@@ -185,7 +185,11 @@ class Scaler:
 
 def test_a_snapshot_holds_copies_and_puts_them_back():
     step = Step(Heads({"a": 2, "b": 2}, 2), PMRLLoss())
-    optimiser, at, random = make_optimiser(step, learning_rate=1.0), Position(step=4, best=3.0), torch.get_rng_state()
+    optimiser, at, random = (
+        make_optimiser(step, TrainerOptions(learning_rate=1.0)),
+        Position(step=4, best=3.0),
+        torch.get_rng_state(),
+    )
     held = snapshot.take(step, optimiser, Scaler(8.0), None, at, [random])
     before = step.model.heads["a"].weight.detach().clone()
     with torch.no_grad():
@@ -208,7 +212,7 @@ def test_a_snapshot_holds_copies_and_puts_them_back():
 
 def test_random_states_of_another_number_of_processes_are_left():
     step = Step(Heads({"a": 2, "b": 2}, 2), PMRLLoss())
-    optimiser, state = make_optimiser(step, learning_rate=1.0), torch.get_rng_state()
+    optimiser, state = make_optimiser(step, TrainerOptions(learning_rate=1.0)), torch.get_rng_state()
     held = snapshot.take(step, optimiser, None, None, Position(), [state, state])
     torch.rand(1)
     now = torch.get_rng_state()

@@ -190,7 +190,7 @@ def test_a_damaged_checkpoint_is_named(tmp_path):
         for damaged in (whole[: len(whole) // 2], b"garbage", b""):
             (newest / file).write_bytes(damaged)
             with pytest.raises(
-                InputError, match=f"{newest}/{file} (is damaged|cannot be read).* remove {newest} to go on"
+                InputError, match=f"{newest}/{file} (is damaged|cannot be read).* remove {newest} to continue"
             ):
                 train(cfg, tmp_path / "out", resume=True)
         (newest / file).write_bytes(whole)

@@ -153,7 +153,7 @@ def test_a_signal_saves_and_the_run_goes_on_exactly(number, tmp_path):
         if done == 33 and total == 60:
             os.kill(os.getpid(), number)
 
-    with pytest.raises(Interrupted, match="stopped after step 33; go on with --resume"):
+    with pytest.raises(Interrupted, match="stopped after step 33; continue with --resume"):
         train(cfg, out, progress=progress)
     assert signal.getsignal(number) == handler
     assert step_of(checkpoint.newest(out / "checkpoints")) == 33
@@ -172,7 +172,7 @@ def test_ctrl_c_on_the_command_line_is_exit_code_1(tmp_path):
     _, said = process.communicate(timeout=patience(120))
     assert process.returncode == 1, said
     saved = step_of(checkpoint.newest(out / "checkpoints"))
-    assert f"stopped after step {saved}; go on with --resume" in said
+    assert f"stopped after step {saved}; continue with --resume" in said
     assert records(out)[-1]["step"] == saved
 
 

@@ -33,7 +33,9 @@ class Records:
             self.file.write(line + "\n")
             self.file.flush()
         except OSError as error:
-            raise InputError(f"{self.path} cannot be written ({error}); make room, then go on with --resume") from error
+            raise InputError(
+                f"{self.path} cannot be written ({error}); make room, then continue with --resume"
+            ) from error
 
     def close(self) -> None:
         with suppress(OSError):  # what was not written has been reported by `write`

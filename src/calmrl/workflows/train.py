@@ -69,12 +69,12 @@ def train(
     out = Path(out)
     _, rank = join(timeout)
     if not resume:
-        check_free(out, advice=", or pass --resume to go on with the run in it")
+        check_free(out, advice=", or pass --resume to continue the run in it")
     else:
         check_directory(out)
     if resume and (out / "config.yaml").is_file():
         same_config(config, out / "config.yaml")
-    with lost_is_said(f"start all again with --resume, to go on from the newest checkpoint in {out}"):
+    with lost_is_said(f"start all again with --resume, to continue from the newest checkpoint in {out}"):
         return _train(config, out, rank, resume, cpu, progress or (lambda done, total, text: None), tell)
 
 

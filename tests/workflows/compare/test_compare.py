@@ -268,7 +268,9 @@ def test_settings_in_words():
 def test_the_demo_and_the_study_are_comparisons():
     demo, study = (load(name, kind="compare") for name in ("demo", "study"))
     assert isinstance(demo, CompareConfig)
-    assert {"contrastive", "gram", "pmrl", "calmrl-printed", "contrastive+latent", "aligner", "ideal"} == set(demo.methods)
+    assert {"contrastive", "gram", "pmrl", "calmrl-printed", "contrastive+latent", "aligner", "ideal"} == set(
+        demo.methods
+    )
     assert set(demo.methods) < set(study.methods)
     assert {*BASELINES, *(f"{name}+latent" for name in BASELINES)} <= set(study.methods)
     assert (len(demo.seeds), len(study.seeds)) == (1, 10)

@@ -116,7 +116,7 @@ class SourceSection(Section):
     """Where rows come from: a data set by name, features, a table of media files, or a public collection. One of them.
 
     `manifest` is a table of files, or with `layout` the annotation file of a public collection whose files lie in the
-    folders `media` (modality -> folder); `part` puts all its rows in one split. `allow_missing` goes on without files that
+    folders `media` (modality -> folder); `part` puts all its rows in one split. `allow_missing` continues without files that
     are not there or cannot be played, and counts them. `frames`, `test_frames`, `slices`, `resize` and `text_tokens` are
     for the model of raw media; by default those of the public configs for the collection, else those of the model.
     `complete` uses only rows that have every modality, `exclude` leaves out rows whose column of that name is true.
