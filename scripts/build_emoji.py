@@ -33,7 +33,7 @@ from emoji_sources import (
 
 from calmrl.data.features.feature_set import FeatureSet
 from calmrl.datasets.emoji import BUNDLE, MODALITIES, PICTURES, REDUCED, THUMBNAILS
-from calmrl.datasets.registry import split_by_group
+from calmrl.datasets.preparation import split_by_group
 from calmrl.encoders import load_encoder
 
 ENCODERS = {

@@ -21,7 +21,7 @@ from bundling import Groups, compare_bundles, debian_package, encode, rasterise
 
 from calmrl.data.features.feature_set import FeatureSet
 from calmrl.data.media.streams import read_audio
-from calmrl.datasets.registry import split_by_group
+from calmrl.datasets.preparation import split_by_group
 from calmrl.datasets.stamps import BUNDLE, MODALITIES
 
 PACKAGE, VERSION = "tuxpaint-stamps-default", "2022.06.04-1"

@@ -32,7 +32,10 @@ def _own_environment() -> None:
         return
     for name in [name for name in os.environ if SETTINGS.fullmatch(name)]:
         del os.environ[name]
-    home, ray = tempfile.mkdtemp(prefix="home"), tempfile.mkdtemp(prefix="r")  # the paths of Ray's sockets must be short
+    home, ray = (
+        tempfile.mkdtemp(prefix="home"),
+        tempfile.mkdtemp(prefix="r"),
+    )  # the paths of Ray's sockets must be short
     for folder in (home, ray):
         atexit.register(shutil.rmtree, folder, ignore_errors=True)
     os.environ |= {HOME: home, "HOME": home, "USERPROFILE": home, "MPLCONFIGDIR": f"{home}/matplotlib"}

@@ -19,7 +19,7 @@ from calmrl.data.features.writer import write_features
 from calmrl.data.hiding import hide
 from calmrl.datasets import DATASETS, load_dataset
 from calmrl.datasets.mfeat import INSIDE, VIEWS
-from calmrl.datasets.registry import split_by_group
+from calmrl.datasets.preparation import split_by_group
 from calmrl.datasets.world import World, synth, world
 from calmrl.errors import InputError
 from reference.world import conditional_error, conditional_mean

@@ -131,7 +131,7 @@ import json, pathlib, resource, sys
 from calmrl.config import load
 from calmrl.cli import main
 from calmrl.errors import InputError
-from calmrl.training import checkpoint
+from calmrl.training import checkpoints as checkpoint
 from calmrl.workflows.train import train
 config, out = load(sys.argv[1], kind="train"), pathlib.Path(sys.argv[2])
 soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)

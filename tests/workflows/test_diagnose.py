@@ -260,10 +260,10 @@ def test_text_fits_80_columns_with_long_names_and_many_modalities():
 
 MEMORY = """
 import resource, sys, torch, calmrl.cli, matplotlib.figure, sklearn.linear_model
-from calmrl.workflows.diagnose import row_sample
+from calmrl.workflows.diagnose import rows
 from calmrl.data.features.feature_set import open_features
 from calmrl.workflows import diagnose
-row_sample.SAMPLE_ROWS = 500  # what is fitted is not the question here
+rows.SAMPLE_ROWS = 500  # what is fitted is not the question here
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 found = diagnose(open_features(sys.argv[1]))
 print(found.rows, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024)

@@ -150,7 +150,7 @@ try:
 except SystemExit as stop:
     assert not stop.code, stop.code
 rooms = ("calmrl.alignment", "calmrl.training.", "calmrl.losses.", "calmrl.models.", "calmrl.metrics.", "calmrl.report.")
-tables = (".registry", ".method", ".methods", ".recipes", ".section")  # names and keys, no torch
+tables = (".registry", ".method", ".methods", ".recipes", ".sections")  # names and keys, no torch
 plain = [name for name, module in sys.modules.items() if not hasattr(module, "__path__")]
 print([name for name in plain if name.startswith(rooms) and not name.endswith(tables)])
 print(sum(name.split(".")[0] == "calmrl" and not name.startswith("calmrl.cli") for name in sys.modules))

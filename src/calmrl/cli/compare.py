@@ -12,11 +12,11 @@ import typer
 
 from calmrl.cli.printing import Progress, below_table, data, note, stderr_console, visible
 from calmrl.cli.shared_options import config_names, method_list
-from calmrl.config import CompareConfig
 from calmrl.metrics.registry import describe
-from calmrl.report import Results
 
 if TYPE_CHECKING:
+    from calmrl.config import CompareConfig
+    from calmrl.report import Results
     from calmrl.workflows import Comparison
 
 

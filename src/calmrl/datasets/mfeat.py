@@ -10,7 +10,7 @@ import numpy as np
 from calmrl.data.features.directory import meta_table
 from calmrl.data.features.feature_set import FeatureSet
 from calmrl.datasets.digits import standardize
-from calmrl.datasets.registry import split_by_group
+from calmrl.datasets.preparation import split_by_group
 from calmrl.errors import InputError
 
 VIEWS = {"fou": 76, "fac": 216, "kar": 64, "pix": 240, "zer": 47, "mor": 6}

@@ -7,7 +7,7 @@ import numpy as np
 from calmrl._support.registry import lookup
 from calmrl.data.features.directory import meta_table
 from calmrl.data.features.feature_set import FeatureSet
-from calmrl.datasets.registry import centre_and_scale
+from calmrl.datasets.preparation import centre_and_scale
 
 BUNDLE = Path(__file__).with_name("stamps.npz")
 MODALITIES = ("image", "text", "speech", "sound")

@@ -17,7 +17,7 @@ import numpy as np
 from calmrl.data.features.directory import meta_table
 from calmrl.data.features.feature_set import FeatureSet
 from calmrl.data.hiding import hide
-from calmrl.datasets.registry import split_by_group
+from calmrl.datasets.preparation import split_by_group
 from calmrl.errors import InputError
 
 

@@ -32,7 +32,7 @@ TINY = {
 SCRIPT = """
 import os, signal, sys, time
 from pathlib import Path
-from calmrl.workflows.compare import all_jobs
+from calmrl.workflows.compare import jobs as all_jobs
 
 at_work, real = Path(sys.argv[1]), all_jobs.run_job
 

@@ -1,0 +1,34 @@
+"""What the data sets share: a split that keeps groups together, and scaling by the training rows."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Sequence
+
+import numpy as np
+
+SHARES = {"train": 0.7, "val": 0.1, "test": 0.2}
+
+
+def split_by_group(groups: Sequence[str], largest: int | None = None) -> np.ndarray:
+    """ "train", "val" or "test" per row, in shares of 70, 10 and 20 %; rows of the same group stay together.
+
+    Groups are ordered by the hash of their name; each goes to the split that is furthest behind its share. Groups
+    of more than `largest` rows go to train, before all others, so that none of them makes up most of a small split.
+    """
+    sizes = Counter(groups)
+    order = sorted(sizes, key=lambda group: hashlib.sha256(group.encode()).digest())
+    filled = dict.fromkeys(SHARES, 0)
+    home: dict[str, str] = {}
+    large = {group for group in order if largest is not None and sizes[group] > largest}
+    for group in sorted(order, key=lambda group: group not in large):
+        home[group] = "train" if group in large else min(SHARES, key=lambda split: filled[split] / SHARES[split])
+        filled[home[group]] += sizes[group]
+    return np.array([home[group] for group in groups], dtype=object)
+
+
+def centre_and_scale(values: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """Centred on the mean of these rows, and scaled so that their mean square is 1."""
+    centred = values - values[rows].mean(axis=0)
+    return centred / np.sqrt(np.mean(centred[rows] ** 2))
