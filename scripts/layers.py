@@ -33,7 +33,7 @@ LAYERS = (
     ("config",),
     ("report",),
     ("workflows",),
-    ("serve",),
+    ("server",),
     ("cli",),
     ("__main__",),
 )

@@ -10,7 +10,7 @@ import shapes as data
 from calmrl.cli import main
 from calmrl.encoders import ENCODERS
 from calmrl.encoders.base import same
-from calmrl.serve import build_app
+from calmrl.server import build_app
 from tiny_encoders import TINY, _spec
 
 WORDS = (*data.COLOURS, *data.SHAPES)

@@ -14,7 +14,7 @@ import pytest
 
 import shapes as data
 from browser import WHY_NOT, chromium, drop, page_of, settled
-from calmrl.serve import additions
+from calmrl.server.uploads import remove_item
 from hostile_requests import LIMITS, REQUESTS, refused
 from serving import digest, served
 from waiting import patience
@@ -213,7 +213,7 @@ def test_the_page_adds_an_item_where_it_may(index):
         assert set(index.item("added/star").modalities) == {"image", "text"}
         assert index.file("added/star", "image").read_bytes() == content
     finally:
-        additions.remove(index, "added/star")
+        remove_item(index, "added/star")
     assert len(index) == 48
 
 

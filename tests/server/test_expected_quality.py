@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from calmrl.serve.words import _percent, expected_sentences
+from calmrl.server.collection import expected_sentences
 
 KINDS = {
     "image": {"kind": "image"},
@@ -50,8 +50,15 @@ def test_several_modalities_given_and_a_kind_without_a_noun():
 
 
 @pytest.mark.parametrize(
-    ("percent", "text"),
-    [(10.6, "11 %"), (10.0, "10 %"), (9.94, "9.9 %"), (0.16, "0.2 %"), (0.094, "0.094 %"), (0.0, "0 %")],
-)
-def test_percent_of_guessing(percent, text):
-    assert _percent(percent) == text
+    ("n", "text"),
+    [(10, "10 % and 100 %"), (9, "11 % and 100 %"), (101, "1.0 % and 9.9 %"), (625, "0.2 % and 1.6 %"),
+     (1064, "0.094 % and 0.9 %")],
+)  # fmt: skip
+def test_percent_of_guessing(n, text):
+    numbers = {"R@1": 50, "R@10": 100, "low": 1, "high": 99, "n": n}
+    assert expected_sentences({"text->image": numbers}, KINDS)[0]["sentence"].endswith(f"guessing gives {text}.")
+
+
+def test_nothing_right_is_never_guessed():
+    numbers = {"R@1": 0, "R@10": 0, "low": 0, "high": 0, "n": 10, "own": 0}
+    assert expected_sentences({"text->image": numbers}, KINDS)[0]["sentence"].endswith("guessing gives 0 % and 0 %.")

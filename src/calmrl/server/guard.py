@@ -1,15 +1,16 @@
 """What stands before every route: names of the server, sizes, deadlines, and headers that keep a browser strict."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from urllib.parse import quote, urlsplit
 
 import anyio
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
+from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from calmrl.serve.answers import problem
-from calmrl.serve.limits import Limits
+from calmrl.server.limits import Limits
+from calmrl.server.schemas import plain
 
 TARGET_BYTES = 16_384
 HEADER_BYTES = 32_768
@@ -26,6 +27,11 @@ STRICT = {
     "cross-origin-opener-policy": "same-origin",
     "permissions-policy": "camera=(), microphone=(), geolocation=()",
 }
+
+
+def problem(status: int, sentence: str, headers: Mapping[str, str] | None = None) -> JSONResponse:
+    """An error that a person can read."""
+    return JSONResponse({"error": plain(sentence)}, status, headers)
 
 
 class Guard:

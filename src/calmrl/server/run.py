@@ -1,5 +1,6 @@
-"""Start the server and keep it until it is stopped."""
+"""Start the server, keep it until it is stopped, and close connections that are too slow."""
 
+import asyncio
 import errno
 import socket
 from collections.abc import Callable
@@ -7,8 +8,7 @@ from contextlib import suppress
 from typing import Any
 
 from calmrl.errors import InputError, need
-from calmrl.serve.hosts import is_loopback
-from calmrl.serve.limits import Limits
+from calmrl.server.limits import Limits, is_loopback
 
 BACKLOG = 128
 WARNING = (
@@ -24,7 +24,7 @@ def run_server(
     port: int = 8000,
     allow_add: bool = False,
     limits: Limits | None = None,
-    tell: Callable[[str], None] = print,
+    report: Callable[[str], None] = print,
 ) -> None:
     """Serve a collection until the process is interrupted.
 
@@ -38,7 +38,7 @@ def run_server(
         Whether clients may add and remove items.
     limits : Limits, optional
         What one client may ask for.
-    tell : callable
+    report : callable
         Gets the lines for people.
 
     Examples
@@ -47,15 +47,15 @@ def run_server(
     >>> run_server(Index.open("photos.index"), port=8000)  # doctest: +SKIP
     """
     limits = limits or Limits()
-    for package in ("uvicorn", "starlette", "python_multipart"):
+    for package in ("uvicorn", "fastapi", "python_multipart"):
         need(package, "serve", "Serving a collection")
     import uvicorn
 
     if not is_loopback(host):
-        tell(WARNING.format(host=host, change=", and change it" if allow_add else ""))
+        report(WARNING.format(host=host, change=", and change it" if allow_add else ""))
     listening = listen(host, port)
     shown = f"[{host}]" if ":" in host else host
-    tell(f"{len(index):,} items at http://{shown}:{listening.getsockname()[1]}/ (Ctrl-C stops)")
+    report(f"{len(index):,} items at http://{shown}:{listening.getsockname()[1]}/ (Ctrl-C stops)")
     with listening, suppress(KeyboardInterrupt):  # Ctrl-C is how it is stopped
         uvicorn.Server(server_config(index, host, allow_add, limits)).run(sockets=[listening])
 
@@ -64,8 +64,7 @@ def server_config(index: Any, host: str, allow_add: bool, limits: Limits) -> Any
     """How uvicorn serves a collection: no web sockets, no proxy headers, bounded connections."""
     import uvicorn
 
-    from calmrl.serve.app import build_app
-    from calmrl.serve.connection import connection_class
+    from calmrl.server.app import build_app
 
     return uvicorn.Config(
         build_app(index, host=host, allow_add=allow_add, limits=limits),
@@ -87,7 +86,7 @@ def listen(host: str, port: int) -> socket.socket:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         listening = socket.socket(family, kind, protocol)
     except socket.gaierror as error:
-        raise InputError(f"--host {host} is no address of this machine ({error.strerror}); use 127.0.0.1") from None
+        raise InputError(f"--host {host} is not an address of this machine ({error.strerror}); use 127.0.0.1") from None
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listening.bind(address)
@@ -97,3 +96,53 @@ def listen(host: str, port: int) -> socket.socket:
         advice = "choose another --port" if error.errno == errno.EADDRINUSE else "choose another --host or --port"
         raise InputError(f"cannot listen on {host}:{port} ({error.strerror}); {advice}") from None
     return listening
+
+
+def connection_class(header_seconds: float, stall_seconds: float) -> type[Any]:
+    """Uvicorn's connection with a deadline for headers and one for each stop of the client's reading.
+
+    Uvicorn closes connections that are silent between two requests, but neither those that send a header letter by letter
+    nor those that leave an answer unread.
+    """
+    import h11
+    from uvicorn.protocols.http.h11_impl import H11Protocol
+
+    class Connection(H11Protocol):
+        headers_due: asyncio.TimerHandle | None = None
+        reading_due: asyncio.TimerHandle | None = None
+
+        def connection_made(self, transport: Any) -> None:
+            super().connection_made(transport)
+            transport.set_write_buffer_limits(high=0)  # writing is paused as long as anything is left unread
+            self._expect_headers()
+
+        def data_received(self, data: bytes) -> None:
+            super().data_received(data)
+            if self.conn.their_state is h11.IDLE:
+                self._expect_headers()
+            elif self.headers_due is not None:
+                self.headers_due.cancel()
+                self.headers_due = None
+
+        def pause_writing(self) -> None:
+            super().pause_writing()
+            if self.reading_due is None:
+                self.reading_due = self.loop.call_later(stall_seconds, self.transport.abort)
+
+        def resume_writing(self) -> None:
+            super().resume_writing()
+            if self.reading_due is not None:
+                self.reading_due.cancel()
+                self.reading_due = None
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            for timer in (self.headers_due, self.reading_due):
+                if timer is not None:
+                    timer.cancel()
+            super().connection_lost(exc)
+
+        def _expect_headers(self) -> None:
+            if self.headers_due is None:
+                self.headers_due = self.loop.call_later(header_seconds, self.transport.abort)
+
+    return Connection

@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 import shapes as data
-from calmrl.serve import Limits
+from calmrl.server import Limits
 from hostile_requests import FILE, FORM, LIMITS, REQUESTS, SHORT, get, refused, request
 from serving import digest, exchange, served, status
 

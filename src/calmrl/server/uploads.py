@@ -1,54 +1,88 @@
-"""Pictures and sounds that a client sends, checked before anything is decoded.
+"""Images and audio that a client sends, checked before anything is decoded, and the items that are made of them.
 
-FFmpeg also reads play lists, and a play list names further files or addresses. So sound is let through only if its
+FFmpeg also reads play lists, and a play list names further files or addresses. So audio is let through only if its
 first bytes are those of a container that holds its own samples.
 """
 
 import io
+import json
+import shutil
+import threading
+import uuid
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
 
-from starlette.datastructures import UploadFile
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
 
 from calmrl.errors import InputError, need
-from calmrl.serve.limits import Limits
+from calmrl.server.limits import Limits
+from calmrl.server.schemas import FILES, ItemFields
 
-PICTURES = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF")
+IMAGES = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF")
 KIND_OF = {"text": "text", "image": "image", "sound": "audio"}  # names that stand for a modality of a kind
-MOST_FILES = 8
 SUFFIXES = {
     "wav": ".wav", "aiff": ".aiff", "mov": ".m4a", "flac": ".flac", "ogg": ".ogg", "matroska": ".webm", "mp3": ".mp3",
     "aac": ".aac",
 }  # fmt: skip
 TAG_BYTES = 10  # of the header of an ID3 tag
+FOLDER = "added"  # inside the index: a folder per item, with its files and a manifest of one row
+CHANGING = threading.Lock()  # one change at a time
 
 
-@dataclass
-class Form:
-    """A multipart form: its fields in order, and the bytes of its files by name."""
+def add_item(
+    index: Any, fields: ItemFields, files: Mapping[str, bytes], kinds: Mapping[str, str], limits: Limits
+) -> str:
+    """Put an item into the collection and return its id, the client's or a new one."""
+    media = {modality_named(name, kinds): content for name, content in checked_files(files, kinds, limits).items()}
+    if not media and fields.text is None:
+        raise InputError("the item is empty; give text, or the files image and sound")
+    if "://" in str(index.path):
+        raise InputError("this index is not on the disk of the server, so that files cannot be put into it")
+    row: dict[str, Any] = {"id": fields.id.strip() if fields.id else uuid.uuid4().hex}
+    if fields.label is not None:
+        row["labels"] = fields.label.strip()
+    if fields.text is not None:
+        row["text"] = row[modality_named("text", kinds)] = fields.text.strip()
+    folder = Path(index.path) / FOLDER / uuid.uuid4().hex
+    folder.mkdir(parents=True)
+    try:
+        for name, content in media.items():
+            file = folder / f"{len(row)}{suffix_of(content)}"
+            file.write_bytes(content)
+            row[name] = file.name
+        manifest = folder / "item.jsonl"
+        manifest.write_text(json.dumps(row) + "\n", encoding="utf-8")
+        with CHANGING:
+            change = index.add(manifest)
+        if row["id"] not in change.added:
+            raise InputError(f"the item cannot be used: {'; '.join(change.problems) or 'nothing of it can be read'}")
+    except BaseException:
+        shutil.rmtree(folder)
+        raise
+    return row["id"]
 
-    fields: list[tuple[str, str]] = field(default_factory=list)
-    files: dict[str, bytes] = field(default_factory=dict)
+
+def remove_item(index: Any, id: str) -> None:
+    """Take an item out of the collection; its files are deleted only if they were uploaded."""
+    with CHANGING:
+        uploads = Path(index.path).resolve() / FOLDER
+        folders = {folder for folder in _folders(index, id) if folder.parent == uploads}
+        index.remove([id])
+        for folder in folders:
+            shutil.rmtree(folder)
 
 
-async def read_form(request: Request) -> Form:
-    """The form of a request; each file has a name of its own."""
-    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind != "multipart/form-data":
-        raise HTTPException(415, f"send multipart/form-data with the files image and sound; got {kind or 'no type'}")
-    form = Form()
-    async with request.form(max_files=MOST_FILES, max_fields=30, max_part_size=16_384) as parts:
-        for name, part in parts.multi_items():
-            if not isinstance(part, UploadFile):
-                form.fields.append((name, part))
-            elif name in form.files:
-                raise InputError(f"the file {name[:80]!r} is given twice; give it once")
-            else:
-                form.files[name] = await part.read()
-    return form
+def _folders(index: Any, id: str) -> list[Path]:
+    """Where the files of an item are, as far as they are still there."""
+    folders = []
+    for modality in index.item(id).paths:
+        try:
+            folders.append(Path(index.file(id, modality)).resolve().parent)
+        except InputError:
+            continue  # gone already
+    return folders
 
 
 def modality_named(name: str, kinds: Mapping[str, str]) -> str:
@@ -60,13 +94,14 @@ def modality_named(name: str, kinds: Mapping[str, str]) -> str:
 
 def checked_files(files: Mapping[str, bytes], kinds: Mapping[str, str], limits: Limits) -> dict[str, bytes]:
     """The files of a form, small enough to be decoded."""
-    checks = {"image": check_picture, "audio": check_sound}
+    checks = {"image": check_image, "audio": check_audio}
     checked = {}
     for name, content in files.items():
         kind = kinds.get(modality_named(name, kinds))
         if kind not in checks:
             names = [modality for modality, kind in kinds.items() if kind in checks]
-            raise InputError(f"no modality takes the file {name[:80]!r}; name it image, sound, or {', '.join(names)}")
+            known = ", ".join(dict.fromkeys((*FILES, *names)))
+            raise InputError(f"no modality takes the file {name[:80]!r}; name it one of {known}")
         checked[name] = checks[kind](content, limits)
     return checked
 
@@ -76,25 +111,25 @@ def suffix_of(content: bytes) -> str:
     container = container_of(content)
     if container is not None:
         return SUFFIXES[container]
-    image = need("PIL.Image", "media", "Reading a picture")
-    with image.open(io.BytesIO(content), formats=PICTURES) as picture:
-        return f".{picture.format.lower()}"
+    pillow = need("PIL.Image", "media", "Reading a picture")
+    with pillow.open(io.BytesIO(content), formats=IMAGES) as image:
+        return f".{image.format.lower()}"
 
 
-def check_picture(content: bytes, limits: Limits) -> bytes:
-    """The bytes of a picture whose header says that it is not too large."""
-    image = need("PIL.Image", "media", "Reading a picture")
+def check_image(content: bytes, limits: Limits) -> bytes:
+    """The bytes of an image whose header says that it is not too large."""
+    pillow = need("PIL.Image", "media", "Reading a picture")
     if not content:
         raise InputError("the picture is empty; send a file with something in it")
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", image.DecompressionBombWarning)  # our own limit is below, and stricter
-            with image.open(io.BytesIO(content), formats=PICTURES) as picture:
-                width, height = picture.size
-    except image.DecompressionBombError:
+            warnings.simplefilter("ignore", pillow.DecompressionBombWarning)  # our own limit is below, and stricter
+            with pillow.open(io.BytesIO(content), formats=IMAGES) as image:
+                width, height = image.size
+    except pillow.DecompressionBombError:
         raise HTTPException(413, _too_many_pixels(limits)) from None
-    except (image.UnidentifiedImageError, OSError, SyntaxError, ValueError, EOFError, OverflowError):
-        raise InputError(f"the picture cannot be read; send one of {', '.join(PICTURES)}") from None
+    except (pillow.UnidentifiedImageError, OSError, SyntaxError, ValueError, EOFError, OverflowError):
+        raise InputError(f"the picture cannot be read; send one of {', '.join(IMAGES)}") from None
     if width * height > limits.pixels:
         raise HTTPException(413, f"{_too_many_pixels(limits)}; got {width} x {height}")
     return content
@@ -104,17 +139,17 @@ def _too_many_pixels(limits: Limits) -> str:
     return f"the picture has more than {limits.pixels / 1e6:g} million pixels"
 
 
-def check_sound(content: bytes, limits: Limits) -> bytes:
-    """The bytes of a sound that is not too long, without the tags before it."""
+def check_audio(content: bytes, limits: Limits) -> bytes:
+    """The bytes of audio that is not too long, without the tags before it."""
     if not content:
         raise InputError("the sound is empty; send a file with something in it")
     content = without_tags(content)
     container = container_of(content)
     if container is None:
         raise InputError("the sound cannot be read; send WAV, MP3, FLAC, Ogg, M4A, AAC, AIFF or WebM")
-    seconds = sound_seconds(content, container, limits.sound_seconds)
-    if seconds > limits.sound_seconds:
-        raise HTTPException(413, f"the sound is longer than {limits.sound_seconds:g} s; send a part of it")
+    seconds = audio_seconds(content, container, limits.audio_seconds)
+    if seconds > limits.audio_seconds:
+        raise HTTPException(413, f"the sound is longer than {limits.audio_seconds:g} s; send a part of it")
     return content
 
 
@@ -145,8 +180,8 @@ def container_of(content: bytes) -> str | None:
     return None
 
 
-def sound_seconds(content: bytes, container: str, most: float) -> float:
-    """How long a sound is by its packets, without decoding them; stops counting beyond `most`."""
+def audio_seconds(content: bytes, container: str, most: float) -> float:
+    """How long audio is by its packets, without decoding them; stops counting beyond `most`."""
     av = need("av", "media", "Reading a sound")
     end = 0.0
     try:
