@@ -4,11 +4,11 @@
     python docs/make_curves.py runs/curves
 
 One row of frames per data set: R@1 over the number of complete training rows, and over the share of training rows that
-keep one modality only. calmrl and the best three other methods, by their mean over all steps. Lines are means over seeds;
+keep one modality only. The aligner and the best three other methods, by their mean over all steps. Lines are means over seeds;
 every seed is the same split for all methods, so that lines can be compared although R@1 differs more between splits.
 
 A table stands between `<!-- curves: DATASET AXIS -->` and `<!-- end of curves -->`: means over seeds, 95 % intervals, and how
-far calmrl is ahead of the best trained objective, by paired bootstrap over test items.
+far the aligner is ahead of the best trained objective, by paired bootstrap over test items.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ PLACE = re.compile(r"<!-- curves: (\w+) (\w+) -->\n.*?<!-- end of curves -->", r
 INK = "#808890"  # readable on light and on dark
 AXES = {"complete": "complete training rows", "rate": "training rows with one modality only (%)"}
 SETTINGS = {"complete": re.compile(r"complete (\d+)|as-is"), "rate": re.compile(r"alone (\d+ %)")}
-OTHERS = 3  # methods beside calmrl
+OTHERS = 3  # methods beside the aligner
 
 
 def frames(results: Results) -> dict[str, dict[str, list[Curve]]]:
-    """Data set -> "complete" or "rate" -> curves of calmrl and the best others."""
+    """Data set -> "complete" or "rate" -> curves of the aligner and the best others."""
     grouped: dict[str, dict[str, list[Curve]]] = {}
     for axis in AXES:
         for (dataset, _), lines in step_curves(results, axis).items():
@@ -48,9 +48,9 @@ def frames(results: Results) -> dict[str, dict[str, list[Curve]]]:
 
 
 def _chosen(lines: list[Curve]) -> list[Curve]:
-    others = [curve for curve in lines if curve.label not in ("calmrl", "ideal")]
+    others = [curve for curve in lines if curve.label not in ("aligner", "ideal")]
     best = sorted(others, key=lambda curve: -float(np.mean(curve.y)))[:OTHERS]
-    return [*(curve for curve in lines if curve.label == "calmrl"), *best]
+    return [*(curve for curve in lines if curve.label == "aligner"), *best]
 
 
 def draw(results: Results) -> Figure:
@@ -76,7 +76,7 @@ def _frame(frame: Axes, lines: list[Curve], title: str, x: str) -> None:
     frame.set_title(title, loc="left", color=INK, fontsize=10)
     frame.set_xlabel(x, color=INK)
     for curve in lines:
-        style, width = curve.style, 2.2 if curve.label == "calmrl" else 1.2
+        style, width = curve.style, 2.2 if curve.label == "aligner" else 1.2
         frame.plot(
             curve.x,
             curve.y,
@@ -106,7 +106,7 @@ def table(results: Results, tests: dict[str, Any], dataset: str, axis: str) -> s
     lines += [f"| `{method}` | {' | '.join(cells[method, place].text(1) for place in steps)} |" for method in methods]
     gains = []
     for place in steps:
-        gain, low, high, _ = tests[results.place_name(place)]["methods"]["calmrl"].values()
+        gain, low, high, _ = tests[results.place_name(place)]["methods"]["aligner"].values()
         gains.append(f"{gain:+.1f} ({low:.1f} to {high:.1f})")
     return "\n".join([*lines, f"| ahead by | {' | '.join(gains)} |"])
 

@@ -118,7 +118,7 @@ def test_a_comparison_tries_no_more_candidates_than_other_methods_have_trials():
     assert Aligner().candidates == TRIALS
     for trials in (3, TRIALS):
         config = CompareConfig.model_validate({"kind": "compare", "source": {"dataset": "stamps"}, "trials": trials})
-        for _, changes in trials_of("calmrl", 10, trials):
+        for _, changes in trials_of("aligner", 10, trials):
             assert training_config(config.only("stamps"), "", 0, changes).model.candidates == trials
 
 

@@ -78,7 +78,7 @@ def test_evaluate(calmrl, passed):
 def test_compare(calmrl, passed):
     calls = passed("calmrl.cli.compare.compare_and_show")
     assert calmrl("compare", "demo", "--out", "o")[0] == 0
-    calmrl("compare", "demo", "steps=7", "--methods", "calmrl,pmrl", "--seeds", "2", "--relevant-by", "labels",
+    calmrl("compare", "demo", "steps=7", "--methods", "aligner,pmrl", "--seeds", "2", "--relevant-by", "labels",
            "--keep", "best", "--json", "--out", "o")  # fmt: skip
     (first, plain), (second, given) = calls
     assert (plain, given) == ({"keep": None, "json": False}, {"keep": "best", "json": True})
@@ -86,12 +86,12 @@ def test_compare(calmrl, passed):
     config = second[0]
     assert (config.steps, list(config.methods), list(config.seeds), config.relevant_by) == (
         7,
-        ["calmrl", "pmrl"],
+        ["aligner", "pmrl"],
         [0, 1],
         "labels",
     )
     assert second[2] == (
-        "calmrl compare demo steps=7 'methods=[calmrl,pmrl]' 'seeds=[0, 1]' relevant_by=labels --keep best --out o"
+        "calmrl compare demo steps=7 'methods=[aligner,pmrl]' 'seeds=[0, 1]' relevant_by=labels --keep best --out o"
     )
     assert calmrl("compare", "demo", "--seeds", "0", "--out", "o")[0] == 2
 
@@ -129,8 +129,8 @@ def test_demo(calmrl, passed, tmp_path):
     hits = [SimpleNamespace(text="a dog.", id="x"), SimpleNamespace(text=None, id="y")]
     expected = {"text->image": {"R@1": 61.6, "R@10": 90.4, "n": 300}}
     emoji = SimpleNamespace(items=1234, expected=expected, searches=[SimpleNamespace(query="weather", hits=hits)])
-    beside = {INDEXES: (emoji, SimpleNamespace(items=5, searches=[]))}
-    calls = passed("calmrl.cli.compare.compare_and_show", SimpleNamespace(beside=beside))
+    extra_jobs = {INDEXES: (emoji, SimpleNamespace(items=5, searches=[]))}
+    calls = passed("calmrl.cli.compare.compare_and_show", SimpleNamespace(extra_jobs=extra_jobs))
     out = tmp_path / "o"
     out.mkdir()
     (out / "config.yaml").write_text(WRITTEN_BY)
@@ -143,9 +143,9 @@ def test_demo(calmrl, passed, tmp_path):
     assert f'calmrl search {shlex.quote(f"{out}/emoji.index")} "weather"' in err
     (config, where, command), options = calls[0]
     assert (config.steps, where, command) == (50, out, f"calmrl demo --out {shlex.quote(str(out))} steps=50")
-    given = {name: part.args for name, part in options["beside"].items()}
+    given = {name: part.args for name, part in options["extra_jobs"].items()}
     assert given == {INDEXES: (out / "emoji.index", out / "stamps.index")}
-    beside[INDEXES] = "install calmrl[search]"
+    extra_jobs[INDEXES] = "install calmrl[search]"
     assert "\nskipped: " in calmrl("demo", "--out", out)[2]
     assert calmrl("demo", "--out", out, "--force")[0] == 0
     assert not out.exists()

@@ -258,13 +258,13 @@ def test_what_does_not_go_together(section, values, said):
         ({"method": "gram", "calibration": {}}, "method gram does not calibrate; remove calibration"),
         (
             {"method": "gram", "model": {"kind": "aligner"}},
-            "method gram does not go with model.kind aligner; set method=calmrl",
+            "method gram does not go with model.kind aligner; set method=aligner",
         ),
         (
             {"model": {"kind": "heads"}},
-            "method calmrl does not go with model.kind heads; set method=calibrated or contrastive",
+            "method aligner does not go with model.kind heads; set method=calibrated or contrastive",
         ),
-        ({"stages": [{"epochs": 1}]}, "method calmrl is in closed form and makes no step; leave out stages"),
+        ({"stages": [{"epochs": 1}]}, "method aligner is in closed form and makes no step; leave out stages"),
         (
             {"method": "gram", "sources": {"a": FILES}},
             "model.kind heads reads dataset or features, but source a is something else",

@@ -68,7 +68,7 @@ def features(tmp_path_factory):
     return manifest, folder / "f"
 
 
-@pytest.mark.parametrize("method", ["calmrl", "contrastive"])
+@pytest.mark.parametrize("method", ["aligner", "contrastive"])
 def test_a_trained_model_reads_raw_files(features, tmp_path, method) -> None:
     manifest, directory = features
     (tmp_path / "own.yaml").write_text(

@@ -68,7 +68,7 @@ def model(folder: Path) -> Sample:
     align = calmrl.CalibratedAlignment(
         imputer=GaussianImputer(latent_dim=2, max_iter=3).fit(vectors, torch.from_numpy(present))
     )
-    save(path, Trained(heads, align, info={"method": "calmrl-paper"}))
+    save(path, Trained(heads, align, info={"method": "calmrl-printed"}))
     return Sample(
         sorted(file for file in path.rglob("*") if file.is_file()), lambda damaged: load(path).width, path.name
     )

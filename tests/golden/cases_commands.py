@@ -332,16 +332,16 @@ def _method(name: str, **changes: Any) -> None:
         config = train_config(method=name, **changes)
         found = {"train": place.calmrl("train", config, "--out", "run"), "run": trained(place, "run")}
         found["evaluate"] = place.calmrl("evaluate", "run")
-        if name != "calmrl-paper":  # one table is enough, and two configs
+        if name != "calmrl-printed":  # one table is enough, and two configs
             found["evaluate"]["err"] = found["evaluate"]["err"].rpartition("─\n")[2]
-        if name not in ("calmrl-paper", "closed-form"):
+        if name not in ("calmrl-printed", "closed-form"):
             found["run"].pop("config")
         return found | ({"results": results("run/results.json")} if name != "calibrated" else {})
 
 
 LATENT = {"calibration": {"imputer": {"method": "gaussian", "latent_dim": 3}}}
 _method("pmrl")
-_method("calmrl-paper", **LATENT)
+_method("calmrl-printed", **LATENT)
 _method("closed-form", model=None, stages=None, optimiser=None, checkpoint=None)
 _method("calibrated")
 
@@ -349,7 +349,7 @@ _method("calibrated")
 @case("training/other methods", TRAINED)
 def _(place: Place) -> Any:
     found: dict[str, Any] = {}
-    for name in ("contrastive", "vast", "gram", "triangle", "contrastive+latent", "calmrl-start", "calmrl", "ideal"):
+    for name in ("contrastive", "vast", "gram", "triangle", "contrastive+latent", "calmrl-start", "aligner", "ideal"):
         config = train_config(method=name, stages=[{"steps": 3}])
         result = place.calmrl("train", config, "--out", name)
         found[name] = {key: result[key] for key in ("code", "out", "err")}
@@ -479,7 +479,7 @@ def _(place: Place) -> Any:
     rows = [
         {"dataset": "d", "setting": "s", "method": method, "seed": seed, "task": task, "metric": "R@1", "n": 50}
         | {"value": 10.0 + 3 * place_of + seed + len(task)}
-        for place_of, method in enumerate(("pmrl", "calmrl"))
+        for place_of, method in enumerate(("pmrl", "aligner"))
         for seed in (0, 1)
         for task in ("a->b", "b->a", "average")
     ]

@@ -131,7 +131,7 @@ def _(place: Place) -> Any:
         "methods": {name: [method.pop("about"), json.dumps(method)] for name, method in methods.items()},
         "trials": {name: [len(given), checksum(json.dumps(given)), given[0]] for name, given in trials.items()},
         "configs": {name: checksum(json.dumps(METHODS[name].configs(3))) for name in METHODS},
-        "stages": {name: METHODS[name].stages("steps", 40) for name in ("calmrl", "calmrl-paper", "pmrl")},
+        "stages": {name: METHODS[name].stages("steps", 40) for name in ("aligner", "calmrl-printed", "pmrl")},
         "with endings": [
             [find_method(name).about, find_method(name).latent] for name in ("pmrl+latent", "gram+latent")
         ],

@@ -187,14 +187,14 @@ def test_one_method_one_look():
     assert base_method("GRAM + latent") == ("gram", "latent")
     assert base_method("contrastive staged") == ("contrastive", "staged")
     assert base_method("pmrl (ideal)") == base_method("ideal pmrl") == ("pmrl", "ideal")
-    assert base_method("calmrl-paper") == ("calmrl", "paper")
+    assert base_method("calmrl-printed") == ("calmrl", "printed")
     assert base_method("ideal") == ("ideal", "ideal")
     for base in ("gram", "calmrl", "something new"):
         variants = [style_of(base + end) for end in ("", "+latent", " staged", " ideal")]
         assert len({(v.colour, v.marker) for v in variants}) == 1
         assert len({(v.fill, v.line) for v in variants}) >= 3
     assert len(set(KNOWN.values())) == len(KNOWN)  # no two known methods look the same
-    assert all(map(is_ours, ("calmrl", "calmrl-paper", "closed-form")))
+    assert all(map(is_ours, ("aligner", "calmrl", "calmrl-printed", "closed-form")))
     assert not any(map(is_ours, ("pmrl", "ideal", "ideal calmrl")))
     assert style_of("something new") == style_of("something new")
 

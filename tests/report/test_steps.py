@@ -23,7 +23,7 @@ def content():
     rows = []
     for dataset in ("stamps", "digits"):
         for setting, level in levels.items():
-            for m, method in enumerate(("calmrl", "gram", "pmrl", "contrastive", "vast")):
+            for m, method in enumerate(("aligner", "gram", "pmrl", "contrastive", "vast")):
                 for seed in range(3):
                     place = {"dataset": dataset, "setting": setting, "method": method, "seed": seed, "n": 100}
                     value = 20 - m + level.get("complete", 300) / 100 + rng.normal(0, 0.1)
@@ -47,7 +47,7 @@ def test_as_is_is_the_last_point_over_complete_rows(results):
     frames = step_curves(results, "complete")
     assert set(frames) == {("stamps", "complete"), ("digits", "complete")}
     (first, *_) = frames["stamps", "complete"]
-    assert first.label == "calmrl"
+    assert first.label == "aligner"
     assert list(first.x) == [25, 100, 300]
     assert first.y == sorted(first.y)
 
@@ -66,12 +66,12 @@ def test_the_report_has_both_and_the_remarks(results):
     assert any("chance 1.5" in head for head in heads)
 
 
-def test_the_figure_of_the_docs_shows_calmrl_and_three_others(results):
+def test_the_figure_of_the_docs_shows_the_aligner_and_three_others(results):
     module = runpy.run_path(str(ROOT / "docs" / "make_curves.py"))
     frames = module["frames"](results)
     assert set(frames) == {"stamps", "digits"}
     for lines in (curves for by_axis in frames.values() for curves in by_axis.values()):
-        assert [curve.label for curve in lines] == ["calmrl", "gram", "pmrl", "contrastive"]
+        assert [curve.label for curve in lines] == ["aligner", "gram", "pmrl", "contrastive"]
     figure = module["draw"](results)
     assert len(figure.axes) == 4
 
@@ -79,11 +79,11 @@ def test_the_figure_of_the_docs_shows_calmrl_and_three_others(results):
 def test_the_tables_of_the_docs_have_intervals(results):
     module = runpy.run_path(str(ROOT / "docs" / "make_curves.py"))
     won = {"difference": 1.04, "low": -0.2, "high": 2.26, "p": 0.1}
-    tests = {results.place_name(row.place): {"against": "gram", "methods": {"calmrl": won}} for row in results.rows}
-    head, _, calmrl, *others, ahead = module["table"](results, tests, "stamps", "complete").splitlines()
+    tests = {results.place_name(row.place): {"against": "gram", "methods": {"aligner": won}} for row in results.rows}
+    head, _, aligner, *others, ahead = module["table"](results, tests, "stamps", "complete").splitlines()
     assert head == "| R@1 (%) | 25 | 100 | all |"
-    assert calmrl.startswith("| `calmrl` | 20.")
-    assert calmrl.count("±") == 3
+    assert aligner.startswith("| `aligner` | 20.")
+    assert aligner.count("±") == 3
     assert [line.split("`")[1] for line in others] == ["gram", "pmrl", "contrastive"]
     assert ahead == "| ahead by | +1.0 (-0.2 to 2.3) | +1.0 (-0.2 to 2.3) | +1.0 (-0.2 to 2.3) |"
     assert module["table"](results, tests, "digits", "rate").startswith("| R@1 (%) | 10 % | 90 % |")

@@ -201,12 +201,12 @@ def test_ablation():
         "pmrl+latent": [12.0, 13.0],
         "pmrl+staged": [8.0, 8.5],
         "calmrl": [14.0, 15.0],
-        "calmrl-paper": [9.0, 9.9],
+        "calmrl-printed": [9.0, 9.9],
     }
     table = tables.ablation_table(rows_of(values))
     assert [c.name for c in table.columns] == ["alone", "+ latent", "+ staged"]
     found = lines(table)
-    assert list(found) == ["pmrl", "calmrl", "calmrl-paper"]
+    assert list(found) == ["pmrl", "calmrl", "calmrl-printed"]
     assert [cell.interval.mean for cell in found["pmrl"].cells] == pytest.approx([11, 13, 8.75])
     assert found["calmrl"].cells[1:] == (None, None)
     sure = {"difference": 1.0, "low": 1.0, "high": 1.0, "p": 0.001}  # about "pmrl", not about "pmrl+latent"
@@ -234,7 +234,7 @@ def test_imputers_inside_calibrated_training():
             "calibrated": [5.0, 6.0],
             "calibrated:mvae": [4.0, 5.1],
             "calibrated:smil": [3.0, 3.0],
-            "calmrl-paper": [9.0, 9.0],
+            "calmrl-printed": [9.0, 9.0],
             "gram": [1.0, 1.0],
         }
     )

@@ -59,7 +59,7 @@ def config_file(folder: Path, **changes: Any) -> Path:
             write_rows(folder / name, seed=seed)
     values: dict[str, Any] = {
         "kind": "train",
-        "method": "calmrl-paper",  # the latent model learns along the way: what most tests are about
+        "method": "calmrl-printed",  # the latent model learns along the way: what most tests are about
         "root": str(folder),
         "sources": {"a": {"features": "a"}, "b": {"features": "b"}},
         "modalities": list(WIDTHS),

@@ -30,7 +30,7 @@ def test_a_checkpoint_without_one_of_its_parts(tmp_path: Path) -> None:
     assert checkpoint.read(path).latent is not None
     for part, reason in {"latent": "is not a folder", "ema.safetensors": "is missing"}.items():
         (path / part).rename(tmp_path / "away")
-        with pytest.raises(InputError, match=f"{path}/{part} {reason}.*remove {path} to go on"):
+        with pytest.raises(InputError, match=f"{path}/{part} {reason}.*remove {path} to continue"):
             checkpoint.read(path)
         (tmp_path / "away").rename(path / part)
     torch.save([], path / "training.pt")
@@ -45,7 +45,7 @@ def test_a_part_that_was_damaged_before_it_was_sealed(tmp_path: Path) -> None:
     content = read_sealed(header)
     (path / "training.pt").write_bytes(b"garbage")
     write_sealed(header, content, json.loads(header.read_text())["files"])
-    with pytest.raises(InputError, match=rf"{path} is damaged \(.+\); remove it to go on from the one before"):
+    with pytest.raises(InputError, match=rf"{path} is damaged \(.+\); remove it to continue from the one before"):
         checkpoint.read(path)
 
 

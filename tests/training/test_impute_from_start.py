@@ -92,7 +92,7 @@ def test_batches_of_incomplete_rows_only():
         Batches(rows, batch_size=8, incomplete_only=True, complete_only=True)
 
 
-@pytest.mark.parametrize("name", ["pmrl", "calmrl-paper", "calmrl-start", "contrastive"])
+@pytest.mark.parametrize("name", ["pmrl", "calmrl-printed", "calmrl-start", "contrastive"])
 def test_in_the_continual_regime_every_method_starts_aligned_and_ends_without_rehearsal(name):
     trials = trials_of(name, 100, 3, "continual")
     assert len(trials) == 3

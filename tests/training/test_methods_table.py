@@ -6,6 +6,7 @@ import itertools
 
 import pytest
 
+from calmrl.config import TrainConfig
 from calmrl.errors import InputError
 from calmrl.training.methods import METHODS, TRIALS, Method, continual, find_method, grid
 
@@ -73,7 +74,7 @@ def flags(method: Method) -> set[str]:
 
 
 def test_the_aligner_and_its_ideal():
-    for name, expected in (("calmrl", {"latent", "ours"}), ("ideal", {"latent", "ideal"})):
+    for name, expected in (("aligner", {"latent", "ours"}), ("ideal", {"latent", "ideal"})):
         method = METHODS[name]
         assert (method.recipe, method.trials) == ({"model.kind": "aligner"}, ({FEATURES: None},))
         assert flags(method) == expected
@@ -92,7 +93,7 @@ def test_calibrated():
 
 def test_the_paper_and_its_start():
     imputers = [{"method": "gaussian", "latent_dim": latents} for latents in (64, 32)]
-    for name, more in (("calmrl-paper", {}), ("calmrl-start", {"calibration.impute_from": "start"})):
+    for name, more in (("calmrl-printed", {}), ("calmrl-start", {"calibration.impute_from": "start"})):
         method = METHODS[name]
         assert method.recipe == {"objective": {"name": "pmrl", "temperature": 0.05}} | more
         assert flags(method) == {"calibrated", "staged", "hide_one", "steps", "ours"}
@@ -101,6 +102,24 @@ def test_the_paper_and_its_start():
             {"name": "warm-up", "steps": 3, "complete_only": True, "hide_one": True},
             {"name": "continual", "steps": 4},
         ]
+
+
+def test_the_paper_with_its_corrections_starts_aligned_and_unsaturated():
+    method = METHODS["calmrl"]
+    imputer = {"method": "gaussian", "latent_dim": 64}
+    assert method.recipe == LATENT_START | {"objective": {"name": "pmrl"}, "calibration.imputer": imputer}
+    assert flags(method) == {"calibrated", "staged", "hide_one", "steps", "latent", "ours"}
+    assert list(method.trials) == combined(t=(0.5, 0.2), r=(3e-4, 1e-3), f=("whiten", "scale"), h=(None, 256))
+    assert method.stages("steps", 7) == METHODS["calmrl-printed"].stages("steps", 7)
+
+
+def test_the_old_name_of_the_printed_method_names_the_new_ones():
+    with pytest.raises(
+        InputError, match="calmrl-paper is called calmrl-printed; calmrl is the paper's method with its"
+    ):
+        find_method("calmrl-paper")
+    with pytest.raises(ValueError, match="calmrl-paper is called calmrl-printed"):
+        TrainConfig.model_validate({"kind": "train", "method": "calmrl-paper", "sources": {"a": {"dataset": "digits"}}})
 
 
 def test_the_closed_form():
@@ -152,31 +171,32 @@ def test_another_imputer_in_every_trial():
 
 
 def test_parts_of_the_aligner():
-    assert find_method("calmrl:linear").recipe == {"model.kind": "aligner", "model.features": "linear"}
+    assert find_method("aligner:linear").recipe == {"model.kind": "aligner", "model.features": "linear"}
     both = {"model.kind": "aligner", "model.features": "kernel", "model.refine": "always"}
-    assert find_method("calmrl:kernel:refined").recipe == both
-    assert find_method("calmrl:unrefined").recipe["model.refine"] == "never"
-    for name in ("calmrl:linear:kernel", "gram:mvae", "calibrated:mvae:knn"):
-        with pytest.raises(InputError, match=f'"{name}" is no method; an imputer goes with calibrated'):
+    assert find_method("aligner:kernel:refined").recipe == both
+    assert find_method("aligner:unrefined").recipe["model.refine"] == "never"
+    for name in ("aligner:linear:kernel", "gram:mvae", "calibrated:mvae:knn"):
+        with pytest.raises(InputError, match=f'"{name}" is not a method; an imputer goes with calibrated'):
             find_method(name)
 
 
 @pytest.mark.parametrize(
     ("name", "ending", "possible"),
     [
-        ("calmrl", "latent", "contrastive, vast, gram, triangle, pmrl"),
+        ("aligner", "latent", "contrastive, vast, gram, triangle, pmrl"),
         ("gram+latent", "latent", "contrastive, vast, gram, triangle, pmrl"),
         ("calibrated", "staged", "contrastive, vast, gram, triangle, pmrl"),
         ("ideal", "staged", "contrastive, vast, gram, triangle, pmrl"),
-        ("closed-form", "mlp", "calmrl-paper, calmrl-start, contrastive, vast, gram, triangle, pmrl"),
-        ("calmrl", "kernel", "calibrated, calmrl-paper, calmrl-start, closed-form, contrastive, vast, gram, triangle, pmrl"),
+        ("closed-form", "mlp", "calmrl, calmrl-printed, calmrl-start, contrastive, vast, gram, triangle, pmrl"),
+        ("aligner", "kernel", "calibrated, calmrl, calmrl-printed, calmrl-start, closed-form, contrastive, vast, gram, "
+         "triangle, pmrl"),
         ("gram+csls", "csls", ", ".join(METHODS)),
     ],
 )  # fmt: skip
 def test_endings_that_do_not_fit_say_where_they_go(name, ending, possible):
     with pytest.raises(InputError) as wrong:
         find_method(f"{name}+{ending}")
-    assert str(wrong.value) == f'"{name}+{ending}" is no method; +{ending} goes with {possible}'
+    assert str(wrong.value) == f'"{name}+{ending}" is not a method; +{ending} goes with {possible}'
 
 
 def test_the_continual_regime_starts_slower_from_the_complete_rows():

@@ -10,6 +10,7 @@ from calmrl.errors import InputError
 from calmrl.losses import PMRLLoss
 from calmrl.models.heads import Heads
 from calmrl.training.optimise import MovingAverage, freeze, make_optimiser, schedule
+from calmrl.training.plan import TrainerOptions
 from calmrl.training.step import Step
 
 
@@ -33,7 +34,7 @@ def groups_of(**how) -> dict[str, tuple[float, float]]:
     """Parameter -> (rate, decay)."""
     step = Step(Towers(), nn.Identity())
     named = {id(parameter): name.removeprefix("model.") for name, parameter in step.named_parameters()}
-    optimiser = make_optimiser(step, learning_rate=1.0, **how)
+    optimiser = make_optimiser(step, TrainerOptions(learning_rate=1.0, **how))
     assert all(group["lr"] == group["base"] for group in optimiser.param_groups)
     return {
         named[id(parameter)]: (group["base"], group["weight_decay"])
@@ -43,7 +44,7 @@ def groups_of(**how) -> dict[str, tuple[float, float]]:
 
 
 def test_adam_w_as_published_without_more_words():
-    optimiser = make_optimiser(Step(Heads({"a": 2, "b": 2}, 2), PMRLLoss()), learning_rate=0.5)
+    optimiser = make_optimiser(Step(Heads({"a": 2, "b": 2}, 2), PMRLLoss()), TrainerOptions(learning_rate=0.5))
     assert {group["betas"] for group in optimiser.param_groups} == {(0.9, 0.98)}
     assert {group["eps"] for group in optimiser.param_groups} == {1e-8}
     assert {group["weight_decay"] for group in optimiser.param_groups} == {0.01, 0.0}
@@ -70,7 +71,7 @@ def test_a_vector_with_a_plain_name_is_decayed_by_the_rule_of_names():
     step = Step(nn.Module(), nn.Identity())
     step.model.scale = nn.Parameter(torch.ones(2))
     for rule, expected in (("names", 0.01), ("matrices", 0.0)):
-        (group,) = make_optimiser(step, learning_rate=1.0, decay=rule).param_groups
+        (group,) = make_optimiser(step, TrainerOptions(learning_rate=1.0, decay=rule)).param_groups
         assert group["weight_decay"] == expected
 
 
@@ -82,7 +83,7 @@ def test_rates_of_encoders_and_of_single_towers():
         groups_of(rates={"sound": 0.4})
     assert str(wrong.value) == 'optimiser.rates names "sound", but the towers of the model are: image, text'
     with pytest.raises(InputError, match="but the towers of the model are: none"):
-        make_optimiser(Step(Heads({"a": 2}, 2), nn.Identity()), learning_rate=1.0, rates={"a": 0.1})
+        make_optimiser(Step(Heads({"a": 2}, 2), nn.Identity()), TrainerOptions(learning_rate=1.0, rates={"a": 0.1}))
 
 
 def test_what_there_is_to_freeze_is_listed_up_to_six():

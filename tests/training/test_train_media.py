@@ -39,7 +39,7 @@ def folder(tmp_path_factory):
         (folder / f"{name}.jsonl").write_text("\n".join(map(json.dumps, part)))
     config = {
         "kind": "train",
-        "method": "calmrl-paper",
+        "method": "calmrl-printed",
         "root": str(folder),
         "sources": {"warm": {"manifest": "warm.jsonl"}, "pairs": {"manifest": "pairs.jsonl"}},
         "modalities": ["vision", "audio", "text"],

@@ -19,8 +19,8 @@ VARIANTS = [
     "contrastive+latent+kernel+mlp",
     "closed-form+kernel",
     "calibrated:gaussian+kernel",
-    "calmrl:linear:unrefined",
-    "calmrl:kernel:refined",
+    "aligner:linear:unrefined",
+    "aligner:kernel:refined",
 ]
 
 

@@ -18,6 +18,7 @@ from calmrl.models.saved import Trained
 from calmrl.training import checkpoints as checkpoint
 from calmrl.training.methods import METHODS
 from calmrl.training.optimise import make_optimiser, schedule
+from calmrl.training.plan import TrainerOptions
 from calmrl.training.step import Step
 from calmrl.workflows.build import build_step, build_trainer, open_data
 from calmrl.workflows.train import fixed_calibration, train
@@ -77,7 +78,8 @@ def test_overfits_64_rows(method, tmp_path):
     objective = {"name": "pmrl", "temperature": 0.5} if METHODS[method].objective == "pmrl" else None
     cfg = config(
         tmp_path, method=method, sources={"a": {"features": "a"}}, objective=objective, batch_size=64,
-        model={"kind": "heads", "width": 16, "init": "latent"}, stages=[{"steps": 250}], validation={"every": 0},
+        model={"kind": "heads", "width": 16, "init": "latent", "standardize": "scale"},
+        stages=[{"steps": 250}], validation={"every": 0},
         optimiser={"learning_rate": 1e-2, "weight_decay": 0.0},
         **({"calibration": {"imputer": {"method": "gaussian", "latent_dim": 8}}} if METHODS[method].calibrated else {}),
     )  # fmt: skip
@@ -115,7 +117,7 @@ def test_every_shipped_config_parses_and_takes_a_step_in_every_stage(name, tmp_p
     cfg = load(name, [f"root={tmp_path}"], kind="train")
     stand_in(cfg, tmp_path)
     changes = [f"stages.{i}.{key}" for i in range(len(cfg.stages)) for key in ("epochs=null", "steps=1")]
-    if cfg.method == "calmrl":
+    if cfg.method == "aligner":
         changes.append("model.candidates=2")  # what is chosen is not the question here
     cfg = load(name, [f"root={tmp_path}", *changes], kind="train")
     train(cfg, tmp_path / "out")
@@ -216,7 +218,9 @@ def test_frozen_parameters_stay_and_encoders_have_their_own_rate(tmp_path):
         in_memory(config(tmp_path, optimiser={"encoder_learning_rate": 1e-5}))
 
     step.model.encoder_parameters = lambda: step.model.heads["image"].parameters()
-    groups = make_optimiser(step, learning_rate=1.0, encoder_learning_rate=0.1, weight_decay=0.3).param_groups
+    groups = make_optimiser(
+        step, TrainerOptions(learning_rate=1.0, encoder_learning_rate=0.1, weight_decay=0.3)
+    ).param_groups
     found = {(g["base"], g["weight_decay"]): {id(p) for p in g["params"]} for g in groups}
     image = step.model.heads["image"]
     assert id(image.weight) in found[(0.1, 0.3)]

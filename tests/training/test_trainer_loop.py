@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import threading
 import warnings
 from contextlib import nullcontext
 from types import SimpleNamespace
@@ -19,7 +22,7 @@ from calmrl.training import checkpoints as checkpoint
 from calmrl.training import loop
 from calmrl.training.loop import Trainer
 from calmrl.training.optimise import make_optimiser, schedule
-from calmrl.training.plan import Stage
+from calmrl.training.plan import Stage, StopFlag, TrainerOptions, due, listening
 from calmrl.training.records import read_records
 from calmrl.training.step import Step
 from train_data import WIDTHS, source
@@ -34,14 +37,9 @@ def trained(stages, step=None, run=(), **how) -> SimpleNamespace:
     """A run with everything that it said."""
     said, heard = [], []
     step = step or small_step()
-    trainer = Trainer(
-        step,
-        stages,
-        progress=lambda *what: said.append(what),
-        listen=heard.append,
-        cpu=True,
-        **{"batch_size": 16, **how},
-    )
+    data = {name: how.pop(name) for name in ("out", "validation") if name in how}
+    options = TrainerOptions(cpu=True, **{"batch_size": 16, **how})
+    trainer = Trainer(step, stages, options, progress=lambda *what: said.append(what), listen=heard.append, **data)
     outcome = trainer.run(*run)
     by_kind = {
         kind: [record for record in heard if record["kind"] == kind] for kind in ("start", "train", "validation", "end")
@@ -54,10 +52,8 @@ def one(**more) -> list[Stage]:
 
 
 def test_a_trainer_without_more_words():
-    trainer = Trainer(small_step(), one(steps=1), cpu=True)
-    assert (trainer.seed, trainer.batch_size, trainer.accumulate, trainer.keep) == (0, 64, 1, 2)
-    assert (trainer.log_every, trainer.refit, trainer.warmup_ratio, trainer.clip) == (10, 1, 0.1, 1.0)
-    assert (trainer.metric, trainer.patience, trainer.validate_every) == ("MRR", None, None)
+    trainer = Trainer(small_step(), one(steps=1))
+    assert trainer.options == TrainerOptions()
     assert (trainer.average, trainer.records, trainer.tracking) == (None, None, False)
     group = trainer.optimiser.param_groups[0]
     assert (group["base"], group["betas"], group["eps"], group["weight_decay"]) == (1e-3, (0.9, 0.98), 1e-8, 0.01)
@@ -75,7 +71,7 @@ def test_two_stages_are_what_a_plain_loop_does():
     twin, losses, norms, rates = small_step(), [], [], []
     twin.train()
     for number, stage in enumerate(stages):
-        optimiser = make_optimiser(twin, learning_rate=1e-2, weight_decay=0.1)
+        optimiser = make_optimiser(twin, TrainerOptions(learning_rate=1e-2, weight_decay=0.1))
         batches = Batches(
             stage.sources, 16, seed=7 + 1000 * number, hide_one=stage.hide_one, composition=stage.composition
         )
@@ -107,7 +103,7 @@ def test_two_stages_are_what_a_plain_loop_does():
 
 def test_no_clipping_leaves_the_gradient(monkeypatch):
     asked = []
-    trainer = Trainer(small_step(), one(steps=1), clip=None, batch_size=16, cpu=True)
+    trainer = Trainer(small_step(), one(steps=1), TrainerOptions(clip=None, batch_size=16, cpu=True))
     real = trainer.accelerator.clip_grad_norm_
     trainer.accelerator.clip_grad_norm_ = lambda part, most: asked.append(most) or real(part, most)
     trainer.run()
@@ -193,7 +189,7 @@ def test_draws_depend_on_the_seed_the_step_and_the_part():
 
 
 def test_gradients_are_joined_with_the_last_part_only():
-    trainer = Trainer(small_step(), one(steps=2), accumulate=3, batch_size=8, cpu=True)
+    trainer = Trainer(small_step(), one(steps=2), TrainerOptions(accumulate=3, batch_size=8, cpu=True))
     waits = []
     trainer.accelerator.no_sync = lambda module: waits.append(module) or nullcontext()
     trainer.run()
@@ -263,8 +259,8 @@ def test_in_memory_the_best_weights_are_held():
                 step.model.heads["text"].weight.normal_()
         weights[done] = copy_of(step)
 
-    how = {"validation": [source(30, seed=5)], "validate_every": 1, "learning_rate": 0.1, "batch_size": 16}
-    trainer = Trainer(step, one(steps=6), progress=look, cpu=True, **how)
+    options = TrainerOptions(validate_every=1, learning_rate=0.1, batch_size=16, cpu=True)
+    trainer = Trainer(step, one(steps=6), options, validation=[source(30, seed=5)], progress=look)
     outcome = trainer.run(resume=True)  # there is nothing to resume from
     assert outcome.best_step < 5  # the premise: the last is not the best
     same(trainer.held.weights, weights[outcome.best_step])
@@ -312,7 +308,8 @@ def test_without_resume_a_run_begins_again_and_with_it_nothing_is_left_to_do(tmp
 
 
 def test_trackers_get_the_numbers_of_training_and_validation_and_are_closed():
-    trainer = Trainer(small_step(), one(steps=2), validation=[source(12, seed=5)], batch_size=16, log_every=1, cpu=True)
+    options = TrainerOptions(batch_size=16, log_every=1, cpu=True)
+    trainer = Trainer(small_step(), one(steps=2), options, validation=[source(12, seed=5)])
     logged, ended = [], []
     trainer.tracking = True
     trainer.accelerator.log = lambda numbers, step: logged.append((step, numbers))
@@ -327,4 +324,43 @@ def test_trackers_get_the_numbers_of_training_and_validation_and_are_closed():
 
 def test_validation_rows_without_pairs_are_refused_before_the_first_step():
     with pytest.raises(InputError, match="no two modalities meet in two of the 1 validation rows"):
-        Trainer(small_step(), one(steps=1), validation=[source(1)], cpu=True)
+        Trainer(small_step(), one(steps=1), validation=[source(1)])
+
+
+# ---- when something is due, and who asks to stop
+
+
+@pytest.mark.parametrize(
+    ("every", "at"), [(None, [3, 6]), (0, []), (1, [1, 2, 3, 4, 5, 6]), (2, [2, 4, 6]), (4, [4]), (7, [])]
+)
+def test_what_is_due_at_which_step(every, at):
+    assert [step for step in range(1, 7) if due(step, every, epoch=3, last=False)] == at
+    assert all(due(step, every, epoch=3, last=True) for step in range(1, 7))
+
+
+def test_a_first_signal_asks_and_a_second_ctrl_c_stops():
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    with listening() as flag:
+        assert not flag.raised
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert flag.raised
+        os.kill(os.getpid(), signal.SIGTERM)  # the scheduler may say it twice
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGINT)
+    assert {number: signal.getsignal(number) for number in before} == before
+    with listening() as flag:
+        os.kill(os.getpid(), signal.SIGINT)
+        assert flag.raised
+
+
+def test_in_another_thread_nothing_is_caught():
+    found = []
+
+    def look():
+        with listening() as flag:
+            found.append((isinstance(flag, StopFlag), signal.getsignal(signal.SIGTERM)))
+
+    thread = threading.Thread(target=look)
+    thread.start()
+    thread.join()
+    assert found == [(True, signal.getsignal(signal.SIGTERM))]

@@ -17,7 +17,7 @@ from calmrl.models.heads import SkipHead
 from calmrl.training.methods import METHODS, TRIALS, find_method
 from calmrl.training.validate import encode_all, retrieval_scores
 from calmrl.workflows.compare import jobs as job_module
-from calmrl.workflows.compare.jobs import Trial, _rows, _trial, run_job, train_and_choose
+from calmrl.workflows.compare.jobs import Trial, make_trial, run_job, shared_rows, train_and_choose
 from calmrl.workflows.compare.plan import Job, training_config, trials_of
 
 BASELINES = [name for name, method in METHODS.items() if not (method.ours or method.ideal)]
@@ -45,7 +45,7 @@ def tiny(**changes) -> CompareConfig:
 
 def trial(config: CompareConfig, method: str, number: int = 0, **changes) -> Trial:
     form, own = trials_of(method, config.steps, config.trials)[number]
-    return _trial(config, config.model_dump_json(), "pairs", 0, form, own | changes)
+    return make_trial(config, "pairs", 0, form, own | changes)
 
 
 def test_every_method_has_as_many_trials_as_the_aligner_has_candidates():
@@ -100,7 +100,7 @@ def test_the_best_step_is_kept():
 
 
 def test_a_trial_measures_retrieval_alone():
-    one = trial(tiny(), "calmrl-paper")
+    one = trial(tiny(), "calmrl-printed")
     one.trainer.run()
     scores = [record for record in one.records if record["kind"] == "validation"]
     assert scores
@@ -141,17 +141,17 @@ def test_halving_lets_the_better_half_go_on():
     assert worst <= min(score for one, score in zip(trials, stopped, strict=True) if one.steps > 5)
 
 
-@pytest.mark.parametrize("name", ["contrastive", "closed-form", "calmrl"])
+@pytest.mark.parametrize("name", ["contrastive", "closed-form", "aligner"])
 def test_test_rows_cannot_change_a_choice(name, monkeypatch):
     config = tiny(steps=6, trials=6)
     before = run_job(config, Job("world", "pairs", name, 0))
 
     def other_test_rows(*given):
-        rows, generator = _rows(*given), np.random.default_rng(5)
+        rows, generator = shared_rows(*given), np.random.default_rng(5)
         z = {key: generator.permutation(values) for key, values in rows.test.z.items()}
         return replace(rows, test=replace(rows.test, z=z))
 
-    monkeypatch.setattr(job_module, "_rows", other_test_rows)
+    monkeypatch.setattr(job_module, "shared_rows", other_test_rows)
     after = run_job(config, Job("world", "pairs", name, 0))
     assert after.rows != before.rows
     assert (after.chosen, after.trials, after.curve) == (before.chosen, before.trials, before.curve)
@@ -187,11 +187,11 @@ def test_validation_scores_by_relevance_are_those_of_retrieval_with_ids():
 
 def test_all_methods_are_chosen_by_the_relevance_that_they_are_compared_by():
     config = tiny(relevant_by="labels")
-    for method in ("contrastive", "calmrl"):
+    for method in ("contrastive", "aligner"):
         one = trial(config, method)
         labels = one.rows.features.labels[one.rows.data.validation[0].home]
         assert one.trainer.relevant == [str(label) for label in labels]
-        if method == "calmrl":
+        if method == "aligner":
             assert all(row["own"] > 1 for row in one.step.model.aligner.expected_.values())
         own = retrieval_scores(*encode_all(one.step.model, one.rows.data.validation))["MRR"]
         if one.trainer.position.best is None:
@@ -203,7 +203,7 @@ def test_kernel_features_are_the_same_in_training_and_in_comparisons():
     """The heads of `calmrl train` compute them; a comparison computes them once before."""
     config = tiny()
     compared = trial(config, "contrastive+kernel")
-    plain = _rows(config.model_dump_json(), "pairs", 0, None)
+    plain = shared_rows(config, "pairs", 0, None)
     form, changes = trials_of("contrastive+kernel", config.steps, 1)[0]
     trained = training_config(config, "pairs", 0, changes | {"model.standardize": form})
     whole = Trial.of(trained, {}, plain, job_module.start_model(trained, plain.data))
@@ -221,17 +221,17 @@ def test_hub_correction_is_a_row_of_its_own():
     assert plain.rows != corrected.rows
     assert find_method("closed-form+csls").hubs == "csls"
     with pytest.raises(ValueError, match="the model is the same without"):
-        TrainConfig.model_validate({"kind": "train", "method": "calmrl+csls", "sources": {"a": {"dataset": "digits"}}})
+        TrainConfig.model_validate({"kind": "train", "method": "aligner+csls", "sources": {"a": {"dataset": "digits"}}})
 
 
 def test_parts_of_calmrl():
-    assert find_method("calmrl:kernel:refined").recipe == {
+    assert find_method("aligner:kernel:refined").recipe == {
         "model.kind": "aligner",
         "model.features": "kernel",
         "model.refine": "always",
     }
-    result = run_job(tiny(), Job("world", "pairs", "calmrl:linear:unrefined", 0))
+    result = run_job(tiny(), Job("world", "pairs", "aligner:linear:unrefined", 0))
     assert result.trials[0]["changes"]["model.refine"] == "never"
-    for name in ("calmrl:kernal", "calmrl:kernel:linear", "calmrl+kernel", "pmrl:kernel", "calibrated+mlp"):
+    for name in ("aligner:kernal", "aligner:kernel:linear", "aligner+kernel", "pmrl:kernel", "calibrated+mlp"):
         with pytest.raises(InputError):
             find_method(name)

@@ -130,8 +130,8 @@ def test_sources_without_test_rows(tmp_path):
 
 
 def test_jobs_that_take_longest_come_first():
-    jobs = [Job("d", "s", method, 0) for method in ("gram", "calibrated", "calmrl", "pmrl", "closed-form")]
-    assert [job.method for job in longest_first(jobs)] == ["calmrl", "calibrated", "gram", "pmrl", "closed-form"]
+    jobs = [Job("d", "s", method, 0) for method in ("gram", "calibrated", "aligner", "pmrl", "closed-form")]
+    assert [job.method for job in longest_first(jobs)] == ["aligner", "calibrated", "gram", "pmrl", "closed-form"]
 
 
 def test_work_on_one_thread_names_what_failed():

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 EXAMPLE = """Example:
-  calmrl compare demo --methods calmrl,pmrl --seeds 3 --out runs/two
+  calmrl compare demo --methods aligner,pmrl --seeds 3 --out runs/two
   calmrl compare features --out runs/mine
   calmrl compare features --relevant-by labels --keep best --out runs/mine
   calmrl compare my.yaml --out runs/mine workers=8"""
@@ -97,7 +97,7 @@ def compare_and_show(
     *,
     keep: Literal["best"] | None = None,
     json: bool = False,
-    beside: Mapping[str, Callable[[], Any]] | None = None,
+    extra_jobs: Mapping[str, Callable[[], Any]] | None = None,
 ) -> Comparison:
     """Compare with a progress bar, then print one table over all data sets and settings, and what it means."""
     from calmrl.workflows import compare
@@ -108,7 +108,7 @@ def compare_and_show(
             out,
             command=command,
             keep=keep,
-            beside=beside,
+            extra_jobs=extra_jobs,
             progress=lambda done, total, text: bar(done, total, text or "the first jobs"),
         )
     for metric in config.table:

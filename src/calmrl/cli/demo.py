@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 INDEXES = "the indexes of emoji and stamps"  # as the progress line has them
 EXAMPLE = """Example:
   calmrl demo --out demo-out
-  calmrl demo --out quick 'seeds=[0]' 'methods=[pmrl, calmrl]' steps=50"""
+  calmrl demo --out quick 'seeds=[0]' 'methods=[pmrl, aligner]' steps=50"""
 
 
 def run(
@@ -48,9 +48,9 @@ def run(
         resolved,
         out,
         shlex.join(["calmrl", "demo", "--out", str(out), *(overrides or [])]),
-        beside={INDEXES: partial(search_both, emoji, stamps)},
+        extra_jobs={INDEXES: partial(search_both, emoji, stamps)},
     )
-    _show_searches(comparison.beside[INDEXES], emoji)
+    _show_searches(comparison.extra_jobs[INDEXES], emoji)
 
 
 def _show_searches(found: tuple[Searched, Searched] | str, path: Path) -> None:

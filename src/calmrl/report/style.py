@@ -20,7 +20,8 @@ COLOURS = (ORANGE, SKY, GREEN, PURPLE, GREY, BROWN)  # for names not listed belo
 MARKERS = ("^", "v", "s", ">", "D", "<", "p", "h", "d", "8")
 
 KNOWN = {
-    "calmrl": (BLUE, "o"),
+    "aligner": (BLUE, "o"),
+    "calmrl": (VERMILLION, "o"),
     "closed-form": (VERMILLION, "P"),
     "gaussian": (BLUE, "p"),
     "contrastive": (ORANGE, "^"),
@@ -38,17 +39,17 @@ KNOWN = {
     "gfa": (GREY, "H"),
     "knowledge_bridger": (BROWN, "D"),
 }
-Variant = Literal["plain", "latent", "staged", "ideal", "paper"]
+Variant = Literal["plain", "latent", "staged", "ideal", "printed"]
 Fill = Literal["full", "none", "left", "bottom"]
 Line = Literal["-", "--", "-.", ":"] | tuple[float, tuple[float, ...]]
 VARIANTS: dict[Variant, tuple[Fill, Line, str]] = {
     "plain": ("full", "-", ""),
     "latent": ("none", "--", "////"),
     "staged": ("left", ":", "...."),
-    "paper": ("bottom", "-.", "xxxx"),
+    "printed": ("bottom", "-.", "xxxx"),
     "ideal": ("none", (0, (6, 1.5, 1, 1.5, 1, 1.5)), "----"),
 }
-MARKS: dict[str, Variant] = dict(ideal="ideal", staged="staged", latent="latent", paper="paper", mixture="latent")
+MARKS: dict[str, Variant] = dict(ideal="ideal", staged="staged", latent="latent", printed="printed", mixture="latent")
 WORD = re.compile(rf"[\s+(:-]*\b({'|'.join(MARKS)})\b[\s):-]*", re.IGNORECASE)
 
 

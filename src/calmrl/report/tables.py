@@ -300,7 +300,7 @@ def ablation_table(rows: Sequence[Row], meta: Meta = None, *, metric: str = "R@1
 def sweep_tables(rows: Sequence[Row], meta: Meta = None, *, metric: str = "R@1") -> dict[str, ResultTable]:
     """parameter -> its values across, average metric over directions: table 8. Best and second along the line.
 
-    Rows of a sweep have a method such as "calmrl objective.temperature=0.1".
+    Rows of a sweep have a method such as "pmrl objective.temperature=0.1".
     """
     swept = []
     for row in rows:

@@ -339,7 +339,7 @@ def load_aligner(path: str | Path) -> Aligner:
     if not hasattr(model, "aligner"):
         raise InputError(
             f"{path} holds a model of kind {model.kind!r}; an index takes a saved Aligner, or what "
-            "calmrl train method=calmrl made, because it fuses queries by the posterior of the latent model"
+            "calmrl train method=aligner made, because it fuses queries by the posterior of the latent model"
         )
     return model.aligner
 

@@ -117,9 +117,11 @@ def read(path: Path) -> Checkpoint:
         weights = load_tensors(path / "weights.safetensors")
         latent = load_state(path / LATENT) if about["latent"] else None
     except InputError as error:
-        raise InputError(f"{error}; remove {path} to go on from the checkpoint before") from error
+        raise InputError(f"{error}; remove {path} to continue from the checkpoint before") from error
     except Exception as error:  # unpickling damaged bytes raises anything
-        raise InputError(f"{path} is damaged ({reason_of(error)}); remove it to go on from the one before") from error
+        raise InputError(
+            f"{path} is damaged ({reason_of(error)}); remove it to continue from the one before"
+        ) from error
     return Checkpoint(weights, training, latent, ema)
 
 

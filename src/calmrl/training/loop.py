@@ -1,11 +1,14 @@
-"""Algorithm 1 as one loop: encode what is observed, update the latent model, impute, align, step; in any processes."""
+"""The training loop (Algorithm 1): encode what is observed, update the latent model, impute, align, step.
+
+The same in one process and in many.
+"""
 
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from sklearn.exceptions import ConvergenceWarning
@@ -16,11 +19,10 @@ from calmrl.data.loaders.batches import Batches
 from calmrl.data.loaders.feature_rows import pattern_counts
 from calmrl.imputers.gaussian import GaussianImputer
 from calmrl.protocols import Progress, no_progress
-from calmrl.training import checkpoints as checkpoint
-from calmrl.training import checkpoints as snapshot
+from calmrl.training import checkpoints
 from calmrl.training.checkpoints import Checkpoint
 from calmrl.training.optimise import MovingAverage, make_optimiser, schedule
-from calmrl.training.plan import Interrupted, Outcome, Position, Stage, StopFlag, due, listening
+from calmrl.training.plan import Interrupted, Outcome, Position, Stage, StopFlag, TrainerOptions, due, listening
 from calmrl.training.records import Records, close_trackers, open_trackers
 from calmrl.training.step import NotFinite, Step, must_be_finite
 from calmrl.training.validate import calibration_scores, check_pairs, encode_all, retrieval_scores
@@ -32,88 +34,53 @@ OF_ROWS = ("missing",)  # records that are means over the rows of a process
 class Trainer:
     """Trains a `Step` through its stages; `run()` does it, `out` gets `metrics.jsonl` and `checkpoints/`.
 
-    - `batch_size` counts the rows of all processes in one forward pass; `accumulate` of those make one update.
-    - `metric` ("MRR", "R@1", "R@5", "R@10" or "recall", their mean) on the rows in `validation` picks the best checkpoint;
-      `patience` validations without a better one end the stage. `relevant` has one value per validation row: rows with the
-      value of the query count as found.
-    - `validate_every` and `checkpoint_every` count updates; None is once per epoch; 0 is only at the end of a stage.
-    - `refit` is for a frozen imputer: it is fitted to the representations before every so many epochs.
-    - `latent_scores=False` measures retrieval alone on validation rows, not what a latent model does; it changes no step.
+    - `options` say how; see `TrainerOptions`.
     - `out=None` keeps everything in memory: no records, and the best weights are held instead of written.
-    - `cpu` trains on the CPU even where there is another device.
+    - the rows in `validation` pick the best checkpoint. `relevant` has one value per validation row: rows with the value of
+      the query count as found.
+    - `tracked` is what trackers record about the run, usually its config.
     - `progress(done, total, text)` hears of every step, `listen(record)` of every record.
+
+    Examples
+    --------
+    >>> options = TrainerOptions(batch_size=128, learning_rate=3e-4)
+    >>> Trainer(step, [Stage("joint", rows, epochs=10)], options, validation=held_out).run()  # doctest: +SKIP
     """
 
     def __init__(
         self,
         step: Step,
         stages: Sequence[Stage],
+        options: TrainerOptions | None = None,
         *,
         out: Path | None = None,
         validation: Sequence[Any] = (),
         relevant: Sequence[Any] | None = None,
-        seed: int = 0,
-        batch_size: int = 64,
-        accumulate: int = 1,
-        learning_rate: float = 1e-3,
-        encoder_learning_rate: float | None = None,
-        rates: Mapping[str, float] | None = None,
-        betas: tuple[float, float] = (0.9, 0.98),
-        epsilon: float = 1e-8,
-        weight_decay: float = 0.01,
-        decay: Literal["matrices", "names"] = "matrices",
-        warmup_ratio: float = 0.1,
-        clip: float | None = 1.0,
-        ema: float | None = None,
-        precision: str = "fp32",
-        metric: str = "MRR",
-        validate_every: int | None = None,
-        patience: int | None = None,
-        checkpoint_every: int | None = None,
-        keep: int = 2,
-        log_every: int = 10,
-        refit: int = 1,
-        latent_scores: bool = True,
-        trackers: Sequence[str] = (),
         tracked: Mapping[str, Any] | None = None,
-        cpu: bool = False,
-        progress: Progress | None = None,
-        listen: Callable[[dict[str, Any]], None] | None = None,
+        progress: Progress = no_progress,
+        listen: Callable[[dict[str, Any]], None] = lambda record: None,
     ) -> None:
         from accelerate import Accelerator
         from accelerate.utils import DistributedDataParallelKwargs
 
-        self.step, self.stages, self.out, self.validation = step, list(stages), out, list(validation)
-        self.relevant = relevant
-        self.seed, self.batch_size, self.accumulate = seed, batch_size, accumulate
-        self.warmup_ratio, self.clip, self.metric = warmup_ratio, clip, metric
-        self.validate_every, self.patience = validate_every, patience
-        self.checkpoint_every, self.keep, self.log_every, self.refit = checkpoint_every, keep, log_every, refit
-        self.latent_scores = latent_scores
-        self.progress = progress or no_progress
-        self.listen = listen or (lambda record: None)
+        self.options = options = options or TrainerOptions()
+        self.step, self.stages, self.out = step, list(stages), out
+        self.validation, self.relevant = list(validation), relevant
+        self.progress, self.listen = progress, listen
         check_pairs(self.validation)
         self.accelerator = Accelerator(
-            mixed_precision="no" if precision == "fp32" else precision,
-            cpu=cpu,
-            log_with=list(trackers) or None,
+            mixed_precision="no" if options.precision == "fp32" else options.precision,
+            cpu=options.cpu,
+            log_with=list(options.trackers) or None,
             project_dir=out,
             kwargs_handlers=[DistributedDataParallelKwargs(find_unused_parameters=True)],
         )
-        self.tracking = open_trackers(self.accelerator, trackers, tracked or {})
+        self.tracking = open_trackers(self.accelerator, options.trackers, tracked or {})
         self.optimiser: Any = None
         self.module: Any = step
         if self.stages:  # a method in closed form makes no step
-            self._prepare(
-                learning_rate=learning_rate,
-                encoder_learning_rate=encoder_learning_rate,
-                rates=rates,
-                betas=betas,
-                epsilon=epsilon,
-                weight_decay=weight_decay,
-                decay=decay,
-            )
-        self.average = None if ema is None else MovingAverage(step, ema)
+            self.module, self.optimiser = self.accelerator.prepare(step, make_optimiser(step, options))
+        self.average = None if options.ema is None else MovingAverage(step, options.ema)
         latent = {id(parameter) for parameter in step.latent_parameters()}
         self.clipped = [[p for p in step.parameters() if (id(p) in latent) == own] for own in (False, True)]
         self.position = Position()
@@ -122,17 +89,14 @@ class Trainer:
         self.records: Records | None = None
         self.batches: Batches | None = None  # of the stage that is under way
 
-    def _prepare(self, **how: Any) -> None:
-        self.module, self.optimiser = self.accelerator.prepare(self.step, make_optimiser(self.step, **how))
-
     # ---- the loop
 
     def run(self, resume: bool = False, until: int | None = None) -> Outcome:
-        """Train to the end, or pause after step `until`; the next call goes on from there.
+        """Train to the end, or pause after step `until`; the next call continues from there.
 
-        With `resume` go on from the newest checkpoint in `out`.
+        With `resume` continue from the newest checkpoint in `out`.
         """
-        path = checkpoint.newest(self.out / "checkpoints") if resume and self.out is not None else None
+        path = checkpoints.newest(self.out / "checkpoints") if resume and self.out is not None else None
         if path:
             self.batches = self._restore(path)
         if self.out is not None and self.accelerator.is_main_process:
@@ -143,7 +107,7 @@ class Trainer:
                 while at.stage < len(self.stages) and (until is None or at.step < until):
                     self.batches = self.batches or self._batches()
                     early = self._stage(flag, self.batches, until)
-                    if early and not self._tired():
+                    if early and not self._out_of_patience():
                         break  # paused
                     self.batches = None
                     at.stage, at.stage_step = at.stage + 1, 0
@@ -160,9 +124,9 @@ class Trainer:
         return Outcome(at.step, at.best, at.best_step, at.seconds, at.latent_seconds, early)
 
     def _stage(self, flag: StopFlag, batches: Batches, until: int | None) -> bool:
-        """One stage from where it stands to its end, or to step `until`; whether steps of it were left out."""
+        """One stage from where it stands to its end, or to step `until`; whether some of its steps were not made."""
         stage, at = self.stages[self.position.stage], self.position
-        epoch = -(-len(batches) // self.accumulate)
+        epoch = -(-len(batches) // self.options.accumulate)
         total = stage.steps if stage.steps is not None else max(1, round((stage.epochs or 1) * epoch))
         if at.stage_step == 0:
             self._record("start", stage=stage.name, processes=world()[0], updates=total, per_epoch=epoch,
@@ -174,43 +138,48 @@ class Trainer:
             self.step.remember_start()
         stream = _endless(batches)
         self.step.train()
-        while at.stage_step < total and not self._tired() and (until is None or at.step < until):
-            if at.stage_step % (epoch * self.refit) == 0:
+        while at.stage_step < total and not self._out_of_patience() and (until is None or at.step < until):
+            if at.stage_step % (epoch * self.options.refit) == 0:
                 self._fit_imputer(stage)
             values = self._update(stream, batches, total, stage)
             at.step, at.stage_step, at.batches = at.step + 1, at.stage_step + 1, batches.state_dict()
             last = at.stage_step == total
-            if last or at.step % self.log_every == 0:
+            if last or at.step % self.options.log_every == 0:
                 values = mean_over_processes(values | self.step.last, self.rows, OF_ROWS, self.accelerator.device)
                 self._record("train", stage=stage.name, epoch=batches.epoch, **values, waited_s=batches.waited)
-            self.progress(at.stage_step, total, f"{stage.name}  loss {values['loss']:.3f}{self._said()}")
-            better = due(at.stage_step, self.validate_every, epoch, last) and self._validate(stage)
-            stop = self._asked(flag)
-            if better or stop or self._tired() or due(at.stage_step, self.checkpoint_every, epoch, last):
+            self.progress(at.stage_step, total, f"{stage.name}  loss {values['loss']:.3f}{self._best_so_far()}")
+            better = due(at.stage_step, self.options.validate_every, epoch, last) and self._validate(stage)
+            stop = self._asked_to_stop(flag)
+            if (
+                better
+                or stop
+                or self._out_of_patience()
+                or due(at.stage_step, self.options.checkpoint_every, epoch, last)
+            ):
                 self._save(better)
             if stop:
                 raise Interrupted(f"stopped after step {at.step}; continue with `resume=True`")
         return at.stage_step < total
 
-    def _tired(self) -> bool:
-        return self.patience is not None and self.position.since_best >= self.patience
+    def _out_of_patience(self) -> bool:
+        return self.options.patience is not None and self.position.since_best >= self.options.patience
 
     def _update(self, stream: Iterator[dict[str, Any]], batches: Batches, total: int, stage: Stage) -> dict[str, float]:
         """One update of the weights from `accumulate` batches; its loss, gradient norm, rate and speed."""
         started, latent, rows, losses = time.perf_counter(), self.step.latent_seconds, 0, []
-        factor = stage.rate * schedule(self.position.stage_step, total, self.warmup_ratio)
+        factor = stage.rate * schedule(self.position.stage_step, total, self.options.warmup_ratio)
         for group in self.optimiser.param_groups:
             group["lr"] = group["base"] * factor
         # without accelerate's checks
         optimiser = self.optimiser if self.accelerator.scaler else self.optimiser.optimizer
         optimiser.zero_grad()
-        for micro in range(self.accumulate):
+        for micro in range(self.options.accumulate):
             batch = next(stream)
-            whole = micro == self.accumulate - 1
+            whole = micro == self.options.accumulate - 1
             with nullcontext() if whole else self.accelerator.no_sync(self.module):
                 loss = self.module(*self._moved(batch), self._generator(micro))
                 must_be_finite(loss, "loss", self.position.step + 1, batches, batch)
-                self._backward(loss / self.accumulate)
+                self._backward(loss / self.options.accumulate)
             losses.append(loss.detach())
             self.rows = len(batch["index"])
             rows += self.rows
@@ -241,7 +210,7 @@ class Trainer:
 
     def _clip(self) -> torch.Tensor:
         """Clip the gradient, that of a latent model apart: neither sees the other's loss. The norm without the latter."""
-        most = self.clip or float("inf")
+        most = self.options.clip or float("inf")
         norms = [self.accelerator.clip_grad_norm_(part, most) for part in self.clipped if len(part)]
         return norms[0] if norms[0] is not None else torch.zeros(())
 
@@ -251,8 +220,8 @@ class Trainer:
         stage, (size, rank) = self.stages[self.position.stage], world()
         return Batches(
             stage.sources,
-            self.batch_size,
-            seed=self.seed + 1000 * self.position.stage,
+            self.options.batch_size,
+            seed=self.options.seed + 1000 * self.position.stage,
             composition=stage.composition,
             hide_one=stage.hide_one,
             complete_only=stage.complete_only,
@@ -268,7 +237,7 @@ class Trainer:
 
     def _generator(self, micro: int) -> torch.Generator:
         """Draws that depend on nothing but the seed, the step and the process."""
-        seed = hash((self.seed, self.position.step, micro, world()[1])) % 2**63
+        seed = hash((self.options.seed, self.position.step, micro, world()[1])) % 2**63
         return torch.Generator(device=self.accelerator.device).manual_seed(seed)
 
     def _fit_imputer(self, stage: Stage, finished: bool = False) -> None:
@@ -287,7 +256,7 @@ class Trainer:
             warnings.simplefilter("ignore", ConvergenceWarning)  # it is fitted again as the representations change
             align.imputer.fit(z, present)
 
-    def _asked(self, flag: StopFlag) -> bool:
+    def _asked_to_stop(self, flag: StopFlag) -> bool:
         return bool(sum_over_processes(flag.raised, self.accelerator.device))
 
     # ---- validation, records, checkpoints
@@ -300,12 +269,12 @@ class Trainer:
         with nullcontext() if self.average is None else self.average.applied():
             z, present = encode_all(self.step.model, self.validation, self.accelerator.device)
             scores = retrieval_scores(z, present, self.relevant)
-            if self.latent_scores and self.step.calibration is not None:
+            if self.options.latent_scores and self.step.calibration is not None:
                 scores |= calibration_scores(self.step.calibration, z, present)
         self._record("validation", stage=stage.name, rows=len(present), **scores)
-        better = at.best is None or scores[self.metric] > at.best
+        better = at.best is None or scores[self.options.metric] > at.best
         if better:
-            at.best, at.best_step, at.since_best = scores[self.metric], at.step, 0
+            at.best, at.best_step, at.since_best = scores[self.options.metric], at.step, 0
         else:
             at.since_best += 1
         return better
@@ -318,8 +287,8 @@ class Trainer:
             numbers = {f"{kind}/{name}": v for name, v in values.items() if isinstance(v, (int, float))}
             self.accelerator.log(numbers, step=self.position.step)
 
-    def _said(self) -> str:
-        return "" if self.position.best is None else f"  best {self.metric} {self.position.best:.1f}"
+    def _best_so_far(self) -> str:
+        return "" if self.position.best is None else f"  best {self.options.metric} {self.position.best:.1f}"
 
     def _save(self, better: bool) -> None:
         """Write a checkpoint, or hold the best weights if nothing is written."""
@@ -328,20 +297,26 @@ class Trainer:
         random = gather_objects(torch.get_rng_state())  # dropout draws from it, in every process
         if not self.accelerator.is_main_process:
             return
-        content = snapshot.take(self.step, self.optimiser, self.accelerator.scaler, self.average, self.position, random)
+        content = checkpoints.take(
+            self.step, self.optimiser, self.accelerator.scaler, self.average, self.position, random
+        )
         if self.out is None:
             self.held = content
         else:
-            checkpoint.write(self.out / "checkpoints", self.position.step, content, best=better, keep=self.keep)
+            checkpoints.write(
+                self.out / "checkpoints", self.position.step, content, best=better, keep=self.options.keep
+            )
 
     def _restore(self, path: Path) -> Batches:
-        content = checkpoint.read(path)
-        with parsing(path, "a checkpoint of this run", "remove it to go on from the one before"):
-            self.position = snapshot.put_back(content, self.step, self.optimiser, self.accelerator.scaler, self.average)
+        content = checkpoints.read(path)
+        with parsing(path, "a checkpoint of this run", "remove it to continue from the one before"):
+            self.position = checkpoints.put_back(
+                content, self.step, self.optimiser, self.accelerator.scaler, self.average
+            )
         if self.accelerator.is_main_process:  # a kill may have come before these
             if self.position.best_step == self.position.step:
-                checkpoint.mark_best(path.parent, self.position.step)
-            checkpoint.tidy(path.parent, self.keep)
+                checkpoints.mark_best(path.parent, self.position.step)
+            checkpoints.tidy(path.parent, self.options.keep)
         batches = self._batches()
         batches.load_state_dict(self.position.batches)
         return batches
@@ -355,14 +330,12 @@ class Trainer:
         content = self.held
         if self.out is not None:
             folder = self.out / "checkpoints"
-            path = checkpoint.best(folder) or checkpoint.newest(folder)
-            content = None if path is None else checkpoint.read(path)
+            path = checkpoints.best(folder) or checkpoints.newest(folder)
+            content = None if path is None else checkpoints.read(path)
         if content is not None:
-            snapshot.put_weights(content.ema or content.weights, content, self.step)
+            checkpoints.put_weights(content.ema or content.weights, content, self.step)
         if self.stages:
-            self._fit_imputer(
-                self.stages[-1], finished=True
-            )  # a frozen imputer, to the representations as they came out
+            self._fit_imputer(self.stages[-1], finished=True)
 
 
 def _endless(batches: Batches) -> Iterator[dict[str, Any]]:

@@ -27,7 +27,7 @@ class Method:
     hide_one : hides one modality of every complete row in the first stage
     steps : False makes no step at all
     latent : whether it uses a latent model anywhere
-    ours : whether this project proposes it, as opposed to a baseline
+    ours : whether this project or its paper proposes it, as opposed to a baseline
     ideal : whether it sees the rows with nothing hidden
     hubs : how scores are corrected for hubs when it is measured, None or "csls"
     """
@@ -127,7 +127,7 @@ def _baseline(objective: str, about: str) -> Method:
     return Method(about, objective, _objective(objective), _trials(objective))
 
 
-_CALMRL = Method(
+_ALIGNER = Method(
     "recommended: the aligner, one space in closed form, chosen by cross-validation",
     "contrastive",
     {"model.kind": "aligner"},
@@ -155,8 +155,27 @@ _CALIBRATED = Method(
     ours=True,
 )
 
-_PAPER = Method(
-    "as printed: staged, PMRL at temperature 0.05; needs encoders that are aligned already",
+_CALMRL = Method(
+    "the paper's method, corrected: staged, from aligned heads, PMRL at temperatures that do not saturate",
+    "pmrl",
+    LATENT_START | _objective("pmrl") | {"calibration.imputer": {"method": "gaussian", "latent_dim": 64}},
+    grid(
+        {
+            TEMPERATURE: TEMPERATURES["pmrl"],
+            RATE: SLOWER.values(),
+            FEATURES: ("whiten", "scale"),
+            HEADS: (None, HIDDEN),
+        }
+    ),
+    calibrated=True,
+    staged=True,
+    hide_one=True,
+    latent=True,
+    ours=True,
+)
+
+_PRINTED = Method(
+    "the paper's method as printed: staged, PMRL at temperature 0.05; needs encoders that are aligned already",
     "pmrl",
     {"objective": {"name": "pmrl", "temperature": 0.05}},
     grid(
@@ -176,13 +195,14 @@ _PAPER = Method(
 METHODS: Registry[Method] = Registry(
     "method",
     {
-        "calmrl": _CALMRL,
+        "aligner": _ALIGNER,
         "calibrated": _CALIBRATED,
-        "calmrl-paper": _PAPER,
+        "calmrl": _CALMRL,
+        "calmrl-printed": _PRINTED,
         "calmrl-start": replace(
-            _PAPER,
-            about="calmrl-paper, but imputing from the representations at the start of the stage",
-            recipe=_PAPER.recipe | {"calibration.impute_from": "start"},
+            _PRINTED,
+            about="calmrl-printed, but imputing from the representations at the start of the stage",
+            recipe=_PRINTED.recipe | {"calibration.impute_from": "start"},
         ),
         "closed-form": Method(
             "posterior means of the latent model, no gradient step",
@@ -204,13 +224,19 @@ METHODS: Registry[Method] = Registry(
         "gram": _baseline("gram", "InfoNCE over volumes"),
         "triangle": _baseline("triangle", "InfoNCE over areas of triangles"),
         "pmrl": _baseline("pmrl", "leading singular value and anchors"),
-        "ideal": replace(_CALMRL, about="the recipe of calmrl with nothing missing", ours=False, ideal=True),
+        "ideal": replace(_ALIGNER, about="the recipe of aligner with nothing missing", ours=False, ideal=True),
     },
 )
 
 
+RENAMED = (
+    "the method calmrl-paper is called calmrl-printed; calmrl is the paper's method with its corrections, and the aligner, "
+    "which was called calmrl, is aligner"
+)
+
+
 def find_method(name: str) -> Method:
-    """The method of a name such as `pmrl`, `pmrl+latent+mlp`, `gram+staged`, `calibrated:mvae` or `calmrl:kernel`.
+    """The method of a name such as `pmrl`, `pmrl+latent+mlp`, `gram+staged`, `calibrated:mvae` or `aligner:kernel`.
 
     Examples
     --------
@@ -219,6 +245,8 @@ def find_method(name: str) -> Method:
     """
     base, *suffixes = name.split("+")
     base, *parts = base.split(":")
+    if base == "calmrl-paper":
+        raise InputError(RENAMED)
     method = METHODS[base]
     if parts:
         method = _with_parts(name, base, parts)
@@ -226,24 +254,24 @@ def find_method(name: str) -> Method:
         goes, change = lookup(SUFFIXES, suffix, "ending of a method")
         if not goes(method):
             possible = ", ".join(key for key, value in METHODS.items() if goes(value))
-            raise InputError(f'"{name}" is no method; +{suffix} goes with {possible}')
+            raise InputError(f'"{name}" is not a method; +{suffix} goes with {possible}')
         method = change(method)
     return method
 
 
 def _with_parts(name: str, base: str, parts: list[str]) -> Method:
-    """`calibrated:IMPUTER` and `calmrl:PART`."""
+    """`calibrated:IMPUTER` and `aligner:PART`."""
     method = METHODS[base]
     if base == "calibrated" and len(parts) == 1:
         return _with_imputer(method, parts[0])
-    if base == "calmrl":
-        changes = [lookup(PARTS, part, "part of calmrl") for part in parts]
+    if base == "aligner":
+        changes = [lookup(PARTS, part, "part of aligner") for part in parts]
         if len({key for change in changes for key in change}) == len(parts):
-            about = f"calmrl, {' and '.join(parts)}"
+            about = f"aligner, {' and '.join(parts)}"
             return replace(method, about=about, recipe={k: v for c in (method.recipe, *changes) for k, v in c.items()})
     raise InputError(
-        f'"{name}" is no method; an imputer goes with calibrated, as in calibrated:mvae, and calmrl takes '
-        f"{', '.join(PARTS)}, as in calmrl:kernel:refined"
+        f'"{name}" is not a method; an imputer goes with calibrated, as in calibrated:mvae, and aligner takes '
+        f"{', '.join(PARTS)}, as in aligner:kernel:refined"
     )
 
 

@@ -3,48 +3,40 @@
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from fnmatch import fnmatchcase
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from calmrl.errors import InputError
+from calmrl.training.plan import TrainerOptions
 from calmrl.training.step import Step
 
 
-def make_optimiser(
-    step: Step,
-    *,
-    learning_rate: float,
-    encoder_learning_rate: float | None = None,
-    rates: Mapping[str, float] | None = None,
-    betas: tuple[float, float] = (0.9, 0.98),
-    epsilon: float = 1e-8,
-    weight_decay: float = 0.01,
-    decay: Literal["matrices", "names"] = "matrices",
-) -> torch.optim.AdamW:
-    """AdamW. Encoders may have a rate of their own, all together or, in `rates`, tower by tower.
+def make_optimiser(step: Step, options: TrainerOptions) -> torch.optim.AdamW:
+    """AdamW. Encoders may have a rate of their own, all together (`encoder_learning_rate`) or, in `rates`, tower by tower.
 
     With `decay` "matrices", vectors and scalars are not decayed; with "names", parameters with "bias" in their name, or
     called LayerNorm.weight, are not, as in the public code of VAST. The latent model never is. A group keeps its rate
     under "base"; the schedule multiplies that.
     """
-    own_rates = _own_rates(step.model, encoder_learning_rate, rates or {})
+    own_rates = _own_rates(step.model, options.encoder_learning_rate, options.rates)
     latent = {id(p) for p in step.latent_parameters()}
     groups: dict[tuple[float, float], list[torch.nn.Parameter]] = {}
     for name, parameter in step.named_parameters():
         if parameter.requires_grad:
-            rate = own_rates.get(id(parameter), learning_rate)
-            decayed = id(parameter) not in latent and _is_decayed(name, parameter, decay)
-            groups.setdefault((rate, weight_decay if decayed else 0.0), []).append(parameter)
+            rate = own_rates.get(id(parameter), options.learning_rate)
+            decayed = id(parameter) not in latent and _is_decayed(name, parameter, options.decay)
+            groups.setdefault((rate, options.weight_decay if decayed else 0.0), []).append(parameter)
     if not groups:
         raise InputError("every parameter is frozen, so there is nothing to train; freeze fewer")
     listed = [
         {"params": parameters, "lr": rate, "base": rate, "weight_decay": decay}
         for (rate, decay), parameters in groups.items()
     ]
+    first, second = options.betas
     fused = all(parameter.device.type == "cpu" for parameters in groups.values() for parameter in parameters)
-    return torch.optim.AdamW(listed, betas=betas, eps=epsilon, fused=fused or None)
+    return torch.optim.AdamW(listed, betas=(first, second), eps=options.epsilon, fused=fused or None)
 
 
 def _own_rates(model: Any, every: float | None, rates: Mapping[str, float]) -> dict[int, float]:

@@ -1,12 +1,59 @@
-"""What a training run is made of, where it stands, and what came out."""
+"""What a training run is made of (its options and stages), where it stands, how it is stopped, and what came out."""
 
 import signal
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import FrameType
-from typing import Any
+from typing import Any, Literal
+
+
+@dataclass(frozen=True)
+class TrainerOptions:
+    """How a `Trainer` trains, whatever the stages.
+
+    - `batch_size` counts the rows of all processes in one forward pass; `accumulate` of those make one update.
+    - `learning_rate` to `decay` are those of AdamW, see `make_optimiser`. The rate rises over the first `warmup_ratio` of a
+      stage and falls linearly; `clip` is the largest gradient norm; `ema` the decay of a moving average of the weights.
+    - `metric` ("MRR", "R@1", "R@5", "R@10" or "recall", their mean) on validation rows picks the best checkpoint;
+      `patience` validations without a better one end the stage.
+    - `validate_every` and `checkpoint_every` count updates; None is once per epoch; 0 is only at the end of a stage. `keep`
+      checkpoints stay beside the best.
+    - `refit` is for a frozen imputer: it is fitted to the representations before every so many epochs.
+    - `latent_scores=False` measures retrieval alone on validation rows, not what a latent model does; it changes no step.
+    - `cpu` trains on the CPU even where there is another device.
+
+    Examples
+    --------
+    >>> TrainerOptions(batch_size=128, learning_rate=3e-4).metric
+    'MRR'
+    """
+
+    seed: int = 0
+    batch_size: int = 64
+    accumulate: int = 1
+    learning_rate: float = 1e-3
+    encoder_learning_rate: float | None = None
+    rates: Mapping[str, float] = field(default_factory=dict)
+    betas: Sequence[float] = (0.9, 0.98)
+    epsilon: float = 1e-8
+    weight_decay: float = 0.01
+    decay: Literal["matrices", "names"] = "matrices"
+    warmup_ratio: float = 0.1
+    clip: float | None = 1.0
+    ema: float | None = None
+    precision: str = "fp32"
+    metric: str = "MRR"
+    validate_every: int | None = None
+    patience: int | None = None
+    checkpoint_every: int | None = None
+    keep: int = 2
+    log_every: int = 10
+    refit: int = 1
+    latent_scores: bool = True
+    trackers: Sequence[str] = ()
+    cpu: bool = False
 
 
 @dataclass(frozen=True)
@@ -67,7 +114,7 @@ class StopFlag:
 
     raised = False
 
-    def _ask(self, number: int, frame: FrameType | None) -> None:
+    def ask(self, number: int, frame: FrameType | None) -> None:
         if self.raised and number == signal.SIGINT:
             raise KeyboardInterrupt
         self.raised = True
@@ -80,7 +127,7 @@ def listening() -> Iterator[StopFlag]:
     if threading.current_thread() is not threading.main_thread():
         yield flag
         return
-    before = {number: signal.signal(number, flag._ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.signal(number, flag.ask) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield flag
     finally:

@@ -31,7 +31,7 @@ from calmrl.protocols import StreamingImputer
 from calmrl.training.loop import Trainer
 from calmrl.training.methods import find_method
 from calmrl.training.optimise import freeze
-from calmrl.training.plan import Stage
+from calmrl.training.plan import Stage, TrainerOptions
 from calmrl.training.step import Step
 from calmrl.training.validate import encode_all
 from calmrl.workflows.media_sources import hidden, media_inputs, open_media
@@ -132,24 +132,26 @@ def _validation_relevance(config: TrainConfig, data: Data) -> list[Any] | None:
     return [row if text is None else text for row, text in enumerate(relevance_texts(values))]
 
 
-def build_trainer(config: TrainConfig, data: Data, step: Step, out: Path | None, **more: Any) -> Trainer:
-    """The trainer of a config; `more` goes to it as it is."""
+def build_trainer(
+    config: TrainConfig,
+    data: Data,
+    step: Step,
+    out: Path | None = None,
+    *,
+    cpu: bool = False,
+    latent_scores: bool = True,
+    **hooks: Any,
+) -> Trainer:
+    """The trainer of a config; `hooks` are its `progress` and `listen`."""
     stages = []
     for stage in config.stages:
         options = stage.model_dump(exclude={"sources", "batches"})
         rows = [lookup(data.train, name, "source of training rows") for name in stage.sources or data.train]
         stages.append(Stage(sources=rows, composition=stage.batches, **options))
-    how = config.optimiser.model_dump(exclude={"freeze"})
-    return Trainer(
-        step,
-        stages,
-        out=out,
-        validation=data.validation,
-        relevant=_validation_relevance(config, data),
+    how = TrainerOptions(
+        **config.optimiser.model_dump(exclude={"freeze"}),  # keys of the same names
         seed=config.seed,
         batch_size=config.batch_size,
-        betas=tuple(how.pop("betas")),
-        **how,
         precision=config.precision,
         metric=config.validation.metric,
         validate_every=config.validation.every,
@@ -159,8 +161,18 @@ def build_trainer(config: TrainConfig, data: Data, step: Step, out: Path | None,
         log_every=config.log_every,
         refit=config.calibration.refit if config.calibration else 1,
         trackers=config.trackers,
+        latent_scores=latent_scores,
+        cpu=cpu,
+    )
+    return Trainer(
+        step,
+        stages,
+        how,
+        out=out,
+        validation=data.validation,
+        relevant=_validation_relevance(config, data),
         tracked=config.model_dump(mode="json"),
-        **more,
+        **hooks,
     )
 
 
@@ -232,7 +244,7 @@ def _calibrated(
     if update == "gradient":
         z, present = encode_all(model, sources, most=INIT_ROWS)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConvergenceWarning)  # a start; the optimiser goes on from it
+            warnings.simplefilter("ignore", ConvergenceWarning)  # a start; the optimiser continues from it
             start = imputer.set_params(max_iter=10).fit(*own_rows(z, present))
             imputer = GaussianLatent(start.parameters_)
     options = section.model_dump(

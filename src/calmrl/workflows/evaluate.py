@@ -102,7 +102,7 @@ class Evaluation:
         """The content of results.json."""
         stages = len(self.config.stages)
         about = f"trained in {plural(stages, 'stage')}" if stages else "fitted in closed form"
-        method = {"about": about, "ours": self.config.method == "calmrl"}
+        method = {"about": about, "ours": self.config.method == "aligner"}
         meta = {
             "command": self.command,
             "config": self.config.model_dump(mode="json"),

@@ -189,7 +189,7 @@ def _train_text(seen: Survey, features: Path, out: Path) -> str:
         "# One space for all modalities, learned from the items as they are, holes included. `calmrl ls methods` lists\n"
         "# other methods.\n"
         "kind: train\n"
-        "method: calmrl\n"
+        "method: aligner\n"
         f"sources:\n  own:\n{_source_text(seen, features, out, '    ')}"
         f"modalities: {_listed(seen.names)}\n"
         "seed: 0\n"
@@ -209,7 +209,7 @@ def _compare_text(seen: Survey, features: Path, out: Path) -> str:
         f"modalities: {_listed(seen.names)}\n"
         "settings: as-is  # items lack what they lack; nothing is hidden on purpose\n"
         f"{relevant}"
-        "methods: [contrastive, pmrl, calibrated, calmrl]\n"
+        "methods: [contrastive, pmrl, calibrated, aligner]\n"
         "seeds: [0, 1, 2]\n"
     )
 

@@ -166,7 +166,7 @@ def test_runs_differ_in_what_they_are_named_after(tmp_path):
 
 def test_configs_of_runs(tmp_path):
     calmrl, vast, gram = (config_of(RUNS[name], tmp_path) for name in ("calmrl-both", "vast-both", "gram-complete"))
-    assert (calmrl.method, vast.method, gram.method) == ("calmrl-paper", "vast", "gram")
+    assert (calmrl.method, vast.method, gram.method) == ("calmrl-printed", "vast", "gram")
     assert (calmrl.fused_weight, vast.fused_weight) == (0.0, 1.0)
     assert [stage.fresh_best for stage in calmrl.stages] == [False, True]
     assert [stage.hide_one for stage in gram.stages] == [False]

@@ -18,6 +18,7 @@ from calmrl.paper.vast.checkpoints import load_eva, load_vast
 from calmrl.paper.vast.eva import EvaVit, resize_positions
 from calmrl.paper.vast.model import NAMES, VastModel
 from calmrl.training.optimise import freeze, make_optimiser
+from calmrl.training.plan import TrainerOptions
 from calmrl.training.step import Step
 from calmrl.workflows.build import _take_temperature
 from tiny_models import BEATS_CFG, EVA, VAST, as_vast, mixed, official_beats, scramble, seeded, tiny_inputs, tiny_vast
@@ -234,7 +235,7 @@ def test_rates_and_decay_are_those_of_the_public_code() -> None:
     step = Step(model, PMRLLoss())
     names = {id(p): name for name, p in step.named_parameters()}
     rates = {"vision": 5e-7}
-    optimiser = make_optimiser(step, learning_rate=1e-5, rates=rates, epsilon=1e-6, decay="names")
+    optimiser = make_optimiser(step, TrainerOptions(learning_rate=1e-5, rates=rates, epsilon=1e-6, decay="names"))
     of = {
         names[id(p)]: (group["lr"], group["weight_decay"]) for group in optimiser.param_groups for p in group["params"]
     }
@@ -246,7 +247,7 @@ def test_rates_and_decay_are_those_of_the_public_code() -> None:
     assert of["model.heads.text.weight"][1] == 0.01
     assert optimiser.defaults["eps"] == 1e-6
     with pytest.raises(InputError, match=r'names "smell", but the towers of the model are: vision, audio, text'):
-        make_optimiser(step, learning_rate=1e-5, rates={"smell": 1.0})
+        make_optimiser(step, TrainerOptions(learning_rate=1e-5, rates={"smell": 1.0}))
 
 
 def test_the_shipped_config_has_the_public_rules() -> None:

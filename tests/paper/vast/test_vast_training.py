@@ -16,7 +16,7 @@ from calmrl.losses import PMRLLoss
 from calmrl.paper.vast.matching import cat_conditions
 from calmrl.paper.vast.model import VastModel
 from calmrl.training.loop import Trainer
-from calmrl.training.plan import Stage
+from calmrl.training.plan import Stage, TrainerOptions
 from calmrl.training.step import Step
 from make_media import make_films
 from tiny_encoders import save_tokenizer
@@ -54,7 +54,7 @@ def trainer(folder, out) -> Trainer:
     step = Step(net, PMRLLoss(temperature=0.5), net.matching, 0.1)
     stages = [Stage("joint", [media(folder)], epochs=2)]
     validation = [media(folder, training=False)]
-    return Trainer(step, stages, out=out, validation=validation, batch_size=4, learning_rate=1e-3, seed=0)
+    return Trainer(step, stages, TrainerOptions(batch_size=4), out=out, validation=validation)
 
 
 def test_training_from_files_goes_on_where_it_stopped(folder, tmp_path, monkeypatch) -> None:

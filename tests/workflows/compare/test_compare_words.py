@@ -17,7 +17,6 @@ from calmrl.workflows.compare.collect import SettingTests, _alike, _asking, _hit
 from calmrl.workflows.compare.plan import (
     _queries,
     anchor_of,
-    method_of,
     needs_anchor,
     open_rows,
     plan,
@@ -34,7 +33,7 @@ def row(method, seed, value, metric="R@1", task="average", dataset="toy", settin
     return dict(zip(names, (dataset, setting, method, seed, value, metric, task), strict=True))
 
 
-ROWS = [row("calmrl", 0, 50.0), row("calmrl", 1, 54.0), row("gram", 0, 40.0), row("gram", 1, 41.0)]
+ROWS = [row("aligner", 0, 50.0), row("aligner", 1, 54.0), row("gram", 0, 40.0), row("gram", 1, 41.0)]
 
 
 def difference(gain, low, high, p):
@@ -44,51 +43,51 @@ def difference(gain, low, high, p):
 def test_values_by_method_and_seed():
     rows = [
         *ROWS,
-        row("calmrl", 0, 9.0, task="x"),
-        row("calmrl", 0, 9.0, "R@5"),
-        row("calmrl", 0, 9.0, setting="other"),
+        row("aligner", 0, 9.0, task="x"),
+        row("aligner", 0, 9.0, "R@5"),
+        row("aligner", 0, 9.0, setting="other"),
     ]
-    assert average(rows, PLACE) == {"calmrl": {0: 50.0, 1: 54.0}, "gram": {0: 40.0, 1: 41.0}}
+    assert average(rows, PLACE) == {"aligner": {0: 50.0, 1: 54.0}, "gram": {0: 40.0, 1: 41.0}}
 
 
 def said(tests=None, rows=ROWS):
-    return in_words({PLACE: "toy, half"}, rows, {"toy, half": tests})
+    return in_words({PLACE: "toy, half"}, rows, {"toy, half": tests}, ["aligner", "gram", "ideal"])
 
 
 def test_the_best_mean_with_chance_and_the_ideal():
     rows = [
-        row("calmrl", 0, 50.0),
+        row("aligner", 0, 50.0),
         row("ideal", 0, 80.0),
         row("gram x=1", 0, 99.0),
-        row("calmrl", 0, 2.0, "chance R@1"),
+        row("aligner", 0, 2.0, "chance R@1"),
     ]
     assert said(rows=rows) == [
-        "toy, half: calmrl has the best mean: R@1 50.0 over all directions (by chance 2.0). With nothing missing, ideal "
+        "toy, half: aligner has the best mean: R@1 50.0 over all directions (by chance 2.0). With nothing missing, ideal "
         "reaches 80.0."
     ]
     assert said(rows=[row("ideal", 0, 80.0)]) == []
     (with_spread,) = said()
-    assert with_spread.startswith("toy, half: calmrl has the best mean: R@1 52.0 ± ")
+    assert with_spread.startswith("toy, half: aligner has the best mean: R@1 52.0 ± ")
 
 
 @pytest.mark.parametrize(
     ("gain", "p", "words"),
     [
-        (5.0, 0.049, "calmrl is better than gram (40.5), {}: +5.0 points, 95 % interval +1.0 to +9.0."),
-        (-5.0, 0.01, "calmrl is worse than gram (40.5), {}: -5.0 points, 95 % interval +1.0 to +9.0."),
-        (5.0, 0.05, "calmrl is not distinguishable from gram (40.5), {}: +5.0 points, 95 % interval +1.0 to +9.0; no "
+        (5.0, 0.049, "aligner is better than gram (40.5), {}: +5.0 points, 95 % interval +1.0 to +9.0."),
+        (-5.0, 0.01, "aligner is worse than gram (40.5), {}: -5.0 points, 95 % interval +1.0 to +9.0."),
+        (5.0, 0.05, "aligner is not distinguishable from gram (40.5), {}: +5.0 points, 95 % interval +1.0 to +9.0; no "
          "difference shown."),
-        (-0.01, None, "calmrl is not distinguishable from gram (40.5), {}: +0.0 points, 95 % interval +1.0 to +9.0; no "
+        (-0.01, None, "aligner is not distinguishable from gram (40.5), {}: +0.0 points, 95 % interval +1.0 to +9.0; no "
          "difference shown."),
     ],
 )  # fmt: skip
-def test_how_calmrl_compares(gain, p, words):
-    test = SettingTests("gram", {"calmrl": difference(gain, 1.0, 9.0, p)})
+def test_how_the_aligner_compares(gain, p, words):
+    test = SettingTests("gram", {"aligner": difference(gain, 1.0, 9.0, p)})
     plain, latent = "the best method without a latent model", "the best of the methods that start from the latent model"
     assert said(test)[1:] == [f"toy, half: {words.format(latent)}"]
     both = SettingTests("gram", test.methods, test)
     assert said(both)[1:] == [f"toy, half: {words.format(plain)}"]  # the same one is said once
-    other = SettingTests("calmrl", test.methods, test)
+    other = SettingTests("aligner", test.methods, test)
     assert len(said(other)) == 3
     assert said(SettingTests("gram", {}))[1:] == []
 
@@ -98,14 +97,14 @@ def test_what_imputing_does_to_anchors():
         rows = list(ROWS)
         for seed, (before, after) in enumerate(pairs):
             rows += [
-                row("calmrl", seed, before, "anchor_shift", "observed"),
-                row("calmrl", seed, after, "anchor_shift", "calibrated"),
+                row("aligner", seed, before, "anchor_shift", "observed"),
+                row("aligner", seed, after, "anchor_shift", "calibrated"),
             ]
         return said(rows=rows)[1]
 
     assert shifts((0.5, 0.4), (0.5, 0.6)) == (
         "toy, half: imputing what test items lack moves anchors away from those of complete items (distance 0.500 to 0.500 "
-        "with calmrl; closer in 1 of 2 seeds)."
+        "with aligner; closer in 1 of 2 seeds)."
     )
     assert "brings anchors closer to those of complete items (distance 0.500 to 0.400" in shifts((0.5, 0.4))
     assert len(said(rows=[*ROWS, row("gram", 0, 0.5, "anchor_shift", "calibrated")])) == 1
@@ -132,7 +131,7 @@ def test_hits_per_item_or_per_query():
 
 def test_tests_as_json():
     inner = SettingTests("gram", {})
-    outer = SettingTests("pmrl", {"calmrl": difference(1.0, 0.5, 1.5, 0.01)}, inner)
+    outer = SettingTests("pmrl", {"aligner": difference(1.0, 0.5, 1.5, 0.01)}, inner)
     found = outer.as_json()
     assert (found["against"], found["plain"]["against"]) == ("pmrl", "gram")
     assert "plain" not in inner.as_json()
@@ -153,7 +152,7 @@ def folder(tmp_path_factory):
 
 
 def compared(folder, settings=None, **more) -> CompareConfig:
-    values = {"kind": "compare", "source": {"features": str(folder)}, "methods": ["gram", "calmrl"], "steps": 40}
+    values = {"kind": "compare", "source": {"features": str(folder)}, "methods": ["gram", "aligner"], "steps": 40}
     return CompareConfig.model_validate(values | {"settings": settings or {"s": {"kind": "mcar", "rate": 0.25}}} | more)
 
 
@@ -188,7 +187,7 @@ def test_the_config_of_a_trial(folder):
     assert training_config(part, "", 7, changes).sources["data"].hide is None
     short = compared(folder, steps=10)
     assert training_config(short.only(short.names[0]), "s", 0, changes).validation.every == 1
-    aligner = training_config(part, "s", 0, trials_of("calmrl", 40, 3)[0][1])
+    aligner = training_config(part, "s", 0, trials_of("aligner", 40, 3)[0][1])
     assert (aligner.model.kind, aligner.model.candidates, aligner.model.relevant) == (
         "aligner",
         config.trials,
@@ -196,8 +195,7 @@ def test_the_config_of_a_trial(folder):
     )
     assert len(trials_of("gram", 40, 3)) == 3
     assert trials_of("gram+csls", 40, 1)[0][1]["method"] == "gram"
-    assert trials_of("ideal", 40, 1)[0][1]["method"] == "calmrl"
-    assert method_of("calmrl objective.temperature=0.1").ours
+    assert trials_of("ideal", 40, 1)[0][1]["method"] == "aligner"
     assert [needs_anchor(name) for name in ("gram", "contrastive", "")] == [True, False, False]
     assert anchor_of(part) == "sound"
 
@@ -234,7 +232,7 @@ def test_notes_before_anything_is_trained(folder):
         "before anything is hidden."
     )
     with pytest.raises(
-        InputError, match="no method is left to compare; add one that may lack modalities, such as calmrl"
+        InputError, match="no method is left to compare; add one that may lack modalities, such as aligner"
     ):
         plan(compared(folder, methods=["ideal"]))
     labels = plan(compared(folder, relevant_by="labels")).notes

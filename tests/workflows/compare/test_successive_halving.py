@@ -92,4 +92,4 @@ def test_features_without_test_rows_are_split_anew(rows, share, tmp_path, monkey
 
 
 def test_file_names_of_jobs():
-    assert _file_name(Job("own data", "50 %", "calmrl:kernel", 0)) == "own-data-50-calmrl-kernel"
+    assert _file_name(Job("own data", "50 %", "aligner:kernel", 0)) == "own-data-50-aligner-kernel"

@@ -58,7 +58,7 @@ class ExtractConfig(Section):
 
 
 AS_IS: Literal["as-is"] = "as-is"
-METHODS = ["contrastive", "gram", "pmrl", "contrastive+latent", "closed-form", "calibrated", "calmrl", "ideal"]
+METHODS = ["contrastive", "gram", "pmrl", "contrastive+latent", "closed-form", "calibrated", "aligner", "ideal"]
 Kind = Literal["as-is", "mcar", "value", "one", "alone", "source", "all-but"]
 
 

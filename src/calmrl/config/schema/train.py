@@ -15,7 +15,7 @@ from calmrl.errors import InputError
 from calmrl.imputers.registry import IMPUTERS
 from calmrl.losses.registry import LOSSES
 from calmrl.models.registry import MODELS
-from calmrl.training.methods import METHODS, TEMPERATURE, find_method
+from calmrl.training.methods import METHODS, RENAMED, TEMPERATURE, find_method
 
 if TYPE_CHECKING:
     from calmrl.data.media.public_collections import PublicCollection
@@ -116,7 +116,7 @@ class SourceSection(Section):
     """Where rows come from: a data set by name, features, a table of media files, or a public collection. One of them.
 
     `manifest` is a table of files, or with `layout` the annotation file of a public collection whose files lie in the
-    folders `media` (modality -> folder); `part` puts all its rows in one split. `allow_missing` goes on without files that
+    folders `media` (modality -> folder); `part` puts all its rows in one split. `allow_missing` continues without files that
     are not there or cannot be played, and counts them. `frames`, `test_frames`, `slices`, `resize` and `text_tokens` are
     for the model of raw media; by default those of the public configs for the collection, else those of the model.
     `complete` uses only rows that have every modality, `exclude` leaves out rows whose column of that name is true.
@@ -281,7 +281,7 @@ class TrainConfig(Section):
     """How `calmrl train` trains. No stages: no step is made, so that with `model.init: latent` it is the closed form."""
 
     kind: Literal["train"]
-    method: str = "calmrl"
+    method: str = "aligner"
     root: str | None = None  # the folder that paths of features start from; by default where the command runs
     sources: Annotated[dict[str, SourceSection], Field(min_length=1)]
     modalities: list[str] | None = None
@@ -323,7 +323,7 @@ class TrainConfig(Section):
         if self.calibration is not None and not method.calibrated:
             raise ValueError(f"method {self.method} does not calibrate; remove calibration, or set method=calibrated")
         if MODELS[self.model.kind].steps != MODELS[method.model].steps:
-            fitting = "calibrated or contrastive" if MODELS[self.model.kind].steps else "calmrl"
+            fitting = "calibrated or contrastive" if MODELS[self.model.kind].steps else "aligner"
             raise ValueError(
                 f"method {self.method} does not go with model.kind {self.model.kind}; set method={fitting}, "
                 "or leave model.kind out"
@@ -357,7 +357,9 @@ def check_method(name: str) -> str:
     """A name that `calmrl train` takes for `method`."""
     try:
         method = find_method(name)
-    except InputError:
+    except InputError as error:
+        if str(error) == RENAMED:
+            raise ValueError(RENAMED) from None
         *names, last = (f"'{known}'" for known, method in METHODS.items() if not method.ideal)
         expected = f"{', '.join(names)} or {last}"
         raise PydanticCustomError("literal_error", "Input should be {expected}", {"expected": expected}) from None

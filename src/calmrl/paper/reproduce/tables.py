@@ -189,7 +189,7 @@ def config_of(run: Run, root: Path, changes: Sequence[str] = ()) -> TrainConfig:
     values = shipped.model_dump(mode="json")
     values |= {"objective": dict(OBJECTIVES[run.method]), "root": str(root)}
     if run.method == "calmrl":
-        values["method"] = "calmrl-paper"
+        values["method"] = "calmrl-printed"
     else:
         values |= {"method": run.method, "calibration": None}
     if run.config == RETRIEVAL:
