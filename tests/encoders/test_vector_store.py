@@ -63,7 +63,7 @@ def test_only_what_a_store_lacks_is_encoded(tmp_path, tiny, engine) -> None:  # 
 
     bad = encoded()
     assert {key: error.kind for key, error in bad.items()} == {KEYS[2]: "file not found"}
-    assert said == [("encode image", 1, 4), ("encode image", 3, 4), ("encode image", 4, 4)]
+    assert said == [(1, 4, "encode image"), (3, 4, "encode image"), (4, 4, "encode image")]
     expected, _ = encoders.encode([{"image": str(tmp_path / "a.png")}])
     np.testing.assert_array_equal(store.get([KEYS[0]]), np.zeros((1, 24)))
     np.testing.assert_array_equal(store.get([KEYS[1], KEYS[3]]), np.repeat(expected["image"], 2, axis=0))

@@ -14,6 +14,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 PUBLIC = {
     *("calmrl", *(f"calmrl.{name}" for name in calmrl.__all__)),
+    "calmrl.paper.reproduce",
     "calmrl.datasets.emoji",  # a data set with pictures and query words of its own
 }
 IMPORT = re.compile(r"^\s*(?:>>> )?(?:from\s+(calmrl[\w.]*)\s+import|import\s+(calmrl[\w.]*))", re.MULTILINE)

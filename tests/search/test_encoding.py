@@ -115,20 +115,20 @@ def test_what_could_not_be_read_is_not_tried_before_it_changes(items, tmp_path):
     said = []
     records = records_of(opened, Memory(before))
     found = encode(opened, records, EncoderSet(NAMES), tmp_path / "cache", progress=lambda *given: said.append(given))
-    assert [what for what, _, _ in said] == ["encode text"]
+    assert [what for _, _, what in said] == ["encode text"]
     assert [problem.detail for problem in found.problems] == ["could not be read before, and has not changed since"]
 
 
 def test_content_is_encoded_once(items, tmp_path):
     said = []
     encoded(items[:2], tmp_path, said=said)
-    assert said == [("encode image", 0, 1), ("encode image", 1, 1), ("encode text", 0, 1), ("encode text", 1, 1)]
+    assert said == [(0, 1, "encode image"), (1, 1, "encode image"), (0, 1, "encode text"), (1, 1, "encode text")]
     said.clear()
     encoded(items[:2], tmp_path, said=said)
-    assert said == [("encode image", 1, 1), ("encode text", 1, 1)]  # all of it is in the cache
+    assert said == [(1, 1, "encode image"), (1, 1, "encode text")]  # all of it is in the cache
     said.clear()
     encoded(items[:2], tmp_path, {**NAMES, "image": "slow_image"}, said=said)
-    assert said[:2] == [("encode image", 0, 1), ("encode image", 1, 1)]  # of another encoder
+    assert said[:2] == [(0, 1, "encode image"), (1, 1, "encode image")]  # of another encoder
 
 
 def test_what_the_index_has_is_not_encoded_again(items, tmp_path):
@@ -142,7 +142,7 @@ def test_what_the_index_has_is_not_encoded_again(items, tmp_path):
     found = encoded(items[:1], tmp_path, memory=Memory(fetch=fetch), said=said)
     np.testing.assert_array_equal(found.z["image"][0], held)
     assert asked == [("image", 1), ("text", 1)]
-    assert said == [("encode image", 1, 1), ("encode text", 0, 1), ("encode text", 1, 1)]
+    assert said == [(1, 1, "encode image"), (0, 1, "encode text"), (1, 1, "encode text")]
     encoded(items[:1], tmp_path, memory=Memory(fetch=fetch))
     assert len(asked) == 2  # all of it is in the cache
 

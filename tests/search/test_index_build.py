@@ -78,7 +78,7 @@ def test_groups_and_models(tmp_path, monkeypatch):
     settings = Aligner(random_state=7)
     _align(items(), tmp_path, BuildOptions(model=settings))
     assert fitted[2][4] is settings
-    given = SimpleNamespace(_space=SimpleNamespace(latent_dim=6))
+    given = SimpleNamespace(space_=SimpleNamespace(latent_dim=6))
     monkeypatch.setattr(build_module, "load_aligner", lambda path: given)
     monkeypatch.setattr(build_module, "check_aligner", lambda aligner, items: (["a"], {}))
     aligner, layout = _align(items(), tmp_path, BuildOptions(model="saved"))

@@ -104,8 +104,8 @@ def test_a_write_that_fails_leaves_no_draft_and_says_what_to_do(tmp_path, monkey
     with pytest.raises(InputError) as wrong:
         checkpoint.write(tmp_path, 3, content(), best=False, keep=1)
     assert str(wrong.value) == (
-        f"the checkpoint of step 3 could not be written to {tmp_path} (No space left); earlier checkpoints are whole. "
-        "Make room, then continue with --resume"
+        f"the checkpoint of step 3 could not be written to {tmp_path} (No space left); earlier checkpoints are intact. "
+        "Free some space, then continue with `resume=True`"
     )
     assert names(tmp_path) == []
 

@@ -57,7 +57,7 @@ def test_records_on_a_full_disk(tmp_path):
     records.file.close()
     records.file = open("/dev/full", "w")  # noqa: SIM115
     with pytest.raises(
-        InputError, match=r"m\.jsonl cannot be written \(.*No space.*make room, then continue with --resume"
+        InputError, match=r"m\.jsonl cannot be written \(.*No space.*free some space, then continue with `resume=True`"
     ):
         records.write("train", 1)
     records.close()

@@ -96,4 +96,4 @@ def test_what_the_features_were_made_without_stands_below_the_tables(run, capsys
     written = json.loads((run / "other.json").read_text())["meta"]["datasets"]["other"]
     assert written["left_out"] == left_out["test"]
     told = " ".join(capsys.readouterr().err.split())
-    assert told.count("Left out: other: 5 items, audio of 2 (of 25 listed items).") > 1
+    assert told.count("Skipped: other: 5 items, audio of 2 (of 25 listed items).") > 1

@@ -218,7 +218,7 @@ def test_rows_without_a_mask_or_a_table_and_their_progress(tmp_path, monkeypatch
     monkeypatch.setattr(imputation, "IMPUTE_BYTES", 16 * 4)  # four rows at a time
     reported = []
     made = impute(plain, tmp_path / "out", config("imputer.method=mean"), progress=lambda *what: reported.append(what))
-    assert reported == [(4, 10), (8, 10), (10, 10)]
+    assert reported == [(done, 10, "imputing") for done in (4, 8, 10)]
     assert (made.rows, made.blocks, made.imputed) == (10, 20, 1)
     values = np.load(tmp_path / "out" / "b.npy")
     np.testing.assert_allclose(values[4], np.delete(z["b"], 4, axis=0).mean(axis=0), rtol=1e-6)

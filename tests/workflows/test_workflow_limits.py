@@ -102,7 +102,7 @@ def test_what_a_model_of_raw_media_is_not_evaluated_with(tmp_path, monkeypatch):
     monkeypatch.setattr(home, "load_model", lambda folder: SimpleNamespace())
     monkeypatch.setattr(home, "load", lambda path, kind: config())
     monkeypatch.setattr(home, "MODELS", {"heads": SimpleNamespace(reads="media")})
-    with pytest.raises(InputError, match="is evaluated on the test rows of its sources; leave out --data"):
+    with pytest.raises(InputError, match="is evaluated on the test rows of its sources; leave out `data`"):
         evaluate(tmp_path, tmp_path / "data")
     with pytest.raises(InputError, match="for a model of raw media a query finds its own row; leave out --relevant-by"):
         evaluate(tmp_path, relevant_by="text")
@@ -122,7 +122,7 @@ def test_sources_without_test_rows(tmp_path):
     both = config(sources={name: {"features": str(tmp_path / name)} for name in "ab"})
     assert list(_sources(both, SimpleNamespace(names=("image", "text")))) == ["b"]
     alone = config(sources={"a": {"features": str(tmp_path / "a")}})
-    with pytest.raises(InputError, match='no source has rows of split "test"; name test data with --data'):
+    with pytest.raises(InputError, match='no source has rows of split "test"; name test data with `data`'):
         _sources(alone, SimpleNamespace(names=("image", "text")))
 
 

@@ -220,8 +220,8 @@ def test_notes_before_anything_is_trained(folder):
         "have (100 %)."
     )
     assert found.notes[1] == (
-        f"{name}: 1 different labels in 20 test rows, yet a query finds only its own row; --relevant-by labels counts "
-        "every item with the same value."
+        f"{name}: 1 different labels in 20 test rows, yet a query finds only its own row; with `relevant_by` labels, "
+        "every item with the same value counts."
     )
     assert found.notes[2] == (
         f"{name}: a direction has as few as 20 test queries, so that one query is 5.0 points; small differences mean "
@@ -268,8 +268,8 @@ def test_texts_that_repeat():
     everything = np.ones(4, dtype=bool)
     both = FeatureSet(z, None, pa.table({"id": list("wxyz"), "text": ["s", "s", "t", None], "labels": ["l"] * 4}))
     assert repeats(both, everything) == [
-        "2 different texts (of 3) and 1 different labels in 4 test rows, yet a query finds only its own row; --relevant-by "
-        "text or labels counts every item with the same value."
+        "2 different texts (of 3) and 1 different labels in 4 test rows, yet a query finds only its own row; with `relevant_by` "
+        "text or labels, every item with the same value counts."
     ]
     different = FeatureSet(z, None, pa.table({"id": list("wxyz"), "text": list("abcd")}))
     assert repeats(different, everything) == []
