@@ -1,6 +1,6 @@
-"""Which room of the package imports which, from the imports themselves, as a page of the documentation.
+"""Which package imports which, from the imports themselves, as a page of the documentation.
 
-python scripts/layers.py            # fails if docs/contributing/layers.md is stale or an import points upwards
+python scripts/layers.py            # fails if docs/contributing/import-order.md is stale or an import points upwards
 python scripts/layers.py --write    # writes the page
 """
 
@@ -13,10 +13,10 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 SOURCE = ROOT / "src" / "calmrl"
-PAGE = ROOT / "docs" / "contributing" / "layers.md"
+PAGE = ROOT / "docs" / "contributing" / "import-order.md"
 
-# From the bottom to the top. A module may import modules of lower layers and its own room, nothing else.
-LAYERS = (
+# From the bottom to the top. A module may import from packages on lower levels and from its own, nothing else.
+ORDER = (
     ("errors",),
     ("arrays", "protocols"),
     ("_support",),
@@ -37,7 +37,7 @@ LAYERS = (
     ("cli",),
     ("__main__",),
 )
-LEVEL = {room: level for level, rooms in enumerate(LAYERS) for room in rooms}
+LEVEL = {package: level for level, packages in enumerate(ORDER) for package in packages}
 Imports = set[tuple[str, str]]
 
 
@@ -46,13 +46,13 @@ def modules() -> list[Path]:
     return [path for path in sorted(SOURCE.rglob("*.py")) if path != SOURCE / "__init__.py"]
 
 
-def room_of(path: Path) -> str:
+def package_of(path: Path) -> str:
     """src/calmrl/data/hiding.py -> data"""
     return path.relative_to(SOURCE).parts[0].removesuffix(".py")
 
 
 def imports_of(path: Path) -> set[tuple[int, str]]:
-    """(line, room) for every import of calmrl in a file, wherever it stands."""
+    """(line, package) for every import of calmrl in a file, wherever it stands."""
     imports = set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
@@ -64,45 +64,45 @@ def imports_of(path: Path) -> set[tuple[int, str]]:
         else:
             continue
         imports |= {(node.lineno, name.split(".")[1]) for name in names if name.startswith("calmrl.")}
-    return {(line, room) for line, room in imports if room != "__version__"}
+    return {(line, package) for line, package in imports if package != "__version__"}
 
 
 def upward(path: Path) -> list[str]:
-    """The imports of a file that do not point to a lower layer."""
-    own = room_of(path)
+    """The imports of a file that do not point to a lower level."""
+    own = package_of(path)
     return [
-        f"{path.relative_to(SOURCE)}:{line}: {own} must not import {room}, which is not in a layer below it"
-        for line, room in sorted(imports_of(path))
-        if room != own and LEVEL[room] >= LEVEL[own]
+        f"{path.relative_to(SOURCE)}:{line}: {own} must not import {package}, which is not on a level below it"
+        for line, package in sorted(imports_of(path))
+        if package != own and LEVEL[package] >= LEVEL[own]
     ]
 
 
 def page() -> str:
-    """The layers as a table, and the graph as Mermaid text; an arrow that a longer way implies is left out."""
-    direct: dict[str, set[str]] = {room: set() for room in LEVEL}
+    """The order as a table, and the graph as Mermaid text; an arrow that a longer way implies is left out."""
+    direct: dict[str, set[str]] = {package: set() for package in LEVEL}
     for path in modules():
-        direct[room_of(path)] |= {room for _, room in imports_of(path)} - {room_of(path)}
+        direct[package_of(path)] |= {package for _, package in imports_of(path)} - {package_of(path)}
     below: dict[str, set[str]] = {}
-    for room in sorted(direct, key=lambda name: LEVEL[name]):
-        below[room] = direct[room].union(*(below[other] for other in direct[room]))
+    for package in sorted(direct, key=lambda name: LEVEL[name]):
+        below[package] = direct[package].union(*(below[other] for other in direct[package]))
     lines = [
-        "# Layers",
+        "# Import order",
         "",
-        "A module imports from its own room and from rooms below it. `python scripts/layers.py --write` writes this page",
-        "from the imports; a test fails if it is stale.",
+        "A module imports from its own package and from packages on lower levels. `python scripts/layers.py --write` writes",
+        "this page from the imports; a test fails if it is stale.",
         "",
-        "| layer | room | imports |",
+        "| level | package | imports |",
         "|---|---|---|",
     ]
-    for level in reversed(range(len(LAYERS))):
-        for room in LAYERS[level]:
+    for level in reversed(range(len(ORDER))):
+        for package in ORDER[level]:
             lines.append(
-                f"| {level} | `{room}` | {', '.join(f'`{name}`' for name in sorted(direct[room])) or 'nothing'} |"
+                f"| {level} | `{package}` | {', '.join(f'`{name}`' for name in sorted(direct[package])) or 'nothing'} |"
             )
     lines += ["", "```mermaid", "graph TD"]
-    for room in sorted(direct, key=lambda name: (-LEVEL[name], name)):
-        nearest = direct[room] - set().union(*(below[other] for other in direct[room]))
-        lines += [f"  {room} --> {other}" for other in sorted(nearest)]
+    for package in sorted(direct, key=lambda name: (-LEVEL[name], name)):
+        nearest = direct[package] - set().union(*(below[other] for other in direct[package]))
+        lines += [f"  {package} --> {other}" for other in sorted(nearest)]
     return "\n".join([*lines, "```", ""])
 
 
@@ -110,8 +110,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--write", action="store_true", help="write the page instead of comparing with it")
     options = parser.parse_args()
-    homeless = {room_of(path) for path in modules()} - set(LEVEL)
-    problems = [f"give {', '.join(sorted(homeless))} a place in LAYERS"] if homeless else []
+    homeless = {package_of(path) for path in modules()} - set(LEVEL)
+    problems = [f"give {', '.join(sorted(homeless))} a place in ORDER"] if homeless else []
     if not problems:
         problems = [problem for path in modules() for problem in upward(path)]
     if problems:
