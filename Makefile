@@ -34,7 +34,7 @@ $(STAMPS)-%: pyproject.toml constraints.txt
 demo: $(STAMPS)-demo
 	$(BIN)/calmrl demo --out demo-out --force
 
-# The study behind the tables of README and docs; a run that was stopped goes on.
+# The study behind the tables of README and docs; a run that was stopped resumes.
 compare: $(STAMPS)-demo
 	$(BIN)/calmrl compare study --out study-out
 	$(BIN)/python docs/make_study.py study-out
