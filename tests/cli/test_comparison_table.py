@@ -104,10 +104,13 @@ def test_everything_is_shown(json, capsys, tmp_path, monkeypatch):
 
     monkeypatch.setattr(calmrl.workflows, "compare", compare)
     config = SimpleNamespace(table=["R@1"], seeds=[0])
-    beside = {"x": int}
-    assert comparison_table.compare_and_show(config, tmp_path, "cmd", keep="best", json=json, beside=beside) is made
+    extra_jobs = {"x": int}
+    assert (
+        comparison_table.compare_and_show(config, tmp_path, "cmd", keep="best", json=json, extra_jobs=extra_jobs)
+        is made
+    )
     del asked["progress"]
-    assert asked == {"command": "cmd", "keep": "best", "beside": beside}
+    assert asked == {"command": "cmd", "keep": "best", "extra_jobs": extra_jobs}
     out, err = capsys.readouterr()
     assert out == ('{"rows": []}\n' if json else f"{tmp_path}/results.json\n")
     assert "average over all directions; one seed, so no spread" in err

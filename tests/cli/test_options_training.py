@@ -129,8 +129,8 @@ def test_demo(calmrl, passed, tmp_path):
     hits = [SimpleNamespace(text="a dog.", id="x"), SimpleNamespace(text=None, id="y")]
     expected = {"text->image": {"R@1": 61.6, "R@10": 90.4, "n": 300}}
     emoji = SimpleNamespace(items=1234, expected=expected, searches=[SimpleNamespace(query="weather", hits=hits)])
-    beside = {INDEXES: (emoji, SimpleNamespace(items=5, searches=[]))}
-    calls = passed("calmrl.cli.compare.compare_and_show", SimpleNamespace(beside=beside))
+    extra_jobs = {INDEXES: (emoji, SimpleNamespace(items=5, searches=[]))}
+    calls = passed("calmrl.cli.compare.compare_and_show", SimpleNamespace(extra_jobs=extra_jobs))
     out = tmp_path / "o"
     out.mkdir()
     (out / "config.yaml").write_text(WRITTEN_BY)
@@ -143,9 +143,9 @@ def test_demo(calmrl, passed, tmp_path):
     assert f'calmrl search {shlex.quote(f"{out}/emoji.index")} "weather"' in err
     (config, where, command), options = calls[0]
     assert (config.steps, where, command) == (50, out, f"calmrl demo --out {shlex.quote(str(out))} steps=50")
-    given = {name: part.args for name, part in options["beside"].items()}
+    given = {name: part.args for name, part in options["extra_jobs"].items()}
     assert given == {INDEXES: (out / "emoji.index", out / "stamps.index")}
-    beside[INDEXES] = "install calmrl[search]"
+    extra_jobs[INDEXES] = "install calmrl[search]"
     assert "\nleft out: " in calmrl("demo", "--out", out)[2]
     assert calmrl("demo", "--out", out, "--force")[0] == 0
     assert not out.exists()

@@ -141,11 +141,19 @@ def launch(words, size: int, env=None, said=None) -> list[Started]:
 
 
 def run_all(words, size: int, env=None, timeout: float = 300.0) -> None:
-    """Launch, and wait until all processes have ended; one that fails is an error with all that was said."""
+    """Launch, and wait until all processes have ended; one that fails ends the others. An error shows all that was said."""
     with tempfile.TemporaryFile() as said:
-        codes = [process.wait(_patience(timeout)) for process in launch(words, size, env, said)]
+        processes = launch(words, size, env, said)
+        end = time.monotonic() + _patience(timeout)
+        while None in [process.poll() for process in processes]:
+            if any(process.returncode for process in processes) or time.monotonic() > end:
+                for process in processes:
+                    if process.poll() is None:
+                        process.kill()
+            time.sleep(0.01)
         said.seek(0)
-        assert codes == [0] * size, said.read().decode(errors="replace")
+        codes = [process.returncode for process in processes]
+        assert codes == [0] * size, f"exit codes {codes}\n{said.read().decode(errors='replace')}"
 
 
 def ranks(work, *arguments, size: int = 2) -> None:

@@ -188,7 +188,8 @@ def test_parts_of_the_aligner():
         ("calibrated", "staged", "contrastive, vast, gram, triangle, pmrl"),
         ("ideal", "staged", "contrastive, vast, gram, triangle, pmrl"),
         ("closed-form", "mlp", "calmrl, calmrl-printed, calmrl-start, contrastive, vast, gram, triangle, pmrl"),
-        ("aligner", "kernel", "calibrated, calmrl, calmrl-printed, calmrl-start, closed-form, contrastive, vast, gram, triangle, pmrl"),
+        ("aligner", "kernel", "calibrated, calmrl, calmrl-printed, calmrl-start, closed-form, contrastive, vast, gram, "
+         "triangle, pmrl"),
         ("gram+csls", "csls", ", ".join(METHODS)),
     ],
 )  # fmt: skip

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 
 from calmrl import CalibratedAlignment, GaussianImputer
+from calmrl.data import Batches
 from calmrl.losses import PMRLLoss
 from calmrl.models.heads import Heads
-from calmrl.training.step import Step
+from calmrl.training.step import NotFinite, Step, must_be_finite
 from calmrl.training.validate import calibration_scores
+from train_data import source
 
 
 def batch(rows: int = 12) -> tuple[dict[str, torch.Tensor], torch.Tensor]:
@@ -122,3 +125,18 @@ def test_what_a_step_says_of_a_calibrated_objective():
     assert torch.equal(step.model.heads["text"].weight, saved["model.heads.text.weight"])
     with pytest.raises(RuntimeError, match="Missing key"):
         step.load_tensors({})
+
+
+@pytest.mark.parametrize(("count", "more"), [(8, ""), (9, ", ... (9 rows; all of them are in metrics.jsonl)")])
+def test_at_most_eight_rows_are_named(count, more):
+    batches = Batches(source(20), batch_size=20)
+    batch = {"index": np.arange(count)}
+    assert must_be_finite(torch.tensor(1.0), "loss", 4, batches, batch) is None
+    with pytest.raises(NotFinite) as wrong:
+        must_be_finite(torch.tensor(torch.inf), "loss", 4, batches, batch)
+    assert wrong.value.rows == batches.describe(np.arange(count))
+    named = ", ".join(wrong.value.rows[:8])
+    assert str(wrong.value) == (
+        f"the loss of step 4 is not finite. The rows of its batch: {named}{more}. "
+        "Look at their values, or lower the learning rate; the last checkpoint is whole"
+    )

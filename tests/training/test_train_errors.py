@@ -199,6 +199,23 @@ def test_a_damaged_checkpoint_is_named(tmp_path):
         train(cfg, tmp_path / "out", resume=True)
 
 
+def test_two_runs_do_not_write_into_one_folder(tmp_path):
+    cfg, out = config(tmp_path, stages=[{"steps": 4}]), tmp_path / "out"
+    refused = []
+
+    def second(done, total, text):
+        if not refused:
+            for resume in (False, True):
+                with pytest.raises(InputError) as caught:
+                    train(cfg, out, resume=resume)
+                refused.append(str(caught.value))
+
+    assert train(cfg, out, progress=second).steps == 4
+    assert refused == [f"another run is writing {out}; wait until it has ended"] * 2
+    assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
+    assert train(cfg, out, resume=True).steps == 4
+
+
 def test_resuming_where_nothing_was_begins_and_says_so(tmp_path):
     said: list[str] = []
     cfg = config(tmp_path, stages=[{"steps": 2}])

@@ -78,7 +78,8 @@ def test_overfits_64_rows(method, tmp_path):
     objective = {"name": "pmrl", "temperature": 0.5} if METHODS[method].objective == "pmrl" else None
     cfg = config(
         tmp_path, method=method, sources={"a": {"features": "a"}}, objective=objective, batch_size=64,
-        model={"kind": "heads", "width": 16, "init": "latent", "standardize": "scale"}, stages=[{"steps": 250}], validation={"every": 0},
+        model={"kind": "heads", "width": 16, "init": "latent", "standardize": "scale"},
+        stages=[{"steps": 250}], validation={"every": 0},
         optimiser={"learning_rate": 1e-2, "weight_decay": 0.0},
         **({"calibration": {"imputer": {"method": "gaussian", "latent_dim": 8}}} if METHODS[method].calibrated else {}),
     )  # fmt: skip

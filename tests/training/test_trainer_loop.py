@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import threading
 import warnings
 from contextlib import nullcontext
 from types import SimpleNamespace
@@ -19,7 +22,7 @@ from calmrl.training import checkpoints as checkpoint
 from calmrl.training import loop
 from calmrl.training.loop import Trainer
 from calmrl.training.optimise import make_optimiser, schedule
-from calmrl.training.plan import Stage, TrainerOptions
+from calmrl.training.plan import Stage, StopFlag, TrainerOptions, due, listening
 from calmrl.training.records import read_records
 from calmrl.training.step import Step
 from train_data import WIDTHS, source
@@ -322,3 +325,42 @@ def test_trackers_get_the_numbers_of_training_and_validation_and_are_closed():
 def test_validation_rows_without_pairs_are_refused_before_the_first_step():
     with pytest.raises(InputError, match="no two modalities meet in two of the 1 validation rows"):
         Trainer(small_step(), one(steps=1), validation=[source(1)])
+
+
+# ---- when something is due, and who asks to stop
+
+
+@pytest.mark.parametrize(
+    ("every", "at"), [(None, [3, 6]), (0, []), (1, [1, 2, 3, 4, 5, 6]), (2, [2, 4, 6]), (4, [4]), (7, [])]
+)
+def test_what_is_due_at_which_step(every, at):
+    assert [step for step in range(1, 7) if due(step, every, epoch=3, last=False)] == at
+    assert all(due(step, every, epoch=3, last=True) for step in range(1, 7))
+
+
+def test_a_first_signal_asks_and_a_second_ctrl_c_stops():
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    with listening() as flag:
+        assert not flag.raised
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert flag.raised
+        os.kill(os.getpid(), signal.SIGTERM)  # the scheduler may say it twice
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGINT)
+    assert {number: signal.getsignal(number) for number in before} == before
+    with listening() as flag:
+        os.kill(os.getpid(), signal.SIGINT)
+        assert flag.raised
+
+
+def test_in_another_thread_nothing_is_caught():
+    found = []
+
+    def look():
+        with listening() as flag:
+            found.append((isinstance(flag, StopFlag), signal.getsignal(signal.SIGTERM)))
+
+    thread = threading.Thread(target=look)
+    thread.start()
+    thread.join()
+    assert found == [(True, signal.getsignal(signal.SIGTERM))]

@@ -17,7 +17,7 @@ from calmrl.models.heads import SkipHead
 from calmrl.training.methods import METHODS, TRIALS, find_method
 from calmrl.training.validate import encode_all, retrieval_scores
 from calmrl.workflows.compare import jobs as job_module
-from calmrl.workflows.compare.jobs import Trial, _rows, _trial, run_job, train_and_choose
+from calmrl.workflows.compare.jobs import Trial, make_trial, run_job, shared_rows, train_and_choose
 from calmrl.workflows.compare.plan import Job, training_config, trials_of
 
 BASELINES = [name for name, method in METHODS.items() if not (method.ours or method.ideal)]
@@ -45,7 +45,7 @@ def tiny(**changes) -> CompareConfig:
 
 def trial(config: CompareConfig, method: str, number: int = 0, **changes) -> Trial:
     form, own = trials_of(method, config.steps, config.trials)[number]
-    return _trial(config, config.model_dump_json(), "pairs", 0, form, own | changes)
+    return make_trial(config, "pairs", 0, form, own | changes)
 
 
 def test_every_method_has_as_many_trials_as_the_aligner_has_candidates():
@@ -147,11 +147,11 @@ def test_test_rows_cannot_change_a_choice(name, monkeypatch):
     before = run_job(config, Job("world", "pairs", name, 0))
 
     def other_test_rows(*given):
-        rows, generator = _rows(*given), np.random.default_rng(5)
+        rows, generator = shared_rows(*given), np.random.default_rng(5)
         z = {key: generator.permutation(values) for key, values in rows.test.z.items()}
         return replace(rows, test=replace(rows.test, z=z))
 
-    monkeypatch.setattr(job_module, "_rows", other_test_rows)
+    monkeypatch.setattr(job_module, "shared_rows", other_test_rows)
     after = run_job(config, Job("world", "pairs", name, 0))
     assert after.rows != before.rows
     assert (after.chosen, after.trials, after.curve) == (before.chosen, before.trials, before.curve)
@@ -203,7 +203,7 @@ def test_kernel_features_are_the_same_in_training_and_in_comparisons():
     """The heads of `calmrl train` compute them; a comparison computes them once before."""
     config = tiny()
     compared = trial(config, "contrastive+kernel")
-    plain = _rows(config.model_dump_json(), "pairs", 0, None)
+    plain = shared_rows(config, "pairs", 0, None)
     form, changes = trials_of("contrastive+kernel", config.steps, 1)[0]
     trained = training_config(config, "pairs", 0, changes | {"model.standardize": form})
     whole = Trial.of(trained, {}, plain, job_module.start_model(trained, plain.data))

@@ -20,6 +20,9 @@ class Section(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
+    def __hash__(self) -> int:  # pydantic's own fails on lists and dicts
+        return hash(self.model_dump_json())
+
 
 class ChosenSection(Section):
     """A section whose key `tag` names an entry of `registry`; its other keys are the parameters of that entry.

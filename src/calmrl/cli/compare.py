@@ -47,7 +47,7 @@ def run(
         str | None,
         typer.Option("--methods", help="Comma-separated. [default: those of the config]", autocompletion=method_list),
     ] = None,
-    seeds: Annotated[int | None, typer.Option("--seeds", min=1, help="How many: 0, 1, ...")] = None,
+    seeds: Annotated[int | None, typer.Option("--seeds", min=1, help="Number of seeds, starting at 0.")] = None,
     relevant_by: Annotated[
         str | None,
         typer.Option("--relevant-by", help="A found item counts if it has the query's id, text, labels or COLUMN."),
@@ -97,7 +97,7 @@ def compare_and_show(
     *,
     keep: Literal["best"] | None = None,
     json: bool = False,
-    beside: Mapping[str, Callable[[], Any]] | None = None,
+    extra_jobs: Mapping[str, Callable[[], Any]] | None = None,
 ) -> Comparison:
     """Compare with a progress bar, then print one table over all data sets and settings, and what it means."""
     from calmrl.workflows import compare
@@ -108,7 +108,7 @@ def compare_and_show(
             out,
             command=command,
             keep=keep,
-            beside=beside,
+            extra_jobs=extra_jobs,
             progress=lambda done, total, text: bar(text or "the first jobs", done, total),
         )
     for metric in config.table:

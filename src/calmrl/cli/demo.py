@@ -48,9 +48,9 @@ def run(
         resolved,
         out,
         shlex.join(["calmrl", "demo", "--out", str(out), *(overrides or [])]),
-        beside={INDEXES: partial(search_both, emoji, stamps)},
+        extra_jobs={INDEXES: partial(search_both, emoji, stamps)},
     )
-    _show_searches(comparison.beside[INDEXES], emoji)
+    _show_searches(comparison.extra_jobs[INDEXES], emoji)
 
 
 def _show_searches(found: tuple[Searched, Searched] | str, path: Path) -> None:

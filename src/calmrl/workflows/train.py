@@ -2,10 +2,12 @@
 
 import shlex
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 from calmrl._support.distributed import WAIT_SECONDS, join, lost_is_said, wait_for_all
+from calmrl._support.filesystem import locked
 from calmrl._support.output import check_directory, check_free, new_directory
 from calmrl.alignment import CalibratedAlignment
 from calmrl.config import TrainConfig, dump, load
@@ -46,7 +48,7 @@ def train(
     out : str or Path
         The directory of the run: `config.yaml`, `metrics.jsonl`, `checkpoints/`, `model/`.
     resume : bool
-        Go on from the newest checkpoint in `out`.
+        Continue from the newest checkpoint in `out`.
     cpu : bool
         Train on the CPU even where there is another device.
     progress : callable, optional
@@ -68,14 +70,22 @@ def train(
     """
     out = Path(out)
     _, rank = join(timeout)
+    _check_folder(config, out, resume)
+    alone = locked(out) if rank == 0 else nullcontext()  # the first process writes for all
+    with alone, lost_is_said(f"start all again with --resume, to continue from the newest checkpoint in {out}"):
+        if rank == 0:
+            _check_folder(config, out, resume)  # another run may have written it before this one had the lock
+        return _train(config, out, rank, resume, cpu, progress or (lambda done, total, text: None), tell)
+
+
+def _check_folder(config: TrainConfig, out: Path, resume: bool) -> None:
+    """An error unless the run may write there: a new folder, or that of the same run."""
     if not resume:
         check_free(out, advice=", or pass --resume to continue the run in it")
-    else:
-        check_directory(out)
-    if resume and (out / "config.yaml").is_file():
+        return
+    check_directory(out)
+    if (out / "config.yaml").is_file():
         same_config(config, out / "config.yaml")
-    with lost_is_said(f"start all again with --resume, to continue from the newest checkpoint in {out}"):
-        return _train(config, out, rank, resume, cpu, progress or (lambda done, total, text: None), tell)
 
 
 def _train(

@@ -25,8 +25,8 @@ from calmrl.workflows.build import open_features_of
 from calmrl.workflows.compare import jobs as jobs_module
 from calmrl.workflows.compare import plan as rows_module
 from calmrl.workflows.compare.collect import collect, describe
-from calmrl.workflows.compare.jobs import longest_first, run_all, run_beside, run_job
-from calmrl.workflows.compare.plan import Job, features_of, jobs_of, methods_of, open_rows, training_config, trials_of
+from calmrl.workflows.compare.jobs import longest_first, run_all, run_job, run_jobs
+from calmrl.workflows.compare.plan import Job, Sweep, features_of, jobs_of, open_rows, training_config, trials_of
 from calmrl.workflows.compare.run import _prepare
 from waiting import patience
 
@@ -89,10 +89,10 @@ def test_two_workers_give_what_one_gives(whole, tmp_path):
 def test_other_work_is_done_beside_the_jobs_and_counts_as_progress(workers, tmp_path):
     config = tiny(methods=["closed-form"], seeds=[0], workers=workers)
     said = []
-    beside = {"seven": partial(int, "7"), "the words": partial(str.split, "a b")}
+    extra_jobs = {"seven": partial(int, "7"), "the words": partial(str.split, "a b")}
     called = []
-    results, others = run_beside(
-        config, tmp_path, lambda *what: said.append(what), None, beside, lambda: called.append(len(said))
+    results, others = run_jobs(
+        config, tmp_path, lambda *what: said.append(what), None, extra_jobs, lambda: called.append(len(said))
     )
     assert called == ([] if workers == 1 else [1])  # once, before the first is finished
     assert others == {"seven": 7, "the words": ["a", "b"]}
@@ -104,13 +104,13 @@ def test_other_work_is_done_beside_the_jobs_and_counts_as_progress(workers, tmp_
 def test_an_error_beside_the_jobs_says_what_was_done(tmp_path):
     config = tiny(methods=["closed-form"], seeds=[0])
     with pytest.raises(JobError, match=r"^the number: invalid literal"):
-        run_beside(config, tmp_path, beside={"the number": partial(int, "x")})
+        run_jobs(config, tmp_path, extra_jobs={"the number": partial(int, "x")})
 
 
 def test_the_longest_jobs_start_first():
-    jobs = [Job("d", "s", name, 0) for name in ("pmrl", "calmrl-printed", "closed-form", "aligner:kernel x=1", "ideal")]
+    jobs = [Job("d", "s", name, 0) for name in ("pmrl", "calmrl-printed", "closed-form", "aligner:kernel", "ideal")]
     order = [job.method for job in longest_first(jobs)]
-    assert order == ["aligner:kernel x=1", "ideal", "calmrl-printed", "pmrl", "closed-form"]
+    assert order == ["aligner:kernel", "ideal", "calmrl-printed", "pmrl", "closed-form"]
 
 
 def test_results_that_are_there_are_not_made_again(whole, tmp_path, monkeypatch):
@@ -254,9 +254,9 @@ def test_sweeps_are_rows_of_their_own():
         seeds=[0],
         settings={"pairs": TINY["settings"]["pairs"]},
     )
-    assert methods_of(config) == ["pmrl", "pmrl objective.temperature=0.1", "pmrl objective.temperature=0.5"]
-    assert len(jobs_of(config)) == 3
-    found = run_job(config, Job("world", "pairs", "pmrl objective.temperature=0.1", 0))
+    rows = [job.row for job in jobs_of(config)]
+    assert rows == ["pmrl", "pmrl objective.temperature=0.1", "pmrl objective.temperature=0.5"]
+    found = run_job(config, Job("world", "pairs", "pmrl", 0, Sweep("objective.temperature", 0.1)))
     assert found.trials[0]["changes"]["objective.temperature"] == 0.1
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
@@ -12,8 +12,9 @@ from calmrl.config import CompareConfig
 from calmrl.data.media.problems import counts_of_test
 from calmrl.metrics.measures import TidyRow
 from calmrl.metrics.significance import PairedDifference, holm, mean_interval, paired_bootstraps
+from calmrl.training.methods import Method, find_method
 from calmrl.workflows.compare.jobs import JobResult
-from calmrl.workflows.compare.plan import Job, features_of, method_of, place_of
+from calmrl.workflows.compare.plan import Job, features_of, place_of
 
 SURE = 0.05
 
@@ -33,17 +34,21 @@ def average(
 
 
 def in_words(
-    places: Mapping[Place, str], rows: Sequence[TidyRow], tests: Mapping[str, SettingTests | None]
+    places: Mapping[Place, str],
+    rows: Sequence[TidyRow],
+    tests: Mapping[str, SettingTests | None],
+    methods: Sequence[str],
 ) -> list[str]:
     """Place by place: which method is best, how the aligner compares with the best others, and what its anchors do.
 
-    `places` maps data set and setting to the name that `tests` and the sentences use.
+    `places` maps data set and setting to the name that `tests` and the sentences use; `methods` are those compared, without
+    swept values.
     """
     sentences: list[str] = []
     for place, name in places.items():
         values = average(rows, place)
-        means = {m: float(np.mean(list(v.values()))) for m, v in values.items() if " " not in m}
-        real = {method: mean for method, mean in means.items() if not method_of(method).ideal}
+        means = {m: float(np.mean(list(v.values()))) for m, v in values.items() if m in methods}
+        real = {method: mean for method, mean in means.items() if not find_method(method).ideal}
         if not real:
             continue
         best = max(real, key=lambda method: real[method])
@@ -52,13 +57,13 @@ def in_words(
         ideal = [
             f" With nothing missing, {method} reaches {means[method]:.1f}."
             for method in means
-            if method_of(method).ideal
+            if find_method(method).ideal
         ]
         text = (
             f"{best} has the best mean: R@1 {real[best]:.1f}{spread} over all directions{_by_chance(rows, place)}."
             f"{''.join(ideal)}"
         )
-        parts = (text, *_aligner(tests[name], real), *_shift(rows, place))
+        parts = (text, *_aligner(tests[name], real), *_shift(rows, place, methods))
         sentences += [f"{name}: {sentence}" for sentence in parts]
     return sentences
 
@@ -88,11 +93,10 @@ def _against(tests: SettingTests | None, means: dict[str, float], what: str) -> 
     return [f"aligner is not distinguishable from {other}: {bounds}; no difference shown."]
 
 
-def _shift(rows: Sequence[TidyRow], place: Place) -> list[str]:
+def _shift(rows: Sequence[TidyRow], place: Place, methods: Sequence[str]) -> list[str]:
     shifts = [average(rows, place, "anchor_shift", task) for task in ("observed", "calibrated")]
-    name = next(
-        (name for name in shifts[1] if method_of(name).ours and method_of(name).latent and name in shifts[0]), None
-    )
+    measured = [name for name in shifts[1] if name in shifts[0] and name in methods]
+    name = next((name for name in measured if find_method(name).ours and find_method(name).latent), None)
     if name is None:
         return []
     before, after = (shift[name] for shift in shifts)
@@ -129,7 +133,7 @@ def collect(
     from calmrl import __version__
 
     rows = [
-        cast(TidyRow, job._asdict() | dict(row) | _level(config, job))
+        cast(TidyRow, job.labels() | dict(row) | _level(config, job))
         for job, result in results.items()
         for row in result.rows
     ]
@@ -137,7 +141,6 @@ def collect(
     tests = {place: _tests(config, results, *where) for where, place in places.items()}
     examples = {job: result.examples for job, result in results.items() if result.examples}
     first = {job: result for job, result in results.items() if job.seed == config.seeds[0]}
-    used = list(dict.fromkeys(job.method for job in results))
     meta = {
         "command": command,
         "version": __version__,
@@ -145,14 +148,14 @@ def collect(
         "datasets": {dataset: _about(config.only(dataset)) for dataset in config.names},
         "settings": {place: describe(config.only(dataset), s) for (dataset, s), place in places.items()},
         "methods": {
-            name: {"about": method.about, "ours": method.ours, "ideal": method.ideal}
-            for name, method in ((name, method_of(name)) for name in used)
+            row: {"about": method.about, "ours": method.ours, "ideal": method.ideal}
+            for row, method in _methods(results).items()
         },
         "patterns": {
-            places[job[:2]]: result.patterns for job, result in first.items() if not method_of(job.method).ideal
+            places[job[:2]]: result.patterns for job, result in first.items() if not find_method(job.method).ideal
         },
         "curves": [
-            {"setting": places[job[:2]], "method": job.method, "seed": job.seed, **point}
+            {"setting": places[job[:2]], "method": job.row, "seed": job.seed, **point}
             for job, result in first.items()
             for point in result.curve
         ],
@@ -162,18 +165,18 @@ def collect(
             for job, example in examples.items()
             for query in example["neighbours"]
         ],
-        "chosen": [{**job._asdict(), **result.trials[result.chosen]} for job, result in results.items()],
+        "chosen": [{**job.labels(), **result.trials[result.chosen]} for job, result in results.items()],
         "tests": {place: {} if test is None else test.as_json() for place, test in tests.items()},
         "notes": [
             *notes,
             *(
-                f"{places[job[:2]]}: {job.method} chose {result.choice} (seed {job.seed})."
+                f"{places[job[:2]]}: {job.row} chose {result.choice} (seed {job.seed})."
                 for job, result in first.items()
-                if result.choice and method_of(job.method).ours
+                if result.choice and find_method(job.method).ours
             ),
             *_left_out(config, results),
         ],
-        "words": in_words(places, rows, tests),
+        "words": in_words(places, rows, tests, config.methods),
     }
     return {"rows": rows, "meta": meta}
 
@@ -202,14 +205,14 @@ def describe(config: CompareConfig, setting: str) -> str:
 def _about(config: CompareConfig) -> dict[str, Any]:
     """Rows, widths and source of a data set."""
     assert config.source is not None
-    features = features_of(config.source.model_dump_json())
+    features = features_of(config.source)
     widths = {name: array.shape[1] for name, array in features.z.items() if name in (config.modalities or features.z)}
     lost = counts_of_test(features.info.get("left_out", {}), whole=config.source.resplit is not None)
     return {"rows": len(features), "modalities": widths, "source": features.source, "left_out": lost}
 
 
 def _of_dataset(config: CompareConfig, job: Job) -> str:
-    return job.method if len(config.names) == 1 else f"{job.method}, {job.dataset}"
+    return job.row if len(config.names) == 1 else f"{job.row}, {job.dataset}"
 
 
 def _level(config: CompareConfig, job: Job) -> dict[str, float]:
@@ -229,7 +232,7 @@ def _left_out(config: CompareConfig, results: Mapping[Job, JobResult]) -> list[s
     sentences = []
     for reason, jobs in reasons.items():
         places = ", ".join(dict.fromkeys(place_of(config, *job[:2]) for job in jobs))
-        who = ", ".join(dict.fromkeys(job.method for job in jobs))
+        who = ", ".join(dict.fromkeys(job.row for job in jobs))
         seeds = ", ".join(str(seed) for seed in dict.fromkeys(job.seed for job in jobs))
         sentences.append(f"{places}: not measured for {who} (seeds {seeds}): {reason}.")
     return sentences
@@ -238,21 +241,29 @@ def _left_out(config: CompareConfig, results: Mapping[Job, JobResult]) -> list[s
 def _tests(config: CompareConfig, results: Mapping[Job, JobResult], dataset: str, setting: str) -> SettingTests | None:
     """Paired bootstrap over test items, p corrected by Holm; None where there is no other method."""
     here = {job: result for job, result in results.items() if job[:2] == (dataset, setting)}
-    methods = list(dict.fromkeys(job.method for job in here))
-    values = {m: [here[Job(dataset, setting, m, seed)] for seed in config.seeds] for m in methods}
+    methods = _methods(here)
+    values: dict[str, list[JobResult]] = {row: [] for row in methods}
+    for job, result in here.items():  # seeds in the order of the config
+        values[job.row].append(result)
+    first = next(iter(values.values()))
     aligned = len({tuple(result.items) for each in values.values() for result in each}) == 1
-    hits = {method: _hits(each, aligned) for method, each in values.items() if method_of(method).hubs is None}
-    groups = None if aligned and _alike(values[methods[0]]) else _asking(values[methods[0]])
-    others = {m: float(hit.mean()) for m, hit in hits.items() if not (method_of(m).ours or method_of(m).ideal)}
-    plain = {method: mean for method, mean in others.items() if not method_of(method).latent}
+    hits = {row: _hits(each, aligned) for row, each in values.items() if methods[row].hubs is None}
+    groups = None if aligned and _alike(first) else _asking(first)
+    others = {row: float(hit.mean()) for row, hit in hits.items() if not (methods[row].ours or methods[row].ideal)}
+    plain = {row: mean for row, mean in others.items() if not methods[row].latent}
     if not others:
         return None
-    ours = [method for method in hits if method_of(method).ours]
-    rivals = [max(means, key=lambda method: means[method]) for means in (others, plain) if means]
-    pairs = [(hits[method], hits[rival]) for rival in rivals for method in ours]
+    ours = [row for row in hits if methods[row].ours]
+    rivals = [max(means, key=lambda row: means[row]) for means in (others, plain) if means]
+    pairs = [(hits[row], hits[rival]) for rival in rivals for row in ours]
     drawn = iter(paired_bootstraps(pairs, groups=groups) if pairs else ())
-    against = [_corrected(rival, {method: next(drawn) for method in ours}) for rival in rivals]
+    against = [_corrected(rival, {row: next(drawn) for row in ours}) for rival in rivals]
     return replace(against[0], plain=against[1]) if plain else against[0]
+
+
+def _methods(jobs: Iterable[Job]) -> dict[str, Method]:
+    """Row -> its method, in the order of the jobs."""
+    return {job.row: find_method(job.method) for job in jobs}
 
 
 def _corrected(rival: str, tests: dict[str, PairedDifference]) -> SettingTests:

@@ -42,7 +42,6 @@ from calmrl.workflows.compare.plan import (
     ComparedRows,
     Job,
     jobs_of,
-    method_of,
     on_kernel_features,
     open_rows,
     standardized,
@@ -51,7 +50,7 @@ from calmrl.workflows.compare.plan import (
 )
 from calmrl.workflows.examples import nearest_examples
 
-RUNGS = (0.25, 0.5)  # shares of the steps after which the better half of the trials goes on
+RUNGS = (0.25, 0.5)  # shares of the steps after which the better half of the trials continues
 
 
 @dataclass
@@ -143,18 +142,16 @@ class JobResult:
 
 def run_job(config: CompareConfig, job: Job) -> JobResult:
     """Train every trial, choose by validation score, and measure the chosen one; no test row is looked at before."""
-    setting, method, seed = job.setting, job.method, job.seed
+    setting, seed, method = job.setting, job.seed, find_method(job.method)
     config = config.only(job.dataset)
     started = time.perf_counter()
-    hidden = "" if method_of(method).ideal else setting
-    text = config.model_dump_json()
-    base, _, swept = method.partition(" ")
-    more = _swept(config, swept)
+    hidden = "" if method.ideal else setting
+    swept = {} if job.sweep is None else {job.sweep.key: job.sweep.value}
     start = [
-        partial(_trial, config, text, hidden, seed, form, changes | more)
-        for form, changes in trials_of(base, config.steps, config.trials, config.settings[setting].regime)
+        partial(make_trial, config, hidden, seed, form, changes | swept)
+        for form, changes in trials_of(job.method, config.steps, config.trials, config.settings[setting].regime)
     ]
-    halve = find_method(base).steps and config.settings[setting].regime == "joint"
+    halve = method.steps and config.settings[setting].regime == "joint"
     trials, chosen = train_and_choose(start, config.steps, halve)
     step, rows = trials[chosen].step, trials[chosen].rows
     z, present = encode_all(step.model, [rows.test])
@@ -170,7 +167,7 @@ def run_job(config: CompareConfig, job: Job) -> JobResult:
         seed=seed,
         labelled=partial(_labelled, step.model, rows),
         hits=hits,
-        hubs=find_method(base).hubs,
+        hubs=method.hubs,
         asked=asked,
         relevant=None if relevant is None else relevant[rows.test.home].tolist(),
         left_out=left_out,
@@ -195,10 +192,10 @@ def run_job(config: CompareConfig, job: Job) -> JobResult:
     )
 
 
-def _trial(config: CompareConfig, text: str, hidden: str, seed: int, form: str | None, changes: Changes) -> Trial:
+def make_trial(config: CompareConfig, hidden: str, seed: int, form: str | None, changes: Changes) -> Trial:
     """A trial before its first step; rows and starting models are shared between trials."""
-    trained, rows = training_config(config, hidden, seed, changes), _rows(text, hidden, seed, form)
-    model = copy.deepcopy(_start(text, hidden, seed, form, trained.model.model_dump_json()))
+    trained, rows = training_config(config, hidden, seed, changes), shared_rows(config, hidden, seed, form)
+    model = copy.deepcopy(_start(config, hidden, seed, form, trained.model))
     return Trial.of(trained, {"standardize": form} | changes, rows, model)
 
 
@@ -230,89 +227,79 @@ def _examples(
 
 
 @lru_cache(maxsize=8)
-def _rows(text: str, hidden: str, seed: int, form: str | None) -> ComparedRows:
+def shared_rows(config: CompareConfig, hidden: str, seed: int, form: str | None) -> ComparedRows:
     """The rows of a setting and seed; several methods use them one after the other."""
     if form is None:
-        return open_rows(CompareConfig.model_validate_json(text), hidden, seed, None)
-    plain = _rows(text, hidden, seed, None)
+        return open_rows(config, hidden, seed, None)
+    plain = shared_rows(config, hidden, seed, None)
     if form in UNIT_ROWS:
         return on_kernel_features(plain, form, seed)
-    return standardized(plain, form, _axes(text, hidden, seed))
+    return standardized(plain, form, _axes(config, hidden, seed))
 
 
 @lru_cache(maxsize=4)
-def _axes(text: str, hidden: str, seed: int) -> Axes:
+def _axes(config: CompareConfig, hidden: str, seed: int) -> Axes:
     """Every form of standardised features has the same."""
-    return principal_axes(list(_rows(text, hidden, seed, None).data.train.values()))
+    return principal_axes(list(shared_rows(config, hidden, seed, None).data.train.values()))
 
 
 @lru_cache(maxsize=32)
-def _start(text: str, hidden: str, seed: int, form: str | None, model: str) -> Any:
+def _start(config: CompareConfig, hidden: str, seed: int, form: str | None, model: ModelSection) -> Any:
     """The model before its first step: the same for every method that starts alike."""
-    config = CompareConfig.model_validate_json(text)
-    plain = training_config(config, hidden, seed, {})
-    section = ModelSection.choose(json.loads(model))
-    return start_model(plain.model_copy(update={"model": section}), _rows(text, hidden, seed, form).data)
-
-
-def _swept(config: CompareConfig, swept: str) -> dict[str, Any]:
-    """ "objective.temperature=0.1" -> {"objective.temperature": 0.1}, with the value as the config has it."""
-    if not swept:
-        return {}
-    key, _, text = swept.partition("=")
-    return {key: next(value for value in config.sweep[key] if str(value) == text)}
+    plain = training_config(config, hidden, seed, {}).model_copy(update={"model": model})
+    return start_model(plain, shared_rows(config, hidden, seed, form).data)
 
 
 Progress = Callable[[int, int, str], None]
-Beside = Mapping[str, Callable[[], Any]]  # what is done -> a function that workers can import
+ExtraJobs = Mapping[str, Callable[[], Any]]  # what is done -> a function that workers can import
 T = TypeVar("T")
 
 
 def run_all(
     config: CompareConfig,
     folder: Path,
-    progress: Progress = lambda *said: None,
+    progress: Progress = lambda *event: None,
     jobs: Sequence[Job] | None = None,
 ) -> dict[Job, JobResult]:
     """The results of all jobs; those that `folder` already has are not run again. `progress` is called after each.
 
     The order of the results, and the results themselves, do not depend on the number of workers.
     """
-    return run_beside(config, folder, progress, jobs)[0]
+    return run_jobs(config, folder, progress, jobs)[0]
 
 
-def run_beside(
+def run_jobs(
     config: CompareConfig,
     folder: Path,
-    progress: Progress = lambda *said: None,
+    progress: Progress = lambda *event: None,
     jobs: Sequence[Job] | None = None,
-    beside: Beside | None = None,
-    meanwhile: Callable[[], None] = lambda: None,
+    extra_jobs: ExtraJobs | None = None,
+    while_waiting: Callable[[], None] = lambda: None,
 ) -> tuple[dict[Job, JobResult], dict[str, Any]]:
-    """(the results of `run_all`, what each function of `beside` returned): these are called in the same processes.
+    """(the results of `run_all`, what each function of `extra_jobs` returned): these are called in the same processes.
 
-    `meanwhile` is called in this process once the others have been given their work, which it would otherwise only wait for.
+    `while_waiting` is called in this process once the others have been given their work, for which it would only wait.
     """
     folder.mkdir(parents=True, exist_ok=True)
     remove_leftovers(folder)
-    jobs, beside = jobs_of(config) if jobs is None else jobs, beside or {}
+    jobs, extra_jobs = jobs_of(config) if jobs is None else jobs, extra_jobs or {}
     paths = {job: _path(folder, config, job) for job in jobs}
     results = {job: _stored(path) for job, path in paths.items() if path.is_file()}
     others: dict[str, Any] = {}
-    total = len(jobs) + len(beside)
+    total = len(jobs) + len(extra_jobs)
     progress(len(results), total, "from an earlier run" if results else "")
     left = [job for job in jobs if job not in results]
-    with closing(_each(config, left, beside, meanwhile)) as finished:  # ends workers on Ctrl-C
+    with closing(_each(config, left, extra_jobs, while_waiting)) as finished:  # ends workers on Ctrl-C
         for what, result in finished:
             if isinstance(what, Job):
                 with new_file(paths[what], force=True) as draft:
                     draft.write_text(json.dumps(asdict(result)), encoding="utf-8")
                 results[what] = result
-                said = f"{what.dataset}, {what.setting}, {what.method}, seed {what.seed}"
+                text = f"{what.dataset}, {what.setting}, {what.row}, seed {what.seed}"
             else:
-                others[what], said = result, what
-            progress(len(results) + len(others), total, said)
-    return {job: results[job] for job in jobs}, {name: others[name] for name in beside}
+                others[what], text = result, what
+            progress(len(results) + len(others), total, text)
+    return {job: results[job] for job in jobs}, {name: others[name] for name in extra_jobs}
 
 
 def longest_first(jobs: Sequence[Job]) -> list[Job]:
@@ -320,26 +307,25 @@ def longest_first(jobs: Sequence[Job]) -> list[Job]:
     every step. What starts last is short, and no process waits long for another."""
 
     def takes(job: Job) -> int:
-        method = method_of(job.method)
+        method = find_method(job.method)
         return 2 if not MODELS[method.model].steps else int(method.calibrated)
 
     return sorted(jobs, key=takes, reverse=True)
 
 
 def _each(
-    config: CompareConfig, jobs: list[Job], beside: Beside, meanwhile: Callable[[], None]
+    config: CompareConfig, jobs: list[Job], extra_jobs: ExtraJobs, while_waiting: Callable[[], None]
 ) -> Generator[tuple[Job | str, Any], None, None]:
-    """Run the jobs and what is done beside them; yields each as it is finished."""
-    workers = min(config.workers or os.cpu_count() or 1, len(jobs) + len(beside))
-    text = config.model_dump_json()
-    work: list[tuple[Job | str, Callable[[], Any]]] = list(beside.items())
-    work += [(job, partial(_work, text, job)) for job in longest_first(jobs)]
+    """Run the jobs and the extra ones; yields each as it is finished."""
+    workers = min(config.workers or os.cpu_count() or 1, len(jobs) + len(extra_jobs))
+    work: list[tuple[Job | str, Callable[[], Any]]] = list(extra_jobs.items())
+    work += [(job, partial(_run_one, config, job)) for job in longest_first(jobs)]
     with worker_pool(workers if workers > 1 else 0) as pool:
         if pool is None:
             yield from ((what, _on_one_thread(str(what), function)) for what, function in work)
             return
         running = {pool.submit(_on_one_thread, str(what), function): what for what, function in work}
-        meanwhile()
+        while_waiting()
         for finished in as_completed(running):
             try:
                 yield running[finished], finished.result()
@@ -368,8 +354,8 @@ def _on_one_thread(what: str, function: Callable[[], T]) -> T:
         torch.set_num_threads(threads)
 
 
-def _work(text: str, job: Job) -> JobResult:
-    return run_job(CompareConfig.model_validate_json(text), job)
+def _run_one(config: CompareConfig, job: Job) -> JobResult:
+    return run_job(config, job)
 
 
 def _stored(path: Path) -> JobResult:
@@ -381,9 +367,9 @@ def _stored(path: Path) -> JobResult:
 def _path(folder: Path, config: CompareConfig, job: Job) -> Path:
     """A file per job, named after all that its result depends on."""
     part = config.only(job.dataset)
-    hidden = None if method_of(job.method).ideal else part.settings[job.setting].model_dump(mode="json")
+    hidden = None if find_method(job.method).ideal else part.settings[job.setting].model_dump(mode="json")
     left_out = {"settings", "methods", "seeds", "workers", "sweep", "datasets", "table"}
     shared = part.model_dump(mode="json", exclude=left_out)
     first = (job.setting, job.seed) == (next(iter(part.settings)), part.seeds[0])  # has examples
-    key = json.dumps([shared, hidden, *job, first], sort_keys=True)
+    key = json.dumps([shared, hidden, job.dataset, job.setting, job.row, job.seed, first], sort_keys=True)
     return folder / f"{hashlib.sha256(key.encode()).hexdigest()[:20]}.json"

@@ -1,10 +1,11 @@
-"""What a comparison will do, before anything is trained: its jobs, and what to know about the data."""
+"""What a comparison will do, before anything is trained: its jobs, what to know about the data, and for every trial its
+training config and its rows."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,139 +21,23 @@ from calmrl.errors import InputError
 from calmrl.metrics.measures import FEW
 from calmrl.models.heads import fit_kernels, lifted_rows
 from calmrl.models.registry import MODELS
-from calmrl.training.methods import FEATURES, Changes, Method, continual, find_method
+from calmrl.training.methods import FEATURES, Changes, continual, find_method
 from calmrl.workflows.build import Data, open_data, open_features_of, parts_of
 
 NAME = "data"  # of the one source
+SMALL = 2000  # rows, below which more of them are set apart to test
 PATIENCE = 6  # validations without a better score, of 20 in a whole training, after which a trial stops
 
 
-@dataclass
-class ComparedRows:
-    """Training and validation rows for the trainer, and test rows for the measures, all standardised alike."""
+@dataclass(frozen=True)
+class Sweep:
+    """One value of a key of the training config, in place of what a method has there."""
 
-    data: Data
-    test: FeatureRows
-    features: FeatureSet
+    key: str
+    value: Any = field(hash=False)  # may be a list
 
-
-def method_of(name: str) -> Method:
-    """The method of a row, whose name may end in a swept value: "gram objective.temperature=0.1"."""
-    return find_method(name.partition(" ")[0])
-
-
-def trials_of(name: str, steps: int, count: int, regime: str = "joint") -> list[tuple[str | None, Changes]]:
-    """(form of the features, changes to the training config) of each trial of a method."""
-    method = find_method(name)
-    stages = method.stages("steps", steps)
-    if regime == "continual" and method.steps and not method.ideal:
-        method, stages = continual(method, steps)
-    trained = "+".join(part for part in name.split("+") if part != method.hubs)  # without the way it is measured
-    fixed = {"method": "aligner" if method.ideal else trained, "stages": stages}
-    return [
-        (trial[FEATURES], {key: value for key, value in trial.items() if key != FEATURES} | fixed)
-        for trial in method.configs(count)
-    ]
-
-
-def training_config(config: CompareConfig, setting: str, seed: int, changes: Mapping[str, Any]) -> TrainConfig:
-    """The config of one trial: what all methods share, changed by the method. "ideal" hides nothing.
-
-    `config` is about one data set, as `CompareConfig.only` gives it.
-    """
-    assert config.source is not None
-    relevant = None if config.relevant_by == ROW else config.relevant_by
-    values: dict[str, Any] = {
-        "kind": "train",
-        "sources": {NAME: config.source.model_dump(mode="json")},
-        "modalities": config.modalities,
-        "method": "contrastive",
-        "model": {"kind": "heads", "width": config.width, "standardize": None},
-        "batch_size": config.batch_size,
-        "validation": {
-            "metric": config.metric,
-            "every": max(1, config.steps // 20),
-            "patience": PATIENCE,
-            "relevant": relevant,
-        },
-        "checkpoint": {"every": 0},
-        "log_every": max(1, config.steps // 20),
-        "seed": seed,
-    }
-    if setting:
-        values["sources"][NAME]["hide"] = config.settings[setting].hide
-    if not MODELS[changes.get("model.kind", "heads")].steps:
-        groups = None if config.source.resplit is None else config.source.resplit.by
-        values["model"] = {"candidates": config.trials, "groups": groups, "relevant": relevant}
-    for key, value in changes.items():
-        here = values
-        *path, last = key.split(".")
-        for part in path:
-            here = here.setdefault(part, {})
-        here[last] = deepcopy(value)  # a later key may change a part of it
-    if "name" not in (values.get("objective") or {"name": ""}):  # a swept key of the method's own objective
-        values["objective"]["name"] = find_method(values["method"]).objective
-    if needs_anchor((values.get("objective") or {}).get("name", "")):
-        values["objective"].setdefault("anchor", anchor_of(config))
-    return TrainConfig.model_validate(values)
-
-
-def needs_anchor(objective: str) -> bool:
-    """Whether the objective compares one modality with all others, by default text."""
-    fields = ObjectiveSection.member(objective).model_fields if objective else {}
-    return "anchor" in fields and fields["anchor"].default is not None
-
-
-def anchor_of(config: CompareConfig) -> str:
-    """The anchor modality of objectives that need one: text, or, without a text, what most rows have."""
-    assert config.source is not None
-    features = features_of(config.source.model_dump_json())
-    names = config.modalities or list(features.names)
-    counts = {name: int(features.present[:, features.names.index(name)].sum()) for name in names}
-    return "text" if "text" in counts else max(counts, key=lambda name: counts[name])
-
-
-@lru_cache(maxsize=8)
-def features_of(section: str) -> FeatureSet:
-    """The features of a comparison, opened once; `section` is its source as JSON."""
-    return open_features_of(SourceSection.model_validate_json(section))
-
-
-def open_rows(config: CompareConfig, setting: str, seed: int, standardize: str | None = "scale") -> ComparedRows:
-    """Split and hide as the config says (nothing is hidden for setting ""), and standardise on the training rows.
-
-    `standardize=None` leaves the features as they are.
-    """
-    assert config.source is not None
-    plain = training_config(config, setting, seed, {})
-    features = features_of(config.source.model_dump_json())
-    data = open_data(plain, {NAME: features})
-    split, _ = parts_of(features, config.source, list(data.widths), seed)
-    test = FeatureRows.of(features, split == "test", widths=data.widths, name="test")
-    if not len(test):
-        raise InputError('no row has split "test"; add one to the data, or set source.resplit')
-    rows = ComparedRows(data, test, features)
-    if standardize is None:
-        return rows
-    return standardized(rows, standardize, principal_axes(list(data.train.values())))
-
-
-def standardized(rows: ComparedRows, how: str, axes: Axes) -> ComparedRows:
-    """The same rows; `rows` have their features as they are, and `axes` are those of their training rows."""
-    train, validation = list(rows.data.train.values()), rows.data.validation
-    centres, maps = standardization(axes, how)
-    widths = {name: matrix.shape[1] for name, matrix in maps.items()}
-    mapped = [_mapped(source, centres, maps, widths) for source in (*train, *validation, rows.test)]
-    done = replace(rows.data, train={NAME: mapped[0]}, validation=mapped[1:-1], widths=widths)
-    return replace(rows, data=done, test=mapped[-1])
-
-
-def _mapped(source: FeatureRows, centres: dict[str, Any], maps: dict[str, Any], widths: dict[str, int]) -> FeatureRows:
-    """The same rows with features (x - centre) map, in memory."""
-    rows = np.arange(len(source))
-    x = source.fetch(rows, source.present, 0)
-    z = {name: ((x[name] - centres[name]) @ maps[name]).numpy() for name in source.names}
-    return replace(source, z=z, rows=rows, widths=widths)
+    def __str__(self) -> str:
+        return f"{self.key}={self.value}"
 
 
 class Job(NamedTuple):
@@ -162,9 +47,58 @@ class Job(NamedTuple):
     setting: str
     method: str
     seed: int
+    sweep: Sweep | None = None
+
+    @property
+    def row(self) -> str:
+        """The name of its row in results and tables: "gram", or in a sweep "gram objective.temperature=0.1"."""
+        return self.method if self.sweep is None else f"{self.method} {self.sweep}"
+
+    def labels(self) -> dict[str, Any]:
+        """What its measurements have in common, as results.json names it."""
+        return {"dataset": self.dataset, "setting": self.setting, "method": self.row, "seed": self.seed}
 
     def __str__(self) -> str:
-        return f"data set {self.dataset}, setting {self.setting}, method {self.method}, seed {self.seed}"
+        return f"data set {self.dataset}, setting {self.setting}, method {self.row}, seed {self.seed}"
+
+
+def jobs_of(config: CompareConfig) -> list[Job]:
+    """Every (data set, setting, method, seed), in the order of the config; every swept value is a row of its own."""
+    rows: list[tuple[str, Sweep | None]] = [(method, None) for method in config.methods]
+    for key, values in config.sweep.items():
+        rows += [(method, Sweep(key, value)) for method in config.methods for value in values]
+    return [
+        Job(dataset, setting, method, seed, sweep)
+        for seed in config.seeds
+        for dataset in config.names
+        for setting in config.only(dataset).settings
+        for method, sweep in rows
+    ]
+
+
+def config_for(path: str | Path, overrides: Sequence[str] = ()) -> CompareConfig:
+    """A config that compares features as they are: nothing is hidden, rows lack what they lack.
+
+    The split column is used if it names test rows; otherwise items are split anew for every seed.
+
+    Parameters
+    ----------
+    path : str or Path
+        A feature directory or file.
+    overrides : sequence of str
+        `key=value`, as on the command line.
+
+    Examples
+    --------
+    >>> config_for("features", ["seeds=[0]"]).settings  # doctest: +SKIP
+    """
+    features = open_features(path)
+    source: dict[str, Any] = {"features": str(path)}
+    if features.split is None or not (features.split == "test").any():
+        source["resplit"] = {"by": "id", "val": 0.1, "test": 0.3 if len(features) < SMALL else 0.2}
+    config = load_values({"kind": "compare", "source": source, "settings": "as-is"}, overrides, name=str(path))
+    assert isinstance(config, CompareConfig)
+    return config
 
 
 @dataclass(frozen=True)
@@ -173,23 +107,6 @@ class Plan:
 
     jobs: list[Job]
     notes: list[str]
-
-
-def methods_of(config: CompareConfig) -> list[str]:
-    """The methods, each also with every swept value: "gram objective.temperature=0.1"."""
-    swept = [f"{m} {key}={value}" for key, values in config.sweep.items() for m in config.methods for value in values]
-    return [*config.methods, *swept]
-
-
-def jobs_of(config: CompareConfig) -> list[Job]:
-    """Every (data set, setting, method, seed), in the order of the config; swept values are methods of their own."""
-    return [
-        Job(dataset, setting, method, seed)
-        for seed in config.seeds
-        for dataset in config.names
-        for setting in config.only(dataset).settings
-        for method in methods_of(config)
-    ]
 
 
 def place_of(config: CompareConfig, dataset: str, setting: str) -> str:
@@ -210,10 +127,12 @@ def plan(config: CompareConfig) -> Plan:
             notes += [f"{dataset}: {note}" for note in _notes(part, split)]
         except InputError as error:
             raise InputError(f"data set {dataset}: {error}") from error
-        ideals = [name for name in methods_of(config) if method_of(name).ideal]
+        ideals = list(
+            dict.fromkeys(job.row for job in jobs if job.dataset == dataset and find_method(job.method).ideal)
+        )
         share, rows = _missing(part, split)
         if share and ideals:
-            jobs = [job for job in jobs if job.dataset != dataset or job.method not in ideals]
+            jobs = [job for job in jobs if job.dataset != dataset or job.row not in ideals]
             notes.append(
                 f"{dataset}: {', '.join(ideals)} is left out; it stands for complete data, but {100 * share:.1f} % of the "
                 "blocks of the training rows are missing before anything is hidden."
@@ -227,7 +146,7 @@ def plan(config: CompareConfig) -> Plan:
 
 def _features(part: CompareConfig) -> tuple[FeatureSet, list[str]]:
     assert part.source is not None
-    features = features_of(part.source.model_dump_json())
+    features = features_of(part.source)
     names = part.modalities or list(features.names)
     for name in names:
         if name not in features.names:
@@ -322,32 +241,127 @@ def repeats(features: FeatureSet, test: np.ndarray) -> list[str]:
     ]
 
 
-SMALL = 2000  # rows, below which more of them are set apart to test
+def trials_of(name: str, steps: int, count: int, regime: str = "joint") -> list[tuple[str | None, Changes]]:
+    """(form of the features, changes to the training config) of each trial of a method."""
+    method = find_method(name)
+    stages = method.stages("steps", steps)
+    if regime == "continual" and method.steps and not method.ideal:
+        method, stages = continual(method, steps)
+    trained = "+".join(part for part in name.split("+") if part != method.hubs)  # without the way it is measured
+    fixed = {"method": "aligner" if method.ideal else trained, "stages": stages}
+    return [
+        (trial[FEATURES], {key: value for key, value in trial.items() if key != FEATURES} | fixed)
+        for trial in method.configs(count)
+    ]
 
 
-def config_for(path: str | Path, overrides: Sequence[str] = ()) -> CompareConfig:
-    """A config that compares features as they are: nothing is hidden, rows lack what they lack.
+def training_config(config: CompareConfig, setting: str, seed: int, changes: Mapping[str, Any]) -> TrainConfig:
+    """The config of one trial: what all methods share, changed by the method. "ideal" hides nothing.
 
-    The split column is used if it names test rows; otherwise items are split anew for every seed.
-
-    Parameters
-    ----------
-    path : str or Path
-        A feature directory or file.
-    overrides : sequence of str
-        `key=value`, as on the command line.
-
-    Examples
-    --------
-    >>> config_for("features", ["seeds=[0]"]).settings  # doctest: +SKIP
+    `config` is about one data set, as `CompareConfig.only` gives it.
     """
-    features = open_features(path)
-    source: dict[str, Any] = {"features": str(path)}
-    if features.split is None or not (features.split == "test").any():
-        source["resplit"] = {"by": "id", "val": 0.1, "test": 0.3 if len(features) < SMALL else 0.2}
-    config = load_values({"kind": "compare", "source": source, "settings": "as-is"}, overrides, name=str(path))
-    assert isinstance(config, CompareConfig)
-    return config
+    assert config.source is not None
+    relevant = None if config.relevant_by == ROW else config.relevant_by
+    values: dict[str, Any] = {
+        "kind": "train",
+        "sources": {NAME: config.source.model_dump(mode="json")},
+        "modalities": config.modalities,
+        "method": "contrastive",
+        "model": {"kind": "heads", "width": config.width, "standardize": None},
+        "batch_size": config.batch_size,
+        "validation": {
+            "metric": config.metric,
+            "every": max(1, config.steps // 20),
+            "patience": PATIENCE,
+            "relevant": relevant,
+        },
+        "checkpoint": {"every": 0},
+        "log_every": max(1, config.steps // 20),
+        "seed": seed,
+    }
+    if setting:
+        values["sources"][NAME]["hide"] = config.settings[setting].hide
+    if not MODELS[changes.get("model.kind", "heads")].steps:
+        groups = None if config.source.resplit is None else config.source.resplit.by
+        values["model"] = {"candidates": config.trials, "groups": groups, "relevant": relevant}
+    for key, value in changes.items():
+        here = values
+        *path, last = key.split(".")
+        for part in path:
+            here = here.setdefault(part, {})
+        here[last] = deepcopy(value)  # a later key may change a part of it
+    if "name" not in (values.get("objective") or {"name": ""}):  # a swept key of the method's own objective
+        values["objective"]["name"] = find_method(values["method"]).objective
+    if needs_anchor((values.get("objective") or {}).get("name", "")):
+        values["objective"].setdefault("anchor", anchor_of(config))
+    return TrainConfig.model_validate(values)
+
+
+def needs_anchor(objective: str) -> bool:
+    """Whether the objective compares one modality with all others, by default text."""
+    fields = ObjectiveSection.member(objective).model_fields if objective else {}
+    return "anchor" in fields and fields["anchor"].default is not None
+
+
+def anchor_of(config: CompareConfig) -> str:
+    """The anchor modality of objectives that need one: text, or, without a text, what most rows have."""
+    assert config.source is not None
+    features = features_of(config.source)
+    names = config.modalities or list(features.names)
+    counts = {name: int(features.present[:, features.names.index(name)].sum()) for name in names}
+    return "text" if "text" in counts else max(counts, key=lambda name: counts[name])
+
+
+@dataclass
+class ComparedRows:
+    """Training and validation rows for the trainer, and test rows for the measures, all standardised alike."""
+
+    data: Data
+    test: FeatureRows
+    features: FeatureSet
+
+
+@lru_cache(maxsize=8)
+def features_of(section: SourceSection) -> FeatureSet:
+    """The features of a comparison, opened once."""
+    return open_features_of(section)
+
+
+def open_rows(config: CompareConfig, setting: str, seed: int, standardize: str | None = "scale") -> ComparedRows:
+    """Split and hide as the config says (nothing is hidden for setting ""), and standardise on the training rows.
+
+    `standardize=None` leaves the features as they are.
+    """
+    assert config.source is not None
+    plain = training_config(config, setting, seed, {})
+    features = features_of(config.source)
+    data = open_data(plain, {NAME: features})
+    split, _ = parts_of(features, config.source, list(data.widths), seed)
+    test = FeatureRows.of(features, split == "test", widths=data.widths, name="test")
+    if not len(test):
+        raise InputError('no row has split "test"; add one to the data, or set source.resplit')
+    rows = ComparedRows(data, test, features)
+    if standardize is None:
+        return rows
+    return standardized(rows, standardize, principal_axes(list(data.train.values())))
+
+
+def standardized(rows: ComparedRows, how: str, axes: Axes) -> ComparedRows:
+    """The same rows; `rows` have their features as they are, and `axes` are those of their training rows."""
+    train, validation = list(rows.data.train.values()), rows.data.validation
+    centres, maps = standardization(axes, how)
+    widths = {name: matrix.shape[1] for name, matrix in maps.items()}
+    mapped = [_mapped(source, centres, maps, widths) for source in (*train, *validation, rows.test)]
+    done = replace(rows.data, train={NAME: mapped[0]}, validation=mapped[1:-1], widths=widths)
+    return replace(rows, data=done, test=mapped[-1])
+
+
+def _mapped(source: FeatureRows, centres: dict[str, Any], maps: dict[str, Any], widths: dict[str, int]) -> FeatureRows:
+    """The same rows with features (x - centre) map, in memory."""
+    rows = np.arange(len(source))
+    x = source.fetch(rows, source.present, 0)
+    z = {name: ((x[name] - centres[name]) @ maps[name]).numpy() for name in source.names}
+    return replace(source, z=z, rows=rows, widths=widths)
 
 
 def on_kernel_features(rows: ComparedRows, how: str, seed: int) -> ComparedRows:

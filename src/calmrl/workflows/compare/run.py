@@ -22,10 +22,10 @@ from calmrl.metrics.measures import TidyRow
 from calmrl.report import Results, build_page, results_of, write_page
 from calmrl.report.paper_tables import write_tables
 from calmrl.report.render import import_drawing
-from calmrl.training.methods import FEATURES
+from calmrl.training.methods import FEATURES, find_method
 from calmrl.workflows.compare.collect import average, collect
-from calmrl.workflows.compare.jobs import Beside, JobResult, Progress, run_beside
-from calmrl.workflows.compare.plan import NAME, Job, method_of, plan, training_config
+from calmrl.workflows.compare.jobs import ExtraJobs, JobResult, Progress, run_jobs
+from calmrl.workflows.compare.plan import NAME, Job, plan, training_config
 from calmrl.workflows.train import train
 
 CONFIGS, MODELS = "train", "models"  # folders of a comparison
@@ -48,9 +48,10 @@ def best_rows(
     Best is the highest mean R@1. Of its seeds, the one with the best validation score says which trial.
     """
     best = []
+    real = [name for name in config.methods if not find_method(name).ideal]
     for place in dict.fromkeys(job[:2] for job in results):
         values = average(rows, place)
-        means = {m: np.mean(list(v.values())) for m, v in values.items() if " " not in m and not method_of(m).ideal}
+        means = {m: np.mean(list(v.values())) for m, v in values.items() if m in real}
         if not means:
             continue
         method = max(means, key=lambda name: means[name])
@@ -112,7 +113,7 @@ class Comparison:
     results: Results
     best: list[BestRow]
     models: list[Path]  # of the best rows, where they were kept
-    beside: dict[str, Any] = field(default_factory=dict)  # what was done beside it -> what came of it
+    extra_jobs: dict[str, Any] = field(default_factory=dict)  # name of an extra job -> what it returned
 
 
 def compare(
@@ -121,7 +122,7 @@ def compare(
     *,
     command: str = "",
     keep: Literal["best"] | None = None,
-    beside: Beside | None = None,
+    extra_jobs: ExtraJobs | None = None,
     progress: Progress = lambda finished, total, text: None,
 ) -> Comparison:
     """Compare methods on the same rows, with the same number of steps and trials, chosen on validation rows.
@@ -129,11 +130,11 @@ def compare(
     Parameters
     ----------
     config: a config of kind compare: an object, a file, or the name of a shipped one.
-    out: the directory to write. A comparison that was stopped goes on there.
+    out: the directory to write. A comparison that was stopped continues there.
     command: what the report shows as the way to repeat it.
     keep: "best" trains the best row of every data set and setting once more and keeps its model, under `out/models`.
-    beside: other work for the same processes, what it is -> a function that they can import, without arguments; it may
-        write into `out`. `Comparison.beside` has what the functions return.
+    extra_jobs: other work for the same processes, what it is -> a function that they can import, without arguments; it may
+        write into `out`. `Comparison.extra_jobs` has what the functions return.
     progress: called as `progress(finished, total, text)` after every job.
 
     Examples
@@ -148,7 +149,7 @@ def compare(
     check_directory(out)
     planned = plan(config)
     _prepare(config, out)
-    results, others = run_beside(config, out / "jobs", progress, planned.jobs, beside, import_drawing)
+    results, others = run_jobs(config, out / "jobs", progress, planned.jobs, extra_jobs, import_drawing)
     content = collect(config, results, planned.notes, command)
     with new_file(out / "results.json", force=True) as draft:
         draft.write_text(json.dumps(content, indent=1), encoding="utf-8")
@@ -162,7 +163,7 @@ def compare(
 
 
 def _prepare(config: CompareConfig, out: Path) -> None:
-    """Make the directory, or find a comparison in it that can go on."""
+    """Make the directory, or find a comparison in it to continue."""
     path = out / "config.yaml"
     if path.is_file() and path.read_text(encoding="utf-8").startswith(WRITTEN_BY):
         load(path, kind="compare")  # a directory of another command is an error here
