@@ -18,8 +18,8 @@ from playwright.sync_api import sync_playwright
 
 from calmrl import Aligner
 from calmrl.search import Index
-from calmrl.serve import Limits
-from calmrl.serve.run import listen, server_config
+from calmrl.server import Limits
+from calmrl.server.run import listen, server_config
 
 TARGET = Path(__file__).parent / "assets" / "serve.webp"
 WORD = "birthday"

@@ -33,7 +33,7 @@ ORDER = (
     ("config",),
     ("report",),
     ("workflows",),
-    ("serve",),
+    ("server",),
     ("cli",),
     ("__main__",),
 )

@@ -25,12 +25,11 @@ IN_OTHER_PROCESSES = {  # file -> tests that pass through it where coverage does
                                 "tests/training/test_train_distributed.py::test_the_documented_commands_start_two_processes"],
     "losses/base.py": ["tests/losses/test_losses_distributed.py", "tests/models/test_models_distributed.py"],
     # these run when they are imported, which belongs to no test
-    "_support/signatures.py": ["tests/_support/test_arguments.py"],
-    "serve/limits.py": ["tests/serve/test_guard.py"],
+    "_support/signatures.py": ["tests/_support/test_signatures.py"],
+    "server/limits.py": ["tests/server/test_guard.py"],
     **{
         f"data/media/collections/{name}.py": ["tests/data/media/collections/test_publishers.py"]
-        for name in ("activitynet", "audiocaps", "audioset", "clotho", "didemo", "esc50", "msrvtt", "ucf101", "vast",
-                     "vatex", "vggsound")
+        for name in ("video_captions", "sounds")
     },
 }  # fmt: skip
 

@@ -40,7 +40,7 @@ LEFT_OUT = ("torch", "accelerate")  # by --light
 EXTRAS = {  # extra -> what pytest runs for it
     "media": ["tests/data/media/test_media.py", "tests/data/media/test_images.py"],
     "search": ["tests/search/test_search.py", "tests/search/test_where.py"],
-    "serve": ["tests/serve/test_api.py"],
+    "serve": ["tests/server/test_api.py"],
     "hub": ["tests/hub"],
     "interop": ["tests/interop/test_round_trips.py", "tests/interop/test_annotated.py"],
     "track": ["tests/training/test_train_run.py", "-k", "tensorboard"],

@@ -49,7 +49,14 @@ NEED_TORCH = (  # those among them that do
     "tests/data/media/test_manifest.py::test_files_that_are_no_manifest",
 )
 LEFT_OUT = ("torch", "accelerate")  # of what calmrl requires
-NEEDED = (*LEFT_OUT, "starlette", "anyio", "h11", "uvicorn")  # what the first import of a module may lack here
+NEEDED = (
+    *LEFT_OUT,
+    "fastapi",
+    "starlette",
+    "anyio",
+    "h11",
+    "uvicorn",
+)  # what the first import of a module may lack here
 
 STANDARD = {
     *sys.stdlib_module_names,

@@ -213,7 +213,7 @@ def serve(names: list[str], folder: Path) -> Callable[[str], None]:
     """The same, over HTTP: as an item, in a search, and as an address that is not there."""
     from starlette.testclient import TestClient
 
-    from calmrl.serve import build_app
+    from calmrl.server import build_app
 
     client = TestClient(
         build_app(_index(names, folder)), base_url="http://127.0.0.1:8000", raise_server_exceptions=False

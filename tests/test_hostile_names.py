@@ -9,7 +9,7 @@ import pytest
 import hostile_names
 
 pytest.importorskip("lancedb", reason="the extra search is not installed")
-pytest.importorskip("starlette", reason="the extra serve is not installed")
+pytest.importorskip("fastapi", reason="the extra serve is not installed")
 pytestmark = pytest.mark.soak
 
 

@@ -16,7 +16,7 @@ from . import metrics as metrics
 from . import models as models
 from . import report as report
 from . import search as search
-from . import serve as serve
+from . import server as server
 from . import training as training
 from . import workflows as workflows
 from .aligner.estimator import Aligner as Aligner

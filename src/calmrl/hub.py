@@ -142,7 +142,7 @@ class Data:
     observed : mapping of str to int
         Modality -> rows that have it.
     source : str
-        Where the data come from, their licence, what was left out.
+        Where the data come from, their licence, what was skipped.
     """
 
     name: str

@@ -11,7 +11,7 @@ import pytest
 
 from calmrl._support import engine as ray_engine
 from calmrl._support import engine as workers
-from calmrl._support.engine import LocalEngine, opened
+from calmrl._support.engine import LocalEngine, opened, worker_pool
 from calmrl.errors import InputError, ProcessLost
 
 # ---- engines
@@ -239,3 +239,14 @@ def test_a_worker_ends_with_its_parent_and_leaves_ctrl_c_to_it(monkeypatch):
     monkeypatch.setattr(os, "_exit", exits.append)
     workers._exit_after(parent)
     assert exits == ["joined", 1]
+
+
+def test_workers_have_the_environment_of_the_moment(monkeypatch):
+    for value in ("a", "b"):
+        monkeypatch.setenv("CALMRL_TEST_MARK", value)
+        with worker_pool(1) as pool:
+            assert pool.submit(os.getenv, "CALMRL_TEST_MARK").result() == value
+    monkeypatch.delenv("CALMRL_TEST_MARK")
+    with worker_pool(1) as pool:
+        assert pool.submit(os.getenv, "CALMRL_TEST_MARK").result() is None
+        assert pool.submit(os.getpid).result() != os.getpid()

@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 
 from calmrl._support import distributed as launched
-from calmrl._support.distributed import _lost_is_said, lost_is_said
+from calmrl._support.distributed import explain_lost_process
 from calmrl.errors import InputError, ProcessLost
 
 
@@ -25,14 +25,14 @@ from calmrl.errors import InputError, ProcessLost
 def test_a_lost_process_is_a_sentence(reason, sentence):
     with (
         pytest.raises(ProcessLost, match=f"{sentence}, so this one ends too; start again"),
-        _lost_is_said(3, "start again"),
+        explain_lost_process("start again", 3),
     ):
         raise RuntimeError(reason)
 
 
 @pytest.mark.parametrize(("size", "reason"), [(3, "mat1 and mat2 cannot be multiplied"), (1, "gloo is not there")])
 def test_other_errors_stay_as_they_are(size, reason):
-    with pytest.raises(RuntimeError, match=reason) as caught, _lost_is_said(size, "start again"):
+    with pytest.raises(RuntimeError, match=reason) as caught, explain_lost_process("start again", size):
         raise RuntimeError(reason)
     assert type(caught.value) is RuntimeError
 
@@ -40,19 +40,19 @@ def test_other_errors_stay_as_they_are(size, reason):
 @pytest.mark.parametrize("reason", ["something timed out", "a timeout of 5 s"])
 def test_every_error_of_the_messages_is_a_lost_process(reason):
     for said, what in (("lost", "has ended"), (reason, "did not answer in time")):
-        with pytest.raises(ProcessLost, match=f"processes {what}") as caught, _lost_is_said(2, "start again"):
+        with pytest.raises(ProcessLost, match=f"processes {what}") as caught, explain_lost_process("start again", 2):
             raise dist.DistError(said)
         assert isinstance(caught.value.__cause__, dist.DistError)
 
 
 def test_a_long_reason_is_cut():
-    with pytest.raises(ProcessLost) as caught, _lost_is_said(2, "again"):
+    with pytest.raises(ProcessLost) as caught, explain_lost_process("again", 2):
         raise RuntimeError("gloo\n " + "x" * 200)
     assert str(caught.value).endswith(f"again (gloo {'x' * 155})")
 
 
 def test_one_process_loses_no_other():
-    with pytest.raises(RuntimeError, match="gloo") as caught, lost_is_said("start again"):
+    with pytest.raises(RuntimeError, match="gloo") as caught, explain_lost_process("start again"):
         raise RuntimeError("gloo")
     assert type(caught.value) is RuntimeError
 

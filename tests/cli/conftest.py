@@ -15,7 +15,9 @@ def passed(monkeypatch):
         calls: list[tuple[tuple, dict]] = []
 
         def stand_in(*arguments, **options):
-            calls.append((arguments, {n: v for n, v in options.items() if n not in ("progress", "tell", "command")}))
+            calls.append(
+                (arguments, {n: v for n, v in options.items() if n not in ("progress", "report", "tell", "command")})
+            )
             return result
 
         place, _, name = address.rpartition(".")

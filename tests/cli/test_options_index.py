@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 import calmrl.search
-import calmrl.serve
+import calmrl.server
 
 HIT = {"id": "a", "similarity": 0.5, "certainty": 0.25, "text": "two\n words", "paths": {"image": "a.png"}}
 
@@ -77,7 +77,7 @@ def test_remove(calmrl, index):
 
 def test_serve(calmrl, index, passed):
     index()
-    calls = passed("calmrl.serve.run_server")
+    calls = passed("calmrl.server.run_server")
     assert calmrl("serve", "ix")[0] == 0
     assert calmrl("serve", "ix", "--host", "::", "--port", "0", "--allow-add")[0] == 0
     assert calmrl("serve", "ix", "--port", "65535")[0] == 0

@@ -66,7 +66,7 @@ def no_work(monkeypatch) -> None:
         raise AssertionError("work was begun")
 
     for name in (
-        "calmrl.workflows.impute.write_imputed",
+        "calmrl.workflows.impute.make_imputer",
         "calmrl.workflows.diagnose.run.examine",
         "calmrl.workflows.compare.run.plan",
         "calmrl.workflows.evaluate._evaluate",
@@ -137,12 +137,15 @@ def test_a_disk_that_fills_up_while_imputing(where, place, calmrl, monkeypatch):
     def full(*arguments):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(feature_files if where == "write_all" else feature_writer, where, full)
     before = sorted(entry.name for entry in place.iterdir())
-    code, _, err = calmrl("impute", "features", "--out", "imputed", "imputer.method=mean")
+    with monkeypatch.context() as patch:
+        patch.setattr(feature_files if where == "write_all" else feature_writer, where, full)
+        code, _, err = calmrl("impute", "features", "--out", "imputed", "imputer.method=mean")
     assert code == 2
-    assert "imputed could not be written: no space left on device; make room" in err
-    assert sorted(entry.name for entry in place.iterdir()) == before
+    assert "imputed could not be written: no space left on device; make room, then run the same command again" in err
+    assert sorted(entry.name for entry in place.iterdir()) == sorted([*before, "imputed.part"])
+    assert calmrl("impute", "features", "--out", "imputed", "imputer.method=mean")[0] == 0
+    assert sorted(entry.name for entry in place.iterdir()) == sorted([*before, "imputed"])
 
 
 def test_writing_features_below_a_file_is_an_error_that_says_so(place):

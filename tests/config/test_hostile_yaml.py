@@ -8,21 +8,16 @@ from calmrl.config import load
 from calmrl.config.yaml_text import read_yaml
 from calmrl.errors import InputError
 
-BOMB = "a: &a [" + ", ".join(["x"] * 9) + "]\n"
-for _name, _before in zip("bcdefghij", "abcdefghi", strict=True):
-    BOMB += f"{_name}: &{_name} [" + ", ".join([f"*{_before}"] * 9) + "]\n"
-
 
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        (BOMB, "holds more than 20,000 values"),
         ("a: &a [*a]", "alias inside itself"),
         ("a: &a {b: *a}", "alias inside itself"),
         ("? &a [*a]\n: 1", "a key is a single word"),
-        ("kind: impute\na: " + "[" * 5000 + "]" * 5000, "at most 30 levels deep"),
-        ("kind: impute\na: " + "{b: " * 5000, "at most 30 levels deep"),
-        ("- " * 5000, "at most 30 levels deep"),
+        ("kind: impute\na: " + "[" * 5000 + "]" * 5000, "nested too deeply"),
+        ("kind: impute\na: " + "{b: " * 5000, "nested too deeply"),
+        ("- " * 5000, "nested too deeply"),
         ("kind: imp\0ute", "not valid YAML"),
         ("kind: imp\ud800ute", "cannot be read as a config"),
         ("kind: impute\nseed: !!int abc", "'abc' is no int"),
@@ -58,5 +53,5 @@ def test_hostile_overrides(key: str) -> None:
         load(None, [f"{key}=1"], kind="impute")
 
 
-def test_aliases_within_the_limits_are_read() -> None:
+def test_aliases_are_read() -> None:
     assert read_yaml("a: &x [1, 2]\nb: {c: *x}").values == {"a": [1, 2], "b": {"c": [1, 2]}}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from calmrl.config import ConfigError, dump, load, shipped
-from calmrl.config import yaml_text as module
 from calmrl.config.loading import load_values
 from calmrl.config.yaml_text import ConfigProblem, ConfigText, apply_overrides, read_yaml, write_yaml
 from calmrl.errors import InputError
@@ -34,20 +33,6 @@ def test_the_longest_text(tmp_path):
     (tmp_path / "c.yaml").write_text(most + "#" * 9)
     with pytest.raises(ConfigError, match="got 200,001"):  # no more is read
         load(tmp_path / "c.yaml")
-
-
-@pytest.mark.parametrize(("levels", "taken"), [(30, True), (31, False)])
-def test_the_deepest_text(levels, taken):
-    lists = levels - 1  # the whole is a mapping
-    text = "a: 1\nb: " + "[" * lists + "]" * lists
-    assert told(text) == ([] if taken else ["line 2: a config is at most 30 levels deep; write it flatter"])
-
-
-def test_the_most_values(monkeypatch):
-    monkeypatch.setattr(module, "MOST_VALUES", 10)
-    assert told("a: [0, 1, 2, 3, 4, 5, 6, 7, 8]") == []
-    (said,) = told("b: 1\na: [0, 1, 2, 3, 4, 5, 6, 7, 8]")
-    assert said.startswith("line 2: a config that holds more than 10 values cannot be read; write out")
 
 
 def test_the_longest_number():
@@ -123,12 +108,6 @@ def test_overrides_that_are_taken(override, values):
 )
 def test_overrides_that_are_refused(override, said):
     assert overridden({"a": [1, {"c": 3}]}, override)[1] == [said]
-
-
-def test_the_deepest_override():
-    deepest = ".".join("a" * 30)
-    assert overridden({}, f"{deepest}=1")[1] == []
-    assert len(overridden({}, f"{deepest}.a=1")[1]) == 1
 
 
 def test_an_override_hides_where_a_section_was_written():

@@ -22,7 +22,7 @@ from calmrl._support import engine as ray_engine
 from calmrl._support.engine import RayEngine
 from calmrl.config import load
 from calmrl.data import open_features, write_features
-from calmrl.data.features import distributed_rows as spread_rows
+from calmrl.data.features import distributed_rows
 from calmrl.data.features.distributed_rows import DistributedArrays
 from calmrl.errors import InputError
 from calmrl.imputers import GaussianImputer
@@ -45,7 +45,7 @@ AFTER = 60  # blocks, of more than a hundred
 @pytest.fixture(scope="module", autouse=True)
 def small_blocks():
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(spread_rows, "BLOCK_BYTES", BLOCK)
+        patch.setattr(distributed_rows, "BLOCK_BYTES", BLOCK)
         patch.setattr(imputation, "IMPUTE_BYTES", BLOCK)
         yield
 
@@ -158,10 +158,10 @@ def test_files_are_encoded_on_two_nodes(nodes, tmp_path):
     for i in range(40):
         (tmp_path / "items" / f"{i}.txt").write_text(f"text number {i}")
     engine = Watched(pause=0.05)
-    for name, where in (("one", "local"), ("spread", engine)):
+    for name, where in (("one", "local"), ("distributed", engine)):
         extract(tmp_path / "items", {"text": "tiny_text"}, tmp_path / name, batch_size=2, engine=where)
     assert len(engine.nodes) == 2
-    assert content(tmp_path / "spread") == content(tmp_path / "one")
+    assert content(tmp_path / "distributed") == content(tmp_path / "one")
 
 
 def test_ranks_and_the_aligner_on_two_nodes(nodes, monkeypatch):
@@ -173,23 +173,23 @@ def test_ranks_and_the_aligner_on_two_nodes(nodes, monkeypatch):
     settings = {"features": "linear", "unit_rows": False, "whitening": 0.5, "latent_dim": 2, "prior": 10.0}
     z, present = from_model(n=600)
     one = Aligner(**settings, refine="never").fit(z, present)
-    spread = Aligner(**settings, refine="never").fit(DistributedArrays(z, present, engine))
-    np.testing.assert_allclose(spread.embed(z, present), one.embed(z, present), rtol=0, atol=1e-8)
+    distributed = Aligner(**settings, refine="never").fit(DistributedArrays(z, present, engine))
+    np.testing.assert_allclose(distributed.embed(z, present), one.embed(z, present), rtol=0, atol=1e-8)
     assert len(engine.nodes) == 2
 
 
 def test_what_is_chosen_on_two_nodes(nodes, monkeypatch):
     nodes.have(1, 1)
-    monkeypatch.setattr(spread_rows, "BLOCK_BYTES", 1 << 26)  # as the workers have it
+    monkeypatch.setattr(distributed_rows, "BLOCK_BYTES", 1 << 26)  # as the workers have it
     z, present = from_model(n=300)
     engine = Watched(pause=0.05)
     settings = {"latent_dim": "auto", "n_components": "auto", "max_iter": 6}
     sizes = GaussianImputer(**settings).fit(z, present)
     assert GaussianImputer(**settings).fit_with(z, present, engine).search_ == sizes.search_
     some = {"candidates": 6, "landmarks": 50, "refine": "never"}
-    one, spread = Aligner(**some).fit(z, present), Aligner(**some).fit(DistributedArrays(z, present, engine))
-    assert spread.choice_ == one.choice_
-    assert spread.expected_ == one.expected_
+    one, distributed = Aligner(**some).fit(z, present), Aligner(**some).fit(DistributedArrays(z, present, engine))
+    assert distributed.choice_ == one.choice_
+    assert distributed.expected_ == one.expected_
     assert len(engine.nodes) == 2
 
 

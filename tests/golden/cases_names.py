@@ -26,7 +26,7 @@ PACKAGES = (
         "calmrl.interop",
     ),
     *("calmrl.losses", "calmrl.metrics", "calmrl.models", "calmrl.models.vast", "calmrl.report"),
-    *("calmrl.report.paper_tables", "calmrl.search", "calmrl.serve", "calmrl.training", "calmrl.workflows"),
+    *("calmrl.report.paper_tables", "calmrl.search", "calmrl.server", "calmrl.training", "calmrl.workflows"),
 )
 ALL = {  # modules that do not list what is public
     "calmrl.anchors": ("anchor", "anchor_shift", "calibration_helps", "calibration_threshold", "completion_bounds",

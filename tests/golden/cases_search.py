@@ -246,7 +246,7 @@ def _ask(app: Any, method: str, target: str, host: str = "127.0.0.1:8000", body:
 
 @case("search/served", SINGLE, (*SEARCH, "starlette", "python_multipart"))
 def _(place: Place) -> Any:
-    from calmrl.serve import Limits, build_app
+    from calmrl.server import Limits, build_app
 
     _index(place)
     app = build_app(Index.open("trial"))

@@ -8,7 +8,7 @@ from torch.nn.functional import normalize
 
 from calmrl.errors import InputError
 from calmrl.losses import InstanceMatching
-from calmrl.losses.matching import draw as draw_negatives
+from calmrl.losses.matching import draw, floored, promote
 
 NAMES = ("image", "text", "audio")
 
@@ -24,21 +24,21 @@ def small(seed: int = 0) -> InstanceMatching:
     return InstanceMatching(NAMES, 8, hidden=16, layers=1, heads=2)
 
 
-def draw(seed: int = 0) -> torch.Generator:
+def seeded(seed: int = 0) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 
 
 def test_negatives_follow_the_softmax_and_are_never_the_own_row() -> None:
     scores = torch.tensor([[9.0, 1.0, 0.0, 2.0]]).repeat(20_000, 1)
     allowed = torch.tensor([True, True, False, True])
-    found = torch.stack([draw_negatives(scores[i : i + 4], allowed, slice(0, 4), draw(i)) for i in range(0, 20_000, 4)])
+    found = torch.stack([draw(scores[i : i + 4], allowed, slice(0, 4), seeded(i)) for i in range(0, 20_000, 4)])
     assert (found[..., 1] == 1).all()
     columns = found[..., 0]  # (5000, 4), own rows 0..3
     assert (columns != torch.arange(4)).all()
     assert (columns != 2).all()
     share = (columns[:, 0] == 3).float().mean()  # row 0 chooses between 1 and 3: softmax(1, 2)
     assert share == pytest.approx(torch.softmax(torch.tensor([1.0, 2.0]), 0)[1].item(), abs=0.03)
-    nobody = draw_negatives(scores[:1], torch.tensor([True, False, False, False]), slice(0, 1), draw())
+    nobody = draw(scores[:1], torch.tensor([True, False, False, False]), slice(0, 1), seeded())
     assert nobody[0, 1] == 0
 
 
@@ -47,9 +47,9 @@ def test_missing_modalities_change_nothing() -> None:
     present = torch.ones(6, 3, dtype=torch.bool)
     present[:3, 2] = False
     present[5, 1] = False  # no anchor: no term, though its others may be drawn
-    value = matching(z, present, generator=draw())
+    value = matching(z, present, generator=seeded())
     spoilt = {n: torch.where(present[:, j, None], v, torch.nan).requires_grad_() for j, (n, v) in enumerate(z.items())}
-    again = matching(spoilt, present, generator=draw())
+    again = matching(spoilt, present, generator=seeded())
     assert again == value
     again.backward()
     assert all(torch.isfinite(v.grad).all() for v in spoilt.values())
@@ -59,19 +59,19 @@ def test_missing_modalities_change_nothing() -> None:
 def test_rows_that_cannot_contribute_add_zero_with_a_gradient() -> None:
     z, matching = views(3), small()
     for present in (torch.zeros(3, 3, dtype=torch.bool), torch.tensor([[False, True, False]] * 3)):
-        value = matching(z, present, generator=draw())
+        value = matching(z, present, generator=seeded())
         assert value == 0
         value.backward()
-    lone = matching({n: v[:1] for n, v in z.items()}, torch.ones(1, 3, dtype=torch.bool), generator=draw())
+    lone = matching({n: v[:1] for n, v in z.items()}, torch.ones(1, 3, dtype=torch.bool), generator=seeded())
     assert lone > 0  # the positive only: there is nothing to draw
-    empty = matching({n: v[:0] for n, v in z.items()}, torch.ones(0, 3, dtype=torch.bool), generator=draw())
+    empty = matching({n: v[:0] for n, v in z.items()}, torch.ones(0, 3, dtype=torch.bool), generator=seeded())
     assert empty == 0
 
 
 def test_the_same_generator_draws_the_same() -> None:
     z, matching = views(12), small()
     present = torch.ones(12, 3, dtype=torch.bool)
-    assert matching(z, present, generator=draw(3)) == matching(z, present, generator=draw(3))
+    assert matching(z, present, generator=seeded(3)) == matching(z, present, generator=seeded(3))
 
 
 def test_learns_to_match_and_reranks() -> None:
@@ -79,7 +79,7 @@ def test_learns_to_match_and_reranks() -> None:
     present = torch.ones(64, 3, dtype=torch.bool)
     present[::3, 2] = False
     optimiser = torch.optim.Adam(matching.parameters(), 5e-3)
-    generator = draw()
+    generator = seeded()
     for _ in range(150):
         optimiser.zero_grad()
         value = matching(z, present, generator=generator)
@@ -140,9 +140,9 @@ def test_loss_of_the_drawn_pairs(n: int) -> None:
     seen = {name: torch.where(present[:, j, None], v, 0.0) for j, (name, v) in enumerate(z.items())}
     has = present[:, [0, 2]]
     mean = (seen["image"] + seen["audio"]) / has.sum(1, keepdim=True).clamp(min=1)
-    scores, generator = seen["text"] @ mean.T / 0.07, draw(3)
-    wrong = draw_negatives(scores, has.any(1), slice(0, n), generator)
-    lone = draw_negatives(scores.T, present[:, 1], slice(0, n), generator)
+    scores, generator = seen["text"] @ mean.T / 0.07, seeded(3)
+    wrong = draw(scores, has.any(1), slice(0, n), generator)
+    lone = draw(scores.T, present[:, 1], slice(0, n), generator)
     terms = []
     for row in range(n):
         if not (present[row, 1] and has[row].any()):
@@ -154,7 +154,7 @@ def test_loss_of_the_drawn_pairs(n: int) -> None:
             others = {name: seen[name][[j]] for name in ("image", "audio")}
             terms.append(-matching.logits(seen["text"][[i]], others, has[[j]]).log_softmax(1)[0, target])
     assert len(terms) == {1: 1, 2: 6, 6: 12}[n]
-    torch.testing.assert_close(matching(z, present, generator=draw(3)), torch.stack(terms).mean())
+    torch.testing.assert_close(matching(z, present, generator=seeded(3)), torch.stack(terms).mean())
 
 
 def test_how_many_are_ranked_again() -> None:
@@ -180,3 +180,48 @@ def test_errors_say_what_to_do() -> None:
         matching({"text": z["text"], "smell": z["image"]}, torch.ones(4, 2, dtype=torch.bool))
     with pytest.raises(InputError, match="pass \\(4, 4\\)"):
         matching.rerank(z["text"], {"image": z["image"]}, torch.ones(4, 1, dtype=torch.bool), torch.zeros(4, 3))
+
+
+# ---- negatives
+
+
+def test_a_negative_is_allowed_and_not_the_own_one():
+    scores = torch.zeros(3, 5)
+    scores[:, 4] = 50.0
+    allowed = torch.tensor([True, True, True, False, True])
+    drawn = draw(scores, allowed, slice(1, 4), torch.Generator().manual_seed(0))
+    assert drawn.tolist() == [[4, 1]] * 3  # by far the most likely
+    alone = torch.tensor([False, True, False, False, False])
+    drawn = draw(scores, alone, slice(1, 4), torch.Generator().manual_seed(0))
+    assert drawn[:, 1].tolist() == [0, 1, 1]  # the first has none but its own
+    assert drawn[1:, 0].tolist() == [1, 1]
+    assert draw(scores[:0], allowed, slice(0, 0), None).shape == (0, 2)
+    assert draw(scores[:0], allowed, slice(0, 0), None).dtype == torch.long
+
+
+def test_a_floor_makes_the_others_nearly_equal():
+    scores = torch.tensor([[100.0, 1.0, 0.0]])
+    out = torch.tensor([[False, False, True]])
+    torch.testing.assert_close(floored(scores, out, 0.25), torch.tensor([[1.25, 0.25, 0.25]]))
+    torch.testing.assert_close(floored(scores, torch.ones(1, 3, dtype=torch.bool), 0.25), torch.full((1, 3), 0.25))
+    many = torch.tensor([[100.0, 5.0, 0.0]]).expand(400, 3)
+    own = torch.zeros(400, 400 + 2)
+    own[:, 400:] = many[:, 1:]
+    own.fill_diagonal_(100.0)
+    allowed = torch.zeros(402, dtype=torch.bool)
+    allowed[[0, 400, 401]] = True
+    generator = torch.Generator().manual_seed(0)
+    plain_rows = draw(own[:1].expand(400, -1)[:1], allowed, slice(0, 400), generator)
+    assert plain_rows[0, 1] == 1
+    one = own[:1]
+    free = [int(draw(one, allowed, slice(0, 400), generator)[0, 0]) for _ in range(60)]
+    floor = [int(draw(one, allowed, slice(0, 400), generator, floor=1.0)[0, 0]) for _ in range(60)]
+    assert free.count(400) > 55  # softmax of 5 and 0
+    assert 15 < floor.count(400) < 45
+    assert set(floor) == {400, 401}
+
+
+def test_the_best_items_are_put_in_a_new_order():
+    scores = torch.tensor([5.0, 1.0, 4.0, 3.0])
+    promote(scores, torch.tensor([0, 2, 3]), torch.tensor([0.1, 0.9, 0.9]))
+    assert scores.tolist() == [6.0, 1.0, 8.0, 7.0]

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from calmrl.metrics import retrieval
-from calmrl.metrics.retrieve import chance
+from calmrl.metrics.retrieve import chance, chance_level
 
 
 @pytest.mark.parametrize("relevant", [None, "aabcc", "aaaaa", "abcde"])
@@ -31,3 +31,18 @@ def test_random_vectors_reach_it():
 
 def test_levels_are_rounded_and_of_the_usual_ks():
     assert chance(30) == {"R@1": 3.333333333, "R@5": 16.666666667, "R@10": 33.333333333}
+
+
+@pytest.mark.parametrize(
+    ("k", "n", "own", "percent"),
+    [
+        (1, 4, 1.0, 25.0),
+        (10, 7, 1.0, 100.0),
+        (2, 4, 2.0, 100 * (1 - 2 / 4 * 1 / 3)),
+        (3, 4, 2.0, 100.0),
+        (1, 1, 1.0, 100.0),
+    ],
+)
+def test_one_query_with_some_relevant_items(k, n, own, percent):
+    assert chance_level(k, n, own) == pytest.approx(percent, abs=1e-9)
+    assert chance_level(k, n) == pytest.approx(100 * min(1.0, k / n), abs=1e-9)

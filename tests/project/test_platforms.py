@@ -16,7 +16,7 @@ SOURCE = Path(__file__).parents[2] / "src"
 OTHERS = [
     *("numpy", "torch", "accelerate", "safetensors.torch", "sklearn.linear_model", "sklearn.cluster", "scipy.stats"),
     *("pyarrow.parquet", "pyarrow.dataset", "lancedb", "lance_namespace", "typer", "PIL.Image", "av", "yaml", "pydantic"),
-    *("starlette.applications", "uvicorn", "multiprocessing.synchronize", "asyncio", "tarfile", "importlib.metadata"),
+    *("fastapi", "uvicorn", "multiprocessing.synchronize", "asyncio", "tarfile", "importlib.metadata"),
 ]  # fmt: skip
 WINDOWS = f"""
 import contextlib, errno, fcntl, importlib, os, shutil, signal, sys, types
@@ -145,7 +145,7 @@ def test_a_system_without_posix(tmp_path):
         search = "search"
     except ImportError:
         search = "none"
-    may_lack = "lancedb,PIL,av,starlette,uvicorn,anyio,h11"
+    may_lack = "lancedb,PIL,av,fastapi,starlette,uvicorn,anyio,h11"
     program = WINDOWS + f"FIXED = {FIXED!r}\n" + USE
     environment = os.environ | {"PYTHONPATH": str(SOURCE), "OMP_NUM_THREADS": "1"}
     run = [sys.executable, "-c", program, str(tmp_path), may_lack, search]

@@ -15,23 +15,8 @@ from calmrl.errors import InputError
 from calmrl.search import index as index_module
 from calmrl.search import summary as summary_module
 from calmrl.search.index import Index
-from calmrl.search.summary import _weights, chance_level, summary
+from calmrl.search.summary import _weights, summary
 from calmrl.search.table import directions
-
-
-@pytest.mark.parametrize(
-    ("k", "n", "own", "percent"),
-    [
-        (1, 4, 1.0, 25.0),
-        (10, 7, 1.0, 100.0),
-        (2, 4, 2.0, 100 * (1 - 2 / 4 * 1 / 3)),
-        (3, 4, 2.0, 100.0),
-        (1, 1, 1.0, 100.0),
-    ],
-)
-def test_chance(k, n, own, percent):
-    assert chance_level(k, n, own) == pytest.approx(percent, abs=1e-9)
-    assert chance_level(k, n) == pytest.approx(100 * min(1.0, k / n), abs=1e-9)
 
 
 class Held:

@@ -11,10 +11,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import shapes as data
-from calmrl.serve import Limits
+from calmrl.server import Limits
 from serving import exchange, status
 
-LIMITS = Limits(body_bytes=2**20, pixels=10**6, sound_seconds=5)
+LIMITS = Limits(body_bytes=2**20, pixels=10**6, audio_seconds=5)
 SHORT = replace(LIMITS, header_seconds=2, body_seconds=2, stall_seconds=1)  # for clients that are slow on purpose
 FORM = "multipart/form-data; boundary=xx"
 SECRET = b"root:x:0:0"  # how /etc/passwd begins
@@ -120,6 +120,10 @@ REQUESTS = {
     "a form without a boundary": post("multipart/form-data", b"xx"),
     "a form that does not end": form(('name="image"; filename="a.png"', b"x"), end=False),
     "a form of noise": post(FORM, bytes(range(9))),
+    "a form in a code that always fails": post(FORM + "; charset=undefined", b'--xx\r\nContent-Disposition: form-data; '
+                                               b'name="text"\r\n\r\na\r\n--xx--\r\n'),
+    "half a pair of letters": post(FORM + "; charset=utf-7", b'--xx\r\nContent-Disposition: form-data; name="text"'
+                                   b"\r\n\r\n+2AA-\r\n--xx--\r\n"),
     "a picture in a field": form(('name="image"', b"/etc/passwd")),
     "a file with another name": form(('name="passwd"; filename="../../x"', data.png("red", "circle"))),
     "two pictures": form(*[('name="image"; filename="a.png"', data.png("red", "circle"))] * 2),

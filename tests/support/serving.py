@@ -11,8 +11,8 @@ from pathlib import Path
 
 import uvicorn
 
-from calmrl.serve.limits import Limits
-from calmrl.serve.run import listen, server_config
+from calmrl.server.limits import Limits
+from calmrl.server.run import listen, server_config
 
 
 @contextmanager

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -14,15 +16,20 @@ from calmrl.config import ImputeConfig, load
 from calmrl.data.features.feature_set import open_features
 from calmrl.data.features.writer import write_features
 from calmrl.errors import InputError
-from calmrl.imputers import AutoImputer
-from calmrl.workflows.impute import imputation_warnings, write_imputed
+from calmrl.imputers import IMPUTERS, AutoImputer
+from calmrl.workflows import impute
+from calmrl.workflows.impute import imputation_warnings
 
 
 class Marker:
-    """Fills every missing value with 7 and remembers how many rows it saw at once."""
+    """Fills every missing value with 7 and remembers how many rows it saw at once; it can do nothing else."""
+
+    blocks: ClassVar[list[int]] = []
+
+    def __init__(self, random_state=0):
+        self.blocks.clear()
 
     def fit(self, z, present=None):
-        self.blocks = []
         return self
 
     def impute(self, z, present=None, *, return_std=False):
@@ -62,14 +69,21 @@ def _check_completed(given, done):
     assert set(done.meta.column_names) == set(given.meta.column_names)
 
 
+@pytest.fixture
+def marker(monkeypatch):
+    monkeypatch.setitem(IMPUTERS, "marker", Marker)
+    return lambda std=False: ImputeConfig(kind="impute", imputer={"method": "marker"}, std=std)
+
+
 @pytest.mark.parametrize("std", [False, True])
-def test_write_imputed(features, tmp_path, monkeypatch, std):
+def test_every_block_is_imputed_and_marked(features, tmp_path, monkeypatch, marker, std):
     monkeypatch.setattr(sys.modules["calmrl.workflows.impute"], "IMPUTE_BYTES", 7 * 9 * 4)
-    imputer, told = Marker(), []
-    done = write_imputed(features, imputer, tmp_path / "done", std=std, progress=lambda *at: told.append(at))
+    reported = []
+    impute(features, tmp_path / "done", marker(std), progress=lambda *at: reported.append(at))
+    done = open_features(tmp_path / "done")
     _check_completed(features, done)
-    assert imputer.blocks == [7] * 7 + [1]
-    assert told[-1] == (50, 50)
+    assert Marker.blocks == [7] * 7 + [1]
+    assert reported == [(rows, 50) for rows in (*range(7, 50, 7), 50)]
     for j, name in enumerate(features.z):
         assert (done.z[name][~features.present[:, j]] == 7).all()
     assert (done.std is not None) == std
@@ -78,11 +92,38 @@ def test_write_imputed(features, tmp_path, monkeypatch, std):
         assert (done.std["text"][features.present[:, 1]] == 0).all()
 
 
-def test_rows_without_anything_are_refused(tmp_path):
+def test_rows_without_anything_are_refused(tmp_path, marker):
     empty = write_features(tmp_path / "f", {"a": np.full((3, 2), np.nan)}, np.zeros((3, 1), dtype=bool))
-    with pytest.raises(InputError, match="3 of 3 rows have no modality at all"):
-        write_imputed(empty, Marker(), tmp_path / "done")
-    assert not (tmp_path / "done").exists()
+    with pytest.raises(InputError, match="f, rows 0 to 2, counted from 0: 3 of 3 rows have no modality at all"):
+        impute(empty, tmp_path / "done", marker())
+    assert [path.name for path in tmp_path.iterdir()] == ["f"]
+
+
+def test_some_modalities_of_a_directory(features, tmp_path, marker):
+    some = open_features(features.path, ["text"]).select(np.asarray(features.present[:, 1]))
+    assert impute(some, tmp_path / "done", marker()).imputed == 0
+    done = open_features(tmp_path / "done")
+    assert done.names == ("text",)
+    assert list(done.ids) == list(some.ids)
+    assert done.imputed is None
+
+
+def test_a_directory_that_was_replaced_is_read_again(features, tmp_path, marker):
+    impute(features.path, tmp_path / "before", marker())
+    shutil.rmtree(features.path)
+    write_features(features.path, {"image": np.full((4, 5), 3.0)})
+    impute(features.path, tmp_path / "after", marker())
+    assert (open_features(tmp_path / "after").z["image"] == 3).all()
+
+
+def test_ctrl_c_in_the_fit_leaves_nothing_behind(features, tmp_path, monkeypatch, marker):
+    def stop(*given):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Marker, "fit", stop)
+    with pytest.raises(KeyboardInterrupt):
+        impute(features, tmp_path / "done", marker())
+    assert [path.name for path in tmp_path.iterdir()] == ["features"]
 
 
 def _run(*arguments):
@@ -131,8 +172,6 @@ def test_impute_refuses_to_overwrite(features, tmp_path, capsys):
 
 
 def test_impute_from_python(features, tmp_path):
-    from calmrl.workflows import impute
-
     config = ImputeConfig(kind="impute", imputer={"method": "mean"})
     result = impute(features, tmp_path / "here", config)
     assert (result.path, result.rows, result.blocks) == (tmp_path / "here", 50, 100)
@@ -149,10 +188,10 @@ try:
     main(sys.argv[1:])
 except SystemExit as stop:
     assert not stop.code, stop.code
-rooms = ("calmrl.alignment", "calmrl.training.", "calmrl.losses.", "calmrl.models.", "calmrl.metrics.", "calmrl.report.")
+packages = ("calmrl.alignment", "calmrl.training.", "calmrl.losses.", "calmrl.models.", "calmrl.metrics.", "calmrl.report.")
 tables = (".registry", ".method", ".methods", ".recipes", ".sections")  # names and keys, no torch
 plain = [name for name, module in sys.modules.items() if not hasattr(module, "__path__")]
-print([name for name in plain if name.startswith(rooms) and not name.endswith(tables)])
+print([name for name in plain if name.startswith(packages) and not name.endswith(tables)])
 print(sum(name.split(".")[0] == "calmrl" and not name.startswith("calmrl.cli") for name in sys.modules))
 """
 

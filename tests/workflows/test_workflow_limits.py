@@ -12,20 +12,18 @@ import torch
 from torch import nn
 
 from calmrl._support.engine import LocalEngine
-from calmrl.config import CompareConfig, load
+from calmrl.config import CompareConfig
 from calmrl.config.schema.train import CalibrationSection, TrainConfig
-from calmrl.data.features.distributed_rows import stored_rows
 from calmrl.data.features.feature_set import FeatureSet
 from calmrl.data.features.writer import write_features
 from calmrl.errors import InputError
 from calmrl.losses import ContrastiveLoss
 from calmrl.models.heads import Heads
 from calmrl.models.saved import Trained, trained_card
-from calmrl.workflows import build, evaluate, impute
+from calmrl.workflows import build, evaluate
 from calmrl.workflows.build import Data, _calibrated, _take_temperature, _validation_relevance, open_data
 from calmrl.workflows.compare.jobs import JobError, _on_one_thread, longest_first
 from calmrl.workflows.compare.plan import Job
-from calmrl.workflows.impute import imputation_warnings
 
 impute_spread = importlib.import_module("calmrl.workflows.impute")  # the package exports a function of this name
 
@@ -126,60 +124,6 @@ def test_sources_without_test_rows(tmp_path):
     alone = config(sources={"a": {"features": str(tmp_path / "a")}})
     with pytest.raises(InputError, match='no source has rows of split "test"; name test data with --data'):
         _sources(alone, SimpleNamespace(names=("image", "text")))
-
-
-# ---- imputing by blocks
-
-
-def imputed(folder, out, **more):
-    settings = load(None, ["imputer.method=mean", "std=true"], kind="impute")
-    return impute(folder, out, settings, **more)
-
-
-def test_blocks_without_a_mask_or_a_table_and_their_progress(tmp_path, monkeypatch):
-    z = {name: np.arange(20, dtype=np.float32).reshape(10, 2) for name in ("a", "b")}
-    z["b"][4] = np.nan
-    plain = tmp_path / "plain"
-    plain.mkdir()
-    for name, values in z.items():
-        np.save(plain / f"{name}.npy", values)
-    monkeypatch.setattr(imputation, "IMPUTE_BYTES", 16 * 4)  # four rows at a time
-    heard = []
-    made = imputed(plain, tmp_path / "out", engine=LocalEngine(), progress=lambda *what: heard.append(what))
-    assert heard == [(4, 10), (8, 10), (10, 10)]
-    assert (made.rows, made.blocks, made.imputed, made.damaged) == (10, 20, 1, {"a": 0, "b": 0})
-    found = FeatureSet({name: np.load(tmp_path / "out" / f"{name}.npy") for name in z})
-    np.testing.assert_allclose(found.z["b"][4], np.delete(z["b"], 4, axis=0).mean(axis=0), rtol=1e-6)
-    assert np.load(tmp_path / "out" / "present.npy").sum() == 19
-    assert not list(tmp_path.glob("*.part"))
-
-
-def test_features_that_are_not_there(tmp_path):
-    with pytest.raises(InputError, match="no features at "):
-        imputed(tmp_path / "nowhere", tmp_path / "out", engine=LocalEngine())
-
-
-def test_a_block_says_what_is_damaged_and_where_it_begins(tmp_path):
-    z = {name: np.ones((6, 2), np.float32) for name in ("a", "b")}
-    write_features(tmp_path / "f", z, np.ones((6, 2), dtype=bool))
-    values = np.load(tmp_path / "f" / "b.npy", mmap_mode="r+")
-    values[5, 1] = np.inf
-    values.flush()
-    store = stored_rows(tmp_path / "f", tmp_path / "f" / "present.npy")
-    kept = {}
-    draft = SimpleNamespace(write_mask=lambda name, start, mask: kept.update({(name, start): mask}))
-    bad, missing = impute_spread.check_block((2, 6), store, draft, True)
-    assert (bad.tolist(), missing) == ([0, 1], 1)
-    assert kept["present.npy", 2].tolist() == [[True, True]] * 3 + [[True, False]]
-    with pytest.raises(InputError, match="rows 2 to 5, counted from 2: "):
-        impute_spread.check_block((2, 6), store, draft, False)
-
-
-@pytest.mark.parametrize(("error", "held", "count"), [(0.979, 10, 0), (0.98, 10, 1), (0.5, 9, 1), (0.98, 9, 2)])
-def test_warnings_at_their_limits(error, held, count):
-    choice = {"error_by_modality": {"a": error, "b": None}, "coverage_by_modality": {"a": 95.0, "b": None}}
-    found = imputation_warnings({**choice, "held_out_by_modality": {"a": held}})
-    assert len(found) == count
 
 
 # ---- jobs

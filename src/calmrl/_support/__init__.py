@@ -1,1 +1,1 @@
-"""What every room uses and no user needs: registries, atomic output, processes, spectra."""
+"""What every package uses and no user needs: registries, atomic output, processes, spectra."""

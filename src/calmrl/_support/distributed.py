@@ -131,7 +131,7 @@ def join(timeout: float = WAIT_SECONDS) -> tuple[int, int]:
 
     started = int(os.environ.get("WORLD_SIZE", "1"))
     _check_launcher(started)
-    with _lost_is_said(started, "start all of them again"):
+    with explain_lost_process("start all of them again", started):
         state = PartialState(cpu=_on_cpu(started), timeout=timedelta(seconds=timeout))
     if state.num_processes != started:
         raise InputError(
@@ -155,14 +155,12 @@ def leave() -> None:
 
 
 @contextmanager
-def lost_is_said(advice: str) -> Iterator[None]:
-    """An error of the messages between processes becomes a `ProcessLost` that ends with the advice."""
-    with _lost_is_said(world()[0], advice):
-        yield
+def explain_lost_process(advice: str, size: int | None = None) -> Iterator[None]:
+    """An error of the messages between processes becomes a `ProcessLost` that ends with the advice.
 
-
-@contextmanager
-def _lost_is_said(size: int, advice: str) -> Iterator[None]:
+    `size` is the number of processes, where they are not connected yet.
+    """
+    size = world()[0] if size is None else size
     try:
         yield
     except RuntimeError as error:

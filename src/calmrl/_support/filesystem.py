@@ -1,4 +1,4 @@
-"""What differs between file systems: locks, replacing at one moment, reaching the disk, and how much room is left.
+"""What differs between file systems: locks, replacing at one moment, reaching the disk, and how much space is left.
 
 Nothing here is needed at import that a system may lack. Locks are `flock`, or `msvcrt.locking` on Windows; both end with the
 process that holds them. Two directories swap their names by `renameat2` on Linux and `renamex_np` on macOS; elsewhere the old
@@ -247,7 +247,7 @@ def flush(folder: Path, inside: bool = True) -> None:
 
 
 def check_space(folder: Path, size: int, target: object) -> None:
-    """Refuse an output of so many bytes for which a folder's disk has no room."""
+    """Refuse an output of so many bytes for which a folder's disk has no space."""
     free = shutil.disk_usage(folder).free
     if size > free:
         raise InputError(

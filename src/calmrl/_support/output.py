@@ -1,4 +1,4 @@
-"""Output that appears whole or not at all: write beside the target, then rename. And what is said where that cannot be.
+"""Output that is written atomically: write beside the target, then rename. And the errors where that cannot be.
 
 Whether a place can be written to is asked before any work. Nothing here overwrites what is there unless `force` is given, and
 with `force` a directory is replaced only if calmrl wrote it: every result directory of a command holds a `config.yaml` whose
@@ -35,7 +35,7 @@ FULL_WORDS = re.compile(  # where a library hides the number; the last are of Nu
 )
 
 
-# ---- whole or absent
+# ---- atomic output
 
 
 @contextmanager
@@ -71,16 +71,33 @@ def replaced_directory(target: str | Path) -> Iterator[Path]:
 
 
 @contextmanager
+def replaced_file(target: Path) -> Iterator[Path]:
+    """Yield a path to write to; it takes the target's name when the block ends well.
+
+    For files of a folder that only this process writes to. `new_file` is for those that a user names.
+    """
+    draft = target.with_suffix(".tmp")
+    yield draft
+    os.replace(draft, target)
+
+
+def write_json(path: Path, content: Mapping[str, Any]) -> None:
+    """Write or replace a JSON file of a folder that only this process writes to."""
+    with replaced_file(path) as draft:
+        draft.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+
+
+@contextmanager
 def part_folder(
     target: Path,
     worth: Sequence[str] = ("*",),
     arguments: Mapping[str, Any] | None = None,
     named: str | Path | None = None,
 ) -> Iterator[Path]:
-    """`<target>.part`, for one run at a time; kept when a run is stopped, so that the next one goes on in it.
+    """`<target>.part`, for one run at a time; kept when a run is stopped, so that the next one resumes in it.
 
-    With `arguments`, only a run with the same ones goes on. A run that is refused for its input leaves nothing behind, unless
-    there is a file that matches one of `worth`. `named` is what errors call the target.
+    With `arguments`, only a run with the same ones resumes. A run that is refused for its input, or ended by Ctrl-C, leaves
+    nothing behind, unless there is a file that matches one of `worth`. `named` is what errors call the target.
     """
     part = target.with_name(target.name + ".part")
     with locked(target, named):
@@ -90,7 +107,7 @@ def part_folder(
         try:
             with writing(named or target):
                 yield part
-        except InputError:
+        except (InputError, KeyboardInterrupt):
             if not any(file for pattern in worth for file in part.glob(pattern)):
                 shutil.rmtree(part)
             raise
@@ -98,7 +115,7 @@ def part_folder(
 
 
 def _record(part: Path, arguments: dict[str, Any]) -> None:
-    """Write down the arguments of a run that begins; compare those of one that goes on."""
+    """Write down the arguments of a run that begins; compare those of one that resumes."""
     over = f"delete {part} to start over, or choose another name"
     others = {file.name for file in part.iterdir()}
     if not others:

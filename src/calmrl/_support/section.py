@@ -90,7 +90,8 @@ def _from_signature(
     for parameter, (annotation, default) in key.signature.parameters.items():
         if parameter not in chooser.leave_out:
             default = dict(overridden).get(parameter, default)
-            of_type = eval(annotation, dict(NAMES)) if isinstance(annotation, str) else annotation
-            fields[parameter] = (of_type, ... if default is REQUIRED else default)
+            fields[parameter] = (annotation, ... if default is REQUIRED else default)
     title = "".join(part.capitalize() for part in name.split("_"))
-    return create_model(f"{title}{chooser.__name__}", __base__=chooser, __doc__=key.signature.doc, **fields)
+    model = create_model(f"{title}{chooser.__name__}", __base__=chooser, __doc__=key.signature.doc, **fields)
+    model.model_rebuild(_types_namespace=NAMES)  # annotations that were read from source are texts
+    return model

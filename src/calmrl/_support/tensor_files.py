@@ -1,4 +1,4 @@
-"""Saving and loading: a folder with `imputer.json` and `imputer.safetensors`, written whole or not at all, no pickle.
+"""Saving and loading: a folder with `imputer.json` and `imputer.safetensors`, written atomically, no pickle.
 
 Other things that are learned are saved in the same way under their own `name`.
 """

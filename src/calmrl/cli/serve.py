@@ -20,6 +20,6 @@ def run(
 ) -> None:
     """Show a collection as a page in the browser, and answer programs with JSON, until it is stopped."""
     from calmrl.search import Index
-    from calmrl.serve import run_server
+    from calmrl.server import run_server
 
-    run_server(Index.open(index), host=host, port=port, allow_add=allow_add, tell=note)
+    run_server(Index.open(index), host=host, port=port, allow_add=allow_add, report=note)

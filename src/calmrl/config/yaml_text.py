@@ -51,15 +51,16 @@ def dotted(path: Sequence[str | int]) -> str:
 
 KeyPath = tuple[str | int, ...]
 MOST_CHARACTERS = 200_000
-DEEPEST = 30  # collections inside each other
-MOST_VALUES = 20_000  # after aliases are replaced by what they stand for
 LONGEST_NUMBER = 300  # digits
 INDEX = re.compile(r"[0-9]{1,9}")  # of a list, in an override
 PLAIN_TAGS = ("tag:yaml.org,2002:map", "tag:yaml.org,2002:seq")
 
 
-class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
-    """SafeLoader, in C where PyYAML has it, that reads 1e-6 as a number, as YAML 1.2 does, and leaves dates as text."""
+class _Loader(yaml.SafeLoader):
+    """SafeLoader that reads 1e-6 as a number, as YAML 1.2 does, and leaves dates as text.
+
+    The one in Python: that in C names worse lines in its errors, and ends the process where collections are very deep.
+    """
 
 
 _Loader.yaml_implicit_resolvers = {
@@ -92,20 +93,14 @@ class ConfigText:
     problems: list[ConfigProblem] = field(default_factory=list)
 
 
-class _TooMuch(Exception):
-    """A text beyond the limits; says which one, and on which line."""
-
-    def __init__(self, message: str, node: yaml.Node | yaml.Event | None = None) -> None:
-        super().__init__(message)
-        mark = getattr(node, "start_mark", None)
-        self.where = f"line {mark.line + 1}" if mark else ""
-
-
 def read_yaml(text: str) -> ConfigText:
-    """The mapping in `text`. Syntax errors, keys given twice and texts beyond the limits above become problems."""
+    """The mapping in `text`. Syntax errors, keys given twice and a text that is too long become problems."""
     source = ConfigText()
+    if len(text) > MOST_CHARACTERS:
+        message = f"a config has at most {MOST_CHARACTERS:,} characters; got {len(text):,}"
+        return ConfigText(problems=[ConfigProblem("", "", message)])
     try:
-        root = _composed(text)
+        root = yaml.compose(text, Loader=_Loader)
         if root is None:
             return source
         if not isinstance(root, yaml.MappingNode):
@@ -118,34 +113,10 @@ def read_yaml(text: str) -> ConfigText:
         source.problems.append(ConfigProblem("", where, f"not valid YAML: {error.problem or error.context}"))
     except yaml.YAMLError as error:  # characters that no YAML has
         source.problems.append(ConfigProblem("", "", f"not valid YAML: {reason_of(error)}"))
-    except _TooMuch as error:
-        source.problems.append(ConfigProblem("", error.where, str(error)))
+    except RecursionError:
+        message = "a config that is nested too deeply, or has an alias inside itself, cannot be read; write it flatter"
+        source.problems.append(ConfigProblem("", "", message))
     return source
-
-
-def _composed(text: str) -> yaml.Node | None:
-    """The nodes of a text within the limits. Where it is not YAML, the parser in Python says so: it names the better line."""
-    try:
-        _check_limits(text, _Loader)
-        return yaml.compose(text, Loader=_Loader)
-    except yaml.YAMLError:
-        _check_limits(text, yaml.SafeLoader)
-        yaml.compose(text, Loader=yaml.SafeLoader)
-        raise
-
-
-def _check_limits(text: str, loader: type) -> None:
-    """Length, depth and number of values as they are written, before anything recursive looks at them."""
-    if len(text) > MOST_CHARACTERS:
-        raise _TooMuch(f"a config has at most {MOST_CHARACTERS:,} characters; got {len(text):,}")
-    depth = 0
-    for event in yaml.parse(text, Loader=loader):
-        if isinstance(event, yaml.CollectionStartEvent):
-            depth += 1
-        elif isinstance(event, yaml.CollectionEndEvent):
-            depth -= 1
-        if depth > DEEPEST:
-            raise _TooMuch(f"a config is at most {DEEPEST} levels deep; write it flatter", event)
 
 
 def apply_overrides(source: ConfigText, overrides: Sequence[str]) -> None:
@@ -154,7 +125,7 @@ def apply_overrides(source: ConfigText, overrides: Sequence[str]) -> None:
         where = f"override {number}"
         key, equals, raw = text.partition("=")
         path: KeyPath = tuple(int(part) if INDEX.fullmatch(part) else part for part in key.strip().split("."))
-        if not equals or "" in path or len(path) > DEEPEST:
+        if not equals or "" in path:
             message = "an override is key=value, for instance imputer.latent_dim=16"
             source.problems.append(ConfigProblem(key.strip(), where, message, got=text))
             continue
@@ -174,9 +145,6 @@ def apply_overrides(source: ConfigText, overrides: Sequence[str]) -> None:
 
 
 def _value(node: yaml.Node, path: KeyPath, source: ConfigText) -> Any:
-    if len(source.where) > MOST_VALUES or len(path) > DEEPEST:
-        what = "has an alias inside itself" if len(path) > DEEPEST else f"holds more than {MOST_VALUES:,} values"
-        raise _TooMuch(f"a config that {what} cannot be read; write out what the aliases stand for", node)
     if isinstance(node, yaml.CollectionNode) and node.tag not in PLAIN_TAGS:
         source.problems.append(ConfigProblem(dotted(path), _line(node), f"the tag {node.tag} is not used in configs"))
     if isinstance(node, yaml.MappingNode):

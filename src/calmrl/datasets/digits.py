@@ -10,7 +10,7 @@ from calmrl.datasets.preparation import split_by_group
 def digits() -> FeatureSet:
     """1,797 images of 8 x 8 pixels as four modalities, the 4 x 4 quadrants; labels are the digits.
 
-    Pixels that hardly vary (standard deviation <= 0.05) are left out, the others are standardised over all rows.
+    Pixels that hardly vary (standard deviation <= 0.05) are dropped, the others are standardised over all rows.
     """
     from sklearn.datasets import load_digits
 

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 
 from calmrl._support.engine import Engine
+from calmrl._support.output import write_json
 from calmrl._support.parsing import read_json_object
-from calmrl.data.features.directory import save_json
 from calmrl.data.media.problems import Unreadable
 from calmrl.encoders.encoder_set import Cell, EncoderSet, same_signature
 from calmrl.errors import InputError
@@ -97,7 +97,7 @@ def open_stores(folder: Path, encoders: EncoderSet) -> tuple[dict[str, VectorSto
         description = before  # so that the result has the same bytes as without the interruption
     else:
         folder.mkdir(parents=True, exist_ok=True)
-        save_json(folder / HEADER, description)
+        write_json(folder / HEADER, description)
     return {name: VectorStore(folder, name, encoders.width(name)) for name in encoders.modalities}, description
 
 

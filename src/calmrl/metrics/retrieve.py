@@ -277,9 +277,21 @@ def chance(n: int, relevant: Sequence[Hashable] | None = None, ks: Sequence[int]
     """
     sizes = Counter(range(n) if relevant is None else relevant)
     own = np.array([size for size in sizes.values() for _ in range(size)], dtype=float)
-    levels = {}
-    for k in ks:
-        steps = np.arange(min(k, n))
-        missed = np.prod(np.maximum(n - own[:, None] - steps, 0) / (n - steps), axis=1)
-        levels[f"R@{k}"] = round(float(100 * (1 - missed.mean())), 9)
-    return levels
+    return {f"R@{k}": chance_level(k, n, own) for k in ks}
+
+
+def chance_level(k: int, n: int, own: float | np.ndarray = 1.0) -> float:
+    """R@k in percent of a random order of n items, `own` of which are relevant to a query: 100 k / n for one.
+
+    With an array of such numbers, one per query, the mean over the queries.
+
+    Examples
+    --------
+    >>> chance_level(10, 200)
+    5.0
+    >>> chance_level(1, 200, own=20)
+    10.0
+    """
+    steps = np.arange(min(k, n))
+    missed = np.prod(np.maximum(n - np.asarray(own, dtype=float)[..., None] - steps, 0) / (n - steps), axis=-1)
+    return round(float(100 * (1 - missed.mean())), 9)

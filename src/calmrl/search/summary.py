@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from calmrl._support.parsing import parsing
+from calmrl.metrics.retrieve import chance_level
 from calmrl.search.store import DAMAGED
 
 if TYPE_CHECKING:
@@ -54,22 +55,6 @@ def patterns(index: Index) -> dict[str, int]:
     rows, counts = np.unique(mask, axis=0, return_counts=True)
     order = np.argsort(-counts, kind="stable")
     return {" + ".join(name for name, has in zip(names, rows[p], strict=True) if has): int(counts[p]) for p in order}
-
-
-def chance_level(k: int, n: int, own: float = 1.0) -> float:
-    """R@k in percent of a random order of n items, `own` of which count for a query on average: 100 k / n for one.
-
-    Examples
-    --------
-    >>> chance_level(10, 200)
-    5.0
-    >>> chance_level(1, 200, own=20)
-    10.0
-    """
-    missed = 1.0
-    for drawn in range(min(k, n)):
-        missed *= max(0.0, n - own - drawn) / (n - drawn)
-    return round(100 * (1 - missed), 9)
 
 
 def summary(index: Index) -> list[str]:

@@ -1,33 +1,41 @@
-"""What imputing features on disk gives back, however it is done."""
+"""Impute features on disk: check the rows, fit an imputer, and write every block, by whatever engine.
+
+All of it happens in `<out>.part`, which a stopped run leaves behind and the same command resumes: the fitted imputer,
+the iterations of EM of a fit that an engine makes, and the blocks that are written.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import os
-import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
-from calmrl._support.engine import Engine, opened
-from calmrl._support.filesystem import put_in_place
-from calmrl._support.output import check_free, new_directory, part_folder
+from calmrl._support.engine import Engine, LocalEngine, opened
+from calmrl._support.filesystem import put_in_place, read_steadily
+from calmrl._support.output import check_free, part_folder
 from calmrl._support.tensor_files import load_state, save_state
 from calmrl.arrays import blocks_of_rows, check
 from calmrl.config import ImputeConfig, dump
-from calmrl.data.features.directory import HEADER, described, meta_table, open_npy, read_header
+from calmrl.data.features.directory import HEADER, described, read_header
 from calmrl.data.features.distributed_rows import DistributedDirectory, StoredRows, stored_rows
-from calmrl.data.features.feature_set import FeatureSet, open_features
-from calmrl.data.features.formats import copy_parquet
-from calmrl.data.features.writer import DraftFiles, FeatureWriter, write_features
+from calmrl.data.features.feature_set import FeatureSet, checked_table, open_features, read_table
+from calmrl.data.features.formats import copy_features
+from calmrl.data.features.writer import FeatureFiles, FeatureWriter
 from calmrl.errors import InputError
 from calmrl.imputers.base import coverage_fault
 from calmrl.imputers.registry import make_imputer
-from calmrl.protocols import FittableImputer
+from calmrl.protocols import StatefulImputer
 
 IMPUTE_BYTES = 1 << 25  # rows are imputed in blocks of about this size
+USELESS = 0.98  # normalised error from which imputed values count as no better than the column means
+FEW_BLOCKS = 10  # held-out blocks of a modality, below which they check little
+WORTH = ("em-*", "imputer")  # files of a stopped run that are worth keeping: what need not be fitted again
 
 Progress = Callable[[int, int], None]  # rows done, rows in all
 
@@ -48,10 +56,6 @@ class Imputation:
     damaged: dict[str, int] = field(default_factory=dict)
 
 
-USELESS = 0.98  # normalised error from which imputed values count as no better than the column means
-FEW_BLOCKS = 10  # held-out blocks of a modality, below which they check little
-
-
 def impute(
     features: FeatureSet | str | Path,
     out: str | Path,
@@ -70,7 +74,7 @@ def impute(
     features : FeatureSet, str or Path
         Features, or where they are.
     out : str or Path
-        The directory to write; it appears whole or not at all.
+        The directory to write; it is written atomically.
     config : ImputeConfig, optional
         Imputer, seed, and whether to write standard deviations; by default what imputes held-out blocks best.
     engine : {"local", "ray"} or Engine
@@ -91,21 +95,167 @@ def impute(
     """
     config = ImputeConfig(kind="impute") if config is None else config
     out = Path(out)
-    if engine != "local" or address is not None or allow_missing:
-        with opened(engine, address) as started:
-            return impute_distributed(
-                features, out, config, started, allow_missing=allow_missing, force=force, progress=progress
-            )
     check_free(out, force=force)
-    source = features if isinstance(features, FeatureSet) else open_features(features)
     settings = config.model_dump(mode="json")
-    with new_directory(out, force=force) as draft:
-        imputer = make_imputer(seed=config.seed, **config.imputer.model_dump())
-        info = {"made_by": "calmrl impute", "config": settings, "features": source.info}
-        write_imputed(source, imputer, draft, std=config.std, info=info, progress=progress)
-        dump(config, draft / "config.yaml")
+    arguments = {"features": _identity(features), "config": settings, "allow_missing": allow_missing}
+    place = Path(os.path.realpath(out))
+    with opened(engine, address) as workers, part_folder(place, WORTH, arguments, named=out) as part:
+        given = _given(features, part, workers)
+        store, damaged = _checked(given.store, part, workers, allow_missing)
+        info = {"made_by": "calmrl impute", "config": settings, "features": given.info}
+        info |= {"damaged": damaged} if sum(damaged.values()) else {}
+        imputer = _write(replace(given, store=store, info=info), part / "new", config, workers, progress)
+        dump(config, part / "new" / "config.yaml", force=True)
+        check_free(out, force=force)
+        missing = store.rows * len(store.names) - int(np.count_nonzero(store.mask()))
+        put_in_place(part / "new", place)
     choice = getattr(imputer, "choice_", None)
-    return Imputation(out, len(source), source.present.size, int((~source.present).sum()), choice)
+    return Imputation(out, store.rows, store.rows * len(store.names), missing, choice, damaged if allow_missing else {})
+
+
+@dataclass(frozen=True)
+class _Given:
+    """Features to impute: where the rows are, the table that describes them, and how they were made."""
+
+    store: StoredRows
+    table: pa.Table
+    info: dict[str, Any]
+
+
+def _identity(features: FeatureSet | str | Path) -> list[Any]:
+    """What tells the features of one run from those of another."""
+    if isinstance(features, FeatureSet) and features.path is None:
+        digest = hashlib.sha256()
+        for array in (*features.z.values(), features.present):
+            digest.update(np.ascontiguousarray(array).data.cast("B") if array.size else b"")
+        return [list(features.z), len(features), digest.hexdigest()]
+    path = features.path if isinstance(features, FeatureSet) else Path(features)
+    assert path is not None
+    if not path.exists():
+        open_features(path)  # raises what there is to say
+    files = [path] if path.is_file() else sorted(file for file in path.iterdir() if file.is_file())
+    names = list(features.z) if isinstance(features, FeatureSet) else None
+    return [str(path.absolute()), names, *([file.name, file.stat().st_size, file.stat().st_mtime_ns] for file in files)]
+
+
+def _given(features: FeatureSet | str | Path, part: Path, engine: Engine) -> _Given:
+    """The features as the engine can read them: workers open a directory, so that others are first written as one."""
+    here = isinstance(engine, LocalEngine)
+    if not isinstance(features, FeatureSet):
+        path = Path(features)
+        if path.is_dir():
+            return read_steadily(path, lambda: _from_directory(path))
+        features = open_features(path) if here else path
+    if isinstance(features, FeatureSet) and here:
+        mask = part / "observed.npy"
+        np.save(mask, features.present)
+        widths = tuple(array.shape[1] for array in features.z.values())
+        where = features.source or features.name or "features"
+        store = StoredRows(where, features.names, widths, len(features), str(mask.absolute()), features.z)
+        return _Given(store, features.meta, features.info)
+    if isinstance(features, FeatureSet) and features.path is not None:
+        stored = _from_directory(features.path)
+        if stored.store.names == features.names:  # not some of its modalities
+            return stored
+    copy_features(features, part / "rows")
+    return _from_directory(part / "rows")
+
+
+def _from_directory(folder: Path) -> _Given:
+    store = stored_rows(folder, folder / "present.npy")
+    header = read_header(folder) if (folder / HEADER).exists() else None
+    file = folder / "meta.parquet"
+    table = read_table(file) if header is not None or file.exists() else None
+    return _Given(store, checked_table(table, store.rows, folder), {} if header is None else header["info"])
+
+
+def _checked(store: StoredRows, part: Path, engine: Engine, allow_missing: bool) -> tuple[StoredRows, dict[str, int]]:
+    """(the rows with the mask of what is used of them, damaged value blocks per modality)."""
+    file, shape = part / "present.npy", (store.rows, len(store.names))
+    mask = np.lib.format.open_memmap(file, "w+", bool, shape) if store.rows else np.zeros(shape, bool)
+    damaged = np.zeros(len(store.names), dtype=np.int64)
+    blocks = store.blocks()
+    for (start, stop), (present, bad) in zip(
+        blocks, engine.map(check_block, blocks, store, allow_missing), strict=True
+    ):
+        mask[start:stop] = present
+        damaged += bad
+    del mask  # it is on disk
+    counts = {name: int(n) for name, n in zip(store.names, damaged, strict=True)}
+    return replace(store, mask_file=str(file.absolute())), counts
+
+
+def check_block(block: tuple[int, int], store: StoredRows, allow_missing: bool) -> tuple[np.ndarray, np.ndarray]:
+    """(what is used of some rows, damaged value blocks per modality); a damaged one is an error unless allowed."""
+    start, stop = block
+    z = {name: array[start:stop] for name, array in store.arrays().items()}
+    given = np.array(store.mask()[start:stop]) if Path(store.mask_file).exists() else None
+    if given is None:
+        given = np.stack([~np.isnan(array).all(axis=1) for array in z.values()], axis=1)
+    present = given.copy()
+    try:
+        if allow_missing:
+            for m, array in enumerate(z.values()):
+                present[:, m] &= np.isfinite(array).all(axis=1)
+        check(z, present)
+    except InputError as error:
+        raise InputError(f"{store.path}, rows {start} to {stop - 1}, counted from {start}: {error}") from error
+    finally:
+        store.release()
+    return present, given.sum(axis=0) - present.sum(axis=0)
+
+
+def _write(given: _Given, out: Path, config: ImputeConfig, engine: Engine, progress: Progress | None) -> Any:
+    """Write the imputed features to the directory `out`, and return the fitted imputer."""
+    store = given.store
+    if out.exists():  # an earlier run was stopped just before the end
+        return _fitted(store, config, out.parent, engine)
+    dtype = np.result_type(*(array.dtype for array in store.arrays().values()))
+    widths = dict(zip(store.names, store.widths, strict=True))
+    ids = given.table["id"].to_pylist()
+    about = {"dtype": dtype.name, "std": config.std, "info": given.info, **described(given.table)}
+    with FeatureWriter(out, widths, ids, **about) as writer:
+        imputer = _fitted(store, config, out.parent, engine)
+        left = set(writer.todo(store.names[0]).tolist())
+        blocks = list(blocks_of_rows(store.rows, sum(widths.values()) * dtype.itemsize, IMPUTE_BYTES))
+        blocks = [block for block in blocks if block[0] in left]
+        for (start, stop), _ in zip(
+            blocks, engine.map(impute_block, blocks, store, imputer, writer.files), strict=True
+        ):
+            present = np.array(store.mask()[start:stop])
+            writer.mark(np.arange(start, stop), store.names, present, np.ones_like(present))
+            if progress is not None:
+                progress(stop, store.rows)
+        writer.complete(engine)
+    return imputer
+
+
+def _fitted(store: StoredRows, config: ImputeConfig, part: Path, engine: Engine) -> Any:
+    """The imputer, fitted; or as an earlier run of the same command fitted it.
+
+    In this process it is fitted on the arrays themselves, as its `fit` is by anyone.
+    """
+    imputer: Any = make_imputer(seed=config.seed, **config.imputer.model_dump())
+    saved = part / "imputer"
+    if saved.exists():
+        return imputer.set_state(load_state(saved))
+    here = isinstance(engine, LocalEngine)
+    imputer.fit(store.arrays() if here else DistributedDirectory(store, engine, keep=part), store.mask())
+    if isinstance(imputer, StatefulImputer):
+        save_state(imputer.get_state(), saved, overwrite=False)
+    return imputer
+
+
+def impute_block(block: tuple[int, int], store: StoredRows, imputer: Any, files: FeatureFiles) -> None:
+    """Impute some rows and write them."""
+    start, stop = block
+    z = {name: np.asarray(array[start:stop]) for name, array in store.arrays().items()}
+    present = np.array(store.mask()[start:stop])
+    imputed: Any = imputer.impute(z, present, return_std=files.std)
+    values: Mapping[str, Any]
+    values, deviation = imputed if files.std else (imputed, None)
+    files.write(np.arange(start, stop), {name: values[name] for name in store.names}, np.ones_like(present), deviation)
+    store.release()
 
 
 def imputation_warnings(choice: Mapping[str, Any]) -> list[str]:
@@ -135,189 +285,3 @@ def imputation_warnings(choice: Mapping[str, Any]) -> list[str]:
             f"few blocks could be held out of {', '.join(few)}: error and intervals are hardly checked there"
         )
     return sentences
-
-
-def write_imputed(
-    features: FeatureSet,
-    imputer: FittableImputer,
-    out: str | Path,
-    *,
-    std: bool = False,
-    info: Mapping[str, Any] | None = None,
-    progress: Progress | None = None,
-) -> FeatureSet:
-    """Fit `imputer` on `features` and write the imputed features to the new directory `out`.
-
-    `std=True` also writes `<modality>.std.npy`, the standard deviation of every imputed value (0 where observed).
-    """
-    check(features.z, features.present)
-    imputer.fit(features.z, features.present)
-    widths = {name: array.shape[1] for name, array in features.z.items()}
-    dtype = np.result_type(*(array.dtype for array in features.z.values()))
-    about = described(features.meta)
-    with FeatureWriter(out, widths, features.ids, dtype=dtype.name, std=std, info=info, **about) as writer:
-        for start, stop in blocks_of_rows(len(features), sum(widths.values()) * dtype.itemsize, IMPUTE_BYTES):
-            z = {name: np.asarray(array[start:stop]) for name, array in features.z.items()}
-            present = np.asarray(features.present[start:stop])
-            imputed = imputer.impute(z, present, return_std=std)
-            values, deviation = imputed if std else (imputed, None)
-            writer.fill(slice(start, stop), values, present, imputed=~present, std=deviation)
-            if progress is not None:
-                progress(stop, len(features))
-        return writer.finish()
-
-
-DONE = "blocks.done"
-WORTH = ("em-*", "imputer", DONE)  # what a run that is started again need not do again
-
-
-def impute_distributed(
-    features: FeatureSet | str | Path,
-    out: Path,
-    config: ImputeConfig,
-    engine: Engine,
-    *,
-    allow_missing: bool,
-    force: bool,
-    progress: Progress | None,
-) -> Imputation:
-    """As `calmrl.workflows.impute`, with an engine."""
-    check_free(out, force=force)
-    where = features.path or features.source if isinstance(features, FeatureSet) else features
-    settings = config.model_dump(mode="json")
-    arguments = {"features": _identity(Path(where)), "config": settings, "allow_missing": allow_missing}
-    place = Path(os.path.realpath(out))
-    with part_folder(place, WORTH, arguments) as part:
-        folder = _directory(features, part)
-        draft, store = _begin(folder, part, config.std)
-        damaged, missing = _check_all(store, draft, engine, allow_missing)
-        rows = DistributedDirectory(
-            replace(store, mask_file=str(Path(draft.folder) / "present.npy")), engine, keep=part
-        )
-        imputer = _fitted(rows, config, part)
-        _impute_all(rows.store, imputer, draft, engine, part / DONE, progress)
-        header = read_header(folder) if (folder / HEADER).exists() else {"info": {}}
-        info = {"made_by": "calmrl impute", "config": settings, "features": header["info"]}
-        draft.finish(info | ({"damaged": damaged} if sum(damaged.values()) else {}), engine, missing > 0)
-        dump(config, Path(draft.folder) / "config.yaml")
-        check_free(out, force=force)
-        put_in_place(Path(draft.folder), place)
-    choice = getattr(imputer, "choice_", None)
-    return Imputation(out, store.rows, store.rows * len(store.names), missing, choice, damaged)
-
-
-def _identity(path: Path) -> list[Any]:
-    """What tells the features of one run from those of another."""
-    if not path.exists():
-        raise InputError(f"no features at {path}")
-    files = [path] if path.is_file() else sorted(file for file in path.iterdir() if file.is_file())
-    return [str(path.absolute()), *([file.name, file.stat().st_size, file.stat().st_mtime_ns] for file in files)]
-
-
-def _directory(features: FeatureSet | str | Path, part: Path) -> Path:
-    """The feature directory that workers open; other formats are written as one first."""
-    given = features.path if isinstance(features, FeatureSet) else Path(features)
-    if given is not None and given.is_dir():
-        return given
-    copy = part / "rows"
-    if copy.exists():
-        return copy
-    if not isinstance(features, FeatureSet) and Path(features).suffix == ".parquet":
-        copy_parquet(Path(features), copy)
-    else:
-        opened = features if isinstance(features, FeatureSet) else open_features(features)
-        write_features(copy, opened.z, opened.present, ids=opened.ids, info=opened.info, **described(opened.meta))
-    return copy
-
-
-def _begin(folder: Path, part: Path, std: bool) -> tuple[DraftFiles, StoredRows]:
-    """(the files to write, the rows to read); files that do not fit together are an error before any work."""
-    store = stored_rows(folder, folder / "present.npy")
-    dtype = np.result_type(*(array.dtype for array in store.arrays().values()))
-    new = part / "new"
-    draft = DraftFiles(
-        str(new.absolute()), dict(zip(store.names, store.widths, strict=True)), store.rows, dtype.name, std
-    )
-    if not new.exists():
-        fresh = part / "begun"
-        shutil.rmtree(fresh, ignore_errors=True)
-        fresh.mkdir()
-        table = folder / "meta.parquet"
-        if not table.exists():
-            import pyarrow.parquet as pq
-
-            table = part / "meta.parquet"
-            pq.write_table(meta_table(store.rows), table)
-        replace(draft, folder=str(fresh)).begin(table)
-        os.replace(fresh, new)
-    return draft, store
-
-
-def _check_all(store: StoredRows, draft: DraftFiles, engine: Engine, allow_missing: bool) -> tuple[dict[str, int], int]:
-    """(damaged value blocks per modality, value blocks to be imputed); writes what is used to present.npy."""
-    damaged, missing = np.zeros(len(store.names), dtype=np.int64), 0
-    for bad, lacking in engine.map(check_block, store.blocks(), store, draft, allow_missing):
-        damaged += bad
-        missing += lacking
-    return {name: int(n) for name, n in zip(store.names, damaged, strict=True)}, missing
-
-
-def check_block(
-    block: tuple[int, int], store: StoredRows, draft: DraftFiles, allow_missing: bool
-) -> tuple[np.ndarray, int]:
-    """(damaged value blocks per modality, missing ones) of some rows; a damaged one is an error unless allowed."""
-    start, stop = block
-    z = {name: array[start:stop] for name, array in store.arrays().items()}
-    given = np.array(store.mask()[start:stop]) if Path(store.mask_file).exists() else None
-    if given is None:
-        given = np.stack([~np.isnan(array).all(axis=1) for array in z.values()], axis=1)
-    present = given.copy()
-    try:
-        if allow_missing:
-            for m, array in enumerate(z.values()):
-                present[:, m] &= np.isfinite(array).all(axis=1)
-        check(z, present)
-    except InputError as error:
-        raise InputError(f"{store.path}, rows {start} to {stop - 1}, counted from {start}: {error}") from error
-    finally:
-        store.release()
-    draft.write_mask("present.npy", start, present)
-    return given.sum(axis=0) - present.sum(axis=0), int((~present).sum())
-
-
-def _fitted(rows: DistributedDirectory, config: ImputeConfig, part: Path) -> Any:
-    """The imputer, fitted; or as an earlier run of the same command fitted it."""
-    imputer: Any = make_imputer(seed=config.seed, **config.imputer.model_dump())
-    saved = part / "imputer"
-    if saved.exists():
-        return imputer.set_state(load_state(saved))
-    imputer.fit(rows, open_npy(Path(rows.store.mask_file)))
-    save_state(imputer.get_state(), saved, overwrite=False)
-    return imputer
-
-
-def _impute_all(
-    store: StoredRows, imputer: Any, draft: DraftFiles, engine: Engine, done: Path, progress: Progress | None
-) -> None:
-    """Impute and write the blocks that are not written yet."""
-    row_bytes = sum(store.widths) * np.dtype(draft.dtype).itemsize
-    blocks = list(blocks_of_rows(store.rows, row_bytes, IMPUTE_BYTES))
-    written = {int(line) for line in done.read_text(encoding="ascii").split()} if done.exists() else set()
-    left = [block for block in blocks if block[0] not in written]
-    with done.open("a", encoding="ascii") as file:
-        for (start, stop), _ in zip(left, engine.map(impute_block, left, store, imputer, draft), strict=True):
-            print(start, file=file, flush=True)
-            if progress is not None:
-                progress(stop, store.rows)
-
-
-def impute_block(block: tuple[int, int], store: StoredRows, imputer: Any, draft: DraftFiles) -> None:
-    """Impute some rows and write them into the draft."""
-    start, stop = block
-    z = {name: np.asarray(array[start:stop]) for name, array in store.arrays().items()}
-    present = np.array(store.mask()[start:stop])
-    imputed: Any = imputer.impute(z, present, return_std=draft.std)
-    values: Mapping[str, Any]
-    values, deviation = imputed if draft.std else (imputed, None)
-    draft.write_values(start, values, ~present, deviation)
-    store.release()

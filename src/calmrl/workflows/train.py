@@ -6,7 +6,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
-from calmrl._support.distributed import WAIT_SECONDS, join, lost_is_said, wait_for_all
+from calmrl._support.distributed import WAIT_SECONDS, explain_lost_process, join, wait_for_all
 from calmrl._support.filesystem import locked
 from calmrl._support.output import check_directory, check_free, new_directory
 from calmrl.alignment import CalibratedAlignment
@@ -72,7 +72,7 @@ def train(
     _, rank = join(timeout)
     _check_folder(config, out, resume)
     alone = locked(out) if rank == 0 else nullcontext()  # the first process writes for all
-    with alone, lost_is_said(f"start all again with --resume, to continue from the newest checkpoint in {out}"):
+    with alone, explain_lost_process(f"start all again with --resume, to continue from the newest checkpoint in {out}"):
         if rank == 0:
             _check_folder(config, out, resume)  # another run may have written it before this one had the lock
         return _train(config, out, rank, resume, cpu, progress or (lambda done, total, text: None), tell)

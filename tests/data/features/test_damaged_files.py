@@ -17,6 +17,7 @@ import torch
 from safetensors.torch import save_file
 
 from calmrl.data import open_features, write_features
+from calmrl.data.features.directory import read_header
 from calmrl.data.features.shards import Shards, write_shards
 from calmrl.errors import InputError
 
@@ -284,3 +285,34 @@ def test_not_a_number_in_columns_can_be_written(tmp_path: Path) -> None:
         tmp_path / "g", arrays(), labels=features.labels, columns={"depth": features.column("depth")}
     )
     assert np.array_equal(again.column("depth"), number, equal_nan=True)
+
+
+# ---- the header
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"version": 2}, "has feature format 2, this calmrl reads up to 1; upgrade"),
+        ({"version": True}, "version should be a number from 0 on; got True"),
+        ({"rows": -1}, "rows should be a number from 0 on; got -1"),
+        ({"rows": 4.0}, "rows should be a number from 0 on; got 4.0"),
+        ({"modalities": [1]}, r"modalities should be an object; got \[1\]"),
+        ({"modalities": {"image": "3"}}, r"modalities\.image should be a number from 0 on; got '3'"),
+        ({"info": "x"}, "info should be an object; got 'x'"),
+        ({"files": []}, r"files should be an object; got \[\]"),
+        ({"files": {"a.npy": 5}}, r"files\.a\.npy should be an object; got 5"),
+        ({"files": {"a.npy": {"bytes": "5", "sha256": ""}}}, r"files\.a\.npy\.bytes should be a number from 0 on"),
+        ({"files": {"a.npy": {"bytes": 5, "sha256": 0}}}, r"files\.a\.npy\.sha256 should be a text; got 0"),
+        ({"files": {"../a.npy": {"bytes": 5, "sha256": ""}}}, r"files\.\.\./a\.npy is no file of the directory"),
+        ({"format": "other"}, "does not say format 'calmrl-features'"),
+        ({"modalities": {"a/b": 3}}, "a/b"),
+    ],
+)
+def test_a_header_says_what_is_wrong_with_it(tmp_path: Path, change: dict[str, Any], message: str) -> None:
+    good = {"format": "calmrl-features", "version": 1, "rows": 0, "modalities": {"image": 0}, "info": {}, "files": {}}
+    (tmp_path / "features.json").write_text(json.dumps(good))
+    assert read_header(tmp_path) == good
+    (tmp_path / "features.json").write_text(json.dumps(good | change))
+    with pytest.raises(InputError, match=message):
+        read_header(tmp_path)

@@ -263,17 +263,6 @@ def test_disk_full_leaves_nothing_under_the_name(tmp_path: Path, monkeypatch: py
         FeatureWriter(tmp_path / "g", {"image": 10**12}, ["a"])
 
 
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
-def test_a_really_full_device(tmp_path: Path) -> None:
-    z, present = example()
-    writer = FeatureWriter(tmp_path / "f", WIDTHS, range(N))
-    writer._offset["image.npy"] = 128
-    writer._files["image.npy"] = open("/dev/full", "r+b", buffering=0)  # noqa: SIM115
-    with pytest.raises(InputError, match="f could not be written: no space left on device; make room"):
-        writer.fill(slice(None), z, present)
-    assert len(writer.todo("image")) == N
-
-
 def test_writer_refuses(tmp_path: Path) -> None:
     z, present = example()
     with pytest.raises(InputError, match="1 ids occur more than once \\('a'\\)"):
@@ -569,3 +558,34 @@ def test_two_writers_exclude_each_other(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="f exists; remove it"):
         write_features(tmp_path / "f", z, present)
     assert [path.name for path in tmp_path.iterdir()] == ["f"]
+
+
+def four() -> dict[str, np.ndarray]:
+    return {"image": np.ones((4, 3), np.float32), "text": np.ones((4, 2), np.float32)}
+
+
+def test_numbers_of_rows() -> None:
+    features = FeatureSet(four(), name="four")
+    assert features.row_numbers(np.array([-4, 3, -1])).tolist() == [0, 3, 3]
+    assert features.row_numbers(np.array([], dtype=int)).tolist() == []
+    for wrong in ([-5], [4]):
+        with pytest.raises(InputError, match=rf"rows must lie between 0 and 3; got {wrong[0]} to {wrong[0]}"):
+            features.row_numbers(np.array(wrong))
+    assert repr(features) == "FeatureSet(four: 4 rows; image 3 (4 of 4), text 2 (4 of 4))"
+    assert repr(FeatureSet(four(), path=Path("x"))).startswith("FeatureSet(x: 4 rows")
+    assert repr(FeatureSet(four())).startswith("FeatureSet(in memory: 4 rows")
+
+
+def test_opening_says_what_is_known(tmp_path: Path) -> None:
+    with pytest.raises(InputError) as caught:
+        open_features(tmp_path / "f")
+    assert str(caught.value) == f"no features at {tmp_path / 'f'}"
+    features = write_features(tmp_path / "f", four(), split=["train"] * 4, info={"a": 1})
+    assert (features.name, features.source, features.path) == ("f", str(tmp_path / "f"), tmp_path / "f")
+    some = features.select("train")
+    assert (some.name, some.source, some.info, some.path) == ("f", str(tmp_path / "f"), {"a": 1}, None)
+    with pytest.raises(InputError, match=r"only a feature directory with a features\.json has checksums"):
+        some.verify()
+    (tmp_path / "f" / "features.json").unlink()
+    with pytest.raises(InputError, match="has checksums to verify"):
+        features.verify()

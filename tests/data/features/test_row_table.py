@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from calmrl._support.output import write_json
 from calmrl.data import FeatureSet, Shards
 from calmrl.data.features.directory import (
     check_ids,
@@ -22,7 +23,6 @@ from calmrl.data.features.directory import (
     open_npy,
     read_npy,
     same_table,
-    save_json,
     write_rows,
 )
 from calmrl.data.features.feature_set import relevance_of, relevance_texts
@@ -165,7 +165,7 @@ def test_a_long_array_is_read_in_pieces():
         (npy(np.ones(3))[:-1], None, "24 bytes, but 23 bytes follow: cut off or changed"),
         (npy(np.ones(3)) + b"x", None, "24 bytes, but 25 bytes follow: something was appended"),
         (npy(np.ones(3))[:-1], len(npy(np.ones(3))), "a ends 1 bytes too early"),
-        (npy(np.ones(3)) + b"x", len(npy(np.ones(3))), "a goes on after its last value"),
+        (npy(np.ones(3)) + b"x", len(npy(np.ones(3))), "a continues after its last value"),
         (npy(np.ones(3), (3, 0)), None, "version (3, 0) is for structured values"),
         (npy(np.zeros(2, [("x", "f4")])), None, "numbers, bools or texts are read"),
         (npy(np.zeros(2, "S1")).replace(b"|S1", b"|S0"), None, "numbers, bools or texts are read"),
@@ -182,14 +182,12 @@ def test_rows_written_in_any_order(tmp_path):
     empty_npy(path, (6, 3), np.dtype("float32"))
     assert np.load(path).shape == (6, 3)
     assert not np.load(path).any()
-    offset = path.stat().st_size - 6 * 3 * 4
     values = np.arange(12, dtype=np.float32).reshape(4, 3)
-    with open(path, "r+b", buffering=0) as file:
-        write_rows(file, offset, np.array([5, 1, 2, 0]), values)
-        write_rows(file, offset, np.array([], dtype=int), values[:0])
+    write_rows(path, np.array([5, 1, 2, 0]), values)
+    write_rows(path, np.array([], dtype=int), values[:0], sync=True)
     np.testing.assert_array_equal(np.load(path)[[5, 1, 2, 0]], values)
     assert not np.load(path)[3:5].any()
-    save_json(tmp_path / "x.json", {"b": 1, "a": [2]})
+    write_json(tmp_path / "x.json", {"b": 1, "a": [2]})
     assert (tmp_path / "x.json").read_text() == '{\n "b": 1,\n "a": [\n  2\n ]\n}\n'
     assert sorted(entry.name for entry in tmp_path.iterdir()) == ["a.npy", "x.json"]
 

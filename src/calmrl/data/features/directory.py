@@ -1,12 +1,11 @@
-"""Arrays in .npy form, from files and out of archives, whose headers are compared with the bytes that are there.
+"""The files of a feature directory: arrays in .npy form, the header `features.json`, and the table of rows.
 
-A header is a claim: it may promise more values than follow, or fewer. Either is an error, and nothing is allocated for
-a claim that cannot be true. Objects and structured values are refused, so that nothing is unpickled.
+The header of an array is a claim: it may promise more values than follow, or fewer. Either is an error, and nothing is
+allocated for a claim that cannot be true. Objects and structured values are refused, so that nothing is unpickled.
 """
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import struct
@@ -59,7 +58,7 @@ def read_npy(stream: IO[bytes], size: int, label: object) -> np.ndarray:
             content[: len(piece)] = piece
             content = content[len(piece) :]
         if stream.read(1):  # also makes an archive compare its checksum
-            raise InputError(f"{label} goes on after its last value; copy or write it again")
+            raise InputError(f"{label} continues after its last value; copy or write it again")
         return flat.reshape(shape, order="F" if by_columns else "C")
 
 
@@ -119,7 +118,7 @@ def _check_entry(path: Path, entry: zipfile.ZipInfo) -> None:
 
 
 def _check_directory(path: Path, archive: zipfile.ZipFile) -> None:
-    """Entries lie one after the other from the start of the file to its directory: none was left out of that."""
+    """Entries lie one after the other from the start of the file to its directory: none is missing from that."""
     end = 0
     entries = sorted(archive.infolist(), key=lambda entry: entry.header_offset)
     places = [entry.header_offset for entry in entries] + [archive.start_dir]
@@ -143,25 +142,26 @@ def empty_npy(path: Path, shape: tuple[int, int], dtype: np.dtype) -> None:
         file.truncate(file.tell() + shape[0] * shape[1] * dtype.itemsize)
 
 
-def write_rows(file: BinaryIO, offset: int, index: np.ndarray, values: np.ndarray) -> None:
-    """Put values[i] at row index[i] of an unbuffered file, one write per run of neighbouring rows."""
+def write_rows(path: Path, index: np.ndarray, values: np.ndarray, sync: bool = False) -> None:
+    """Put values[i] at row index[i] of a .npy file, one write per run of neighbouring rows; `sync` waits for the disk."""
     row_bytes = values.shape[1] * values.itemsize
     order = np.argsort(index, kind="stable")
-    for run in np.split(order, np.flatnonzero(np.diff(index[order]) != 1) + 1):
-        if len(run):
-            file.seek(offset + int(index[run[0]]) * row_bytes)
-            write_all(file, np.ascontiguousarray(values[run]).data.cast("B"))
+    with open(path, "r+b", buffering=0) as file:
+        np.lib.format.read_magic(file)
+        np.lib.format.read_array_header_1_0(file)
+        offset = file.tell()
+        for run in np.split(order, np.flatnonzero(np.diff(index[order]) != 1) + 1):
+            if len(run):
+                file.seek(offset + int(index[run[0]]) * row_bytes)
+                write_all(file, np.ascontiguousarray(values[run]).data.cast("B"))
+        if sync:
+            os.fsync(file.fileno())
 
 
 def write_all(file: BinaryIO, data: memoryview) -> None:
+    """Write all of `data`, in as many pieces as the system takes."""
     while len(data):
         data = data[file.write(data) :]
-
-
-def save_json(path: Path, content: Mapping[str, Any]) -> None:
-    temporary = path.with_suffix(".tmp")
-    temporary.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
-    os.replace(temporary, path)
 
 
 FORMAT = "calmrl-features"
@@ -290,7 +290,7 @@ def meta_table(
     """The table of n rows. Without `ids` the rows are called "0", "1", ...
 
     An entry of `labels` is a string, a number or a list of strings; an entry of `text` is one caption or a list of
-    captions; None stands for "unknown". Columns that are None are left out.
+    captions; None stands for "unknown". Columns that are None are skipped.
     """
     names = [str(value) for value in range(n)] if ids is None else [_id(value) for value in ids]
     check_ids(names)

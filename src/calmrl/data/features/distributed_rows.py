@@ -32,10 +32,13 @@ class StoredRows:
     widths: tuple[int, ...]
     rows: int
     mask_file: str  # (rows, k) bool: what is used of the rows
+    held: dict[str, np.ndarray] | None = (
+        None  # the arrays themselves, for work in this process; else they are at `path`
+    )
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """Modality -> memory-mapped (rows, width)."""
-        return _opened(self.path)
+        """Modality -> (rows, width), memory-mapped unless they are held."""
+        return _opened(self.path) if self.held is None else self.held
 
     def mask(self) -> np.ndarray:
         """(rows, k), memory-mapped."""
@@ -60,6 +63,7 @@ class StoredRows:
 def stored_rows(path: str | Path, mask_file: str | Path) -> StoredRows:
     """The rows of a feature directory; files that are cut off or do not fit together are an error that names them."""
     place = str(Path(path).absolute())
+    _opened.cache_clear()  # the directory may have been replaced
     arrays = _opened(place)
     rows = {name: len(array) for name, array in arrays.items()}
     if len(set(rows.values())) > 1:
@@ -88,7 +92,7 @@ class DistributedRows(Mapping[str, np.ndarray], ABC):
     engine: Engine
     names: tuple[str, ...]
     widths: tuple[int, ...]
-    keep: Path | None = None  # a folder for what a fit must not lose: one that is started again goes on from there
+    keep: Path | None = None  # a folder for what a fit must not lose: one that is started again resumes from there
 
     @abstractmethod
     def each(self, function: Callable[..., Any], *shared: Any) -> Iterator[Any]:

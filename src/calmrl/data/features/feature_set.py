@@ -110,18 +110,7 @@ class FeatureSet:
     def meta(self) -> pa.Table:
         """The table behind `ids`, `split`, `labels`, `text` and `column`."""
         table = self._meta() if callable(self._meta) else self._meta
-        if table is None:
-            return meta_table(len(self))
-        if table.num_rows != len(self):
-            raise InputError(
-                f"{self.path or 'meta'}: the table of rows (meta.parquet) has {table.num_rows} rows but the features "
-                f"have {len(self)}; both must describe the same rows"
-            )
-        if "id" not in table.column_names:
-            return table.append_column("id", pa.array([str(row) for row in range(len(self))]))
-        with naming(self.path or self.source or "meta"):
-            check_ids([str(value) for value in table["id"].to_pylist()])
-        return table
+        return checked_table(table, len(self), self.path or self.source)
 
     def column(self, name: str) -> np.ndarray:
         """One column of `meta`, by name."""
@@ -277,6 +266,22 @@ def read_table(path: Path) -> pa.Table:
         table = pq.read_table(path)
         table.validate(full=True)
         return table
+
+
+def checked_table(table: pa.Table | None, rows: int, where: object = "") -> pa.Table:
+    """The table of so many rows, which have distinct ids; without a table, or ids in it, rows are called "0", "1", ..."""
+    if table is None:
+        return meta_table(rows)
+    if table.num_rows != rows:
+        raise InputError(
+            f"{where or 'meta'}: the table of rows (meta.parquet) has {table.num_rows} rows but the features have {rows}; "
+            "both must describe the same rows"
+        )
+    if "id" not in table.column_names:
+        return table.append_column("id", pa.array([str(row) for row in range(rows)]))
+    with naming(where or "meta"):
+        check_ids([str(value) for value in table["id"].to_pylist()])
+    return table
 
 
 ROW = "id"  # the row itself

@@ -18,9 +18,9 @@ import torch
 from calmrl._support.parsing import parsing
 from calmrl.arrays import as_mask
 from calmrl.data.features.directory import column_values, described, meta_table, read_npz_arrays
-from calmrl.data.features.feature_set import FeatureSet, pick, read_table
+from calmrl.data.features.feature_set import FeatureSet, open_features, pick, read_table
 from calmrl.data.features.tables import NUMBERED, description, from_arrow, gathered, is_vector, modality_names, vectors
-from calmrl.data.features.writer import FeatureWriter
+from calmrl.data.features.writer import FeatureWriter, write_features
 from calmrl.errors import InputError
 
 
@@ -125,8 +125,22 @@ FORMATS: dict[str, Reader] = {".npz": read_npz, ".safetensors": read_safetensors
 PIECE_BYTES = 1 << 26  # values that are held at a time
 
 
+def copy_features(features: FeatureSet | str | Path, out: Path) -> None:
+    """Write features, in memory or in a single file, as the feature directory `out`, if it is not there yet.
+
+    Of a Parquet file only the columns that describe the rows are held in memory.
+    """
+    if out.exists():
+        return
+    if not isinstance(features, FeatureSet) and FORMATS.get(Path(features).suffix) is read_parquet:
+        copy_parquet(Path(features), out)
+        return
+    source = features if isinstance(features, FeatureSet) else open_features(features)
+    write_features(out, source.z, source.present, ids=source.ids, info=source.info, **described(source.meta))
+
+
 def copy_parquet(path: Path, out: Path) -> None:
-    """Write the rows of a Parquet file as the feature directory `out`; goes on where an earlier call stopped.
+    """Write the rows of a Parquet file as the feature directory `out`; resumes where an earlier call stopped.
 
     The same as `write_features` of `open_features(path)`, but only the columns that describe the rows are held in memory.
     """

@@ -2,7 +2,8 @@
 
 Everything is built in `<path>.part` and renamed at the end, so that `<path>` is either absent or complete. A file in
 there says of every (modality, row): not yet written, missing, observed, or imputed. It is updated after the values have
-reached the disk.
+reached the disk. `FeatureFiles` are the arrays themselves, into which the workers of an engine write rows of their own;
+`FeatureWriter` lays them out, keeps that file, and finishes the directory.
 """
 
 from __future__ import annotations
@@ -10,19 +11,19 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from calmrl._support.engine import Engine
+from calmrl._support.engine import Engine, LocalEngine
 from calmrl._support.filesystem import check_space, locked, put_in_place, scratch
-from calmrl._support.output import check_writable, checksum, writing
+from calmrl._support.output import check_writable, checksum, write_json, writing
 from calmrl._support.parsing import read_json_object
 from calmrl.arrays import Array, blocks_of_rows, check, check_names, to_tensor
 from calmrl.data.features.directory import (
@@ -34,102 +35,56 @@ from calmrl.data.features.directory import (
     meta_table,
     open_npy,
     same_table,
-    save_json,
-    write_all,
     write_rows,
 )
 from calmrl.data.features.feature_set import FeatureSet, open_features, part_of, read_table
 from calmrl.errors import InputError
 
-MASKS = ("present.npy", "imputed.npy")
-
-
-def stored_values(name: str, array: Array, kept: np.ndarray, index: np.ndarray, dtype: np.dtype) -> np.ndarray:
-    """The array as it is stored: NaN where nothing is kept, checked to be finite elsewhere."""
-    values = to_tensor(array).detach().cpu().numpy()
-    with np.errstate(over="ignore", invalid="ignore"):
-        values = np.where(kept[:, None], values, np.nan).astype(dtype)
-    bad = np.flatnonzero(kept & ~np.isfinite(values).all(axis=1))
-    if len(bad):
-        raise InputError(
-            f"{name} has a value in row {index[bad[0]]} that is not finite or does not fit in {dtype}; repair "
-            "it, or write with a wider dtype"
-        )
-    return values
+STATE = "rows.state.npy"  # no modality can have this name, for the dot
+TODO, MISSING, OBSERVED, IMPUTED = range(4)
 
 
 @dataclass(frozen=True)
-class DraftFiles:
-    """The files of a feature directory of `rows` rows, below `folder`; small enough to be sent with every task."""
+class FeatureFiles:
+    """The arrays of an unfinished feature directory; small enough to be sent with every task of an engine."""
 
-    folder: str
+    folder: Path
     widths: dict[str, int]
     rows: int
-    dtype: str
+    dtype: np.dtype
     std: bool = False
 
-    def begin(self, table: Path) -> None:
-        """Lay out files without values, and copy the table of rows."""
-        folder = Path(self.folder)
-        kinds = 2 if self.std else 1
-        size = self.rows * (sum(self.widths.values()) * np.dtype(self.dtype).itemsize * kinds + 2 * len(self.widths))
-        check_space(folder, size, folder.parent)
-        for file, width in self._value_files().items():
-            empty_npy(folder / file, (self.rows, width), np.dtype(self.dtype))
-        for file in MASKS:
-            empty_npy(folder / file, (self.rows, len(self.widths)), np.dtype(bool))
-        shutil.copyfile(table, folder / "meta.parquet")
-
-    def write_mask(self, file: str, start: int, mask: np.ndarray) -> None:
-        """Rows of present.npy or imputed.npy."""
-        self._write(file, start, np.ascontiguousarray(mask))
-
-    def write_values(
-        self, start: int, z: Mapping[str, Array], imputed: np.ndarray, std: Mapping[str, Array] | None
-    ) -> None:
-        """Rows of all modalities from row `start` on, all of them observed or imputed."""
-        kept = np.ones(len(imputed), dtype=bool)
-        index = np.arange(start, start + len(imputed))
-        for name in self.widths:
-            self._write(f"{name}.npy", start, stored_values(name, z[name], kept, index, np.dtype(self.dtype)))
-            if std is not None:
-                deviations = stored_values(name, std[name], kept, index, np.dtype(self.dtype))
-                self._write(f"{name}.std.npy", start, deviations)
-        self.write_mask("imputed.npy", start, imputed)
-
-    def finish(self, info: Mapping[str, Any], engine: Engine, any_imputed: bool) -> None:
-        """Write features.json with the checksums of all files, which are computed by the engine."""
-        folder = Path(self.folder)
-        if not any_imputed:
-            (folder / "imputed.npy").unlink(missing_ok=True)
-        files = sorted(file for file in folder.iterdir() if file.suffix in (".npy", ".parquet"))
-        sums = engine.map(checksum, files)
-        written = {file.name: {"bytes": file.stat().st_size, "sha256": s} for file, s in zip(files, sums, strict=True)}
-        head = {"format": FORMAT, "version": VERSION, "rows": self.rows, "dtype": self.dtype}
-        save_json(folder / HEADER, head | {"modalities": self.widths, "std": self.std, "info": info, "files": written})
-
-    def _value_files(self) -> dict[str, int]:
+    def value_files(self) -> dict[str, int]:
         """File name -> width, of all arrays of features."""
         files = {f"{name}.npy": width for name, width in self.widths.items()}
         return files | ({f"{name}.std.npy": width for name, width in self.widths.items()} if self.std else {})
 
-    def _write(self, name: str, start: int, values: np.ndarray) -> None:
-        with _rows_of(Path(self.folder) / name, start, values.shape[1] * values.itemsize) as file:
-            write_all(file, values.data.cast("B"))
+    def write(
+        self, index: np.ndarray, z: Mapping[str, Array], kept: np.ndarray, std: Mapping[str, Array] | None = None
+    ) -> None:
+        """Write some rows of the modalities of `z`, NaN where `kept` (n, modalities of z) is not set.
 
+        The values have reached the disk when this returns.
+        """
+        for j, name in enumerate(z):
+            given = {f"{name}.npy": z[name]} | ({} if std is None else {f"{name}.std.npy": std[name]})
+            for file, array in given.items():
+                write_rows(self.folder / file, index, self._stored(name, array, kept[:, j], index), sync=True)
 
-@contextmanager
-def _rows_of(path: Path, start: int, row_bytes: int) -> Iterator[BinaryIO]:
-    """A .npy file, opened at the first byte of a row."""
-    with open(path, "r+b", buffering=0) as file:
-        np.lib.format.read_magic(file)
-        np.lib.format.read_array_header_1_0(file)
-        file.seek(file.tell() + start * row_bytes)
-        yield file
-
-
-STATE = "rows.state.npy"  # no modality can have this name, for the dot
-TODO, MISSING, OBSERVED, IMPUTED = range(4)
+    def _stored(self, name: str, array: Array, kept: np.ndarray, index: np.ndarray) -> np.ndarray:
+        """The array as it is stored: NaN where nothing is kept, checked to be finite elsewhere."""
+        if array.shape[1] != self.widths[name]:
+            raise InputError(f"{name} has width {array.shape[1]} but this directory was begun with {self.widths[name]}")
+        values = to_tensor(array).detach().cpu().numpy()
+        with np.errstate(over="ignore", invalid="ignore"):
+            values = np.where(kept[:, None], values, np.nan).astype(self.dtype)
+        bad = np.flatnonzero(kept & ~np.isfinite(values).all(axis=1))
+        if len(bad):
+            raise InputError(
+                f"{name} has a value in row {index[bad[0]]} that is not finite or does not fit in {self.dtype}; repair "
+                "it, or write with a wider dtype"
+            )
+        return values
 
 
 class FeatureWriter:
@@ -169,27 +124,23 @@ class FeatureWriter:
     ) -> None:
         self.path = Path(path)
         self.part = part_of(self.path)
-        self.widths = {name: int(width) for name, width in widths.items()}
-        self.dtype = np.dtype(dtype)
-        self.std = std
         self._held = ExitStack()  # the lock
-        self._files: dict[str, BinaryIO] = {}
-        self._offset: dict[str, int] = {}
-        check_names(list(self.widths))
-        for name in self.widths:
+        widths = {name: int(width) for name, width in widths.items()}
+        check_names(list(widths))
+        for name in widths:
             if name.casefold() in RESERVED:
                 raise InputError(f'a modality cannot be called "{name}": a file of the directory is; rename it')
-        if self.dtype not in (np.float16, np.float32, np.float64):
-            raise InputError(f"features are written as float16, float32 or float64; got dtype {self.dtype}")
+        if np.dtype(dtype) not in (np.float16, np.float32, np.float64):
+            raise InputError(f"features are written as float16, float32 or float64; got dtype {np.dtype(dtype)}")
         self._check_free()
         names = list(ids)
-        self.n = len(names)
+        self.files = FeatureFiles(self.part.absolute(), widths, len(names), np.dtype(dtype), std)
         table = meta_table(self.n, ids=names, split=split, labels=labels, text=text, columns=columns)
         self._head = {
             "format": FORMAT,
             "version": VERSION,
             "rows": self.n,
-            "dtype": self.dtype.name,
+            "dtype": self.files.dtype.name,
             "modalities": self.widths,
             "std": std,
             "info": json.loads(json.dumps(dict(info or {}))),
@@ -204,6 +155,16 @@ class FeatureWriter:
         except BaseException:
             self.close()
             raise
+
+    @property
+    def n(self) -> int:
+        """The number of rows."""
+        return self.files.rows
+
+    @property
+    def widths(self) -> dict[str, int]:
+        """Modality -> d."""
+        return self.files.widths
 
     def __enter__(self) -> FeatureWriter:
         return self
@@ -230,35 +191,41 @@ class FeatureWriter:
         What is neither becomes NaN. `std` holds standard deviations of the same shape as `z`.
         """
         index = np.arange(self.n)[rows]
-        columns = [self._column(name) for name in z]
-        if set(std or {}) != (set(z) if self.std else set()):
-            raise InputError("pass std for each modality of z" if self.std else "open the writer with std=True for std")
+        for name in z:
+            self._column(name)
+        if set(std or {}) != (set(z) if self.files.std else set()):
+            wanted = "pass std for each modality of z" if self.files.std else "open the writer with std=True for std"
+            raise InputError(wanted)
         views = check(z, present, values=present is None, empty_rows=True)
         if len(index) != len(views):
             raise InputError(f"{len(index)} rows were named but z has {len(views)} rows")
         if len(np.unique(index)) != len(index):
             raise InputError("a row was named twice in one call; name every row once")
-        state = np.where(views.present.cpu().numpy(), OBSERVED, MISSING).astype(np.uint8)
+        observed = views.present.cpu().numpy()
+        kept = observed
         if imputed is not None:
-            state[check(z, imputed, values=False, empty_rows=True).present.cpu().numpy() & (state == MISSING)] = IMPUTED
+            kept = observed | check(z, imputed, values=False, empty_rows=True).present.cpu().numpy()
         with writing(self.path):
-            for j, name in enumerate(z):
-                kept = state[:, j] != MISSING
-                self._write_rows(f"{name}.npy", index, self._values(name, z[name], kept, index))
-                if std is not None:
-                    self._write_rows(f"{name}.std.npy", index, self._values(name, std[name], kept, index))
-            for file in self._files.values():
-                os.fsync(file.fileno())
-            for j, column in enumerate(columns):
-                self._write_rows(STATE, index + column * self.n, state[:, j : j + 1])
-                self.state[column, index] = state[:, j]
+            self.files.write(index, z, kept, std)
+            self.mark(index, list(z), observed, kept)
 
-    def finish(self) -> FeatureSet:
-        """Write masks and checksums, give the directory its name, and open it."""
-        self._complete()
+    def mark(self, index: np.ndarray, names: Iterable[str], observed: np.ndarray, kept: np.ndarray) -> None:
+        """Note that `files` hold these rows of some modalities; what is kept was observed, or imputed otherwise.
+
+        `fill` does this itself. It is for rows that a worker has written.
+        """
+        state = np.where(observed, OBSERVED, np.where(kept, IMPUTED, MISSING)).astype(np.uint8)
+        for j, name in enumerate(names):
+            column = self._column(name)
+            write_rows(self.part / STATE, index + column * self.n, state[:, j : j + 1])
+            self.state[column, index] = state[:, j]
+
+    def finish(self, engine: Engine | None = None) -> FeatureSet:
+        """Write masks and checksums, give the directory its name, and open it; an engine may compute the checksums."""
+        self.complete(engine)
         return open_features(self.path)
 
-    def _complete(self) -> None:
+    def complete(self, engine: Engine | None = None) -> None:
         """All of `finish` but the opening: the directory is no longer this writer's."""
         for name in self.widths:
             left = self.todo(name)
@@ -267,38 +234,30 @@ class FeatureWriter:
                     f"{len(left)} of {self.n} rows of {name} are not written yet (first: row {left[0]}); fill them, "
                     "with present=False for items that lack the modality"
                 )
-        self._close_files()
         with writing(self.path):
-            self._write_rest()
+            self._write_rest(engine or LocalEngine())
             self._check_free()
             put_in_place(self.part, self.path)
         self.close()
 
-    def _write_rest(self) -> None:
+    def _write_rest(self, engine: Engine) -> None:
         """Masks, and checksums of all files."""
         np.save(self.part / "present.npy", np.ascontiguousarray((self.state == OBSERVED).T))
         if (self.state == IMPUTED).any():
             np.save(self.part / "imputed.npy", np.ascontiguousarray((self.state == IMPUTED).T))
-        files = {}
-        for file in sorted(self.part.iterdir()):
-            if file.suffix in (".npy", ".parquet") and file.name != STATE:
-                files[file.name] = {"bytes": file.stat().st_size, "sha256": checksum(file)}
-        save_json(self.part / "features.json", self._head | {"files": files})
+        files = sorted(file for file in self.part.absolute().iterdir() if file.suffix in (".npy", ".parquet"))
+        files = [file for file in files if file.name != STATE]
+        sums = zip(files, engine.map(checksum, files), strict=True)
+        written = {file.name: {"bytes": file.stat().st_size, "sha256": found} for file, found in sums}
+        write_json(self.part / HEADER, self._head | {"files": written})
         (self.part / STATE).unlink(missing_ok=True)
 
     def close(self) -> None:
-        """Close the files and give up the lock; what was filled stays, and a new writer continues."""
-        self._close_files()
+        """Give up the lock; what was filled stays, and a new writer continues."""
         self._held.close()
 
-    def _close_files(self) -> None:
-        for file in self._files.values():
-            file.close()
-        self._files.clear()
-
     def discard(self) -> None:
-        """Close the files and delete what was filled."""
-        self._close_files()
+        """Delete what was filled, and give up the lock."""
         shutil.rmtree(self.part)
         self.close()
 
@@ -309,22 +268,22 @@ class FeatureWriter:
     def _begin(self, table: pa.Table) -> None:
         """Lay out the unfinished directory; it gets its name only when everything in it is there."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        size = self.n * sum(self.widths.values()) * self.dtype.itemsize * (2 if self.std else 1)
-        check_space(self.path.parent, size, self.path)
+        arrays, masks = sum(self.files.value_files().values()) * self.files.dtype.itemsize, 2 * len(self.widths)
+        check_space(self.path.parent, self.n * (arrays + masks), self.path)
         with writing(self.path), scratch(self.part) as folder:
             fresh = folder / "new"
             fresh.mkdir()
-            for file, width in self._value_files().items():
-                empty_npy(fresh / file, (self.n, width), self.dtype)
+            for file, width in self.files.value_files().items():
+                empty_npy(fresh / file, (self.n, width), self.files.dtype)
             np.save(fresh / STATE, np.full((len(self.widths), self.n), TODO, dtype=np.uint8))
             pq.write_table(table, fresh / "meta.parquet")
-            save_json(fresh / "features.json", self._head)
+            write_json(fresh / HEADER, self._head)
             os.replace(fresh, self.part)
 
     def _continue(self, table: pa.Table) -> np.ndarray:
         """The state of the unfinished directory, after checking that it was begun with the same arguments."""
         unfinished = "delete the unfinished directory to start over"
-        begun = read_json_object(self.part / "features.json", unfinished)
+        begun = read_json_object(self.part / HEADER, unfinished)
         differs = [key for key in self._head if _as_text(begun.get(key)) != _as_text(self._head[key])]
         if not differs and list(begun["modalities"]) != list(self.widths):
             differs = ["order of the modalities"]
@@ -353,27 +312,10 @@ class FeatureWriter:
             )
         return mask
 
-    def _value_files(self) -> dict[str, int]:
-        """File name -> width, of all arrays of features."""
-        files = {f"{name}.npy": width for name, width in self.widths.items()}
-        return files | ({f"{name}.std.npy": width for name, width in self.widths.items()} if self.std else {})
-
     def _column(self, modality: str) -> int:
         if modality not in self.widths:
             raise InputError(f'this directory has no modality "{modality}"; it has {", ".join(self.widths)}')
         return list(self.widths).index(modality)
-
-    def _values(self, name: str, array: Array, kept: np.ndarray, index: np.ndarray) -> np.ndarray:
-        """The array as it is stored: NaN where nothing is kept, checked to be finite elsewhere."""
-        if array.shape[1] != self.widths[name]:
-            raise InputError(f"{name} has width {array.shape[1]} but this directory was begun with {self.widths[name]}")
-        return stored_values(name, array, kept, index, self.dtype)
-
-    def _write_rows(self, name: str, index: np.ndarray, values: np.ndarray) -> None:
-        if name not in self._files:
-            self._files[name] = open(self.part / name, "r+b", buffering=0)  # noqa: SIM115 (closed in close)
-            self._offset[name] = np.load(self.part / name, mmap_mode="r").offset
-        write_rows(self._files[name], self._offset[name], index, values)
 
 
 def _as_text(value: Any) -> str:
@@ -452,7 +394,7 @@ def write_features(
                     imputed=None if imputed is None else imputed[start:stop],
                     std=None if std is None else {name: array[start:stop] for name, array in std.items()},
                 )
-            writer._complete()
+            writer.complete()
         except InputError:  # of the values, or of the disk; an interrupted run, in contrast, can be continued
             writer.discard()
             raise

@@ -47,7 +47,7 @@ class FeatureRows:
         name: str | None = None,
         weight: float = 1.0,
     ) -> FeatureRows:
-        """Some rows of a feature set. Rows with none of the modalities are left out; `unusable` counts them.
+        """Some rows of a feature set. Rows with none of the modalities are skipped; `unusable` counts them.
 
         Parameters
         ----------
@@ -158,7 +158,7 @@ def pattern_counts(sources: Sequence[Any]) -> list[dict[str, Any]]:
 
 
 POWERS = {"scale": 0.0, "whiten": 0.25}
-SMALLEST = 1e-6  # of the largest eigenvalue: directions below it are left out
+SMALLEST = 1e-6  # of the largest eigenvalue: directions below it are dropped
 
 
 Axes = dict[str, tuple[np.ndarray, np.ndarray, np.ndarray]]  # modality -> centre (d,), eigenvalues (r,), vectors (d, r)

@@ -6,7 +6,7 @@
 | audio | (n, slices, 1024, 64) filter banks as for BEATs | one slice of each of `slices` segments |
 | text | dict of input_ids and attention_mask (n, tokens) | one of the item's texts |
 
-At test it is the middle frame and slice, and the first text; `captions` gives all texts. A picture stands for all frames.
+At test it is the middle frame and slice, and the first text; `captions` gives all texts. An image stands for all frames.
 `decoding` holds the rules, by default those of the public code of VAST. What is drawn depends on seed, epoch, row and
 modality, on nothing else.
 """
@@ -210,7 +210,7 @@ class MediaRows:
                 "again and count it as missing"
             )
         if job.kind == "image" and len(result) == 1:
-            return np.repeat(result, self.frames, axis=0)  # a picture
+            return np.repeat(result, self.frames, axis=0)  # an image
         return result
 
     def _stack(self, name: str, parts: list[np.ndarray]) -> torch.Tensor:

@@ -1,0 +1,148 @@
+"""Start the server, keep it until it is stopped, and close connections that are too slow."""
+
+import asyncio
+import errno
+import socket
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+from calmrl.errors import InputError, need
+from calmrl.server.limits import Limits, is_loopback
+
+BACKLOG = 128
+WARNING = (
+    "warning: {host} is reachable from other machines. Everyone who reaches it can read the whole collection{change}; "
+    "there is no password and no encryption. Use --host 127.0.0.1 to keep it on this machine."
+)
+
+
+def run_server(
+    index: Any,
+    *,
+    host: str = "127.0.0.1",
+    port: int = 8000,
+    allow_add: bool = False,
+    limits: Limits | None = None,
+    report: Callable[[str], None] = print,
+) -> None:
+    """Serve a collection until the process is interrupted.
+
+    Parameters
+    ----------
+    index : Index
+        The collection.
+    host, port : str, int
+        Where to listen; port 0 takes a free one.
+    allow_add : bool
+        Whether clients may add and remove items.
+    limits : Limits, optional
+        What one client may ask for.
+    report : callable
+        Gets the lines for people.
+
+    Examples
+    --------
+    >>> from calmrl import Index
+    >>> run_server(Index.open("photos.index"), port=8000)  # doctest: +SKIP
+    """
+    limits = limits or Limits()
+    for package in ("uvicorn", "fastapi", "python_multipart"):
+        need(package, "serve", "Serving a collection")
+    import uvicorn
+
+    if not is_loopback(host):
+        report(WARNING.format(host=host, change=", and change it" if allow_add else ""))
+    listening = listen(host, port)
+    shown = f"[{host}]" if ":" in host else host
+    report(f"{len(index):,} items at http://{shown}:{listening.getsockname()[1]}/ (Ctrl-C stops)")
+    with listening, suppress(KeyboardInterrupt):  # Ctrl-C is how it is stopped
+        uvicorn.Server(server_config(index, host, allow_add, limits)).run(sockets=[listening])
+
+
+def server_config(index: Any, host: str, allow_add: bool, limits: Limits) -> Any:
+    """How uvicorn serves a collection: no web sockets, no proxy headers, bounded connections."""
+    import uvicorn
+
+    from calmrl.server.app import build_app
+
+    return uvicorn.Config(
+        build_app(index, host=host, allow_add=allow_add, limits=limits),
+        http=connection_class(limits.header_seconds, limits.stall_seconds),
+        ws="none",
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        limit_concurrency=limits.connections,
+        timeout_keep_alive=5,
+        timeout_graceful_shutdown=5,
+    )
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A listening socket, or a sentence that says why not."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        listening = socket.socket(family, kind, protocol)
+    except socket.gaierror as error:
+        raise InputError(f"--host {host} is not an address of this machine ({error.strerror}); use 127.0.0.1") from None
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listening.bind(address)
+        listening.listen(BACKLOG)  # clients that come before the server is ready wait
+    except OSError as error:
+        listening.close()
+        advice = "choose another --port" if error.errno == errno.EADDRINUSE else "choose another --host or --port"
+        raise InputError(f"cannot listen on {host}:{port} ({error.strerror}); {advice}") from None
+    return listening
+
+
+def connection_class(header_seconds: float, stall_seconds: float) -> type[Any]:
+    """Uvicorn's connection with a deadline for headers and one for each stop of the client's reading.
+
+    Uvicorn closes connections that are silent between two requests, but neither those that send a header letter by letter
+    nor those that leave an answer unread.
+    """
+    import h11
+    from uvicorn.protocols.http.h11_impl import H11Protocol
+
+    class Connection(H11Protocol):
+        headers_due: asyncio.TimerHandle | None = None
+        reading_due: asyncio.TimerHandle | None = None
+
+        def connection_made(self, transport: Any) -> None:
+            super().connection_made(transport)
+            transport.set_write_buffer_limits(high=0)  # writing is paused as long as anything is left unread
+            self._expect_headers()
+
+        def data_received(self, data: bytes) -> None:
+            super().data_received(data)
+            if self.conn.their_state is h11.IDLE:
+                self._expect_headers()
+            elif self.headers_due is not None:
+                self.headers_due.cancel()
+                self.headers_due = None
+
+        def pause_writing(self) -> None:
+            super().pause_writing()
+            if self.reading_due is None:
+                self.reading_due = self.loop.call_later(stall_seconds, self.transport.abort)
+
+        def resume_writing(self) -> None:
+            super().resume_writing()
+            if self.reading_due is not None:
+                self.reading_due.cancel()
+                self.reading_due = None
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            for timer in (self.headers_due, self.reading_due):
+                if timer is not None:
+                    timer.cancel()
+            super().connection_lost(exc)
+
+        def _expect_headers(self) -> None:
+            if self.headers_due is None:
+                self.headers_due = self.loop.call_later(header_seconds, self.transport.abort)
+
+    return Connection

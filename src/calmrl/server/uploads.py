@@ -1,0 +1,208 @@
+"""Images and audio that a client sends, checked before anything is decoded, and the items that are made of them.
+
+FFmpeg also reads play lists, and a play list names further files or addresses. So audio is let through only if its
+first bytes are those of a container that holds its own samples.
+"""
+
+import io
+import json
+import shutil
+import threading
+import uuid
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from starlette.exceptions import HTTPException
+
+from calmrl.errors import InputError, need
+from calmrl.server.limits import Limits
+from calmrl.server.schemas import FILES, ItemFields
+
+IMAGES = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF")
+KIND_OF = {"text": "text", "image": "image", "sound": "audio"}  # names that stand for a modality of a kind
+SUFFIXES = {
+    "wav": ".wav", "aiff": ".aiff", "mov": ".m4a", "flac": ".flac", "ogg": ".ogg", "matroska": ".webm", "mp3": ".mp3",
+    "aac": ".aac",
+}  # fmt: skip
+TAG_BYTES = 10  # of the header of an ID3 tag
+FOLDER = "added"  # inside the index: a folder per item, with its files and a manifest of one row
+CHANGING = threading.Lock()  # one change at a time
+
+
+def add_item(
+    index: Any, fields: ItemFields, files: Mapping[str, bytes], kinds: Mapping[str, str], limits: Limits
+) -> str:
+    """Put an item into the collection and return its id, the client's or a new one."""
+    media = {modality_named(name, kinds): content for name, content in checked_files(files, kinds, limits).items()}
+    if not media and fields.text is None:
+        raise InputError("the item is empty; give text, or the files image and sound")
+    if "://" in str(index.path):
+        raise InputError("this index is not on the disk of the server, so that files cannot be put into it")
+    row: dict[str, Any] = {"id": fields.id.strip() if fields.id else uuid.uuid4().hex}
+    if fields.label is not None:
+        row["labels"] = fields.label.strip()
+    if fields.text is not None:
+        row["text"] = row[modality_named("text", kinds)] = fields.text.strip()
+    folder = Path(index.path) / FOLDER / uuid.uuid4().hex
+    folder.mkdir(parents=True)
+    try:
+        for name, content in media.items():
+            file = folder / f"{len(row)}{suffix_of(content)}"
+            file.write_bytes(content)
+            row[name] = file.name
+        manifest = folder / "item.jsonl"
+        manifest.write_text(json.dumps(row) + "\n", encoding="utf-8")
+        with CHANGING:
+            change = index.add(manifest)
+        if row["id"] not in change.added:
+            raise InputError(f"the item cannot be used: {'; '.join(change.problems) or 'nothing of it can be read'}")
+    except BaseException:
+        shutil.rmtree(folder)
+        raise
+    return row["id"]
+
+
+def remove_item(index: Any, id: str) -> None:
+    """Take an item out of the collection; its files are deleted only if they were uploaded."""
+    with CHANGING:
+        uploads = Path(index.path).resolve() / FOLDER
+        folders = {folder for folder in _folders(index, id) if folder.parent == uploads}
+        index.remove([id])
+        for folder in folders:
+            shutil.rmtree(folder)
+
+
+def _folders(index: Any, id: str) -> list[Path]:
+    """Where the files of an item are, as far as they are still there."""
+    folders = []
+    for modality in index.item(id).paths:
+        try:
+            folders.append(Path(index.file(id, modality)).resolve().parent)
+        except InputError:
+            continue  # gone already
+    return folders
+
+
+def modality_named(name: str, kinds: Mapping[str, str]) -> str:
+    """The modality of that name; for text, image and sound also the first one of that kind."""
+    if name in kinds or name not in KIND_OF:
+        return name
+    return next((modality for modality, kind in kinds.items() if kind == KIND_OF[name]), name)
+
+
+def checked_files(files: Mapping[str, bytes], kinds: Mapping[str, str], limits: Limits) -> dict[str, bytes]:
+    """The files of a form, small enough to be decoded."""
+    checks = {"image": check_image, "audio": check_audio}
+    checked = {}
+    for name, content in files.items():
+        kind = kinds.get(modality_named(name, kinds))
+        if kind not in checks:
+            names = [modality for modality, kind in kinds.items() if kind in checks]
+            known = ", ".join(dict.fromkeys((*FILES, *names)))
+            raise InputError(f"no modality takes the file {name[:80]!r}; name it one of {known}")
+        checked[name] = checks[kind](content, limits)
+    return checked
+
+
+def suffix_of(content: bytes) -> str:
+    """The suffix that a checked file should have."""
+    container = container_of(content)
+    if container is not None:
+        return SUFFIXES[container]
+    pillow = need("PIL.Image", "media", "Reading a picture")
+    with pillow.open(io.BytesIO(content), formats=IMAGES) as image:
+        return f".{image.format.lower()}"
+
+
+def check_image(content: bytes, limits: Limits) -> bytes:
+    """The bytes of an image whose header says that it is not too large."""
+    pillow = need("PIL.Image", "media", "Reading a picture")
+    if not content:
+        raise InputError("the picture is empty; send a file with something in it")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", pillow.DecompressionBombWarning)  # our own limit is below, and stricter
+            with pillow.open(io.BytesIO(content), formats=IMAGES) as image:
+                width, height = image.size
+    except pillow.DecompressionBombError:
+        raise HTTPException(413, _too_many_pixels(limits)) from None
+    except (pillow.UnidentifiedImageError, OSError, SyntaxError, ValueError, EOFError, OverflowError):
+        raise InputError(f"the picture cannot be read; send one of {', '.join(IMAGES)}") from None
+    if width * height > limits.pixels:
+        raise HTTPException(413, f"{_too_many_pixels(limits)}; got {width} x {height}")
+    return content
+
+
+def _too_many_pixels(limits: Limits) -> str:
+    return f"the picture has more than {limits.pixels / 1e6:g} million pixels"
+
+
+def check_audio(content: bytes, limits: Limits) -> bytes:
+    """The bytes of audio that is not too long, without the tags before it."""
+    if not content:
+        raise InputError("the sound is empty; send a file with something in it")
+    content = without_tags(content)
+    container = container_of(content)
+    if container is None:
+        raise InputError("the sound cannot be read; send WAV, MP3, FLAC, Ogg, M4A, AAC, AIFF or WebM")
+    seconds = audio_seconds(content, container, limits.audio_seconds)
+    if seconds > limits.audio_seconds:
+        raise HTTPException(413, f"the sound is longer than {limits.audio_seconds:g} s; send a part of it")
+    return content
+
+
+def without_tags(content: bytes) -> bytes:
+    """Without ID3 tags: FFmpeg looks behind them, so that a play list could hide there."""
+    while content[:3] == b"ID3" and len(content) > TAG_BYTES:
+        size = 0
+        for byte in content[6:10]:
+            size = size << 7 | byte & 0x7F
+        content = content[TAG_BYTES + size :]
+    return content.lstrip(b"\0") if content[:1] == b"\0" and content[4:8] != b"ftyp" else content
+
+
+def container_of(content: bytes) -> str | None:
+    """FFmpeg's name of the container that the first bytes announce."""
+    start = content[:12]
+    if start[:4] in (b"RIFF", b"RF64") and start[8:] == b"WAVE":
+        return "wav"
+    if start[:4] == b"FORM" and start[8:] in (b"AIFF", b"AIFC"):
+        return "aiff"
+    if start[4:8] == b"ftyp":
+        return "mov"
+    named = {b"fLaC": "flac", b"OggS": "ogg", b"\x1aE\xdf\xa3": "matroska"}
+    if start[:4] in named:
+        return named[start[:4]]
+    if len(start) == 12 and start[0] == 0xFF and start[1] & 0xE0 == 0xE0:
+        return "aac" if start[1] & 0xF6 == 0xF0 else "mp3"  # layer 0 is ADTS
+    return None
+
+
+def audio_seconds(content: bytes, container: str, most: float) -> float:
+    """How long audio is by its packets, without decoding them; stops counting beyond `most`."""
+    av = need("av", "media", "Reading a sound")
+    end = 0.0
+    try:
+        with av.open(io.BytesIO(content), format=container) as file:
+            if not file.streams.audio:
+                raise InputError("the file holds no sound")
+            stream = file.streams.audio[0]
+            clock = 0.0  # for packets without a time
+            for packet in file.demux(stream):
+                if packet.time_base is None or not packet.size:
+                    continue
+                length = float((packet.duration or 0) * packet.time_base)
+                clock += length
+                begin = float((packet.pts - (stream.start_time or 0)) * packet.time_base) if packet.pts else 0.0
+                end = max(end, begin + length, clock)
+                if end > most:
+                    break
+    except (av.error.FFmpegError, ValueError, OverflowError) as error:
+        if isinstance(error, InputError):
+            raise
+        raise InputError("the sound cannot be read; it is damaged") from None
+    if end == 0.0:
+        raise InputError("the sound has no samples")
+    return end

@@ -1,0 +1,64 @@
+"""Expected quality in words."""
+
+from __future__ import annotations
+
+import pytest
+
+from calmrl.server.collection import expected_sentences
+
+KINDS = {
+    "image": {"kind": "image"},
+    "drawing": {"kind": "image"},
+    "text": {"kind": "text"},
+    "speech": {"kind": "audio"},
+}
+
+
+def test_the_best_direction_comes_first_and_chance_is_named():
+    numbers = {"R@10": 30.0, "low": 0.2, "high": 20.0, "n": 5000}
+    rows = expected_sentences({"text->image": {"R@1": 7.1, **numbers}, "speech->text": {"R@1": 9.0, **numbers}}, KINDS)
+    assert [row["direction"] for row in rows] == ["speech->text", "text->image"]
+    assert rows[0]["sentence"] == (
+        "A search by a sound should put the right text among 5,000 first in 9 of 100 searches (likely fewer than 1 to 20) "
+        "and among the first ten in 30 of 100; guessing gives 0.02 % and 0.2 %."
+    )
+    assert "A search by words should put the right image" in rows[1]["sentence"]  # two modalities are pictures
+
+
+def test_chance_is_never_above_everything():
+    row = expected_sentences({"text->image": {"R@1": 50, "R@10": 100, "low": 1, "high": 99, "n": 7}}, KINDS)[0]
+    assert row["chance R@10"] == 100
+
+
+def test_several_right_items_are_said_and_guessed_more_often():
+    numbers = {"R@1": 50.0, "R@10": 90.0, "low": 40.0, "high": 60.0, "n": 40, "own": 4.0}
+    row = expected_sentences({"text->image": numbers}, KINDS)[0]
+    assert "should put a right image among 40 first" in row["sentence"]
+    assert abs(row["chance R@1"] - 10) < 1e-9
+    assert abs(row["chance R@10"] - 100 * (1 - (30 * 29 * 28 * 27) / (40 * 39 * 38 * 37))) < 1e-9
+
+
+def test_several_modalities_given_and_a_kind_without_a_noun():
+    numbers = {"R@1": 0.5, "R@10": 0.9, "low": 0.0, "high": 0.49, "n": 8, "own": 2.0}
+    kinds = {**KINDS, "depth": {"kind": "depth"}}
+    row = expected_sentences({"text+speech->depth": numbers}, kinds)[0]
+    assert row["sentence"] == (
+        "A search by words and a sound should put a right depth among 8 first in 0 of 100 searches (likely 0 to fewer than 1) "
+        "and among the first ten in 1 of 100; guessing gives 25 % and 100 %."
+    )
+    assert (row["from"], row["to"], row["n"]) == ("text+speech", "depth", 8)
+
+
+@pytest.mark.parametrize(
+    ("n", "text"),
+    [(10, "10 % and 100 %"), (9, "11 % and 100 %"), (101, "1.0 % and 9.9 %"), (625, "0.2 % and 1.6 %"),
+     (1064, "0.094 % and 0.9 %")],
+)  # fmt: skip
+def test_percent_of_guessing(n, text):
+    numbers = {"R@1": 50, "R@10": 100, "low": 1, "high": 99, "n": n}
+    assert expected_sentences({"text->image": numbers}, KINDS)[0]["sentence"].endswith(f"guessing gives {text}.")
+
+
+def test_nothing_right_is_never_guessed():
+    numbers = {"R@1": 0, "R@10": 0, "low": 0, "high": 0, "n": 10, "own": 0}
+    assert expected_sentences({"text->image": numbers}, KINDS)[0]["sentence"].endswith("guessing gives 0 % and 0 %.")

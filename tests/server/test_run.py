@@ -1,0 +1,171 @@
+"""How the server is started: where it listens, what it says, what uvicorn is told, and deadlines of a connection."""
+
+from __future__ import annotations
+
+import errno
+import socket
+from types import SimpleNamespace
+
+import h11
+import pytest
+import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from calmrl.errors import InputError
+from calmrl.server import Limits, run
+from calmrl.server.run import connection_class, listen, run_server, server_config
+
+
+@pytest.fixture
+def started(monkeypatch):
+    """What was listened to and served, without doing either."""
+    seen = SimpleNamespace(places=[], configs=[], sockets=[])
+
+    class Server:
+        def __init__(self, config):
+            seen.configs.append(config)
+
+        def run(self, sockets):
+            seen.sockets += sockets
+            raise KeyboardInterrupt
+
+    def listen_to(host, port):
+        seen.places.append((host, port))
+        return listen("127.0.0.1", 0)
+
+    monkeypatch.setattr(uvicorn, "Server", Server)
+    monkeypatch.setattr(run, "listen", listen_to)
+    return seen
+
+
+def test_by_default_this_machine_and_port_8000(shapes, started):
+    lines = []
+    run_server(shapes, report=lines.append)
+    assert started.places == [("127.0.0.1", 8000)]
+    assert len(lines) == 1
+    assert lines[0].startswith("48 items at http://127.0.0.1:")
+    assert lines[0].endswith("/ (Ctrl-C stops)")
+    (used,) = started.sockets
+    assert used.fileno() == -1  # closed again
+    assert started.configs[0].app.limits == Limits()
+
+
+@pytest.mark.parametrize(
+    ("allow_add", "change"), [(False, "collection; there"), (True, "collection, and change it; there")]
+)
+def test_other_machines_are_warned_of(shapes, started, allow_add, change):
+    lines = []
+    run_server(shapes, host="::", port=1, allow_add=allow_add, report=lines.append)
+    assert started.places == [("::", 1)]
+    assert lines[0].startswith("warning: :: is reachable from other machines.")
+    assert change in lines[0]
+    assert lines[1].startswith("48 items at http://[::]:")
+
+
+def test_what_uvicorn_is_told(shapes):
+    config = server_config(shapes, "127.0.0.1", False, Limits(connections=7))
+    told = {
+        name: getattr(config, name)
+        for name in ("ws", "log_level", "access_log", "server_header", "proxy_headers", "limit_concurrency",
+                     "timeout_keep_alive", "timeout_graceful_shutdown")
+    }  # fmt: skip
+    assert told == {
+        "ws": "none", "log_level": "warning", "access_log": False, "server_header": False, "proxy_headers": False,
+        "limit_concurrency": 7, "timeout_keep_alive": 5, "timeout_graceful_shutdown": 5,
+    }  # fmt: skip
+
+
+def test_listening():
+    with listen("127.0.0.1", 0) as listening:
+        assert listening.getsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR)
+        with socket.create_connection(listening.getsockname()):
+            pass  # it waits until the server is ready
+    with pytest.raises(InputError, match=r"--host no\.invalid is not an address of this machine .*; use 127\.0\.0\.1"):
+        listen("no.invalid", 0)
+
+
+def test_a_port_that_is_taken_is_an_error_with_advice():
+    with listen("127.0.0.1", 0) as taken, pytest.raises(InputError, match="choose another --port"):
+        listen("127.0.0.1", taken.getsockname()[1])
+
+
+def test_an_address_of_another_machine(monkeypatch):
+    closed = []
+
+    class Refused(socket.socket):
+        def bind(self, address):
+            raise OSError(errno.EADDRNOTAVAIL, "not here")
+
+        def close(self):
+            closed.append(True)
+            super().close()
+
+    monkeypatch.setattr(socket, "socket", Refused)
+    with pytest.raises(
+        InputError, match=r"cannot listen on 127\.0\.0\.1:9 \(not here\); choose another --host or --port"
+    ):
+        listen("127.0.0.1", 9)
+    assert closed
+
+
+class Timer:
+    def __init__(self, seconds, function):
+        self.seconds, self.function, self.cancelled = seconds, function, False
+
+    def cancel(self):
+        self.cancelled = True
+
+
+@pytest.fixture
+def connection(monkeypatch):
+    """A connection whose loop and transport only write down; `calls` is what uvicorn was told."""
+    calls, timers, limits = [], [], []
+    for name in ("connection_made", "data_received", "pause_writing", "resume_writing", "connection_lost"):
+        monkeypatch.setattr(H11Protocol, name, lambda self, *given, name=name: calls.append((name, *given)))
+    made = object.__new__(connection_class(10.0, 30.0))
+    made.transport = SimpleNamespace(abort="abort", set_write_buffer_limits=lambda **given: limits.append(given))
+    made.loop = SimpleNamespace(call_later=lambda *given: timers.append(Timer(*given)) or timers[-1])
+    made.conn = SimpleNamespace(their_state=h11.IDLE)
+    made.seen = SimpleNamespace(calls=calls, timers=timers, limits=limits)
+    return made
+
+
+def test_headers_must_come_in_time(connection):
+    connection.connection_made(connection.transport)
+    (timer,) = connection.seen.timers
+    assert (timer.seconds, timer.function) == (10.0, "abort")
+    assert connection.seen.limits == [{"high": 0}]
+    connection.data_received(b"GET")
+    assert len(connection.seen.timers) == 1  # the same deadline, however often something comes
+    connection.conn.their_state = h11.SEND_BODY
+    connection.data_received(b" / HTTP/1.1")
+    assert timer.cancelled
+    connection.data_received(b"more")
+    connection.conn.their_state = h11.IDLE
+    connection.data_received(b"")  # the next request
+    assert len(connection.seen.timers) == 2
+    assert connection.seen.calls[0] == ("connection_made", connection.transport)
+    assert [call[1] for call in connection.seen.calls[1:]] == [b"GET", b" / HTTP/1.1", b"more", b""]
+
+
+def test_an_answer_must_be_read_in_time(connection):
+    connection.pause_writing()
+    connection.pause_writing()
+    (timer,) = connection.seen.timers
+    assert (timer.seconds, timer.function) == (30.0, "abort")
+    connection.resume_writing()
+    assert timer.cancelled
+    connection.resume_writing()
+    connection.pause_writing()
+    assert len(connection.seen.timers) == 2  # every stop has a deadline of its own
+    names = [call[0] for call in connection.seen.calls]
+    assert names == ["pause_writing", "pause_writing", "resume_writing", "resume_writing", "pause_writing"]
+
+
+def test_nothing_is_aborted_after_the_end(connection):
+    connection.connection_lost(None)
+    connection.connection_made(connection.transport)
+    connection.pause_writing()
+    connection.connection_lost(None)
+    assert [timer.cancelled for timer in connection.seen.timers] == [True, True]
+    assert connection.seen.calls[-1] == ("connection_lost", None)
