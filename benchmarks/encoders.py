@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from calmrl.models.vast.model import VastModel
+from calmrl.paper.vast.model import VastModel
 
 ROWS, BATCH, REPEATS = 64, 16, 5
 

@@ -26,7 +26,7 @@ import numpy as np
 import torch
 
 from calmrl import Aligner
-from calmrl.aligner.crossvalidation import fit_lifts, sample
+from calmrl.aligner.crossvalidation import fit_feature_maps, sample
 from calmrl.aligner.space import Candidate, fit_all, head_maps
 from calmrl.datasets import load_dataset
 from calmrl.latent.rows import open_source
@@ -143,11 +143,11 @@ def _fit(z: Rows, present: np.ndarray, candidate: Candidate, seed: int) -> Align
     order = sorted(z)
     source = open_source({m: z[m] for m in order}, present[:, [list(z).index(m) for m in order]])
     rows = sample(source, None, len(present), seed, None)
-    lifts = fit_lifts(rows, candidate.features, candidate.unit_rows, seed, LANDMARKS)
+    maps = fit_feature_maps(rows, candidate.features, candidate.unit_rows, seed, LANDMARKS)
     aligner = Aligner(random_state=seed)
-    aligner._order, aligner.modalities_, aligner._lifts = source.names, tuple(z), lifts
-    aligner._space = fit_all(source, lifts, candidate, seed)
-    aligner._maps = head_maps(lifts, candidate.whitening, aligner._space)
+    aligner.names_, aligner.modalities_, aligner.feature_maps_ = source.names, tuple(z), maps
+    aligner.space_ = fit_all(source, maps, candidate, seed)
+    aligner.head_maps_ = head_maps(maps, candidate.whitening, aligner.space_)
     return aligner
 
 
@@ -196,13 +196,13 @@ def _likelihood_ratio(aligner: Aligner, asked: Rows, gallery: Rows, present: np.
 @torch.no_grad()
 def _posteriors(aligner: Aligner, z: Rows, present: np.ndarray) -> Iterator[tuple[np.ndarray, Any, Any]]:
     """(rows, precision, means) of each pattern of modalities."""
-    space, order = aligner._space, list(aligner._order)
+    space, order = aligner.space_, list(aligner.names_)
     for pattern in np.unique(present, axis=0):
         rows = np.flatnonzero((present == pattern).all(axis=1))
         total = torch.eye(space.latent_dim, dtype=torch.float64)
         right = torch.zeros(len(rows), space.latent_dim, dtype=torch.float64)
         for m in (order.index(name) for name, has in zip(z, pattern, strict=True) if has):
-            head = aligner._head(m, torch.from_numpy(z[order[m]][rows]))
+            head = aligner.head(m, torch.from_numpy(z[order[m]][rows]))
             information = space.information[m].double()
             right += head + head @ information
             total = total + information

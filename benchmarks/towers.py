@@ -42,9 +42,9 @@ MB, GIGA = 1e6, 1e9
 
 def build(tower: str) -> tuple[Any, Callable[[int], torch.Tensor]]:
     """(the tower, how many items -> its tokens)."""
-    from calmrl.models.vast.beats import Beats
-    from calmrl.models.vast.eva import EvaVit
-    from calmrl.models.vast.matching import bert_tokens, build_bert
+    from calmrl.paper.vast.beats import Beats
+    from calmrl.paper.vast.eva import EvaVit
+    from calmrl.paper.vast.matching import bert_tokens, build_bert
 
     net: Any
     if tower == "eva01-g14":
@@ -66,7 +66,7 @@ def build(tower: str) -> tuple[Any, Callable[[int], torch.Tensor]]:
 
 def set_checkpointing(net: Any, on: bool) -> None:
     """For the own towers and for BERT."""
-    from calmrl.models.vast import matching as bert
+    from calmrl.paper.vast import matching as bert
 
     if hasattr(net, "checkpointing"):
         net.checkpointing = on

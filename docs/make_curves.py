@@ -76,13 +76,13 @@ def _frame(frame: Axes, lines: list[Curve], title: str, x: str) -> None:
     frame.set_title(title, loc="left", color=INK, fontsize=10)
     frame.set_xlabel(x, color=INK)
     for curve in lines:
-        look, width = curve.look, 2.2 if curve.label == "aligner" else 1.2
+        style, width = curve.style, 2.2 if curve.label == "aligner" else 1.2
         frame.plot(
             curve.x,
             curve.y,
-            color=look.colour,
-            linestyle=look.line,
-            marker=look.marker,
+            color=style.colour,
+            linestyle=style.line,
+            marker=style.marker,
             linewidth=width,
             label=curve.label,
         )

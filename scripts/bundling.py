@@ -50,7 +50,7 @@ def encode(manifest: Path, encoders: dict[str, str], out: Path, workers: int) ->
         out,
         workers=workers,
         tell=lambda line: print(line, file=sys.stderr),
-        progress=lambda what, done, total: print(f"{what} {done}/{total}", file=sys.stderr, end="\r"),
+        progress=lambda done, total, what: print(f"{what} {done}/{total}", file=sys.stderr, end="\r"),
     )
 
 

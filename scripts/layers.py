@@ -22,6 +22,7 @@ ORDER = (
     ("_support",),
     ("data", "anchors", "hub"),
     ("encoders", "datasets", "losses"),
+    ("sources",),
     ("interop",),
     ("latent",),
     ("imputers",),
@@ -33,7 +34,7 @@ ORDER = (
     ("config",),
     ("report",),
     ("workflows",),
-    ("server",),
+    ("server", "paper"),
     ("cli",),
     ("__main__",),
 )
@@ -78,7 +79,7 @@ def upward(path: Path) -> list[str]:
 
 
 def page() -> str:
-    """The order as a table, and the graph as Mermaid text; an arrow that a longer way implies is left out."""
+    """The order as a table, and the graph as Mermaid text; an arrow that a longer way implies is not drawn."""
     direct: dict[str, set[str]] = {package: set() for package in LEVEL}
     for path in modules():
         direct[package_of(path)] |= {package for _, package in imports_of(path)} - {package_of(path)}

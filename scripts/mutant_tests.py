@@ -20,16 +20,15 @@ ONCE = ["torch", "torch._dynamo", "numpy", "scipy.stats", "sklearn.linear_model"
         "typer", "rich.table", "hypothesis", "safetensors.torch", "PIL.Image", "lance_namespace",
         "matplotlib.figure"]  # fmt: skip
 IN_OTHER_PROCESSES = {  # file -> tests that pass through it where coverage does not look
-    "_support/distributed.py": ["tests/losses/test_losses_distributed.py", "tests/models/test_models_distributed.py",
-                                "tests/imputers/gaussian/test_gaussian_distributed.py",
+    "_support/distributed.py": ["tests/losses/test_losses_distributed.py", "tests/paper/vast/test_vast_distributed.py",
+                                "tests/latent/test_gaussian_distributed.py",
                                 "tests/training/test_train_distributed.py::test_the_documented_commands_start_two_processes"],
-    "losses/base.py": ["tests/losses/test_losses_distributed.py", "tests/models/test_models_distributed.py"],
+    "losses/base.py": ["tests/losses/test_losses_distributed.py", "tests/paper/vast/test_vast_distributed.py"],
     # these run when they are imported, which belongs to no test
     "_support/signatures.py": ["tests/_support/test_signatures.py"],
     "server/limits.py": ["tests/server/test_guard.py"],
     **{
-        f"data/media/collections/{name}.py": ["tests/data/media/collections/test_publishers.py"]
-        for name in ("video_captions", "sounds")
+        f"paper/collections/{name}.py": ["tests/paper/collections/test_publishers.py"] for name in ("audio", "video")
     },
 }  # fmt: skip
 

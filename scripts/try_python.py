@@ -28,8 +28,14 @@ ROOT = Path(calmrl.__file__).parent
 TESTS = (
     *("tests/_support/test_output.py", "tests/_support/test_filesystem.py"),
     *("tests/cli/test_cli.py", "tests/cli/test_completion.py", "tests/cli/test_extras.py", "tests/cli/test_light.py"),
-    *("tests/cli/test_progress.py", "tests/config", "tests/data/media/collections", "tests/data/media/test_folder.py"),
-    *("tests/data/media/test_images.py", "tests/data/media/test_left_out.py", "tests/data/media/test_manifest.py"),
+    *("tests/cli/test_progress.py", "tests/config", "tests/paper/collections", "tests/data/media/test_folder.py"),
+    *(
+        "tests/data/media/test_images.py",
+        "tests/data/media/test_media_files.py",
+        "tests/data/media/test_public_collection.py",
+        "tests/data/media/test_left_out.py",
+        "tests/data/media/test_manifest.py",
+    ),
     *("tests/data/media/test_whole_file.py", "tests/encoders/test_quiet.py", "tests/encoders/test_vector_store.py"),
     *("tests/metrics/test_statistics.py", "tests/report/test_tables.py", "tests/search/test_query.py"),
 )
@@ -43,8 +49,8 @@ NEED_TORCH = (  # those among them that do
     "tests/config/test_config.py::test_the_written_config_reads_back[ablation]",
     "tests/config/test_config.py::test_the_written_config_reads_back[generative]",
     "tests/config/test_config.py::test_sections_and_imputers_fit_together",
-    "tests/data/media/collections/test_annotation_lines.py::test_objects_in_lines_and_tables",
-    "tests/data/media/collections/test_publishers.py::test_a_part_of_vast27m_in_three_forms[vast27m.parquet]",
+    "tests/paper/collections/test_annotation_lines.py::test_objects_in_lines_and_tables",
+    "tests/paper/collections/test_publishers.py::test_a_part_of_vast27m_in_three_forms[vast27m.parquet]",
     "tests/data/media/test_manifest.py::test_all_formats_say_the_same[.parquet]",
     "tests/data/media/test_manifest.py::test_files_that_are_no_manifest",
 )

@@ -30,15 +30,17 @@ from xml.etree import ElementTree
 import numpy as np
 
 from calmrl._support.parsing import visible
-from calmrl.cli import evaluation_tables
+from calmrl._support.tables import to_terminal
+from calmrl.cli import evaluate
 from calmrl.cli.printing import Progress, error, note, stderr_console
 from calmrl.data.features.directory import meta_table
 from calmrl.data.features.feature_set import FeatureSet, open_features
 from calmrl.data.features.writer import write_features
 from calmrl.errors import InputError
-from calmrl.report import as_html, as_markdown, build_page, paper_tables, read_results
-from calmrl.report.paper_tables.table import SWEPT
+from calmrl.report import as_html, as_markdown, build_page, read_results
 from calmrl.report.render import drawings
+from calmrl.report.table_files import to_csv, to_latex, to_markdown
+from calmrl.report.tables import SWEPT, retrieval_table
 
 PIECES = {
     "control": ["\x1b[2J", "\x1b]0;t\x07", "\r", "\x00", "\x08", "\x9b31m", "\x7f", "\x1f"],
@@ -81,8 +83,8 @@ def terminal(name: str, folder: Path) -> None:
     with redirect_stderr(shown), redirect_stdout(shown):
         note(name)
         error(name)
-        for _, table in evaluation_tables.tables(rows):
-            stderr_console().print(table)
+        for _, table in evaluate.tables(rows):
+            stderr_console().print(to_terminal(table))
         progress = Progress(shown=False)
         progress.what = name
         note(progress.line())
@@ -135,10 +137,8 @@ def tables(name: str, folder: Path) -> None:
     """The tables of a paper as Markdown, LaTeX and CSV."""
     rows = [{"dataset": name, "method": method, "seed": seed, "task": task, "metric": "R@1", "value": 1.0 + seed, "n": 9}
             for method in (name, "calmrl", "gram") for seed in (0, 1) for task in ("a->b", f"b->{name}")]  # fmt: skip
-    table = paper_tables.retrieval_table(rows)
-    text, source, sheet = (
-        form(table) for form in (paper_tables.to_markdown, paper_tables.to_latex, paper_tables.to_csv)
-    )
+    table = retrieval_table(rows)
+    text, source, sheet = (form(table) for form in (to_markdown, to_latex, to_csv))
     bare = re.sub(r"\\.", "", text)
     need("<script" not in bare and "](" not in bare and "`" not in bare, "Markdown lets a name through")
     need(

@@ -33,8 +33,8 @@ def test_names_of_every_kind_are_drawn():
     [
         ("terminal", "\x1b[2J", "calmrl.cli.printing.visible"),
         ("report", "a\u202eb", "calmrl.report.render.visible"),
-        ("tables", "a\nb", "calmrl.report.paper_tables.table_files.latex"),
-        ("tables", "a|b", "calmrl.report.paper_tables.table_files.plain"),
+        ("tables", "a\nb", "calmrl.report.table_files.latex"),
+        ("tables", "a|b", "calmrl.report.table_files.escaped"),
     ],
 )
 def test_a_way_out_would_be_found(tmp_path, monkeypatch, place, name, break_out):

@@ -14,6 +14,7 @@ from . import interop as interop
 from . import losses as losses
 from . import metrics as metrics
 from . import models as models
+from . import paper as paper
 from . import report as report
 from . import search as search
 from . import server as server

@@ -13,6 +13,7 @@ from typing import Any
 import yaml
 
 from calmrl._support.parsing import reason_of
+from calmrl._support.tables import Table, escaped, to_markdown
 from calmrl.errors import InputError, need
 
 CARD = "README.md"
@@ -222,8 +223,8 @@ def _data_text(widths: Mapping[str, int], encoders: Mapping[str, str], data: Dat
     if data is None:
         about = "The author does not say which rows the model was fitted on.\n\n"
     else:
-        source = f" Source: {_cell(data.source)}." if data.source and data.source != data.name else ""
-        about = f"Fitted on {_cell(data.name)}, {data.rows:,} rows.{source}\n\n"
+        source = f" Source: {escaped(data.source)}." if data.source and data.source != data.name else ""
+        about = f"Fitted on {escaped(data.name)}, {data.rows:,} rows.{source}\n\n"
     rows = [
         {
             "modality": name,
@@ -237,12 +238,10 @@ def _data_text(widths: Mapping[str, int], encoders: Mapping[str, str], data: Dat
 
 
 def _table(rows: Sequence[Mapping[str, Any]]) -> str:
+    """The entries by their keys, as Markdown."""
     if not rows:
         return ""
-    names = list(rows[0])
-    lines = ["| " + " | ".join(names) + " |", "|" + "---|" * len(names)]
-    lines += ["| " + " | ".join(_cell(_value(row[name])) for name in names) + " |" for row in rows]
-    return "\n".join(lines) + "\n"
+    return to_markdown(Table("", list(rows[0]), [[_value(row[name]) for name in rows[0]] for row in rows])) + "\n"
 
 
 def _value(value: Any) -> str:
@@ -251,14 +250,6 @@ def _value(value: Any) -> str:
     if isinstance(value, Mapping):
         return ", ".join(f"{key} {_value(entry)}" for key, entry in value.items())
     return "not known" if value is None else str(value)
-
-
-def _cell(text: str) -> str:
-    """A text that cannot leave its cell, nor act as markup."""
-    plain = " ".join(str(text).split())
-    for mark in "\\|<>`*_[]":
-        plain = plain.replace(mark, f"\\{mark}" if mark not in "<>" else {"<": "&lt;", ">": "&gt;"}[mark])
-    return plain
 
 
 SIMILAR = "New items must be like the rows that the model was fitted on, and encoded by the same encoders."

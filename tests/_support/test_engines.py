@@ -25,7 +25,7 @@ def test_engines_by_name_and_open_ones():
             assert same is engine
         with pytest.raises(InputError, match="an address goes with the name of an engine"), opened(engine, "x"):
             pass
-    with pytest.raises(InputError, match="x is the address of a Ray cluster; add --engine ray"):
+    with pytest.raises(InputError, match="x is the address of a Ray cluster; add `engine='ray'`"):
         LocalEngine("x")
     with pytest.raises(InputError, match="unknown engine"), opened("spark"):
         pass

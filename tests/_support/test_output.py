@@ -60,7 +60,7 @@ def test_a_failed_replacement_leaves_what_was_there(tmp_path):
 def test_existing_output_is_refused(tmp_path):
     (tmp_path / "a.txt").write_text("old")
     with (
-        pytest.raises(InputError, match=r"a\.txt exists; choose another name, or pass --force"),
+        pytest.raises(InputError, match=r"a\.txt exists; choose another name, or pass `force=True`"),
         new_file(tmp_path / "a.txt"),
     ):
         pass

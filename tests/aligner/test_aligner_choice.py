@@ -6,14 +6,16 @@ import numpy as np
 import pytest
 import torch
 from aligner_data import FAST, linear_rows
-from numpy.testing import assert_allclose
+from numpy.testing import assert_allclose, assert_array_equal
 
 from calmrl import Aligner
-from calmrl.aligner.crossvalidation import FoldDirection, Rows, folds_of, score
+from calmrl.aligner.choose import SEARCH_ROWS, search_sample
+from calmrl.aligner.crossvalidation import RARE, FoldDirection, Rows, folds_of, sample, score
 from calmrl.aligner.expected import Evidence, dispersion, expectation, learning_gain
 from calmrl.aligner.refine import Walk, steps_worth
 from calmrl.aligner.space import Candidate, Space
 from calmrl.datasets import load_dataset
+from calmrl.latent.rows import open_source
 from calmrl.metrics import retrieval
 from reference.aligner import hit_chance
 
@@ -232,3 +234,54 @@ def test_all_else_is_silent():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         Aligner(**FAST).fit(*linear_rows())
+
+
+# ---- rows that are looked at
+
+
+def test_all_rows_in_order_from_chunks():
+    chunks = []
+    for start in (0, 5):
+        rows = np.arange(start, start + 5, dtype=float)[:, None]
+        z = {"a": rows, "b": rows + 0.5} if start else {"a": rows, "b": np.full((5, 1), np.nan)}
+        chunks.append((z, np.column_stack([np.ones(5, bool), np.full(5, start > 0)])))
+    source = open_source(chunks, None)
+    rows = sample(source, None, 10**9, 0, relevant=np.arange(10) * 3)
+    assert len(rows) == 10
+    assert rows.groups.tolist() == list(range(10))
+    assert rows.relevant.tolist() == [3 * row for row in range(10)]
+    assert_array_equal(rows.z[0][:, 0], np.arange(10))
+    assert_array_equal(rows.of(1)[:, 0], np.arange(5, 10) + 0.5)
+    assert rows.present[:, 1].tolist() == [False] * 5 + [True] * 5
+    named = sample(source, np.arange(10) // 2, 10**9, 0)
+    assert named.groups.tolist() == [row // 2 for row in range(10)]
+    assert named.relevant is None
+    some = rows.take(torch.tensor([7, 1]))
+    assert (some.groups.tolist(), some.relevant.tolist(), some.z[0][:, 0].tolist()) == ([7, 1], [21, 3], [7, 1])
+
+
+@pytest.mark.parametrize(("has", "whole"), [(RARE, True), (RARE + 1, False)])
+def test_rare_modalities_are_looked_at_whole(has, whole):
+    n = 3000
+    present = np.column_stack([np.ones(n, bool), np.arange(n) < has])
+    source = open_source({"a": np.ones((n, 1)), "b": np.ones((n, 1))}, present)
+    rows = sample(source, None, 300, 0)
+    found = int(rows.present[:, 1].sum())
+    assert (found == has) == whole
+    others = len(rows) - found
+    assert abs(others - (n - has) / 10) < 60
+    assert RARE == 500
+
+
+def test_the_search_takes_whole_rows_up_to_its_limit():
+    def rows(n):
+        return Rows([torch.arange(n)[:, None]], torch.ones(n, 1, dtype=torch.bool), np.arange(n) // 2)
+
+    assert SEARCH_ROWS == 2400
+    exact = rows(2400)
+    assert search_sample(exact, 0) is exact
+    part = search_sample(rows(2402), 0)
+    assert len(part) == 2400
+    assert (np.diff(part.z[0][:, 0]) > 0).all()  # in their order
+    assert (np.bincount(part.groups)[np.unique(part.groups)] == 2).all()
+    assert not np.array_equal(part.groups, search_sample(rows(2402), 1).groups)

@@ -6,7 +6,9 @@ from aligner_data import FAST, linear_rows
 from sklearn.exceptions import NotFittedError
 
 from calmrl import Aligner
+from calmrl.aligner.checks import check_aligner, check_pairs, group_numbers, relevance_numbers
 from calmrl.errors import InputError
+from calmrl.latent.rows import open_source
 
 ARGUMENTS = [
     (
@@ -94,3 +96,72 @@ def test_after_fitting():
         aligner.similarity(z, z, hubs="all")
     with pytest.raises(InputError, match="whole number from 1 on; got 0"):
         aligner.similarity(z, z, hubs="csls", k=0)
+
+
+RIGHT = [
+    {"whitening": 0.0},
+    {"whitening": 1.0},
+    {"whitening": 1},
+    {"prior": 0},
+    {"prior": 1e9},
+    {"latent_dim": 1},
+    {"latent_dim": np.int64(3)},
+    {"candidates": 1},
+    {"folds": 2},
+    {"landmarks": 2},
+    {"unit_rows": np.True_},
+]
+WRONG = {
+    "whitening": [-0.01, 1.01, True, "half", float("nan")],
+    "prior": [-0.01, float("inf"), float("nan"), True, "much"],
+    "latent_dim": [0, 1.5, True, "many"],
+    "candidates": [0, True, "16", 1.5],
+    "folds": [1, "three"],
+    "landmarks": [1, "2000"],
+    "unit_rows": [1.5, "no", None],
+    "features": ["curved", None],
+}
+
+
+@pytest.mark.parametrize("arguments", RIGHT, ids=str)
+def test_arguments_at_their_limits(arguments):
+    check_aligner(Aligner(**arguments).get_params())
+
+
+@pytest.mark.parametrize(("name", "value"), [(name, value) for name, values in WRONG.items() for value in values])
+def test_arguments_beyond_their_limits(name, value):
+    with pytest.raises(InputError, match=f"^{name} must be .*; got {value!r}"):
+        check_aligner(Aligner(**{name: value}).get_params())
+
+
+def small_source(n=4):
+    return open_source({"a": np.arange(2.0 * n).reshape(n, 2), "b": np.ones((n, 1))}, np.ones((n, 2), bool))
+
+
+def test_numbers_of_labels():
+    numbers = group_numbers(["x", 1, "1", "x"], small_source())
+    assert numbers.dtype == np.int64
+    assert numbers[0] == numbers[3]
+    assert len(set(numbers.tolist())) == 3
+    assert (numbers >= 0).all()
+    assert group_numbers(None, small_source()) is relevance_numbers(None, small_source()) is None
+    found = relevance_numbers(["x", None, "", "x"], small_source())
+    assert found[0] == found[3] >= 0
+    assert found[1:3].tolist() == [-1, -1]
+    for labels in (group_numbers, relevance_numbers):
+        with pytest.raises(InputError, match=r"has 3 .* but z has 4 rows"):
+            labels(["a", "b", "c"], small_source())
+    with pytest.raises(InputError, match="groups is 'film', the name of a column, but z is no feature set"):
+        group_numbers("film", small_source())
+
+
+def test_pairs_that_never_meet_are_all_named():
+    present = np.zeros((40, 4), bool)
+    for row in range(39):
+        present[row, [0, 1 + row % 3]] = True
+    present[39] = [True, True, True, False]
+    z = {name: np.random.default_rng(j).normal(size=(40, 2)) for j, name in enumerate("abcd")}
+    with pytest.warns(
+        UserWarning, match="no row has both b and d; nor c and d: they are aligned through other modalities"
+    ):
+        check_pairs(open_source(z, present))

@@ -1,5 +1,6 @@
 """What an aligner promises: any subset, any order, any kind of array, saved and loaded, rows on disk."""
 
+import copy
 import json
 
 import numpy as np
@@ -11,8 +12,11 @@ from sklearn.base import clone
 
 from calmrl import Aligner, GaussianImputer
 from calmrl.aligner import space as fitting
+from calmrl.aligner.storage import aligner_card, from_state, to_state
 from calmrl.data.features.feature_set import FeatureSet
 from calmrl.errors import InputError
+from calmrl.hub import LIMITS
+from calmrl.metrics.retrieve import csls
 
 pytestmark = pytest.mark.filterwarnings("ignore:modality .* is observed in")
 
@@ -151,3 +155,72 @@ def test_similarity_is_cosine_and_csls_on_request(data):
     from reference.aligner import csls
 
     assert_allclose(aligner.similarity(q, g, hubs="csls", k=3), csls(plain, 3))
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    z, _ = linear_rows(n=90, rate=0.0)
+    return Aligner(**FAST).fit(z, relevant=np.arange(90) // 2), z
+
+
+PARTS = ["landmarks", "shape", "offset", "projection", "variance", "weight", "bias", "information"]
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_tensors_that_do_not_fit_each_other(fitted, part):
+    state = to_state(fitted[0])
+    key = f"{'space' if part in PARTS[5:] else 'lift'}.m1.{part}"
+    tensor = state["tensors"][key]
+    for wrong in (torch.zeros((*tensor.shape[:-1], tensor.shape[-1] + 1)), tensor.long()):
+        if part == "projection" and wrong.is_floating_point():
+            wrong = torch.zeros((tensor.shape[0] + 1, tensor.shape[1]))
+        broken = {"meta": state["meta"], "tensors": {**state["tensors"], key: wrong}}
+        with pytest.raises(InputError, match=rf"my file is incomplete \(.*\b{part} of m1 is .*\); save it again"):
+            from_state(broken, "my file")
+
+
+def test_files_of_earlier_versions(fitted):
+    aligner, z = fitted
+    state = to_state(aligner)
+    del state["meta"]["encoders"]
+    state["tensors"] = {key: tensor for key, tensor in state["tensors"].items() if not key.startswith("group.")}
+    again = from_state(state)
+    assert again.encoders_ is None
+    assert_array_equal(again.embed(z), aligner.embed(z))
+    assert again.evidence_["m0->m1"].own.group.tolist() == list(range(90))
+
+
+def test_what_a_fitted_one_answers(fitted):
+    aligner, z = fitted
+    with pytest.raises(InputError, match="a whole number from 2 on; got"):
+        aligner.expected(True)
+    with pytest.raises(InputError, match="a whole number from 2 on; got"):
+        aligner.expected(5.0)
+    assert aligner.expected(2)["m0->m1"]["n"] == aligner.expected(np.int64(2))["m0->m1"]["n"] == 2
+    first, rest = {"m0": z["m0"][:20]}, {"m1": z["m1"][:20]}
+    assert_allclose(aligner.similarity(first, rest, hubs="csls"), csls(aligner.similarity(first, rest), 10))
+    with pytest.raises(InputError, match="queries and gallery mix NumPy arrays and torch tensors; pass one kind"):
+        aligner.similarity({"m0": torch.from_numpy(z["m0"])}, rest)
+    assert aligner.get_feature_names_out().tolist() == [f"aligner{j}" for j in range(6)]
+    assert repr(aligner).endswith(", fitted: m0, m1, m2 -> 6 latents, linear features")
+    assert "fitted" not in repr(Aligner())
+
+
+def test_what_the_card_says(fitted):
+    aligner, _ = fitted
+    known = copy.copy(aligner)
+    known.encoders_ = {"encoders": {"m1": {"name": "clip"}, "other": {"name": "x"}}}
+    card = aligner_card(known)
+    assert card.encoders == {"m1": "clip"}
+    assert card.widths == {"m0": 12, "m1": 10, "m2": 8}
+    assert "candidates" not in card.choice
+    assert card.choice["latent_dim"] == 6
+    expected = aligner.expected_["m0->m1"]
+    first = card.quality[0]
+    assert first == {"direction": "m0->m1", **{key: round(value, 1) for key, value in expected.items()}}
+    assert card.title == "Aligner: m0, m1, m2 in one space of 6 dimensions"
+    assert len(card.quality) == 6
+    assert len(card.limits) == len(LIMITS)
+    del known.__dict__["evidence_"]
+    known.evidence_ = {key: value for key, value in aligner.evidence_.items() if key != "m0->m1"}
+    assert aligner_card(known).limits[-1].startswith("No training row shows m0->m1;")

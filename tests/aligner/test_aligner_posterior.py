@@ -23,13 +23,13 @@ def fitted():
 
 def parts(aligner):
     """(modality -> (head function, J))"""
-    space = aligner._space
+    space = aligner.space_
     made = {}
-    for m, name in enumerate(aligner._order):
+    for m, name in enumerate(aligner.names_):
         J = space.information[m].numpy()
 
-        def head(values, m=m, lift=aligner._lifts[m]):
-            features = lift(torch.from_numpy(values)) * lift.scale(FAST["whitening"])
+        def head(values, m=m, feature_map=aligner.feature_maps_[m]):
+            features = feature_map(torch.from_numpy(values)) * feature_map.scale(FAST["whitening"])
             return (features @ space.weight[m] + space.bias[m]).numpy()
 
         made[name] = head, J

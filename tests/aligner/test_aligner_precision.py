@@ -113,7 +113,7 @@ def test_saved_directions_keep_their_digits(tmp_path):
     """Directions far below the rounding of float32 survive a saved aligner."""
     z = two_views(2, 60, 0)
     aligner = fitted(z, {"features": "kernel", "unit_rows": False, "whitening": 1.0})
-    share = aligner._lifts[0].variance
+    share = aligner.feature_maps_[0].variance
     assert share[-1] < 1e-7 * share[0]
     aligner.save(tmp_path / "aligner")
     assert_allclose(Aligner.load(tmp_path / "aligner").embed(z), aligner.embed(z), atol=TOLERANCE)

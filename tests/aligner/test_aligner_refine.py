@@ -10,7 +10,7 @@ import torch
 from torch.nn.functional import normalize
 
 from calmrl.aligner.crossvalidation import FoldDirection
-from calmrl.aligner.refine import STEPS, Walk, _gains, refine_space, steps_worth
+from calmrl.aligner.refine import STEPS, Walk, gains_beyond_noise, refine_space, steps_worth
 from calmrl.aligner.space import Space
 from calmrl.losses.base import symmetric_terms
 
@@ -97,10 +97,10 @@ def outcomes(better, n=100):
 
 
 def test_a_gain_exceeds_two_standard_errors_or_is_none():
-    assert not _gains(outcomes(0), outcomes(0))
-    assert not _gains(outcomes(0), outcomes(3))  # 0.015 against 2 x 0.0085
-    assert _gains(outcomes(0), outcomes(4))  # 0.020 against 2 x 0.0098
-    assert not _gains(outcomes(4), outcomes(0))
+    assert not gains_beyond_noise(outcomes(0), outcomes(0))
+    assert not gains_beyond_noise(outcomes(0), outcomes(3))  # 0.015 against 2 x 0.0085
+    assert gains_beyond_noise(outcomes(0), outcomes(4))  # 0.020 against 2 x 0.0098
+    assert not gains_beyond_noise(outcomes(4), outcomes(0))
 
 
 def test_never_is_never():

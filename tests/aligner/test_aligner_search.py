@@ -1,11 +1,14 @@
 """The race between candidates."""
 
+from typing import ClassVar
+
 import numpy as np
 import pytest
+import torch
 
 from calmrl import Aligner
-from calmrl.aligner.choose import CandidateSearch, behind
-from calmrl.aligner.crossvalidation import FoldDirection
+from calmrl.aligner.choose import CandidateSearch, behind, choose
+from calmrl.aligner.crossvalidation import FoldDirection, Rows
 from calmrl.aligner.space import make_grid
 from calmrl.config import CompareConfig
 from calmrl.training.methods import TRIALS
@@ -117,3 +120,111 @@ def test_a_comparison_tries_no_more_candidates_than_other_methods_have_trials():
         config = CompareConfig.model_validate({"kind": "compare", "source": {"dataset": "stamps"}, "trials": trials})
         for _, changes in trials_of("aligner", 10, trials):
             assert training_config(config.only("stamps"), "", 0, changes).model.candidates == trials
+
+
+def test_the_grid():
+    grid = make_grid("auto", "auto", "auto", "auto", "auto")
+    assert (grid.features, grid.unit_rows) == (("linear", "kernel"), (True, False))
+    assert grid.whitening == {"linear": (0.5, 0.0, 0.75), "kernel": (0.5, 0.75)}
+    assert grid.latent_dim == {"linear": (128, 64), "kernel": (256, 64)}
+    assert grid.prior == (300.0, 30.0, 100.0, 170.0, 550.0, 1000.0, 1800.0)
+    first = grid.first("kernel", False)
+    assert first.row() == {
+        "features": "kernel",
+        "unit_rows": False,
+        "whitening": 0.5,
+        "latent_dim": 256,
+        "prior": 300.0,
+    }
+    assert [one.prior for one in grid.priors(first)] == [170.0, 300.0, 550.0]
+    lowest = grid.priors(grid.priors(grid.priors(grid.priors(first)[0])[0])[0])[0]
+    assert [one.prior for one in grid.priors(lowest)] == [30.0, 100.0]
+    assert [one.whitening for one in grid.whitenings(first)] == [0.5, 0.75]
+    assert [one.latent_dim for one in grid.latents(first)] == [256, 64]
+    assert [one.unit_rows for one in grid.scalings(first)] == [True, False]
+    fixed = make_grid("linear", False, 1, 7, 3)
+    assert (fixed.features, fixed.unit_rows, fixed.prior) == (("linear",), (False,), (3.0,))
+    assert (fixed.whitening["linear"], fixed.latent_dim["linear"]) == ((1.0,), (7,))
+
+
+def race(worse, n=100, directions=1):
+    """The leader finds everything second; of `mine`, so many queries find nothing."""
+    mine = np.where(np.arange(n) < worse, 1e9, 2.0)
+    leader = np.full(n, 2.0)
+    return [{(d, 9): FoldDirection(ranks, 50) for d in range(directions)} for ranks in (mine, leader)]
+
+
+def test_behind_by_three_standard_errors():
+    assert not behind(*race(8))  # 0.040 against 3 x 0.0136
+    assert behind(*race(9))  # 0.045 against 3 x 0.0143
+    assert not behind(*race(50, n=99))  # too few queries
+    assert behind(*race(4, directions=3))  # 0.020 against 3 x 0.0098 / sqrt(3)
+    assert not behind(*race(2, directions=3))  # 0.010 against 3 x 0.0070 / sqrt(3)
+
+
+# ---- the choice as a whole
+
+
+class Counted:
+    """A fold that remembers its rows; the better its candidate, the smaller the ranks."""
+
+    made: ClassVar[list] = []
+
+    def __init__(self, names, train, held, seed, landmarks):
+        self.train, self.held, self.spaces = train, held, {}
+        assert (names, seed, landmarks) == (["a", "b"], 5, 77)
+        Counted.made.append(self)
+
+    def evaluate(self, candidate):
+        self.spaces[candidate] = None
+        size = len(self.train)
+        ranks = np.full(len(self.held), 2.0 if size > 20 else 4.0)
+        return {(0, 1): FoldDirection(ranks, len(self.held))} if len(self.held) > 2 else {}
+
+
+def choose_from(monkeypatch, n, total=90):
+    monkeypatch.setattr("calmrl.aligner.choose.Fold", Counted)
+    Counted.made = []
+    rows = Rows([torch.arange(n)[:, None]] * 2, torch.ones(n, 2, dtype=torch.bool), np.arange(n))
+    grid = make_grid("linear", True, 0.5, 64, 300.0)
+    return choose(["a", "b"], rows, total, grid, 4, 3, 77, "never", 5), grid
+
+
+def held(fold):
+    return sorted(fold.held.groups.tolist())
+
+
+def test_folds_of_the_choice(monkeypatch):
+    choice, grid = choose_from(monkeypatch, 36)
+    whole, smaller = Counted.made[:3], Counted.made[3:]
+    assert sorted(row for fold in whole for row in held(fold)) == list(range(36))
+    for fold in whole:
+        assert sorted([*held(fold), *fold.train.groups.tolist()]) == list(range(36))
+    for f, fold in enumerate(smaller):  # a third learns, another third is held out
+        assert held(fold) == held(whole[f])
+        assert sorted(fold.train.groups.tolist()) == held(whole[f - 1])
+    # logit(1/2) - logit(1/4), from twice as many rows; the final fit has 90 instead of 24
+    assert choice.gain == pytest.approx(np.log(3) * (1 - 24 / 90))
+    assert choice.rows == 36
+    assert choice.candidate == grid.first("linear", True)
+    assert list(choice.evidence) == ["a->b"]
+    assert choice.evidence["a->b"].ranks.tolist() == [2.0] * 36
+    assert choice.dispersion == 1.0
+    (score,) = choice.scores.values()
+    assert score == (3, pytest.approx(np.log(12) / 2))
+    summary = choice.summary(9)
+    assert (summary["latent_dim"], summary["refine_steps"], summary["rows"]) == (9, 0, 36)
+    assert summary["score"] == score[1]
+    assert summary["candidates"] == [{**choice.candidate.row(), "score": score[1], "folds": 3}]
+
+
+@pytest.mark.parametrize(
+    ("n", "why"), [(5, "5 rows are too few to be split into 3 folds"), (6, "no held-out row has two")]
+)
+def test_nothing_to_choose_from(monkeypatch, n, why):
+    """Two rows in every fold are enough to look, and here they find nothing."""
+    with pytest.warns(UserWarning, match=f"nothing was chosen by cross-validation and nothing is expected: {why}"):
+        choice, grid = choose_from(monkeypatch, n)
+    assert choice.candidate == grid.first("linear", True)
+    assert (choice.scores, choice.evidence, choice.gain, choice.dispersion, choice.rows) == ({}, {}, 0.0, 1.0, 0)
+    assert choice.summary(3)["score"] is None

@@ -6,8 +6,9 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
+from calmrl._support.tables import to_terminal
 from calmrl.cli import app
-from calmrl.cli.evaluation_tables import tables
+from calmrl.cli.evaluate import tables
 
 ROWS = [
     {"dataset": "d", "task": "a->b", "metric": "R@1", "value": 12.34, "n": 40},
@@ -19,19 +20,19 @@ ROWS = [
 
 def test_metrics_that_are_computed_together_share_a_table():
     found = tables(ROWS)
-    assert [[column.header for column in table.columns] for _, table in found] == [
+    assert [table.head for _, table in found] == [
         ["", "R@1", "R@5", "n"],
         ["", "nmse", "n"],
         ["", "coverage", "n"],
     ]
-    assert list(found[0][1].columns[1].cells) == ["12.3"]
+    assert found[0][1].lines == [["a->b", "12.3", "50.0", "40"]]
 
 
 def test_names_of_directions_are_whole_in_80_columns(capsys):
     metrics = ["R@1", "R@5", "R@10", "MedR", "MRR", "chance R@1", "chance R@5", "chance R@10"]
     tasks = ["image->sound", "sound->image"]
     rows = [{"dataset": "d", "task": task, "metric": m, "value": 100.0, "n": 306} for task in tasks for m in metrics]
-    Console(width=80).print(tables(rows)[0][1])
+    Console(width=80).print(to_terminal(tables(rows)[0][1]))
     printed = capsys.readouterr().out
     assert all(task in printed for task in tasks)
     assert printed.count("100.0") == 2 * len(metrics)

@@ -35,11 +35,11 @@ def test_a_broken_package_is_not_called_missing(tmp_path, monkeypatch, line):
 
 
 def test_search_names_its_extra(monkeypatch, tmp_path):
-    from calmrl.search.table import write_table
+    from calmrl.search import Index
 
     monkeypatch.setitem(sys.modules, "lancedb", None)
     with pytest.raises(MissingExtraError, match=r'pip install "calmrl\[search\]"'):
-        write_table(tmp_path / "db", ["x"], np.ones((1, 3)), np.ones((1, 1), dtype=bool), ["a"])
+        Index.build({"a": np.ones((1, 3))}, tmp_path / "ix")
 
 
 def test_a_missing_extra_ends_a_command_with_code_2(monkeypatch, capsys):

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from calmrl.cli import doctor, evaluation_tables, ls, reproduce
+from calmrl.cli import doctor, evaluate, ls, reproduce
 from calmrl.cli import shared_options as completion
 from calmrl.errors import InputError, JobError, MissingExtraError, ProcessLost
 
@@ -56,7 +56,7 @@ def test_completion(function, typed, found):
 
 
 def test_splits_of_a_collection_are_completed():
-    from calmrl.data.media.collections.registry import COLLECTIONS
+    from calmrl.data.media.public_collections import COLLECTIONS
 
     splits = [f"msrvtt:{split}" for split in COLLECTIONS["msrvtt"].splits]
     assert completion.collection_names("msrvtt:") == splits
@@ -146,13 +146,10 @@ def test_tables_of_an_evaluation():
         {"task": "a->b", "metric": "R@5", "value": 1.0, "n": 1300},
         {"task": "b->a", "metric": "R@1", "value": 5.0, "n": 4, "dataset": "e"},
     ]
-    made = evaluation_tables.tables(rows)
-    assert [list(column.cells) for column in made[0][1].columns] == [
-        ["a->b", "b->a"], ["12.3", "5.0"], ["1.0", ""], ["1,300", "4"],
-    ]  # fmt: skip
+    made = evaluate.tables(rows)
+    assert made[0][1].lines == [["a->b", "12.3", "1.0", "1,300"], ["b->a", "5.0", "", "4"]]
     assert made[-1][0] == "other"
     assert made[0][0].partition(":")[0] == "retrieval"
-    assert made[0][1].columns[0].min_width == 4
 
 
 @pytest.mark.parametrize(
@@ -166,19 +163,19 @@ def test_tables_of_an_evaluation():
 def test_columns_of_a_table_of_the_paper(columns, kinds, heads):
     part = SimpleNamespace(columns=columns, kinds=kinds, lines=[("pmrl", ["1"] * (len(heads) - 1))])
     table = reproduce._table(part)
-    assert [column.header for column in table.columns] == heads
-    assert list(table.columns[0].cells) == ["pmrl"]
+    assert table.head == heads
+    assert table.lines[0][0] == "pmrl"
 
 
 def test_a_table_of_the_paper_is_shown(calmrl, monkeypatch):
-    from calmrl.workflows.reproduce import run as page
+    from calmrl.paper.reproduce import run as page
 
     part = SimpleNamespace(columns=("t2v",), kinds=("ours",), lines=[("pmrl", ["12.3"])])
     monkeypatch.setattr(page, "parts_of", lambda made: [part])
     import importlib
 
-    made = SimpleNamespace(exhibit=SimpleNamespace(name="table1", title="T"), notes=["note " * 30], files=["o/t.md"])
-    monkeypatch.setattr(importlib.import_module("calmrl.workflows.reproduce.run"), "reproduce", lambda *a, **k: made)
+    made = SimpleNamespace(table=SimpleNamespace(name="table1", title="T"), notes=["note " * 30], files=["o/t.md"])
+    monkeypatch.setattr(importlib.import_module("calmrl.paper.reproduce.run"), "reproduce", lambda *a, **k: made)
     code, out, err = calmrl("reproduce", "table1", "--out", "o")
     assert (code, out) == (0, "o/t.md\n")
     assert err.startswith("table1: T\n\n")

@@ -144,6 +144,6 @@ def test_check_of_sources(calmrl, passed, tmp_path):
     assert (code, json.loads(out)) == (2, {"ok": False, "problems": ["a is bad", "b is bad"], "config": None})
     code, _, err = calmrl("check", tmp_path, "seed=3")
     assert code == 2
-    assert "is no config, so seed=3 changes nothing; leave it out" in err
+    assert "is not a config, so seed=3 changes nothing; leave it out" in err
     (tmp_path / "c.yml").write_text("kind: impute\n")
     assert "is a valid impute config" in calmrl("check", tmp_path / "c.yml")[2]

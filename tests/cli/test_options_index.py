@@ -137,7 +137,7 @@ def test_search_says_what_is_new_and_what_a_score_is(calmrl, index):
     assert out == " 0.500  0.00  a  []\n"
     assert err.splitlines()[:2] == ["more in ix", "similarity is corrected for hubs (CSLS): 2 cos - r(query) - r(item)"]
     index()
-    nothing = "nothing was found: no item fulfils --having, --lacking and --where\n"
+    nothing = "nothing was found: no item matches --having, --lacking and --where\n"
     assert calmrl("search", "ix", "dog") == (0, "", nothing)
 
 

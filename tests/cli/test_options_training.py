@@ -45,14 +45,14 @@ def test_a_training_that_is_stopped(calmrl, passed, monkeypatch):
     passed("calmrl._support.distributed.join", (1, 0))
 
     def stopped(*arguments, **options):
-        raise Interrupted("stopped at step 3; continue with --resume")
+        raise Interrupted("stopped at step 3; continue with `resume=True`")
 
     monkeypatch.setattr(import_module("calmrl.workflows.train"), "train", stopped)
     code, out, err = calmrl("train", "stamps", "--out", "o")
     assert (code, out, err) == (1, "", "calmrl: stopped at step 3; continue with --resume\n")
-    monkeypatch.setattr(import_module("calmrl.workflows.reproduce.run"), "reproduce", stopped)
+    monkeypatch.setattr(import_module("calmrl.paper.reproduce.run"), "reproduce", stopped)
     code, out, err = calmrl("reproduce", "table1", "--out", "o")
-    assert (code, err) == (1, "calmrl: stopped at step 3; the same command goes on from there\n")
+    assert (code, err) == (1, "calmrl: stopped at step 3; the same command continues from there\n")
 
 
 def test_evaluate(calmrl, passed):
@@ -114,7 +114,7 @@ def test_report(calmrl, passed):
     calls = passed("calmrl.workflows.report", SimpleNamespace(files=files, results=SimpleNamespace(rows=[1, 2])))
     code, out, err = calmrl("report", "a", "b")
     assert (code, out) == (0, "o/report.html\n")
-    assert err == "2 rows of 2 file(s); wrote o/report.html, report.md and\n1 files in o/figures\n"
+    assert err == "2 rows of 2 files; wrote o/report.html, report.md and\n1 file in o/figures\n"
     calmrl("report", "a", "--out", "p.html", "--force")
     assert calls == [
         (([Path("a"), Path("b")], None), {"force": False}),
@@ -146,7 +146,7 @@ def test_demo(calmrl, passed, tmp_path):
     given = {name: part.args for name, part in options["extra_jobs"].items()}
     assert given == {INDEXES: (out / "emoji.index", out / "stamps.index")}
     extra_jobs[INDEXES] = "install calmrl[search]"
-    assert "\nleft out: " in calmrl("demo", "--out", out)[2]
+    assert "\nskipped: " in calmrl("demo", "--out", out)[2]
     assert calmrl("demo", "--out", out, "--force")[0] == 0
     assert not out.exists()
     assert calmrl("demo", "--out", out, "--force")[0] == 0  # nothing to remove
@@ -159,10 +159,10 @@ def test_demo(calmrl, passed, tmp_path):
 def test_reproduce(calmrl, passed):
     needs = [SimpleNamespace(there=True, __str__=lambda: "")]
     made = SimpleNamespace(
-        exhibit=SimpleNamespace(name="table1", title="T"), needs=needs, runs={"x": True, "y": False}, files=[Path("o/t.md")],
+        table=SimpleNamespace(name="table1", title="T"), needs=needs, runs={"x": True, "y": False}, files=[Path("o/t.md")],
         as_dict=lambda: {"n": 1}, notes=[],
     )  # fmt: skip
-    calls = passed("calmrl.workflows.reproduce.run.reproduce", made)
+    calls = passed("calmrl.paper.reproduce.run.reproduce", made)
     code, out, _ = calmrl("reproduce", "table1", "--check")
     assert (code, out) == (0, "finished  x\nto train  y\n")
     needs.append(SimpleNamespace(there=False))

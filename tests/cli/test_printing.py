@@ -7,7 +7,8 @@ import pytest
 from rich.console import Console
 from rich.text import Text
 
-from calmrl.cli import evaluation_tables
+from calmrl._support.tables import to_terminal
+from calmrl.cli.evaluate import tables
 from calmrl.cli.printing import Progress, data, error, note, stderr_console, visible
 
 HOSTILE = "a\x1b]0;title\x07b\x1b[2J\u202egnp.exe\x9b31m\rover\x00"
@@ -45,8 +46,8 @@ def test_programs_get_text_as_it_is_and_terminals_do_not(capsys, monkeypatch):
 
 def test_tables_and_markup(capsys):
     row = {"task": f"[red]{HOSTILE}", "metric": "R@1", "value": 1.0, "n": 5}
-    for _, table in evaluation_tables.tables([row]):
-        stderr_console().print(table)
+    for _, table in tables([row]):
+        stderr_console().print(to_terminal(table))
     shown = capsys.readouterr().err
     assert "[red]" in shown  # not taken as markup
     assert not acts(shown)
@@ -59,3 +60,22 @@ def test_progress():
     console = Console(file=io.StringIO(), width=200)
     console.print(Text(progress.line()))
     assert "[red]" in console.file.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("library", "command"),
+    [
+        ("a.txt exists; pass `force=True` to replace it", "a.txt exists; pass --force to replace it"),
+        ("`media` goes with `layout`", "--media goes with --layout"),
+        ("`encoders={'image': 'efficientnet_lite0'}`", "--encoder image=efficientnet_lite0"),
+        ("ignore it (`ignore=['x y']`)", "ignore it (--ignore x y)"),
+        ("add `engine='ray'`, or", "add --engine ray, or"),
+        ("with `relevant_by` text", "with --relevant-by text"),
+        ("whose `unusable` counts them; `calmrl ls` lists", "whose `unusable` counts them; `calmrl ls` lists"),
+        ("force=True", "force=True"),
+    ],
+)
+def test_arguments_of_the_library_are_options_of_the_command_line(library, command, capsys):
+    note(library)
+    error(library)
+    assert capsys.readouterr().err == f"{command}\ncalmrl: {command}\n"

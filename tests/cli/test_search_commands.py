@@ -128,7 +128,7 @@ def test_index_shows_what_it_is_doing(place, calmrl, monkeypatch) -> None:
     steps = []
 
     class Recorder(Progress):
-        def __call__(self, what: str, done: int = 0, total: int = 0) -> None:
+        def __call__(self, done: int, total: int, what: str) -> None:
             steps.append((what, self._over.is_set(), self.entered))
 
         def __enter__(self) -> Progress:

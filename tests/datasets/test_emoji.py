@@ -14,6 +14,7 @@ from calmrl.data.features.feature_set import FeatureSet
 from calmrl.datasets import load_dataset
 from calmrl.datasets.emoji import (
     BUNDLE,
+    INDEXING,
     MODALITIES,
     NOTICE,
     PICTURES,
@@ -219,3 +220,19 @@ def test_licences_are_beside_the_data() -> None:
 def test_unknown_options_are_named() -> None:
     with pytest.raises(InputError, match="concept, subgroup"):
         load_dataset("emoji", split="random")
+
+
+def test_what_an_index_of_the_emoji_needs():
+    words = query_vectors()
+    word = next(iter(words))
+    for modality in ("text", "keywords"):
+        np.testing.assert_array_equal(INDEXING.word_vector(modality, word), words[word])
+    assert INDEXING.word_vector("text", "no such word") is None
+    assert INDEXING.word_vector("speech", word) is None
+    features = np.ones((2, 1280), np.float32)
+    np.testing.assert_array_equal(
+        INDEXING.reduce("efficientnet_lite0", features), reduce_features("efficientnet_lite0", features)
+    )
+    assert INDEXING.reduce("minilm", features) is features
+    assert INDEXING.thumbnail("dog-face", ["text"]) is None
+    assert INDEXING.thumbnail("dog-face", ["text", "drawing"]) == thumbnail("dog-face", "drawing")

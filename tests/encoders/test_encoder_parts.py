@@ -5,14 +5,12 @@ from __future__ import annotations
 import hashlib
 import math
 import os
-import random
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
-import torch
 
 from calmrl.data.media.problems import Unreadable
 from calmrl.encoders import ENCODERS, Encoder, EncoderSet, EncoderSpec
@@ -25,8 +23,6 @@ from calmrl.encoders.encoder_set import (
     same_signature,
     signature,
 )
-from calmrl.encoders.internvideo import old_integer_name
-from calmrl.encoders.official import encode_arrays, encode_texts, for_files, must_be, read_officially, same_draws, unit
 from calmrl.encoders.packaged import without_lines
 from calmrl.encoders.registry import full_name, spec_of
 from calmrl.encoders.st import load_st
@@ -137,7 +133,7 @@ def test_texts_are_encoded_in_batches_of_sixteen(monkeypatch):
     np.testing.assert_array_equal(found, plain.encode([text for (text,) in texts]))
 
 
-def test_files_come_batch_by_batch(tmp_path):
+def test_files_come_batch_by_batch(monkeypatch):
     picture = pytest.importorskip("PIL.Image").new("RGB", (20, 20), "red")
     sources = [picture, "absent.png", picture, "absent.png", "absent.png"]
     encoders = EncoderSet({"image": "tiny_image"})
@@ -146,10 +142,11 @@ def test_files_come_batch_by_batch(tmp_path):
     readable = [[not isinstance(vector, Unreadable) for vector in vectors] for _, vectors in found]
     assert readable == [[True, False], [True, False], [False]]
     assert [first for first, _ in encoders.encode_files("image", sources * 4)] == [0, 16]
-    job = encoders.job(encoders.encoder("image"), Path("a.png"))
+    job = encoders.job_of("image", Path("a.png"))
     assert (job.source, job.kind, job.frames) == ("a.png", "image", 8)
-    clips = SimpleNamespace(encoder=replace(encoders.encoder("image").encoder, frames=3))
-    assert encoders.job(clips, "a.mp4").frames == 3
+    clips = replace(TINY["tiny_image"].make(), frames=3)
+    monkeypatch.setitem(ENCODERS, "tiny_image", replace(TINY["tiny_image"], make=lambda: clips))
+    assert encoders.job_of("image", "a.mp4").frames == 3
 
 
 def described(**more):
@@ -321,115 +318,6 @@ def test_stores_belong_to_their_encoders(tmp_path):
 
 def test_a_folder_that_is_there_may_hold_stores(tmp_path):
     assert open_stores(tmp_path, EncoderSet({"text": "tiny_text"}))[0]["text"].width == 32
-
-
-# ---- official code
-
-
-def test_unit_vectors_one_by_one_on_a_cpu():
-    groups = []
-
-    def forward(batch):
-        groups.append(tuple(batch.shape))
-        return batch.double()
-
-    items = [np.array([3.0, 4.0], np.float32), np.array([0.0, 2.0], np.float32)]
-    found = encode_arrays(forward, "cpu", items)
-    np.testing.assert_allclose(found, [[0.6, 0.8], [0.0, 1.0]], rtol=1e-6)
-    assert (groups, found.dtype) == ([(1, 2), (1, 2)], np.float32)
-    groups.clear()
-    encode_arrays(forward, "cpu:0", items)
-    assert groups == [(2, 2)]
-    groups.clear()
-    np.testing.assert_allclose(
-        encode_arrays(lambda batch: forward(batch)[:, :1], "cpu:0", [items[0], np.ones(3, np.float32)]), [[1.0], [1.0]]
-    )
-    assert groups == [(1, 2), (1, 3)]
-    texts = []
-    assert encode_texts(lambda one: texts.append(one) or torch.ones(1, 1), ["a", "b"]).tolist() == [[1.0], [1.0]]
-    assert texts == [["a"], ["b"]]
-    assert unit(torch.tensor([[[3.0, 4.0]]])).tolist() == [[[pytest.approx(0.6), pytest.approx(0.8)]]]
-
-
-def test_an_encoder_of_files_knows_its_shape():
-    encoder = for_files("audio", (2, 5), len, lambda batch: batch.flatten(1)[:, :7], "cpu")
-    assert (encoder.kind, encoder.width, encoder.reads_files, encoder.item_shape) == ("audio", 7, True, (2, 5))
-
-
-def test_the_draws_of_others_are_not_touched():
-    def draw():
-        return random.random(), float(np.random.rand()), float(torch.rand(1))  # noqa: NPY002
-
-    random.seed(5)
-    np.random.seed(5)  # noqa: NPY002
-    torch.manual_seed(5)
-    plain = [draw(), draw()]
-    random.seed(5)
-    np.random.seed(5)  # noqa: NPY002
-    torch.manual_seed(5)
-    first = draw()
-    with same_draws():
-        inside = draw()
-    assert [first, draw()] == plain
-    with same_draws():
-        assert draw() == inside
-    random.seed(0)
-    np.random.seed(0)  # noqa: NPY002
-    torch.manual_seed(0)
-    assert draw() == inside
-
-
-def test_faults_of_a_package_are_not_faults_of_a_file():
-    def broken(path):
-        raise AttributeError("a function is gone")
-
-    with pytest.raises(AttributeError, match="a function is gone"):
-        read_officially("p", broken, "a.wav")
-
-    def undecodable(path):
-        raise RuntimeError("no header")
-
-    with pytest.raises(Unreadable, match=r"a\.wav: no header \(not readable by p\)"):
-        read_officially("p", undecodable, "a.wav")
-    found = read_officially("p", lambda path: torch.ones(2, dtype=torch.float64), "a.wav")
-    assert (found.tolist(), found.dtype) == ([1.0, 1.0], np.float32)
-
-
-@pytest.mark.parametrize(
-    ("medium", "path", "fits"),
-    [
-        ("picture", "a.PNG", True),
-        ("picture", "a.mp4", False),
-        ("film", "a.MP4", True),
-        ("film", "a.wav", False),
-        ("sound", "a.wav", True),
-        ("sound", "a.mp4", True),  # its sound
-        ("sound", "a.png", False),
-        ("film", "a.unknown", True),
-    ],
-)
-def test_the_suffix_says_which_medium_a_file_is(medium, path, fits):
-    if fits:
-        must_be(medium, path, "entry", "take another")
-    else:
-        with pytest.raises(Unreadable, match=rf"{path}: entry reads {medium}s; take another \(a \w+, not a {medium}\)"):
-            must_be(medium, path, "entry", "take another")
-
-
-def test_the_old_name_of_integers_is_there_for_a_call():
-    assert "int" not in vars(np)
-
-    def fail():
-        with old_integer_name():
-            assert vars(np)["int"] is int
-            with old_integer_name():  # it is there already
-                pass
-            assert vars(np)["int"] is int
-            raise ZeroDivisionError
-
-    with pytest.raises(ZeroDivisionError):
-        fail()
-    assert "int" not in vars(np)
 
 
 def test_no_handle_is_left_open(capfd):

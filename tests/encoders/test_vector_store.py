@@ -7,8 +7,11 @@ import os
 import numpy as np
 import pytest
 
-from calmrl.encoders.vector_store import VectorStore, text_key
+from calmrl._support.engine import LocalEngine
+from calmrl.encoders import EncoderSet
+from calmrl.encoders.vector_store import VectorStore, encode_new, text_key
 from calmrl.errors import InputError
+from tiny_encoders import tiny  # noqa: F401
 
 KEYS = [text_key(str(i)) for i in range(5)]
 VECTORS = np.random.default_rng(0).normal(size=(5, 3)).astype(np.float32)
@@ -41,3 +44,32 @@ def test_every_cut_leaves_whole_vectors(tmp_path, file) -> None:
         assert [key in store for key in KEYS] == [i < kept for i in range(5)]
         store.add(KEYS[kept:], VECTORS[kept:])
         np.testing.assert_array_equal(VectorStore(tmp_path, "image", 3).get(KEYS), VECTORS)
+
+
+@pytest.mark.parametrize("engine", [None, LocalEngine()])
+def test_only_what_a_store_lacks_is_encoded(tmp_path, tiny, engine) -> None:  # noqa: F811
+    picture = pytest.importorskip("PIL.Image").new("RGB", (20, 20), "red")
+    picture.save(tmp_path / "a.png")
+    encoders, said = EncoderSet({"image": "tiny_image", "text": "tiny_text"}, dtype="float32"), []
+    store = VectorStore(tmp_path / "store", "image", 24)
+    store.add(KEYS[:1], np.zeros((1, 24), np.float32))
+    cells = dict(
+        zip(KEYS[:4], ["not looked at", *[str(tmp_path / name) for name in ("a.png", "no.png", "a.png")]], strict=True)
+    )
+
+    def encoded():
+        report = lambda *given: said.append(given)  # noqa: E731
+        return encode_new(encoders, "image", cells, store, batch_size=2, engine=engine, progress=report)
+
+    bad = encoded()
+    assert {key: error.kind for key, error in bad.items()} == {KEYS[2]: "file not found"}
+    assert said == [("encode image", 1, 4), ("encode image", 3, 4), ("encode image", 4, 4)]
+    expected, _ = encoders.encode([{"image": str(tmp_path / "a.png")}])
+    np.testing.assert_array_equal(store.get([KEYS[0]]), np.zeros((1, 24)))
+    np.testing.assert_array_equal(store.get([KEYS[1], KEYS[3]]), np.repeat(expected["image"], 2, axis=0))
+    assert list(encoded()) == [KEYS[2]]  # what could not be decoded is tried again
+    texts = VectorStore(tmp_path / "store", "text", 32)
+    assert encode_new(encoders, "text", {KEYS[0]: ["one", "two"], KEYS[1]: ["one"]}, texts, engine=engine) == {}
+    np.testing.assert_array_equal(texts.get(KEYS[:2]), encoders.encode_texts("text", [["one", "two"], ["one"]]))
+    assert encode_new(encoders, "text", {}, texts, progress=lambda *given: said.append("nothing to say")) == {}
+    assert "nothing to say" not in said

@@ -61,7 +61,7 @@ def test_extract_gives_the_same_bytes(tmp_path):
     extract(tmp_path / "colours", NAMES, tmp_path / "one", **options)
     engine = PicklingEngine()
     extract(tmp_path / "colours", NAMES, tmp_path / "distributed", engine=engine, **options)
-    assert set(engine.done) == {"_files", "_texts"}
+    assert set(engine.done) == {"_encode_files", "_encode_texts"}
     assert len(engine.done) > 12
     assert content(tmp_path / "distributed") == content(tmp_path / "one")
     problems = [(tmp_path / f"{name}.problems.csv").read_text() for name in ("one", "distributed")]
@@ -77,7 +77,7 @@ def test_an_index_holds_the_same_vectors(tmp_path, monkeypatch):
     engine = PicklingEngine()
     one = Index.build(tmp_path / "colours", tmp_path / "one", NAMES, model=settings())
     distributed = Index.build(tmp_path / "colours", tmp_path / "distributed", NAMES, model=settings(), engine=engine)
-    assert {"_files", "_texts", "_place_block", "_on_views"} <= set(engine.done)
+    assert {"_encode_files", "_encode_texts", "_place_block", "_on_views"} <= set(engine.done)
     for query in ("a colour like 10 200 30", "a colour like 200 10 10"):
         hits = [[(hit.id, hit.similarity) for hit in index.search(text=query, k=20)] for index in (one, distributed)]
         assert [name for name, _ in hits[0]] == [name for name, _ in hits[1]]
@@ -95,8 +95,8 @@ def test_the_aligner_is_the_same_from_blocks(monkeypatch, dtype):
     assert len(engine.done) > 20
     assert distributed.modalities_ == one.modalities_
     for mine, theirs in zip(
-        distributed._space.weight + distributed._space.information,
-        one._space.weight + one._space.information,
+        distributed.space_.weight + distributed.space_.information,
+        one.space_.weight + one.space_.information,
         strict=True,
     ):
         np.testing.assert_allclose(mine, theirs, rtol=0, atol=1e-8)
@@ -151,7 +151,7 @@ def test_an_engine_that_is_open_is_left_open():
 
 
 def parts_of(aligner):
-    return [*aligner._space.weight, *aligner._space.bias, *aligner._space.information]
+    return [*aligner.space_.weight, *aligner.space_.bias, *aligner.space_.information]
 
 
 def content(folder):

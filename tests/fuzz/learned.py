@@ -20,8 +20,8 @@ from calmrl.errors import InputError
 from calmrl.imputers.gaussian import GaussianImputer
 from calmrl.models.heads import Heads
 from calmrl.models.saved import Trained, load, save
-from calmrl.models.vast import checkpoints
-from calmrl.models.vast.beats import Beats
+from calmrl.paper.vast import checkpoints
+from calmrl.paper.vast.beats import Beats
 from calmrl.search import neighbours
 from calmrl.search.update import removed_items
 from calmrl.training import checkpoints as checkpoint
@@ -54,7 +54,7 @@ def fitted_aligner() -> Aligner:
 def aligner(folder: Path) -> Sample:
     path = folder / "aligner"
     fitted_aligner().save(path)
-    return Sample(sorted(path.iterdir()), lambda damaged: Aligner.load(path)._space.latent_dim, path.name)
+    return Sample(sorted(path.iterdir()), lambda damaged: Aligner.load(path).space_.latent_dim, path.name)
 
 
 def model(folder: Path) -> Sample:

@@ -473,7 +473,8 @@ def _(place: Place) -> Any:
 @case("training/tables of a paper")
 def _(place: Place) -> Any:
     from calmrl.report import as_markdown, build_page, results_of
-    from calmrl.report.paper_tables import all_tables, to_csv, to_latex, to_markdown, write_tables
+    from calmrl.report.table_files import to_csv, to_latex, to_markdown, write_tables
+    from calmrl.report.tables import all_tables
 
     rows = [
         {"dataset": "d", "setting": "s", "method": method, "seed": seed, "task": task, "metric": "R@1", "n": 50}

@@ -14,7 +14,8 @@ from golden_record import CHOSEN, SINGLE, Place, case, checksum
 
 from calmrl import Aligner, GaussianImputer
 from calmrl.datasets import DATASETS, load_dataset
-from calmrl.models import MODELS, Heads, imagebind_features
+from calmrl.models import MODELS, Heads
+from calmrl.paper import imagebind_features
 from calmrl.training import METHODS, find_method
 
 FAST = inputs.FIXED | {"latent_dim": 4}

@@ -14,7 +14,6 @@ PACKAGES = (
     *(
         "calmrl.data.loaders",
         "calmrl.data.media",
-        "calmrl.data.media.collections",
         "calmrl.datasets",
         "calmrl.encoders",
     ),
@@ -25,8 +24,8 @@ PACKAGES = (
         "calmrl.imputers",
         "calmrl.interop",
     ),
-    *("calmrl.losses", "calmrl.metrics", "calmrl.models", "calmrl.models.vast", "calmrl.report"),
-    *("calmrl.report.paper_tables", "calmrl.search", "calmrl.server", "calmrl.training", "calmrl.workflows"),
+    *("calmrl.losses", "calmrl.metrics", "calmrl.models", "calmrl.paper", "calmrl.paper.reproduce", "calmrl.report"),
+    *("calmrl.search", "calmrl.server", "calmrl.training", "calmrl.workflows"),
 )
 ALL = {  # modules that do not list what is public
     "calmrl.anchors": ("anchor", "anchor_shift", "calibration_helps", "calibration_threshold", "completion_bounds",

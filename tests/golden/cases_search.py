@@ -15,9 +15,9 @@ from cases_data import MEDIA
 from cases_measures import refused
 from golden_record import SINGLE, Place, case
 
-from calmrl import GaussianImputer, Index
+from calmrl import Index
 from calmrl.data import open_features
-from calmrl.search import parse_query, search_table, write_table
+from calmrl.search import parse_query
 
 SEARCH = ("lancedb", *MEDIA)
 COLOUR = "the colour 10 200 30"
@@ -82,24 +82,12 @@ def _(place: Place) -> Any:
     return result | {"refused": [place.text(line) for line in said]}
 
 
-@case("search/queries and tables", SINGLE, ("lancedb",))
+@case("search/queries")
 def _(place: Place) -> Any:
-    z, present = inputs.rows(40)
-    imputer = GaussianImputer(3, max_iter=10, prior=0.1, shrinkage=0.0, whitening=0.0).fit(z, present)
-    write_table("t", [f"r{i}" for i in range(40)], imputer.embed(z, present), present, list(z))
-    queries = imputer.embed({"image": z["image"][:2]})
     texts = ("a dog", "2:dog + ./pool.jpg - fruit", "- .5:cat", "a - b", "1:2 + 3", "black-and-white", "dog + cat")
     return {
         "parsed": [parse_query(text) for text in texts],
         "not parsed": refused(*(lambda text=text: parse_query(text) for text in ("", "dog +", "0:dog", "x: + y", "+"))),
-        "hits": [[[hit.id, hit.similarity] for hit in hits] for hits in search_table("t", queries, 3)],
-        "having": [[[hit.id, hit.similarity] for hit in hits] for hits in search_table("t", queries, 2, ["sound"])],
-        "refused": refused(
-            lambda: search_table("t", queries, 3, ["sond"]),
-            lambda: search_table("nowhere", queries),
-            lambda: search_table("t", queries[:, :2]),
-            lambda: write_table("t", ["a"], queries[:1], present[:1], list(z)),
-        ),
     }
 
 

@@ -62,7 +62,7 @@ def test_an_aligner_there_and_back(hub, features, tmp_path):
     assert ["latent\\_dim", "3"] in rows
     expected = aligner.expected_["text->image"]
     numbers = {row[0]: row[1:] for row in rows}
-    assert numbers["text-&gt;image"][0] == f"{round(expected['R@1'], 1):.3g}"
+    assert numbers["text-\\>image"][0] == f"{round(expected['R@1'], 1):.3g}"
     assert "New items must be like the rows" in card
     back = Aligner.from_pretrained(REPO, cache_dir=tmp_path, endpoint=hub.endpoint)
     np.testing.assert_array_equal(back.embed(features), aligner.embed(features))
@@ -196,19 +196,19 @@ load('a/b')
 Fitted on mine, 1,234 rows.
 
 | modality | columns | rows that have it |
-|---|---|---|
+| --- | --- | --- |
 | image | 3 | 7 |
 | text | 1200 | 0 |
 
 ## Choice
 
 | setting | value |
-|---|---|
+| --- | --- |
 | rank | 2 |
 | width | 0.123 |
 | given | not known |
 | each | image 1.5, text not known |
-| mark | &lt;a\\|b&gt; |
+| mark | \\<a\\|b\\> |
 
 ## Expected quality
 
@@ -225,12 +225,12 @@ Not measured.
 def test_a_card_that_knows_less_or_more():
     bare = SMALL_CARD.text("a/b", None, None)
     assert "license" not in bare
-    assert "which rows the model was fitted on.\n\n| modality | columns |\n|---|---|\n| image | 3 |" in bare
+    assert "which rows the model was fitted on.\n\n| modality | columns |\n| --- | --- |\n| image | 3 |" in bare
     assert "Fitted on mine, 3 rows.\n" in SMALL_CARD.text("a/b", Data("mine", 3, {}, ""), None)
     assert "Fitted on mine, 3 rows. Source: there.\n" in SMALL_CARD.text("a/b", Data("mine", 3, {}, "there"), None)
     full = replace(SMALL_CARD, encoders={"text": "minilm"}, quality=[{"error": 0.25}, {"error": 1.0}]).text(
         "a", None, None
     )
     assert "| image | 3 | unknown |\n| text | 1200 | minilm |\n" in full
-    assert "| error |\n|---|\n| 0.25 |\n| 1 |\n" in full
+    assert "| error |\n| --- |\n| 0.25 |\n| 1 |\n" in full
     assert "fitted on.\n\n\n## Choice" in replace(SMALL_CARD, widths={}).text("a", None, None)

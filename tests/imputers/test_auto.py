@@ -98,7 +98,7 @@ def test_progress_is_told_step_by_step():
     z, present = from_model(n=60)
     told = []
     auto = AutoImputer(["knn", "mean"]).fit(z, present, progress=lambda *step: told.append(step))
-    assert told == [("trying knn", 0, 3), ("trying mean", 1, 3), (f"fitting {' + '.join(auto.chosen_)}", 2, 3)]
+    assert told == [(0, 3, "trying knn"), (1, 3, "trying mean"), (2, 3, f"fitting {' + '.join(auto.chosen_)}")]
 
 
 def test_hidden_blocks_follow_the_patterns_of_the_data():

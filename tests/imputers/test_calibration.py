@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from calmrl.imputers import IMPUTERS, AutoImputer
-from calmrl.imputers.base import coverage_fault, factors, imputer_card, levels, missing_counts
+from calmrl.imputers.base import imputer_card
+from calmrl.imputers.calibration import coverage_fault, factors, levels, missing_counts
 from calmrl.latent.em import Settings
 from latent_data import from_model
 
@@ -90,8 +91,8 @@ def test_a_last_fit_that_is_too_sure_is_corrected(monkeypatch):
         seen.append(self)
         return fit(self, z, present)
 
-    def surer(self, views, spread):
-        filled, std = fill(self, views, spread)
+    def surer(self, views, with_std):
+        filled, std = fill(self, views, with_std)
         return filled, [s * (0.5 if self is seen[-1] and len(seen) > 1 else 1.0) for s in std]
 
     monkeypatch.setattr(IMPUTERS["knn"], "fit", remember)

@@ -6,7 +6,7 @@ import torch
 
 from calmrl.errors import InputError
 from calmrl.imputers import GFAImputer
-from calmrl.imputers.gfa import _groups, _latents, _start
+from calmrl.imputers.gfa import expected_latents, pattern_groups, start_loadings
 from latent_data import from_model, with_nan
 from reference.latent import gfa_bound
 
@@ -31,7 +31,7 @@ def wide(seed=0, n=60, width=200):
 def moments(imputer, z, present):
     """The diagonal of E[b b^T], on average over the rows."""
     rows = [torch.from_numpy(np.where(present[:, [j]], block, 0.0)) for j, block in enumerate(z.values())]
-    means, _, total = _latents(imputer.loadings_, rows, _groups(torch.from_numpy(present)))
+    means, _, total = expected_latents(imputer.loadings_, rows, pattern_groups(torch.from_numpy(present)))
     return (means.square().sum(0) + total.diagonal()) / len(means)
 
 
@@ -110,14 +110,14 @@ def test_guesses_and_deviations_row_by_row():
 
 def test_the_start_explains_half_of_the_variance():
     block = torch.from_numpy(np.random.default_rng(0).normal(size=(400, 300)) * 3 + 2)
-    start = _start(block, 5, torch.Generator().manual_seed(0))
+    start = start_loadings(block, 5, torch.Generator().manual_seed(0))
     torch.testing.assert_close(start.mean, block.mean(0))
     torch.testing.assert_close(start.precision, 2 / block.var(0, correction=0))
     assert float((start.W.square().sum(1) / block.var(0)).mean()) == pytest.approx(0.5, rel=0.05)
     assert start.covariance.shape == (300, 5, 5)
     assert not start.covariance.any()
     assert start.relevance.tolist() == [1.0] * 5
-    never = _start(block[:0], 5, torch.Generator())
+    never = start_loadings(block[:0], 5, torch.Generator())
     assert not never.W.any()
     assert not never.mean.any()
     assert torch.isfinite(never.precision).all()

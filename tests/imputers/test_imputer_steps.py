@@ -12,7 +12,15 @@ from sklearn.utils.validation import check_is_fitted
 from calmrl.arrays import check
 from calmrl.errors import InputError
 from calmrl.imputers import AutoImputer, KernelImputer, KNNImputer, MeanImputer, auto, kernel
-from calmrl.imputers.gfa import Loadings, _deviation, _groups, _latents, _rescaled, _start, _update
+from calmrl.imputers.gfa import (
+    Loadings,
+    expected_latents,
+    pattern_groups,
+    predictive_deviation,
+    rescaled_relevance,
+    start_loadings,
+    update_loadings,
+)
 from calmrl.imputers.kernel import Kernel, fit_regression, leave_one_out, make_features
 from calmrl.latent.held_out import normal_reach
 from three_modalities import three
@@ -36,7 +44,7 @@ def test_one_update_of_a_modality():
     part, block, means = some_loadings(), draw(20, 3, seed=7) + 2, draw(20, 2, seed=8)
     covariances = 20 * torch.tensor([[0.5, 0.1], [0.1, 0.4]], dtype=torch.float64)
     before = Loadings(*(t.clone() for t in vars(part).values()))
-    change = _update(part, block, means, covariances)
+    change = update_loadings(part, block, means, covariances)
     second = sum(torch.outer(b, b) for b in means) + covariances
     variances, strength = [], torch.zeros(2, dtype=torch.float64)
     for d in range(3):
@@ -60,25 +68,25 @@ def test_noise_and_relevance_have_limits():
     part = some_loadings()
     part.mean, block = torch.full((3,), 2.0).double(), torch.full((20, 3), 2.0).double()
     part.W.zero_()
-    _update(part, block, torch.zeros(20, 2).double(), torch.zeros(2, 2).double())
+    update_loadings(part, block, torch.zeros(20, 2).double(), torch.zeros(2, 2).double())
     torch.testing.assert_close(
         part.precision, torch.full((3,), 1 / 5e-14).double()
     )  # 1e-14 (1 + mean square of the mean)
     part.relevance = torch.full((2,), 1e13).double()
-    _update(part, block, torch.zeros(20, 2).double(), torch.zeros(2, 2).double())
+    update_loadings(part, block, torch.zeros(20, 2).double(), torch.zeros(2, 2).double())
     torch.testing.assert_close(part.relevance, torch.full((2,), 1e12).double())
-    start = _start(torch.tensor([[1.0, 0.0], [1.0, 4.0]]).double(), 1, torch.Generator())
+    start = start_loadings(torch.tensor([[1.0, 0.0], [1.0, 4.0]]).double(), 1, torch.Generator())
     floor = 1e-8 * 2 + 1e-14 * (1 + 2.5)
     torch.testing.assert_close(start.precision, torch.tensor([1 / floor, 0.5]).double())
     assert start.W[0].tolist() == [0.0]
-    torch.testing.assert_close(_rescaled(torch.tensor([8.0]), torch.tensor([2.0])), torch.tensor([2.0]))
+    torch.testing.assert_close(rescaled_relevance(torch.tensor([8.0]), torch.tensor([2.0])), torch.tensor([2.0]))
 
 
 def test_latents_of_rows_and_sums_of_covariances():
     parts = [some_loadings(3), some_loadings(2, seed=20)]
     present = torch.tensor([[True, True], [True, False], [True, True], [False, True]])
     rows = [draw(4, 3, seed=5), draw(4, 2, seed=6)]
-    means, sums, total = _latents(parts, rows, _groups(present))
+    means, sums, total = expected_latents(parts, rows, pattern_groups(present))
     want, whole = [torch.zeros(2, 2).double() for _ in parts], torch.zeros(2, 2).double()
     for i in range(4):
         precision, pull = torch.eye(2).double(), torch.zeros(2).double()
@@ -95,7 +103,7 @@ def test_latents_of_rows_and_sums_of_covariances():
     torch.testing.assert_close(total, whole)
     for got, expected in zip(sums, want, strict=True):
         torch.testing.assert_close(got, expected)
-    assert _deviation(parts[0], means, _groups(present), parts).shape == (4, 3)
+    assert predictive_deviation(parts[0], means, pattern_groups(present), parts).shape == (4, 3)
 
 
 # ---- kernels
@@ -233,8 +241,8 @@ def test_deviations_of_the_last_fit_are_brought_to_those_that_were_checked(monke
     imputer.names_, imputer.scale_, imputer.choice_, imputer.models_ = ("a", "b"), np.full((3, 2), 5.0), {}, {"x": 1}
     asked = []
 
-    def average(models, views, spread):
-        asked.append((len(views), spread))
+    def average(models, views, with_std):
+        asked.append((len(views), with_std))
         variance = 36.0 if "trial" in models else 4.0
         return [], [torch.full((len(views), 1), variance) for _ in range(2)]
 

@@ -23,8 +23,8 @@ class Zero(nn.Module):
         self.seeds.append(generator.initial_seed())
         return self.start.square()
 
-    def predict(self, z, present, spread):
-        return [torch.zeros_like(block) for block in z], [torch.ones_like(block) for block in z] if spread else []
+    def predict(self, z, present, with_std):
+        return [torch.zeros_like(block) for block in z], [torch.ones_like(block) for block in z] if with_std else []
 
 
 class Network(NeuralImputer):

@@ -26,9 +26,9 @@ class Constant(nn.Module):
         self.seen.append((z, present))
         return 0 * self.guess.square() + sum(block.sum() for block in z) * 0 + self.guess
 
-    def predict(self, z, present, spread):
+    def predict(self, z, present, with_std):
         means = [self.guess.expand(block.shape) for block in z]
-        return means, [torch.full_like(block, 0.25) for block in z] if spread else []
+        return means, [torch.full_like(block, 0.25) for block in z] if with_std else []
 
 
 class Plain(NeuralImputer):

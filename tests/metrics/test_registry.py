@@ -11,7 +11,8 @@ from calmrl.config import CompareConfig
 from calmrl.errors import InputError
 from calmrl.metrics.model_rows import measure_rows
 from calmrl.metrics.registry import GROUPS, METRICS, Metric, describe, functions_of, measures, names_of
-from calmrl.report.paper_tables import all_tables, to_markdown
+from calmrl.report.table_files import to_markdown
+from calmrl.report.tables import all_tables
 from calmrl.workflows import compare
 
 MODULE = '''

@@ -1,13 +1,12 @@
-"""Joint models of transformers as encoders: frozen, trained, LoRA; and features of ImageBind."""
+"""Joint models of transformers as encoders: frozen, trained, LoRA."""
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 import torch
 
 from calmrl.errors import InputError
-from calmrl.models.joint import JointModel, imagebind_features
+from calmrl.models.joint import JointModel, check_columns, length, rows_with, spread, unit
 from tiny_models import seeded
 
 transformers = pytest.importorskip("transformers", reason="transformers is not installed")
@@ -139,19 +138,15 @@ def test_errors_say_what_to_do(folder, clap, tmp_path, monkeypatch) -> None:
         JointModel(folder, SIDES, train="lora")
 
 
-def test_imagebind_loses_its_temperatures() -> None:
-    rng = np.random.default_rng(0)
-    exact = {name: rng.normal(size=(6, 5)).astype(np.float32) for name in ("vision", "audio", "text")}
-    exact = {name: rows / np.linalg.norm(rows, axis=1, keepdims=True) for name, rows in exact.items()}
-    scaled = {"vision": exact["vision"], "audio": 20 * exact["audio"], "text": 87.5 * exact["text"]}
-    scaled["audio"][2] = np.nan
-    found = imagebind_features(scaled)
-    assert np.isnan(found["audio"][2]).all()
-    for name in exact:
-        there = np.isfinite(found[name]).all(axis=1)
-        np.testing.assert_allclose(found[name][there], exact[name][there], atol=1e-6)
-    tensors = imagebind_features({name: torch.from_numpy(rows) for name, rows in scaled.items()})
-    assert isinstance(tensors["text"], torch.Tensor)
-    scaled["vision"][4] = 0
-    with pytest.raises(InputError, match="vision of row 4 is all 0"):
-        imagebind_features(scaled)
+def test_rows_that_are_there() -> None:
+    check_columns(torch.zeros(3, 2), ("a", "b"))
+    for shape in ((3, 3), (3,)):
+        with pytest.raises(InputError, match="pass one column for each of a, b"):
+            check_columns(torch.zeros(shape), ("a", "b"))
+    present = torch.tensor([[True, False], [False, True], [True, True]])
+    assert rows_with(present, 1, "b", 2).tolist() == [1, 2]
+    with pytest.raises(InputError, match="holds 3 rows but present says that 2 rows have it"):
+        rows_with(present, 0, "a", 3)
+    assert spread(torch.ones(2, 2), torch.tensor([2, 0]), 3).tolist() == [[1, 1], [0, 0], [1, 1]]
+    assert unit(lambda x: 2 * x, torch.tensor([[3.0, 4.0]], dtype=torch.float64)).dtype == torch.float32
+    assert (length(torch.zeros(4, 2)), length({"a": torch.zeros(5)})) == (4, 5)

@@ -18,6 +18,7 @@ WITHOUT_EXAMPLE = {
     # what functions return, and errors
     *("Hit", "Item", "Change", "Problems", "Results", "Outcome", "Metric", "Method", "ConfigError", "ConfigProblem"),
     *("Imputation", "Evaluation", "Comparison", "Diagnosis", "Start", "WrittenReport", "Reproduction", "Card", "Data"),
+    *("CollectionRows",),
     # sections of configs, and parts of pages
     *("CompareConfig", "ExtractConfig", "ImputeConfig", "TrainConfig", "Limits", "Stage", "Decoding"),
     *("Cell", "Code", "Figure", "Number", "Page", "PageSection", "Picture", "Table", "Text"),
@@ -36,7 +37,7 @@ WITHOUT_EXAMPLE = {
         "results_of",
         "as_html",
     ),
-    *("search_table", "write_table", "diagnose", "reproduce"),
+    *("diagnose", "reproduce"),
 }
 
 

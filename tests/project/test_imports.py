@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import runpy
 import subprocess
@@ -28,10 +29,76 @@ def test_imports_follow_the_data(path):
     assert ORDER["upward"](path) == []
 
 
+def test_nothing_but_the_command_line_imports_the_paper():
+    importers = {
+        ORDER["package_of"](path)
+        for path in ORDER["modules"]()
+        if any(package == "paper" for _, package in ORDER["imports_of"](path))
+    }
+    assert importers == {"paper", "cli"}
+
+
+def test_registries_alone_name_what_is_in_the_paper():
+    naming = {
+        str(path.relative_to(SOURCE))
+        for path in ORDER["modules"]()
+        if ORDER["package_of"](path) not in ("paper", "cli") and "calmrl.paper" in path.read_text(encoding="utf-8")
+    }
+    assert naming == {"models/registry.py", "encoders/registry.py", "data/media/public_collections.py"}
+
+
 def test_the_guard_sees_every_form_of_import(tmp_path):
     text = "import calmrl.cli\nfrom calmrl import demo\ndef f():\n    from calmrl.data.features import x\nimport os\n"
     (tmp_path / "m.py").write_text(text)
     assert ORDER["imports_of"](tmp_path / "m.py") == {(1, "cli"), (2, "demo"), (4, "data")}
+
+
+# of named tuples and of `os`: documented, with an underscore
+PUBLIC_ALL_THE_SAME = {"_asdict", "_replace", "_fields", "_exit"}
+NO_OTHER_WAY = {"_processes"}  # of a ProcessPoolExecutor: the standard library has no public list of its workers
+
+
+def foreign_privates(path: Path, root: Path = SOURCE) -> list[str]:
+    """Where a module uses a private attribute of something that it does not define itself, or imports a private name."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    nodes, own, found = list(ast.walk(tree)), PUBLIC_ALL_THE_SAME | NO_OTHER_WAY, list[str]()
+    for node in nodes:
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            own.add(node.name)
+        elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+            own.add(node.target.id)
+        elif isinstance(node, (ast.Name, ast.Attribute)) and isinstance(node.ctx, ast.Store):
+            own |= {node.id} if isinstance(node, ast.Name) else {node.attr} if _is_self(node.value) else set()
+    for node in nodes:
+        if (
+            isinstance(node, ast.Attribute)
+            and _private(node.attr)
+            and node.attr not in own
+            and not _is_self(node.value)
+        ):
+            found.append(f"{path.relative_to(root)}:{node.lineno} {ast.unparse(node)}")
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("calmrl"):
+            private = [alias.name for alias in node.names if _private(alias.name) and alias.name != "_support"]
+            found += [f"{path.relative_to(root)}:{node.lineno} {name}" for name in private]
+    return found
+
+
+def _private(name: str) -> bool:
+    return name.startswith("_") and not name.startswith("__")
+
+
+def _is_self(value: ast.expr) -> bool:
+    return isinstance(value, ast.Name) and value.id in ("self", "cls")
+
+
+def test_nothing_reaches_into_another_module():
+    assert [line for path in ORDER["modules"]() for line in foreign_privates(path)] == []
+
+
+def test_the_guard_sees_private_names(tmp_path):
+    text = "from calmrl.x import _y\nclass A:\n    def f(self, o): return self._a, o._b\n    _c = 1\nprint(a._c, t._asdict())\n"
+    (tmp_path / "m.py").write_text(text)
+    assert foreign_privates(tmp_path / "m.py", tmp_path) == ["m.py:1 _y", "m.py:3 o._b"]
 
 
 def test_processes_meet_and_talk_in_one_file():

@@ -8,15 +8,15 @@ import numpy as np
 def dense(params):
     """Mean and covariance of all modalities stacked, from the turned model: z = centre + Q D y + what is outside Q."""
     means, loadings, blocks = [], [], []
-    for W, mu, turn in zip(params.W, params.mu, params.turns, strict=True):
-        Q, D = turn.directions.numpy(), np.diag(turn.scale.numpy())
-        centre, noise = turn.centre.numpy(), np.diag(turn.noise[0].numpy())
+    for W, mu, rotation in zip(params.W, params.mu, params.rotations, strict=True):
+        Q, D = rotation.directions.numpy(), np.diag(rotation.scale.numpy())
+        centre, noise = rotation.centre.numpy(), np.diag(rotation.noise[0].numpy())
         W_y = np.linalg.inv(D) @ Q.T @ W[0].numpy()
         mu_y = np.linalg.inv(D) @ Q.T @ (mu[0].numpy() - centre)
         outside = np.eye(len(centre)) - Q @ Q.T
         means.append(centre + Q @ D @ mu_y)
         loadings.append(Q @ D @ W_y)
-        blocks.append(Q @ D @ noise @ D @ Q.T + float(turn.rest) * outside)
+        blocks.append(Q @ D @ noise @ D @ Q.T + float(rotation.rest) * outside)
     W = np.concatenate(loadings)
     covariance = W @ W.T
     start = 0

@@ -16,7 +16,8 @@ import pytest
 
 import report_data
 from calmrl.report import as_markdown, build_page, results_of
-from calmrl.report.paper_tables import all_tables, to_csv, to_latex, to_markdown
+from calmrl.report.table_files import to_csv, to_latex, to_markdown
+from calmrl.report.tables import all_tables
 from drawing import Drawing
 
 EXPECTED = Path(__file__).with_name("expected")

@@ -15,6 +15,7 @@ import pytest
 from PIL import Image
 
 import report_data
+from calmrl._support.wording import fixed
 from calmrl.cli import main
 from calmrl.data.hiding import hide
 from calmrl.data.media.streams import SECONDS, clip, read_audio
@@ -38,10 +39,11 @@ from calmrl.report import (
 )
 from calmrl.report.estimates import matrix
 from calmrl.report.figures import Mark, dots
-from calmrl.report.paper_tables import all_tables, to_latex
-from calmrl.report.results import decimals, estimate, fixed, group
+from calmrl.report.results import decimals, estimate, group
 from calmrl.report.sentences import difference, headline, headline_rows, verdict
 from calmrl.report.style import KNOWN, base_method, is_ours, style_of
+from calmrl.report.table_files import to_latex
+from calmrl.report.tables import all_tables
 
 HOSTILE = "</script><script>alert(1)</script> \"x\" 'y' & $a_b$ <b>|`*[z](http://z)"
 VOID = {"meta", "img", "br", "wbr", "link", "input", "hr"}
@@ -242,7 +244,7 @@ def test_only_what_was_measured_is_shown(tmp_path):
 
 def test_one_run_is_not_called_a_comparison(tmp_path):
     page = build_page(_results(tmp_path, [_row("pmrl")], remarks=["few queries: a->b (7)"]))
-    assert page.title.startswith("pmrl, one run, on ")
+    assert page.title.startswith("Evaluation of pmrl on ")
     assert [section.title for section in page.sections] == ["Repeat it"]
     assert "is best" not in page.answer[0]
     assert page.answer[-1] == "Few queries: a->b (7)."
@@ -483,7 +485,7 @@ def test_report_from_the_command_line(tmp_path, capsys):
 def test_every_table_says_what_is_left_out(tmp_path):
     content = report_data.demo_like()
     content["meta"]["datasets"]["stamps"]["left_out"] = {"listed": 260, "items": 10, "image": 3}
-    said = "Left out: stamps: 10 items, image of 3 (of 260 listed items)."
+    said = "Skipped: stamps: 10 items, image of 3 (of 260 listed items)."
     (tmp_path / "results.json").write_text(json.dumps(content))
     page = build_page(read_results([tmp_path]))
     shown = [block for block in page.blocks() if isinstance(block, Table)]

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from calmrl.errors import InputError
 from calmrl.metrics.significance import mean_interval
-from calmrl.report import paper_tables as tables
-from calmrl.report.paper_tables.table import PaperCell
+from calmrl.report import table_files, tables
+from calmrl.report.tables import ResultCell
 
 DIRECTIONS = ("text->image", "image->text")
 # method -> values of three seeds; gram is the best baseline
@@ -41,7 +41,7 @@ def lines(table, block=0):
 
 
 def read_csv(table):
-    return list(csv.DictReader(io.StringIO(tables.to_csv(table))))
+    return list(csv.DictReader(io.StringIO(table_files.to_csv(table))))
 
 
 def piped(text):
@@ -74,7 +74,7 @@ def test_marks_by_hand():
 
 
 def test_markdown():
-    text = tables.to_markdown(tables.retrieval_table(rows_of()))
+    text = table_files.to_markdown(tables.retrieval_table(rows_of()))
     head, _, *body = piped(text)
     assert head[1] == "stamps<br>text→image<br>R@1<br>n = 157"
     cells = {row[0].strip("*"): row[1:] for row in body}
@@ -89,7 +89,7 @@ def test_markdown():
 
 def test_latex_is_balanced_and_escaped():
     rows = rows_of({"50%_a&b": [1.0, 2.0], "calmrl": [3.0, 5.0]}, metrics=("R@1", "R@10"))
-    text = tables.to_latex(tables.retrieval_table(rows, metrics=("R@1", "R@10")), "tab:main")
+    text = table_files.to_latex(tables.retrieval_table(rows, metrics=("R@1", "R@10")), "tab:main")
     assert r"50\%\_a\&b" in text
     assert r"\cmidrule(lr){2-5}" in text
     assert r"\label{tab:main}" in text
@@ -123,8 +123,8 @@ def test_settings_are_blocks_with_their_own_best():
     assert lines(table, 0)["calmrl"].cells[0].rank == 1
     assert lines(table, 1)["gram"].cells[0].rank == 1
     assert list(lines(table, 1)) == ["gram", "calmrl"]
-    assert "*one-source*" in tables.to_markdown(table)
-    assert r"\emph{one-source}" in tables.to_latex(table)
+    assert "*one-source*" in table_files.to_markdown(table)
+    assert r"\emph{one-source}" in table_files.to_latex(table)
     assert {row["setting"] for row in read_csv(table)} == {"two-source", "one-source"}
 
 
@@ -140,11 +140,11 @@ def test_numbers_of_items_and_seeds_that_differ():
     rows[0]["n"] = 150
     table = tables.retrieval_table(rows)
     assert table.columns[0].n == "150–157"
-    assert "n = 150–157" in tables.to_markdown(table)
-    assert "over 1–2 seeds" in tables.to_markdown(table)
-    assert "±" not in piped(tables.to_markdown(table))[2][1]  # one seed has no interval
+    assert "n = 150–157" in table_files.to_markdown(table)
+    assert "over 1–2 seeds" in table_files.to_markdown(table)
+    assert "±" not in piped(table_files.to_markdown(table))[2][1]  # one seed has no interval
     assert lines(table)["calmrl"].cells[0].p is None
-    assert "One seed, so no intervals" in tables.to_markdown(tables.retrieval_table(rows_of({"gram": [24.0]})))
+    assert "One seed, so no intervals" in table_files.to_markdown(tables.retrieval_table(rows_of({"gram": [24.0]})))
 
 
 def test_meta_says_whose_a_method_is():
@@ -161,7 +161,7 @@ def test_lower_is_better_and_some_numbers_have_no_better():
     assert [column.metric for column in table.columns] == ["nmse", "coverage"] * 2
     assert [cell.rank for cell in first] == [1, 0, 1, 0]
     assert lines(table)["closed-form"].cells[0].mark == ""  # 22.6 against 22.0: not sure
-    assert "22.000" in tables.to_markdown(table)
+    assert "22.000" in table_files.to_markdown(table)
 
 
 def test_averages_need_every_direction():
@@ -169,7 +169,7 @@ def test_averages_need_every_direction():
     found = lines(tables.retrieval_table(rows))
     assert found["gram"].cells[1] is None
     assert found["gram"].cells[2] is None
-    body = {row[0]: row for row in piped(tables.to_markdown(tables.retrieval_table(rows)))}
+    body = {row[0]: row for row in piped(table_files.to_markdown(tables.retrieval_table(rows)))}
     assert body["gram"][2:] == ["-", "-"]
     only = tables.retrieval_table(rows_of(tasks=("average",)))
     assert [column.name for column in only.columns] == ["average"]
@@ -252,8 +252,8 @@ def test_bootstraps_of_meta_mark_the_average():
     first, _, average = lines(table)["calmrl"].cells
     assert (first.mark, average.mark, average.p) == ("*", "", 0.2)
     assert lines(table)["closed-form"].cells[2].mark == "†"  # not in meta: by the test over seeds
-    assert "paired bootstrap over test items" in tables.to_markdown(table)
-    assert "bootstrap" not in tables.to_markdown(tables.retrieval_table(rows_of()))
+    assert "paired bootstrap over test items" in table_files.to_markdown(table)
+    assert "bootstrap" not in table_files.to_markdown(tables.retrieval_table(rows_of()))
 
 
 def test_all_the_others_together_are_no_direction():
@@ -271,7 +271,7 @@ def test_datasets_and_everything_at_once(tmp_path):
         }
     }
     rows = rows_of(metrics=("R@1", "R@5", "R@10", "MedR", "nmse")) + rows_of(tasks=("text->image re-ranked",))
-    written = tables.write_tables({"rows": rows, "meta": meta}, tmp_path / "out")
+    written = table_files.write_tables({"rows": rows, "meta": meta}, tmp_path / "out")
     assert {path.stem for path in written} == {
         *(
             "retrieval-R1",
@@ -291,7 +291,7 @@ def test_datasets_and_everything_at_once(tmp_path):
         ["", "b", "", "", "", ""],
     ]
     assert tables.all_tables({"rows": []}) == {}
-    again = tables.write_tables({"rows": rows, "meta": meta}, tmp_path / "out")
+    again = table_files.write_tables({"rows": rows, "meta": meta}, tmp_path / "out")
     assert again == written
 
 
@@ -314,13 +314,13 @@ def test_any_subset_of_rows_gives_right_cells(data):
                 if not shared:
                     assert cell is None
                 else:
-                    assert isinstance(cell, PaperCell)
+                    assert isinstance(cell, ResultCell)
                     values = [sum(part[s] for part in seeds) / len(seeds) for s in shared]
                     assert cell.interval == pytest.approx(mean_interval(values))
     n_lines = sum(len(some) for _, some in table.blocks)
     assert len(read_csv(table)) == n_lines
-    assert len(piped(tables.to_markdown(table))) == 2 + n_lines + len(table.blocks)
-    assert tables.to_latex(table).count(r"\midrule") >= 2 * len(table.blocks)
+    assert len(piped(table_files.to_markdown(table))) == 2 + n_lines + len(table.blocks)
+    assert table_files.to_latex(table).count(r"\midrule") >= 2 * len(table.blocks)
 
 
 def test_names_stay_names_in_markdown():
@@ -328,7 +328,7 @@ def test_names_stay_names_in_markdown():
     table = tables.retrieval_table(
         [row | {"dataset": name} for row in rows_of({name: [1.0], "gram": [2.0], "calmrl": [3.0]})]
     )
-    text = tables.to_markdown(table)
+    text = table_files.to_markdown(table)
     bare = re.sub(r"\\.", "", text)  # without escaped characters
     assert "<script" not in bare
     assert "`" not in bare

@@ -13,6 +13,7 @@ from calmrl.errors import InputError
 from calmrl.search import build as align
 from calmrl.search.build import MIN_PAIRS, aligner_from, aligner_parts, check_aligner, linked, place, relevance_of_items
 from calmrl.search.collection import Collection, ItemRecord, from_features
+from calmrl.sources import open_source
 from colour_world import settings
 
 NAMES = ("a", "b", "c")
@@ -87,14 +88,14 @@ def fitted():
     present[:, 0] |= ~present.any(axis=1)
     z = {name: np.where(present[:, [j]], values, np.nan) for j, (name, values) in enumerate(z.items())}
     features = FeatureSet(z, present)
-    return settings().fit(features), from_features(features, "root")
+    return settings().fit(features), from_features(open_source(features))
 
 
 @pytest.mark.parametrize("rows", [60, 59, 7])
 def test_items_are_placed_block_by_block(rows, fitted, monkeypatch):
     aligner, items = fitted
     whole, certainty = place(aligner, items)
-    assert whole.shape == (60, aligner._space.latent_dim)
+    assert whole.shape == (60, aligner.space_.latent_dim)
     np.testing.assert_allclose(whole, aligner.embed(items.z, items.present), atol=1e-6)
     monkeypatch.setattr(align, "PLACE_ROWS", rows)
     again, again_certainty = place(aligner, items)
@@ -107,7 +108,7 @@ def test_a_modality_that_no_item_has_and_one_that_the_aligner_does_not_know(fitt
     rows = np.flatnonzero(items.present[:, 1])
     few = items.take(rows.tolist())
     only = Collection(
-        few.known, {"x": np.ones((len(rows), 3)), "b": few.z["b"]}, np.ones((len(rows), 2), bool), {}, "root"
+        few.records, {"x": np.ones((len(rows), 3)), "b": few.z["b"]}, np.ones((len(rows), 2), bool), {}, "root"
     )
     vectors, _ = place(aligner, only)
     np.testing.assert_allclose(vectors, aligner.embed({"b": few.z["b"]}), atol=1e-6)
@@ -122,7 +123,7 @@ def test_a_modality_that_no_item_has_and_one_that_the_aligner_does_not_know(fitt
 
 def test_nothing_to_place(fitted):
     aligner, items = fitted
-    for given, n, width in ((None, 60, 0), (aligner, 0, aligner._space.latent_dim)):
+    for given, n, width in ((None, 60, 0), (aligner, 0, aligner.space_.latent_dim)):
         vectors, certainty = place(given, items.take(list(range(n))))
         assert (vectors.shape, certainty.shape) == ((n, width), (n,))
         assert vectors.dtype == certainty.dtype == np.float32

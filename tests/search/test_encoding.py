@@ -3,32 +3,28 @@
 from __future__ import annotations
 
 import hashlib
-import io
 import os
-from types import SimpleNamespace
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from calmrl.data.media.manifest import Item
-from calmrl.data.media.problems import Problems, Unreadable
+from calmrl.data.media.manifest import Item, Manifest
+from calmrl.encoders import EncoderSet
 from calmrl.search import encoding
-from calmrl.search.collection import Collection, ItemRecord, OpenSource
-from calmrl.search.encoding import (
-    Memory,
-    _batches,
-    _encode_cells,
-    _mark_unreadable,
-    _recall,
-    _relative,
-    _slow,
-    _stamp,
-    _store_name,
-    _thumbnail,
-    _without_empty,
-    file_sha256,
-    survey,
-)
+from calmrl.search.encoding import Memory, encode, records_of
+from calmrl.sources import Source
+from tiny_encoders import tiny  # noqa: F401
+
+Image = pytest.importorskip("PIL.Image", reason="Pillow (calmrl[media]) is not installed")
+pytestmark = pytest.mark.usefixtures("tiny")
+KEY = hashlib.sha256(b"content").hexdigest()
+KINDS = {"image": "image", "text": "text"}
+NAMES = {"image": "tiny_image", "text": "tiny_text"}
+
+
+def source(root: Path, *items: Item, form: str = "folder", kinds: dict[str, str] = KINDS) -> Source:
+    return Source(form, str(root), manifest=Manifest(list(items), kinds))
 
 
 @pytest.fixture
@@ -39,28 +35,28 @@ def file(tmp_path):
     return path
 
 
-KEY = hashlib.sha256(b"content").hexdigest()
+@pytest.mark.parametrize(
+    ("before", "now"),
+    [
+        ({}, [KEY, 7, 1234]),
+        ({"image": ["before", 7, 1234]}, ["before", 7, 1234]),  # the same size and time: not read again
+        ({"image": ["before", 8, 1234]}, [KEY, 7, 1234]),
+        ({"image": ["before", 7, 1235]}, [KEY, 7, 1234]),
+    ],
+)
+def test_a_file_with_the_same_size_and_time_is_not_read_again(file, before, now):
+    (record,) = records_of(source(file.parent, Item(1, "a", {"image": str(file)})), Memory({"a": before}))
+    assert record.fingerprints == {"image": now}
 
 
-def test_a_file_with_the_same_size_and_time_is_not_read_again(file, tmp_path):
-    assert _stamp(file, None, None) == [KEY, 7, 1234]
-    assert _stamp(file, None, ["before", 7, 1234]) == ["before", 7, 1234]
-    assert _stamp(file, None, ["before", 8, 1234]) == [KEY, 7, 1234]
-    assert _stamp(file, None, ["before", 7, 1235]) == [KEY, 7, 1234]
-    assert _stamp(file, "of the text", ["before", 7, 1234]) == ["of the text", 7, 1234]
-    assert _stamp(None, "of the text", None) == ["of the text", 0, 0]
-    assert _stamp(tmp_path / "nowhere", None, None) == ["unreadable:gone", -1, -1]
-
-
-def test_both_ways_of_hashing_agree(file):
-    assert file_sha256(file) == KEY
-    many = bytes(range(256)) * 9000  # more than one block
-    assert _slow(io.BytesIO(many)) == hashlib.sha256(many).hexdigest()
-
-
-def test_paths_are_relative_to_the_folder(tmp_path):
-    assert _relative(tmp_path / "x" / ".." / "a.png", tmp_path) == "a.png"
-    assert _relative(tmp_path.parent / "a.png", tmp_path) == str(tmp_path.parent / "a.png")
+def test_a_file_that_is_gone_and_one_outside_of_the_folder(file, tmp_path):
+    root = tmp_path / "root"
+    items = [Item(1, "a", {"image": str(root / "gone.png")}), Item(2, "b", {"image": str(file)})]
+    items.append(Item(3, "c", {"image": str(root / "x" / ".." / "c.png")}))
+    gone, outside, inside = records_of(source(root, *items))
+    assert gone.fingerprints["image"] == ["unreadable:gone", -1, -1]
+    assert outside.paths == {"image": str(file)}
+    assert inside.paths == {"image": "c.png"}
 
 
 def test_what_is_known_about_items(file, tmp_path):
@@ -68,127 +64,102 @@ def test_what_is_known_about_items(file, tmp_path):
     columns = {"labels": ["x", None, 3], "text": ["words"], "split": "train", "meta.size": 5, "size": 6}
     one = Item(1, "a", {"image": str(file), "text": ["words", "more"]}, columns)
     two = Item(2, "b", {"text": ["alone"]}, {"labels": "y"})
-    opened = OpenSource("folder", str(tmp_path), manifest=SimpleNamespace(items=[one, two]))
-    first, second = survey(opened)
+    first, second = records_of(source(tmp_path, one, two))
     assert first.labels == ("x", "3")
     assert (first.texts, first.split, first.columns) == (("words",), "train", {"size": 5})
     assert first.paths == {"image": "a.png", "text": "a.txt"}
-    assert first.stamps["image"] == [KEY, 7, 1234]
-    assert first.stamps["text"][:2] == [hashlib.sha256(b"words\0more").hexdigest(), 5]
+    assert first.fingerprints["text"][:2] == [hashlib.sha256(b"words\0more").hexdigest(), 5]
     assert (second.labels, second.texts, second.paths) == (("y",), (), {})
-    assert second.stamps == {"text": [hashlib.sha256(b"alone").hexdigest(), 0, 0]}
-    again, _ = survey(opened, Memory({"a": {"image": ["kept", 7, 1234]}}))
-    assert again.stamps["image"][0] == "kept"
-    opened.type = "manifest"  # there a text has no file of its own
-    assert survey(opened)[0].paths == {"image": "a.png"}
+    assert second.fingerprints == {"text": [hashlib.sha256(b"alone").hexdigest(), 0, 0]}
+    in_table = records_of(source(tmp_path, one, form="manifest"))[0]
+    assert in_table.paths == {"image": "a.png"}  # there a text has no file of its own
 
 
-class Vectors(dict):
-    def add(self, keys, values):
-        self.update(zip(keys, values.tolist(), strict=True))
+@pytest.fixture
+def items(tmp_path):
+    """A picture with a text, the same picture, a damaged picture with a text, and a damaged picture alone."""
+    Image.new("RGB", (20, 20), "red").save(tmp_path / "a.png")
+    (tmp_path / "b.png").write_bytes((tmp_path / "a.png").read_bytes())
+    (tmp_path / "c.png").write_bytes(b"damaged")
+    (tmp_path / "d.png").write_bytes(b"damaged, too")
+    cells = {name: {"image": str(tmp_path / f"{name}.png")} for name in "abcd"}
+    return [Item(0, name, cell | ({"text": [name]} if name in "ac" else {})) for name, cell in cells.items()]
 
 
-def test_what_the_index_has_is_not_encoded_again():
-    asked = []
+def encoded(items, tmp_path, names=NAMES, memory=None, said=None):
+    opened = source(tmp_path, *items)
+    progress = None if said is None else lambda *given: said.append(given)
+    return encode(opened, records_of(opened), EncoderSet(names), tmp_path / "cache", memory, progress)
+
+
+def test_items_of_which_something_can_be_read(items, tmp_path):
+    found = encoded(items, tmp_path)
+    assert [item.id for item in found.records] == ["a", "b", "c"]
+    assert found.present.tolist() == [[True, True], [True, False], [False, True]]
+    expected, _ = EncoderSet(NAMES, dtype="float32").encode([items[0].cells])
+    np.testing.assert_array_equal(found.z["image"][:2], np.repeat(expected["image"], 2, axis=0))
+    np.testing.assert_array_equal(found.z["text"][0], expected["text"][0])
+    assert (found.kinds, found.encoders) == (KINDS, NAMES)
+    reasons = [(problem.kind, problem.scope, problem.id) for problem in found.problems]
+    assert reasons == [
+        ("cannot be read", "cell", "c"),
+        ("cannot be read", "cell", "d"),
+        ("no modality at all", "row", "d"),
+    ]
+    assert found.records[2].fingerprints["image"][0].startswith("unreadable:")
+
+
+def test_what_could_not_be_read_is_not_tried_before_it_changes(items, tmp_path):
+    opened = source(tmp_path, items[2])
+    before = {"c": encoded(items, tmp_path).records[2].fingerprints}
+    said = []
+    records = records_of(opened, Memory(before))
+    found = encode(opened, records, EncoderSet(NAMES), tmp_path / "cache", progress=lambda *given: said.append(given))
+    assert [what for what, _, _ in said] == ["encode text"]
+    assert [problem.detail for problem in found.problems] == ["could not be read before, and has not changed since"]
+
+
+def test_content_is_encoded_once(items, tmp_path):
+    said = []
+    encoded(items[:2], tmp_path, said=said)
+    assert said == [("encode image", 0, 1), ("encode image", 1, 1), ("encode text", 0, 1), ("encode text", 1, 1)]
+    said.clear()
+    encoded(items[:2], tmp_path, said=said)
+    assert said == [("encode image", 1, 1), ("encode text", 1, 1)]  # all of it is in the cache
+    said.clear()
+    encoded(items[:2], tmp_path, {**NAMES, "image": "slow_image"}, said=said)
+    assert said[:2] == [("encode image", 0, 1), ("encode image", 1, 1)]  # of another encoder
+
+
+def test_what_the_index_has_is_not_encoded_again(items, tmp_path):
+    asked, said = [], []
+    held = np.arange(24, dtype=np.float32)
 
     def fetch(name, keys):
-        asked.append((name, keys))
-        return {"x": np.array([1.0])} if "x" in keys else {}
+        asked.append((name, len(keys)))
+        return {keys[0]: held} if name == "image" else {}
 
-    vectors, todo = Vectors(), {"x": 1, "y": 2}
-    _recall(vectors, "image", todo, Memory(fetch=fetch))
-    assert asked == [("image", ["x", "y"])]
-    assert (vectors, todo) == ({"x": [1.0]}, {"y": 2})
-    _recall(vectors, "image", todo, Memory(fetch=fetch))
-    assert todo == {"y": 2}
-    for memory, left in ((None, todo), (Memory(), todo), (Memory(fetch=fetch), {})):
-        _recall(vectors, "image", left, memory)
-    assert len(asked) == 2
+    found = encoded(items[:1], tmp_path, memory=Memory(fetch=fetch), said=said)
+    np.testing.assert_array_equal(found.z["image"][0], held)
+    assert asked == [("image", 1), ("text", 1)]
+    assert said == [("encode image", 1, 1), ("encode text", 0, 1), ("encode text", 1, 1)]
+    encoded(items[:1], tmp_path, memory=Memory(fetch=fetch))
+    assert len(asked) == 2  # all of it is in the cache
 
 
-def test_batches_are_kept_and_what_cannot_be_decoded_is_said(monkeypatch):
-    bad = Unreadable("image", "it is damaged")
-
-    class Encoders:
-        def kind(self, name):
-            return "image"
-
-        def encode_files(self, name, cells, batch_size):
-            assert batch_size == 16
-            yield 0, [np.array([1.0]), bad]
-            yield 2, [bad]
-            yield 3, [np.array([4.0])]
-
-    said, vectors = [], Vectors()
-    todo = dict.fromkeys("abcd", "cell")
-    found = _encode_cells(Encoders(), "image", todo, vectors, lambda *told: said.append(told), None)
-    assert vectors == {"a": [1.0], "d": [4.0]}
-    assert found == dict.fromkeys("bc", f"{bad.kind}: {bad.detail}")
-    assert said == [("encode image", 2, 4), ("encode image", 3, 4), ("encode image", 4, 4)]
-    assert _encode_cells(Encoders(), "image", todo, vectors, None, None) == found
-
-
-def test_where_batches_come_from(monkeypatch):
-    engine = object()
-    texts = SimpleNamespace(kind=lambda name: "text")
-    files = SimpleNamespace(kind=lambda name: "image", encode_files=lambda name, cells, batch_size: "here")
-    monkeypatch.setattr(encoding, "encode_files_distributed", lambda *given: given)
-    monkeypatch.setattr(
-        encoding, "encode_texts_distributed", lambda *given: [(0, (type(given[0]).__name__, given[-1]))]
-    )
-    assert _batches(files, "a", [], None) == "here"
-    assert _batches(files, "a", ["x"], engine) == (engine, files, "a", ["x"], 16)
-    assert list(_batches(texts, "a", [], None)) == [(0, ["LocalEngine", 16])]
-    assert list(_batches(texts, "a", [], engine)) == [(0, ["object", 16])]
-
-
-def test_what_cannot_be_read_is_marked_until_it_changes():
-    opened = OpenSource("folder", "root")
-    items = [
-        ItemRecord(name, stamps={"image": [key, 5, 6]})
-        for name, key in zip("abc", ("bad", "good", "unreadable:bad"), strict=True)
-    ]
-    for item in items:
-        _mark_unreadable(item, "image", {"bad": "image: damaged"}, opened)
-    assert [item.stamps["image"] for item in items] == [
-        ["unreadable:bad", 5, 6],
-        ["good", 5, 6],
-        ["unreadable:bad", 5, 6],
-    ]
-    assert [(problem.id, problem.detail) for problem in opened.problems] == [
-        ("a", "image: damaged"),
-        ("c", "could not be read before, and has not changed since"),
-    ]
-
-
-def test_items_of_which_nothing_is_left_are_left_out():
-    present = np.array([[True], [False], [True]])
-    problems = Problems()
-    items = Collection(
-        [ItemRecord(name) for name in "abc"], {"x": np.ones((3, 1))}, present, {}, "root", problems=problems
-    )
-    kept = _without_empty(items)
-    assert [item.id for item in kept.known] == ["a", "c"]
-    assert [(problem.kind, problem.scope, problem.id) for problem in problems] == [("no modality at all", "row", "b")]
-    items.present[:] = True
-    assert _without_empty(items) is items
-    assert len(problems) == 1
-
-
-def test_the_picture_of_an_item(monkeypatch):
-    monkeypatch.setattr(encoding, "thumbnail", lambda path: str(path))
+@pytest.mark.parametrize(
+    ("paths", "shown"),
+    [
+        ({"photo": "p", "video": "v", "image": "i"}, "i"),
+        ({"photo": "p", "video": "v"}, "v"),
+        ({"sound": "s", "photo": "p"}, "p"),
+        ({"sound": "s"}, None),
+    ],
+)
+def test_the_picture_of_an_item(paths, shown, tmp_path, monkeypatch):
+    monkeypatch.setattr(encoding, "thumbnail", str)
     kinds = {"image": "image", "photo": "image", "video": "image", "sound": "audio", "text": "text"}
-    opened = OpenSource("folder", "root", manifest=SimpleNamespace(kinds=kinds))
-    for paths, shown in (
-        ({"photo": "p", "video": "v", "image": "i"}, "root/i"),
-        ({"photo": "p", "video": "v"}, "root/v"),
-        ({"sound": "s", "photo": "p"}, "root/p"),
-        ({"sound": "s", "text": "t"}, None),
-    ):
-        assert _thumbnail(ItemRecord("a", paths=paths), opened) == shown
-
-
-def test_vectors_of_another_encoder_are_kept_apart():
-    names = {_store_name(*pair) for pair in (("a", "b"), ("a", "c"), ("b", "b"))}
-    assert len(names) == 3
-    assert {len(name) for name in names} == {16}
+    item = Item(0, "a", {name: str(tmp_path / path) for name, path in paths.items()} | {"text": ["words"]})
+    opened = source(tmp_path, item, kinds=kinds)
+    found = encode(opened, records_of(opened), EncoderSet({"text": "tiny_text"}), tmp_path / "cache")
+    assert found.thumbnail(0) == (None if shown is None else str(tmp_path / shown))

@@ -13,8 +13,9 @@ from calmrl import Aligner
 from calmrl.data import FeatureSet
 from calmrl.errors import InputError
 from calmrl.search import build as build_module
-from calmrl.search.build import _align, _check_free, _collect, _write, working_folder
-from calmrl.search.collection import Collection, ItemRecord, OpenSource
+from calmrl.search.build import BuildOptions, _align, _check_free, _collect, _write, working_folder
+from calmrl.search.collection import Collection, ItemRecord
+from calmrl.sources import Source
 
 
 def items(n=5) -> Collection:
@@ -61,7 +62,7 @@ def test_groups_and_models(tmp_path, monkeypatch):
     fitted = []
     monkeypatch.setattr(build_module, "fit", lambda *given: fitted.append(given))
     said = []
-    aligner, layout = _align(items(), None, None, None, tmp_path, lambda *told: said.append(told), None)
+    aligner, layout = _align(items(), tmp_path, BuildOptions(progress=lambda *told: said.append(told)))
     assert aligner is None
     assert said == []  # nothing is aligned, so nothing is said
     assert (layout["width"], layout["fitted_on"], layout["format"], layout["version"]) == (0, 5, "calmrl.index", 2)
@@ -70,42 +71,42 @@ def test_groups_and_models(tmp_path, monkeypatch):
         "why": "it is the only modality, so nothing else can find it",
     }  # fmt: skip
     assert fitted[0][4].get_params()["random_state"] == 0
-    _align(items(), None, [1, 2, 3, 4, 5], None, tmp_path, None, None)
+    _align(items(), tmp_path, BuildOptions(groups=[1, 2, 3, 4, 5]))
     assert fitted[1][2] == [1, 2, 3, 4, 5]
     with pytest.raises(InputError, match="groups has 4 labels but there are 5 items; pass one per item"):
-        _align(items(), None, [1, 2, 3, 4], None, tmp_path, None, None)
+        _align(items(), tmp_path, BuildOptions(groups=[1, 2, 3, 4]))
     settings = Aligner(random_state=7)
-    _align(items(), settings, None, None, tmp_path, None, None)
+    _align(items(), tmp_path, BuildOptions(model=settings))
     assert fitted[2][4] is settings
     given = SimpleNamespace(_space=SimpleNamespace(latent_dim=6))
     monkeypatch.setattr(build_module, "load_aligner", lambda path: given)
     monkeypatch.setattr(build_module, "check_aligner", lambda aligner, items: (["a"], {}))
-    aligner, layout = _align(items(), "saved", None, None, tmp_path, None, None)
+    aligner, layout = _align(items(), tmp_path, BuildOptions(model="saved"))
     assert (aligner, layout["width"], layout["fitted_on"]) == (given, 6, None)
     assert layout["modalities"]["a"]["aligned"]
     linked = lambda names, present: (["a"], {})  # noqa: E731
     monkeypatch.setattr(build_module, "linked", linked)
-    _align(items(), None, None, None, tmp_path, lambda *told: said.append(told), None)
-    assert said == [("align a (5 items)", 0, 0)]
+    _align(items(), tmp_path, BuildOptions(progress=lambda *told: said.append(told)))
+    assert said == [(0, 0, "align a (5 items)")]
 
 
 def test_encoders_of_features(tmp_path):
     features = FeatureSet({"image": np.ones((2, 3)), "text": np.ones((2, 4))})
-    opened = OpenSource("features", "here", features=features)
-    collection, description = _collect(opened, {"text": "minilm"}, tmp_path, None, None, None)
+    opened = Source("features", "here", features=features)
+    collection, description = _collect(opened, {"text": "minilm"}, tmp_path, BuildOptions())
     assert (collection.encoders, collection.kinds) == ({"text": "minilm"}, {"image": "vector", "text": "text"})
     assert description is None
-    with pytest.raises(InputError, match="--encoder names sound, but the features have image, text"):
-        _collect(opened, {"sound": "yamnet"}, tmp_path, None, None, None)
-    stamps = OpenSource("dataset", "stamps", features=features)
-    collection, _ = _collect(stamps, None, tmp_path, None, None, None)
+    with pytest.raises(InputError, match="`encoders` names sound, but the features have image, text"):
+        _collect(opened, {"sound": "yamnet"}, tmp_path, BuildOptions())
+    stamps = Source("dataset", "stamps", features=features)
+    collection, _ = _collect(stamps, {}, tmp_path, BuildOptions())
     assert collection.encoders == {"image": "efficientnet_lite0", "text": "minilm"}
-    assert _collect(opened, None, tmp_path, None, None, None)[0].encoders == {}
+    assert _collect(opened, {}, tmp_path, BuildOptions())[0].encoders == {}
 
 
 @pytest.mark.parametrize(("exact", "graph"), [(4, False), (3, True)])
 def test_tables_are_written_in_pieces_and_large_ones_get_a_graph(exact, graph, tmp_path, monkeypatch):
-    batches, made, nearness = [], {}, []
+    batches, made, hubness = [], {}, []
     vectors = np.eye(5, 2, dtype=np.float32)
     vectors[2:4] = [1.0, 0.0]  # the last one has no place
     monkeypatch.setattr(build_module, "ROWS", 2)
@@ -113,9 +114,9 @@ def test_tables_are_written_in_pieces_and_large_ones_get_a_graph(exact, graph, t
     monkeypatch.setattr(build_module.neighbours, "EXACT_ROWS", exact)
     monkeypatch.setattr(build_module.neighbours, "SAMPLE", 4)
     monkeypatch.setattr(build_module.neighbours, "build_ann", lambda table, rows: {"rows": rows})
-    real = build_module.neighbours.nearness
+    real = build_module.neighbours.hubness
     monkeypatch.setattr(
-        build_module.neighbours, "nearness", lambda v, g, own: nearness.append((len(v), len(g), own)) or real(v, g, own)
+        build_module.neighbours, "hubness", lambda v, g, own: hubness.append((len(v), len(g), own)) or real(v, g, own)
     )
     monkeypatch.setattr(
         build_module.store, "batch", lambda items, v, c, near, layout: (len(items), v.shape, near.tolist())
@@ -130,11 +131,11 @@ def test_tables_are_written_in_pieces_and_large_ones_get_a_graph(exact, graph, t
     part, said, layout = tmp_path / "ix.part", [], {}
     (part / "database" / "old").mkdir(parents=True)  # of a run that was stopped
     (tmp_path / "ix").mkdir()
-    _write(items(), None, layout, tmp_path / "ix", part, lambda *told: said.append(told), None)
+    _write(items(), None, layout, tmp_path / "ix", part, BuildOptions(progress=lambda *told: said.append(told)))
     assert [(count, shape) for count, shape, _ in batches] == [(2, (2, 2)), (2, (2, 2)), (1, (1, 2))]
     assert batches[2][2] == [0.0]
-    assert said == [("write items", 2, 5), ("write items", 4, 5), ("write items", 5, 5)]
-    assert nearness == [(4, 4, True)]
+    assert said == [(done, 5, "write items") for done in (2, 4, 5)]
+    assert hubness == [(4, 4, True)]
     assert layout["search"] == ({"rows": 5} if graph else None)
     assert list(made) == ["index.json"]
     assert (tmp_path / "ix").is_dir()

@@ -238,7 +238,7 @@ def test_gone_items_stay_until_pruned(tmp_path) -> None:
     index = Index.build(DATA, tmp_path / "ix", model=settings())
     change = index.add(features(slice(0, 190)))
     assert change.gone == IDS[190:]
-    assert "--prune" in change.lines()[-1]
+    assert "`prune=True`" in change.lines()[-1]
     assert len(index) == 200
     assert index.add(features(slice(0, 190)), prune=True).removed == IDS[190:]
     assert len(index) == 190
@@ -340,7 +340,7 @@ def test_what_cannot_be_indexed(tmp_path) -> None:
     for source, reason in [
         (tmp_path / "empty", "holds no file that can be part of an item"),
         ("no_such_thing", "neither a file or folder nor a bundled data set"),
-        (tmp_path / "file", "has suffix ''"),
+        (tmp_path / "file", "ends in ''; give a folder"),
         ({"a": np.zeros((0, 3))}, "no rows"),
         ({"a": big}, r"has a value of size 1e\+300 in row 3, too large"),
         ({"a": np.where(big > 1, 1e50, big)}, "row 3 is marked as present but has NaN or values too large"),

@@ -272,7 +272,7 @@ def test_features_that_say_which_encoders_made_them(tmp_path) -> None:
 
 def test_errors(tmp_path, index) -> None:
     make_folder(tmp_path / "colours", 3)
-    with pytest.raises(InputError, match="--encoder names smell"):
+    with pytest.raises(InputError, match="`encoders` names smell"):
         Index.build(tmp_path / "colours", tmp_path / "ix", NAMES | {"smell": "see"})
     with pytest.raises(InputError, match='unknown encoder "sea"'):
         Index.build(tmp_path / "colours", tmp_path / "ix", NAMES | {"image": "sea"})
@@ -299,5 +299,5 @@ def test_a_model_for_more_modalities_than_the_items_have(colour_index, tmp_path,
     index = Index.build(tmp_path / "pictures", tmp_path / "ix", model=colour_index / "aligner")
     assert len(index) == 3
     assert set(NAMES) > set(index.layout["modalities"]) == {"image"}
-    with pytest.raises(InputError, match="--encoder names sound"):
+    with pytest.raises(InputError, match="`encoders` names sound"):
         Index.build(tmp_path / "pictures", tmp_path / "no", {"sound": NAMES["sound"]}, model=colour_index / "aligner")

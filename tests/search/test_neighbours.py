@@ -16,21 +16,21 @@ UNIT /= np.linalg.norm(UNIT, axis=1, keepdims=True)
 
 @pytest.mark.parametrize("block", [7, 4096])
 @pytest.mark.parametrize("gallery", [30, 11, 10, 3])
-def test_nearness_is_the_mean_of_the_ten_nearest(block, gallery, monkeypatch):
+def test_hubness_is_the_mean_of_the_ten_nearest(block, gallery, monkeypatch):
     monkeypatch.setattr(neighbours, "BLOCK", block)
     assert neighbours.K == 10
     scores = np.sort(UNIT @ UNIT[:gallery].T, axis=1)[:, ::-1]
-    found = neighbours.nearness(UNIT, UNIT[:gallery])
+    found = neighbours.hubness(UNIT, UNIT[:gallery])
     assert found.dtype == np.float32
     np.testing.assert_allclose(found, scores[:, :10].mean(axis=1), rtol=1e-5)
-    own = neighbours.nearness(UNIT[:gallery], UNIT[:gallery], own=True)
+    own = neighbours.hubness(UNIT[:gallery], UNIT[:gallery], own=True)
     np.testing.assert_allclose(own, scores[:gallery, 1:11].mean(axis=1), rtol=1e-4, atol=1e-6)
 
 
-def test_nearness_to_nothing_is_zero():
-    assert neighbours.nearness(UNIT, UNIT[:0]).tolist() == [0] * 30
-    assert neighbours.nearness(UNIT[:1], UNIT[:1], own=True).tolist() == [0]
-    assert neighbours.nearness(UNIT[:1], UNIT[:1]).tolist() == pytest.approx([1])
+def test_hubness_of_nothing_is_zero():
+    assert neighbours.hubness(UNIT, UNIT[:0]).tolist() == [0] * 30
+    assert neighbours.hubness(UNIT[:1], UNIT[:1], own=True).tolist() == [0]
+    assert neighbours.hubness(UNIT[:1], UNIT[:1]).tolist() == pytest.approx([1])
 
 
 def test_a_sample_is_all_or_always_the_same(monkeypatch):

@@ -57,7 +57,9 @@ def test_vectors_of_the_width_are_taken_as_they_are():
     np.testing.assert_allclose(vector, np.array([-0.3, 0.6]) / np.hypot(0.3, 0.6))
     with pytest.raises(InputError, match=r"hum and photo are not in one space \(hum: None; photo: few pairs\)"):
         queries().vector([Term("hum", np.ones(2)), Term("photo", np.ones(3))])
-    with pytest.raises(InputError, match=r"no encoder is known for hum: .* vector of width 2 .* --encoder hum=NAME"):
+    with pytest.raises(
+        InputError, match=r"no encoder is known for hum: .* vector of width 2 .* `encoders=\{'hum': NAME\}`"
+    ):
         queries().vector([Term("hum", np.ones(3))])
 
 

@@ -8,20 +8,20 @@ import pytest
 
 pytest.importorskip("lancedb", reason="the extra search is not installed")
 
-from calmrl.search.update import forget, remember, removed_items
+from calmrl.search.update import clear_removed, record_removed, removed_items
 
 
 def row(root, id, **paths):
     return {"root": root, "id": id, "paths": json.dumps(paths), "more": 1}
 
 
-def test_remembering_and_forgetting(tmp_path):
+def test_remembering_and_clear_removedting(tmp_path):
     assert removed_items(tmp_path) == {}
-    forget(tmp_path, "r", ["a"])  # nothing to forget
-    remember(tmp_path, [row("r", "a'b", image="a.png", text="a.txt"), row("r", "c")])
-    remember(tmp_path, [row("s", "c", image="c.png"), row("r", "c", image="new.png")])
+    clear_removed(tmp_path, "r", ["a"])  # nothing to clear_removed
+    record_removed(tmp_path, [row("r", "a'b", image="a.png", text="a.txt"), row("r", "c")])
+    record_removed(tmp_path, [row("s", "c", image="c.png"), row("r", "c", image="new.png")])
     assert removed_items(tmp_path) == {"r": {"a'b": ["a.png", "a.txt"], "c": ["new.png"]}, "s": {"c": ["c.png"]}}
-    forget(tmp_path, "r", [])
+    clear_removed(tmp_path, "r", [])
     assert len(removed_items(tmp_path)["r"]) == 2
-    forget(tmp_path, "r", ["a'b", "c"])
+    clear_removed(tmp_path, "r", ["a'b", "c"])
     assert removed_items(tmp_path) == {"s": {"c": ["c.png"]}}

@@ -15,8 +15,9 @@ pytest.importorskip("lancedb", reason="the extra search is not installed")
 from calmrl.errors import InputError
 from calmrl.search import store
 from calmrl.search.collection import Collection, ItemRecord
+from calmrl.sources import is_remote
 
-KNOWN = [
+RECORDS = [
     ItemRecord(
         "x", ("one", "two"), ("red", "big"), "train", {"b": "b.png"}, {"b": ["key", 5, 6]}, {"n": 1, "f": True, "t": 3}
     ),
@@ -24,13 +25,13 @@ KNOWN = [
 ]
 LAYOUT = {
     "modalities": {"a": {"width": 2}, "b": {"width": 3}},
-    "columns": store.columns_of(KNOWN),
+    "columns": store.columns_of(RECORDS),
     "width": 2,
 }
 
 
 def test_what_columns_hold():
-    assert store.columns_of(KNOWN) == {
+    assert store.columns_of(RECORDS) == {
         "n": {"column": "x_0", "holds": "number"},
         "f": {"column": "x_1", "holds": "flag"},
         "t": {"column": "x_2", "holds": "text"},
@@ -45,13 +46,15 @@ def test_what_columns_hold():
 
 def test_items_as_rows():
     z = {"b": np.arange(6, dtype=np.float64).reshape(2, 3)}
-    items = Collection(KNOWN, z, np.array([[True], [False]]), {"b": "image"}, "root", thumbnail=lambda row: b"%d" % row)
+    items = Collection(
+        RECORDS, z, np.array([[True], [False]]), {"b": "image"}, "root", thumbnail=lambda row: b"%d" % row
+    )
     vectors = np.array([[3.0, 4.0], [0.0, 0.0]])
     rows = store.batch(items, vectors, np.array([0.5, 0.0]), np.array([0.25, 0.0]), LAYOUT).to_pylist()
     assert rows[0] == {
         "id": "x", "text": "one\ntwo", "label": "red, big", "split": "train", "root": "root",
         "paths": '{"b": "b.png"}', "stamps": '{"b": ["key", 5, 6]}', "labels": ["red", "big"],
-        "fingerprint": KNOWN[0].fingerprint(), "certainty": 0.5, "nearness": 0.25, "thumbnail": b"0", "has_0": False,
+        "fingerprint": RECORDS[0].digest(), "certainty": 0.5, "nearness": 0.25, "thumbnail": b"0", "has_0": False,
         "has_1": True, "x_0": 1.0, "x_1": True, "x_2": "3", "f_0": None, "f_1": [0.0, 1.0, 2.0], "vector": [3.0, 4.0],
     }  # fmt: skip
     empty = {name: rows[1][name] for name in ("text", "label", "labels", "split", "f_0", "f_1", "vector", "x_1")}
@@ -111,7 +114,7 @@ def test_a_database_that_lacks_a_table_is_no_index(missing, tmp_path):
 
 
 def test_addresses():
-    assert store.is_remote("s3://a/b")
-    assert not store.is_remote("a/b")
-    assert not store.is_remote(SimpleNamespace())
+    assert is_remote("s3://a/b")
+    assert not is_remote("a/b")
+    assert not is_remote(SimpleNamespace())
     assert store.METADATA_BYTES == 16 * 1024 * 1024

@@ -16,7 +16,6 @@ from calmrl.search import index as index_module
 from calmrl.search import summary as summary_module
 from calmrl.search.index import Index
 from calmrl.search.summary import _weights, summary
-from calmrl.search.table import directions
 
 
 class Held:
@@ -45,22 +44,21 @@ def test_sentences(monkeypatch):
     ]
 
 
+def test_the_patterns_after_the_eighth_are_counted(monkeypatch):
+    monkeypatch.setattr(summary_module, "patterns", lambda index: {f"p{j}": j for j in range(10, 0, -1)})
+    named = ", ".join(f"{j} p{j}" for j in range(10, 2, -1))
+    assert summary(Held())[0] == f"5 items: {named}, and 2 more patterns"
+
+
+@pytest.mark.parametrize("k", [0, -1, True, 1.5, "3"])
+def test_at_least_one_hit_is_asked_for(k, bare):
+    with pytest.raises(InputError, match=f"k is how many items to return, a whole number from 1 on; got {k!r}"):
+        bare[0].search(text="a", k=k)
+
+
 def test_weights_of_an_encoder():
     assert _weights(None) == {}
     assert _weights({"weights": "w", "signature": "s", "name": "n"}) == {"weights": "w", "signature": "s"}
-
-
-def test_rows_that_have_no_direction():
-    assert directions(np.array([[1e-20, 0.0]]), "x").dtype == np.float32
-    for row, reason in (
-        ([0.0, 0.0], r"is zero \(or too small for float32\)"),
-        ([1e30, 1.0], "is too long for float32"),
-        ([1e-30, 0.0], r"is zero \(or too small for float32\)"),
-    ):
-        with pytest.raises(InputError, match=f"x: row 1 {reason}, so it has no direction and no cosine"):
-            directions(np.array([[1.0, 2.0], row]), "x")
-    with pytest.raises(InputError, match="x: row 1 has values too large for float32; divide all vectors by a constant"):
-        directions(np.array([[1.0, 2.0], [0.0, 1e39]]), "x")
 
 
 @pytest.fixture

@@ -38,11 +38,11 @@ def test_items_of_one_file_or_all_but_the_removed():
 
 
 def test_an_item_that_differs():
-    item = ItemRecord("a", stamps={"image": ["key", 1, 2]})
-    same = {"fingerprint": item.fingerprint(), "stamps": {"image": ["key", 1, 2]}}
+    item = ItemRecord("a", fingerprints={"image": ["key", 1, 2]})
+    same = {"fingerprint": item.digest(), "fingerprints": {"image": ["key", 1, 2]}}
     assert not _differs(item, same)
     assert _differs(item, None)
-    assert _differs(item, same | {"stamps": {"image": ["key", 1, 3]}})  # only its time, which is to be kept
+    assert _differs(item, same | {"fingerprints": {"image": ["key", 1, 3]}})  # only its time, which is to be kept
     assert _differs(item, same | {"fingerprint": "other"})
 
 
@@ -66,9 +66,9 @@ def test_unknown_ids_are_named(unknown, named):
 
 def test_vectors_are_found_by_their_content():
     rows = {
-        "a": {"stamps": {"image": ["k1", 0, 0]}},
-        "b": {"stamps": {"image": ["k2", 0, 0], "text": ["k1", 0, 0]}},
-        "c": {"stamps": {"text": ["k3", 0, 0]}},
+        "a": {"fingerprints": {"image": ["k1", 0, 0]}},
+        "b": {"fingerprints": {"image": ["k2", 0, 0], "text": ["k1", 0, 0]}},
+        "c": {"fingerprints": {"text": ["k3", 0, 0]}},
     }
     asked = []
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from calmrl.encoders import encoder_set as ready
-from calmrl.encoders import imagebind, internvideo, languagebind
+from calmrl.paper.encoders import imagebind, internvideo, languagebind
 
 FAKES = Path(__file__).parent / "fake_backbones"
 PACKAGES = ("imagebind", "languagebind", "InternVideo")

@@ -112,7 +112,7 @@ def tiny_vast(seed: int = 0, **changes):
     import pytest
 
     pytest.importorskip("transformers", reason="transformers is not installed")
-    from calmrl.models.vast.model import VastModel
+    from calmrl.paper.vast.model import VastModel
 
     return scramble(VastModel.from_sizes(**{**VAST, **changes}), seed).eval()
 

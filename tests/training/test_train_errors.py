@@ -177,7 +177,7 @@ def test_resuming_with_another_config_names_the_keys(tmp_path):
     with pytest.raises(InputError) as caught:
         train(other, tmp_path / "out", resume=True)
     assert "batch_size (24 there, 12 here), optimiser.learning_rate (0.01 there, 0.001 here);" in str(caught.value)
-    with pytest.raises(InputError, match="exists and is not empty; choose another name, or pass --resume"):
+    with pytest.raises(InputError, match="exists and is not empty; choose another name, or pass `resume=True`"):
         train(cfg, tmp_path / "out")
 
 

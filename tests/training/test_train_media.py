@@ -176,7 +176,7 @@ def test_a_collection_that_is_not_complete_trains_and_every_table_says_so(folder
     out = tmp_path / "out"
     calmrl_command("train", folder / "paper.yaml", *words, "--out", out)
     told = calmrl_command("evaluate", out).stderr
-    said = "Left out: msrvtt: vision of 1, audio of 1 (of 6 listed items)."
+    said = "Skipped: msrvtt: vision of 1, audio of 1 (of 6 listed items)."
     assert told.count(said) == told.count("──\n") > 1  # below every table
     meta = json.loads((out / "results.json").read_text())["meta"]
     assert meta["datasets"]["msrvtt"]["left_out"] == {"listed": 6, "vision": 1, "audio": 1}

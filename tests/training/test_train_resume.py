@@ -153,7 +153,7 @@ def test_a_signal_saves_and_the_run_goes_on_exactly(number, tmp_path):
         if done == 33 and total == 60:
             os.kill(os.getpid(), number)
 
-    with pytest.raises(Interrupted, match="stopped after step 33; continue with --resume"):
+    with pytest.raises(Interrupted, match="stopped after step 33; continue with `resume=True`"):
         train(cfg, out, progress=progress)
     assert signal.getsignal(number) == handler
     assert step_of(checkpoint.newest(out / "checkpoints")) == 33

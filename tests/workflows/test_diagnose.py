@@ -290,10 +290,10 @@ def test_progress_is_reported_inside_the_long_parts():
     reported = []
     made = world(n=200, widths={"a": 6, "b": 5, "c": 4}, seed=0)
     diagnose(made, progress=lambda *step: reported.append(step))
-    texts = [text for text, _, _ in reported]
+    texts = [text for _, _, text in reported]
     assert "predicting each modality from the others, fold 3 of 3" in texts
-    tried = [step for step in reported if step[0].startswith("predicting") and "trying" in step[0]]
+    tried = [step for step in reported if step[2].startswith("predicting") and "trying" in step[2]]
     assert len(tried) > 2
-    assert [(done, total) for _, done, total in tried] == [(c, len(tried) + 1) for c in range(len(tried))]
-    steps = [(done, total) for text, done, total in reported if text == "measuring every direction"]
+    assert [(done, total) for done, total, _ in tried] == [(c, len(tried) + 1) for c in range(len(tried))]
+    steps = [(done, total) for done, total, text in reported if text == "measuring every direction"]
     assert steps == [(step, 9) for step in range(9)]

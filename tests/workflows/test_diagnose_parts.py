@@ -481,7 +481,7 @@ def test_the_first_fold_chooses_and_the_others_follow():
     models = fit_folds(rows, [rows.z] * 3, Mean(), lambda *what: heard.append(what), "looking")
     assert models[0].log == ["fit 20", "refit 21", "refit 21"]  # the copies share the list of the first
     assert models[1] is not models[0]
-    assert heard == [(f"looking, fold {fold} of 3", 0, 0) for fold in (1, 2, 3)]
+    assert heard == [(0, 0, f"looking, fold {fold} of 3") for fold in (1, 2, 3)]
 
 
 def test_every_direction_is_asked():
@@ -497,7 +497,7 @@ def test_ten_rows_per_fold_are_enough(n, there):
     assert [(d.target, d.sources) for d in found] == (
         [(rows.names[m], tuple(rows.names[j] for j in sources)) for m, sources in _asked(3)] if there else []
     )
-    assert heard[0] == ("measuring every direction", 0, 9)
+    assert heard[0] == (0, 9, "measuring every direction")
     assert len(heard) == 9
     for d in found:
         assert d.n == 30

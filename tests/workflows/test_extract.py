@@ -126,7 +126,7 @@ class Counted:
     def __init__(self, stop_at: str = "") -> None:
         self.stop_at, self.encoded = stop_at, {}
 
-    def __call__(self, what: str, done: int, total: int) -> None:
+    def __call__(self, done: int, total: int, what: str) -> None:
         first, _ = self.encoded.get(what, (done, done))
         self.encoded[what] = (first, done)
         if what == self.stop_at and done:
@@ -220,7 +220,7 @@ def test_done_already_is_not_done_again(tmp_path) -> None:
     extract(manifest, ENCODERS, tmp_path / "f")
     told: list[str] = []
     calls: list[str] = []
-    extract(manifest, ENCODERS, tmp_path / "f", tell=told.append, progress=lambda what, *_: calls.append(what))
+    extract(manifest, ENCODERS, tmp_path / "f", tell=told.append, progress=lambda done, total, what: calls.append(what))
     assert any("nothing to do" in line for line in told)
     assert not any(what.startswith("encode") for what in calls)
     with pytest.raises(InputError, match="frames differ"):

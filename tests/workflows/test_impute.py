@@ -83,7 +83,7 @@ def test_every_block_is_imputed_and_marked(features, tmp_path, monkeypatch, mark
     done = open_features(tmp_path / "done")
     _check_completed(features, done)
     assert Marker.blocks == [7] * 7 + [1]
-    assert reported == [(rows, 50) for rows in (*range(7, 50, 7), 50)]
+    assert reported == [(rows, 50, "imputing") for rows in (*range(7, 50, 7), 50)]
     for j, name in enumerate(features.z):
         assert (done.z[name][~features.present[:, j]] == 7).all()
     assert (done.std is not None) == std

@@ -49,7 +49,7 @@ class LocalEngine:
 
     def __init__(self, address: str | None = None) -> None:
         if address is not None:
-            raise InputError(f"{address} is the address of a Ray cluster; add --engine ray, or leave the address out")
+            raise InputError(f"{address} is the address of a Ray cluster; add `engine='ray'`, or leave the address out")
 
     def map(
         self, function: Callable[..., Any], items: Iterable[Any], *shared: Any, device: str = "cpu"

@@ -1,5 +1,9 @@
-"""Running count, mean and sum of squares of columns."""
+"""Moments of columns: running count, mean and sum of squares, and the principal directions of a covariance."""
 
+from collections.abc import Callable
+
+import numpy as np
+import torch
 from torch import Tensor
 
 
@@ -24,3 +28,25 @@ def add_summary(n: Tensor, centre: Tensor, spread: Tensor, count: Tensor, mean: 
     square += spread + gap**2 * (count * n / total)
     mean += gap * (n / total)
     count.copy_(total)
+
+
+def numpy_eigh(matrix: Tensor) -> tuple[Tensor, Tensor]:
+    """As `torch.linalg.eigh`; on the CPU by NumPy, whose LAPACK needs two thirds of the time on some processors."""
+    if matrix.device.type != "cpu":
+        return torch.linalg.eigh(matrix)
+    values, vectors = np.linalg.eigh(matrix.numpy())
+    return torch.from_numpy(values), torch.from_numpy(vectors)
+
+
+def principal_directions(
+    covariance: Tensor, most: int, smallest: float, eigh: Callable[[Tensor], tuple[Tensor, Tensor]] = numpy_eigh
+) -> tuple[Tensor, Tensor]:
+    """(all variances (d,), leading directions (d, r)) of a symmetric matrix, largest first; 1 <= r <= `most`.
+
+    Directions with no more than a share `smallest` of the largest variance are rounding, and not among the r. Signs and last
+    digits are those of the solver `eigh`; a fit that starts at random depends on them.
+    """
+    variance, directions = eigh(covariance)
+    variance, directions = variance.flip(0).clamp(min=0), directions.flip(1)
+    r = max(1, min(most, int((variance > smallest * variance[0]).sum())))
+    return variance, directions[:, :r].contiguous()

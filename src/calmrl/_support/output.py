@@ -22,7 +22,7 @@ from calmrl._support.parsing import read_json, read_json_object, reason_of
 from calmrl.errors import InputError
 
 WRITTEN_BY = "# written by calmrl"
-FORCE = ", or pass --force to replace it"  # ends the error about a target that exists, where a command has --force
+FORCE = ", or pass `force=True` to replace it"  # ends the error about a target that exists
 FILE_ENDINGS = {".parquet", ".npz", ".npy", ".safetensors", ".csv", ".tsv", ".json", ".jsonl", ".yaml", ".yml", ".html",
                 ".md", ".txt", ".tar", ".zip"}  # fmt: skip
 RECORD = "run.json"
@@ -276,10 +276,15 @@ def write_sealed(header: Path, content: Mapping[str, Any], files: Iterable[str])
 
 def write_header(header: Path, body: Mapping[str, Any]) -> None:
     """Write a header that holds the checksums of its files already."""
-    header.write_text(json.dumps({**body, SEAL: _seal(body)}, indent=2) + "\n", encoding="utf-8")
+    header.write_text(header_text(body), encoding="utf-8")
 
 
-def check_header(header: Path, content: Any) -> dict[str, Any]:
+def header_text(body: Mapping[str, Any]) -> str:
+    """What `write_header` writes."""
+    return json.dumps({**body, SEAL: _seal(body)}, indent=2) + "\n"
+
+
+def check_header(header: str | Path, content: Any) -> dict[str, Any]:
     """What was given to `write_header`, if that is what the header holds; its files are not looked at."""
     if not isinstance(content, dict):
         raise InputError(f"{header} is damaged: it should hold names and values; copy or make it again")

@@ -5,6 +5,7 @@ Other things that are learned are saved in the same way under their own `name`.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from collections.abc import Mapping
@@ -16,7 +17,15 @@ from safetensors.torch import load, load_file, save, save_file
 from torch import Tensor
 
 from calmrl._support.filesystem import read_steadily
-from calmrl._support.output import check_sealed, check_writable, replaced_directory, write_sealed
+from calmrl._support.output import (
+    FILES,
+    check_header,
+    check_sealed,
+    check_writable,
+    header_text,
+    replaced_directory,
+    write_sealed,
+)
 from calmrl._support.parsing import parsing, read_json
 from calmrl.errors import InputError
 
@@ -58,18 +67,42 @@ def _load_state(folder: Path, name: str) -> dict[str, Any]:
     for file in (header, weights):
         if not file.is_file():
             raise InputError(f"{folder} has no {file.name}; it is not a saved {name}, or it is incomplete")
-    meta = read_json(header, f"save the {name} again")
+    meta = _checked(read_json(header, f"save the {name} again"), header, name)
+    if meta["version"] != UNSEALED:
+        meta = check_sealed(header, meta)
+    return {"meta": meta, "tensors": load_tensors(weights)}
+
+
+def _checked(meta: Any, header: str | Path, name: str) -> dict[str, Any]:
+    """What a header holds, if it is one of this name that can be read."""
     if not isinstance(meta, dict) or meta.get("format") != f"calmrl.{name}":
         got = meta.get("format") if isinstance(meta, dict) else type(meta).__name__
         raise InputError(f"{header} is not a saved {name}: format 'calmrl.{name}' expected, got {got!r}")
     if not isinstance(meta.get("version"), int) or meta["version"] > VERSION:
         raise InputError(
-            f"{folder} was written in format version {meta.get('version')}, but this calmrl reads up to {VERSION}; "
-            "update calmrl"
+            f"{Path(header).parent} was written in format version {meta.get('version')}, but this calmrl reads up to "
+            f"{VERSION}; update calmrl"
         )
+    return meta
+
+
+def to_files(state: dict[str, Any], name: str) -> dict[str, bytes]:
+    """The files that `save_state` writes, by name, for what is kept inside of something else."""
+    tensors = save(plain(state["tensors"]))
+    meta = {"format": f"calmrl.{name}", "version": VERSION, **state["meta"]}
+    body = {**meta, FILES: {f"{name}.safetensors": hashlib.sha256(tensors).hexdigest()}}
+    return {f"{name}.json": header_text(body).encode(), f"{name}.safetensors": tensors}
+
+
+def from_files(files: Mapping[str, bytes], name: str) -> dict[str, Any]:
+    """The inverse of `to_files`; also reads the content of files that `save_state` wrote."""
+    header, weights = f"{name}.json", f"{name}.safetensors"
+    meta = _checked(json.loads(files[header]), header, name)
     if meta["version"] != UNSEALED:
-        meta = check_sealed(header, meta)
-    return {"meta": meta, "tensors": load_tensors(weights)}
+        meta = check_header(header, meta)
+        if meta.pop(FILES) != {weights: hashlib.sha256(files[weights]).hexdigest()}:
+            raise InputError(f"{weights} is damaged: it is not what was written; copy or make it again")
+    return {"meta": meta, "tensors": load(files[weights])}
 
 
 def load_tensors(file: Path) -> dict[str, Tensor]:

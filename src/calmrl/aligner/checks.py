@@ -10,11 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from calmrl._support.registry import closest
+from calmrl._support.arguments import check_choice, check_whole
 from calmrl.data.features.feature_set import relevance_texts
 from calmrl.errors import InputError
-from calmrl.latent.choose import check_links
-from calmrl.latent.rows import Source
+from calmrl.latent.rows import Source, check_links
 
 NAMES = {"features": ("auto", "linear", "kernel"), "refine": ("auto", "never", "always")}
 
@@ -22,20 +21,15 @@ NAMES = {"features": ("auto", "linear", "kernel"), "refine": ("auto", "never", "
 def check_aligner(arguments: dict[str, Any]) -> None:
     """Every argument of the constructor, with one error that names the first wrong one."""
     for name, allowed in NAMES.items():
-        value = arguments[name]
-        if value not in allowed:
-            near = closest(str(value), allowed)
-            hint = f"; did you mean {near!r}?" if near else ""
-            raise InputError(f"{name} must be one of {', '.join(map(repr, allowed))}; got {value!r}{hint}")
+        check_choice(name, arguments[name], allowed)
     if not isinstance(arguments["unit_rows"], (bool, np.bool_)) and arguments["unit_rows"] != "auto":
         raise InputError(f"unit_rows must be True, False or 'auto'; got {arguments['unit_rows']!r}")
     _number("whitening", arguments["whitening"], 0.0, 1.0, "a number from 0 to 1, or 'auto'")
     _number("prior", arguments["prior"], 0.0, float("inf"), "a number of rows >= 0, or 'auto'")
     if arguments["latent_dim"] != "auto":
-        _whole("latent_dim", arguments["latent_dim"], 1)
-    _whole("candidates", arguments["candidates"], 1)
-    _whole("folds", arguments["folds"], 2)
-    _whole("landmarks", arguments["landmarks"], 2)
+        check_whole("latent_dim", arguments["latent_dim"], also=", or 'auto'")
+    for name, least in (("candidates", 1), ("folds", 2), ("landmarks", 2)):
+        check_whole(name, arguments[name], least)
 
 
 def _number(name: str, value: Any, low: float, high: float, allowed: str) -> None:
@@ -43,12 +37,6 @@ def _number(name: str, value: Any, low: float, high: float, allowed: str) -> Non
         return
     if isinstance(value, (str, bool)) or not low <= value <= high or value == float("inf"):
         raise InputError(f"{name} must be {allowed}; got {value!r}")
-
-
-def _whole(name: str, value: Any, least: int) -> None:
-    if isinstance(value, (bool, str)) or int(value) != value or value < least:
-        auto = ", or 'auto'" if name == "latent_dim" else ""
-        raise InputError(f"{name} must be a whole number >= {least}{auto}; got {value!r}")
 
 
 def check_pairs(source: Source) -> None:

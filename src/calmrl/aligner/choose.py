@@ -39,16 +39,18 @@ class CandidateSearch:
     tried: dict[Candidate, list[Outcome]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self._spread = DistributedFolds(self.folds, self.engine)
+        self._evaluations = DistributedFolds(self.folds, self.engine)
 
     def attempt(self, candidates: Iterable[Candidate]) -> bool:
         """Evaluate those that were not tried before, up to `most` in all; whether there was any."""
         new = [candidate for candidate in dict.fromkeys(candidates) if candidate not in self.tried]
         new = new[: self.most - len(self.tried)]
-        self._spread.ahead([(0, candidate) for candidate in new])
+        self._evaluations.ahead([(0, candidate) for candidate in new])
         if self.engine is not None:
-            near = [candidate for candidate in new if not behind(self._spread.evaluate(0, candidate), self._leader())]
-            self._spread.ahead(list(product(range(1, len(self.folds)), near)))
+            near = [
+                candidate for candidate in new if not behind(self._evaluations.evaluate(0, candidate), self._leader())
+            ]
+            self._evaluations.ahead(list(product(range(1, len(self.folds)), near)))
         for candidate in new:
             self.tried[candidate] = self._race(candidate)
         return bool(new)
@@ -58,10 +60,10 @@ class CandidateSearch:
         return self.tried[self.best()][0] if self.tried else {}
 
     def _race(self, candidate: Candidate) -> list[Outcome]:
-        first = self._spread.evaluate(0, candidate)
+        first = self._evaluations.evaluate(0, candidate)
         if behind(first, self._leader()):
             return [first]
-        return [first, *(self._spread.evaluate(number, candidate) for number in range(1, len(self.folds)))]
+        return [first, *(self._evaluations.evaluate(number, candidate) for number in range(1, len(self.folds)))]
 
     def best(self, without: int | None = None, features: str | None = None) -> Candidate:
         """The best candidate, judged by all folds but `without`; the first tried wins ties.
@@ -161,7 +163,7 @@ def choose(
 
     An engine evaluates candidates and folds at the same time, with the same choice.
     """
-    rows = _part(rows, seed)
+    rows = search_sample(rows, seed)
     home = folds_of(rows, folds, seed)
     index = [torch.from_numpy(np.flatnonzero(home == fold)) for fold in range(folds)]
     if min(len(part) for part in index) < 2:
@@ -203,7 +205,7 @@ def _judged(search: CandidateSearch, fold: int) -> Outcome:
     return search.folds[fold].look(search.folds[fold].spaces[candidate], candidate, every=True)
 
 
-def _part(rows: Rows, seed: int) -> Rows:
+def search_sample(rows: Rows, seed: int) -> Rows:
     """Whole groups in random order until SEARCH_ROWS are reached."""
     if len(rows) <= SEARCH_ROWS:
         return rows

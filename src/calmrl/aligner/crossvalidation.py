@@ -1,4 +1,6 @@
-"""Where several gallery items count as found: how many others stand above each of them, and what smaller galleries find.
+"""Cross-validation of the aligner: a sample of rows, folds, and what held-out rows find with a candidate.
+
+Where several gallery items count as found (`RelevantRanks`), it is how many others stand above each of them.
 
 A random gallery of n holds the query's own row and n - 1 of the g - 1 other items, relevant ones among them. Let c_j be the
 number of items above the j-th best relevant one that are not relevant, up to the own row, the J-th, which is always there.
@@ -27,6 +29,7 @@ from calmrl._support.distributed import gather_objects, world
 from calmrl._support.engine import Engine
 from calmrl.aligner.features import FeatureMap, fit_kernel, fit_linear
 from calmrl.aligner.space import Candidate, Space, fit_space, source_of_features
+from calmrl.arrays import Views
 from calmrl.latent.rows import Source
 from calmrl.metrics.ranks import RelevantItems, ranks_of_scores, relevant_items
 
@@ -142,23 +145,15 @@ def sample(source: Source, groups: np.ndarray | None, most: int, seed: int, rele
     generator = torch.Generator().manual_seed(seed)
     rate = min(1.0, most / max(1, source.rows))
     rare = (source.count <= RARE).cpu()
-    parts: list[list[Tensor]] = [[] for _ in source.names]
-    masks, numbers, places, start = [], [], [], 0
-    for views in source.chunks():
+
+    def pick(views: Views) -> Tensor:
         keep = torch.rand(len(views), generator=generator) < rate if rate < 1 else torch.ones(len(views)).bool()
-        keep |= (views.present.cpu() & rare).any(1)
-        index = keep.nonzero()[:, 0]
-        taken = views.take(index)
-        masks.append(taken.present)
-        places.append(index.numpy() + start)
-        numbers.append(places[-1] if groups is None else groups[places[-1]])
-        start += len(views)
-        for m, values in enumerate(taken.rows(0, len(index))):
-            if values is None:
-                values = torch.full((len(index), source.widths[m]), float("nan"), device=source.device)
-            parts[m].append(values.detach().to(source.dtype))
-    values = None if relevant is None else relevant[np.concatenate(places)]
-    mine = Rows([torch.cat(part) for part in parts], torch.cat(masks), np.concatenate(numbers), values)
+        return (keep | (views.present.cpu() & rare).any(1)).nonzero()[:, 0]
+
+    z, present, places = source.take(pick)
+    at = places.numpy()
+    numbers = at if groups is None else groups[at]
+    mine = Rows(z, present, numbers, None if relevant is None else relevant[at])
     return _over_processes(mine, source.device, groups is None)
 
 
@@ -226,25 +221,27 @@ class Fold:
     seed: int
     landmarks: int
     spaces: dict[Candidate, Space] = field(default_factory=dict)
-    _lifted: dict[tuple[str, bool], tuple[list[FeatureMap], list[Tensor], list[Tensor]]] = field(default_factory=dict)
+    _mapped: dict[tuple[str, bool], tuple[list[FeatureMap], list[Tensor], list[Tensor]]] = field(default_factory=dict)
 
     def bare(self) -> Fold:
         """The rows alone, to be sent elsewhere."""
         return Fold(self.names, self.train, self.held, self.seed, self.landmarks)
 
-    def lifted(self, features: str, unit: bool) -> tuple[list[FeatureMap], list[Tensor], list[Tensor]]:
-        """(lifts, features of training rows, features of held-out rows), before whitening."""
+    def mapped(self, features: str, unit: bool) -> tuple[list[FeatureMap], list[Tensor], list[Tensor]]:
+        """(maps, features of training rows, features of held-out rows), before whitening."""
         key = (features, unit)
-        if key not in self._lifted:
-            lifts = fit_lifts(self.train, features, unit, self.seed, self.landmarks)
-            train, held = ([lift(rows.of(m)) for m, lift in enumerate(lifts)] for rows in (self.train, self.held))
-            self._lifted[key] = (lifts, train, held)
-        return self._lifted[key]
+        if key not in self._mapped:
+            maps = fit_feature_maps(self.train, features, unit, self.seed, self.landmarks)
+            train, held = (
+                [feature_map(rows.of(m)) for m, feature_map in enumerate(maps)] for rows in (self.train, self.held)
+            )
+            self._mapped[key] = (maps, train, held)
+        return self._mapped[key]
 
     def whitened(self, candidate: Candidate) -> tuple[list[Tensor], list[Tensor]]:
         """Whitened features of training and held-out rows."""
-        lifts, *parts = self.lifted(candidate.features, candidate.unit_rows)
-        scales = [lift.scale(candidate.whitening) for lift in lifts]
+        maps, *parts = self.mapped(candidate.features, candidate.unit_rows)
+        scales = [feature_map.scale(candidate.whitening) for feature_map in maps]
         train, held = ([f * s.to(f) for f, s in zip(part, scales, strict=True)] for part in parts)
         return train, held
 
@@ -262,8 +259,8 @@ class Fold:
         return outcome([space.unit(m, f) for m, f in enumerate(held)], self.held.present, self.held.relevant, every)
 
 
-def fit_lifts(rows: Rows, features: str, unit: bool, seed: int, landmarks: int) -> list[FeatureMap]:
-    """One lift per modality, from the rows that have it."""
+def fit_feature_maps(rows: Rows, features: str, unit: bool, seed: int, landmarks: int) -> list[FeatureMap]:
+    """One feature_map per modality, from the rows that have it."""
     if features == "linear":
         return [fit_linear(rows.of(m), unit) for m in range(len(rows.z))]
     generator = torch.Generator().manual_seed(seed)

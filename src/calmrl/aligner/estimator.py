@@ -12,10 +12,11 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
+from calmrl._support.arguments import seed_of
 from calmrl._support.tensor_files import load_state, save_state
 from calmrl.aligner.checks import check_aligner, check_pairs, group_numbers, relevance_numbers
 from calmrl.aligner.choose import Choice, choose
-from calmrl.aligner.crossvalidation import fit_lifts, sample
+from calmrl.aligner.crossvalidation import fit_feature_maps, sample
 from calmrl.aligner.expected import Evidence, expectation
 from calmrl.aligner.features import FeatureMap
 from calmrl.aligner.refine import refine_space
@@ -29,9 +30,7 @@ from calmrl.errors import InputError
 from calmrl.hub import OnHub
 from calmrl.imputers.base import BlockColumns, Blocks, is_matrix
 from calmrl.interop.containers import from_object
-from calmrl.latent.choose import seed_of
-from calmrl.latent.predict import working_dtype
-from calmrl.latent.rows import open_source
+from calmrl.latent.rows import open_source, working_dtype
 from calmrl.metrics.retrieve import check_hubs, csls
 
 if TYPE_CHECKING:
@@ -67,7 +66,7 @@ class Aligner(OnHub, BlockColumns, EmbedsFiles, TransformerMixin, BaseEstimator)
     prior : float or "auto"
         As if so many more rows were pure noise.
     refine : {"auto", "never", "always"}
-        Whether heads go on by gradient from the closed form: "auto" where held-out rows gain from it beyond noise.
+        Whether heads continue by gradient from the closed form: "auto" where held-out rows gain from it beyond noise.
     candidates : int
         Settings that the cross-validation tries, at most.
     folds : int
@@ -106,13 +105,13 @@ class Aligner(OnHub, BlockColumns, EmbedsFiles, TransformerMixin, BaseEstimator)
 
     choice_: dict[str, Any]
     modalities_: tuple[str, ...]
-    _order: tuple[str, ...]  # names in the order of the parts below
-    _lifts: list[FeatureMap]
-    _maps: list[Tensor]  # (n_landmarks or d, L): from similarities to the head, whitening included
-    _space: Space
-    _evidence: dict[str, Evidence]
-    _gain: float
-    _dispersion: float
+    names_: tuple[str, ...]  # names in the order of the parts below
+    feature_maps_: list[FeatureMap]
+    head_maps_: list[Tensor]  # (n_landmarks or d, L): from similarities to the head, whitening included
+    space_: Space
+    evidence_: dict[str, Evidence]
+    gain_: float
+    dispersion_: float
 
     def __init__(
         self,
@@ -143,11 +142,11 @@ class Aligner(OnHub, BlockColumns, EmbedsFiles, TransformerMixin, BaseEstimator)
 
     def __repr__(self, N_CHAR_MAX: int = 700) -> str:
         text = super().__repr__(N_CHAR_MAX)
-        if not hasattr(self, "_space"):
+        if not hasattr(self, "space_"):
             return text
         raw = "" if self.encoders_ is None else ", reads files"
         names = ", ".join(self.modalities_)
-        return f"{text}, fitted: {names} -> {self._space.latent_dim} latents, {self.choice_['features']} features{raw}"
+        return f"{text}, fitted: {names} -> {self.space_.latent_dim} latents, {self.choice_['features']} features{raw}"
 
     @torch.no_grad()
     def fit(
@@ -199,15 +198,17 @@ class Aligner(OnHub, BlockColumns, EmbedsFiles, TransformerMixin, BaseEstimator)
         grid = make_grid(*(arguments[name] for name in ("features", "unit_rows", "whitening", "latent_dim", "prior")))
         names = list(source.names)
         searched = (self.candidates, self.folds, self.landmarks, self.refine)
-        engine = None if source.spread is None else source.spread.rows.engine
+        engine = None if source.distributed is None else source.distributed.rows.engine
         choice = choose(names, rows, source.rows, grid, *searched, seed, engine)
         candidate = choice.candidate
-        lifts = fit_lifts(rows, candidate.features, candidate.unit_rows, seed, self.landmarks)
-        space = fit_all(source, lifts, candidate, seed)
+        maps = fit_feature_maps(rows, candidate.features, candidate.unit_rows, seed, self.landmarks)
+        space = fit_all(source, maps, candidate, seed)
         if choice.refine_steps:
-            features = [lift(rows.of(m)) * lift.scale(candidate.whitening) for m, lift in enumerate(lifts)]
+            features = [
+                feature_map(rows.of(m)) * feature_map.scale(candidate.whitening) for m, feature_map in enumerate(maps)
+            ]
             space = refine_space(space, features, rows.present, choice.refine_steps, seed)
-        self._learn(source.names, given, lifts, space, choice)
+        self._learn(source.names, given, maps, space, choice)
         self.encoders_ = encoders
         return self
 
@@ -215,15 +216,15 @@ class Aligner(OnHub, BlockColumns, EmbedsFiles, TransformerMixin, BaseEstimator)
         self,
         names: tuple[str, ...],
         given: tuple[str, ...] | None,
-        lifts: list[FeatureMap],
+        maps: list[FeatureMap],
         space: Space,
         choice: Choice,
     ) -> None:
-        self._order, self.modalities_ = names, given or names
-        self._lifts, self._space = lifts, space
-        self._maps = head_maps(lifts, choice.candidate.whitening, space)
+        self.names_, self.modalities_ = names, given or names
+        self.feature_maps_, self.space_ = maps, space
+        self.head_maps_ = head_maps(maps, choice.candidate.whitening, space)
         self.choice_ = choice.summary(space.latent_dim)
-        self._evidence, self._gain, self._dispersion = choice.evidence, choice.gain, choice.dispersion
+        self.evidence_, self.gain_, self.dispersion_ = choice.evidence, choice.gain, choice.dispersion
 
     # ---- one space
 
@@ -239,14 +240,16 @@ class Aligner(OnHub, BlockColumns, EmbedsFiles, TransformerMixin, BaseEstimator)
         check_is_fitted(self)
         if is_matrix(z) or self._holds_features(z):
             z, present = self._as_dict(z, present, reset=False)
-        views = check(z, present, names=self._order, widths=[len(lift.centre) for lift in self._lifts])
-        largest = max(max(len(lift.landmarks), len(lift.centre)) for lift in self._lifts)
+        views = check(
+            z, present, names=self.names_, widths=[len(feature_map.centre) for feature_map in self.feature_maps_]
+        )
+        largest = max(max(len(feature_map.landmarks), len(feature_map.centre)) for feature_map in self.feature_maps_)
         parts = [
             self._embed_block(views, start, stop)
             for start, stop in blocks_of_rows(len(views), 32 * largest, EMBED_BYTES)
         ]
         if not parts:
-            parts = [torch.zeros((0, self._space.latent_dim), device=views.present.device)]
+            parts = [torch.zeros((0, self.space_.latent_dim), device=views.present.device)]
         vectors = torch.cat(parts).to(working_dtype(views))
         return vectors if isinstance(views.given(), Tensor) else vectors.numpy()
 
@@ -257,12 +260,14 @@ class Aligner(OnHub, BlockColumns, EmbedsFiles, TransformerMixin, BaseEstimator)
             if values is None:
                 heads.append(None)
                 continue
-            heads.append(self._head(m, values[present[:, m]]))
-        return self._space.combine(heads, present)
+            heads.append(self.head(m, values[present[:, m]]))
+        return self.space_.combine(heads, present)
 
-    def _head(self, m: int, rows: Tensor) -> Tensor:
+    def head(self, m: int, rows: Tensor) -> Tensor:
         """The posterior mean given modality m alone, (n, L) float64."""
-        return self._lifts[m].project(rows, self._maps[m]) + self._space.bias[m].to(rows.device, torch.float64)
+        return self.feature_maps_[m].project(rows, self.head_maps_[m]) + self.space_.bias[m].to(
+            rows.device, torch.float64
+        )
 
     def transform(self, z: Any, present: Array | None = None) -> Array:
         """`embed`, under the name that pipelines of scikit-learn call."""
@@ -271,7 +276,7 @@ class Aligner(OnHub, BlockColumns, EmbedsFiles, TransformerMixin, BaseEstimator)
     def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
         """Names of the columns that `transform` gives: aligner0, aligner1, ..."""
         check_is_fitted(self)
-        return np.array([f"aligner{j}" for j in range(self._space.latent_dim)], dtype=object)
+        return np.array([f"aligner{j}" for j in range(self.space_.latent_dim)], dtype=object)
 
     def similarity(self, queries: Any, gallery: Any, hubs: str | None = None, k: int = 10) -> Array:
         """Cosines (Q, G) between items with any modalities; missing ones are NaN rows or left out of the dict.
@@ -304,8 +309,8 @@ class Aligner(OnHub, BlockColumns, EmbedsFiles, TransformerMixin, BaseEstimator)
         if n is not None and (isinstance(n, bool) or not isinstance(n, (int, np.integer)) or n < 2):
             raise InputError(f"n is the number of gallery items, a whole number from 2 on; got {n!r}")
         places = {name: j for j, name in enumerate(self.modalities_)}
-        keys = sorted(self._evidence, key=lambda key: [places[name] for name in key.split("->")])
-        return {key: expectation(self._evidence[key], self._gain, self._dispersion, n) for key in keys}
+        keys = sorted(self.evidence_, key=lambda key: [places[name] for name in key.split("->")])
+        return {key: expectation(self.evidence_[key], self.gain_, self.dispersion_, n) for key in keys}
 
     # ---- on disk
 
@@ -326,7 +331,7 @@ class Aligner(OnHub, BlockColumns, EmbedsFiles, TransformerMixin, BaseEstimator)
         return aligner_card(self)
 
     def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "_space")
+        return hasattr(self, "space_")
 
 
 def _sorted(z: Any, present: Array | None) -> tuple[Any, Array | None]:

@@ -5,7 +5,7 @@ things differ between a fold and new items, and both are corrected:
 
 - the gallery. A query that a of g - 1 others beat is a hit at k in a random gallery of n <= g with the hypergeometric
   probability P(at most k - 1 of those a are among the n - 1 others drawn). Beyond g recall is continued as a power of n, with
-  the slope between g / 2 and g. Where several items count as found, they are drawn like all others (`OwnScores`), so
+  the slope between g / 2 and g. Where several items count as found, they are drawn like all others (`RelevantRanks`), so
   that larger galleries hold more of them and recall may rise with n; then the misses are continued as a power of n;
 - the training rows. A fold learns from 2/3 of the rows. The gain from 1/3 to 2/3 of them, in the logit of the mean
   reciprocal rank, is continued by the law c - A / rows, under which every further row helps less.

@@ -16,10 +16,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 from torch import Tensor
 
+from calmrl._support.moments import principal_directions
 from calmrl.arrays import blocks_of_rows
 
 BANDWIDTH = 0.7  # s
@@ -27,7 +27,7 @@ LINEAR_SHARE = 0.5  # w
 MEDIAN_ROWS = 400
 KERNEL_DIRECTIONS = 512
 LINEAR_DIRECTIONS = 256
-LIFT_BYTES = 1 << 24  # kernel values held at once: few enough to stay in the cache
+KERNEL_BYTES = 1 << 24  # kernel values held at once: few enough to stay in the cache
 RANK = 1e-10  # directions with less than this share of the largest variance are rounding
 
 
@@ -58,7 +58,7 @@ class FeatureMap:
             part.to(x.device, torch.float64) for part in (self.centre, self.landmarks, self.offset, matrix)
         )
         parts = []
-        for start, stop in blocks_of_rows(len(x), 32 * len(matrix), LIFT_BYTES):
+        for start, stop in blocks_of_rows(len(x), 32 * len(matrix), KERNEL_BYTES):
             rows = prepared(x[start:stop].double(), centre, self.unit)
             compared = kernel(rows, landmarks, *self.shape.tolist()) if len(landmarks) else rows
             parts.append(compared.sub_(offset) @ matrix)
@@ -144,20 +144,9 @@ def _leading(matrix: Tensor, most: int) -> tuple[Tensor, Tensor]:
 
     Each vector's sign is fixed by its largest entry, so that equal data give equal features.
     """
-    values, vectors = _eigh((matrix + matrix.T) / 2)
-    values, vectors = values.flip(0)[:most].clamp(min=0), vectors.flip(1)[:, :most]
-    keep = max(1, int((values > RANK * values[0]).sum()))
-    values, vectors = values[:keep], vectors[:, :keep]
+    values, vectors = principal_directions((matrix + matrix.T) / 2, most, RANK)
     largest = vectors.gather(0, vectors.abs().argmax(0, keepdim=True))
-    return values, (vectors * torch.where(largest < 0, -1.0, 1.0)).contiguous()
-
-
-def _eigh(matrix: Tensor) -> tuple[Tensor, Tensor]:
-    """As `torch.linalg.eigh`; on the CPU by NumPy, whose LAPACK needs two thirds of the time on some processors."""
-    if matrix.device.type != "cpu":
-        return torch.linalg.eigh(matrix)
-    values, vectors = np.linalg.eigh(matrix.numpy())
-    return torch.from_numpy(values), torch.from_numpy(vectors)
+    return values[: vectors.shape[1]], (vectors * torch.where(largest < 0, -1.0, 1.0)).contiguous()
 
 
 def _root(values: Tensor) -> Tensor:

@@ -40,10 +40,10 @@ def embed_with_certainty(
 
     A row without any modality, or whose modalities say nothing, gets a zero vector and certainty 0.
     """
-    order = list(aligner._order)
+    order = list(aligner.names_)
     informed = _informed(aligner)
     columns = [list(z).index(name) for name in order]
-    vectors = np.zeros((len(present), aligner._space.latent_dim), np.float32)
+    vectors = np.zeros((len(present), aligner.space_.latent_dim), np.float32)
     certainty = np.zeros(len(present), np.float32)
     for start in range(0, len(present), ROWS):
         mask = np.asarray(present[start : start + ROWS])[:, columns]
@@ -66,11 +66,11 @@ def embed_with_certainty(
 def fuse(aligner: Aligner, terms: Sequence[tuple[str, np.ndarray, float]]) -> np.ndarray:
     """The posterior mean given (modality, feature vector, weight > 0) terms, scaled to unit length, (L,) float64."""
     for name, _, weight in terms:
-        if name not in aligner._order:
+        if name not in aligner.names_:
             raise InputError(f'the aligner has no modality "{name}"; it has {", ".join(aligner.modalities_)}')
         if not weight > 0:
             raise InputError(f"weights of fused terms must be positive; got {weight} for {name}")
-    held = [aligner._order.index(name) for name, _, _ in terms]
+    held = [aligner.names_.index(name) for name, _, _ in terms]
     heads = [_head(aligner, m, np.asarray(value)[None]) for m, (_, value, _) in zip(held, terms, strict=True)]
     mean, _ = _combine(aligner, held, [weight for _, _, weight in terms], heads)
     vector = direction(mean)[0]
@@ -81,23 +81,23 @@ def fuse(aligner: Aligner, terms: Sequence[tuple[str, np.ndarray, float]]) -> np
 
 def _head(aligner: Aligner, m: int, values: np.ndarray) -> Tensor:
     """The posterior mean given modality m alone, (n, L) float64."""
-    lift = aligner._lifts[m]
-    if values.shape[1] != len(lift.centre):
+    feature_map = aligner.feature_maps_[m]
+    if values.shape[1] != len(feature_map.centre):
         raise InputError(
-            f"{aligner._order[m]} has width {values.shape[1]} but the aligner was fitted on width {len(lift.centre)}"
+            f"{aligner.names_[m]} has width {values.shape[1]} but the aligner was fitted on width {len(feature_map.centre)}"
         )
-    return aligner._head(m, to_tensor(values))
+    return aligner.head(m, to_tensor(values))
 
 
 def _informed(aligner: Aligner) -> Tensor:
     """P, (L, L)"""
-    eye = torch.eye(aligner._space.latent_dim, dtype=torch.float64)
-    return eye - torch.linalg.inv(eye + sum(J.double() for J in aligner._space.information))
+    eye = torch.eye(aligner.space_.latent_dim, dtype=torch.float64)
+    return eye - torch.linalg.inv(eye + sum(J.double() for J in aligner.space_.information))
 
 
 def _combine(aligner: Aligner, held: list[int], weights: list[float], heads: list[Tensor]) -> tuple[Tensor, Tensor]:
     """(mean (n, L), covariance (L, L))"""
-    space = aligner._space
+    space = aligner.space_
     eye = torch.eye(space.latent_dim, dtype=torch.float64)
     information = [space.information[m].double() for m in held]
     total = eye + sum(weight * J for weight, J in zip(weights, information, strict=True))

@@ -1,4 +1,6 @@
-"""The contrastive loss of refinement as a gradient in closed form: several times cheaper than to record and replay it.
+"""Refinement: heads continue from the closed form by gradient, as many steps as held-out rows gain from.
+
+The gradient of the contrastive loss is in closed form, several times cheaper than to record and replay it.
 
 With unit heads u^a = h^a / |h^a|, scores s_ij = u_i^a . u_j^b / T over the rows i that have a and j that have b, and rows
 that have both as terms, the loss is the mean over all terms of all pairs of
@@ -103,12 +105,12 @@ def steps_worth(
         if steps > PATIENCE and scores[steps] < max(scores.values()):
             break
     best = max(scores, key=lambda steps: scores[steps])
-    if refine == "auto" and not _gains(start, by_steps[best]):
+    if refine == "auto" and not gains_beyond_noise(start, by_steps[best]):
         return 0, scores, start
     return best, scores, by_steps[best]
 
 
-def _gains(before: list[Outcome], after: list[Outcome]) -> bool:
+def gains_beyond_noise(before: list[Outcome], after: list[Outcome]) -> bool:
     """Whether queries find their items earlier, beyond noise: mean of 1 / rank against its paired standard error."""
     gain = np.concatenate(
         [1 / new[key].ranks - 1 / old[key].ranks for old, new in zip(before, after, strict=True) for key in old]

@@ -44,28 +44,28 @@ def to_sentence_transformer(aligner: Aligner, model: Any, modality: str = "text"
     check_is_fitted(aligner)
     library = need("sentence_transformers", "sentence-transformers", "a text side for sentence-transformers")
     modules = need("sentence_transformers.sentence_transformer.modules", "sentence-transformers", "its modules")
-    if modality not in aligner._order:
+    if modality not in aligner.names_:
         raise InputError(f'the aligner has no modality "{modality}"; it has {", ".join(aligner.modalities_)}')
-    m = aligner._order.index(modality)
-    lift = aligner._lifts[m]
-    if len(lift.landmarks):
+    m = aligner.names_.index(modality)
+    feature_map = aligner.feature_maps_[m]
+    if len(feature_map.landmarks):
         raise InputError(
             f'"{modality}" has kernel features, which sentence-transformers has no module for; '
             'fit Aligner(features="linear"), or use aligner.embed'
         )
     base = library.SentenceTransformer(model) if isinstance(model, str) else model
     width = base.get_embedding_dimension()
-    if width != len(lift.centre):
+    if width != len(feature_map.centre):
         raise InputError(
-            f'the model gives {width} numbers per text, but "{modality}" of the aligner has {len(lift.centre)}; '
+            f'the model gives {width} numbers per text, but "{modality}" of the aligner has {len(feature_map.centre)}; '
             "pass the model that made its vectors"
         )
-    weight = aligner._maps[m]  # (d, L)
-    bias = aligner._space.bias[m].to(weight) - lift.offset @ weight
-    if lift.unit:
-        centring = [_dense(modules, torch.eye(len(weight)).to(weight), -lift.centre), modules.Normalize()]
+    weight = aligner.head_maps_[m]  # (d, L)
+    bias = aligner.space_.bias[m].to(weight) - feature_map.offset @ weight
+    if feature_map.unit:
+        centring = [_dense(modules, torch.eye(len(weight)).to(weight), -feature_map.centre), modules.Normalize()]
     else:
-        centring, bias = [], bias - lift.centre @ weight
+        centring, bias = [], bias - feature_map.centre @ weight
     made = library.SentenceTransformer(modules=[*base, *centring, _dense(modules, weight, bias), modules.Normalize()])
     made.prompts, made.default_prompt_name = base.prompts, base.default_prompt_name
     return made.to(base.device)

@@ -1,4 +1,4 @@
-"""What the aligner chooses among: features, row scaling, whitening, number of latents and prior."""
+"""The shared space: the candidates for it, how it is fitted from features of all rows, and the heads that lead into it."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from calmrl.aligner.features import FeatureMap
 from calmrl.arrays import Views, blocks_of_rows
 from calmrl.data.features.distributed_rows import DistributedArrays
 from calmrl.latent.em import Settings, fit_settings
-from calmrl.latent.model import Expectation, Pack, Parameters, group_rows, pack
-from calmrl.latent.rows import Source, open_source
-from calmrl.latent.statistics import Sums, add_up, block_sums, patterns_of
+from calmrl.latent.model import Expectation, Parameters
+from calmrl.latent.rows import Pack, Source, group_rows, open_source, pack
+from calmrl.latent.statistics import Sums, block_sums, pattern_moments, patterns_of
 
 FEATURES = ("linear", "kernel")
 WHITENING = {"linear": (0.5, 0.0, 0.75), "kernel": (0.5, 0.75)}  # the first is tried before the others
@@ -148,11 +148,11 @@ def direction(mean: Tensor) -> Tensor:
     return torch.where(length > NOTHING, mean / length.clamp(min=NOTHING), 0.0)
 
 
-def head_maps(lifts: list[FeatureMap], whitening: float, space: Space) -> list[Tensor]:
-    """Per modality the projection on features, their whitening and the weight of the head as one matrix for `Lift.project`."""
+def head_maps(maps: list[FeatureMap], whitening: float, space: Space) -> list[Tensor]:
+    """Per modality one matrix for `FeatureMap.project`: projection on features, whitening and weight of the head."""
     return [
-        (lift.projection * lift.scale(whitening)) @ weight.to(lift.projection)
-        for lift, weight in zip(lifts, space.weight, strict=True)
+        (feature_map.projection * feature_map.scale(whitening)) @ weight.to(feature_map.projection)
+        for feature_map, weight in zip(maps, space.weight, strict=True)
     ]
 
 
@@ -188,14 +188,14 @@ SUM_BYTES = 1 << 30  # sums by pattern may take this much; more patterns are gon
 class MappedRows:
     """Rows -> whitened features; small enough to be sent to where the rows are."""
 
-    lifts: list[FeatureMap]
+    maps: list[FeatureMap]
     scales: list[Tensor]
     dtype: torch.dtype
 
     @property
     def widths(self) -> tuple[int, ...]:
         """Features per modality."""
-        return tuple(lift.width for lift in self.lifts)
+        return tuple(feature_map.width for feature_map in self.maps)
 
     def blocks(self, views: Views) -> Iterator[tuple[dict[str, Tensor], Tensor]]:
         """The rows of a chunk as features, a bounded number at a time."""
@@ -209,7 +209,7 @@ class MappedRows:
             features = torch.zeros((stop - start, self.widths[m]), dtype=self.dtype, device=present.device)
             if values is not None:
                 rows = values.detach()[present[:, m]].to(self.dtype)
-                features[present[:, m]] = self.lifts[m](rows) * self.scales[m].to(rows)
+                features[present[:, m]] = self.maps[m](rows) * self.scales[m].to(rows)
             block[views.names[m]] = features
         return block
 
@@ -224,41 +224,41 @@ class MappedSource:
     """The rows of a source as whitened features, in blocks, as often as wanted."""
 
     source: Source
-    lifting: MappedRows
+    mapping: MappedRows
 
     @property
     def widths(self) -> tuple[int, ...]:
         """Features per modality."""
-        return self.lifting.widths
+        return self.mapping.widths
 
     def __iter__(self) -> Iterator[tuple[dict[str, Tensor], Tensor]]:
         for views in self.source.chunks():
-            yield from self.lifting.blocks(views)
+            yield from self.mapping.blocks(views)
 
 
 @torch.no_grad()
-def _sums_of(views: Views, lifting: MappedRows, patterns: list[tuple[bool, ...]]) -> Sums:
+def _sums_of(views: Views, mapping: MappedRows, patterns: list[tuple[bool, ...]]) -> Sums:
     """Sums by pattern of the features of one block of rows."""
-    return block_sums(lifting.packs(views), lifting.widths, patterns)
+    return block_sums(mapping.packs(views), mapping.widths, patterns)
 
 
-def fit_all(source: Source, lifts: list[FeatureMap], candidate: Candidate, seed: int) -> Space:
+def fit_all(source: Source, maps: list[FeatureMap], candidate: Candidate, seed: int) -> Space:
     """The space of all rows of all processes; rows are read once where their sums by pattern fit into memory."""
-    scales = [lift.scale(candidate.whitening) for lift in lifts]
-    lifted = MappedSource(source, MappedRows(lifts, scales, source.dtype))
-    return fit_space(_feature_source(lifted), candidate, seed)
+    scales = [feature_map.scale(candidate.whitening) for feature_map in maps]
+    mapped = MappedSource(source, MappedRows(maps, scales, source.dtype))
+    return fit_space(_feature_source(mapped), candidate, seed)
 
 
-def _feature_source(lifted: MappedSource) -> Source:
-    source, width = lifted.source, sum(lifted.widths)
-    here = source.in_memory or isinstance(source.spread and source.spread.rows, DistributedArrays)
+def _feature_source(mapped: MappedSource) -> Source:
+    source, width = mapped.source, sum(mapped.widths)
+    here = source.in_memory or isinstance(source.distributed and source.distributed.rows, DistributedArrays)
     if here and source.rows <= ROWS_PER_FEATURE * width:
-        blocks: list[Any] = list(lifted)
+        blocks: list[Any] = list(mapped)
         features = {name: torch.cat([z[name] for z, _ in blocks]) for name in source.names}
         return open_source(features, torch.cat([present for _, present in blocks]))
     patterns = patterns_of(source)
-    sizes = [sum(w for w, has in zip(lifted.widths, pattern, strict=True) if has) for pattern in patterns]
+    sizes = [sum(w for w, has in zip(mapped.widths, pattern, strict=True) if has) for pattern in patterns]
     if 8 * sum(size**2 for size in sizes) <= SUM_BYTES:
-        parts = source.each_chunk(_sums_of, lifted.lifting, patterns)
-        return add_up(replace(source, widths=lifted.widths, spread=None), parts, patterns)
-    return open_source(lifted, None)
+        parts = source.each_chunk(_sums_of, mapped.mapping, patterns)
+        return pattern_moments(replace(source, widths=mapped.widths, distributed=None), parts, patterns)
+    return open_source(mapped, None)

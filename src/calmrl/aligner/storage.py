@@ -19,17 +19,17 @@ if TYPE_CHECKING:
     from calmrl.aligner.estimator import Aligner
 
 
-LIFT = ("centre", "landmarks", "shape", "offset", "projection", "variance")
+MAP_PARTS = ("centre", "landmarks", "shape", "offset", "projection", "variance")
 SPACE = ("weight", "bias", "information")
 
 
 def to_state(aligner: Aligner) -> dict[str, Any]:
     """{"meta": json-able, "tensors": name -> tensor}"""
     tensors: dict[str, Tensor] = {}
-    for m, name in enumerate(aligner._order):
-        tensors |= {f"lift.{name}.{part}": getattr(aligner._lifts[m], part) for part in LIFT}
-        tensors |= {f"space.{name}.{part}": getattr(aligner._space, part)[m] for part in SPACE}
-    for key, evidence in aligner._evidence.items():
+    for m, name in enumerate(aligner.names_):
+        tensors |= {f"lift.{name}.{part}": getattr(aligner.feature_maps_[m], part) for part in MAP_PARTS}
+        tensors |= {f"space.{name}.{part}": getattr(aligner.space_, part)[m] for part in SPACE}
+    for key, evidence in aligner.evidence_.items():
         tensors[f"ranks.{key}"] = torch.from_numpy(evidence.ranks)
         tensors[f"gallery.{key}"] = torch.from_numpy(evidence.gallery)
         if evidence.own is not None:
@@ -39,11 +39,11 @@ def to_state(aligner: Aligner) -> dict[str, Any]:
     meta = {
         "arguments": {**aligner.get_params(deep=False), "blocks": aligner._plain_blocks()},
         "modalities": list(aligner.modalities_),
-        "order": list(aligner._order),
+        "order": list(aligner.names_),
         "choice": aligner.choice_,
-        "directions": list(aligner._evidence),
-        "gain": aligner._gain,
-        "dispersion": aligner._dispersion,
+        "directions": list(aligner.evidence_),
+        "gain": aligner.gain_,
+        "dispersion": aligner.dispersion_,
         "encoders": aligner.encoders_,
     }
     return {"meta": meta, "tensors": tensors}
@@ -56,24 +56,24 @@ def from_state(state: dict[str, Any], origin: str = "a saved aligner") -> Aligne
     meta, tensors = state["meta"], state["tensors"]
     try:
         order, choice = meta["order"], meta["choice"]
-        lifts = [
-            FeatureMap(unit=choice["unit_rows"], **{part: tensors[f"lift.{name}.{part}"] for part in LIFT})
+        maps = [
+            FeatureMap(unit=choice["unit_rows"], **{part: tensors[f"lift.{name}.{part}"] for part in MAP_PARTS})
             for name in order
         ]
         parts = [[tensors[f"space.{name}.{part}"] for name in order] for part in SPACE]
-        _check_shapes(order, lifts, parts)
+        _check_shapes(order, maps, parts)
         space = Space(*parts)
         evidence = {key: _evidence(key, tensors) for key in meta["directions"]}
         learned = {
-            "_order": tuple(order),
+            "names_": tuple(order),
             "modalities_": tuple(meta["modalities"]),
-            "_lifts": lifts,
-            "_maps": head_maps(lifts, choice["whitening"], space),
-            "_space": space,
+            "feature_maps_": maps,
+            "head_maps_": head_maps(maps, choice["whitening"], space),
+            "space_": space,
             "choice_": choice,
-            "_evidence": evidence,
-            "_gain": meta["gain"],
-            "_dispersion": meta["dispersion"],
+            "evidence_": evidence,
+            "gain_": meta["gain"],
+            "dispersion_": meta["dispersion"],
             "encoders_": meta.get("encoders"),  # absent in files of earlier versions
         }
         aligner = Aligner(**meta["arguments"])
@@ -92,17 +92,17 @@ def _evidence(key: str, tensors: dict[str, Tensor]) -> Evidence:
     return Evidence(tensors[f"ranks.{key}"].numpy(), tensors[f"gallery.{key}"].numpy(), own)
 
 
-def _check_shapes(order: list[str], lifts: list[FeatureMap], parts: list[list[Tensor]]) -> None:
+def _check_shapes(order: list[str], maps: list[FeatureMap], parts: list[list[Tensor]]) -> None:
     """Tensors that belong together fit each other."""
-    for name, lift, weight, bias, information in zip(order, lifts, *parts, strict=True):
-        width, latents = lift.projection.shape[1], information.shape[0]
-        rows = len(lift.landmarks) or len(lift.centre)
+    for name, feature_map, weight, bias, information in zip(order, maps, *parts, strict=True):
+        width, latents = feature_map.projection.shape[1], information.shape[0]
+        rows = len(feature_map.landmarks) or len(feature_map.centre)
         wanted = {
-            "landmarks": (lift.landmarks, (len(lift.landmarks), len(lift.centre))),
-            "shape": (lift.shape, (2,)),
-            "offset": (lift.offset, (rows,)),
-            "projection": (lift.projection, (rows, width)),
-            "variance": (lift.variance, (width,)),
+            "landmarks": (feature_map.landmarks, (len(feature_map.landmarks), len(feature_map.centre))),
+            "shape": (feature_map.shape, (2,)),
+            "offset": (feature_map.offset, (rows,)),
+            "projection": (feature_map.projection, (rows, width)),
+            "variance": (feature_map.variance, (width,)),
             "weight": (weight, (width, latents)),
             "bias": (bias, (latents,)),
             "information": (information, (latents, parts[2][0].shape[0])),
@@ -122,7 +122,9 @@ def aligner_card(aligner: Aligner) -> Card:
     """What a fitted aligner says about itself."""
     encoders: dict[str, Any] = (aligner.encoders_ or {}).get("encoders", {})
     known = {name: str(encoders[name].get("name", "unknown")) for name in aligner.modalities_ if name in encoders}
-    width = {name: len(lift.centre) for name, lift in zip(aligner._order, aligner._lifts, strict=True)}
+    width = {
+        name: len(feature_map.centre) for name, feature_map in zip(aligner.names_, aligner.feature_maps_, strict=True)
+    }
     choice = {key: value for key, value in aligner.choice_.items() if key != "candidates"}
     quality = [
         {"direction": direction, **{key: round(value, 1) for key, value in row.items()}}
@@ -133,7 +135,7 @@ def aligner_card(aligner: Aligner) -> Card:
     if absent:
         limits.append(f"No training row shows {', '.join(absent)}; these directions rest on a third modality.")
     return Card(
-        title=f"Aligner: {', '.join(aligner.modalities_)} in one space of {aligner._space.latent_dim} dimensions",
+        title=f"Aligner: {', '.join(aligner.modalities_)} in one space of {aligner.space_.latent_dim} dimensions",
         code=CODE.replace("MODALITY", aligner.modalities_[0]),
         widths={name: width[name] for name in aligner.modalities_},
         encoders=known,

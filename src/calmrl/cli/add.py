@@ -4,8 +4,7 @@ from typing import Annotated
 
 import typer
 
-from calmrl.cli.extract import Progress
-from calmrl.cli.printing import as_json, note
+from calmrl.cli.printing import Progress, as_json, note
 
 EXAMPLE = """Example:
   calmrl add photos.index photos

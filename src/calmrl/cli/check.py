@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from calmrl._support.wording import plural
 from calmrl.cli.printing import as_json, data, error, note
 from calmrl.cli.shared_options import AnnotationsOption, CollectionOption, MediaOption, collection_of, config_names
 
 if TYPE_CHECKING:
-    from calmrl.data.media.collections.public_collection import PublicCollection
+    from calmrl.data.media.public_collections import PublicCollection
 
 EXAMPLE = """Example:
   calmrl check my.yaml
@@ -72,7 +73,7 @@ def _check_source(path: str | Path | PublicCollection, overrides: list[str] | No
     from calmrl.workflows.check import check_source
 
     if overrides:
-        raise InputError(f"{path} is no config, so {overrides[0]} changes nothing; leave it out")
+        raise InputError(f"{path} is not a config, so {overrides[0]} changes nothing; leave it out")
     with Progress() as progress:
         problems = check_source(path, progress=progress, tell=note)
     if json:
@@ -80,6 +81,6 @@ def _check_source(path: str | Path | PublicCollection, overrides: list[str] | No
     for problem in problems:
         note(problem)
     if problems:
-        error(f"{path}: {len(problems)} kinds of problems")
+        error(f"{path}: {plural(len(problems), 'kind of problem', 'kinds of problems')}")
         raise typer.Exit(2)
     note(f"{path}: nothing is wrong")

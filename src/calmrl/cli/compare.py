@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from calmrl.cli.printing import Progress, below_table, data, note, stderr_console, visible
+from calmrl.cli.printing import Progress, below_table, data, note, stderr_console
 from calmrl.cli.shared_options import config_names, method_list
 from calmrl.metrics.registry import describe
 
@@ -41,7 +41,7 @@ def run(
             autocompletion=config_names,
         ),
     ],
-    out: Annotated[Path, typer.Option("--out", help="The directory to write; a run that was stopped goes on there.")],
+    out: Annotated[Path, typer.Option("--out", help="The directory to write; a run that was stopped continues there.")],
     overrides: Annotated[list[str] | None, typer.Argument(help="key=value, to change single keys.")] = None,
     methods: Annotated[
         str | None,
@@ -109,7 +109,7 @@ def compare_and_show(
             command=command,
             keep=keep,
             extra_jobs=extra_jobs,
-            progress=lambda done, total, text: bar(text or "the first jobs", done, total),
+            progress=lambda done, total, text: bar(done, total, text or "the first jobs"),
         )
     for metric in config.table:
         note(f"\n{describe(metric).axis}, average over all directions; {_spread(config)}")
@@ -159,31 +159,24 @@ def tables(results: Results, metric: str = "R@1") -> list[Any]:
 
 
 def _table(results: Results, rows: Sequence[Any], places: Sequence[tuple[str, str]], metric: str) -> Any:
-    from rich import box
-    from rich.table import Table
-
+    from calmrl._support.tables import Heading, Table, to_terminal
     from calmrl.report.results import group
 
     means = group([row for row in rows if row.place in places], lambda row: (row.method, row.place))
-    methods = list(dict.fromkeys(method for method, _ in means))
     sign, chances = describe(metric).sign, results.chances(metric)
-    table = Table(box=box.SIMPLE, padding=(0, 1, 0, 0), show_footer=bool(chances))
-    table.add_column("method", footer="by chance" if chances else "", max_width=METHOD - 2, overflow="fold")
+    one = len({dataset for dataset, _ in results.places(results.rows)}) == 1
+    head: list[str | Heading] = ["method"]
     for place in places:
         queries = next(mean.items for (_, where), mean in means.items() if where == place)
-        name = place[1] if len({dataset for dataset, _ in results.places(results.rows)}) == 1 else "\n".join(place)
-        level = chances.get((place, "average"))
-        table.add_column(
-            visible(f"{name}\nn = {queries}"),
-            footer="" if level is None else f"{level:.1f}",
-            justify="right",
-            min_width=CELL - 3,
-        )
+        head.append(Heading(place[1] if one else "\n".join(place), f"n = {queries}"))
 
     def order(method: str) -> tuple[bool, float]:
         return results.ideal(method), -sign * sum(means[method, p].mean for p in places if (method, p) in means)
 
-    for method in sorted(methods, key=order):
+    lines = []
+    for method in sorted(dict.fromkeys(method for method, _ in means), key=order):
         cells = [means.get((method, place)) for place in places]
-        table.add_row(visible(method), *("–" if cell is None else cell.text(1) for cell in cells))
-    return table
+        lines.append([method, *("–" if cell is None else cell.text(1) for cell in cells)])
+    levels = [chances.get((place, "average")) for place in places]
+    chance = [["by chance", *("" if level is None else f"{level:.1f}" for level in levels)]] if chances else []
+    return to_terminal(Table("", head, lines, chance), edge=True, name_width=METHOD - 2, width=CELL - 3)

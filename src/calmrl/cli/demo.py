@@ -23,7 +23,7 @@ EXAMPLE = """Example:
 
 
 def run(
-    out: Annotated[Path, typer.Option("--out", help="The directory to write; a run that was stopped goes on there.")],
+    out: Annotated[Path, typer.Option("--out", help="The directory to write; a run that was stopped continues there.")],
     overrides: Annotated[list[str] | None, typer.Argument(help="key=value, to change single keys.")] = None,
     config: Annotated[str, typer.Option("--config", help="A config file or a shipped config.")] = "demo",
     force: Annotated[bool, typer.Option("--force", help="Begin anew: remove an earlier output of calmrl.")] = False,
@@ -57,7 +57,7 @@ def _show_searches(found: tuple[Searched, Searched] | str, path: Path) -> None:
     """What some queries find; without the extra `search`, what is missing."""
     note("\n2. Search: emoji by words, although the words of 70 % of them were hidden")
     if isinstance(found, str):
-        note(f"left out: {found}")
+        note(f"skipped: {found}")
         return
     emoji, stamps = found
     _show_expected(emoji)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from calmrl._support.wording import plural
 from calmrl.cli.printing import Progress, note
 from calmrl.cli.shared_options import (
     AddressOption,
@@ -20,7 +21,7 @@ from calmrl.cli.shared_options import (
 from calmrl.errors import InputError
 
 if TYPE_CHECKING:
-    from calmrl.data.media.collections.public_collection import PublicCollection
+    from calmrl.data.media.public_collections import PublicCollection
 
 EXAMPLE = """Example:
   calmrl extract pictures-and-sounds --out features
@@ -63,7 +64,7 @@ def run(
     ] = None,
     ignore: Annotated[list[str] | None, typer.Option(help="A column not to use.")] = None,
     allow_missing: Annotated[
-        bool | None, typer.Option("--allow-missing", help="Go on without what cannot be used; it is counted.")
+        bool | None, typer.Option("--allow-missing", help="Continue without what cannot be used; it is counted.")
     ] = None,
     frames: Annotated[
         int | None, typer.Option(min=1, help="Frames per video, one from the middle of each segment. [default: 8]")
@@ -118,4 +119,4 @@ def run(
     with Progress() as progress:
         where: dict[str, Any] = {"engine": engine, "address": address}
         features = extract(source, options.pop("encoders"), out, progress=progress, tell=note, **where, **options)
-    note(f"{out}: {len(features)} items")
+    note(f"{out}: {plural(len(features), 'item')}")

@@ -40,7 +40,7 @@ def run(
     resolved = load(config, [*(overrides or []), *(["std=true"] if std else [])], kind="impute")
     assert isinstance(resolved, ImputeConfig)
     with Progress() as bar:
-        bar(f"fitting {resolved.imputer.method}")
+        bar(0, 0, f"fitting {resolved.imputer.method}")
         result = impute(
             features,
             out,
@@ -49,7 +49,7 @@ def run(
             address=address,
             allow_missing=allow_missing,
             force=force,
-            progress=lambda rows, total: bar("imputing", rows, total),
+            progress=bar,
         )
     if result.choice is not None:
         note(_chosen(result.choice))

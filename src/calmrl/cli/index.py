@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from calmrl._support.wording import plural
 from calmrl.cli.printing import Progress, note
 from calmrl.cli.shared_options import AddressOption, EngineOption, pairs
 
@@ -26,7 +27,8 @@ def run(
         Path | None, typer.Option(help="A saved aligner to use, instead of fitting one on the items.")
     ] = None,
     groups: Annotated[
-        str | None, typer.Option(help="A column that says which items are siblings, for honest expectations.")
+        str | None,
+        typer.Option(help="A column of related items, so that they stay in one fold when quality is estimated."),
     ] = None,
     relevant_by: Annotated[
         str | None,
@@ -57,4 +59,4 @@ def run(
             progress=progress,
             tell=note,
         )
-    note(f'wrote {out}: search it with: calmrl search {shlex.quote(str(out))} "..." ({len(made)} items)')
+    note(f'wrote {out}: search it with: calmrl search {shlex.quote(str(out))} "..." ({plural(len(made), "item")})')

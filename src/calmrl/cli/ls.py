@@ -20,10 +20,10 @@ REGISTRIES = {
     "models": ["calmrl.models.registry:MODELS"],
     "imputers": ["calmrl.imputers.registry:IMPUTERS"],
     "datasets": ["calmrl.datasets.registry:DATASETS"],
-    "collections": ["calmrl.data.media.collections.registry:COLLECTIONS"],
+    "collections": ["calmrl.data.media.public_collections:COLLECTIONS"],
     "encoders": ["calmrl.encoders.registry:ENCODERS"],  # frozen: extract, index
-    "towers": ["calmrl.models.vast.section:TOWERS"],  # trainable: train, model.kind vast
-    "tables": ["calmrl.workflows.reproduce.tables:EXHIBITS"],  # of the paper: reproduce
+    "towers": ["calmrl.paper.vast.section:TOWERS"],  # trainable: train, model.kind vast
+    "tables": ["calmrl.paper.reproduce.tables:PAPER_TABLES"],  # of the paper: reproduce
 }
 SHELVES = (*REGISTRIES, "configs")
 

@@ -1,8 +1,9 @@
-"""Where output goes: people read stderr, programs read stdout."""
+"""Where output goes: messages and progress to stderr, data to stdout."""
 
 from __future__ import annotations
 
 import json
+import re
 import sys
 import textwrap
 import threading
@@ -10,13 +11,15 @@ import time
 from collections import deque
 from collections.abc import Callable
 from datetime import timedelta
-from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.text import Text
 
 from calmrl._support.parsing import visible
+
+if TYPE_CHECKING:
+    from rich.status import Status
 
 
 def stderr_console() -> Console:
@@ -27,9 +30,32 @@ def stderr_console() -> Console:
     return Console(stderr=True, highlight=False, markup=False)
 
 
+OPTIONS = {
+    **{name: f"--{name.replace('_', '-')}" for name in (
+        *("allow_add", "allow_missing", "data", "engine", "force", "host", "ignore", "layout", "media", "out", "port"),
+        *("prune", "relevant_by", "removed", "resume", "root", "smoke"),
+    )},
+    "encoders": "--encoder",
+}  # argument of the library -> option  # fmt: skip
+ARGUMENT = re.compile(rf"`({'|'.join(OPTIONS)})(?:=(.+?))?`")
+
+
+def as_options(text: str) -> str:
+    """A message of the library for the command line: `force=True` is --force, `encoders={'a': 'b'}` --encoder a=b."""
+
+    def option(match: re.Match[str]) -> str:
+        name, value = OPTIONS[match[1]], match[2]
+        if value in (None, "True"):
+            return name
+        pairs = re.sub(r"['\"{}\[\]]", "", value).replace(": ", "=")
+        return f"{name} {pairs}"
+
+    return ARGUMENT.sub(option, text)
+
+
 def note(text: str) -> None:
-    """A line for people."""
-    print(visible(text), file=sys.stderr)
+    """A message."""
+    print(visible(as_options(text)), file=sys.stderr)
 
 
 def below_table(sentence: str) -> None:
@@ -39,8 +65,8 @@ def below_table(sentence: str) -> None:
 
 
 def error(text: str) -> None:
-    """What went wrong, for people."""
-    print(f"calmrl: {visible(text)}", file=sys.stderr)
+    """What went wrong."""
+    print(f"calmrl: {visible(as_options(text))}", file=sys.stderr)
 
 
 def data(text: str) -> None:
@@ -55,7 +81,7 @@ def as_json(value: Any) -> None:
 
 WINDOW = 20.0  # seconds over which speed is measured
 SURE = 2.0  # seconds that an estimate needs
-SECOND, MINUTE = 1.0, 60.0
+MINUTE = 60.0
 
 
 class Pace:
@@ -101,7 +127,7 @@ class Pace:
 
 
 class Progress:
-    """Shows what is being done while a block runs. Call it with (text, done, total), or with a text alone.
+    """Shows what is being done while a block runs; it is called as `calmrl.protocols.Progress`.
 
     Where the total is not known, it shows for how long this has been done.
     Without a terminal it prints a line per minute, also if nothing was reported in it, and nothing for what is quick.
@@ -111,41 +137,36 @@ class Progress:
         self.shown, self.every = shown, every
         self.what = "starting"
         self.pace = Pace()
-        self._status: Any = None
+        self._status: Status | None = None
         self._over = threading.Event()
         self._began = self._since = time.monotonic()
 
     def __enter__(self) -> Progress:
         if self.shown and sys.stderr.isatty():
-            self._status = stderr_console().status(Text(self.line()))
+            self._status = stderr_console().status(self)
             self._status.start()
-            threading.Thread(target=self._redraw_each_second, daemon=True).start()
         elif self.shown:
             threading.Thread(target=self._print_each_minute, daemon=True).start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._over.set()
         if self._status is not None:
             self._status.stop()
 
-    def __call__(self, what: str, done: int = 0, total: int = 0) -> None:
+    def __call__(self, done: int, total: int, what: str) -> None:
         if what != self.what:
             self._since = time.monotonic()
         self.what = what
         self.pace.update(done, total)
-        if self._status is not None:
-            self._status.update(Text(self.line()))
+
+    def __rich__(self) -> Text:
+        """Drawn again several times a second, so that the time runs where nothing is reported."""
+        return Text(self.line())
 
     def line(self) -> str:
         """What a person sees now."""
         return f"{visible(self.what)}: {self.pace.text() or timedelta(seconds=int(time.monotonic() - self._since))}"
-
-    def _redraw_each_second(self) -> None:
-        while not self._over.wait(SECOND):
-            self._status.update(Text(self.line()))
 
     def _print_each_minute(self) -> None:
         while not self._over.wait(self.every):

@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+from calmrl._support.wording import plural
 from calmrl.cli.printing import note
 
 EXAMPLE = """Example:
@@ -22,4 +23,4 @@ def run(
 
     opened = Index.open(index)
     count = opened.remove(ids)
-    note(f"removed {count} items; {len(opened)} are left")
+    note(f"removed {plural(count, 'item')}; {len(opened)} are left")

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from calmrl._support.wording import plural
 from calmrl.cli.printing import data, note
 
 EXAMPLE = """Example:
@@ -24,6 +25,7 @@ def run(
 
     written = report(folders, out, force=force)
     page, text, *figures = written.files
-    note(f"{len(written.results.rows)} rows of {len(folders)} file(s); wrote {page}, {text.name} and")
-    note(f"{len(figures)} files in {page.parent / 'figures'}")
+    rows = f"{plural(len(written.results.rows), 'row')} of {plural(len(folders), 'file')}"
+    note(f"{rows}; wrote {page}, {text.name} and")
+    note(f"{plural(len(figures), 'file')} in {page.parent / 'figures'}")
     data(str(page))

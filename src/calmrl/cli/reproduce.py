@@ -5,15 +5,16 @@ from __future__ import annotations
 import textwrap
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from calmrl._support.tables import Table, to_terminal
 from calmrl.cli.printing import Progress, as_json, data, error, note, stderr_console
 from calmrl.cli.shared_options import table_names
 
 if TYPE_CHECKING:
-    from calmrl.workflows.reproduce.run import Part, Reproduction
+    from calmrl.paper.reproduce.run import Part, Reproduction
 
 EXAMPLE = """Example:
   calmrl reproduce
@@ -55,8 +56,8 @@ def run(
 
         ls("tables", json)
         return
+    from calmrl.paper.reproduce.run import reproduce
     from calmrl.training.plan import Interrupted
-    from calmrl.workflows.reproduce.run import reproduce
 
     with Progress() as bar:
         try:
@@ -64,7 +65,7 @@ def run(
                 table, root, out, smoke=smoke, check_only=check, device=device.value, progress=bar, tell=_quiet
             )
         except Interrupted as stopped:
-            error(str(stopped).partition(";")[0] + "; the same command goes on from there")
+            error(str(stopped).partition(";")[0] + "; the same command continues from there")
             raise typer.Exit(1) from None
     if check:
         _show_check(made)
@@ -83,23 +84,18 @@ def _quiet(text: str) -> None:
 
 
 def _show(made: Reproduction) -> None:
-    from calmrl.workflows.reproduce.run import parts_of
+    from calmrl.paper.reproduce.run import parts_of
 
-    note(f"{made.exhibit.name}: {made.exhibit.title}\n")
+    note(f"{made.table.name}: {made.table.title}\n")
     for part in parts_of(made):
-        stderr_console().print(_table(part))
+        stderr_console().print(to_terminal(_table(part)))
         note("")
     for sentence in made.notes:
         note(textwrap.fill(sentence, 80))
 
 
-def _table(part: Part) -> Any:
+def _table(part: Part) -> Table:
     """One narrow column per number, headed by data set, direction and kind of number, where there are several."""
-    from rich import box
-    from rich.table import Table
-
-    table = Table(box=box.SIMPLE, show_edge=False, pad_edge=False, collapse_padding=True)
-    table.add_column("", no_wrap=True)
     heads, above = [], ""
     for column in part.columns:
         dataset, _, rest = column.rpartition(" ")
@@ -109,11 +105,8 @@ def _table(part: Part) -> Any:
         ]
         above = dataset
     used = [level for level in range(3) if any(head[level] for head in heads)]
-    for head in heads:
-        table.add_column("\n".join(head[level] for level in used), justify="right", no_wrap=True)
-    for row, numbers in part.lines:
-        table.add_row(row, *numbers)
-    return table
+    names = ["\n".join(head[level] for level in used) for head in heads]
+    return Table("", ["", *names], [[row, *numbers] for row, numbers in part.lines])
 
 
 def _show_check(made: Reproduction) -> None:
@@ -123,5 +116,5 @@ def _show_check(made: Reproduction) -> None:
     for name, finished in made.runs.items():
         data(f"{'finished' if finished else 'to train'}  {name}")
     if not all(need.there for need in made.needs):
-        error(f"{made.exhibit.name} needs what is missing above")
+        error(f"{made.table.name} needs what is missing above")
         raise typer.Exit(2)

@@ -36,7 +36,7 @@ def run(
     lacking: Annotated[str | None, typer.Option(help="Only items without these modalities: m,...")] = None,
     where: Annotated[str | None, typer.Option(help="A condition, as in: label = 'dog' and certainty > 0.5")] = None,
     k: Annotated[int, typer.Option("-k", help="How many items.")] = 10,
-    hubs: Annotated[bool, typer.Option("--hubs", help="Take off how near an item is to everything (CSLS).")] = False,
+    hubs: Annotated[bool, typer.Option("--hubs", help="Correct for hubs (CSLS).")] = False,
     json: Annotated[bool, typer.Option("--json", help="Hits as JSON.")] = False,
     paths: Annotated[bool, typer.Option("--paths", help="Only the files of the hits, one per line.")] = False,
 ) -> None:
@@ -65,7 +65,7 @@ def run(
         for hit in hits:
             data(_line(hit))
     if not hits:
-        note("nothing was found: no item fulfils --having, --lacking and --where")
+        note("nothing was found: no item matches --having, --lacking and --where")
 
 
 def _terms(

@@ -1,4 +1,4 @@
-"""The options that name a public collection in place of a manifest, the same in every command that takes one."""
+"""Options that several commands share, and what a shell completes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import typer
 from calmrl.errors import InputError
 
 if TYPE_CHECKING:
-    from calmrl.data.media.collections.public_collection import PublicCollection
+    from calmrl.data.media.public_collections import PublicCollection
 
 
 def names_of(shelf: str, start: str) -> list[str]:
@@ -48,7 +48,7 @@ def collection_names(incomplete: str) -> list[str]:
     name, colon, start = incomplete.partition(":")
     if not colon:
         return names_of("collections", name)
-    from calmrl.data.media.collections.registry import COLLECTIONS
+    from calmrl.data.media.public_collections import COLLECTIONS
 
     splits = COLLECTIONS[name].splits if name in COLLECTIONS else ()
     return [f"{name}:{split}" for split in splits if split.startswith(start)]
@@ -87,7 +87,7 @@ def collection_of(
         if annotations is not None or media:
             raise InputError("--annotations and --media go with --collection; name one (calmrl ls collections)")
         return None
-    from calmrl.data.media.collections.public_collection import PublicCollection
+    from calmrl.data.media.public_collections import PublicCollection
 
     name, _, split = collection.partition(":")
     return PublicCollection(name, root, split or None, annotations, pairs(media or [], "--media", "vision=videos"))

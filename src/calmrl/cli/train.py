@@ -22,7 +22,7 @@ def run(
     ],
     out: Annotated[Path, typer.Option("--out", help="The directory of the run.")],
     overrides: Annotated[list[str] | None, typer.Argument(help="key=value, to change single keys.")] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on from the newest checkpoint in --out.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue from the newest checkpoint in --out.")] = False,
     timeout: Annotated[
         float, typer.Option("--timeout", help="Seconds to wait for another process before it counts as lost.", min=1)
     ] = 600,
@@ -42,7 +42,7 @@ def run(
                 resolved,
                 out,
                 resume=resume,
-                progress=lambda done, total, text: bar(text, done, total),
+                progress=bar,
                 tell=note,
                 timeout=timeout,
             )

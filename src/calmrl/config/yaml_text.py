@@ -8,6 +8,7 @@ from typing import Any
 import yaml
 
 from calmrl._support.parsing import reason_of
+from calmrl._support.wording import plural
 from calmrl.errors import InputError
 
 ABSENT = object()
@@ -40,7 +41,7 @@ class ConfigError(InputError):
 
     def __init__(self, name: str, problems: Sequence[ConfigProblem]) -> None:
         self.problems = list(problems)
-        count = f"{len(self.problems)} mistake{'' if len(self.problems) == 1 else 's'}"
+        count = plural(len(self.problems), "mistake")
         super().__init__("\n".join([f"{name}: {count}", *(f"  {problem}" for problem in self.problems)]))
 
 

@@ -12,10 +12,6 @@ from .loaders.batches import Batches as Batches
 from .loaders.batches import RowSource as RowSource
 from .loaders.feature_rows import FeatureRows as FeatureRows
 from .loaders.media_rows import MediaRows as MediaRows
-from .media.collections import COLLECTIONS as COLLECTIONS
-from .media.collections import CollectionRows as CollectionRows
-from .media.collections import PublicCollection as PublicCollection
-from .media.collections.public_collection import read_annotations as read_annotations
 from .media.decoding import Decoding as Decoding
 from .media.fbank import beats_fbank as beats_fbank
 from .media.fbank import fbank as fbank
@@ -23,6 +19,10 @@ from .media.folder import read_folder as read_folder
 from .media.images import ImageTransform as ImageTransform
 from .media.manifest import read_manifest as read_manifest
 from .media.problems import Problems as Problems
+from .media.public_collections import COLLECTIONS as COLLECTIONS
+from .media.public_collections import CollectionRows as CollectionRows
+from .media.public_collections import PublicCollection as PublicCollection
+from .media.public_collections import read_annotations as read_annotations
 from .media.streams import read_audio as read_audio
 from .media.streams import read_frames as read_frames
 from .patterns import pattern_table as pattern_table

@@ -1,7 +1,8 @@
-"""Which modalities occur together: counts per pattern, as data and as a small table."""
+"""Which modalities occur together: counts per pattern, as data and as a small table, and groups that rows connect."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 
@@ -40,6 +41,30 @@ def patterns(present: Array, names: Sequence[str]) -> list[ModalityPattern]:
         )
         for i in order
     ]
+
+
+def rows_together(present: Array) -> np.ndarray:
+    """(k, k): how many rows have both modalities."""
+    mask = to_tensor(present).cpu().numpy().astype(np.int64)
+    return np.asarray(mask.T @ mask)
+
+
+def connected(together: np.ndarray, least: int = 1) -> list[list[int]]:
+    """Groups of modalities that `least` rows or more connect, directly or through others; the largest group first.
+
+    `together` counts the rows that have both of two modalities, (k, k), as `rows_together` does. A modality that nothing
+    connects with another one is a group of its own.
+
+    Examples
+    --------
+    >>> connected(rows_together(np.array([[True, False, True], [False, True, False]])))
+    [[0, 2], [1]]
+    """
+    groups: list[list[int]] = []
+    for j in range(len(together)):
+        touching = [group for group in groups if any(together[j, other] >= least for other in group)]
+        groups = [group for group in groups if group not in touching] + [sorted([j, *chain(*touching)])]
+    return sorted(groups, key=lambda group: (-len(group), group[0]))
 
 
 def pattern_table(present: Array, names: Sequence[str]) -> str:

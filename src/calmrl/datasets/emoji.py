@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from functools import cache
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from calmrl._support.registry import lookup
 from calmrl.data.features.directory import meta_table
 from calmrl.data.features.feature_set import FeatureSet
 from calmrl.datasets.preparation import centre_and_scale
+from calmrl.datasets.registry import Indexing
 from calmrl.errors import InputError
 
 BUNDLE = Path(__file__).with_name("emoji.npz")
@@ -129,6 +131,32 @@ def reduce_features(encoder: str, features: np.ndarray) -> np.ndarray:
     if values.ndim != 2 or values.shape[1] != len(centre):
         raise InputError(f"features of {encoder} have shape (N, {len(centre)}); got {values.shape}")
     return (values - centre) @ basis
+
+
+def _picture(item: str, modalities: Collection[str]) -> bytes | None:
+    return next((thumbnail(item, name) for name in PICTURES if name in modalities), None)
+
+
+def _word_vector(modality: str, word: str) -> np.ndarray | None:
+    return query_vectors().get(word) if modality in ("text", "keywords") else None
+
+
+def _reduced(encoder: str, features: np.ndarray) -> np.ndarray:
+    return reduce_features(encoder, features) if encoder in REDUCED else features
+
+
+INDEXING = Indexing(
+    encoders={
+        "image": "efficientnet_lite0",
+        "drawing": "efficientnet_lite0",
+        "text": "minilm",
+        "keywords": "minilm",
+        "speech": "whisper_base",
+    },
+    thumbnail=_picture,
+    word_vector=_word_vector,
+    reduce=_reduced,
+)
 
 
 def _words(values: np.ndarray) -> list[str | None]:

@@ -1,14 +1,17 @@
-"""The data sets by name, and the function that opens one."""
+"""The data sets by name, the function that opens one, and what an index of one needs besides its features."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from calmrl._support.registry import Registry
 from calmrl.errors import InputError
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from calmrl.data.features.feature_set import FeatureSet
 
 
@@ -23,6 +26,39 @@ DATASETS: Registry[Callable[..., FeatureSet]] = Registry(
         "synth": "calmrl.datasets.world:synth",
     },
 )
+
+
+@dataclass(frozen=True)
+class Indexing:
+    """What an index of a data set needs besides its features; by default nothing.
+
+    Attributes
+    ----------
+    encoders : mapping of str to str
+        Modality -> the encoder that made its features, so that files and texts can be queries.
+    thumbnail : function
+        (id of an item, modalities that it has) -> a small image as the bytes of a WebP file, or None.
+    word_vector : function
+        (modality, word) -> its vector in the space of the features, or None: what can be searched without an encoder.
+    reduce : function
+        (encoder, its vectors) -> the vectors in the form that the data set stores.
+    """
+
+    encoders: Mapping[str, str] = field(default_factory=dict)
+    thumbnail: Callable[[str, Collection[str]], bytes | None] = lambda item, modalities: None
+    word_vector: Callable[[str, str], np.ndarray | None] = lambda modality, word: None
+    reduce: Callable[[str, np.ndarray], np.ndarray] = lambda encoder, vectors: vectors
+
+
+INDEXING: Registry[Indexing] = Registry(
+    "indexed data set",
+    {"stamps": "calmrl.datasets.stamps:INDEXING", "emoji": "calmrl.datasets.emoji:INDEXING"},
+)
+
+
+def indexing_of(name: str | None) -> Indexing:
+    """What an index of a data set needs; of anything else, nothing."""
+    return INDEXING[name] if name in INDEXING else Indexing()  # type: ignore[index]
 
 
 def load_dataset(name: str, **options: Any) -> FeatureSet:

@@ -8,10 +8,14 @@ from calmrl._support.registry import lookup
 from calmrl.data.features.directory import meta_table
 from calmrl.data.features.feature_set import FeatureSet
 from calmrl.datasets.preparation import centre_and_scale
+from calmrl.datasets.registry import Indexing
 
 BUNDLE = Path(__file__).with_name("stamps.npz")
 MODALITIES = ("image", "text", "speech", "sound")
 SPLITS = {"caption": "split", "folder": "split_folder"}
+INDEXING = Indexing(
+    encoders={"image": "efficientnet_lite0", "text": "minilm", "speech": "whisper_base", "sound": "yamnet"}
+)
 
 
 def stamps(split: str = "caption", standardize: bool = True) -> FeatureSet:

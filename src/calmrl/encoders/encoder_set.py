@@ -210,17 +210,17 @@ class EncoderSet:
     ) -> Iterator[tuple[int, list[np.ndarray | Unreadable]]]:
         """Decode and encode in batches: (number of the first file, a float32 vector or an Unreadable for each)."""
         ready = self.encoder(modality)
-        results = decoded([self.job(ready, source) for source in sources], pool)
+        results = decoded([self.job_of(modality, source) for source in sources], pool)
         for first in range(0, len(sources), batch_size):
             batch = [next(results) for _ in sources[first : first + batch_size]]
             good = [item for item in batch if not isinstance(item, Unreadable)]
             vectors = iter(ready.encode(good) if good else ())
             yield first, [item if isinstance(item, Unreadable) else next(vectors) for item in batch]
 
-    def job(self, ready: ReadyEncoder, source: Cell) -> Job:
-        """How a file is decoded for an encoder."""
+    def job_of(self, modality: str, source: Cell) -> Job:
+        """How a file is decoded for the encoder of a modality."""
         source = str(source) if isinstance(source, Path) else source
-        encoder = ready.encoder
+        encoder = self.encoder(modality).encoder
         frames = encoder.frames or self.frames
         return Job(source, encoder.kind, encoder.prepare, frames, encoder.rate, reads_files=encoder.reads_files)
 
@@ -363,7 +363,7 @@ class EmbedsFiles:
 
         So vectors have the dtype of the features that the model was fitted on, which `calmrl extract` writes as float16
         unless told otherwise: lengths are then 1 to three digits. Convert them before large sums, or extract with
-        `--dtype float32`.
+        `dtype="float32"`.
 
         Parameters
         ----------

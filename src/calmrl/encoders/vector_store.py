@@ -1,7 +1,7 @@
-"""Vectors that were encoded, by the content they belong to: a run that was stopped goes on with what is there.
+"""Encode with a cache: vectors are kept by what they were made from, so that a run that was stopped continues.
 
-A folder holds for every modality a file of float32 rows and a file of keys, a line per row, written after the row has
-reached the disk. `encoders.json` says which encoders made them.
+`encode_new` encodes what a `VectorStore` lacks. A folder of stores holds for every modality a file of float32 rows and a file
+of keys, a line per row, written after the row has reached the disk. `encoders.json` says which encoders made them.
 """
 
 from __future__ import annotations
@@ -9,18 +9,20 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Executor
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from calmrl._support.engine import Engine
+from calmrl._support.engine import Engine, LocalEngine
 from calmrl._support.output import write_json
 from calmrl._support.parsing import read_json_object
 from calmrl.data.media.problems import Unreadable
-from calmrl.encoders.encoder_set import Cell, EncoderSet, same_signature
+from calmrl.encoders.encoder_set import BATCH, Cell, EncoderSet, same_signature
 from calmrl.errors import InputError
+from calmrl.protocols import Progress, no_progress
 
 HEADER = "encoders.json"
 LINE = 65  # 64 hex digits of a SHA-256 and the end of the line
@@ -92,7 +94,7 @@ def open_stores(folder: Path, encoders: EncoderSet) -> tuple[dict[str, VectorSto
         if not _same(before, description):
             raise InputError(
                 f"{folder} holds vectors of a run that was begun with other encoders, frames or dtype; delete it to "
-                "start over, or choose another --out"
+                "start over, or choose another `out`"
             )
         description = before  # so that the result has the same bytes as without the interruption
     else:
@@ -132,32 +134,83 @@ def _same(one: dict[str, Any], other: dict[str, Any]) -> bool:
     )
 
 
-def encode_files_distributed(
-    engine: Engine, encoders: EncoderSet, modality: str, sources: Sequence[Cell], batch_size: int
-) -> Iterator[tuple[int, list[np.ndarray | Unreadable]]]:
-    """As `EncoderSet.encode_files`; workers decode, too, wherever they run."""
-    absolute = [os.path.abspath(source) if isinstance(source, (str, os.PathLike)) else source for source in sources]
-    return _spread(engine, _files, encoders, modality, absolute, batch_size)
+def encode_new(
+    encoders: EncoderSet,
+    modality: str,
+    cells: Mapping[str, Cell],
+    store: VectorStore,
+    *,
+    batch_size: int = BATCH,
+    pool: Executor | None = None,
+    engine: Engine | None = None,
+    progress: Progress | None = None,
+) -> dict[str, Unreadable]:
+    """Encode what a store lacks, batch by batch: a run that was stopped continues with the batches that are there.
+
+    Parameters
+    ----------
+    encoders : EncoderSet
+    modality : str
+    cells : mapping of str to Cell
+        Key -> a list of texts, or a file.
+    store : VectorStore
+        Takes the vectors.
+    batch_size : int
+    pool : Executor, optional
+        Processes that decode.
+    engine : Engine, optional
+        Takes the place of this process and of the pool.
+    progress : callable, optional
+        Called with (what is being done, done so far, of how many).
+
+    Returns
+    -------
+    dict of str to Unreadable
+        What cannot be decoded, by key.
+    """
+    if not cells:
+        return {}
+    report = progress or no_progress
+    todo = [key for key in cells if key not in store]
+    before, unreadable = len(cells) - len(todo), dict[str, Unreadable]()
+    report(before, len(cells), f"encode {modality}")
+    for first, results in _encoded(encoders, modality, [cells[key] for key in todo], batch_size, pool, engine):
+        good: dict[str, np.ndarray] = {}
+        for key, result in zip(todo[first : first + len(results)], results, strict=True):
+            if isinstance(result, Unreadable):
+                unreadable[key] = result
+            else:
+                good[key] = result
+        if good:
+            store.add(list(good), np.stack(list(good.values())))
+        report(before + first + len(results), len(cells), f"encode {modality}")
+    return unreadable
 
 
-def encode_texts_distributed(
-    engine: Engine, encoders: EncoderSet, modality: str, texts: Sequence[Sequence[str]], batch_size: int
-) -> Iterator[tuple[int, np.ndarray]]:
-    """(number of the first item, vectors) for every batch, as from `EncoderSet.encode_texts`."""
-    return _spread(engine, _texts, encoders, modality, texts, batch_size)
-
-
-def _spread(
-    engine: Engine, encode: Any, encoders: EncoderSet, modality: str, cells: Sequence[Any], batch_size: int
-) -> Iterator[tuple[int, Any]]:
+def _encoded(
+    encoders: EncoderSet,
+    modality: str,
+    cells: list[Cell],
+    batch_size: int,
+    pool: Executor | None,
+    engine: Engine | None,
+) -> Iterator[tuple[int, Sequence[np.ndarray | Unreadable]]]:
+    """(number of the first cell, a vector or an Unreadable for each) of every batch."""
+    is_text = encoders.kind(modality) == "text"
+    if engine is None and not is_text:
+        return encoders.encode_files(modality, cells, pool=pool, batch_size=batch_size)
+    if not is_text:  # workers decode, wherever they run
+        cells = [os.path.abspath(cell) if isinstance(cell, (str, os.PathLike)) else cell for cell in cells]
     starts = range(0, len(cells), batch_size)
-    batches = (list(cells[start : start + batch_size]) for start in starts)
-    return zip(starts, engine.map(encode, batches, encoders, modality, device=encoders.device), strict=True)
+    batches = (cells[start : start + batch_size] for start in starts)
+    encode = _encode_texts if is_text else _encode_files
+    results = (engine or LocalEngine()).map(encode, batches, encoders, modality, device=encoders.device)
+    return zip(starts, results, strict=True)
 
 
-def _files(batch: list[Cell], encoders: EncoderSet, modality: str) -> list[np.ndarray | Unreadable]:
+def _encode_files(batch: list[Cell], encoders: EncoderSet, modality: str) -> list[np.ndarray | Unreadable]:
     return [vector for _, vectors in encoders.encode_files(modality, batch) for vector in vectors]
 
 
-def _texts(batch: list[Sequence[str]], encoders: EncoderSet, modality: str) -> np.ndarray:
+def _encode_texts(batch: list[Sequence[str]], encoders: EncoderSet, modality: str) -> np.ndarray:
     return encoders.encode_texts(modality, batch)

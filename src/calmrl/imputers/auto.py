@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -12,11 +12,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from calmrl._support.arguments import seed_of
 from calmrl._support.engine import Engine, LocalEngine
 from calmrl.arrays import Array, Views, check
 from calmrl.data.features.distributed_rows import DistributedRows
 from calmrl.errors import InputError
-from calmrl.imputers.base import BlockImputer, Blocks, factors, levels, missing_counts
+from calmrl.imputers.base import BlockImputer, Blocks
+from calmrl.imputers.calibration import factors, levels, missing_counts
 from calmrl.imputers.kernel import linked
 from calmrl.imputers.simple import MeanImputer
 from calmrl.imputers.stacking import (
@@ -30,17 +32,14 @@ from calmrl.imputers.stacking import (
     hidden_blocks,
     try_candidate,
 )
-from calmrl.latent.choose import seed_of
 from calmrl.latent.held_out import normal_reach
+from calmrl.protocols import Progress
 
 COSTLY = ("mopoe", "knowledge_bridger", "ridge", "knn")  # tried only on data of at most MOST_VALUES values
 MOST_VALUES = 2 * 10**7
 CHOICE_ROWS = 10_000  # rows on which the candidates are compared
 LEVEL_ROWS = 2000  # incomplete rows on which the deviations of two fits are compared
 LEAST_BLOCKS = 10  # hidden blocks, below which nothing can be compared
-
-
-Progress = Callable[[str, int, int], None]  # what is done next, steps done, steps in all
 
 
 class AutoImputer(BlockImputer):
@@ -106,7 +105,7 @@ class AutoImputer(BlockImputer):
     def fit(self, z: Any, present: Array | None = None, progress: Progress | None = None) -> AutoImputer:
         """Compare the candidates on held-out blocks, then fit what was chosen on all rows.
 
-        `progress` is called with (what is done next, steps done, steps in all): a step per candidate, and one for the rest.
+        `progress` is called with (steps done, steps in all, what is done next): a step per candidate, and one for the rest.
         """
         z, present = self._as_dict(z, present, reset=True)
         views = check(z, present, min_rows=1)
@@ -122,7 +121,7 @@ class AutoImputer(BlockImputer):
         engine = z.engine if isinstance(z, DistributedRows) else None
         trial = self._compare(sample, hidden, names, progress, engine)
         if progress is not None:
-            progress(f"fitting {' + '.join(self.chosen_)}", len(names), len(names) + 1)
+            progress(len(names), len(names) + 1, f"fitting {' + '.join(self.chosen_)}")
         self.refit(z, present)
         self._carry_levels(sample, trial)
         return self
@@ -135,7 +134,7 @@ class AutoImputer(BlockImputer):
         fitted: dict[str, Any] = {}
         fitter = Fitter(self.seed_, getattr(self, "settled_", {}), getattr(self, "forms_", None))
         for name in self.chosen_:
-            self._tell(f"fitting {name} on all {len(views)} rows")
+            self._report(f"fitting {name} on all {len(views)} rows")
             fitted[name] = fitter.fit(name, arrays, views.present, fitted)
         self.models_ = {name: fitted[name] for name in self.chosen_}
         return self
@@ -208,7 +207,7 @@ class AutoImputer(BlockImputer):
             fitted[name], seconds[name] = tried.model, tried.seconds
             errors = [guess[at[:, j]] - truth[j] for j, guess in enumerate(tried.guess)]
             stack.guesses[name] = Guesses(errors, [std[at[:, j]] for j, std in enumerate(tried.std)])
-            self._tell(f"{name}: held-out error {stack.error(name):.4f} ({tried.seconds:.1f} s)")
+            self._report(f"{name}: held-out error {stack.error(name):.4f} ({tried.seconds:.1f} s)")
         weights = stack.weigh()
         visible_count = visible.sum(1).cpu().numpy()
         sources = [visible_count[hidden[:, m]] for m in range(len(self.names_))]
@@ -241,7 +240,7 @@ class AutoImputer(BlockImputer):
         guessed = (engine or LocalEngine()).map(try_candidate, others, fitter, rows, visible, asked, fitted)
         for step, name in enumerate(names):
             if progress is not None:
-                progress(f"trying {name}", step, len(names) + 1)
+                progress(step, len(names) + 1, f"trying {name}")
             if name != "gaussian":
                 yield name, next(guessed)
             elif linked(visible):
@@ -249,7 +248,7 @@ class AutoImputer(BlockImputer):
                 fitted[name] = tried.model
                 yield name, tried
             else:
-                self._tell("gaussian: left out, because no rows link all modalities")
+                self._report("gaussian: left out, because no rows link all modalities")
 
     def _covered(self, m: int, score: np.ndarray, sources: np.ndarray) -> float | None:
         """Percent of the held-out values of modality m inside their 95 % interval; None where nothing was held out."""
@@ -266,7 +265,7 @@ class AutoImputer(BlockImputer):
         taken = views.take(rows)
         present = taken.present.cpu().numpy()
         before, after = (
-            [as_double(v.sqrt())[~present[:, m]] for m, v in enumerate(self._average(models, taken, spread=True)[1])]
+            [as_double(v.sqrt())[~present[:, m]] for m, v in enumerate(self._average(models, taken, with_std=True)[1])]
             for models in (trial, self.models_)
         )
         count = present.sum(axis=1)
@@ -294,20 +293,20 @@ class AutoImputer(BlockImputer):
             "seconds": seconds,
         }
         mixed = ", ".join(f"{name} {weights.weight[c].mean():.2f}" for c, name in enumerate(weights.chosen))
-        self._tell(f"chosen: {mixed} (mean weights); held-out error {weights.error:.4f}")
+        self._report(f"chosen: {mixed} (mean weights); held-out error {weights.error:.4f}")
 
-    def _tell(self, line: str) -> None:
+    def _report(self, line: str) -> None:
         if self.verbose:
             print(line, file=sys.stderr, flush=True)
 
     # ---- imputing
 
-    def _fill(self, views: Views, spread: bool) -> tuple[list[Tensor], list[Tensor]]:
-        filled, variance = self._average(self.models_, views, spread)
+    def _fill(self, views: Views, with_std: bool) -> tuple[list[Tensor], list[Tensor]]:
+        filled, variance = self._average(self.models_, views, with_std)
         scale = torch.from_numpy(self.scale_).to(views.present.device)[views.present.sum(1)]  # (N, k)
         return filled, [scale[:, m, None] * v.sqrt() for m, v in enumerate(variance)]
 
-    def _average(self, models: dict[str, Any], views: Views, spread: bool) -> tuple[list[Tensor], list[Tensor]]:
+    def _average(self, models: dict[str, Any], views: Views, with_std: bool) -> tuple[list[Tensor], list[Tensor]]:
         """(guesses, variances) per modality: the weighted averages of what the chosen models say."""
         device = views.present.device
         arrays = {name: a for name, a in views.arrays.items() if a is not None}
@@ -315,10 +314,10 @@ class AutoImputer(BlockImputer):
         present = views.present[:, columns]
         mask: Array = present if isinstance(views.given(), Tensor) else present.cpu().numpy()
         filled = [torch.zeros((len(views), d), dtype=torch.float64, device=device) for d in self.widths_]
-        variance = [torch.zeros_like(block) for block in filled] if spread else []
+        variance = [torch.zeros_like(block) for block in filled] if with_std else []
         for c, name in enumerate(self.chosen_):
-            answer = models[name].impute(arrays, mask, return_std=spread)
-            guess, std = answer if spread else (answer, None)
+            answer = models[name].impute(arrays, mask, return_std=with_std)
+            guess, std = answer if with_std else (answer, None)
             for m, modality in enumerate(self.names_):
                 weight = float(self.weight_[c, m])
                 filled[m] = filled[m] + weight * torch.as_tensor(guess[modality]).double()

@@ -1,4 +1,4 @@
-"""What all imputers but the Gaussian one share: checked input, observed entries kept, state, save and load."""
+"""What imputers share: one array instead of a dict, files and model cards, and for all but the Gaussian one `impute` itself."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -21,12 +21,7 @@ from calmrl.arrays import Array, Views, check, check_names
 from calmrl.errors import InputError
 from calmrl.hub import LIMITS, NO_NEWS, Card, OnHub
 from calmrl.interop.containers import from_object, impute_object, is_container
-from calmrl.latent.held_out import normal_reach
 from calmrl.latent.predict import join, keep_observed
-
-if TYPE_CHECKING:
-    from calmrl.hub import Card
-
 
 Columns = Sequence[int | str]
 Blocks = Mapping[str, int | Columns] | Sequence[int] | None
@@ -175,11 +170,91 @@ def explain_linalg_errors() -> Iterator[None]:
         ) from error
 
 
-class BlockImputer(OnHub, BlockColumns, TransformerMixin, BaseEstimator, ABC):
-    """Imputes missing blocks. A subclass has `fit`, `_fill`, `_learned` and `_relearn`, and an argument `blocks`."""
+CODE = """from calmrl.imputers import CLASS
+
+imputer = CLASS.from_pretrained("{repo}")
+values, std = imputer.impute(z, present, return_std=True)  # z: dict of the modalities below"""
+UNKNOWN = "Not measured. Hide some observed blocks and compare, for instance with calmrl diagnose."
+
+
+def imputer_card(imputer: Any, widths: dict[str, int]) -> Card:
+    """What a fitted imputer says about itself."""
+    name = type(imputer).__name__
+    settings = getattr(imputer, "settings_", None)
+    choice = {key: value for key, value in imputer.get_params().items() if key not in ("verbose", "blocks")}
+    if settings is not None:
+        choice |= {f"{key} (used)": value for key, value in vars(settings).items()}
+    quality, note = _quality(getattr(imputer, "choice_", None))
+    return Card(
+        title=f"{name}: {', '.join(widths)}",
+        code=CODE.replace("CLASS", name),
+        widths=widths,
+        choice=choice,
+        quality=quality,
+        quality_note=note,
+        limits=[*LIMITS, NO_NEWS],
+        tags=("calmrl-imputer", "imputation"),
+    )
+
+
+def _quality(choice: Any) -> tuple[list[dict[str, Any]], str]:
+    """(rows, how they were measured) from what an imputer that chooses has measured."""
+    if isinstance(choice, dict) and "error_by_modality" in choice:
+        covered = choice.get("coverage_by_modality", {})
+        rows = [
+            {"modality": name, "error": error, "inside 95 % intervals, %": covered.get(name)}
+            for name, error in choice["error_by_modality"].items()
+        ]
+        return rows, f"On {choice['held_out']} held-out blocks; 1 is the error of the column means."
+    if isinstance(choice, dict) and all(isinstance(row, dict) and "error" in row for row in choice.values()):
+        rows = [{"modality": name, "error": row["error"]} for name, row in choice.items()]
+        return rows, "Leave-one-out error on the training rows; 1 is the error of the column means."
+    return [], UNKNOWN
+
+
+class SavedImputer(OnHub, BlockColumns):
+    """Files and the model card of an imputer that has `names_`, `widths_`, `get_state` and `set_state`."""
 
     names_: tuple[str, ...]
     widths_: tuple[int, ...]
+    saved_as: ClassVar[str | None] = None  # the class that its files name; by default its own name
+    title: ClassVar[str | None] = None  # in the error about files of another class
+
+    @abstractmethod
+    def get_state(self) -> dict[str, Any]:
+        """Everything learned, as {"meta": json-able, "tensors": name -> tensor}."""
+
+    @abstractmethod
+    def set_state(self, state: dict[str, Any]) -> Any:
+        """Take over what `get_state` gave."""
+
+    def save(self, path: str | os.PathLike[str], overwrite: bool = False) -> None:
+        """Write a folder with imputer.json and imputer.safetensors; no pickle."""
+        state = self.get_state()
+        arguments = {**self.get_params(deep=False), "blocks": self._plain_blocks()}  # type: ignore[attr-defined]
+        name = self.saved_as or type(self).__name__
+        about = {"class": name, "arguments": arguments, "columns": self._input_columns()}
+        save_state({"meta": {**about, **state["meta"]}, "tensors": state["tensors"]}, path, overwrite)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Any:
+        """Read what `save` wrote."""
+        state = load_state(path)
+        held = state["meta"].get("class")
+        if held != (cls.saved_as or cls.__name__):
+            raise InputError(f"{path} holds a {held!r} imputer, not {cls.title or cls.__name__}")
+        with naming(path), parsing(path, "an imputer", "save it again"):
+            imputer = cls(**state["meta"]["arguments"]).set_state(state)
+            imputer._set_input_columns(state["meta"].get("columns"))  # absent in files of earlier versions
+            return imputer
+
+    def _card(self) -> Card:
+        check_is_fitted(self)
+        return imputer_card(self, dict(zip(self.names_, self.widths_, strict=True)))
+
+
+class BlockImputer(SavedImputer, TransformerMixin, BaseEstimator, ABC):
+    """Imputes missing blocks. A subclass has `fit`, `_fill`, `_learned` and `_relearn`, and an argument `blocks`."""
 
     def transform(self, z: Any, present: Array | None = None) -> Any:
         """The input with every missing modality imputed; observed entries bit for bit as they were."""
@@ -234,33 +309,9 @@ class BlockImputer(OnHub, BlockColumns, TransformerMixin, BaseEstimator, ABC):
         self._relearn(state["meta"], state["tensors"])
         return self
 
-    def save(self, path: str | os.PathLike[str], overwrite: bool = False) -> None:
-        """Write a folder with imputer.json and imputer.safetensors; no pickle."""
-        state = self.get_state()
-        arguments = {**self.get_params(), "blocks": self._plain_blocks()}
-        about = {"class": type(self).__name__, "arguments": arguments, "columns": self._input_columns()}
-        meta = {**about, **state["meta"]}
-        save_state({"meta": meta, "tensors": state["tensors"]}, path, overwrite)
-
-    @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Any:
-        """Read what `save` wrote."""
-        state = load_state(path)
-        if state["meta"].get("class") != cls.__name__:
-            raise InputError(f"{path} holds a {state['meta'].get('class')!r} imputer, not {cls.__name__}")
-        with naming(path), parsing(path, "an imputer", "save it again"):
-            imputer = cls(**state["meta"]["arguments"]).set_state(state)
-            imputer._set_input_columns(state["meta"].get("columns"))  # absent in files of earlier versions
-            return imputer
-
-    def _card(self) -> Card:
-
-        check_is_fitted(self)
-        return imputer_card(self, dict(zip(self.names_, self.widths_, strict=True)))
-
     @abstractmethod
-    def _fill(self, views: Views, spread: bool) -> tuple[list[Tensor], list[Tensor]]:
-        """(values, deviations) per modality, each (N, d_m); only missing rows are used. Deviations only if `spread`."""
+    def _fill(self, views: Views, with_std: bool) -> tuple[list[Tensor], list[Tensor]]:
+        """(values, deviations) per modality, each (N, d_m); only missing rows are used. Deviations only if `with_std`."""
 
     @abstractmethod
     def _learned(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
@@ -272,156 +323,3 @@ class BlockImputer(OnHub, BlockColumns, TransformerMixin, BaseEstimator, ABC):
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "names_")
-
-
-TINY = np.finfo(float).tiny
-TOO_LOW, TOO_HIGH = 90.0, 98.0  # percent inside the 95 % interval that are still called right
-SHRINK = 20.0  # blocks: how much the factor of one number of modalities leans on that of all
-
-
-def coverage_fault(covered: float) -> str | None:
-    """What is wrong with 95 % intervals that hold so many percent of the true values; None if nothing is."""
-    if TOO_LOW <= covered <= TOO_HIGH:
-        return None
-    return "too narrow" if covered < TOO_LOW else "too wide"
-
-
-def missing_counts(present: np.ndarray) -> np.ndarray:
-    """(k + 1, k): how many rows with s observed modalities lack modality m."""
-    k = present.shape[1]
-    counts = np.zeros((k + 1, k), dtype=int)
-    np.add.at(counts, present.sum(axis=1), ~present)
-    return counts
-
-
-def factors(
-    scores: Sequence[np.ndarray], sources: Sequence[np.ndarray], missing: np.ndarray, level: float = 0.9
-) -> np.ndarray:
-    """(k + 1, k): the factor on the deviations of modality m in rows with s observed modalities.
-
-    Parameters
-    ----------
-    scores : list of arrays (blocks, d_m)
-        |error| / deviation of the held-out blocks, per modality.
-    sources : list of arrays (blocks,)
-        How many modalities were observed in the row of each block.
-    missing : array (k + 1, k)
-        See `missing_counts`: what the factors are for.
-    level : float
-        What the intervals shall cover.
-
-    Returns
-    -------
-    array (k + 1, k)
-    """
-    factor = np.ones(missing.shape)
-    filled = [m for m, score in enumerate(scores) if score.size]
-    alike = [scores[m] / max(float(np.quantile(scores[m], level)), TINY) for m in filled]
-    shared = np.ones(len(missing))
-    for s in range(len(missing)):
-        own = [score[sources[m] == s] for m, score in zip(filled, alike, strict=True)]
-        shared[s] = _lean(np.concatenate([part.ravel() for part in own]), sum(map(len, own)), level)
-    for m in filled:
-        factor[:, m] = _of_modality(scores[m], sources[m], missing[:, m], shared, level)
-    return factor
-
-
-def _lean(score: np.ndarray, blocks: int, level: float) -> float:
-    """The quantile of scores that have quantile 1 on the whole, nearer to 1 the fewer the blocks."""
-    return max(float(np.quantile(score, level)), TINY) ** (blocks / (blocks + SHRINK)) if blocks else 1.0
-
-
-def _of_modality(
-    score: np.ndarray, count: np.ndarray, missing: np.ndarray, shared: np.ndarray, level: float
-) -> np.ndarray:
-    growth, weight = shared.copy(), np.ones(len(score))
-    even = score / shared[count][:, None]
-    even = even / max(float(np.quantile(even, level)), TINY)
-    for s in np.unique(count):
-        own = count == s
-        growth[s] *= _lean(even[own], int(own.sum()), level)
-        weight[own] = missing[s] / own.sum()
-    if not weight.any():  # nothing is missing where something was held out: the held-out blocks stand for themselves
-        weight[:] = 1.0
-    even = score / growth[count][:, None]
-    return growth * _quantile(even.ravel(), np.repeat(weight, score.shape[1]), level) / normal_reach(level)
-
-
-def _quantile(values: np.ndarray, weight: np.ndarray, level: float) -> float:
-    """The smallest value at or below which lies `level` of the weight."""
-    order = np.argsort(values)
-    reached = np.cumsum(weight[order])
-    return float(values[order[np.searchsorted(reached, level * reached[-1])]])
-
-
-def levels(trial: Sequence[np.ndarray], final: Sequence[np.ndarray], sources: Sequence[np.ndarray]) -> np.ndarray:
-    """(k + 1, k): how much larger the deviations of the trial fit are than those of the final one, as medians of the ratio.
-
-    The final fit has seen the held-out blocks, so nothing is left to check its deviations with. Those of the trial fit
-    were checked: times this, the final deviations are as large. Medians, because a column that hardly varies may seem
-    constant to the trial fit.
-
-    Parameters
-    ----------
-    trial, final : lists of arrays (blocks, d_m)
-        Deviations of the same missing blocks.
-    sources : list of arrays (blocks,)
-        How many modalities were observed in the row of each block.
-
-    Returns
-    -------
-    array (k + 1, k)
-    """
-    k = len(trial)
-    ratio = np.ones((k + 1, k))
-    for m, (before, after, count) in enumerate(zip(trial, final, sources, strict=True)):
-        if before.size:
-            gap = np.log(np.maximum(before, TINY)) - np.log(np.maximum(after, TINY))
-            pooled = float(np.median(gap))
-            for s in np.unique(count):
-                n = int((count == s).sum())
-                ratio[s, m] = np.exp((n * np.median(gap[count == s]) + SHRINK * pooled) / (n + SHRINK))
-            ratio[np.setdiff1d(np.arange(k + 1), count), m] = np.exp(pooled)
-    return ratio
-
-
-CODE = """from calmrl.imputers import CLASS
-
-imputer = CLASS.from_pretrained("{repo}")
-values, std = imputer.impute(z, present, return_std=True)  # z: dict of the modalities below"""
-UNKNOWN = "Not measured. Hide some observed blocks and compare, for instance with calmrl diagnose."
-
-
-def imputer_card(imputer: Any, widths: dict[str, int]) -> Card:
-    """What a fitted imputer says about itself."""
-    name = type(imputer).__name__
-    settings = getattr(imputer, "settings_", None)
-    choice = {key: value for key, value in imputer.get_params().items() if key not in ("verbose", "blocks")}
-    if settings is not None:
-        choice |= {f"{key} (used)": value for key, value in vars(settings).items()}
-    quality, note = _quality(getattr(imputer, "choice_", None))
-    return Card(
-        title=f"{name}: {', '.join(widths)}",
-        code=CODE.replace("CLASS", name),
-        widths=widths,
-        choice=choice,
-        quality=quality,
-        quality_note=note,
-        limits=[*LIMITS, NO_NEWS],
-        tags=("calmrl-imputer", "imputation"),
-    )
-
-
-def _quality(choice: Any) -> tuple[list[dict[str, Any]], str]:
-    """(rows, how they were measured) from what an imputer that chooses has measured."""
-    if isinstance(choice, dict) and "error_by_modality" in choice:
-        covered = choice.get("coverage_by_modality", {})
-        rows = [
-            {"modality": name, "error": error, "inside 95 % intervals, %": covered.get(name)}
-            for name, error in choice["error_by_modality"].items()
-        ]
-        return rows, f"On {choice['held_out']} held-out blocks; 1 is the error of the column means."
-    if isinstance(choice, dict) and all(isinstance(row, dict) and "error" in row for row in choice.values()):
-        rows = [{"modality": name, "error": row["error"]} for name, row in choice.items()]
-        return rows, "Leave-one-out error on the training rows; 1 is the error of the column means."
-    return [], UNKNOWN

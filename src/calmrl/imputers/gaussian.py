@@ -1,12 +1,11 @@
-"""`GaussianImputer`: the latent model as people use it."""
+"""`GaussianImputer`: the latent model as an estimator that fits, imputes, embeds and scores."""
 
 from __future__ import annotations
 
-import os
 import warnings
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import torch
 from sklearn.base import BaseEstimator, TransformerMixin
@@ -14,42 +13,27 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
+from calmrl._support.arguments import seed_of
 from calmrl._support.engine import Engine
-from calmrl._support.parsing import naming, parsing
 from calmrl._support.signatures import Auto, Count, Fraction, NotNegative, Positive
-from calmrl._support.tensor_files import load_state, save_state
 from calmrl.arrays import Array, Views, check, within_limit
 from calmrl.data.features.distributed_rows import DistributedRows
 from calmrl.errors import InputError
-from calmrl.hub import OnHub
-from calmrl.imputers.base import BlockColumns, Blocks, explain_linalg_errors
+from calmrl.imputers.base import Blocks, SavedImputer, explain_linalg_errors
 from calmrl.imputers.gradient import fit_by_gradient
 from calmrl.interop.containers import impute_object
-from calmrl.latent import online as stepwise
-from calmrl.latent import predict as scoring
-from calmrl.latent.choose import check_arguments, check_links, check_size, decide, decide_for_stream, seed_of
+from calmrl.latent import online, predict
+from calmrl.latent.batch import BatchPosterior, completed, imputed
+from calmrl.latent.choose import check_arguments, decide, decide_for_stream
 from calmrl.latent.em import Settings, fit_settings, noise_floor, start_at_random
 from calmrl.latent.held_out import coverage
-from calmrl.latent.model import BatchPosterior, Expectation, Parameters
-from calmrl.latent.predict import (
-    complete,
-    complete_with_std,
-    completed,
-    imputed,
-    predictive_covariances,
-    row_likelihoods,
-    samples,
-    working_dtype,
-)
-from calmrl.latent.rows import Source, open_source, source_of
+from calmrl.latent.model import Expectation, Parameters
+from calmrl.latent.rows import Source, check_links, check_size, open_source, source_of, working_dtype
 from calmrl.latent.storage import learned_to_state, state_to_learned
 from calmrl.latent.whitening import Whitening, principal_axes
 
-if TYPE_CHECKING:
-    from calmrl.hub import Card
 
-
-class GaussianImputer(OnHub, BlockColumns, TransformerMixin, BaseEstimator):
+class GaussianImputer(SavedImputer, TransformerMixin, BaseEstimator):
     """Complete missing modalities with a linear-Gaussian model of shared latents, fitted on observed modalities only.
 
     z^m = W^m beta + mu^m + eps^m with beta ~ N(0, I), eps^m ~ N(0, Psi^m); a missing z^m is imputed by
@@ -91,13 +75,15 @@ class GaussianImputer(OnHub, BlockColumns, TransformerMixin, BaseEstimator):
         True
     """
 
+    saved_as = "gaussian"
+    title = "a Gaussian one"
     parameters_: Parameters
     settings_: Settings
     log_likelihood_: list[float]
     search_: list[dict[str, Any]]
     std_scale_: list[float]
     n_iter_: int
-    _running: stepwise.Running | None
+    _running: online.Running | None
     _numpy: bool
 
     def __init__(
@@ -186,7 +172,7 @@ class GaussianImputer(OnHub, BlockColumns, TransformerMixin, BaseEstimator):
         return source
 
     def _fit(self, source: Source, settings: Settings, seed: int) -> None:
-        running: stepwise.Running | None = None
+        running: online.Running | None = None
         stop: dict[str, Any] = {"max_iter": self.max_iter, "tol": self.tol}
         if self.solver == "em":
             options = {"seed": seed, "m_step": self.m_step, "accelerate": self.accelerate, **stop}
@@ -197,7 +183,7 @@ class GaussianImputer(OnHub, BlockColumns, TransformerMixin, BaseEstimator):
                 fit = fit_settings(source, settings, **options)
             params, history = fit.params, fit.objective
             if fit.statistics is not None and settings.n_components == 1:
-                running = stepwise.Running.from_sums(fit.statistics.moved(source.mean), source.rows)
+                running = online.Running.from_sums(fit.statistics.moved(source.mean), source.rows)
             if not fit.converged and settings.iterations is None:
                 warnings.warn(
                     f"EM used all {self.max_iter} iterations without reaching tol={self.tol}; raise max_iter or tol",
@@ -211,14 +197,14 @@ class GaussianImputer(OnHub, BlockColumns, TransformerMixin, BaseEstimator):
                 params, history = fit_by_gradient(list(source.packs()), params, noise_floor(source), isotropic, **stop)
         params = params.moved(source.mean)
         if self.solver == "stepwise":
-            params, running, history = stepwise.passes(
+            params, running, history = online.passes(
                 source, params, seed=seed, batch_size=self.batch_size, **stop, **self._step_options(settings)
             )
         self._learn(params, settings, running, history, isinstance(next(source.chunks()).given(), Tensor))
 
     @explain_linalg_errors()
     def partial_fit(self, z: Any, present: Array | None = None) -> GaussianImputer:
-        """Stepwise EM on one batch; goes on from `fit` or from earlier batches. One component only.
+        """Stepwise EM on one batch; continues from `fit` or from earlier batches. One component only.
 
         With latent_dim="auto" there are 32 latents, and the first batch chooses the prior on held-out blocks: pass one of
         64 rows or more that has rows with several modalities. Rows that come again count as new ones, against which the
@@ -242,12 +228,12 @@ class GaussianImputer(OnHub, BlockColumns, TransformerMixin, BaseEstimator):
             views = check(z, present, min_rows=1)
             seed = seed_of(self.random_state)
             settings = decide_for_stream(args, source_of(views), seed)
-            start = stepwise.start(views, settings.latent_dim, seed)
+            start = online.start(views, settings.latent_dim, seed)
             self._learn(start, settings, None, [], isinstance(views.given(), Tensor))
         if self.settings_.n_components != 1:
             raise InputError("partial_fit works with one component, but this model is a mixture; fit it anew")
         self._need_no_whitening("partial_fit")
-        self.parameters_, self._running = stepwise.step(
+        self.parameters_, self._running = online.step(
             views, self._parameters(views), self._running, **self._step_options(self.settings_)
         )
         self.n_iter_ += 1
@@ -272,7 +258,7 @@ class GaussianImputer(OnHub, BlockColumns, TransformerMixin, BaseEstimator):
         self,
         params: Parameters,
         settings: Settings,
-        running: stepwise.Running | None,
+        running: online.Running | None,
         history: list[float],
         torch_in: bool,
     ) -> None:
@@ -300,7 +286,7 @@ class GaussianImputer(OnHub, BlockColumns, TransformerMixin, BaseEstimator):
         """
         if self._holds_features(z):
             return impute_object(self, z)
-        return self._in_kind(complete(*self._model(z, present)), z)
+        return self._in_kind(predict.complete(*self._model(z, present)), z)
 
     @explain_linalg_errors()
     def complete_batch(self, views: Views, *, learn: bool = False, unit: bool = False) -> Tensor:
@@ -327,14 +313,14 @@ class GaussianImputer(OnHub, BlockColumns, TransformerMixin, BaseEstimator):
         if (views.names, views.widths) != (self.parameters_.names, self.parameters_.widths):
             views = self._views(views.arrays, views.present)
         params = self._parameters(views)
-        scoring.need_one_component(params, "missing")
+        predict.need_one_component(params, "missing")
         expect = Expectation.of(params, working_dtype(views))
         posterior = BatchPosterior(expect, views.rows(0, len(views)), views.present)
         if not within_limit(posterior.x):
             self._views(views.arrays, views.present)  # says which value is wrong
         if learn:
             self._need_no_whitening("missing(learn=True)")
-            self._running = stepwise.absorb(posterior, views.present, self._running, self.step_size)
+            self._running = online.absorb(posterior, views.present, self._running, self.step_size)
             self.n_iter_ += 1
         return posterior
 
@@ -343,7 +329,7 @@ class GaussianImputer(OnHub, BlockColumns, TransformerMixin, BaseEstimator):
         """As `transform`; with `return_std` also the predictive standard deviation of every entry (0 where observed)."""
         if not return_std or self._holds_features(z):
             return self.transform(z, present)
-        filled, std = complete_with_std(*self._model(z, present), self.std_scale_)
+        filled, std = predict.complete_with_std(*self._model(z, present), self.std_scale_)
         return self._in_kind(filled, z), self._in_kind(std, z)
 
     def predictive_covariance(self, z: Any, modality: str, present: Array | None = None) -> Array:
@@ -351,12 +337,12 @@ class GaussianImputer(OnHub, BlockColumns, TransformerMixin, BaseEstimator):
         params, views = self._model(z, present)
         if modality not in params.names:
             raise InputError(f"unknown modality {modality!r}; the model has {', '.join(params.names)}")
-        return self._out(predictive_covariances(params, views, params.names.index(modality)), views)
+        return self._out(predict.predictive_covariances(params, views, params.names.index(modality)), views)
 
     def sample(self, z: Any, present: Array | None = None, random_state: int | None = 0) -> Any:
         """One joint draw of the missing modalities from their predictive distribution; observed entries as they were."""
         generator = torch.Generator().manual_seed(seed_of(random_state))
-        return self._in_kind(samples(*self._model(z, present), generator), z)
+        return self._in_kind(predict.samples(*self._model(z, present), generator), z)
 
     def coverage(self, z: Any, present: Array | None, hidden: Array, level: float = 0.9) -> dict[str, float]:
         """Share of the values in `hidden` blocks that lie in their `level` predictive interval, per modality and in "all".
@@ -366,19 +352,19 @@ class GaussianImputer(OnHub, BlockColumns, TransformerMixin, BaseEstimator):
         params, views = self._model(z, present)
         hide = torch.as_tensor(hidden, device=views.present.device) & views.present
         seen = replace(views, present=views.present & ~hide)
-        return coverage(views, hide, *complete_with_std(params, seen, self.std_scale_), level)
+        return coverage(views, hide, *predict.complete_with_std(params, seen, self.std_scale_), level)
 
     # ---- one shared space
 
     def embed(self, z: Any, present: Array | None = None) -> Array:
         """Posterior mean of the latents, (N, latent_dim): one shared space from any subset of modalities."""
         params, views = self._model(z, present)
-        return self._out(scoring.posterior_means(params, views), views)
+        return self._out(predict.posterior_means(params, views), views)
 
     def posterior(self, z: Any, present: Array | None = None) -> tuple[Array, Array]:
         """Mean (N, L) and covariance (N, L, L) of the latents given what each row has."""
         params, views = self._model(z, present)
-        mean, covariance = scoring.posterior_moments(params, views)
+        mean, covariance = predict.posterior_moments(params, views)
         return self._out(mean, views), self._out(covariance, views)
 
     def similarity(self, queries: Any, gallery: Any, scoring_rule: str = "cosine") -> Array:
@@ -389,25 +375,35 @@ class GaussianImputer(OnHub, BlockColumns, TransformerMixin, BaseEstimator):
         """
         params, left = self._model(queries, None)
         _, right = self._model(gallery, None)
-        return self._out(scoring.score(params, left, right, scoring_rule), left)
+        return self._out(predict.score(params, left, right, scoring_rule), left)
 
     def as_heads(self) -> nn.ModuleDict:
         """One linear layer per modality, z^m -> posterior mean given m alone: a start for training."""
         check_is_fitted(self)
-        return scoring.linear_heads(self.parameters_)
+        return predict.linear_heads(self.parameters_)
 
     # ---- likelihood
 
     def score(self, z: Any, present: Array | None = None) -> float:
         """Mean observed-data log-likelihood per row."""
-        return float(row_likelihoods(*self._model(z, present)).mean())
+        return float(predict.row_likelihoods(*self._model(z, present)).mean())
 
     def score_samples(self, z: Any, present: Array | None = None) -> Array:
         """Observed-data log-likelihood of each row, (N,)."""
         params, views = self._model(z, present)
-        return self._out(row_likelihoods(params, views), views)
+        return self._out(predict.row_likelihoods(params, views), views)
 
     # ---- what was learned
+
+    @property
+    def names_(self) -> tuple[str, ...]:  # type: ignore[override]
+        """Modalities, in the order of `present`."""
+        return self.parameters_.names
+
+    @property
+    def widths_(self) -> tuple[int, ...]:  # type: ignore[override]
+        """Columns per modality."""
+        return self.parameters_.widths
 
     def _named(self, tensors: list[Tensor]) -> dict[str, Any]:
         check_is_fitted(self)
@@ -433,7 +429,7 @@ class GaussianImputer(OnHub, BlockColumns, TransformerMixin, BaseEstimator):
 
         A whitened model has correlated noise; this is its diagonal, (d_m,).
         """
-        if self.settings_.noise == "isotropic" and self.parameters_.turns is None:
+        if self.settings_.noise == "isotropic" and self.parameters_.rotations is None:
             return self._named([noise[:, 0] for noise in self.parameters_.noise])
         return self._named(self.parameters_.noise)
 
@@ -446,31 +442,6 @@ class GaussianImputer(OnHub, BlockColumns, TransformerMixin, BaseEstimator):
         """Take over what `get_state` gave."""
         self.__dict__.update(state_to_learned(state))
         return self
-
-    def save(self, path: str | os.PathLike[str], overwrite: bool = False) -> None:
-        """Write a folder with imputer.json and imputer.safetensors; no pickle."""
-        state = self.get_state()
-        args = {name: value for name, value in self.get_params(deep=False).items()}
-        args["blocks"] = self._plain_blocks()
-        about = {"class": "gaussian", "arguments": args, "columns": self._input_columns()}
-        save_state({"meta": {**about, **state["meta"]}, "tensors": state["tensors"]}, path, overwrite)
-
-    @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> GaussianImputer:
-        """Read what `save` wrote."""
-        state = load_state(path)
-        if state["meta"].get("class") != "gaussian":
-            raise InputError(f"{path} holds a {state['meta'].get('class')!r} imputer, not a Gaussian one")
-        with naming(path), parsing(path, "an imputer", "save it again"):
-            imputer = cls(**state["meta"]["arguments"]).set_state(state)
-            imputer._set_input_columns(state["meta"].get("columns"))  # absent in files of earlier versions
-            return imputer
-
-    def _card(self) -> Card:
-        from calmrl.imputers.base import imputer_card
-
-        check_is_fitted(self)
-        return imputer_card(self, dict(zip(self.parameters_.names, self.parameters_.widths, strict=True)))
 
     # ---- input and output
 

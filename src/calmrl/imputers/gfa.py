@@ -8,12 +8,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from calmrl._support.arguments import seed_of
 from calmrl._support.signatures import Count, Positive
 from calmrl.arrays import Array, Views, blocks_of_rows
 from calmrl.errors import InputError
 from calmrl.imputers.base import BlockImputer, Blocks
-from calmrl.latent.choose import seed_of
-from calmrl.latent.model import group_rows
+from calmrl.latent.rows import group_rows
 
 FILL_BYTES = 1 << 27
 PARTS = ("mean", "W", "covariance", "precision", "relevance")
@@ -96,38 +96,38 @@ class GFAImputer(BlockImputer):
         rows = _observed(views, 0, len(views))
         generator = torch.Generator().manual_seed(seed_of(self.random_state))
         self.loadings_ = [
-            _start(block[views.present[:, m]], self.latent_dim, generator) for m, block in enumerate(rows)
+            start_loadings(block[views.present[:, m]], self.latent_dim, generator) for m, block in enumerate(rows)
         ]
-        groups = _groups(views.present)
+        groups = pattern_groups(views.present)
         for iteration in range(self.max_iter):
             self.n_iter_ = iteration + 1
-            means, sums, total = _latents(self.loadings_, rows, groups)
+            means, sums, total = expected_latents(self.loadings_, rows, groups)
             scale = ((means.square().sum(0) + total.diagonal()) / len(means)).sqrt()  # (L,) of E[b b^T] over the rows
             means, sums = means / scale, [part / scale.outer(scale) for part in sums]
             change = 0.0
             for part in self.loadings_:
-                part.relevance = _rescaled(part.relevance, scale)
+                part.relevance = rescaled_relevance(part.relevance, scale)
             for m, block in enumerate(rows):
                 has = views.present[:, m]
                 if bool(has.any()):
-                    change = max(change, _update(self.loadings_[m], block[has], means[has], sums[m]))
+                    change = max(change, update_loadings(self.loadings_[m], block[has], means[has], sums[m]))
             if change < self.tol:
                 break
         return self
 
-    def _fill(self, views: Views, spread: bool) -> tuple[list[Tensor], list[Tensor]]:
+    def _fill(self, views: Views, with_std: bool) -> tuple[list[Tensor], list[Tensor]]:
         loadings = [_moved(part, views.present.device) for part in self.loadings_]
         imputed: list[list[Tensor]] = [[part.mean.new_zeros((0, len(part.mean)))] for part in loadings]
         std: list[list[Tensor]] = [list(part) for part in imputed]
         row_bytes = 8 * (sum(self.widths_) + 2 * self.latent_dim**2)
         for start, stop in blocks_of_rows(len(views), row_bytes, FILL_BYTES):
             rows = _observed(views, start, stop)
-            groups = _groups(views.present[start:stop])
-            means, _, _ = _latents(loadings, rows, groups)
+            groups = pattern_groups(views.present[start:stop])
+            means, _, _ = expected_latents(loadings, rows, groups)
             for m, part in enumerate(loadings):
                 imputed[m].append(means @ part.W.T + part.mean)
-                if spread:
-                    std[m].append(_deviation(part, means.detach(), groups, loadings))
+                if with_std:
+                    std[m].append(predictive_deviation(part, means.detach(), groups, loadings))
         return [torch.cat(parts) for parts in imputed], [torch.cat(parts) for parts in std]
 
     def _learned(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
@@ -156,12 +156,12 @@ def _observed(views: Views, start: int, stop: int) -> list[Tensor]:
     ]
 
 
-def _groups(present: Tensor) -> list[Group]:
+def pattern_groups(present: Tensor) -> list[Group]:
     patterns, order, bounds = group_rows(present)
     return [(order[bounds[p] : bounds[p + 1]], pattern.nonzero()[:, 0].tolist()) for p, pattern in enumerate(patterns)]
 
 
-def _start(block: Tensor, latent_dim: int, generator: torch.Generator) -> Loadings:
+def start_loadings(block: Tensor, latent_dim: int, generator: torch.Generator) -> Loadings:
     """Random loadings that explain half of the variance; none for a modality that no row has."""
     width = block.shape[1]
     W = torch.randn(width, latent_dim, generator=generator, dtype=torch.float64).to(block.device)
@@ -173,7 +173,9 @@ def _start(block: Tensor, latent_dim: int, generator: torch.Generator) -> Loadin
     return Loadings(mean, W, zero, 1 / torch.maximum(0.5 * variance, floor), W.new_ones(latent_dim))
 
 
-def _latents(loadings: list[Loadings], rows: list[Tensor], groups: list[Group]) -> tuple[Tensor, list[Tensor], Tensor]:
+def expected_latents(
+    loadings: list[Loadings], rows: list[Tensor], groups: list[Group]
+) -> tuple[Tensor, list[Tensor], Tensor]:
     """E[b | observed] (N, L), and sums of the covariances of b (L, L): per modality over its rows, and over all rows."""
     information = [part.information() for part in loadings]
     L = len(loadings[0].relevance)
@@ -195,7 +197,7 @@ def _covariance(information: list[Tensor], held: list[int]) -> Tensor:
     return torch.cholesky_inverse(torch.linalg.cholesky(eye + torch.stack([information[m] for m in held]).sum(0)))
 
 
-def _rescaled(relevance: Tensor, scale: Tensor) -> Tensor:
+def rescaled_relevance(relevance: Tensor, scale: Tensor) -> Tensor:
     """alpha after the scale of each factor moved from b to W: the same W b, and ones on the diagonal of E[b b^T] over the rows.
 
     The exact maximum of the bound over these scales, as alpha follows W. Without it they have not settled after hundreds of
@@ -205,7 +207,7 @@ def _rescaled(relevance: Tensor, scale: Tensor) -> Tensor:
     return relevance / scale.square()
 
 
-def _update(part: Loadings, block: Tensor, means: Tensor, covariances: Tensor) -> float:
+def update_loadings(part: Loadings, block: Tensor, means: Tensor, covariances: Tensor) -> float:
     """q(W), mu, tau and alpha of one modality, in place; the largest relative change of a noise variance."""
     n, width = block.shape
     second = means.T @ means + covariances  # (L, L)
@@ -229,7 +231,7 @@ def _update(part: Loadings, block: Tensor, means: Tensor, covariances: Tensor) -
     return change
 
 
-def _deviation(part: Loadings, means: Tensor, groups: list[Group], loadings: list[Loadings]) -> Tensor:
+def predictive_deviation(part: Loadings, means: Tensor, groups: list[Group], loadings: list[Loadings]) -> Tensor:
     """sqrt(w^T V w + <Cov(w), V + m m^T> + 1 / tau) per entry."""
     information = [other.information() for other in loadings]
     variance = means.new_zeros((len(means), len(part.mean)))

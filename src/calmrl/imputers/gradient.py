@@ -12,8 +12,9 @@ from torch import Tensor, nn
 from calmrl._support.distributed import all_sum, world
 from calmrl.arrays import Array, Views, check
 from calmrl.errors import InputError
-from calmrl.latent.model import Expectation, Pack, Parameters, sum_of
+from calmrl.latent.model import Expectation, Parameters, sum_of
 from calmrl.latent.predict import complete, packs_of
+from calmrl.latent.rows import Pack
 
 
 class GaussianLatent(nn.Module):
@@ -41,7 +42,7 @@ class GaussianLatent(nn.Module):
 
     def __init__(self, params: Parameters, isotropic: bool = True, floor: list[Tensor] | None = None) -> None:
         super().__init__()
-        if params.turns is not None:
+        if params.rotations is not None:
             raise InputError("GaussianLatent trains a model of the features as they are; fit with whitening=0")
         self.names = params.names
         self.floor = [mu.new_tensor(0.0) for mu in params.mu] if floor is None else floor

@@ -1,4 +1,4 @@
-"""Kernel ridge regression of many columns at once: leave-one-out errors, landmarks, predictive deviations.
+"""`KernelImputer`: kernel ridge regression of each modality on the others, with leave-one-out errors and deviations.
 
 k(x, y) = exp(-gamma |x - y|^2) + linear x.y,    f(x) = k(x, X) (K + alpha I)^-1 Y.
 With features p(x), p(x).p(y) = k(x, y) (on landmarks: its Nystrom approximation), chosen so that P^T P = diag(e),
@@ -17,15 +17,16 @@ import torch
 from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
 
+from calmrl._support.arguments import check_whole
 from calmrl._support.signatures import Auto, Count, NotNegative, Positive
 from calmrl.arrays import Array, Views, to_tensor
 from calmrl.data.features.distributed_rows import DistributedRows
+from calmrl.data.patterns import connected, rows_together
 from calmrl.errors import InputError
 from calmrl.imputers.base import BlockImputer, Blocks
 from calmrl.imputers.gaussian import GaussianImputer
 from calmrl.imputers.simple import MeanImputer
 from calmrl.latent.held_out import normal_reach
-from calmrl.latent.model import group_rows
 from calmrl.latent.rows import open_source
 
 SMALLEST = 1e-10  # eigenvalues of the kernel below this, relative to the largest, are rounding
@@ -252,8 +253,7 @@ class KernelImputer(BlockImputer):
             value = getattr(self, name)
             if value != "auto" and (isinstance(value, (str, bool)) or not least <= value < float("inf")):
                 raise InputError(f"{name} must be 'auto' or a number >= {least:g}; got {value!r}")
-        if isinstance(self.landmarks, (bool, str)) or int(self.landmarks) != self.landmarks or self.landmarks < 1:
-            raise InputError(f"landmarks must be a whole number >= 1; got {self.landmarks!r}")
+        check_whole("landmarks", self.landmarks)
 
     def _fitted_base(self, views: Views) -> Any:
         """The imputer of the sources; the mean where nothing links all modalities or rows are too few to search."""
@@ -350,7 +350,7 @@ class KernelImputer(BlockImputer):
         errors |= {form: error(form) for form in [(unit, replace(kernel, gamma=g)) for g in gammas if g != middle]}
         return min(errors, key=lambda form: errors[form])
 
-    def _fill(self, views: Views, spread: bool) -> tuple[list[Tensor], list[Tensor]]:
+    def _fill(self, views: Views, with_std: bool) -> tuple[list[Tensor], list[Tensor]]:
         device, n = views.present.device, len(views)
         filled = [torch.zeros((n, width), dtype=torch.float64, device=device) for width in self.widths_]
         std = [torch.zeros_like(block) for block in filled]
@@ -451,11 +451,5 @@ def _factors(ratio: Tensor, keys: list[str], shrink: float = 20.0) -> dict[str, 
 
 def linked(present: Tensor) -> bool:
     """Whether all modalities that occur are linked by rows that have two of them."""
-    patterns, _, _ = group_rows(present)
-    seen = patterns.any(0)
-    linked = patterns[0].clone()
-    for _ in range(present.shape[1]):
-        for pattern in patterns:
-            if bool((pattern & linked).any()):
-                linked = linked | pattern
-    return bool((linked | ~seen).all())
+    together = rows_together(present)
+    return sum(bool(together[group[0], group[0]]) for group in connected(together)) <= 1

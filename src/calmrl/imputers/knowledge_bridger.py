@@ -67,9 +67,9 @@ class KnowledgeBridgerImputer(MemoryImputer):
         self.temperature = temperature
         self.landmarks = landmarks
 
-    def _predict(self, seen: dict[int, Tensor], m: int, spread: bool) -> tuple[Tensor, Tensor]:
+    def _predict(self, seen: dict[int, Tensor], m: int, with_std: bool) -> tuple[Tensor, Tensor]:
         pool = self.present_[:, m].nonzero()[:, 0].cpu()
-        mean, deviation = super()._predict(seen, m, spread)
+        mean, deviation = super()._predict(seen, m, with_std)
         if not len(pool):
             return mean, deviation
         values = self.rows_[m].cpu()[pool]
@@ -92,9 +92,9 @@ class KnowledgeBridgerImputer(MemoryImputer):
             candidates = values[best.indices]  # (rows, candidates, d)
             guess = weight @ candidates  # (rows, 1, d)
             guesses.append(guess[:, 0])
-            if spread:
+            if with_std:
                 spreads.append((weight @ (candidates - guess).square_())[:, 0].sqrt())
-        return torch.cat(guesses), torch.cat(spreads) if spread else deviation
+        return torch.cat(guesses), torch.cat(spreads) if with_std else deviation
 
     def _directions(self, block: Tensor, m: int) -> Tensor:
         """Centred rows of unit length."""

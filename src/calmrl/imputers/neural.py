@@ -10,13 +10,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from calmrl._support.arguments import seed_of
 from calmrl._support.moments import add_rows
 from calmrl._support.signatures import Count, Positive
 from calmrl.arrays import Array, Views, blocks_of_rows, check
 from calmrl.data.hiding import hide
 from calmrl.errors import InputError
 from calmrl.imputers.base import BlockImputer, Blocks
-from calmrl.latent.choose import seed_of
 
 FARTHEST = 1e6  # deviations from the mean; a network overflows on rows far beyond, which count as so far away
 HELD_OUT = 0.1  # share of the observed blocks that early stopping looks at
@@ -42,8 +42,8 @@ class NeuralImputer(BlockImputer):
     """Trains a network on blocks that are centred per column and scaled per modality, zero where missing.
 
     A subclass gives the network, which has `loss(z, present, generator)`, the
-    value to minimise on a batch, and `predict(z, present, spread)` -> (means, variances), lists of (n, d_m); variances
-    only if `spread`. The variance that the network leaves unexplained, `noise_`, is measured on the held-out blocks;
+    value to minimise on a batch, and `predict(z, present, with_std)` -> (means, variances), lists of (n, d_m); variances
+    only if `with_std`. The variance that the network leaves unexplained, `noise_`, is measured on the held-out blocks;
     before that, or where there are none, it is the variance of the modality. The learning rate falls linearly to zero
     in `fit` and is constant in `partial_fit`.
 
@@ -126,7 +126,7 @@ class NeuralImputer(BlockImputer):
         return self
 
     def partial_fit(self, z: Any, present: Array | None = None) -> NeuralImputer:
-        """One step of Adam on one batch; goes on from `fit` or from earlier batches."""
+        """One step of Adam on one batch; continues from `fit` or from earlier batches."""
         started = hasattr(self, "names_")
         z, present = self._as_dict(z, present, reset=not started)
         if started:
@@ -200,17 +200,17 @@ class NeuralImputer(BlockImputer):
 
     @torch.no_grad()
     def _guesses(
-        self, rows: list[Tensor], visible: list[Tensor], seen: Tensor, hidden: Tensor, spread: bool
+        self, rows: list[Tensor], visible: list[Tensor], seen: Tensor, hidden: Tensor, with_std: bool
     ) -> list[tuple[Tensor, Tensor, Tensor]]:
         """(truth, guess, variance) of the held-out blocks of each modality, float64."""
         at = hidden.any(1).nonzero()[:, 0]
-        means, variances = self.network_.predict([block[at] for block in visible], seen[at], spread)
-        triples = zip([block[at] for block in rows], means, variances if spread else means, strict=True)
+        means, variances = self.network_.predict([block[at] for block in visible], seen[at], with_std)
+        triples = zip([block[at] for block in rows], means, variances if with_std else means, strict=True)
         return [tuple(t[hidden[at, m]].double() for t in triple) for m, triple in enumerate(triples)]  # type: ignore[misc]
 
     def _error(self, rows: list[Tensor], visible: list[Tensor], seen: Tensor, hidden: Tensor) -> float:
         """Normalised error of the held-out blocks: 1.0 is the column mean."""
-        guesses = self._guesses(rows, visible, seen, hidden, spread=False)
+        guesses = self._guesses(rows, visible, seen, hidden, with_std=False)
         wrong = sum(float((guess - truth).square().sum()) for truth, guess, _ in guesses)
         total = sum(float(truth.square().sum()) for truth, _, _ in guesses)
         return wrong / max(total, torch.finfo(torch.float32).tiny)
@@ -218,7 +218,7 @@ class NeuralImputer(BlockImputer):
     def _left_over(self, rows: list[Tensor], visible: list[Tensor], seen: Tensor, hidden: Tensor) -> list[Tensor]:
         """Per column, the squared error of the held-out blocks that the network's own variance does not explain."""
         left = []
-        for m, (truth, guess, variance) in enumerate(self._guesses(rows, visible, seen, hidden, spread=True)):
+        for m, (truth, guess, variance) in enumerate(self._guesses(rows, visible, seen, hidden, with_std=True)):
             square = (guess - truth).square().mean(0) if len(truth) else self.noise_[m]
             explained = variance.mean(0) if len(truth) else torch.zeros_like(square)
             left.append(torch.maximum(square - explained, 0.05 * square))
@@ -233,16 +233,16 @@ class NeuralImputer(BlockImputer):
         state = self.get_state()
         self.set_state({"meta": state["meta"], "tensors": {name: t.to(device) for name, t in state["tensors"].items()}})
 
-    def _fill(self, views: Views, spread: bool) -> tuple[list[Tensor], list[Tensor]]:
+    def _fill(self, views: Views, with_std: bool) -> tuple[list[Tensor], list[Tensor]]:
         self._to(views.present.device)
         imputed: list[list[Tensor]] = [[block.new_zeros((0, len(block)))] for block in self.mean_]
         std: list[list[Tensor]] = [[block.new_zeros((0, len(block)))] for block in self.mean_]
         for start, stop in blocks_of_rows(len(views), 64 * sum(self.widths_), FILL_BYTES):
             z, present = self._scaled(views, start, stop), views.present[start:stop]
-            means, variances = self.network_.predict(z, present, spread)
+            means, variances = self.network_.predict(z, present, with_std)
             for m, mean in enumerate(means):
                 imputed[m].append(mean.double() * self._scale(m) + self.mean_[m])
-                if spread:
+                if with_std:
                     variance = variances[m].double() + self.noise_[m]
                     std[m].append(variance.sqrt() * self._scale(m))
         return [torch.cat(part) for part in imputed], [torch.cat(part) for part in std]

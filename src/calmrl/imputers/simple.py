@@ -11,7 +11,7 @@ from torch import Tensor
 from calmrl._support.signatures import Count
 from calmrl.arrays import Array, Views
 from calmrl.imputers.base import BlockImputer, Blocks
-from calmrl.latent.model import group_rows
+from calmrl.latent.rows import group_rows
 
 ALPHAS = tuple(10.0**power for power in range(-1, 6))
 DISTANCE_BYTES = 1 << 26
@@ -40,19 +40,19 @@ class MemoryImputer(BlockImputer):
         ]
         return self
 
-    def _fill(self, views: Views, spread: bool) -> tuple[list[Tensor], list[Tensor]]:
+    def _fill(self, views: Views, with_std: bool) -> tuple[list[Tensor], list[Tensor]]:
         device = views.present.device
         imputed = [torch.zeros((len(views), width), dtype=torch.float64, device=device) for width in self.widths_]
-        std = [torch.zeros_like(block) for block in imputed] if spread else []
+        std = [torch.zeros_like(block) for block in imputed] if with_std else []
         values = [v if v is None else v.detach() for v in views.rows(0, len(views))]  # what is imputed is a constant
         patterns, order, bounds = group_rows(views.present)
         for p, pattern in enumerate(patterns):
             rows = order[bounds[p] : bounds[p + 1]]
             seen = {m: v[rows].double().cpu() for m, v in enumerate(values) if v is not None and bool(pattern[m])}
             for m in (~pattern).nonzero()[:, 0].tolist():
-                guess, deviation = self._predict(seen, m, spread)
+                guess, deviation = self._predict(seen, m, with_std)
                 imputed[m][rows] = guess.to(device)
-                if spread:
+                if with_std:
                     std[m][rows] = deviation.to(device)
         return imputed, std
 
@@ -66,10 +66,10 @@ class MemoryImputer(BlockImputer):
     def _columns(self) -> list[tuple[Tensor, Tensor]]:
         return [(rows, self.present_[:, j]) for j, rows in enumerate(self.rows_)]
 
-    def _predict(self, seen: dict[int, Tensor], m: int, spread: bool) -> tuple[Tensor, Tensor]:
+    def _predict(self, seen: dict[int, Tensor], m: int, with_std: bool) -> tuple[Tensor, Tensor]:
         """(mean, deviation), each (n, d_m), of modality m for rows whose observed modalities are `seen`.
 
-        Without `spread` nobody reads the deviation: it may be anything.
+        Without `with_std` nobody reads the deviation: it may be anything.
         """
         n = len(next(iter(seen.values())))
         return self.mean_[m].cpu().expand(n, -1), self.std_[m].cpu().expand(n, -1)
@@ -125,12 +125,12 @@ class KNNImputer(MemoryImputer):
         super().__init__(blocks=blocks)
         self.n_neighbors = n_neighbors
 
-    def _predict(self, seen: dict[int, Tensor], m: int, spread: bool) -> tuple[Tensor, Tensor]:
+    def _predict(self, seen: dict[int, Tensor], m: int, with_std: bool) -> tuple[Tensor, Tensor]:
         pool = self.present_[:, m].nonzero()[:, 0]
         shared = torch.stack([self.present_[pool, j] for j in seen], dim=1).double()  # (pool, seen)
         entries = shared @ torch.tensor([float(self.widths_[j]) for j in seen], dtype=torch.float64)
         pool, shared, entries = pool[entries > 0], shared[entries > 0], entries[entries > 0]
-        mean, deviation = super()._predict(seen, m, spread)
+        mean, deviation = super()._predict(seen, m, with_std)
         if not len(pool):
             return mean, deviation
         guesses, spreads = [], []
@@ -144,9 +144,9 @@ class KNNImputer(MemoryImputer):
             nearest = (distance / entries).topk(min(self.n_neighbors, len(pool)), largest=False).indices
             neighbours = self.rows_[m][pool[nearest]].cpu()  # (rows, neighbours, d)
             guesses.append(neighbours.mean(1))
-            if spread:
+            if with_std:
                 spreads.append(neighbours.std(1, correction=0))
-        return torch.cat(guesses), torch.cat(spreads) if spread else deviation
+        return torch.cat(guesses), torch.cat(spreads) if with_std else deviation
 
 
 class RidgeImputer(MemoryImputer):
@@ -178,7 +178,7 @@ class RidgeImputer(MemoryImputer):
         super().__init__(blocks=blocks)
         self.min_rows = min_rows
 
-    def _predict(self, seen: dict[int, Tensor], m: int, spread: bool) -> tuple[Tensor, Tensor]:
+    def _predict(self, seen: dict[int, Tensor], m: int, with_std: bool) -> tuple[Tensor, Tensor]:
         use = list(seen)
         while use:
             rows = self.present_[:, [*use, m]].all(1)
@@ -187,7 +187,7 @@ class RidgeImputer(MemoryImputer):
             have = self.present_[self.present_[:, m]]
             use.remove(min(use, key=lambda j: int(have[:, j].sum())))
         if not use:
-            return super()._predict(seen, m, spread)
+            return super()._predict(seen, m, with_std)
         given = torch.cat([self.rows_[j][rows] for j in use], dim=1).cpu().numpy()
         target = self.rows_[m][rows].cpu().numpy()
         model = RidgeCV(alphas=ALPHAS).fit(given, target)

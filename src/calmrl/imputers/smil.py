@@ -59,11 +59,11 @@ class _SMILNetwork(nn.Module):
         moved = {name: p - self.inner_rate * g for (name, p), g in zip(own.items(), slopes, strict=True)}
         return support + error(moved, slice(half, None))
 
-    def predict(self, z: list[Tensor], present: Tensor, spread: bool) -> tuple[list[Tensor], list[Tensor]]:
+    def predict(self, z: list[Tensor], present: Tensor, with_std: bool) -> tuple[list[Tensor], list[Tensor]]:
         """Weighted sums of the priors; as variance that of the priors under the weights."""
         weights = self(z, present)
         means = [weight @ self.priors(m) for m, weight in enumerate(weights)]
-        if not spread:
+        if not with_std:
             return means, []
         squares = [weight @ self.priors(m).square() for m, weight in enumerate(weights)]
         return means, [(s - mean.square()).clamp(min=0) for s, mean in zip(squares, means, strict=True)]

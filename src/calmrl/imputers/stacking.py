@@ -1,4 +1,4 @@
-"""The imputers that `AutoImputer` compares, and how each of them is fitted and asked."""
+"""What `AutoImputer` compares: the candidates, the blocks that are hidden from them, and the weights of their average."""
 
 from __future__ import annotations
 

@@ -66,11 +66,11 @@ class Experts(nn.Module, ABC):
             total = total + 0.5 * (decode(latents[at]) - block.expand(*at.shape, -1)[at]).square().sum()
         return total / (len(encoded) * len(present))
 
-    def predict(self, z: list[Tensor], present: Tensor, spread: bool) -> tuple[list[Tensor], list[Tensor]]:
+    def predict(self, z: list[Tensor], present: Tensor, with_std: bool) -> tuple[list[Tensor], list[Tensor]]:
         """Decoded posterior means; as variance the decoder's, and what the spread of the latents makes of it."""
         mean, variance = self.product(z, present)
         means = [decode(mean) for decode in self.decoders]
-        if not spread:
+        if not with_std:
             return means, []
         with torch.no_grad():
             latents = mean + variance.sqrt() * self.noise  # (DRAWS, n, L)

@@ -14,14 +14,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-import numpy as np
 import torch
-from sklearn.utils import check_random_state
 from torch import Tensor
 
+from calmrl._support.arguments import check_choice, check_whole
 from calmrl._support.distributed import gather_objects, world
 from calmrl._support.engine import Engine
-from calmrl._support.registry import closest
+from calmrl.arrays import Views
 from calmrl.errors import InputError
 from calmrl.latent.em import Settings
 from calmrl.latent.held_out import CRITERIA, Ended, Trials, hold_out, nothing_to_hide, run_trial
@@ -62,8 +61,8 @@ def smallest_of_the_best(trials: list[Trial]) -> Trial:
 class Search:
     """Goes along one axis after the other and remembers every trial."""
 
-    def __init__(self, trials: Trials, tell: Callable[[Trial], None], engine: Engine | None = None) -> None:
-        self.made, self.tell, self.engine = trials, tell, engine
+    def __init__(self, trials: Trials, report: Callable[[Trial], None], engine: Engine | None = None) -> None:
+        self.made, self.report, self.engine = trials, report, engine
         self.trials: list[Trial] = []
         self.models: dict[Settings, Parameters] = {}
         self.ready: dict[tuple[Settings, bool], Ended] = {}  # made by the engine, not asked for yet
@@ -81,7 +80,7 @@ class Search:
         trial = Trial(replace(settings, iterations=step), error)
         self.trials.append(trial)
         self.models[trial.settings] = params
-        self.tell(trial)
+        self.report(trial)
         return trial
 
     def _tried(self, settings: Settings) -> Trial | None:
@@ -172,12 +171,12 @@ def choose(
     criterion: str,
     seed: int,
     max_iter: int,
-    tell: Callable[[Trial], None],
+    report: Callable[[Trial], None],
     engine: Engine | None = None,
 ) -> tuple[Settings, list[Trial], list[float]]:
     """(best settings, all trials, std scale per modality); numbers that were given are kept, 'auto' ones are searched."""
     held = hold_out(z, present, seed)
-    search = Search(Trials(held, criterion, seed, max_iter), tell, engine)
+    search = Search(Trials(held, criterion, seed, max_iter), report, engine)
     largest = min(sum(held.source.widths), max(2, held.source.rows - 1))
     latents = tuple(size for size in LATENTS if size <= largest) or (1,)
     noises = ("isotropic", "diagonal") if noise == "auto" else (noise,)
@@ -215,25 +214,16 @@ def sample_rows(source: Source, seed: int) -> tuple[dict[str, Any], Tensor]:
     """About SEARCH_ROWS random rows of all processes, in memory, the same in every process."""
     generator = torch.Generator().manual_seed(seed)
     rate = min(1.0, SEARCH_ROWS / max(1, source.rows))
-    parts: list[list[Tensor]] = [[] for _ in source.names]
-    masks: list[Tensor] = []
-    for views in source.chunks():
-        rows = torch.randperm(len(views), generator=generator)[: max(1, round(rate * len(views)))].sort().values
-        taken = views.take(rows)
-        masks.append(taken.present)
-        for m, values in enumerate(taken.rows(0, len(rows))):
-            if values is None:
-                values = torch.full((len(rows), source.widths[m]), float("nan"), device=source.device)
-            parts[m].append(values.detach().to(source.dtype))
-    mine = {name: torch.cat(part) for name, part in zip(source.names, parts, strict=True)}, torch.cat(masks)
-    size, _ = world()
-    if size == 1:
-        return mine
-    gathered = gather_objects(mine)
-    return (
-        {name: torch.cat([z[name].to(source.device) for z, _ in gathered]) for name in source.names},
-        torch.cat([present.to(source.device) for _, present in gathered]),
-    )
+
+    def pick(views: Views) -> Tensor:
+        wanted = max(1, round(rate * len(views)))
+        return torch.randperm(len(views), generator=generator)[:wanted].sort().values
+
+    values, present, _ = source.take(pick)
+    parts = [(values, present)] if world()[0] == 1 else gather_objects((values, present))
+    device = source.device
+    z = {name: torch.cat([part[m].to(device) for part, _ in parts]) for m, name in enumerate(source.names)}
+    return z, torch.cat([mask.to(device) for _, mask in parts])
 
 
 def table(trials: list[Trial]) -> str:
@@ -260,14 +250,12 @@ MIXTURE_PRIOR = 100.0  # rows, for the shared part of a mixture and for shrinkag
 def check_arguments(args: dict[str, Any]) -> None:
     """Every argument of the constructor, with one error that names the first wrong one."""
     for name in ("latent_dim", "n_components"):
-        _whole(name, args[name], auto=True)
+        if args[name] != "auto":
+            check_whole(name, args[name], also=", or auto")
     for name in ("max_iter", "batch_size"):
-        _whole(name, args[name], auto=False)
+        check_whole(name, args[name])
     for name, allowed in (("noise", NOISE), ("m_step", M_STEPS), ("solver", SOLVERS), ("criterion", tuple(CRITERIA))):
-        if args[name] not in allowed:
-            near = closest(str(args[name]), allowed)
-            hint = f"; did you mean {near!r}?" if near else ""
-            raise InputError(f"{name} must be one of {', '.join(map(repr, allowed))}; got {args[name]!r}{hint}")
+        check_choice(name, args[name], allowed)
     for name in ("prior", "shrinkage"):
         value = args[name]
         if value != "auto" and (isinstance(value, str) or not 0 <= value < float("inf")):
@@ -290,63 +278,6 @@ def check_arguments(args: dict[str, Any]) -> None:
         raise InputError(
             f"solver={args['solver']!r} fits one component; use solver='em' for n_components={args['n_components']!r}"
         )
-
-
-def _whole(name: str, value: Any, auto: bool) -> None:
-    if auto and value == "auto":
-        return
-    if isinstance(value, (bool, str)) or int(value) != value or value < 1:
-        raise InputError(f"{name} must be a whole number >= 1{', or auto' if auto else ''}; got {value!r}")
-
-
-def check_links(source: Source) -> None:
-    """Say what the data cannot tell: modalities never seen, seen in few rows, or never together with the others."""
-    seen = [m for m in range(len(source.names)) if source.count[m] > 0]
-    for m, name in enumerate(source.names):
-        if source.count[m] == 0:
-            warnings.warn(
-                f"modality {name!r} is observed in no row: nothing can be learned about it, it will be imputed by zeros",
-                UserWarning,
-                stacklevel=3,
-            )
-        elif source.count[m] < 10 and source.rows >= 10:
-            warnings.warn(
-                f"modality {name!r} is observed in {int(source.count[m])} of {source.rows} rows only: "
-                "do not trust what is imputed for it",
-                UserWarning,
-                stacklevel=3,
-            )
-    linked, fresh = {seen[0]}, [seen[0]]
-    while fresh:
-        row = source.together[fresh.pop()]
-        reached = [m for m in seen if row[m] > 0 and m not in linked]
-        linked.update(reached)
-        fresh.extend(reached)
-    apart = [source.names[m] for m in seen if m not in linked]
-    if apart:
-        raise InputError(
-            f"no row links {', '.join(apart)} with {', '.join(source.names[m] for m in sorted(linked))}, not even through a "
-            "third modality, so nothing can be learned between them; add rows that have both, or fit them separately"
-        )
-
-
-def check_size(source: Source) -> None:
-    """Squares of the values must fit the working dtype, with room for sums."""
-    limit = 1e30 if source.dtype == torch.float32 else 1e280
-    for name, mean, variance in zip(source.names, source.mean, source.variance, strict=True):
-        largest = float((variance + mean.square()).max())
-        if not largest <= limit:
-            raise InputError(
-                f"z[{name!r}] has a column with mean square {largest:.3g}, too large for {source.dtype} "
-                f"(limit {limit:g}); divide the modality by a constant" + (", or pass float64" if limit < 1e100 else "")
-            )
-
-
-def seed_of(random_state: Any) -> int:
-    """A whole number from what scikit-learn calls a random state; None draws one."""
-    if isinstance(random_state, (int, np.integer)):
-        return int(random_state)
-    return int(check_random_state(random_state).randint(2**31 - 1))
 
 
 def fixed_prior(args: dict[str, Any]) -> float:
@@ -382,7 +313,7 @@ def decide(
     names = ("latent_dim", "n_components", "noise", "prior", "shrinkage", "criterion", "max_iter")
     whitening = 0.0 if args["whitening"] == "auto" and args["solver"] != "em" else args["whitening"]
 
-    def tell(trial: Trial) -> None:
+    def report(trial: Trial) -> None:
         if args["verbose"]:
             s = trial.settings
             whitened = f", whitening {s.whitening:g}" if s.whitening else ""
@@ -391,7 +322,13 @@ def decide(
 
     with torch.no_grad():
         settings, trials, scale = choose(
-            z, present, whitening=whitening, seed=seed, tell=tell, engine=engine, **{name: args[name] for name in names}
+            z,
+            present,
+            whitening=whitening,
+            seed=seed,
+            report=report,
+            engine=engine,
+            **{name: args[name] for name in names},
         )
     if args["verbose"]:
         print(table(trials), file=sys.stderr)
@@ -416,7 +353,7 @@ def decide_for_stream(args: dict[str, Any], source: Source, seed: int) -> Settin
     fixed: dict[str, Any] = {"latent_dim": size, "n_components": 1, "shrinkage": 0.0, "whitening": 0.0, "seed": seed}
     given = {name: args[name] for name in ("noise", "prior", "criterion", "max_iter")}
     with torch.no_grad():
-        settings, _, _ = choose(z, present, **fixed, **given, tell=lambda trial: None)
+        settings, _, _ = choose(z, present, **fixed, **given, report=lambda trial: None)
     return replace(settings, iterations=None)
 
 

@@ -1,7 +1,9 @@
-"""The M-step: [W mu] jointly (or one after the other, as printed), then the noise, from sufficient statistics.
+"""EM for the latent model: M-step and prior, the loop with parameter expansion, its checkpoint, and fits by settings.
 
-Per modality, over the N_m rows that have it, with M1_i = [m_i, 1] and a prior worth `loading` rows on W and `mean` rows on mu:
+The M-step solves for [W mu] jointly (or one after the other, as printed in the paper), then for the noise. Per modality, over
+the N_m rows that have it, with M1_i = [m_i, 1] and a prior worth `loading` rows on W and `mean` rows on mu:
     [W mu] = (sum_i z_i M1_i^T) (sum_i M1_i M1_i^T + blockdiag(sum_i V_i + loading I, mean))^-1.
+The E-step is in `calmrl.latent.statistics`.
 """
 
 from __future__ import annotations
@@ -24,9 +26,15 @@ from torch import Tensor
 from calmrl._support.distributed import gather_objects, world
 from calmrl._support.tensor_files import plain
 from calmrl.errors import InputError
-from calmrl.latent.model import Expectation, Pack, Parameters, random_parameters
-from calmrl.latent.rows import Source
+from calmrl.latent.model import Expectation, Parameters, random_parameters
+from calmrl.latent.rows import Pack, Source
 from calmrl.latent.statistics import Moments, Statistics, add_moments, add_pack
+
+SAMPLE_ROWS = 20_000  # k-means sees at most about this many posterior means
+PER_MODALITY = ("W", "mu", "noise")
+
+
+# ---- prior and M-step
 
 
 @dataclass(frozen=True)
@@ -57,6 +65,19 @@ class Prior:
 def single_prior(rows: float, variance: list[Tensor], floor: list[Tensor]) -> Prior:
     """The prior of one component: as if `rows` more rows were pure noise of the columns' variance (W = 0, noise = variance)."""
     return Prior(loading=rows, mean=0.0, noise=rows, weight=0.0, scale=variance, floor=floor)
+
+
+def component_prior(base: Parameters, strength: float, floor: list[Tensor]) -> Prior:
+    """Each component's W leans on the shared W with `strength` rows, its noise on the shared noise, its mean on the mean."""
+    return Prior(
+        loading=strength,
+        mean=1.0,
+        noise=max(1.0, strength),
+        weight=1.0,
+        scale=[noise[0] for noise in base.noise],
+        floor=floor,
+        centre=[W[0] for W in base.W],
+    )
 
 
 def smallest_noise(variance: Tensor, mean: Tensor, relative: float) -> Tensor:
@@ -133,66 +154,76 @@ def expand(params: Parameters, mean: Tensor, chol: Tensor) -> Parameters:
     )
 
 
-SAMPLE_ROWS = 20_000  # k-means sees at most about this many posterior means
+# ---- where the loop stands, on disk
 
 
-@torch.no_grad()
-def split(source: Source, base: Parameters, n_components: int, seed: int) -> Parameters:
-    """K copies of the base model, centred on k-means clusters of its posterior means.
+@dataclass(frozen=True)
+class EMState:
+    """All that the next iteration depends on."""
 
-    Component c gets mu_c = mu + W beta_c for cluster centre beta_c: every modality moves along the shared latents, so
-    rows need not have any particular modality to take part.
-    """
-    means = _sample_means(source, base)
-    means = means[
-        np.lexsort(means.T)
-    ]  # k-means depends on the order of rows; how they are spread over processes must not
-    if len(means) < n_components:
-        raise InputError(f"n_components={n_components} needs at least as many rows; got {len(means)}")
-    clusters = KMeans(n_components, n_init=1, random_state=seed).fit(means)
-    share = np.bincount(clusters.labels_, minlength=n_components) / len(means)
-    device = base.log_weight.device
-    centres = torch.as_tensor(clusters.cluster_centers_, dtype=torch.float64, device=device)
-    return Parameters(
-        base.names,
-        W=[W.repeat(n_components, 1, 1) for W in base.W],
-        mu=[mu + centres @ W[0].T for mu, W in zip(base.mu, base.W, strict=True)],
-        noise=[noise.repeat(n_components, 1) for noise in base.noise],
-        log_weight=torch.as_tensor(share, dtype=torch.float64, device=device).clamp(min=1e-12).log(),
-    )
+    params: Parameters  # to continue with
+    fallback: Parameters | None  # the plain EM step, where `params` is the accelerated one
+    best: Parameters  # of the last recorded objective
+    accelerate: bool
+    objective: list[float]
 
 
-def component_prior(base: Parameters, strength: float, floor: list[Tensor]) -> Prior:
-    """Each component's W leans on the shared W with `strength` rows, its noise on the shared noise, its mean on the mean."""
-    return Prior(
-        loading=strength,
-        mean=1.0,
-        noise=max(1.0, strength),
-        weight=1.0,
-        scale=[noise[0] for noise in base.noise],
-        floor=floor,
-        centre=[W[0] for W in base.W],
-    )
+class Checkpoint:
+    """A file that holds the state of one fit. Its name follows from where the fit starts and from its options, so that
+    another fit, or the same one on other rows, never takes it for its own."""
+
+    def __init__(self, folder: Path, start: Parameters, options: dict[str, Any]) -> None:
+        digest = hashlib.sha256(json.dumps(options, sort_keys=True, default=str).encode())
+        for name, tensor in _tensors(start, "start").items():
+            digest.update(name.encode() + tensor.detach().cpu().contiguous().numpy().tobytes())
+        self.file = folder / f"em-{digest.hexdigest()[:16]}.safetensors"
+        self.names = start.names
+
+    def load(self) -> EMState | None:
+        """What was saved last; None at the first start."""
+        if not self.file.is_file():
+            return None
+        with safe_open(self.file, framework="pt") as file:
+            tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 (it is no dict)
+            meta = json.loads((file.metadata() or {})["standing"])
+        params, best = self._part(tensors, "params"), self._part(tensors, "best")
+        fallback = self._part(tensors, "fallback") if "fallback/log_weight" in tensors else None
+        return EMState(params, fallback, best, meta["accelerate"], meta["objective"])
+
+    def save(self, state: EMState) -> None:
+        """Replace what was saved last, atomically."""
+        tensors = _tensors(state.params, "params") | _tensors(state.best, "best")
+        if state.fallback is not None:
+            tensors |= _tensors(state.fallback, "fallback")
+        meta = json.dumps({"accelerate": state.accelerate, "objective": state.objective})
+        draft = self.file.with_suffix(".tmp")
+        save_file(plain(tensors), draft, metadata={"standing": meta})
+        os.replace(draft, self.file)
+
+    def _part(self, tensors: dict[str, Tensor], part: str) -> Parameters:
+        W, mu, noise = ([tensors[f"{part}/{kind}/{name}"] for name in self.names] for kind in PER_MODALITY)
+        return Parameters(self.names, W, mu, noise, tensors[f"{part}/log_weight"])
 
 
-def _sample_means(source: Source, base: Parameters) -> np.ndarray:
-    """Posterior means of an evenly spaced sample of the rows of all processes, the same array in every process."""
-    size, _ = world()
-    step = max(1, source.rows // SAMPLE_ROWS)
-    mine = torch.cat(list(source.each(_every_step, base, source.dtype, step))).cpu().numpy()
-    if size == 1 or not source.shared:
-        return mine
-    return np.concatenate(gather_objects(mine))
+def _tensors(params: Parameters, part: str) -> dict[str, Tensor]:
+    """Of a model without whitening, which is how EM sees every model."""
+    assert params.rotations is None
+    tensors = {f"{part}/log_weight": params.log_weight}
+    for kind in PER_MODALITY:
+        tensors |= {f"{part}/{kind}/{name}": t for name, t in zip(params.names, getattr(params, kind), strict=True)}
+    return tensors
 
 
-@torch.no_grad()
-def _every_step(packs: Iterable[Pack], base: Parameters, dtype: torch.dtype, step: int) -> Tensor:
-    """Posterior means of every `step`-th row of each pattern of a pack."""
-    expect = Expectation.of(base, dtype)
-    parts = []
-    for packed in packs:
-        parts += [rows[::step] for rows in expect.means(packed)[1].double().split(packed.sizes)]
-    return torch.cat(parts)
+def _checkpoint(source: Source, start: Parameters, prior: Prior, **options: Any) -> Checkpoint | None:
+    """Where the state of this fit is saved; None where nothing is."""
+    folder = None if source.distributed is None else source.distributed.rows.keep
+    if folder is None:
+        return None
+    strengths = {name: getattr(prior, name) for name in ("loading", "mean", "noise", "weight")}
+    return Checkpoint(folder, start, {"rows": source.rows, **strengths, **options})
+
+
+# ---- the loop
 
 
 @dataclass
@@ -216,7 +247,7 @@ def expected_statistics(source: Source, params: Parameters) -> Statistics:
         else:
             stats.combine(part, keep=1.0, add=1.0)
     assert stats is not None  # a source has rows
-    params.kept.clear()  # what all blocks used; a search remembers the parameters of many steps
+    params.derived.clear()  # what all blocks used; a search remembers the parameters of many steps
     if source.shared:
         stats.over_processes()
     if params.n_components == 1:  # rows are centred: their sum is zero and their sum of squares is known
@@ -254,11 +285,11 @@ def run_em(
     """
     fit = Fit(params)
     plain: Parameters | None = None  # the plain EM step, where `params` is the accelerated one
-    keeper = _keeper(source, params, prior, m_step=m_step, isotropic=isotropic, accelerate=accelerate, tol=tol)
-    standing = keeper.load() if keeper is not None else None
-    if standing is not None:
-        params, plain, accelerate = standing.params, standing.fallback, standing.accelerate
-        fit = Fit(standing.best, standing.objective)
+    checkpoint = _checkpoint(source, params, prior, m_step=m_step, isotropic=isotropic, accelerate=accelerate, tol=tol)
+    state = checkpoint.load() if checkpoint is not None else None
+    if state is not None:
+        params, plain, accelerate = state.params, state.fallback, state.accelerate
+        fit = Fit(state.best, state.objective)
     while len(fit.objective) < max_iter:
         stats = expected_statistics(source, params)
         objective = (float(stats.log_likelihood) + prior.log_density(params)) / source.rows
@@ -283,93 +314,62 @@ def run_em(
         if (after_step is not None and after_step(len(fit.objective), params, objective)) or last:
             fit.params, fit.statistics = params, stats if moments is None else stats.rebased(*moments)
             break
-        if keeper is not None:
-            keeper.save(params, plain, fit.params, accelerate, fit.objective)
-    if fit.statistics is None:  # it went on from a checkpoint, and ended with the parameters from there
+        if checkpoint is not None:
+            checkpoint.save(EMState(params, plain, fit.params, accelerate, fit.objective))
+    if fit.statistics is None:  # it resumed from a checkpoint, and ended with the parameters from there
         fit.statistics = expected_statistics(source, fit.params)
     return fit
 
 
-def _keeper(source: Source, start: Parameters, prior: Prior, **options: Any) -> Checkpoint | None:
-    """Where the standing of this fit is kept; None where nothing is kept."""
-    keep = None if source.spread is None else source.spread.rows.keep
-    if keep is None:
-        return None
-
-    strengths = {name: getattr(prior, name) for name in ("loading", "mean", "noise", "weight")}
-    return Checkpoint(keep, start, {"rows": source.rows, **strengths, **options})
+# ---- the start of a mixture
 
 
-PARTS = ("params", "fallback", "best")
-PER_MODALITY = ("W", "mu", "noise")
+@torch.no_grad()
+def split(source: Source, base: Parameters, n_components: int, seed: int) -> Parameters:
+    """K copies of the base model, centred on k-means clusters of its posterior means.
+
+    Component c gets mu_c = mu + W beta_c for cluster centre beta_c: every modality moves along the shared latents, so
+    rows need not have any particular modality to take part.
+    """
+    means = _sample_means(source, base)
+    # k-means depends on the order of rows, but the result must not depend on which process holds which rows
+    means = means[np.lexsort(means.T)]
+    if len(means) < n_components:
+        raise InputError(f"n_components={n_components} needs at least as many rows; got {len(means)}")
+    clusters = KMeans(n_components, n_init=1, random_state=seed).fit(means)
+    share = np.bincount(clusters.labels_, minlength=n_components) / len(means)
+    device = base.log_weight.device
+    centres = torch.as_tensor(clusters.cluster_centers_, dtype=torch.float64, device=device)
+    return Parameters(
+        base.names,
+        W=[W.repeat(n_components, 1, 1) for W in base.W],
+        mu=[mu + centres @ W[0].T for mu, W in zip(base.mu, base.W, strict=True)],
+        noise=[noise.repeat(n_components, 1) for noise in base.noise],
+        log_weight=torch.as_tensor(share, dtype=torch.float64, device=device).clamp(min=1e-12).log(),
+    )
 
 
-@dataclass(frozen=True)
-class EMState:
-    """All that the next iteration depends on."""
-
-    params: Parameters  # to go on with
-    fallback: Parameters | None  # the plain EM step, where `params` is the accelerated one
-    best: Parameters  # of the last recorded objective
-    accelerate: bool
-    objective: list[float]
-
-
-class Checkpoint:
-    """A file that holds the standing of one fit. Its name follows from where the fit starts and how it goes on, so that
-    another fit, or the same one on other rows, never takes it for its own."""
-
-    def __init__(self, folder: Path, start: Parameters, options: dict[str, Any]) -> None:
-        digest = hashlib.sha256(json.dumps(options, sort_keys=True, default=str).encode())
-        for name, tensor in _tensors(start, "start").items():
-            digest.update(name.encode() + tensor.detach().cpu().contiguous().numpy().tobytes())
-        self.file = folder / f"em-{digest.hexdigest()[:16]}.safetensors"
-        self.names = start.names
-
-    def load(self) -> EMState | None:
-        """What was saved last; None at the first start."""
-        if not self.file.is_file():
-            return None
-        with safe_open(self.file, framework="pt") as file:
-            tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 (it is no dict)
-            meta = json.loads((file.metadata() or {})["standing"])
-        parts = {part: self._part(tensors, part) for part in PARTS}
-        params, best = parts["params"], parts["best"]
-        assert params is not None
-        assert best is not None
-        return EMState(params, parts["fallback"], best, meta["accelerate"], meta["objective"])
-
-    def save(
-        self,
-        params: Parameters,
-        fallback: Parameters | None,
-        best: Parameters,
-        accelerate: bool,
-        objective: list[float],
-    ) -> None:
-        """Put a standing in place of the last one, at one moment."""
-        tensors = _tensors(params, "params") | _tensors(best, "best")
-        if fallback is not None:
-            tensors |= _tensors(fallback, "fallback")
-        meta = json.dumps({"accelerate": accelerate, "objective": objective})
-        draft = self.file.with_suffix(".tmp")
-        save_file(plain(tensors), draft, metadata={"standing": meta})
-        os.replace(draft, self.file)
-
-    def _part(self, tensors: dict[str, Tensor], part: str) -> Parameters | None:
-        if f"{part}/log_weight" not in tensors:
-            return None
-        W, mu, noise = ([tensors[f"{part}/{kind}/{name}"] for name in self.names] for kind in PER_MODALITY)
-        return Parameters(self.names, W, mu, noise, tensors[f"{part}/log_weight"])
+def _sample_means(source: Source, base: Parameters) -> np.ndarray:
+    """Posterior means of an evenly spaced sample of the rows of all processes, the same array in every process."""
+    size, _ = world()
+    step = max(1, source.rows // SAMPLE_ROWS)
+    mine = torch.cat(list(source.each(_every_step, base, source.dtype, step))).cpu().numpy()
+    if size == 1 or not source.shared:
+        return mine
+    return np.concatenate(gather_objects(mine))
 
 
-def _tensors(params: Parameters, part: str) -> dict[str, Tensor]:
-    """Of a model without whitening, which is how EM sees every model."""
-    assert params.turns is None
-    tensors = {f"{part}/log_weight": params.log_weight}
-    for kind in PER_MODALITY:
-        tensors |= {f"{part}/{kind}/{name}": t for name, t in zip(params.names, getattr(params, kind), strict=True)}
-    return tensors
+@torch.no_grad()
+def _every_step(packs: Iterable[Pack], base: Parameters, dtype: torch.dtype, step: int) -> Tensor:
+    """Posterior means of every `step`-th row of each pattern of a pack."""
+    expect = Expectation.of(base, dtype)
+    parts = []
+    for packed in packs:
+        parts += [rows[::step] for rows in expect.means(packed)[1].double().split(packed.sizes)]
+    return torch.cat(parts)
+
+
+# ---- fits by settings
 
 
 @dataclass(frozen=True)

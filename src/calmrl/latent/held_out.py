@@ -1,4 +1,4 @@
-"""Held-out blocks: hide observed modalities, and measure how well a model brings them back."""
+"""Held-out blocks: hide observed modalities, measure how well a model brings them back, and stop trials early by that."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,14 +18,10 @@ from calmrl.arrays import Array, Views, to_tensor
 from calmrl.data.hiding import hide
 from calmrl.errors import InputError
 from calmrl.latent.em import Settings, fit_settings
-from calmrl.latent.model import Expectation, Pack, Parameters, pack
+from calmrl.latent.model import Expectation, Parameters
 from calmrl.latent.predict import by_pattern, posterior_means, predictive_mean, predictive_variance
-from calmrl.latent.rows import Source, open_source
+from calmrl.latent.rows import Pack, Source, open_source, pack
 from calmrl.latent.whitening import Whitening, principal_axes
-
-if TYPE_CHECKING:
-    from calmrl.latent.whitening import Whitening
-
 
 LEAST_ROWS = 3
 HELD_OUT = 0.1  # share of the observed blocks that is hidden
@@ -44,7 +40,7 @@ class HeldOut:
     @torch.no_grad()
     def error(self, params: Parameters) -> float:
         """Normalised squared error of the hidden blocks (1.0 = the column mean), modalities weighted by entries."""
-        errors = self._single_errors(params) if params.n_components == 1 else self._errors(params, spread=False)
+        errors = self._single_errors(params) if params.n_components == 1 else self._errors(params, with_variance=False)
         wrong = (error.square().sum(0, dtype=torch.float64) @ self.weight[m] for m, error, *_ in errors)
         return self.beyond + float(sum(wrong))
 
@@ -92,7 +88,7 @@ class HeldOut:
     def std_scale(self, params: Parameters, level: float = 0.9) -> list[float]:
         """Per modality, the factor on the predicted deviation with which `level` intervals cover `level` of the blocks."""
         ratios: list[list[Tensor]] = [[] for _ in params.names]
-        for m, error, variance in self._errors(params, spread=True):
+        for m, error, variance in self._errors(params, with_variance=True):
             ratios[m].append((error.abs() / variance.sqrt()).reshape(-1).double())
         return [
             float(np.quantile(torch.cat(r).cpu().numpy(), level)) / normal_reach(level) if r else 1.0 for r in ratios
@@ -120,8 +116,8 @@ class HeldOut:
             ask = hidden[packed.order, m]
             yield m, torch.addmm(mu[0], means[ask], W[0].T) - truth[m][packed.order[ask]]
 
-    def _errors(self, params: Parameters, spread: bool) -> Iterator[tuple[int, Tensor, Tensor]]:
-        """(modality, errors of hidden blocks, their predicted variance if `spread`) pattern by pattern."""
+    def _errors(self, params: Parameters, with_variance: bool) -> Iterator[tuple[int, Tensor, Tensor]]:
+        """(modality, errors of hidden blocks, their predicted variance if `with_variance`) pattern by pattern."""
         packed, hidden, truth = self._guessed
         for index, _, post in by_pattern(params, packed):
             for m in range(len(truth)):
@@ -130,7 +126,7 @@ class HeldOut:
                     continue
                 part = replace(post, mean=post.mean[ask], log_joint=post.log_joint[ask])
                 error = predictive_mean(params, m, part) - truth[m][index[ask]]
-                yield m, error, predictive_variance(params, m, part) if spread else error
+                yield m, error, predictive_variance(params, m, part) if with_variance else error
 
 
 def nothing_to_hide(present: Tensor) -> str:

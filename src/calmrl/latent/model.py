@@ -1,4 +1,8 @@
-"""What the latent model has learned: K linear-Gaussian components, z^m = W_c^m beta + mu_c^m + eps, beta ~ N(0, I)."""
+"""The model: K linear-Gaussian components, z^m = W_c^m beta + mu_c^m + eps, beta ~ N(0, I), and the posterior of beta.
+
+`Parameters` are what was learned. `Expectation` is what follows from them for rows of any pattern of observed modalities: with
+V = (I + sum over the observed m of W^mT Psi_m^-1 W^m)^-1, beta has mean V sum_m W^mT Psi_m^-1 (z^m - mu^m) and covariance V.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +10,12 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 from torch import Tensor
+
+from calmrl.latent.rows import Pack
 
 if TYPE_CHECKING:
     from calmrl.latent.whitening import Rotation
@@ -26,13 +30,15 @@ class Parameters:
     mu: list[Tensor]  # (K, d_m)
     noise: list[Tensor]  # (K, d_m) variances of eps
     log_weight: Tensor  # (K,) log of the mixing weights
-    turns: list[Rotation] | None = None  # of a whitened model, whose noise is correlated; `noise` is then its diagonal
-    kept: dict[Any, Any] = field(default_factory=dict, init=False, repr=False, compare=False)  # what follows from them
+    rotations: list[Rotation] | None = (
+        None  # of a whitened model, whose noise is correlated; `noise` is then its diagonal
+    )
+    derived: dict[Any, Any] = field(default_factory=dict, init=False, repr=False, compare=False)  # by `Expectation.of`
 
     def __getstate__(self) -> dict[str, Any]:
         """What travels to another process: the parameters, without what follows from them."""
-        own = ("names", "W", "mu", "noise", "log_weight", "turns")
-        return {**{name: self.__dict__[name] for name in own}, "kept": {}}
+        own = ("names", "W", "mu", "noise", "log_weight", "rotations")
+        return {**{name: self.__dict__[name] for name in own}, "derived": {}}
 
     @property
     def n_components(self) -> int:
@@ -49,8 +55,8 @@ class Parameters:
     @cached_property
     def weighted(self) -> list[Tensor]:
         """Psi_m^-1 W^m, (K, d_m, L)."""
-        if self.turns is not None:
-            return [turn.weighted(W) for W, turn in zip(self.W, self.turns, strict=True)]
+        if self.rotations is not None:
+            return [rotation.weighted(W) for W, rotation in zip(self.W, self.rotations, strict=True)]
         return [W / noise[..., None] for W, noise in zip(self.W, self.noise, strict=True)]
 
     @cached_property
@@ -60,8 +66,8 @@ class Parameters:
 
     def moved(self, shift: Sequence[Tensor]) -> Parameters:
         """The same model after adding `shift` to every z^m."""
-        turns = None if self.turns is None else [t.moved(s) for t, s in zip(self.turns, shift, strict=True)]
-        return replace(self, mu=[mu + s for mu, s in zip(self.mu, shift, strict=True)], turns=turns)
+        rotations = None if self.rotations is None else [t.moved(s) for t, s in zip(self.rotations, shift, strict=True)]
+        return replace(self, mu=[mu + s for mu, s in zip(self.mu, shift, strict=True)], rotations=rotations)
 
     def to(self, device: torch.device | str) -> Parameters:
         return self if self.W[0].device == torch.device(device) else self._each(lambda t: t.to(device))
@@ -72,8 +78,8 @@ class Parameters:
 
     def _each(self, change: Callable[[Tensor], Tensor]) -> Parameters:
         W, mu, noise = ([change(t) for t in part] for part in (self.W, self.mu, self.noise))
-        turns = None if self.turns is None else [turn.each(change) for turn in self.turns]
-        return replace(self, W=W, mu=mu, noise=noise, log_weight=change(self.log_weight), turns=turns)
+        rotations = None if self.rotations is None else [rotation.each(change) for rotation in self.rotations]
+        return replace(self, W=W, mu=mu, noise=noise, log_weight=change(self.log_weight), rotations=rotations)
 
 
 def random_parameters(
@@ -101,79 +107,7 @@ def random_parameters(
     )
 
 
-@dataclass(frozen=True)
-class Pack:
-    """Some rows, sorted by pattern. Modality m keeps only the rows that have it, so every pattern is a slice everywhere."""
-
-    patterns: Tensor  # (P, k) bool
-    bounds: list[int]  # P + 1 positions among the sorted rows
-    z: list[Tensor]  # (N_m, d_m): rows that have modality m, in sorted order
-    offsets: list[list[int]]  # [m][p]: where pattern p starts in z[m]
-    order: Tensor  # (N,) original index of each sorted row
-    places: list[Tensor]  # (N_m,): where the rows of z[m] are among the sorted rows
-
-    def __len__(self) -> int:
-        return len(self.order)
-
-    @property
-    def sizes(self) -> list[int]:
-        """Rows of each pattern."""
-        return [stop - start for start, stop in pairwise(self.bounds)]
-
-    def slices(self, p: int) -> list[tuple[int, Tensor]]:
-        """(modality, its rows) for every modality that pattern p has."""
-        size = self.bounds[p + 1] - self.bounds[p]
-        held = torch.nonzero(self.patterns[p])[:, 0].tolist()
-        return [(m, self.z[m][self.offsets[m][p] : self.offsets[m][p] + size]) for m in held]
-
-
-def group_rows(present: Tensor) -> tuple[Tensor, Tensor, list[int]]:
-    """(patterns, order, bounds): the distinct rows of `present`, and the row order in which each is one slice."""
-    k = present.shape[1]
-    if k <= 62:
-        weight = torch.tensor([1 << j for j in range(k)], device=present.device)
-        _, inverse, counts = torch.unique((present * weight).sum(1), return_inverse=True, return_counts=True)
-    else:
-        _, inverse, counts = torch.unique(present, dim=0, return_inverse=True, return_counts=True)
-    order = torch.argsort(inverse, stable=True)
-    bounds = [0, *counts.cumsum(0).tolist()]
-    patterns = present[order[bounds[:-1]]] if len(present) else present
-    return patterns, order, bounds
-
-
-def pack(
-    z: Sequence[Tensor | None], present: Tensor, widths: Sequence[int], dtype: torch.dtype, shift: Sequence[Tensor] = ()
-) -> Pack:
-    """Sort rows by pattern, keep what is observed, convert to the working dtype and subtract `shift`, if there is one.
-
-    Differentiable in `z`; values in missing rows are never read. `None` stands for a modality that no row has.
-    """
-    patterns, order, bounds = group_rows(present)
-    in_order = len(patterns) <= 1
-    sizes = [stop - start for start, stop in pairwise(bounds)]
-    rows, offsets, places = [], [], []
-    in_pattern = present[order]
-    for m, values in enumerate(z):
-        if values is None:
-            values = torch.zeros((len(present), widths[m]), dtype=dtype, device=present.device)
-        place = in_pattern[:, m].nonzero()[:, 0]
-        places.append(place)
-        if not in_order:
-            values = values.index_select(0, order[place])  # its derivative is cheaper than that of [...]
-        elif len(patterns) and not bool(patterns[0, m]):
-            values = values[:0]
-        values = values.to(dtype)
-        rows.append(values - shift[m].to(dtype) if shift else values)
-        held = patterns[:, m].tolist()
-        starts, position = [], 0
-        for size, has in zip(sizes, held, strict=True):
-            starts.append(position)
-            position += size * has
-        offsets.append(starts)
-    return Pack(patterns, bounds, rows, offsets, order, places)
-
-
-KEPT = 64  # patterns
+KEPT = 64  # patterns whose factors stay with the parameters
 FACTOR_BYTES = 1 << 23  # patterns are factorised in groups of about this size, so that many patterns cost no memory
 
 
@@ -193,9 +127,9 @@ class Expectation:
     @staticmethod
     def of(params: Parameters, dtype: torch.dtype) -> Expectation:
         """The one that these parameters keep."""
-        if dtype not in params.kept:
-            params.kept[dtype] = Expectation(params, dtype)
-        kept: Expectation = params.kept[dtype]
+        if dtype not in params.derived:
+            params.derived[dtype] = Expectation(params, dtype)
+        kept: Expectation = params.derived[dtype]
         return kept
 
     def __init__(self, params: Parameters, dtype: torch.dtype) -> None:
@@ -207,8 +141,8 @@ class Expectation:
             (mu**2 / noise + noise.log() + math.log(2 * math.pi)).sum(1)
             for mu, noise in zip(params.mu, params.noise, strict=True)
         ]  # (K,)
-        if params.turns is not None:  # `_distance` is the whole distance there
-            self.constant = [turn.log_determinant() for turn in params.turns]
+        if params.rotations is not None:  # `_distance` is the whole distance there
+            self.constant = [rotation.log_determinant() for rotation in params.rotations]
         self.loadings = [W.to(dtype) for W in params.W]  # (K, d, L)
         self.centre = [mu.to(dtype) for mu in params.mu]  # (K, d)
         self.factors: dict[tuple[bool, ...], tuple[Tensor, Tensor, Tensor]] = {}
@@ -302,8 +236,8 @@ class Expectation:
 
     def _distance(self, m: int, z: Tensor) -> Tensor:
         """|z - mu|^2 in the metric of Psi^-1 per row and component, without the part that is in `constant`, (n, K)."""
-        if self.params.turns is not None:
-            return self.params.turns[m].distance(z, self.params.mu[m])
+        if self.params.rotations is not None:
+            return self.params.rotations[m].distance(z, self.params.mu[m])
         return (z * z) @ self.precision[m] - 2 * (z @ self.mean_scaled[m])
 
     @cached_property
@@ -362,105 +296,3 @@ def sum_of(tensors: Iterable[Tensor]) -> Tensor:
         total = tensor if total is None else total + tensor
     assert total is not None, "a row without any modality reached the model"
     return total
-
-
-PADDED = 1024  # rows, and four times those of the batch: so many may be multiplied to have one product for all patterns
-
-
-class Gaps:
-    """Which rows of a batch lack which modality.
-
-    Columns of a batch (N, D) are taken in blocks: all modalities in one block (N k, d) if they have the same width,
-    each in its own (N, d_m) otherwise.
-    """
-
-    def __init__(self, mask: np.ndarray, widths: Sequence[int], device: torch.device) -> None:
-        n, k = mask.shape
-        self.widths = list(widths)
-        self.one_block = len(set(widths)) == 1
-        modality, row = np.divmod(np.flatnonzero(~mask.T), max(n, 1))
-        self.counts = np.bincount(modality, minlength=k).tolist()  # [m]: rows that lack m
-        self.rows = torch.from_numpy(row).to(device)  # (M,) their numbers, modality by modality
-        within = [torch.from_numpy(row * k + modality).to(device)] if self.one_block else self.rows.split(self.counts)
-        self.within: Sequence[Tensor] = within  # the same in each block
-
-    def blocks(self, whole: Tensor) -> Sequence[Tensor]:
-        """Views of the columns of a batch."""
-        if self.one_block:
-            return [whole.view(-1, self.widths[0])]
-        starts = [sum(self.widths[:m]) for m in range(len(self.widths))]
-        return [whole.narrow(1, start, width) for start, width in zip(starts, self.widths, strict=True)]
-
-    def joined(self, parts: Sequence[Tensor]) -> Sequence[Tensor]:
-        """What belongs to the missing rows of each modality, per block."""
-        return [torch.cat(list(parts))] if self.one_block else parts
-
-    def blank(self, whole: Tensor) -> None:
-        """In place: zero where missing."""
-        for block, rows in zip(self.blocks(whole), self.within, strict=True):
-            block.index_fill_(0, rows, 0.0)
-
-
-class BatchPosterior:
-    """Posterior means of a batch, and the V of each of its rows.
-
-    `x` is large and serves whoever comes next: `Recent.add` leaves squares in it, `completed` takes it away.
-    """
-
-    def __init__(self, expect: Expectation, z: Sequence[Tensor | None], present: Tensor) -> None:
-        """Values of missing rows are never used; `None` stands for a modality that no row has."""
-        self.expect = expect
-        mask = present.cpu().numpy()
-        self.gaps = Gaps(mask, expect.params.widths, present.device)
-        given = [
-            present.new_zeros((len(present), width), dtype=expect.dtype) if values is None else values
-            for values, width in zip(z, expect.params.widths, strict=True)
-        ]
-        self.x = side_by_side(given, expect.dtype).sub_(expect.middle)  # (N, D) z - mu, zero where missing
-        self.gaps.blank(self.x)
-        self.patterns, slots = distinct_rows(mask)
-        self.counts = np.bincount(slots, minlength=len(self.patterns))  # (P,) rows of each pattern
-        self.V, self.logdet = expect.maps(torch.from_numpy(self.patterns).to(present.device))  # (P, L, L), (P,)
-        self._order_rows(slots, present.device)
-        self.means = self.times_V(self.x @ expect.side_by_side)  # (N, L)
-
-    def _order_rows(self, slots: np.ndarray, device: torch.device) -> None:
-        """Where rows go so that those of one pattern stand together, and back."""
-        order = np.argsort(slots, kind="stable")
-        widest = int(self.counts.max(initial=0))
-        self.padded = widest * len(self.counts) <= PADDED + 4 * len(slots)
-        if self.padded:  # (P, widest), where any row fills what is left
-            place = np.empty_like(order)
-            starts = np.cumsum(self.counts) - self.counts
-            place[order] = np.arange(len(order)) + (slots * widest - starts[slots])[order]
-            filled = np.zeros(widest * len(self.counts), dtype=np.int64)
-            filled[place] = np.arange(len(order))
-            order = filled
-        else:
-            place = np.argsort(order)
-        self.order, self.place = (torch.from_numpy(numbers).to(device) for numbers in (order, place))
-
-    def times_V(self, b: Tensor) -> Tensor:
-        """V_i b_i of every row, (N, L); differentiable in `b`."""
-        if not len(b):
-            return b
-        in_order, V = b.index_select(0, self.order), self.V
-        if self.padded:
-            done = torch.bmm(in_order.view(len(V), -1, b.shape[1]), V).flatten(0, 1)
-        else:
-            done = torch.cat([rows @ own for rows, own in zip(in_order.split(self.counts.tolist()), V, strict=True)])
-        return done.index_select(0, self.place)
-
-
-def distinct_rows(mask: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(P, k) patterns in an order that depends on nothing else, and which of them each row of the mask has (N,)."""
-    k, raw = mask.shape[1], mask.tobytes()
-    keys = [raw[start : start + k] for start in range(0, len(raw), k)]
-    places = {key: place for place, key in enumerate(sorted(set(keys)))}
-    patterns = np.frombuffer(b"".join(places), dtype=bool).reshape(-1, k)
-    return patterns.copy(), np.array([places[key] for key in keys], dtype=np.int64)
-
-
-def side_by_side(blocks: Sequence[Tensor], dtype: torch.dtype, out: Tensor | None = None) -> Tensor:
-    """(N, D), in `out` if it is given."""
-    return torch.cat([block.to(dtype) for block in blocks], dim=1, out=out)

@@ -1,4 +1,8 @@
-"""What the batches since the last M-step add to the running statistics."""
+"""Stepwise EM: running averages of the statistics over a stream of batches, and an M-step after each of them.
+
+What batches add since the last M-step stays in the dtype of the data, around the mean (`Recent`), until it is settled into the
+average (`Running`): a training step that only learns statistics costs a few products.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +15,10 @@ from torch import Tensor
 
 from calmrl._support.distributed import all_sum, sum_over_processes, world
 from calmrl.arrays import Views
+from calmrl.latent.batch import BatchPosterior
 from calmrl.latent.em import expand, latent_moments, maximise, single_prior, smallest_noise
-from calmrl.latent.model import BatchPosterior, Expectation, Parameters, random_parameters
-from calmrl.latent.predict import working_dtype
-from calmrl.latent.rows import Source, source_of
+from calmrl.latent.model import Expectation, Parameters, random_parameters
+from calmrl.latent.rows import Source, source_of, working_dtype
 from calmrl.latent.statistics import Statistics
 
 PARTS = ("cross", "square", "gram", "spread", "logdet")
@@ -115,7 +119,7 @@ class Running:
 
     @staticmethod
     def from_sums(sums: Statistics, rows: float) -> Running:
-        """Go on from a full fit: its sums, per row."""
+        """Continue from a full fit: its sums, per row."""
         average = replace(sums)
         for field, value in vars(sums).items():
             scaled = [v / rows for v in value] if isinstance(value, list) else value / rows

@@ -1,10 +1,12 @@
-"""From the posterior of the latents back to representations: means, deviations, covariances and draws."""
+"""What a fitted model says: imputed values with deviations, covariances and draws, likelihoods, and one shared space.
+
+All follow from the posterior of the latents given what a row has. Rows are taken in blocks of bounded size.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -14,15 +16,10 @@ from calmrl._support.registry import lookup
 from calmrl.anchors import anchor
 from calmrl.arrays import Array, Views, blocks_of_rows, like_input, to_tensor
 from calmrl.errors import InputError
-from calmrl.latent.model import BatchPosterior, Expectation, Pack, Parameters, Posterior, pack, side_by_side, sum_of
+from calmrl.latent.model import Expectation, Parameters, Posterior, sum_of
+from calmrl.latent.rows import Pack, pack, working_dtype
 
 PREDICT_BYTES = 1 << 27
-
-
-def working_dtype(views: Views) -> torch.dtype:
-    """float64 if any modality is, else float32."""
-    wide = any(str(a.dtype).endswith("float64") for a in views.arrays.values() if a is not None)
-    return torch.float64 if wide else torch.float32
 
 
 def packs_of(views: Views, params: Parameters) -> Iterator[tuple[int, int, Pack]]:
@@ -40,8 +37,7 @@ def by_pattern(params: Parameters, packed: Pack) -> Iterator[tuple[Tensor, Tenso
     """(rows of the pack, pattern, their posterior) for each pattern."""
     expect = Expectation(params, packed.z[0].dtype)
     for p, V, logdet in expect.factored(packed.patterns):
-        rows = packed.order[packed.bounds[p] : packed.bounds[p + 1]]
-        yield rows, packed.patterns[p], expect.rows(packed.slices(p), V, logdet)
+        yield packed.rows(p), packed.patterns[p], expect.rows(packed.slices(p), V, logdet)
 
 
 def predict(params: Parameters, m: int, post: Posterior) -> tuple[Tensor, Tensor]:
@@ -69,7 +65,7 @@ def predictive_covariance(params: Parameters, m: int, post: Posterior) -> Tensor
     """Cov[z^m | observed], (n, d, d)."""
     mean, resp = predict(params, m, post)
     W = params.W[m]
-    noise = torch.diag_embed(params.noise[m]) if params.turns is None else params.turns[m].covariance()
+    noise = torch.diag_embed(params.noise[m]) if params.rotations is None else params.rotations[m].covariance()
     within = W @ post.covariance @ W.mT + noise  # (K, d, d)
     gap = mean - (resp[..., None] * mean).sum(1, keepdim=True)
     between = torch.einsum("nk,nkd,nke->nde", resp, gap, gap)
@@ -219,69 +215,9 @@ def draw(params: Parameters, m_missing: list[int], post: Posterior, generator: t
     for m in m_missing:
         W, mu, noise = params.W[m][choice], params.mu[m][choice], params.noise[m][choice]
         eps = torch.randn(mu.shape, generator=generator, dtype=torch.float64).to(device)
-        own = noise.sqrt() * eps if params.turns is None else params.turns[m].draw(eps, choice)
+        own = noise.sqrt() * eps if params.rotations is None else params.rotations[m].draw(eps, choice)
         drawn[m] = ((W @ beta[..., None])[..., 0] + mu + own).to(dtype)
     return drawn
-
-
-def completed(z: Sequence[Tensor], posterior: BatchPosterior, unit: bool) -> Tensor:
-    """(N, D) in the dtype of the posterior, which is that of `z`: `z` side by side, predictive means in missing blocks.
-
-    `unit` scales imputed vectors to length one. Differentiable in `z`, also through what is imputed. Takes over the
-    memory of `posterior.x`.
-    """
-    return _Completion.apply(posterior, unit, *z)[0]
-
-
-def imputed(posterior: BatchPosterior, unit: bool) -> tuple[Sequence[Tensor], list[Tensor]]:
-    """(imputed vectors, what they were divided by) of the missing rows of each block; constants."""
-    expect, gaps = posterior.expect, posterior.gaps
-    means = posterior.means.index_select(0, gaps.rows).split(gaps.counts)
-    parts = zip(means, expect.loadings, expect.centre, strict=True)
-    vectors = gaps.joined([torch.addmm(mu[0], mean, W[0].T) for mean, W, mu in parts])
-    if not unit:
-        return vectors, []
-    shortest = torch.finfo(expect.dtype).tiny ** 0.5
-    lengths = [torch.linalg.vector_norm(y, dim=1, keepdim=True).clamp_(min=shortest) for y in vectors]
-    return [y.div_(length) for y, length in zip(vectors, lengths, strict=True)], lengths
-
-
-class _Completion(torch.autograd.Function):
-    """(completed batch, lengths of the imputed vectors). Saves nothing but its outputs, and its backward is differentiable."""
-
-    @staticmethod
-    def forward(ctx: Any, posterior: BatchPosterior, unit: bool, *z: Tensor) -> tuple[Tensor, ...]:
-        whole = side_by_side(z, posterior.expect.dtype, out=posterior.x)
-        del posterior.x  # or output, node and posterior would hold each other until the next garbage collection
-        vectors, lengths = imputed(posterior, unit)
-        gaps = posterior.gaps
-        for block, rows, y in zip(gaps.blocks(whole), gaps.within, vectors, strict=True):
-            block.index_copy_(0, rows, y)
-        ctx.posterior, ctx.dtypes = posterior, [tensor.dtype for tensor in z]
-        ctx.save_for_backward(whole, *lengths)
-        ctx.set_materialize_grads(False)
-        return whole, *lengths
-
-    @staticmethod
-    def backward(ctx: Any, g: Tensor | None, *g_lengths: Tensor | None) -> tuple[Tensor | None, ...]:
-        posterior: BatchPosterior = ctx.posterior
-        expect, gaps = posterior.expect, posterior.gaps
-        whole, *lengths = ctx.saved_tensors
-        g = torch.zeros_like(whole) if g is None else g.contiguous()
-        of_y = [block.index_select(0, rows) for block, rows in zip(gaps.blocks(g), gaps.within, strict=True)]
-        for j, (length, g_length) in enumerate(zip(lengths, g_lengths, strict=True)):
-            u = gaps.blocks(whole)[j].index_select(0, gaps.within[j])
-            along = (u * of_y[j]).sum(1, keepdim=True)
-            of_y[j] = torch.addcmul(of_y[j], u, along, value=-1) / length
-            if g_length is not None:
-                of_y[j] = of_y[j] + u * g_length
-        parts = of_y[0].split(gaps.counts) if gaps.one_block else of_y
-        of_mean = torch.cat([part @ W[0] for part, W in zip(parts, expect.loadings, strict=True)])  # (M, L)
-        of_means = torch.zeros_like(posterior.means).index_add(0, gaps.rows, of_mean)
-        g = torch.addmm(g, posterior.times_V(of_means), expect.side_by_side.T)
-        gaps.blank(g)
-        of_z = zip(g.split(gaps.widths, dim=1), ctx.dtypes, strict=True)
-        return None, None, *(part.to(dtype) for part, dtype in of_z)
 
 
 def posterior_means(params: Parameters, views: Views, shift: list[Tensor] | None = None) -> Tensor:
@@ -381,7 +317,7 @@ def _natural(params: Parameters, expect: Expectation, views: Views) -> Iterator[
             held = packed.slices(p)
             J = sum_of(expect.information[m][0] for m, _ in held)
             h = sum_of(z @ expect.scaled[m] - expect.offset[m][0] for m, z in held)
-            yield start + packed.order[packed.bounds[p] : packed.bounds[p + 1]], J, h
+            yield start + packed.rows(p), J, h
 
 
 def linear_heads(params: Parameters) -> nn.ModuleDict:

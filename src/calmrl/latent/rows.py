@@ -1,9 +1,16 @@
-"""Where the rows come from: arrays in memory, memory-mapped arrays, or chunks; always as packs of bounded size."""
+"""The rows that a latent model is fitted on: a source goes through them again and again, in packs of bounded size.
+
+They come from arrays in memory, memory-mapped arrays, chunks, or an engine whose workers hold them. A pack is a number of rows
+sorted by their pattern of observed modalities, so that every pattern is one slice of every modality. One first pass finds
+counts, means and variances; EM sees centred rows.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -13,16 +20,103 @@ from torch import Tensor
 from calmrl._support.distributed import all_sum
 from calmrl._support.moments import add_rows, add_summary
 from calmrl.arrays import Array, Views, blocks_of_rows, check, release, to_tensor
-from calmrl.data.features import distributed_rows as spread_rows
+from calmrl.data.features import distributed_rows
 from calmrl.data.features.distributed_rows import DistributedRows
+from calmrl.data.patterns import connected
 from calmrl.errors import InputError
-from calmrl.latent.model import Pack, group_rows, pack
 
 PACK_ROWS = 8192  # rows of one pack of data that stay in memory: small enough for the cache, large enough for BLAS
 
 
+# ---- packs
+
+
 @dataclass(frozen=True)
-class Spread:
+class Pack:
+    """Some rows, sorted by pattern. Modality m keeps only the rows that have it, so every pattern is a slice everywhere."""
+
+    patterns: Tensor  # (P, k) bool
+    bounds: list[int]  # P + 1 positions among the sorted rows
+    z: list[Tensor]  # (N_m, d_m): rows that have modality m, in sorted order
+    offsets: list[list[int]]  # [m][p]: where pattern p starts in z[m]
+    order: Tensor  # (N,) original index of each sorted row
+    places: list[Tensor]  # (N_m,): where the rows of z[m] are among the sorted rows
+
+    def __len__(self) -> int:
+        return len(self.order)
+
+    @property
+    def sizes(self) -> list[int]:
+        """Rows of each pattern."""
+        return [stop - start for start, stop in pairwise(self.bounds)]
+
+    def rows(self, p: int) -> Tensor:
+        """Original indices of the rows of pattern p."""
+        return self.order[self.bounds[p] : self.bounds[p + 1]]
+
+    def slices(self, p: int) -> list[tuple[int, Tensor]]:
+        """(modality, its rows) for every modality that pattern p has."""
+        size = self.bounds[p + 1] - self.bounds[p]
+        held = torch.nonzero(self.patterns[p])[:, 0].tolist()
+        return [(m, self.z[m][self.offsets[m][p] : self.offsets[m][p] + size]) for m in held]
+
+
+def group_rows(present: Tensor) -> tuple[Tensor, Tensor, list[int]]:
+    """(patterns, order, bounds): the distinct rows of `present`, and the row order in which each is one slice."""
+    k = present.shape[1]
+    if k <= 62:
+        weight = torch.tensor([1 << j for j in range(k)], device=present.device)
+        _, inverse, counts = torch.unique((present * weight).sum(1), return_inverse=True, return_counts=True)
+    else:
+        _, inverse, counts = torch.unique(present, dim=0, return_inverse=True, return_counts=True)
+    order = torch.argsort(inverse, stable=True)
+    bounds = [0, *counts.cumsum(0).tolist()]
+    patterns = present[order[bounds[:-1]]] if len(present) else present
+    return patterns, order, bounds
+
+
+def pack(
+    z: Sequence[Tensor | None], present: Tensor, widths: Sequence[int], dtype: torch.dtype, shift: Sequence[Tensor] = ()
+) -> Pack:
+    """Sort rows by pattern, keep what is observed, convert to the working dtype and subtract `shift`, if there is one.
+
+    Differentiable in `z`; values in missing rows are never read. `None` stands for a modality that no row has.
+    """
+    patterns, order, bounds = group_rows(present)
+    in_order = len(patterns) <= 1
+    sizes = [stop - start for start, stop in pairwise(bounds)]
+    rows, offsets, places = [], [], []
+    in_pattern = present[order]
+    for m, values in enumerate(z):
+        if values is None:
+            values = torch.zeros((len(present), widths[m]), dtype=dtype, device=present.device)
+        place = in_pattern[:, m].nonzero()[:, 0]
+        places.append(place)
+        if not in_order:
+            values = values.index_select(0, order[place])  # its derivative is cheaper than that of [...]
+        elif len(patterns) and not bool(patterns[0, m]):
+            values = values[:0]
+        values = values.to(dtype)
+        rows.append(values - shift[m].to(dtype) if shift else values)
+        starts, position = [], 0
+        for size, has in zip(sizes, patterns[:, m].tolist(), strict=True):
+            starts.append(position)
+            position += size * has
+        offsets.append(starts)
+    return Pack(patterns, bounds, rows, offsets, order, places)
+
+
+def working_dtype(views: Views) -> torch.dtype:
+    """float64 if any modality is, else float32."""
+    wide = any(str(a.dtype).endswith("float64") for a in views.arrays.values() if a is not None)
+    return torch.float64 if wide else torch.float32
+
+
+# ---- sources
+
+
+@dataclass(frozen=True)
+class DistributedViews:
     """Rows that an engine goes through, with other columns if `changes` say so; these travel with every pass."""
 
     rows: DistributedRows
@@ -30,7 +124,7 @@ class Spread:
 
     def each(self, function: Callable[..., Any], *shared: Any) -> Iterator[Any]:
         """function(views of a block, *shared) for every block, in order."""
-        return self.rows.each(_on_views, self.changes, function, *shared)
+        return self.rows.each(_on_changed, self.changes, function, *shared)
 
     def views(self) -> Iterator[Views]:
         """Every block, opened here."""
@@ -43,7 +137,7 @@ def _changed(views: Views, changes: tuple[Callable[[Views], Views], ...]) -> Vie
     return views
 
 
-def _on_views(
+def _on_changed(
     views: Views, changes: tuple[Callable[[Views], Views], ...], function: Callable[..., Any], *shared: Any
 ) -> Any:
     return function(_changed(views, changes), *shared)
@@ -57,7 +151,11 @@ def _on_packs(
     mean: list[Tensor],
     *shared: Any,
 ) -> Any:
-    return function(iter([pack(views.rows(0, len(views)), views.present, widths, dtype, mean)]), *shared)
+    return function(iter([_centred_pack(views, widths, dtype, mean)]), *shared)
+
+
+def _centred_pack(views: Views, widths: tuple[int, ...], dtype: torch.dtype, mean: list[Tensor]) -> Pack:
+    return pack(views.rows(0, len(views)), views.present, widths, dtype, mean)
 
 
 @dataclass
@@ -76,8 +174,8 @@ class Source:
     rows: int
     together: Tensor  # (k, k) rows that have both modalities
     shared: bool  # whether the other processes hold further rows of the same source
-    spread: Spread | None = None  # where an engine goes through the rows
-    _kept: list[Pack] | None = None
+    distributed: DistributedViews | None = None  # where an engine goes through the rows
+    _packs: list[Pack] | None = None
 
     @property
     def variance(self) -> list[Tensor]:
@@ -88,16 +186,16 @@ class Source:
 
         What is summed over rows is summed within blocks and then over blocks, so that it is the same everywhere.
         """
-        if self.spread is not None:
-            return self.spread.each(_on_packs, function, self.widths, self.dtype, self.mean, *shared)
+        if self.distributed is not None:
+            return self.distributed.each(_on_packs, function, self.widths, self.dtype, self.mean, *shared)
         if self.in_memory:
             return iter([function(self.packs(), *shared)])
         return (function(iter([packed]), *shared) for packed in self.packs())
 
     def each_chunk(self, function: Callable[..., Any], *shared: Any) -> Iterator[Any]:
         """As `each`, with function(views of a block, *shared): the rows as they are."""
-        if self.spread is not None:
-            return self.spread.each(function, *shared)
+        if self.distributed is not None:
+            return self.distributed.each(function, *shared)
         pieces = (piece for views in self.chunks() for piece in _pieces(views)) if self.in_memory else self.chunks()
         return (function(views, *shared) for views in pieces)
 
@@ -105,19 +203,33 @@ class Source:
         """All rows, centred, as packs. Data in memory are sorted by pattern once; others are packed chunk by chunk."""
         if not self.in_memory:
             for views in self.chunks():
-                yield pack(views.rows(0, len(views)), views.present, self.widths, self.dtype, self.mean)
+                yield _centred_pack(views, self.widths, self.dtype, self.mean)
             return
-        if self._kept is None:
+        if self._packs is None:
             (views,) = self.chunks()
             _, order, _ = group_rows(views.present)
-            z = views.rows(0, len(views))
-            self._kept = [
-                pack(
-                    [None if v is None else v[rows] for v in z], views.present[rows], self.widths, self.dtype, self.mean
-                )
-                for rows in order.split(PACK_ROWS)
-            ]
-        yield from self._kept
+            parts = (views.take(rows) for rows in order.split(PACK_ROWS))
+            self._packs = [_centred_pack(part, self.widths, self.dtype, self.mean) for part in parts]
+        yield from self._packs
+
+    def take(self, pick: Callable[[Views], Tensor]) -> tuple[list[Tensor], Tensor, Tensor]:
+        """(values per modality, mask, row numbers in this process) of the rows that `pick` chooses of every chunk.
+
+        In memory and in the dtype of the source; NaN for a modality that no row of a chunk has.
+        """
+        parts: list[list[Tensor]] = [[] for _ in self.names]
+        masks, numbers, start = [], [], 0
+        for views in self.chunks():
+            index = pick(views)
+            taken = views.take(index)
+            masks.append(taken.present)
+            numbers.append(index + start)
+            start += len(views)
+            for m, values in enumerate(taken.rows(0, len(index))):
+                if values is None:
+                    values = torch.full((len(index), self.widths[m]), float("nan"), device=self.device)
+                parts[m].append(values.detach().to(self.dtype))
+        return [torch.cat(part) for part in parts], torch.cat(masks), torch.cat(numbers)
 
 
 def open_source(z: Any, present: Array | None, shared: bool = True) -> Source:
@@ -126,12 +238,12 @@ def open_source(z: Any, present: Array | None, shared: bool = True) -> Source:
     `shared=False`: these rows are all there is, whatever other processes do.
     """
     if isinstance(z, DistributedRows):
-        return _spread_source(Spread(z), z.names, z.widths, shared)
+        return _distributed_source(DistributedViews(z), z.names, z.widths, shared)
     if isinstance(z, Mapping):
         views = check(z, present, min_rows=1)
         mapped = any(isinstance(a, np.memmap) for a in views.arrays.values())
         chunks: Callable[[], Iterator[Views]] = (lambda: _pieces(views)) if mapped else (lambda: iter([views]))
-        return _describe(views.names, views.widths, chunks, in_memory=not mapped, shared=shared)
+        return _measured_source(views.names, views.widths, chunks, in_memory=not mapped, shared=shared)
     if present is not None:
         raise InputError("present goes with a dict; in an iterable of chunks each chunk is a pair (z, present)")
     if not isinstance(z, Iterable):
@@ -144,20 +256,20 @@ def open_source(z: Any, present: Array | None, shared: bool = True) -> Source:
     first = next(_checked(z, None), None)
     if first is None:
         raise InputError("the iterable of chunks is empty; at least one (z, present) chunk needed")
-    return _describe(first.names, first.widths, lambda: _checked(z, first), in_memory=False, shared=shared)
+    return _measured_source(first.names, first.widths, lambda: _checked(z, first), in_memory=False, shared=shared)
 
 
 def source_of(views: Views) -> Source:
     """Checked rows in memory as a source, together with those of the other processes."""
-    return _describe(views.names, views.widths, lambda: iter([views]), in_memory=True, shared=True)
+    return _measured_source(views.names, views.widths, lambda: iter([views]), in_memory=True, shared=True)
 
 
 def mapped_source(source: Source, change: Callable[[Views], Views], widths: tuple[int, ...]) -> Source:
     """The same rows with other columns: `change` is applied to every chunk."""
-    if source.spread is not None:
-        spread = Spread(source.spread.rows, (*source.spread.changes, change))
-        return _spread_source(spread, source.names, widths, source.shared)
-    return _describe(
+    if source.distributed is not None:
+        changed = DistributedViews(source.distributed.rows, (*source.distributed.changes, change))
+        return _distributed_source(changed, source.names, widths, source.shared)
+    return _measured_source(
         source.names, widths, lambda: map(change, source.chunks()), in_memory=source.in_memory, shared=source.shared
     )
 
@@ -176,7 +288,7 @@ def _pieces(views: Views) -> Iterator[Views]:
     """Rows piece by piece; the memory-mapped pages of a piece are given back before the next one is read."""
     arrays = {name: array for name, array in views.arrays.items() if array is not None}
     row_bytes = sum(a.shape[1] * a.dtype.itemsize for a in arrays.values())
-    for start, stop in blocks_of_rows(len(views), row_bytes, spread_rows.BLOCK_BYTES):
+    for start, stop in blocks_of_rows(len(views), row_bytes, distributed_rows.BLOCK_BYTES):
         yield Views(
             {name: None if array is None else array[start:stop] for name, array in views.arrays.items()},
             views.present[start:stop],
@@ -186,19 +298,7 @@ def _pieces(views: Views) -> Iterator[Views]:
             release(array)
 
 
-def _spread_source(spread: Spread, names: tuple[str, ...], widths: tuple[int, ...], shared: bool) -> Source:
-    parts = spread.each(_measure)
-    return replace(_summary(names, widths, spread.views, parts, in_memory=False, shared=shared), spread=spread)
-
-
-def _describe(
-    names: tuple[str, ...],
-    widths: tuple[int, ...],
-    chunks: Callable[[], Iterator[Views]],
-    in_memory: bool,
-    shared: bool,
-) -> Source:
-    return _summary(names, widths, chunks, map(_measure, chunks()), in_memory, shared)
+# ---- the first pass
 
 
 @dataclass
@@ -233,23 +333,29 @@ def _measure(views: Views) -> Measured:
             continue
         if array.dtype in (torch.float64, np.dtype("float64")):
             dtype = torch.float64
-        for start, stop in blocks_of_rows(len(views), 8 * array.shape[1], spread_rows.BLOCK_BYTES):
+        for start, stop in blocks_of_rows(len(views), 8 * array.shape[1], distributed_rows.BLOCK_BYTES):
             block = to_tensor(array[start:stop]).detach()[views.present[start:stop, m]].double()
             add_rows(block, count[m], mean[m], square[m])
     return Measured(len(views), dtype, held.T @ held, count, mean, square)
 
 
-def _summary(
+def _distributed_source(
+    distributed: DistributedViews, names: tuple[str, ...], widths: tuple[int, ...], shared: bool
+) -> Source:
+    return _measured_source(names, widths, distributed.views, in_memory=False, shared=shared, distributed=distributed)
+
+
+def _measured_source(
     names: tuple[str, ...],
     widths: tuple[int, ...],
     chunks: Callable[[], Iterator[Views]],
-    parts: Iterable[Measured],
     in_memory: bool,
     shared: bool,
+    distributed: DistributedViews | None = None,
 ) -> Source:
-    """Counts, means and sums of squares of all rows, over chunks and over processes."""
+    """A source with counts, means and sums of squares of all rows, over chunks and over processes."""
     whole: Measured | None = None
-    for part in parts:
+    for part in map(_measure, chunks()) if distributed is None else distributed.each(_measure):
         if whole is None:
             whole = part
         else:
@@ -263,7 +369,7 @@ def _summary(
         [count, whole.together, number, *(n * m for n, m in zip(count, mean, strict=True))]
     )
     centres = [s / n.clamp(min=1) for s, n in zip(sums, total, strict=True)]
-    spread = combine([sq + n * (m - c) ** 2 for sq, n, m, c in zip(whole.square, count, mean, centres, strict=True)])
+    square = combine([sq + n * (m - c) ** 2 for sq, n, m, c in zip(whole.square, count, mean, centres, strict=True)])
     return Source(
         names=names,
         widths=widths,
@@ -273,8 +379,50 @@ def _summary(
         device=count.device,
         count=total,
         mean=centres,
-        square=spread,
+        square=square,
         rows=int(number.item()),
         together=together,
         shared=shared,
+        distributed=distributed,
     )
+
+
+# ---- what a source must be like to be fitted
+
+
+def check_links(source: Source) -> None:
+    """Say what the data cannot tell: modalities never seen, seen in few rows, or never together with the others."""
+    for name, count in zip(source.names, source.count.tolist(), strict=True):
+        if count == 0:
+            warnings.warn(
+                f"modality {name!r} is observed in no row: nothing can be learned about it, it will be imputed by zeros",
+                UserWarning,
+                stacklevel=3,
+            )
+        elif count < 10 and source.rows >= 10:
+            warnings.warn(
+                f"modality {name!r} is observed in {int(count)} of {source.rows} rows only: "
+                "do not trust what is imputed for it",
+                UserWarning,
+                stacklevel=3,
+            )
+    groups = connected(source.together.cpu().numpy())
+    seen = sorted((group for group in groups if source.count[group[0]] > 0), key=lambda group: group[0])
+    if len(seen) > 1:
+        apart = [source.names[m] for m in sorted(m for group in seen[1:] for m in group)]
+        raise InputError(
+            f"no row links {', '.join(apart)} with {', '.join(source.names[m] for m in seen[0])}, not even through a "
+            "third modality, so nothing can be learned between them; add rows that have both, or fit them separately"
+        )
+
+
+def check_size(source: Source) -> None:
+    """Squares of the values must fit the working dtype, with some to spare for sums."""
+    limit = 1e30 if source.dtype == torch.float32 else 1e280
+    for name, mean, variance in zip(source.names, source.mean, source.variance, strict=True):
+        largest = float((variance + mean.square()).max())
+        if not largest <= limit:
+            raise InputError(
+                f"z[{name!r}] has a column with mean square {largest:.3g}, too large for {source.dtype} "
+                f"(limit {limit:g}); divide the modality by a constant" + (", or pass float64" if limit < 1e100 else "")
+            )

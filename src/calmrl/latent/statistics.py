@@ -1,9 +1,15 @@
-"""Expected sufficient statistics: all that the M-step needs of the data, additive over rows and processes."""
+"""Expected sufficient statistics: all that the M-step needs of the data, additive over rows and processes.
+
+The E-step comes to the same sums on three ways, of which each is the cheapest for its data: one component takes one product per
+modality and pack, whatever the patterns (`_add_single`); a mixture needs responsibilities, pattern by pattern (`_add_mixture`);
+and where there are many more rows than columns, sums of products by pattern replace the rows altogether (`Moments`). Batches
+of a stream are in `calmrl.latent.online`, which keeps them apart from what is settled.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, fields, replace
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, fields, replace
 from itertools import accumulate, pairwise
 
 import torch
@@ -11,8 +17,8 @@ from torch import Tensor
 
 from calmrl._support.distributed import all_sum, gather_objects
 from calmrl.arrays import Views
-from calmrl.latent.model import Expectation, Pack, Parameters, group_rows
-from calmrl.latent.rows import Source
+from calmrl.latent.model import Expectation, Parameters
+from calmrl.latent.rows import Pack, Source, group_rows
 
 
 @dataclass
@@ -53,8 +59,8 @@ class Statistics:
 
     def tensors(self) -> list[Tensor]:
         flat: list[Tensor] = []
-        for field in fields(self):
-            value = getattr(self, field.name)
+        for part in fields(self):
+            value = getattr(self, part.name)
             flat.extend(value if isinstance(value, list) else [value])
         return flat
 
@@ -109,15 +115,14 @@ def add_pack(stats: Statistics, packed: Pack, expect: Expectation, moments: bool
     parameters' posterior: with `moments=False` they are left to the caller, who knows their constant totals.
     """
     if expect.params.n_components == 1:
-        add_single(stats, packed, expect, *expect.means(packed), moments)
+        _add_single(stats, packed, expect, moments)
     else:
         _add_mixture(stats, packed, expect)
 
 
-def add_single(
-    stats: Statistics, packed: Pack, expect: Expectation, b: Tensor, means: Tensor, moments: bool = True
-) -> None:
-    """One component; `b` and `means` are what `expect.means` gives. One product per modality, whatever the patterns."""
+def _add_single(stats: Statistics, packed: Pack, expect: Expectation, moments: bool) -> None:
+    """One component: one product per modality, whatever the patterns."""
+    b, means = expect.means(packed)
     k, L = len(packed.z), expect.params.latent_dim
     sizes = torch.tensor(packed.sizes, dtype=torch.float64, device=b.device)  # (P,)
     held = packed.patterns.double() * sizes[:, None]  # (P, k) rows with the pattern and the modality
@@ -146,10 +151,8 @@ def add_single(
         else:
             stats.zm[m][0] += z.T @ mine
     if moments:
-        z1, z2 = (
-            [z.sum(0, dtype=torch.float64) for z in packed.z],
-            [z.square().sum(0, dtype=torch.float64) for z in packed.z],
-        )
+        z1 = [z.sum(0, dtype=torch.float64) for z in packed.z]
+        z2 = [z.square().sum(0, dtype=torch.float64) for z in packed.z]
         add_moments(stats, expect.params, z1, z2)
 
 
@@ -200,6 +203,9 @@ def add_moments(stats: Statistics, params: Parameters, z1: list[Tensor], z2: lis
         stats.log_likelihood -= 0.5 * ((second - 2 * params.mu[m][0] * first) / params.noise[m][0]).sum()
 
 
+# ---- sums by pattern instead of rows
+
+
 @dataclass
 class PatternSums:
     """Sums over the rows of one pattern; D is the width of all its modalities together. float64."""
@@ -209,107 +215,23 @@ class PatternSums:
     second: Tensor  # (D, D)
 
 
+Sums = dict[tuple[bool, ...], PatternSums]
+
+
 @dataclass
 class Moments(Source):
-    """A source that EM can use without its rows. The sums are of centred values."""
+    """A source that EM can use without its rows, from sums of centred values; for one component."""
 
-    sums: dict[tuple[bool, ...], PatternSums] | None = None
+    sums: Sums = field(default_factory=dict)
 
     def expected(self, params: Parameters) -> Statistics:
         """The E-step over all rows, from the sums."""
-        assert self.sums is not None
         expect = Expectation(params, torch.float64)
         stats = Statistics.zeros(params)
         for pattern, sums in self.sums.items():
             _add_pattern(stats, expect, pattern, sums)
         add_moments(stats, params, [torch.zeros_like(sq) for sq in self.square], self.square)
         return stats
-
-
-Sums = dict[tuple[bool, ...], PatternSums]
-
-
-def sum_up(source: Source, packs: Iterable[Pack], patterns: list[tuple[bool, ...]]) -> Moments:
-    """Sum up packs of uncentred values over all processes; `source` says names, widths, counts and rows.
-
-    `patterns` lists every pattern of every process, in the same order everywhere.
-    """
-    return add_up(source, [block_sums(packs, source.widths, patterns)], patterns)
-
-
-def add_up(source: Source, parts: Iterable[Sums], patterns: list[tuple[bool, ...]]) -> Moments:
-    """As `sum_up`, from the `block_sums` of every block of rows."""
-    columns = {pattern: [m for m, has in enumerate(pattern) if has] for pattern in patterns}
-    sums: Sums = {}
-    for part in parts:
-        for pattern, one in part.items():
-            if pattern not in sums:
-                sums[pattern] = one
-                continue
-            total = sums[pattern]
-            total.rows += one.rows
-            total.first += one.first
-            total.second += one.second
-    flat = all_sum([t for pattern in patterns for t in vars(sums[pattern]).values()])
-    sums = {pattern: PatternSums(*flat[3 * i : 3 * i + 3]) for i, pattern in enumerate(patterns)}
-    return _centred(source, sums, columns)
-
-
-def block_sums(packs: Iterable[Pack], widths: tuple[int, ...], patterns: list[tuple[bool, ...]]) -> Sums:
-    """Per pattern: rows, sum and sum of products of the uncentred values of some packs, all of them on one device."""
-    sums: Sums = {}
-    for packed in packs:
-        for pattern in patterns if not sums else ():
-            D = sum(width for width, has in zip(widths, pattern, strict=True) if has)
-            zero = torch.zeros((), dtype=torch.float64, device=packed.patterns.device)
-            sums[pattern] = PatternSums(zero.clone(), zero.expand(D).clone(), zero.expand(D, D).clone())
-        for p, pattern in enumerate(packed.patterns.tolist()):
-            here = sums[tuple(pattern)]
-            rows = torch.cat([z for _, z in packed.slices(p)], dim=1)
-            here.rows += len(rows)
-            here.first += rows.sum(0, dtype=torch.float64)
-            here.second += rows.T @ rows
-    return sums
-
-
-def _centred(
-    source: Source, sums: dict[tuple[bool, ...], PatternSums], columns: dict[tuple[bool, ...], list[int]]
-) -> Moments:
-    """Means per modality over all patterns, then sums of what is left."""
-    mean = [torch.zeros(width, dtype=torch.float64, device=source.device) for width in source.widths]
-    count = torch.zeros(len(source.widths), dtype=torch.float64, device=source.device)
-    for pattern, one in sums.items():
-        for m, part in zip(columns[pattern], _split(one.first, source, columns[pattern]), strict=True):
-            mean[m] += part
-            count[m] += one.rows
-    mean = [total / n.clamp(min=1) for total, n in zip(mean, count, strict=True)]
-    square = [torch.zeros_like(part) for part in mean]
-    for pattern, one in sums.items():
-        shift = torch.cat([mean[m] for m in columns[pattern]])
-        cross = torch.outer(one.first, shift)
-        one.second = one.second - cross - cross.T + one.rows * torch.outer(shift, shift)
-        one.first = one.first - one.rows * shift
-        for m, part in zip(columns[pattern], _split(one.second.diagonal(), source, columns[pattern]), strict=True):
-            square[m] += part.clamp(min=0)
-    return Moments(
-        names=source.names,
-        widths=source.widths,
-        chunks=source.chunks,
-        dtype=torch.float64,
-        in_memory=source.in_memory,
-        device=source.device,
-        count=count,
-        mean=mean,
-        square=square,
-        rows=source.rows,
-        together=source.together,
-        shared=source.shared,
-        sums=sums,
-    )
-
-
-def _split(stacked: Tensor, source: Source, held: list[int]) -> list[Tensor]:
-    return list(stacked.split([source.widths[m] for m in held]))
 
 
 def _add_pattern(stats: Statistics, expect: Expectation, pattern: tuple[bool, ...], sums: PatternSums) -> None:
@@ -348,3 +270,80 @@ def patterns_of(source: Source) -> list[tuple[bool, ...]]:
 
 def _patterns_in(views: Views) -> set[tuple[bool, ...]]:
     return {tuple(pattern) for pattern in group_rows(views.present)[0].tolist()}
+
+
+def block_sums(packs: Iterable[Pack], widths: tuple[int, ...], patterns: list[tuple[bool, ...]]) -> Sums:
+    """Per pattern: rows, sum and sum of products of the uncentred values of some packs, all of them on one device."""
+    sums: Sums = {}
+    for packed in packs:
+        for pattern in patterns if not sums else ():
+            D = sum(width for width, has in zip(widths, pattern, strict=True) if has)
+            zero = torch.zeros((), dtype=torch.float64, device=packed.patterns.device)
+            sums[pattern] = PatternSums(zero.clone(), zero.expand(D).clone(), zero.expand(D, D).clone())
+        for p, pattern in enumerate(packed.patterns.tolist()):
+            here = sums[tuple(pattern)]
+            rows = torch.cat([z for _, z in packed.slices(p)], dim=1)
+            here.rows += len(rows)
+            here.first += rows.sum(0, dtype=torch.float64)
+            here.second += rows.T @ rows
+    return sums
+
+
+def pattern_moments(source: Source, parts: Iterable[Sums], patterns: list[tuple[bool, ...]]) -> Moments:
+    """The source as moments, from the `block_sums` of every block of rows, over all processes.
+
+    `patterns` lists every pattern of every process, in the same order everywhere (`patterns_of`).
+    """
+    sums: Sums = {}
+    for part in parts:
+        for pattern, one in part.items():
+            if pattern not in sums:
+                sums[pattern] = one
+                continue
+            total = sums[pattern]
+            total.rows += one.rows
+            total.first += one.first
+            total.second += one.second
+    flat = all_sum([t for pattern in patterns for t in vars(sums[pattern]).values()])
+    sums = {pattern: PatternSums(*flat[3 * i : 3 * i + 3]) for i, pattern in enumerate(patterns)}
+    return _centred(source, sums)
+
+
+def _centred(source: Source, sums: Sums) -> Moments:
+    """Means per modality over all patterns, then sums of what is left."""
+    held = {pattern: [m for m, has in enumerate(pattern) if has] for pattern in sums}
+
+    def split(stacked: Tensor, pattern: tuple[bool, ...]) -> Iterator[tuple[int, Tensor]]:
+        parts = stacked.split([source.widths[m] for m in held[pattern]])
+        return zip(held[pattern], parts, strict=True)
+
+    mean = [torch.zeros(width, dtype=torch.float64, device=source.device) for width in source.widths]
+    count = torch.zeros(len(source.widths), dtype=torch.float64, device=source.device)
+    for pattern, one in sums.items():
+        for m, part in split(one.first, pattern):
+            mean[m] += part
+            count[m] += one.rows
+    mean = [total / n.clamp(min=1) for total, n in zip(mean, count, strict=True)]
+    square = [torch.zeros_like(part) for part in mean]
+    for pattern, one in sums.items():
+        shift = torch.cat([mean[m] for m in held[pattern]])
+        cross = torch.outer(one.first, shift)
+        one.second = one.second - cross - cross.T + one.rows * torch.outer(shift, shift)
+        one.first = one.first - one.rows * shift
+        for m, part in split(one.second.diagonal(), pattern):
+            square[m] += part.clamp(min=0)
+    return Moments(
+        names=source.names,
+        widths=source.widths,
+        chunks=source.chunks,
+        dtype=torch.float64,
+        in_memory=source.in_memory,
+        device=source.device,
+        count=count,
+        mean=mean,
+        square=square,
+        rows=source.rows,
+        together=source.together,
+        shared=source.shared,
+        sums=sums,
+    )

@@ -1,4 +1,7 @@
-"""A fitted imputer as plain data: {"meta": json-able, "tensors": name -> tensor}, and back."""
+"""A fitted latent model as plain data: {"meta": json-able, "tensors": name -> tensor}, and back.
+
+The keys are the format of files: tensors of a rotation are stored under "turn.".
+"""
 
 from __future__ import annotations
 
@@ -16,15 +19,15 @@ from calmrl.latent.statistics import Statistics
 from calmrl.latent.whitening import Rotation
 
 PER_MODALITY = ("W", "mu", "noise")
-TURN = tuple(part.name for part in fields(Rotation))
+ROTATION = tuple(part.name for part in fields(Rotation))
 
 
 def parameters_to_tensors(params: Parameters) -> dict[str, Tensor]:
     tensors = {"log_weight": params.log_weight}
     for part in PER_MODALITY:
         tensors.update({f"{part}.{name}": t for name, t in zip(params.names, getattr(params, part), strict=True)})
-    for name, turn in zip(params.names, params.turns or [], strict=params.turns is not None):
-        tensors.update({f"turn.{part}.{name}": getattr(turn, part) for part in TURN})
+    for name, rotation in zip(params.names, params.rotations or [], strict=params.rotations is not None):
+        tensors.update({f"turn.{part}.{name}": getattr(rotation, part) for part in ROTATION})
     return tensors
 
 
@@ -41,13 +44,13 @@ def parameters_from_tensors(names: list[str], tensors: dict[str, Tensor]) -> Par
     for name, w, m, n in zip(names, W, mu, noise, strict=True):
         if w.ndim != 3 or w.shape[0] != K or w.shape[2] != L or m.shape != w.shape[:2] or n.shape != w.shape[:2]:
             raise InputError(f"the saved imputer's tensors for {name!r} do not fit together; it is damaged")
-    turns = None
+    rotations = None
     if any(key.startswith("turn.") for key in tensors):
-        absent = [f"turn.{part}.{name}" for name in names for part in TURN if f"turn.{part}.{name}" not in tensors]
+        absent = [f"turn.{part}.{name}" for name in names for part in ROTATION if f"turn.{part}.{name}" not in tensors]
         if absent:
             raise InputError(f"the saved imputer lacks {', '.join(absent)}; it is damaged, or from another program")
-        turns = [Rotation(*(tensors[f"turn.{part}.{name}"] for part in TURN)) for name in names]
-    return Parameters(tuple(names), W, mu, noise, tensors["log_weight"], turns)
+        rotations = [Rotation(*(tensors[f"turn.{part}.{name}"] for part in ROTATION)) for name in names]
+    return Parameters(tuple(names), W, mu, noise, tensors["log_weight"], rotations)
 
 
 def running_to_tensors(running: Running) -> dict[str, Tensor]:

@@ -18,10 +18,11 @@ import torch
 from torch import Tensor
 
 from calmrl._support.distributed import all_sum
+from calmrl._support.moments import principal_directions
 from calmrl.arrays import Views
 from calmrl.latent.em import Fit, Settings, fit_settings, smallest_noise
-from calmrl.latent.model import Pack, Parameters
-from calmrl.latent.rows import Source, mapped_source
+from calmrl.latent.model import Parameters
+from calmrl.latent.rows import Pack, Source, mapped_source
 
 RANK = 400  # principal directions that are kept at most
 
@@ -121,13 +122,12 @@ def _products(packs: Iterable[Pack], widths: tuple[int, ...]) -> list[Tensor]:
 
 
 def _axes(covariance: Tensor, mean: Tensor, rank: int) -> Axes:
-    variance, directions = torch.linalg.eigh(covariance)
-    variance, directions = variance.flip(0).clamp(min=0), directions.flip(1)
     # what a float32 covariance cannot tell from zero is left to `rest`; a constant modality keeps one direction
-    kept = max(1, min(rank, int((variance > 1e-7 * variance[0]).sum())))
+    variance, directions = principal_directions(covariance, rank, 1e-7, torch.linalg.eigh)
+    kept = directions.shape[1]
     rest = variance[kept:].mean() if kept < len(variance) else variance[-1]
     floor = smallest_noise(variance[:1], mean, relative=1e-7)
-    return Axes(directions[:, :kept].contiguous(), variance[:kept], torch.maximum(rest, floor))
+    return Axes(directions, variance[:kept], torch.maximum(rest, floor))
 
 
 @dataclass(frozen=True)
@@ -163,17 +163,17 @@ class Whitening:
     def back(self, params: Parameters) -> Parameters:
         """A model of the inner source (in its centred frame) as one of the outer source, in that one's centred frame."""
         params = params.moved(self.inner.mean)
-        turns = [
+        rotations = [
             Rotation(a.directions, scale, torch.zeros_like(a.directions[:, 0]), a.rest, noise)
             for a, scale, noise in zip(self.axes, self.scale, params.noise, strict=True)
         ]
         return Parameters(
             params.names,
-            W=[turn.spread @ W for turn, W in zip(turns, params.W, strict=True)],
-            mu=[mu @ turn.spread.T for turn, mu in zip(turns, params.mu, strict=True)],
-            noise=[turn.variances() for turn in turns],
+            W=[rotation.spread @ W for rotation, W in zip(rotations, params.W, strict=True)],
+            mu=[mu @ rotation.spread.T for rotation, mu in zip(rotations, params.mu, strict=True)],
+            noise=[rotation.variances() for rotation in rotations],
             log_weight=params.log_weight,
-            turns=turns,
+            rotations=rotations,
         )
 
     def fit(self, settings: Settings, **options: Any) -> Fit:

@@ -19,7 +19,7 @@ from torch.nn.functional import normalize
 from calmrl.anchors import completion_bounds, completion_shift, shift_bounds
 from calmrl.arrays import Array, Views, blocks_of_rows, check, to_tensor
 from calmrl.errors import InputError
-from calmrl.imputers.base import coverage_fault
+from calmrl.imputers.calibration import coverage_fault
 from calmrl.latent.held_out import coverage as share_inside
 
 LEVELS = (50, 80, 90, 95)

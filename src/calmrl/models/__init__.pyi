@@ -1,11 +1,6 @@
-from . import vast as vast
 from .heads import Heads as Heads
 from .joint import JointModel as JointModel
-from .joint import imagebind_features as imagebind_features
 from .registry import MODELS as MODELS
 from .saved import Trained as Trained
 from .saved import load as load
 from .saved import save as save
-from .vast.build import load_towers as load_towers
-from .vast.checkpoints import load_vast as load_vast
-from .vast.model import VastModel as VastModel

@@ -182,7 +182,9 @@ def load(path: str | Path) -> Trained:
     if (Path(path) / "aligner.json").is_file():
         raise InputError(f"{path} is a saved aligner; open it with calmrl.Aligner.load")
     if not (folder / "model.json").is_file():
-        raise InputError(f"{path} holds no trained model (model/model.json); name the --out of a finished calmrl train")
+        raise InputError(
+            f"{path} holds no trained model (model/model.json); name the folder of a finished calmrl train"
+        )
     info = read_json_object(folder / "model.json", "export or copy it again")
     if info.get("format") != FORMAT or not isinstance(info.get("version"), int) or info["version"] > VERSION:
         got = f"{info.get('format')} {info.get('version')}"

@@ -1,4 +1,4 @@
-"""The keys of `model: {kind: heads}`."""
+"""The keys of `model` for heads and aligners; apart from the models, so that configs are read without torch."""
 
 from __future__ import annotations
 

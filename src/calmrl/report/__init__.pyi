@@ -1,5 +1,6 @@
 from . import figures as figures
-from . import paper_tables as paper_tables
+from . import table_files as table_files
+from . import tables as tables
 from .blocks import Cell as Cell
 from .blocks import Code as Code
 from .blocks import Figure as Figure

@@ -1,4 +1,4 @@
-"""What a page is made of: plain data, without any markup. `web` and `markdown` write it down."""
+"""What a page is made of: plain data, without any markup; and the pictures and sounds of its tables. `render` writes it."""
 
 from __future__ import annotations
 
@@ -11,70 +11,15 @@ from itertools import count
 from pathlib import Path
 from typing import Protocol
 
+from calmrl._support.tables import Cell as Cell
+from calmrl._support.tables import Number as Number
+from calmrl._support.tables import Picture as Picture
+from calmrl._support.tables import Sound
+from calmrl._support.tables import Table as Table
 from calmrl.data.media.images import open_image
 from calmrl.data.media.problems import Unreadable
 from calmrl.data.media.streams import clip, read_audio
 from calmrl.report.figures import Panel
-
-
-@dataclass(frozen=True)
-class Number:
-    """A cell with a number: how it reads ("27.3 ± 0.8"), what it sorts by, and whether it is the best of its column."""
-
-    text: str
-    value: float
-    best: bool = False
-    note: str = ""  # small, below the number
-
-
-@dataclass(frozen=True)
-class Picture:
-    """A small picture beside a caption: a file name, the bytes of a JPEG, and what it shows."""
-
-    name: str
-    jpeg: bytes
-    alt: str
-
-
-@dataclass(frozen=True)
-class Sound:
-    """A short sound beside a caption: a file name, its bytes, their type ("audio/mpeg"), and what it is."""
-
-    name: str
-    content: bytes
-    type: str
-    alt: str
-
-
-@dataclass(frozen=True)
-class Cell:
-    """A cell with words."""
-
-    text: str
-    picture: Picture | None = None
-    sound: Sound | None = None
-
-
-@dataclass(frozen=True)
-class Heading:
-    """A heading of a column with a small line below it."""
-
-    text: str
-    note: str
-
-
-Line = Sequence[str | Cell | Number]
-
-
-@dataclass(frozen=True)
-class Table:
-    """Lines under headings; the first cell of a line names it. `apart` are lines below a rule that do not compete."""
-
-    caption: str
-    head: Sequence[str | Heading]
-    lines: Sequence[Line]
-    apart: Sequence[Line] = ()
-    sortable: bool = True
 
 
 @dataclass(frozen=True)

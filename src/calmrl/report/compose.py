@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
+from calmrl._support.tables import Table
 from calmrl.metrics.registry import describe, names_of
-from calmrl.report.blocks import Block, Page, PageSection, Table, Text
+from calmrl.report.blocks import Block, Page, PageSection, Text
 from calmrl.report.estimates import better, matrix
 from calmrl.report.results import ResultRow, Results
 from calmrl.report.sections import comparison, completion, course, data
-from calmrl.report.sections import data as neighbours
 from calmrl.report.sentences import headline, several, verdict
 
 
@@ -30,7 +30,7 @@ def build_page(results: Results, title: str = "") -> Page:
         "Predicted uncertainty": completion.coverage(results),
         "Anchor shift": completion.shift(results),
         "Maps": course.maps(results),
-        "Nearest neighbours": neighbours.neighbours(results),
+        "Nearest neighbours": data.neighbours(results),
         "Training": course.training(results),
         "Other measurements": _other(results),
         "Data and missing patterns": data.data(results),
@@ -80,6 +80,6 @@ def _shown(row: ResultRow) -> bool:
 def _title(results: Results) -> str:
     datasets = list(dict.fromkeys(row.dataset for row in results.rows))
     methods = list(dict.fromkeys(row.method for row in results.rows))
-    what = f"{len(methods)} methods" if len(methods) > 1 else f"{methods[0]}, one run,"
+    what = f"{len(methods)} methods" if len(methods) > 1 else f"Evaluation of {methods[0]}"
     missing = " with missing modalities" if results.settings else ""
     return f"{what} on {', '.join(datasets)}{missing}"

@@ -2,9 +2,10 @@
 
 from collections.abc import Callable, Mapping, Sequence
 
+from calmrl._support.tables import Heading, Number, Table
+from calmrl._support.wording import plural
 from calmrl.metrics.registry import describe
-from calmrl.report.blocks import Heading, Number, Table
-from calmrl.report.results import Estimate, ResultRow, Results, decimals, group, plural
+from calmrl.report.results import Estimate, ResultRow, Results, decimals, group
 from calmrl.report.style import OURS
 
 Cells = Mapping[tuple[str, str], Estimate]  # (method, column)
@@ -46,7 +47,10 @@ def matrix(
     columns = list(dict.fromkeys(column(row) for row in rows))
     of = {name: metric(name) if metric else rows[0].metric for name in columns}
     methods = _ordered(results, cells, columns, of[columns[0]])
-    best = {name: _best(results, cells, methods, name, of[name]) if bold else set() for name in columns}
+    levels = _chances(results, rows, column, of)
+    best = {
+        name: _best(results, cells, methods, name, of[name], levels.get(name)) if bold else set() for name in columns
+    }
     agreed = {name: _agreed([cells[m, name] for m in methods if (m, name) in cells]) for name in columns}
     common = agreed[columns[0]] if len(set(agreed.values())) == 1 else ""
     means = {m: [e.mean for (_, name), e in cells.items() if of[name] == m] for m in of.values()}
@@ -60,8 +64,8 @@ def matrix(
         return Number(here.text(places[name]), here.mean, method in best[name], note)
 
     caption = f"{caption} {spread_words(list(cells.values()))}" + (f" {common} throughout." if common else "")
-    levels = _chances(results, rows, column, of)
-    notes = {name: "; ".join(filter(None, ("" if common else agreed[name], levels[name]))) for name in columns}
+    chance = {name: f"chance {levels[name]:.1f}" if name in levels else "" for name in columns}
+    notes = {name: "; ".join(filter(None, ("" if common else agreed[name], chance[name]))) for name in columns}
     if len(columns) > WIDE and len(methods) < len(columns):
         turned = [
             [head(name) + (f" ({notes[name]})" if notes[name] else ""), *(cell(method, name) for method in methods)]
@@ -87,13 +91,14 @@ def matrix(
 
 def _chances(
     results: Results, rows: Sequence[ResultRow], column: Callable[[ResultRow], str], of: Mapping[str, str]
-) -> dict[str, str]:
-    """Column -> "chance 0.4", what a random order reaches; "" for metrics that have no such level."""
+) -> dict[str, float]:
+    """Column -> what a random order reaches, for metrics that have such a level."""
     known = {metric: results.chances(metric) for metric in set(of.values())}
-    levels: dict[str, list[float]] = {name: [] for name in of}
+    levels: dict[str, list[float]] = {}
     for name, where in dict.fromkeys((column(row), (row.place, row.task)) for row in rows):
-        levels[name] += [known[of[name]][where]] if where in known[of[name]] else []
-    return {name: f"chance {sum(each) / len(each):.1f}" if each else "" for name, each in levels.items()}
+        if where in known[of[name]]:
+            levels.setdefault(name, []).append(known[of[name]][where])
+    return {name: sum(each) / len(each) for name, each in levels.items()}
 
 
 def spread_words(estimates: Sequence[Estimate]) -> str:
@@ -111,15 +116,29 @@ def _ordered(results: Results, cells: Cells, columns: Sequence[str], m: str) -> 
     return [*(m for m in order if not results.ideal(m)), *(m for m in order if results.ideal(m))]
 
 
-def _best(results: Results, cells: Cells, methods: Sequence[str], name: str, metric: str) -> set[str]:
-    """The methods that read the same as the best mean; none when there is none to beat, or neither way is better."""
+def _best(
+    results: Results, cells: Cells, methods: Sequence[str], name: str, metric: str, chance: float | None
+) -> set[str]:
+    """The methods that read the same as the best mean.
+
+    None when there is none to beat, when neither way is better, or when the best is not above chance.
+    """
     means = {m: cells[m, name].mean for m in methods if (m, name) in cells and not results.ideal(m)}
     sign = describe(metric).sign
     if len(means) < 2 or not sign:
         return set()
     top = sign * max(sign * mean for mean in means.values())
     shown = decimals(metric, means.values())
-    return {m for m, mean in means.items() if round(mean, shown) == round(top, shown)}
+    best = {m for m, mean in means.items() if round(mean, shown) == round(top, shown)}
+    if chance is not None and not any(sign * (_worse_end(cells[m, name], sign) - chance) > 0 for m in best):
+        return set()
+    return best
+
+
+def _worse_end(estimate: Estimate, sign: int) -> float:
+    """The end of the interval that is worse; of one seed, its value."""
+    end = estimate.low if sign > 0 else estimate.high
+    return estimate.mean if end is None else end
 
 
 def _agreed(estimates: Sequence[Estimate]) -> str:

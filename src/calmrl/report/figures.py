@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec
 import numpy as np
 
 from calmrl._support.parsing import visible
+from calmrl._support.wording import plural
 from calmrl.arrays import Array
 from calmrl.data.patterns import patterns
 from calmrl.report.results import PointMap
@@ -129,12 +130,18 @@ def standalone(panel: Panel) -> str:
 
 
 def points(axes: Axes, x: Any, y: Any, style: Style, **options: Any) -> None:
-    """Markers in the look of a method; hollow ones have the background inside."""
+    """Markers in the style of a method, whole also at the edge of the axes; hollow ones have the background inside."""
     line_marker = style.marker in ("_", "|", "x", "+")
     half = {"fillstyle": style.fill, "markerfacecoloralt": PAPER} if style.fill in ("left", "bottom") else {}
     inside = PAPER if style.fill == "none" else style.colour
     size = (8.5 if style.marker in ("*", "P") else 6.0) + (1.0 if style.strong else 0.0)
-    given = {"linestyle": "none", "markersize": size, "zorder": 4, "markeredgewidth": 1.6 if line_marker else 0.9}
+    given = {
+        "linestyle": "none",
+        "markersize": size,
+        "zorder": 4,
+        "clip_on": False,
+        "markeredgewidth": 1.6 if line_marker else 0.9,
+    }
     edge = style.colour if style.fill == "none" or line_marker else INK
     axes.plot(x, y, marker=style.marker, color=style.colour, markerfacecolor=inside, markeredgecolor=edge,
               **{**given, **half, **options})  # fmt: skip
@@ -172,7 +179,7 @@ class Mark:
 
     row: str
     value: float
-    look: Style
+    style: Style
     low: float | None = None
     high: float | None = None
     parts: tuple[float, ...] = ()
@@ -191,12 +198,14 @@ def dots(
     line: tuple[float, str] | None = None,
     apart: int = 0,
     connect: bool = False,
+    least: float = 0.0,
 ) -> Panel:
     """Rows from top to bottom in the order they occur.
 
     x: label of the axis, with unit. marked: rows of our methods. line: a dashed reference (value, label). apart: so many rows
-    at the end stand below a rule. connect: join the marks of a row. Marks of one row with different labels are moved
-    apart a little when they have intervals, so that these do not hide each other.
+    at the end stand below a rule. connect: join the marks of a row. least: the axis is at least so wide, so that a small
+    difference looks small. Marks of one row with different labels are moved apart a little when they have intervals, so
+    that these do not hide each other.
     """
     rows = list(dict.fromkeys(mark.row for mark in marks))
     labels = list(dict.fromkeys(mark.label for mark in marks if mark.label))
@@ -208,14 +217,14 @@ def dots(
     handles: dict[str, object] = {}
     for mark in marks:
         y = rows.index(mark.row) + (step * (labels.index(mark.label) - (len(labels) - 1) / 2) if mark.label else 0.0)
-        width = 1.8 if mark.look.strong else 1.1
+        width = 1.8 if mark.style.strong else 1.1
         if mark.low is not None and mark.high is not None:
-            axes.plot([mark.low, mark.high], [y, y], color=mark.look.colour, linewidth=width, zorder=3)
+            axes.plot([mark.low, mark.high], [y, y], color=mark.style.colour, linewidth=width, zorder=3)
             for end in (mark.low, mark.high):
-                axes.plot([end, end], [y - 0.13, y + 0.13], color=mark.look.colour, linewidth=0.9, zorder=3)
+                axes.plot([end, end], [y - 0.13, y + 0.13], color=mark.style.colour, linewidth=0.9, zorder=3)
         if mark.parts:
             axes.plot(mark.parts, [y] * len(mark.parts), "|", color=INK, markersize=5, markeredgewidth=0.7, zorder=3.5)
-        points(axes, [mark.value], [y], mark.look)
+        points(axes, [mark.value], [y], mark.style)
         if mark.label and mark.label not in handles:
             handles[mark.label] = axes.lines[-1]
     if connect:
@@ -233,6 +242,10 @@ def dots(
     axes.spines["left"].set_visible(False)
     axes.tick_params(axis="y", length=0)
     axes.set_xlabel(clip(x, 60))
+    drawn = [x for mark in marks for x in (mark.value, mark.low, mark.high, *mark.parts) if x is not None]
+    if max(drawn) - min(drawn) < least:
+        middle = (max(drawn) + min(drawn)) / 2
+        axes.set_xlim(middle - 0.55 * least, middle + 0.55 * least)
     legend_below(figure, list(handles.values()), list(handles))
     return finish(figure, name, alt, title)
 
@@ -247,7 +260,7 @@ class Curve:
     label: str
     x: Sequence[float]
     y: Sequence[float]
-    look: Style
+    style: Style
     low: Sequence[float] | None = None
     high: Sequence[float] | None = None
 
@@ -266,10 +279,10 @@ def curves(
 ) -> Panel:
     """All curves in one frame, with markers; `diagonal` names the line y = x.
 
-    With more than five curves only those of `strong` looks keep their bands, which would hide each other.
+    With more than five curves only those of `strong` styles keep their bands, which would hide each other.
     """
     crowded = len(lines) > 5
-    lines = [replace(curve, low=None) if crowded and not curve.look.strong else curve for curve in lines]
+    lines = [replace(curve, low=None) if crowded and not curve.style.strong else curve for curve in lines]
     figure, (axes,) = draw(height)
     handles = [_curve(axes, curve, markers=True) for curve in lines]
     labels = [curve.label for curve in lines]
@@ -316,16 +329,16 @@ def _curve(axes: Axes, curve: Curve, *, markers: bool) -> Any:
 
     keep = np.unique(np.linspace(0, len(curve.x) - 1, min(FINEST, len(curve.x))).round().astype(int))
     x, y = np.asarray(curve.x)[keep], np.asarray(curve.y)[keep]
-    look, width = curve.look, 1.9 if curve.look.strong else 1.1
+    style, width = curve.style, 1.9 if curve.style.strong else 1.1
     if curve.low is not None and curve.high is not None:
         low, high = np.asarray(curve.low)[keep], np.asarray(curve.high)[keep]
-        axes.fill_between(x, low, high, color=look.colour, alpha=0.15, linewidth=0)
-    axes.plot(x, y, color=look.colour, linestyle=look.line, linewidth=width, zorder=3)
-    handle = Line2D([], [], color=look.colour, linestyle=look.line, linewidth=width)
+        axes.fill_between(x, low, high, color=style.colour, alpha=0.15, linewidth=0)
+    axes.plot(x, y, color=style.colour, linestyle=style.line, linewidth=width, zorder=3)
+    handle = Line2D([], [], color=style.colour, linestyle=style.line, linewidth=width)
     if markers:
-        points(axes, x, y, look, markersize=5)
+        points(axes, x, y, style, markersize=5)
         handle.update_from(axes.lines[-1])
-        handle.set_linestyle(look.line)
+        handle.set_linestyle(style.line)
         handle.set_linewidth(width)
     return handle
 
@@ -351,7 +364,7 @@ def plot_patterns(present: Array, names: Sequence[str], path: str | Path) -> Pan
     ['patterns.svg']
     """
     counts = [(pattern.modalities, pattern.rows) for pattern in patterns(present, names)]
-    title = f"{len(present):,} rows, {len(counts)} pattern{'s' if len(counts) != 1 else ''}"
+    title = f"{plural(len(present), 'row')}, {plural(len(counts), 'pattern')}"
     panel = upset("patterns", f"Missing patterns: {title}.", counts, names, title=title)
     Path(path).write_text(standalone(panel), encoding="utf-8")
     return panel
@@ -407,7 +420,7 @@ def upset(
     return finish(figure, name, alt, title)
 
 
-LOOKS = tuple(
+STYLES = tuple(
     Style(colour, marker, fill, "-", "", False)
     for fill in ("full", "none")
     for colour, marker in zip((BLUE, ORANGE, GREEN, PURPLE, VERMILLION, SKY, GREY), "o^sDv>P", strict=True)
@@ -417,7 +430,7 @@ MOST_POINTS = 900  # points of a panel; more only hide each other
 
 @styled
 def scatter(name: str, alt: str, cloud: PointMap, *, title: str = "", modalities: Sequence[str] = ()) -> Panel:
-    """The map. `modalities` fixes who gets which look, so that several panels agree; distances have no unit."""
+    """The map. `modalities` fixes who gets which style, so that several panels agree; distances have no unit."""
     order = list(modalities) or list(dict.fromkeys(cloud.modality))
     columns = np.asarray([order.index(modality) for modality in cloud.modality])
     x, y = np.asarray(cloud.x, dtype=float), np.asarray(cloud.y, dtype=float)
@@ -428,7 +441,7 @@ def scatter(name: str, alt: str, cloud: PointMap, *, title: str = "", modalities
         at = keep & (columns == j)
         if not at.any():
             continue
-        points(axes, x[at], y[at], LOOKS[j % len(LOOKS)], markersize=3.4, markeredgewidth=0.35, alpha=0.85)
+        points(axes, x[at], y[at], STYLES[j % len(STYLES)], markersize=3.4, markeredgewidth=0.35, alpha=0.85)
         handles.append(axes.lines[-1])
         labels.append(modality)
     axes.set_xticks([])

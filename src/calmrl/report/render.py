@@ -1,4 +1,4 @@
-"""A page as Markdown; its drawings, pictures and sounds are files in the folder `figures` beside it."""
+"""A page as one HTML file, and as Markdown whose drawings, pictures and sounds are files in the folder `figures` beside it."""
 
 from __future__ import annotations
 
@@ -11,20 +11,19 @@ from typing import Any
 
 from calmrl._support.output import new_file
 from calmrl._support.parsing import visible
+from calmrl._support.tables import MEDIA, Picture, Table, escaped, to_markdown
 from calmrl.errors import InputError
-from calmrl.report.blocks import Block, Cell, Code, Figure, Heading, Number, Page, PageSection, Picture, Sound, Table
+from calmrl.report.blocks import Block, Code, Figure, Page, PageSection
 from calmrl.report.figures import inline, standalone
-
-FOLDER = "figures"
 
 
 def as_markdown(page: Page) -> str:
     """The text. `drawings` gives the files it refers to."""
     tables, figures = count(1), count(1)
-    parts = [f"# {plain(page.title)}", *map(plain, page.answer)]
+    parts = [f"# {escaped(page.title)}", *map(escaped, page.answer)]
     parts += [_block(block, tables, figures) for block in page.first]
     for section in page.sections:
-        parts += [f"## {plain(section.title)}", *(_block(block, tables, figures) for block in section.blocks)]
+        parts += [f"## {escaped(section.title)}", *(_block(block, tables, figures) for block in section.blocks)]
     return "\n\n".join(parts) + "\n"
 
 
@@ -35,53 +34,20 @@ def drawings(page: Page) -> dict[str, bytes]:
         if isinstance(block, Figure):
             found |= {f"{panel.name}.svg": standalone(panel).encode() for panel in block.panels}
         elif isinstance(block, Table):
-            found |= {part.name: part.jpeg if isinstance(part, Picture) else part.content for part in _media(block)}
+            found |= {part.name: part.jpeg if isinstance(part, Picture) else part.content for part in block.media()}
     return found
-
-
-def plain(text: str) -> str:
-    """Text that Markdown and HTML inside Markdown leave alone, on one line."""
-    return re.sub(r"([\\`*_\[\]<>|#~$&])", r"\\\1", visible(" ".join(text.split())))
 
 
 def _block(block: Block, tables: count[int], figures: count[int]) -> str:
     if isinstance(block, Table):
-        return _table(block, next(tables))
+        return f"**Table {next(tables)}.** {escaped(block.caption)}\n\n{to_markdown(block)}"
     if isinstance(block, Figure):
-        images = "\n".join(f"![{plain(panel.alt)}]({FOLDER}/{panel.name}.svg)" for panel in block.panels)
-        return f"{images}\n\n**Figure {next(figures)}.** {plain(block.caption)}"
+        images = "\n".join(f"![{escaped(panel.alt)}]({MEDIA}/{panel.name}.svg)" for panel in block.panels)
+        return f"{images}\n\n**Figure {next(figures)}.** {escaped(block.caption)}"
     if isinstance(block, Code):
         fence = "`" * max(3, 1 + max(map(len, re.findall("`+", block.text)), default=0))
-        return f"{plain(block.label)}\n\n{fence}{block.language}\n{visible(block.text)}\n{fence}"
-    return plain(block.text)
-
-
-def _table(table: Table, number: int) -> str:
-    head = [f"{h.text} ({h.note})" if isinstance(h, Heading) else h for h in table.head]
-    rule = "|".join("---:" if numeric(table, j) else "---" for j in range(len(head)))
-    body = [f"| {' | '.join(map(_cell, line))} |" for line in [*table.lines, *table.apart]]
-    top = [f"**Table {number}.** {plain(table.caption)}", "", f"| {' | '.join(map(plain, head))} |", f"|{rule}|"]
-    return "\n".join([*top, *body])
-
-
-def numeric(table: Table, column: int) -> bool:
-    """Whether a column holds numbers."""
-    return any(isinstance(line[column], Number) for line in [*table.lines, *table.apart])
-
-
-def _cell(cell: str | Cell | Number) -> str:
-    if isinstance(cell, Number):
-        text = f"**{plain(cell.text)}**" if cell.best else plain(cell.text)
-        return text + (f" ({plain(cell.note)})" if cell.note else "")
-    cell = Cell(cell) if isinstance(cell, str) else cell
-    text = plain(cell.text)
-    picture = f"![{plain(cell.picture.alt)}]({FOLDER}/{cell.picture.name}) " if cell.picture else ""
-    return picture + text + (f" [listen]({FOLDER}/{cell.sound.name})" if cell.sound else "")
-
-
-def _media(table: Table) -> list[Picture | Sound]:
-    cells = [cell for line in [*table.lines, *table.apart] for cell in line if isinstance(cell, Cell)]
-    return [part for cell in cells for part in (cell.picture, cell.sound) if part is not None]
+        return f"{escaped(block.label)}\n\n{fence}{block.language}\n{visible(block.text)}\n{fence}"
+    return escaped(block.text)
 
 
 def as_html(page: Page) -> str:
@@ -93,7 +59,7 @@ def as_html(page: Page) -> str:
     form, style, script = ((files("calmrl.report") / name).read_text(encoding="utf-8") for name in names)
     environment = Environment(autoescape=True, keep_trailing_newline=True, finalize=_shown)
     environment.globals |= {
-        **{"next": next, "tables": count(1), "figures": count(1), "inline": inline, "id": _id, "numeric": numeric},
+        **{"next": next, "tables": count(1), "figures": count(1), "inline": inline, "id": _id},
         "split": lambda text: text.partition(" ± ")[::2],
         "base64": lambda content: base64.b64encode(content).decode(),
         "breakable": lambda text: escape(visible(text)).replace("+", Markup("+<wbr>")),  # where a long name may break
@@ -123,10 +89,10 @@ def write_page(page: Page, target: str | Path, *, force: bool = False) -> list[P
     if target.suffix != ".html":
         raise InputError(f"{target} should end in .html; the Markdown file beside it gets the same name with .md")
     files = {target: as_html(page).encode(), target.with_suffix(".md"): as_markdown(page).encode()}
-    files |= {target.parent / FOLDER / name: content for name, content in drawings(page).items()}
+    files |= {target.parent / MEDIA / name: content for name, content in drawings(page).items()}
     taken = [path for path in files if path.exists()]
     if taken and not force:
-        raise InputError(f"{taken[0]} exists; choose another name, or pass --force to replace it")
+        raise InputError(f"{taken[0]} exists; choose another name, or pass `force=True` to replace it")
     for path, content in files.items():
         with new_file(path, force=force) as draft:
             draft.write_bytes(content)

@@ -1,4 +1,7 @@
-"""Means with what is needed to judge them: the interval over seeds, the number of seeds, the number of items."""
+"""results.json: its rows, what is known of them, and means over seeds with what is needed to judge them.
+
+Several files are merged into one `Results`; two values for the same measurement are an error.
+"""
 
 import json
 import math
@@ -11,6 +14,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, NonNegativeInt, ValidationError
 
 from calmrl._support.parsing import read_json
+from calmrl._support.wording import fixed, plural
 from calmrl.data.features.feature_set import ROW
 from calmrl.data.media.problems import skipped_words
 from calmrl.errors import InputError
@@ -62,24 +66,8 @@ def estimate(values: Sequence[float], items: Iterable[int]) -> Estimate:
     return Estimate(mean, half, len(array), min(sizes), max(sizes), tuple(array.tolist()))
 
 
-def fixed(value: float, decimals: int) -> str:
-    """A number with fixed decimals and a proper minus sign; never -0."""
-    text = f"{value:,.{decimals}f}"
-    return text.lstrip("-") if float(text.replace(",", "")) == 0 else text.replace("-", "−")
-
-
-def capital(text: str) -> str:
-    """With a capital first letter."""
-    return text[:1].upper() + text[1:]
-
-
-def plural(count: int, word: str) -> str:
-    """1 seed, 3 seeds."""
-    return f"{count:,} {word}" if count == 1 else f"{count:,} {word}s"
-
-
 def skipped_sentence(counts: Mapping[str, Mapping[str, int]]) -> str:
-    """Left out: clips: vision of 37 (of 1,000 listed items). Empty if nothing is.
+    """Skipped: clips: vision of 37 (of 1,000 listed items). Empty if nothing is.
 
     Parameters
     ----------
@@ -87,7 +75,7 @@ def skipped_sentence(counts: Mapping[str, Mapping[str, int]]) -> str:
         Data set -> its counts, as `calmrl.data.media.problems` makes them.
     """
     parts = [f"{name}: {words}" for name, some in counts.items() if (words := skipped_words(some))]
-    return f"Left out: {'; '.join(parts)}." if parts else ""
+    return f"Skipped: {'; '.join(parts)}." if parts else ""
 
 
 FILE = "results.json"
@@ -334,7 +322,7 @@ def _checked(path: Path, content: Any) -> Content:
         ]
         more = wrong.error_count() - len(lines)
         lines += [f"  and {more} more"] if more else []
-        raise InputError("\n".join([f"{path}: {wrong.error_count()} mistakes", *lines])) from wrong
+        raise InputError("\n".join([f"{path}: {plural(wrong.error_count(), 'mistake')}", *lines])) from wrong
     for method, points in file.meta.maps.items():
         sizes = {name: len(getattr(points, name)) for name in ("x", "y", "modality", "item")}
         if len(set(sizes.values())) > 1:

@@ -2,10 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 
+from calmrl._support.wording import fixed, plural, sentence
 from calmrl.metrics.registry import describe
 from calmrl.metrics.significance import PairedDifference, paired_t
 from calmrl.report.estimates import ranked
-from calmrl.report.results import Estimate, ResultRow, Results, capital, fixed, group, plural
+from calmrl.report.results import Estimate, ResultRow, Results, group
 
 PREFERRED = ("R@1", "accuracy", "nmse", "mse", "anchor_shift")
 SPELLED_OUT = 3  # settings with sentences of their own
@@ -47,7 +48,7 @@ def verdict(results: Results) -> list[str]:
     if len(given) == 1 and given[0]:
         return given[0]
     remarks = [
-        f"{source.name}: {remark}" if len(results.sources) > 1 else capital(f"{remark}.")
+        f"{source.name}: {remark}" if len(results.sources) > 1 else sentence(remark)
         for source in results.sources
         for remark in source.meta.remarks
     ]

@@ -1,4 +1,4 @@
-"""One method, one look: colour, marker, line and hatch follow from the name alone, so they are the same in every figure.
+"""One method, one style: colour, marker, line and hatch follow from the name alone, so they are the same in every figure.
 
 Colours are those of Okabe and Ito (told apart by colour-blind readers) without the yellow, which vanishes on paper; the
 marker and the hatch say the same again for grey printing. Variants of a method ("gram+latent", "gram staged",
@@ -83,7 +83,7 @@ def is_ours(method: str) -> bool:
 
 
 def style_of(method: str) -> Style:
-    """The look of a method. A name that is not known gets one from its letters, always the same."""
+    """The style of a method. A name that is not known gets one from its letters, always the same."""
     base, variant = base_method(method)
     code = zlib.crc32(base.encode())
     chosen = (COLOURS[code % len(COLOURS)], MARKERS[code // len(COLOURS) % len(MARKERS)])

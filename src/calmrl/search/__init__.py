@@ -1,4 +1,4 @@
-"""Search in a table of items, whatever modalities each of them has."""
+"""An index of items that any of their modalities can search, whatever each of them has."""
 
 import lazy_loader
 

@@ -1,4 +1,4 @@
-"""Make an index: features, one space, places, a table; whole or absent, and a killed run goes on where it stopped.
+"""Make an index: features, one space, places, a table; written atomically, and a killed run continues where it stopped.
 
 Everything is made in `<path>.part` beside the index and takes its name at the end. An index in an object store is written there
 directly; it is not an index before its last table is there.
@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import json
 import shutil
-import tempfile
 import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -25,44 +25,221 @@ from calmrl._support.engine import Engine, LocalEngine
 from calmrl._support.filesystem import put_in_place
 from calmrl._support.output import check_directory, new_file, part_folder
 from calmrl._support.parsing import read_json
+from calmrl._support.tensor_files import from_files, to_files
 from calmrl.aligner.estimator import Aligner
 from calmrl.aligner.posterior import embed_with_certainty
+from calmrl.aligner.storage import from_state, to_state
 from calmrl.arrays import check
 from calmrl.data.features.distributed_rows import DistributedArrays
 from calmrl.data.features.feature_set import ROW, relevance_texts
+from calmrl.data.patterns import connected, rows_together
 from calmrl.encoders.encoder_set import EncoderSet
 from calmrl.encoders.registry import default_encoders, full_name
 from calmrl.errors import InputError
 from calmrl.models.saved import load
+from calmrl.protocols import Progress
 from calmrl.search import checksums, neighbours, store
-from calmrl.search.collection import (
-    ENCODERS_OF,
-    Collection,
-    OpenSource,
-    described,
-    from_features,
-    kinds_of,
-    open_source,
-    sha256,
-    with_thumbnails,
-)
-from calmrl.search.encoding import Progress, encode, survey
+from calmrl.search.collection import Collection, described, from_features, kinds_of, sha256
+from calmrl.search.encoding import encode, records_of
+from calmrl.sources import ITEMS, PARTS, Source, is_remote, open_source
 
+ROWS = 2048  # written at once
 MIN_PAIRS = 20  # items that must have both of two modalities before anything is learned from them
 PLACE_ROWS = 1 << 14  # items that are placed at once; a whole number of the blocks that `embed_with_certainty` works in
-FILES = ("aligner.json", "aligner.safetensors")
+HEADER = "aligner.json"  # of a saved aligner
+
+
+@dataclass(frozen=True)
+class BuildOptions:
+    """How an index is made: the arguments of `Index.build`."""
+
+    encoders: Mapping[str, str] | None = None
+    model: str | Path | Aligner | None = None
+    groups: str | Sequence[Any] | None = None
+    relevant: str | Sequence[Any] | None = None
+    progress: Progress | None = None
+    engine: Engine | None = None  # None: this process
+
+
+def build(source: Any, path: str | Path, options: BuildOptions) -> None:
+    """Write the index of a source; see `calmrl.Index.build`."""
+    with working_folder(path) as part:
+        given = {modality: full_name(modality, name) for modality, name in (options.encoders or {}).items()}
+        of_model = encoders_of(options.model)
+        known = {**of_model, **given}
+        opened = open_source(source, kinds_of(known) if known else None, some=bool(of_model))
+        encoders = {name: known[name] for name in known if name in given or name in opened.modalities}
+        if is_index(path):
+            _check_same(path, opened, encoders)
+            return  # nothing to do; or an earlier run was stopped after its last step
+        _check_free(path)
+        collection, description = _collect(opened, encoders, part, options)
+        aligner, layout = _align(collection, part, options)
+        layout |= {
+            "encoders": description,
+            "source": {"type": opened.form, "path": opened.root},
+            "problems": collection.problems.lines(True),
+        }
+        _write(collection, aligner, layout, path, part, options)
+
+
+def is_index(path: str | Path) -> bool:
+    """Whether there is a whole index."""
+    if not is_remote(path) and not Path(path).is_dir():
+        return False
+    return PARTS in store.table_names(store.connect(path))
+
+
+def _check_same(path: str | Path, opened: Source, encoders: Mapping[str, str]) -> None:
+    """Refuse to take the index of something else for the one that is asked for."""
+    _, parts = store.open_tables(path)
+    layout = store.read_layout(parts, path)
+    made = {name: entry["encoder"] for name, entry in layout["modalities"].items()}
+    differs = [f"{name}={encoder}" for name, encoder in encoders.items() if made.get(name) != encoder]
+    if layout["source"] != {"type": opened.form, "path": opened.root}:
+        differs.append(f"source {layout['source']['path']}")
+    if differs:
+        raise InputError(f"{path} is an index already, made otherwise ({', '.join(differs)}); choose another name")
+
+
+def _check_free(path: str | Path) -> None:
+    if is_remote(path):
+        if ITEMS in store.table_names(store.connect(path)):  # of a run that was stopped
+            store.connect(path).drop_table(ITEMS)
+        return
+    target = Path(path)
+    if target.exists() and not (target.is_dir() and not any(target.iterdir())):
+        raise InputError(f"{target} exists and is not a calmrl index; choose another name")
+
+
+@contextmanager
+def working_folder(path: str | Path) -> Iterator[Path]:
+    """`<path>.part`, for one run at a time; kept if the run does not come to its end."""
+    target = Path(str(path).rstrip("/").rpartition("/")[2]) if is_remote(path) else Path(path)
+    check_directory(target)
+    with part_folder(target, named=path) as part:
+        yield part
+
+
+def _collect(
+    opened: Source, encoders: Mapping[str, str], part: Path, options: BuildOptions
+) -> tuple[Collection, dict[str, Any] | None]:
+    """(items with features, the description of their encoders if files were encoded)."""
+    groups = options.groups if isinstance(options.groups, str) else None
+    if opened.features is not None:
+        collection = from_features(opened, groups)
+        unknown = sorted(set(encoders) - set(collection.z))
+        if unknown:
+            raise InputError(f"`encoders` names {unknown[0]}, but the features have {', '.join(collection.z)}")
+        collection.encoders |= encoders
+        collection.kinds |= kinds_of(collection.encoders)
+        return collection, None if encoders else described(opened.features)
+    assert opened.manifest is not None
+    kinds = opened.manifest.kinds
+    unknown = sorted(set(encoders) - set(kinds))
+    if unknown:
+        raise InputError(f"`encoders` names {unknown[0]}, but the items have {', '.join(kinds)}")
+    others = {name: kind for name, kind in kinds.items() if name not in encoders}
+    names = {**encoders, **(default_encoders(others) if others else {})}
+    chosen = EncoderSet({name: names[name] for name in kinds}, dtype="float32")
+    records = records_of(opened)
+    collection = encode(opened, records, chosen, part / "cells", progress=options.progress, engine=options.engine)
+    if not len(collection):
+        raise InputError("no item is left: " + "; ".join(collection.problems.lines(True)))
+    if groups is not None:
+        collection.groups = [item.columns.get(groups) for item in collection.records]
+    return collection, chosen.describe()
+
+
+def _align(collection: Collection, part: Path, options: BuildOptions) -> tuple[Aligner | None, dict[str, Any]]:
+    """(the aligner, the layout of the index)"""
+    names, model, groups = list(collection.z), options.model, options.groups
+    siblings = collection.groups if groups is None or isinstance(groups, str) else list(groups)
+    if siblings is not None and len(siblings) != len(collection):
+        raise InputError(f"groups has {len(siblings)} labels but there are {len(collection)} items; pass one per item")
+    settings = model if isinstance(model, Aligner) and not model.__sklearn_is_fitted__() else Aligner(random_state=0)
+    fits = model is None or model is settings
+    if fits:
+        inside, why = linked(names, collection.present)
+        values = relevance_of_items(collection, options.relevant)
+        if options.progress is not None and inside:
+            what = f"align {', '.join(inside)} ({len(collection)} items)"
+            options.progress(0, 0, what)  # how long is not known
+        aligner = fit(collection, inside, siblings, part, settings, values, options.engine)
+    else:
+        if options.relevant is not None:
+            raise InputError(
+                "relevant says how an aligner is chosen, but model is fitted already; leave one of them out"
+            )
+        aligner = model if isinstance(model, Aligner) else load_aligner(str(model))
+        inside, why = check_aligner(aligner, collection)
+    modalities = {
+        name: {
+            "kind": collection.kinds[name],
+            "width": int(collection.z[name].shape[1]),
+            "encoder": collection.encoders.get(name),
+            "aligned": name in inside,
+            "why": why.get(name),
+        }
+        for name in names
+    }
+    layout = {
+        "format": store.FORMAT,
+        "version": store.VERSION,
+        "calmrl": version("calmrl"),
+        "made": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "modalities": modalities,
+        "columns": store.columns_of(collection.records),
+        "width": 0 if aligner is None else aligner.space_.latent_dim,
+        "fitted_on": len(collection) if fits else None,
+    }
+    return aligner, layout
+
+
+def _write(
+    collection: Collection,
+    aligner: Aligner | None,
+    layout: dict[str, Any],
+    path: str | Path,
+    part: Path,
+    options: BuildOptions,
+) -> None:
+    """The tables, beside the place of the index, and then its name."""
+    target: str | Path = path
+    if not is_remote(path):
+        target = part / "database"
+        shutil.rmtree(target, ignore_errors=True)
+    vectors, certainty = place(aligner, collection, options.engine)
+    placed = np.flatnonzero(vectors.any(axis=1))
+    hubness = np.zeros(len(collection), np.float32)
+    sample = vectors[placed[neighbours.hub_sample(len(placed))]]
+    hubness[placed] = neighbours.hubness(vectors[placed], sample, own=len(placed) <= neighbours.SAMPLE)
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for start in range(0, len(collection), ROWS):
+            rows = list(range(start, min(start + ROWS, len(collection))))
+            yield store.batch(collection.take(rows), vectors[rows], certainty[rows], hubness[rows], layout)
+            if options.progress is not None:
+                options.progress(rows[-1] + 1, len(collection), "write items")
+
+    table = store.create_items(target, batches(), layout)
+    layout["search"] = None
+    if len(placed) > neighbours.EXACT_ROWS:
+        layout["search"] = neighbours.build_ann(table, len(collection))
+    store.write_parts(target, {store.LAYOUT: json.dumps(layout).encode(), **aligner_parts(aligner)})
+    if target is not path:
+        checksums.record(Path(target))
+        put_in_place(Path(target), Path(path))
+
+
+# ---- the shared space
 
 
 def linked(names: Sequence[str], present: np.ndarray) -> tuple[list[str], dict[str, str]]:
     """(modalities that enough items link with each other, why each of the others is not among them)."""
-    mask = np.asarray(present).astype(np.int64)
-    together = mask.T @ mask  # (k, k)
-    groups: list[set[int]] = []
-    for j in range(len(names)):
-        touching = [group for group in groups if any(together[j, other] >= MIN_PAIRS for other in group)]
-        groups = [group for group in groups if group not in touching] + [{j}.union(*touching)]
-    best = max(groups, key=lambda group: (len(group) > 1, int(mask[:, sorted(group)].any(axis=1).sum())))
-    inside = sorted(best) if len(best) > 1 else []
+    together = rows_together(present)
+    groups = [group for group in connected(together, MIN_PAIRS) if len(group) > 1]
+    inside = max(groups, key=lambda group: int(np.asarray(present)[:, group].any(axis=1).sum()), default=[])
     return [names[j] for j in inside], {
         name: _reason(name, names, together, j) for j, name in enumerate(names) if j not in inside
     }
@@ -128,9 +305,9 @@ def relevance_of_items(collection: Collection, relevant: str | Sequence[Any] | N
             )
         return list(relevant)
     if relevant in ("text", "labels"):
-        values: list[Any] = [item.texts if relevant == "text" else item.labels for item in collection.known]
+        values: list[Any] = [item.texts if relevant == "text" else item.labels for item in collection.records]
     else:
-        values = [item.columns.get(relevant) for item in collection.known]
+        values = [item.columns.get(relevant) for item in collection.records]
     if not any(value is not None for value in relevance_texts(values)):
         raise InputError(f"no item has a value in the column {relevant!r}, so it cannot say which items are relevant")
     return values
@@ -145,7 +322,8 @@ def _digest(
 ) -> str:
     """Changes with everything that the fit depends on."""
     content = [
-        [item.id, {name: item.stamps[name][0] for name in names if name in item.stamps}] for item in collection.known
+        [item.id, {name: item.fingerprints[name][0] for name in names if name in item.fingerprints}]
+        for item in collection.records
     ]
     encoders = {name: collection.encoders.get(name) for name in names}
     siblings = None if groups is None else [str(label) for label in groups]
@@ -155,7 +333,7 @@ def _digest(
 
 def load_aligner(path: str | Path) -> Aligner:
     """An aligner that was saved, or that `calmrl train` made."""
-    if (Path(path) / FILES[0]).is_file():
+    if (Path(path) / HEADER).is_file():
         return Aligner.load(path)
     model = load(path).model
     if not hasattr(model, "aligner"):
@@ -168,7 +346,7 @@ def load_aligner(path: str | Path) -> Aligner:
 
 def encoders_of(model: Any) -> dict[str, str]:
     """Modality -> encoder that a trained model was made with, where it says so."""
-    if model is None or isinstance(model, Aligner) or (Path(model) / FILES[0]).is_file():
+    if model is None or isinstance(model, Aligner) or (Path(model) / HEADER).is_file():
         return {}
     described = getattr(load(model), "encoders_", None) or {}
     return {name: entry["name"] for name, entry in described.get("encoders", {}).items()}
@@ -176,7 +354,7 @@ def encoders_of(model: Any) -> dict[str, str]:
 
 def check_aligner(aligner: Aligner, collection: Collection) -> tuple[list[str], dict[str, str]]:
     """(modalities that a given aligner covers, why the others are not searched)."""
-    widths = {name: len(lift.centre) for name, lift in zip(aligner._order, aligner._lifts, strict=True)}
+    widths = {name: len(lift.centre) for name, lift in zip(aligner.names_, aligner.feature_maps_, strict=True)}
     inside = [name for name in collection.z if name in widths]
     for name in inside:
         if collection.z[name].shape[1] != widths[name]:
@@ -194,14 +372,14 @@ def place(
 ) -> tuple[np.ndarray, np.ndarray]:
     """(vectors (N, L), certainty (N,)) of items; zero where nothing that is aligned was observed."""
     if aligner is None or not len(collection):
-        width = 0 if aligner is None else aligner._space.latent_dim
+        width = 0 if aligner is None else aligner.space_.latent_dim
         return np.zeros((len(collection), width), np.float32), np.zeros(len(collection), np.float32)
-    k, n = len(aligner._order), len(collection)
+    k, n = len(aligner.names_), len(collection)
     present = np.zeros((n, k), dtype=bool)
-    for j, name in enumerate(aligner._order):
+    for j, name in enumerate(aligner.names_):
         if name in collection.z:
             present[:, j] = collection.present[:, list(collection.z).index(name)]
-    held = {name: collection.z[name] for name in aligner._order if name in collection.z}
+    held = {name: collection.z[name] for name in aligner.names_ if name in collection.z}
     starts = range(0, n, PLACE_ROWS)
     blocks = (
         (
@@ -219,223 +397,16 @@ def _place_block(block: tuple[dict[str, np.ndarray], np.ndarray], aligner: Align
     values, present = block
     z = {
         name: values[name] if name in values else np.zeros((len(present), len(lift.centre)), np.float32)
-        for name, lift in zip(aligner._order, aligner._lifts, strict=True)
+        for name, lift in zip(aligner.names_, aligner.feature_maps_, strict=True)
     }
     return embed_with_certainty(aligner, z, present)
 
 
 def aligner_parts(aligner: Aligner | None) -> dict[str, bytes]:
-    """A fitted aligner as files."""
-    if aligner is None:
-        return {}
-    with tempfile.TemporaryDirectory() as folder:
-        aligner.save(Path(folder) / "aligner")
-        return {name: (Path(folder) / "aligner" / name).read_bytes() for name in FILES}
+    """A fitted aligner as the files that it is saved in."""
+    return {} if aligner is None else to_files(to_state(aligner), "aligner")
 
 
 def aligner_from(parts: Mapping[str, bytes]) -> Aligner | None:
     """The inverse of `aligner_parts`."""
-    if FILES[0] not in parts:
-        return None
-    folder = Path(tempfile.mkdtemp())
-    try:
-        for name in FILES:
-            (folder / name).write_bytes(parts[name])
-        return Aligner.load(folder)
-    finally:
-        shutil.rmtree(folder)
-
-
-ROWS = 2048  # written at once
-
-
-def build(
-    source: Any,
-    path: str | Path,
-    encoders: Mapping[str, str] | None = None,
-    *,
-    model: str | Path | Aligner | None = None,
-    groups: str | Sequence[Any] | None = None,
-    relevant: str | Sequence[Any] | None = None,
-    progress: Progress | None = None,
-    engine: Engine | None = None,
-) -> None:
-    """Write the index of a source; see `calmrl.Index.build`."""
-    with working_folder(path) as part:
-        given = {modality: full_name(modality, name) for modality, name in (encoders or {}).items()}
-        of_model = encoders_of(model)
-        known = {**of_model, **given}
-        opened = open_source(source, kinds_of(known) if known else None, some=bool(of_model))
-        encoders = {name: known[name] for name in known if name in given or name in opened.modalities}
-        if is_index(path):
-            _check_same(path, opened, encoders)
-            return  # nothing to do; or an earlier run was stopped after its last step
-        _check_free(path)
-        collection, description = _collect(opened, encoders, part, groups, progress, engine)
-        aligner, layout = _align(collection, model, groups, relevant, part, progress, engine)
-        layout |= {
-            "encoders": description,
-            "source": {"type": opened.type, "path": opened.root},
-            "problems": collection.problems.lines(True),
-        }
-        _write(collection, aligner, layout, path, part, progress, engine)
-
-
-def is_index(path: str | Path) -> bool:
-    """Whether there is a whole index."""
-    if not store.is_remote(path) and not Path(path).is_dir():
-        return False
-    return store.PARTS in store.table_names(store.connect(path))
-
-
-def _check_same(path: str | Path, opened: OpenSource, encoders: Mapping[str, str] | None) -> None:
-    """Refuse to take the index of something else for the one that is asked for."""
-    _, parts = store.open_tables(path)
-    layout = store.read_layout(parts, path)
-    made = {name: entry["encoder"] for name, entry in layout["modalities"].items()}
-    differs = [f"{name}={encoder}" for name, encoder in (encoders or {}).items() if made.get(name) != encoder]
-    if layout["source"] != {"type": opened.type, "path": opened.root}:
-        differs.append(f"source {layout['source']['path']}")
-    if differs:
-        raise InputError(f"{path} is an index already, made otherwise ({', '.join(differs)}); choose another name")
-
-
-def _check_free(path: str | Path) -> None:
-    if store.is_remote(path):
-        if store.ITEMS in store.table_names(store.connect(path)):  # of a run that was stopped
-            store.connect(path).drop_table(store.ITEMS)
-        return
-    target = Path(path)
-    if target.exists() and not (target.is_dir() and not any(target.iterdir())):
-        raise InputError(f"{target} exists and is not a calmrl index; choose another name")
-
-
-@contextmanager
-def working_folder(path: str | Path) -> Iterator[Path]:
-    """`<path>.part`, for one run at a time; kept if the run does not come to its end."""
-    target = Path(str(path).rstrip("/").rpartition("/")[2]) if store.is_remote(path) else Path(path)
-    check_directory(target)
-    with part_folder(target, named=path) as part:
-        yield part
-
-
-def _collect(
-    opened: OpenSource,
-    encoders: Mapping[str, str] | None,
-    part: Path,
-    groups: str | Sequence[Any] | None,
-    progress: Progress | None,
-    engine: Engine | None,
-) -> tuple[Collection, dict[str, Any] | None]:
-    """(items with features, the description of their encoders if files were encoded)."""
-    if opened.features is not None:
-        column = groups if isinstance(groups, str) else None
-        collection = from_features(opened.features, opened.root, column)
-        unknown = sorted(set(encoders or {}) - set(collection.z))
-        if unknown:
-            raise InputError(f"--encoder names {unknown[0]}, but the features have {', '.join(collection.z)}")
-        made_by = ENCODERS_OF.get(opened.root, {}) if opened.type == "dataset" else {}
-        collection.encoders |= {name: made_by[name] for name in made_by if name in collection.z} | dict(encoders or {})
-        collection.kinds |= kinds_of(collection.encoders)
-        return with_thumbnails(opened, collection), None if encoders else described(opened.features)
-    assert opened.manifest is not None
-    kinds = {name: kind for name, kind in opened.manifest.kinds.items() if not encoders or name not in encoders}
-    names = dict(encoders or {}) | (default_encoders(kinds) if kinds else {})
-    unknown = sorted(set(names) - set(opened.manifest.kinds))
-    if unknown:
-        raise InputError(f"--encoder names {unknown[0]}, but the items have {', '.join(opened.manifest.kinds)}")
-    chosen = EncoderSet({name: names[name] for name in opened.manifest.kinds}, dtype="float32")
-    collection = encode(opened, survey(opened), chosen, part / "cells", progress=progress, engine=engine)
-    if not len(collection):
-        raise InputError("no item is left: " + "; ".join(collection.problems.lines(True)))
-    if isinstance(groups, str):
-        collection.groups = [item.columns.get(groups) for item in collection.known]
-    return collection, chosen.describe()
-
-
-def _align(
-    collection: Collection,
-    model: str | Path | Aligner | None,
-    groups: str | Sequence[Any] | None,
-    relevant: str | Sequence[Any] | None,
-    part: Path,
-    progress: Progress | None,
-    engine: Engine | None,
-) -> tuple[Aligner | None, dict[str, Any]]:
-    """(the aligner, the layout of the index)"""
-    names = list(collection.z)
-    siblings = collection.groups if groups is None or isinstance(groups, str) else list(groups)
-    if siblings is not None and len(siblings) != len(collection):
-        raise InputError(f"groups has {len(siblings)} labels but there are {len(collection)} items; pass one per item")
-    settings = model if isinstance(model, Aligner) and not model.__sklearn_is_fitted__() else Aligner(random_state=0)
-    if model is None or model is settings:
-        inside, why = linked(names, collection.present)
-        values = relevance_of_items(collection, relevant)
-        if progress is not None and inside:
-            progress(f"align {', '.join(inside)} ({len(collection)} items)", 0, 0)  # how long is not known
-        aligner = fit(collection, inside, siblings, part, settings, values, engine)
-    else:
-        if relevant is not None:
-            raise InputError(
-                "relevant says how an aligner is chosen, but model is fitted already; leave one of them out"
-            )
-        aligner = model if isinstance(model, Aligner) else load_aligner(model)
-        inside, why = check_aligner(aligner, collection)
-    modalities = {
-        name: {
-            "kind": collection.kinds[name],
-            "width": int(collection.z[name].shape[1]),
-            "encoder": collection.encoders.get(name),
-            "aligned": name in inside,
-            "why": why.get(name),
-        }
-        for name in names
-    }
-    layout = {
-        "format": store.FORMAT,
-        "version": store.VERSION,
-        "calmrl": version("calmrl"),
-        "made": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        "modalities": modalities,
-        "columns": store.columns_of(collection.known),
-        "width": 0 if aligner is None else aligner._space.latent_dim,
-        "fitted_on": len(collection) if model is None or model is settings else None,
-    }
-    return aligner, layout
-
-
-def _write(
-    collection: Collection,
-    aligner: Aligner | None,
-    layout: dict[str, Any],
-    path: str | Path,
-    part: Path,
-    progress: Progress | None,
-    engine: Engine | None,
-) -> None:
-    """The tables, beside the place of the index, and then its name."""
-    target: str | Path = path
-    if not store.is_remote(path):
-        target = part / "database"
-        shutil.rmtree(target, ignore_errors=True)
-    vectors, certainty = place(aligner, collection, engine)
-    placed = np.flatnonzero(vectors.any(axis=1))
-    near = np.zeros(len(collection), np.float32)
-    sample = vectors[placed[neighbours.hub_sample(len(placed))]]
-    near[placed] = neighbours.nearness(vectors[placed], sample, own=len(placed) <= neighbours.SAMPLE)
-
-    def batches() -> Iterator[pa.RecordBatch]:
-        for start in range(0, len(collection), ROWS):
-            rows = list(range(start, min(start + ROWS, len(collection))))
-            yield store.batch(collection.take(rows), vectors[rows], certainty[rows], near[rows], layout)
-            if progress is not None:
-                progress("write items", rows[-1] + 1, len(collection))
-
-    table = store.create_items(target, batches(), layout)
-    layout["search"] = None
-    if len(placed) > neighbours.EXACT_ROWS:
-        layout["search"] = neighbours.build_ann(table, len(collection))
-    store.write_parts(target, {store.LAYOUT: json.dumps(layout).encode(), **aligner_parts(aligner)})
-    if target is not path:
-        checksums.record(Path(target))
-        put_in_place(Path(target), Path(path))
+    return from_state(from_files(parts, "aligner")) if HEADER in parts else None

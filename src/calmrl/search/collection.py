@@ -7,26 +7,24 @@ import io
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
-from calmrl._support.parsing import parsing
-from calmrl.data.features.feature_set import FeatureSet, open_features
-from calmrl.data.media.folder import read_folder
+from calmrl.data.features.feature_set import FeatureSet
 from calmrl.data.media.images import open_image
-from calmrl.data.media.manifest import KINDS, VIDEO, Manifest, modality_of, read_manifest, read_rows
+from calmrl.data.media.manifest import VIDEO
 from calmrl.data.media.problems import Problems, Unreadable
 from calmrl.data.media.streams import read_frames
-from calmrl.datasets.registry import DATASETS, load_dataset
-from calmrl.encoders.registry import is_path, load_encoder, spec_of
+from calmrl.encoders.registry import ENCODERS, is_path, load_encoder, spec_of
 from calmrl.errors import InputError, need
+from calmrl.sources import Source
 
 STANDARD = ("id", "split", "labels", "text")
+SIDE = 192  # pixels, of the longer side of a thumbnail
+QUALITY = 80
 
 
 @dataclass(frozen=True)
@@ -38,12 +36,12 @@ class ItemRecord:
     labels: tuple[str, ...] = ()
     split: str | None = None
     paths: Mapping[str, str] = field(default_factory=dict)  # modality -> file, relative to the collection
-    stamps: Mapping[str, Any] = field(default_factory=dict)  # modality -> [SHA-256, size, time] of what it has
+    fingerprints: Mapping[str, Any] = field(default_factory=dict)  # modality -> [SHA-256, size, time] of what it has
     columns: Mapping[str, Any] = field(default_factory=dict)
 
-    def fingerprint(self) -> str:
+    def digest(self) -> str:
         """Changes with everything but the times of files."""
-        content = {name: stamp[0] for name, stamp in self.stamps.items()}
+        content = {name: fingerprint[0] for name, fingerprint in self.fingerprints.items()}
         parts = [self.id, self.texts, self.labels, self.split, dict(self.paths), content, dict(self.columns)]
         return sha256(json.dumps(parts, default=str, sort_keys=True).encode())
 
@@ -54,7 +52,7 @@ class Collection:
 
     Attributes
     ----------
-    known : list of Known
+    records : list of ItemRecord
     z : dict of str to ndarray (N, width)
         Rows of missing modalities are not read.
     present : ndarray of bool (N, k)
@@ -65,12 +63,12 @@ class Collection:
     encoders : dict of str to str
         Modality -> name of its encoder, as far as they are known.
     thumbnail : function
-        Number of an item -> a small picture, or None.
+        Number of an item -> a small image, or None.
     groups : sequence, optional
         Which items are siblings.
     """
 
-    known: list[ItemRecord]
+    records: list[ItemRecord]
     z: dict[str, np.ndarray]
     present: np.ndarray
     kinds: dict[str, str]
@@ -81,13 +79,13 @@ class Collection:
     problems: Problems = field(default_factory=Problems)
 
     def __len__(self) -> int:
-        return len(self.known)
+        return len(self.records)
 
     def take(self, rows: list[int]) -> Collection:
         """Some of the items."""
         index = np.asarray(rows, dtype=np.int64)
         return Collection(
-            [self.known[row] for row in rows],
+            [self.records[row] for row in rows],
             {name: np.asarray(values[index]) for name, values in self.z.items()},
             np.asarray(self.present[index]),
             self.kinds,
@@ -99,8 +97,10 @@ class Collection:
         )
 
 
-def from_features(features: FeatureSet, root: str, groups: str | None = None) -> Collection:
+def from_features(opened: Source, groups: str | None = None) -> Collection:
     """Features as a collection. Rows that have nothing are refused; imputed blocks count as missing, as they are."""
+    features, indexing = opened.features, opened.indexing
+    assert features is not None
     present = np.asarray(features.present)
     if not len(present):
         raise InputError("the features have no rows, so there is nothing to search in")
@@ -108,20 +108,30 @@ def from_features(features: FeatureSet, root: str, groups: str | None = None) ->
         empty = features.ids[np.flatnonzero(~present.any(axis=1))[0]]
         raise InputError(f"item {empty!r} has no modality at all; leave such rows out")
     _check_values(features.z, present)
-    encoders = _encoder_names(features)
+    encoders = {name: encoder for name, encoder in indexing.encoders.items() if name in features.z}
+    encoders |= _encoder_names(features)
+    records = _records(features, present)
+
+    def thumbnail(row: int) -> bytes | None:
+        if "thumbnail" in features.meta.column_names:
+            return features.meta["thumbnail"][row].as_py()
+        return indexing.thumbnail(
+            records[row].id, [name for name, has in zip(features.z, present[row], strict=True) if has]
+        )
+
     return Collection(
-        _known(features, present),
+        records,
         features.z,
         present,
         {name: _kind(encoders.get(name)) for name in features.z},
-        root,
+        opened.root,
         encoders,
-        _thumbnails(features),
+        thumbnail,
         _groups(features, groups),
     )
 
 
-def _known(features: FeatureSet, present: np.ndarray) -> list[ItemRecord]:
+def _records(features: FeatureSet, present: np.ndarray) -> list[ItemRecord]:
     extra = [name for name in features.meta.column_names if name not in (*STANDARD, "thumbnail")]
     columns = {name: features.meta[name].to_pylist() for name in extra}
     split, labels, text = (_values(features.meta, name) for name in ("split", "labels", "text"))
@@ -132,7 +142,7 @@ def _known(features: FeatureSet, present: np.ndarray) -> list[ItemRecord]:
             texts=_texts(text[row]),
             labels=_texts(labels[row]),
             split=None if split[row] is None else str(split[row]),
-            stamps={
+            fingerprints={
                 names[j]: [sha256(np.ascontiguousarray(features.z[names[j]][row]).tobytes()), 0, 0]
                 for j in np.flatnonzero(present[row])
             },
@@ -184,17 +194,8 @@ def described(features: FeatureSet) -> dict[str, Any] | None:
 
 
 def _kind(encoder: str | None) -> str:
-    from calmrl.encoders.registry import ENCODERS
-
     name = "" if encoder is None else encoder.partition("@")[0]
     return ENCODERS[name].kind if name in ENCODERS else "vector"
-
-
-def _thumbnails(features: FeatureSet) -> Callable[[int], bytes | None]:
-    if "thumbnail" not in features.meta.column_names:
-        return lambda row: None
-    column = features.meta["thumbnail"]
-    return lambda row: column[row].as_py()
 
 
 def _groups(features: FeatureSet, groups: str | None) -> list[Any] | None:
@@ -209,106 +210,6 @@ def sha256(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-TABLES = (".csv", ".tsv", ".jsonl")
-FEATURES = (".npz", ".safetensors")
-
-
-@dataclass
-class OpenSource:
-    """A source that was recognised: `features` or `manifest`, what it is called, and the folder of its files."""
-
-    type: str  # "folder", "manifest", "features" or "dataset"
-    root: str  # the folder that paths are relative to, or what else tells sources apart
-    features: FeatureSet | None = None
-    manifest: Manifest | None = None
-    problems: Problems = field(default_factory=Problems)
-
-    @property
-    def modalities(self) -> tuple[str, ...]:
-        """Names of what its items may have."""
-        return tuple(self.manifest.kinds if self.manifest is not None else self.features.names if self.features else ())
-
-
-def open_source(source: Any, kinds: Mapping[str, str] | None = None, some: bool = False) -> OpenSource:
-    """Recognise a source.
-
-    Parameters
-    ----------
-    source : str, Path, FeatureSet or dict
-        A folder of files, a manifest, a feature directory or file, the name of a bundled data set, features in memory;
-        or what this function returned.
-    kinds : mapping of str to str, optional
-        Modality -> "text", "image" or "audio", where it is known; otherwise columns of a manifest are guessed.
-    some : bool
-        Whether a manifest may lack some of these modalities.
-    """
-    if isinstance(source, OpenSource):
-        return source
-    if isinstance(source, FeatureSet):
-        return OpenSource("features", str(source.path or source.name or "features"), features=source)
-    if isinstance(source, Mapping):
-        return OpenSource("features", "features", features=FeatureSet(dict(source)))
-    path = Path(source)
-    if not path.exists():
-        if str(source) in DATASETS:
-            return OpenSource("dataset", str(source), features=_bundled(str(source)))
-        raise InputError(
-            f"{source} is neither a file or folder nor a bundled data set ({', '.join(DATASETS)}); check the name"
-        )
-    if path.is_dir():
-        if (path / "features.json").exists() or any(path.glob("*.npy")):
-            return OpenSource("features", str(path.resolve()), features=open_features(path))
-        problems = Problems()
-        return OpenSource("folder", str(path.resolve()), manifest=read_folder(path, problems), problems=problems)
-    if path.suffix in FEATURES or (path.suffix == ".parquet" and _holds_vectors(path)):
-        return OpenSource("features", str(path.resolve()), features=open_features(path))
-    if path.suffix not in (*TABLES, ".parquet"):
-        raise InputError(
-            f"{path} has suffix {path.suffix!r}; an index is made from a folder, a table of files ({', '.join(TABLES)}, "
-            f".parquet), or features (a directory, {', '.join(FEATURES)})"
-        )
-    problems = Problems()
-    if kinds and some:
-        columns = {name for _, row in read_rows(path, Problems()) for name in row}
-        kinds = {name: kind for name, kind in kinds.items() if name in columns}
-    manifest = read_manifest(path, kinds or guess_kinds(path), problems)
-    return OpenSource("manifest", str(path.resolve().parent), manifest=manifest, problems=problems)
-
-
-def _bundled(name: str) -> FeatureSet:
-    """A bundled data set with features as the encoders gave them, so that new files can be compared with them."""
-    raw = {"standardize": False} if "standardize" in DATASETS.signature(name).parameters else {}
-    return load_dataset(name, **raw)
-
-
-def _holds_vectors(path: Path) -> bool:
-    """Whether a Parquet file has columns of numbers lists, as features have."""
-    with parsing(path, "Parquet"):
-        types = [field.type for field in pq.read_schema(path)]
-    return any(
-        (pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
-        and pa.types.is_floating(kind.value_type)
-        for kind in types
-    )
-
-
-def guess_kinds(path: Path) -> dict[str, str]:
-    """Modality -> kind, from the columns of a manifest: file names by their suffix, and the column `text`."""
-    kinds: dict[str, str] = {}
-    for _, row in read_rows(path, Problems()):
-        for name, value in row.items():
-            if name in kinds or name in ("id", "split", "labels") or str(name).startswith("meta.") or not value:
-                continue
-            held = modality_of(value) if isinstance(value, str) else None
-            if name == "text":
-                kinds[name] = "text"
-            elif held is not None:
-                kinds[name] = KINDS[held]
-    if not kinds:
-        raise InputError(f"{path} has no column of files and no column text; name encoders with --encoder COLUMN=NAME")
-    return kinds
-
-
 def kinds_of(encoders: Mapping[str, str]) -> dict[str, str]:
     """Modality -> what its encoder takes."""
     return {
@@ -317,56 +218,8 @@ def kinds_of(encoders: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-ENCODERS_OF = {
-    "stamps": {"image": "efficientnet_lite0", "text": "minilm", "speech": "whisper_base", "sound": "yamnet"},
-    "emoji": {
-        "image": "efficientnet_lite0",
-        "drawing": "efficientnet_lite0",
-        "text": "minilm",
-        "keywords": "minilm",
-        "speech": "whisper_base",
-    },
-}
-
-
-def with_thumbnails(opened: OpenSource, collection: Collection) -> Collection:
-    """The pictures of the emoji, which lie beside their features."""
-    if opened.type == "dataset" and opened.root == "emoji":
-        from calmrl.datasets.emoji import PICTURES, thumbnail
-
-        def picture(row: int) -> bytes | None:
-            has = dict(zip(collection.z, collection.present[row], strict=True))
-            name = next((name for name in PICTURES if has[name]), None)
-            return None if name is None else thumbnail(collection.known[row].id, name)
-
-        collection.thumbnail = picture
-    return collection
-
-
-def known_vector(dataset: str, modality: str, value: Any) -> np.ndarray | None:
-    """The vector of a word for which the data set has one, so that it can be searched without an encoder."""
-    if dataset != "emoji" or modality not in ("text", "keywords") or find_spec("calmrl.datasets.emoji") is None:
-        return None
-    from calmrl.datasets.emoji import query_vectors
-
-    return query_vectors().get(value) if isinstance(value, str) else None
-
-
-def reduced(dataset: str, encoder: str, vectors: np.ndarray) -> np.ndarray:
-    """Vectors of an encoder in the form that the data set stores."""
-    if dataset != "emoji":
-        return vectors
-    from calmrl.datasets.emoji import REDUCED, reduce_features
-
-    return reduce_features(encoder, vectors) if encoder in REDUCED else vectors
-
-
-SIDE = 192  # pixels, of the longer side
-QUALITY = 80
-
-
 def thumbnail(path: str | Path) -> bytes | None:
-    """A picture or film as a small WebP; None if it cannot be read."""
+    """An image or video as a small WebP; None if it cannot be read."""
     try:
         if str(path).lower().endswith(VIDEO):
             frames, _ = read_frames(path, 1)

@@ -1,57 +1,56 @@
-"""Raw items -> features, only what is new: vectors are kept by the content of the file or text they were made from."""
+"""Items of files -> a collection with features: what is known is by content, so only what is new is read and encoded."""
 
 from __future__ import annotations
 
-import hashlib
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from calmrl._support.engine import Engine, LocalEngine
+from calmrl._support.engine import Engine
+from calmrl._support.output import checksum
 from calmrl.data.media.manifest import TEXT, Item
-from calmrl.data.media.problems import Unreadable
 from calmrl.encoders.encoder_set import EncoderSet
-from calmrl.encoders.vector_store import VectorStore, encode_files_distributed, encode_texts_distributed
-from calmrl.search.collection import Collection, ItemRecord, OpenSource, sha256, thumbnail
+from calmrl.encoders.vector_store import VectorStore, encode_new
+from calmrl.protocols import Progress
+from calmrl.search.collection import Collection, ItemRecord, sha256, thumbnail
+from calmrl.sources import FOLDER, Source
 
-Progress = Callable[[str, int, int], None]  # what is being done, done so far, of how many
-Stamp = list[Any]  # SHA-256 of the content, size, time in nanoseconds
+Fingerprint = list[Any]  # SHA-256 of the content, size, time in nanoseconds
 UNREADABLE = "unreadable:"  # before the SHA-256 of a file that could not be decoded
 PICTURES = ("image", "video")
-BATCH = 16
 
 
 @dataclass
 class Memory:
-    """What an index already holds: stamps by item, and vectors by content."""
+    """What an index already holds: fingerprints by item, and vectors by content."""
 
-    stamps: Mapping[str, Mapping[str, Stamp]] = field(default_factory=dict)  # id -> modality -> stamp
+    fingerprints: Mapping[str, Mapping[str, Fingerprint]] = field(default_factory=dict)  # id -> modality -> fingerprint
     fetch: Callable[[str, list[str]], dict[str, np.ndarray]] | None = None  # (modality, SHA-256s) -> vectors
 
 
-def survey(opened: OpenSource, memory: Memory | None = None) -> list[ItemRecord]:
+def records_of(opened: Source, memory: Memory | None = None) -> list[ItemRecord]:
     """What is known about every item of a folder or manifest, with the content of its files hashed.
 
     A file with the size and time that `memory` has for it is not read again.
     """
     assert opened.manifest is not None
     memory = memory or Memory()
-    return [_known(item, opened, memory.stamps.get(item.id, {})) for item in opened.manifest.items]
+    return [_record(item, opened, memory.fingerprints.get(item.id, {})) for item in opened.manifest.items]
 
 
-def _known(item: Item, opened: OpenSource, before: Mapping[str, Stamp]) -> ItemRecord:
-    paths, stamps = {}, {}
+def _record(item: Item, opened: Source, before: Mapping[str, Fingerprint]) -> ItemRecord:
+    paths, fingerprints = {}, {}
     root = Path(opened.root)
     for name, cell in item.cells.items():
         file = _text_file(item, opened) if isinstance(cell, list) else Path(cell)
         if file is not None:
             paths[name] = _relative(file, root)
         content = sha256("\0".join(cell).encode()) if isinstance(cell, list) else None
-        stamps[name] = _stamp(file, content, before.get(name))
+        fingerprints[name] = _fingerprint(file, content, before.get(name))
     labels, texts = item.columns.get("labels"), item.columns.get("text")
     return ItemRecord(
         item.id,
@@ -59,14 +58,14 @@ def _known(item: Item, opened: OpenSource, before: Mapping[str, Stamp]) -> ItemR
         tuple(str(label) for label in (labels if isinstance(labels, list) else [labels]) if label is not None),
         item.columns.get("split"),
         paths,
-        stamps,
+        fingerprints,
         {name.removeprefix("meta."): value for name, value in item.columns.items() if name.startswith("meta.")},
     )
 
 
-def _text_file(item: Item, opened: OpenSource) -> Path | None:
+def _text_file(item: Item, opened: Source) -> Path | None:
     """The file of a text: in a folder it has the name of the item."""
-    if opened.type != "folder":
+    if opened.form != FOLDER:
         return None
     candidates = [Path(opened.root) / f"{item.id}{suffix}" for suffix in TEXT]
     return next((file for file in candidates if file.is_file()), None)
@@ -77,34 +76,21 @@ def _relative(file: Path, root: Path) -> str:
     return absolute.relative_to(root).as_posix() if absolute.is_relative_to(root) else str(absolute)
 
 
-def _stamp(file: Path | None, content: str | None, before: Stamp | None) -> Stamp:
+def _fingerprint(file: Path | None, content: str | None, before: Fingerprint | None) -> Fingerprint:
     if file is None:
         return [content, 0, 0]
     try:
         stat = file.stat()
         same = before is not None and before[1:] == [stat.st_size, stat.st_mtime_ns]
-        key = content or (str(before[0]) if before is not None and same else file_sha256(file))
+        key = content or (str(before[0]) if before is not None and same else checksum(file))
     except OSError:
         return [f"{UNREADABLE}gone", -1, -1]
     return [key, stat.st_size, stat.st_mtime_ns]
 
 
-def file_sha256(file: Path) -> str:
-    """Of the content of a file."""
-    with file.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest() if hasattr(hashlib, "file_digest") else _slow(stream)
-
-
-def _slow(stream: Any) -> str:
-    digest = hashlib.sha256()
-    while block := stream.read(1 << 20):
-        digest.update(block)
-    return digest.hexdigest()
-
-
 def encode(
-    opened: OpenSource,
-    known: list[ItemRecord],
+    opened: Source,
+    records: list[ItemRecord],
     encoders: EncoderSet,
     cache: Path,
     memory: Memory | None = None,
@@ -114,80 +100,49 @@ def encode(
     """The features of items, those of new content encoded, the others from the cache or from `memory`.
 
     What cannot be decoded is a problem, counts as missing, and is not tried again until the file changes. Items of which
-    nothing is left are left out.
+    nothing is left are skipped.
     """
     assert opened.manifest is not None
     cells = {item.id: item.cells for item in opened.manifest.items}
     z: dict[str, np.ndarray] = {}
-    present = np.zeros((len(known), len(encoders.modalities)), dtype=bool)
+    present = np.zeros((len(records), len(encoders.modalities)), dtype=bool)
     for j, name in enumerate(encoders.modalities):
-        vectors = VectorStore(cache, _store_name(name, encoders.names[name]), encoders.width(name))
-        rows = [row for row, item in enumerate(known) if name in item.stamps and name in cells[item.id]]
-        todo = {known[row].stamps[name][0]: cells[known[row].id][name] for row in rows}
-        todo = {key: cell for key, cell in todo.items() if key not in vectors and not key.startswith(UNREADABLE)}
-        _recall(vectors, name, todo, memory)
-        bad = _encode_cells(encoders, name, todo, vectors, progress, engine)
-        z[name] = np.full((len(known), encoders.width(name)), np.nan, np.float32)
+        width = encoders.width(name)
+        vectors = VectorStore(cache, sha256(f"{name}\0{encoders.names[name]}".encode())[:16], width)
+        rows = [row for row, item in enumerate(records) if name in item.fingerprints and name in cells[item.id]]
+        content = {records[row].fingerprints[name][0]: cells[records[row].id][name] for row in rows}
+        readable = {key: cell for key, cell in content.items() if not key.startswith(UNREADABLE)}
+        _recall(vectors, name, readable, memory)
+        unreadable = encode_new(encoders, name, readable, vectors, progress=progress, engine=engine)
+        reasons = {key: f"{error.kind}: {error.detail}" for key, error in unreadable.items()}
         for row in rows:
-            _mark_unreadable(known[row], name, bad, opened)
-        good = [row for row in rows if known[row].stamps[name][0] in vectors]
+            _mark_unreadable(records[row], name, reasons, opened)
+        good = [row for row in rows if records[row].fingerprints[name][0] in vectors]
         present[good, j] = True
-        z[name][good] = vectors.get([known[row].stamps[name][0] for row in good])
+        z[name] = np.full((len(records), width), np.nan, np.float32)
+        z[name][good] = vectors.get([records[row].fingerprints[name][0] for row in good])
     kinds = {name: encoders.kind(name) for name in encoders.modalities}
-    whole = Collection(known, z, present, kinds, opened.root, dict(encoders.names), problems=opened.problems)
-    whole.thumbnail = lambda row: _thumbnail(known[row], opened)
+    whole = Collection(records, z, present, kinds, opened.root, dict(encoders.names), problems=opened.problems)
+    whole.thumbnail = lambda row: _thumbnail(records[row], opened)
     return _without_empty(whole)
 
 
-def _recall(vectors: VectorStore, name: str, todo: dict[str, Any], memory: Memory | None) -> None:
-    """Move what the index has already from `todo` into the cache."""
-    if memory is None or memory.fetch is None or not todo:
+def _recall(vectors: VectorStore, name: str, cells: Mapping[str, Any], memory: Memory | None) -> None:
+    """Copy into the cache what the index has already and the cache lacks."""
+    absent = [key for key in cells if key not in vectors]
+    if memory is None or memory.fetch is None or not absent:
         return
-    held = memory.fetch(name, list(todo))
+    held = memory.fetch(name, absent)
     if held:
         vectors.add(list(held), np.stack(list(held.values())))
-    for key in held:
-        del todo[key]
 
 
-def _encode_cells(
-    encoders: EncoderSet,
-    name: str,
-    todo: dict[str, Any],
-    vectors: VectorStore,
-    progress: Progress | None,
-    engine: Engine | None,
-) -> dict[str, str]:
-    """Encode cells by content; returns content -> why it cannot be decoded."""
-    bad: dict[str, str] = {}
-    keys, total = list(todo), len(todo)
-    for first, batch in _batches(encoders, name, list(todo.values()), engine):
-        good = [(keys[first + i], vector) for i, vector in enumerate(batch) if not isinstance(vector, Unreadable)]
-        bad |= {keys[first + i]: f"{it.kind}: {it.detail}" for i, it in enumerate(batch) if isinstance(it, Unreadable)}
-        if good:
-            vectors.add([key for key, _ in good], np.stack([vector for _, vector in good]))
-        if progress is not None:
-            progress(f"encode {name}", first + len(batch), total)
-    return bad
-
-
-def _batches(
-    encoders: EncoderSet, name: str, cells: list[Any], engine: Engine | None
-) -> Iterator[tuple[int, list[Any]]]:
-    if encoders.kind(name) == "text":
-        batches = encode_texts_distributed(engine or LocalEngine(), encoders, name, cells, BATCH)
-        return ((first, list(vectors)) for first, vectors in batches)
-    if engine is not None:
-        return encode_files_distributed(engine, encoders, name, cells, BATCH)
-    return encoders.encode_files(name, cells, batch_size=BATCH)
-
-
-def _mark_unreadable(item: ItemRecord, name: str, bad: Mapping[str, str], opened: OpenSource) -> None:
+def _mark_unreadable(item: ItemRecord, name: str, bad: Mapping[str, str], opened: Source) -> None:
     """Note a file that cannot be decoded, so that it is reported, and not tried again before it changes."""
-    stamps: Any = item.stamps
-    key = str(stamps[name][0])
+    fingerprints: Any = item.fingerprints
+    key = str(fingerprints[name][0])
     if key in bad:
-        stamps[name] = [UNREADABLE + key, *stamps[name][1:]]
+        fingerprints[name] = [UNREADABLE + key, *fingerprints[name][1:]]
     if key in bad or key.startswith(UNREADABLE):
         reason = bad.get(key, "could not be read before, and has not changed since")
         opened.problems.add("cannot be read", "cell", id=item.id, column=name, detail=reason)
@@ -199,18 +154,14 @@ def _without_empty(collection: Collection) -> Collection:
     if len(kept) == len(collection):
         return collection
     for row in sorted(set(range(len(collection))) - set(kept)):
-        collection.problems.add("no modality at all", "row", id=collection.known[row].id)
+        collection.problems.add("no modality at all", "row", id=collection.records[row].id)
     return collection.take(kept)
 
 
-def _thumbnail(item: ItemRecord, opened: OpenSource) -> bytes | None:
+def _thumbnail(item: ItemRecord, opened: Source) -> bytes | None:
     names = [name for name in PICTURES if name in item.paths] + [name for name in item.paths if name not in PICTURES]
     assert opened.manifest is not None
     for name in names:
         if opened.manifest.kinds.get(name) == "image":
             return thumbnail(Path(opened.root) / item.paths[name])
     return None
-
-
-def _store_name(modality: str, encoder: str) -> str:
-    return sha256(f"{modality}\0{encoder}".encode())[:16]

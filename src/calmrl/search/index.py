@@ -12,17 +12,16 @@ from typing import Any
 import numpy as np
 
 from calmrl._support.engine import Engine, opened
-from calmrl._support.parsing import naming, parsing
+from calmrl._support.parsing import naming
 from calmrl.aligner.estimator import Aligner
 from calmrl.encoders.encoder_set import EncoderSet
 from calmrl.errors import InputError
+from calmrl.protocols import Progress
 from calmrl.search import checksums, neighbours, store
-from calmrl.search.build import aligner_from, build
-from calmrl.search.encoding import Progress
+from calmrl.search.build import BuildOptions, aligner_from, build
 from calmrl.search.hits import Hit, Item, Rows
 from calmrl.search.query import LIKE, Features, QueryVectors, terms_of
 from calmrl.search.summary import about, summary
-from calmrl.search.table import check_k
 from calmrl.search.update import Change, FolderChanges, add, folder_changes, remove
 from calmrl.search.where import quote
 
@@ -90,12 +89,11 @@ class Index:
         address : str, optional
             Of the Ray cluster; by default the one of this machine, or one that is started on its cores.
         progress : callable, optional
-            Called with (what is being done, done so far, of how many).
+            Called with (done so far, of how many, what is being done).
         """
         with opened(engine, address) as started:
-            spread = None if engine == "local" else started
-            given: dict[str, Any] = {"model": model, "groups": groups, "relevant": relevant, "progress": progress}
-            build(source, path, encoders, engine=spread, **given)
+            where = None if engine == "local" else started
+            build(source, path, BuildOptions(encoders, model, groups, relevant, progress, where))
         return cls(path)
 
     @classmethod
@@ -173,15 +171,15 @@ class Index:
         where : str, optional
             A condition on columns, such as "label = 'dog' and certainty > 0.5".
         hubs : bool
-            Take off how near an item is to everything (CSLS with the items themselves as queries): similarities then are
-            2 cos - r(query) - r(item).
+            Correct for hubs (CSLS, with the items themselves as queries): similarities then are 2 cos - r(query) - r(item).
 
         Returns
         -------
         list of Hit
             The most similar first.
         """
-        check_k(k)
+        if isinstance(k, bool) or not isinstance(k, (int, np.integer)) or k < 1:
+            raise InputError(f"k is how many items to return, a whole number from 1 on; got {k!r}")
         terms = terms_of({"text": text, "image": image, "sound": sound, LIKE: like, **others})
         self.refresh()
         conditions = self._rows.conditions(having, lacking, where)
@@ -207,9 +205,9 @@ class Index:
         most = max(HUB_CANDIDATES, 10 * k)
         query = neighbours.near_query(self.table, vector, most, self.layout["search"], filters)
         rows = self._read(query, [*self._rows.of_hits, "nearness", "_distance"], "description")
-        own = float(neighbours.nearness(np.asarray(vector, np.float32)[None], self.hub_vectors())[0])
-        distance, near = (rows[name].to_numpy().astype(np.float64) for name in ("_distance", "nearness"))
-        scores = 2 * (1.0 - distance) - own - near
+        own = float(neighbours.hubness(np.asarray(vector, np.float32)[None], self.hub_vectors())[0])
+        distance, hubness = (rows[name].to_numpy().astype(np.float64) for name in ("_distance", "nearness"))
+        scores = 2 * (1.0 - distance) - own - hubness
         best = np.argsort(-scores, kind="stable")[:k]
         hits = self._verified(rows.take(best), self._rows.of_hits, "description")
         return [self._rows.hit(row, score) for row, score in zip(hits, scores[best], strict=True)]
@@ -293,7 +291,7 @@ class Index:
 
     def _reading(self) -> AbstractContextManager[None]:
         """Errors of LanceDB name the index."""
-        return parsing(self.path, "an index", store.DAMAGED)
+        return store.reading(self.path)
 
     @cached_property
     def aligner(self) -> Aligner | None:

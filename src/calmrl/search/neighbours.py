@@ -28,7 +28,7 @@ SAMPLE = 4096  # items that hubs are measured against
 BLOCK = 4096
 
 
-def nearness(vectors: np.ndarray, gallery: np.ndarray, own: bool = False) -> np.ndarray:
+def hubness(vectors: np.ndarray, gallery: np.ndarray, own: bool = False) -> np.ndarray:
     """r(g), the mean cosine of each vector with its K nearest in a gallery of unit vectors; (N,) float32.
 
     With `own` the vectors are among the gallery, so the nearest one, the vector itself, does not count.

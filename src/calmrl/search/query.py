@@ -21,9 +21,10 @@ from calmrl._support.registry import lookup
 from calmrl.aligner.estimator import Aligner
 from calmrl.aligner.posterior import fuse
 from calmrl.arrays import to_tensor
+from calmrl.datasets.registry import Indexing, indexing_of
 from calmrl.encoders.encoder_set import EncoderSet
 from calmrl.errors import InputError, need
-from calmrl.search.collection import known_vector, reduced
+from calmrl.sources import DATASET
 
 WEIGHT = re.compile(r"(\d+(?:\.\d*)?|\.\d+):\s*(?=[^\s\d])")  # not 3:00
 SIGN = re.compile(r"(?:^|(?<=\s))([+-])\s+")
@@ -208,21 +209,23 @@ class QueryVectors:
         value = _array(term.value)
         if isinstance(value, np.ndarray) and value.shape in ((entry["width"],), (1, entry["width"])):
             return {name: check_values(value.reshape(-1), name)}
-        dataset = self.layout["source"]["path"] if self.layout["source"]["type"] == "dataset" else ""
-        stored = known_vector(dataset, name, value)
-        return {name: stored if stored is not None else self._encode(name, entry, value, dataset)}
+        made_from = self.layout["source"]
+        indexing = indexing_of(made_from["path"] if made_from["type"] == DATASET else None)
+        stored = indexing.word_vector(name, value) if isinstance(value, str) else None
+        return {name: stored if stored is not None else self._encode(name, entry, value, indexing)}
 
-    def _encode(self, name: str, entry: Mapping[str, Any], value: Any, dataset: str) -> np.ndarray:
+    def _encode(self, name: str, entry: Mapping[str, Any], value: Any, indexing: Indexing) -> np.ndarray:
         if entry["encoder"] is None:
             raise InputError(
                 f"no encoder is known for {name}: the index was made from features. Ask with a vector of width "
-                f"{entry['width']} or an item (like), or make the index again with --encoder {name}=NAME"
+                f"{entry['width']} or an item (like), or make the index again with `encoders={{{name!r}: NAME}}`"
             )
         cell = as_cell(value, entry["kind"], name, int(entry["width"]))
         z, present = self.encoders().encode([{name: cell}])
         if not present.any():
             raise InputError(f"the {name} of the query is empty; give a {entry['kind']}")
-        return check_values(reduced(dataset, str(entry["encoder"]), np.asarray(z[name], np.float32))[0], name)
+        vectors = indexing.reduce(str(entry["encoder"]), np.asarray(z[name], np.float32))
+        return check_values(vectors[0], name)
 
 
 def as_cell(value: Any, kind: str, name: str, width: int) -> Any:

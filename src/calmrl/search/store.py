@@ -8,9 +8,9 @@ version. Every commit leaves a piece of the table and a version of it; `tidy` jo
 |---|---|
 | id, text, split, root | texts; several captions are lines of `text` |
 | label, labels | labels with commas between them, and as a list |
-| paths, stamps | JSON: modality -> file; modality -> [SHA-256, size, time] |
-| fingerprint | changes with everything but times |
-| certainty, nearness | of its place; how near its nearest neighbours are (for hubs) |
+| paths, stamps | JSON: modality -> file; modality -> its fingerprint [SHA-256, size, time] |
+| fingerprint | `ItemRecord.digest`: changes with everything but times |
+| certainty, nearness | of its place; its hubness, the mean cosine with its nearest neighbours |
 | thumbnail | a small picture |
 | has_0, has_1, ... | whether a modality was observed |
 | x_0, x_1, ... | other columns of the source |
@@ -24,6 +24,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -35,22 +36,21 @@ from calmrl._support.parsing import parsing
 from calmrl.errors import InputError, need
 from calmrl.search import checksums
 from calmrl.search.collection import Collection, ItemRecord
+from calmrl.sources import ITEMS, PARTS, is_remote
 
-ITEMS, PARTS = "items", "parts"
 LAYOUT = "index.json"
 FORMAT, VERSION = "calmrl.index", 2
 CHECKSUMS_SINCE = 2
 DAMAGED = "if it is damaged, copy or make it again"
-PLAIN = ("id", "text", "label", "split", "root", "certainty", "paths", "stamps")  # columns that describe an item
 PIECES = 32  # of the table of items, at most: a search looks into each of them
 KEPT_FOR = timedelta(days=1)  # versions that a reader may still be at
 METADATA_BYTES = 16 * 2**20  # kept in memory of the versions and files of an index; LanceDB's own limit is 1 GiB
 HOLDS = {"text": pa.string(), "number": pa.float64(), "flag": pa.bool_()}
 
 
-def is_remote(path: str | Path) -> bool:
-    """Whether a path is an address such as s3://bucket/index."""
-    return isinstance(path, str) and "://" in path
+def reading(path: str | Path) -> AbstractContextManager[None]:
+    """Whatever LanceDB raises inside becomes an `InputError` that names the index."""
+    return parsing(path, "an index", DAMAGED)
 
 
 def connect(path: str | Path) -> Any:
@@ -71,7 +71,7 @@ def open_tables(path: str | Path) -> tuple[Any, dict[str, bytes]]:
         part = Path(f"{path}.part")
         hint = f"; {part.name} beside it is unfinished: run calmrl index again to finish it" if part.exists() else ""
         raise InputError(f"no index at {path}; make one with calmrl index SOURCE --out {path}{hint}")
-    with parsing(path, "an index", DAMAGED):
+    with reading(path):
         database = connect(path)
         names = table_names(database)
         if PARTS not in names or ITEMS not in names:
@@ -85,7 +85,7 @@ def open_tables(path: str | Path) -> tuple[Any, dict[str, bytes]]:
 
 def read_layout(parts: Mapping[str, bytes], path: str | Path) -> dict[str, Any]:
     """The layout of an index, checked."""
-    with parsing(path, "an index", DAMAGED):
+    with reading(path):
         layout = json.loads(parts[LAYOUT])
     if not isinstance(layout, dict):
         raise InputError(f"{path} is a damaged index: its layout is a {type(layout).__name__}; make it again")
@@ -124,10 +124,10 @@ def schema_of(layout: Mapping[str, Any]) -> pa.Schema:
     return pa.schema(fields)
 
 
-def columns_of(known: Iterable[ItemRecord]) -> dict[str, dict[str, str]]:
+def columns_of(records: Iterable[ItemRecord]) -> dict[str, dict[str, str]]:
     """Other columns of a source by name: where they are kept, and what they hold."""
     values: dict[str, set[type]] = {}
-    for item in known:
+    for item in records:
         for name, value in item.columns.items():
             values.setdefault(name, set()).update([] if value is None else [type(value)])
     columns = {}
@@ -138,33 +138,33 @@ def columns_of(known: Iterable[ItemRecord]) -> dict[str, dict[str, str]]:
 
 
 def batch(
-    collection: Collection, vectors: np.ndarray, certainty: np.ndarray, nearness: np.ndarray, layout: Mapping[str, Any]
+    collection: Collection, vectors: np.ndarray, certainty: np.ndarray, hubness: np.ndarray, layout: Mapping[str, Any]
 ) -> pa.RecordBatch:
     """Items as rows of the table."""
     schema = schema_of(layout)
-    known = collection.known
+    records = collection.records
     values: dict[str, Any] = {
-        "id": [item.id for item in known],
-        "text": ["\n".join(item.texts) or None for item in known],
-        "label": [", ".join(item.labels) or None for item in known],
-        "labels": [list(item.labels) or None for item in known],
-        "split": [item.split for item in known],
-        "root": [collection.root] * len(known),
-        "paths": [json.dumps(dict(item.paths)) for item in known],
-        "stamps": [json.dumps(dict(item.stamps)) for item in known],
-        "fingerprint": [item.fingerprint() for item in known],
+        "id": [item.id for item in records],
+        "text": ["\n".join(item.texts) or None for item in records],
+        "label": [", ".join(item.labels) or None for item in records],
+        "labels": [list(item.labels) or None for item in records],
+        "split": [item.split for item in records],
+        "root": [collection.root] * len(records),
+        "paths": [json.dumps(dict(item.paths)) for item in records],
+        "stamps": [json.dumps(dict(item.fingerprints)) for item in records],
+        "fingerprint": [item.digest() for item in records],
         "certainty": certainty,
-        "nearness": nearness,
-        "thumbnail": [collection.thumbnail(row) for row in range(len(known))],
+        "nearness": hubness,
+        "thumbnail": [collection.thumbnail(row) for row in range(len(records))],
     }
     places = {name: j for j, name in enumerate(collection.z)}
     for j, name in enumerate(layout["modalities"]):
-        has = collection.present[:, places[name]] if name in places else np.zeros(len(known), bool)
+        has = collection.present[:, places[name]] if name in places else np.zeros(len(records), bool)
         values[f"has_{j}"] = has
-        rows = collection.z[name] if name in places else np.zeros((len(known), layout["modalities"][name]["width"]))
+        rows = collection.z[name] if name in places else np.zeros((len(records), layout["modalities"][name]["width"]))
         values[f"f_{j}"] = _lists(rows, np.logical_not(has))
     for name, column in layout["columns"].items():
-        values[column["column"]] = [_as(column["holds"], item.columns.get(name)) for item in known]
+        values[column["column"]] = [_as(column["holds"], item.columns.get(name)) for item in records]
     if layout["width"]:
         values["vector"] = _lists(vectors, np.logical_not(vectors.any(axis=1)))
     own = [field for field in schema if field.name != checksums.COLUMN]

@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from calmrl._support.parsing import parsing
 from calmrl.metrics.retrieve import chance_level
-from calmrl.search.store import DAMAGED
+from calmrl.search.store import reading
 
 if TYPE_CHECKING:
     from calmrl.search.index import Index
@@ -49,7 +48,7 @@ def patterns(index: Index) -> dict[str, int]:
     """What items have ("image + text") and how many have it, the most frequent first."""
     names = list(index.layout["modalities"])
     columns = [f"has_{j}" for j in range(len(names))]
-    with parsing(index.path, "an index", DAMAGED):
+    with reading(index.path):
         table = index.table.search().select(columns).limit(max(1, len(index))).to_arrow()
     mask = np.stack([table[column].to_numpy() for column in columns], axis=1)  # (N, k)
     rows, counts = np.unique(mask, axis=0, return_counts=True)

@@ -14,56 +14,21 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from calmrl._support.parsing import parsing
 from calmrl.data.media.manifest import modality_of
 from calmrl.errors import InputError
+from calmrl.protocols import Progress
 from calmrl.search import checksums, neighbours, store
 from calmrl.search.build import place, working_folder
-from calmrl.search.collection import Collection, ItemRecord, OpenSource, from_features, open_source, with_thumbnails
-from calmrl.search.encoding import UNREADABLE, Memory, Progress, encode, survey
-from calmrl.search.store import DAMAGED, connect, table_names
+from calmrl.search.collection import Collection, ItemRecord, from_features
+from calmrl.search.encoding import UNREADABLE, Memory, encode, records_of
 from calmrl.search.where import quote
+from calmrl.sources import FOLDER, Source, is_remote, open_source
 
 if TYPE_CHECKING:
     from calmrl.search.index import Index
 
-
-REMOVED = "removed"
+REMOVED = "removed"  # the table of items that were removed on purpose
 SCHEMA = pa.schema([pa.field(name, pa.string()) for name in ("root", "id", "paths")])
-
-
-def removed_items(path: str | Path) -> dict[str, dict[str, list[str]]]:
-    """Root -> id of a removed item -> its files."""
-    items: dict[str, dict[str, list[str]]] = {}
-    with parsing(path, "an index", DAMAGED):
-        table = _table(path)
-        for row in [] if table is None else table.to_arrow().to_pylist():
-            items.setdefault(row["root"], {})[row["id"]] = list(json.loads(row["paths"]).values())
-    return items
-
-
-def remember(path: str | Path, rows: Iterable[dict[str, Any]]) -> None:
-    """Rows of `items` (root, id, paths) that are about to be removed."""
-    content = pa.Table.from_pylist([{name: row[name] for name in SCHEMA.names} for row in rows], SCHEMA)
-    table = _table(path)
-    if table is None:
-        connect(path).create_table(REMOVED, content)
-    else:
-        table.merge_insert(["root", "id"]).when_matched_update_all().when_not_matched_insert_all().execute(content)
-
-
-def forget(path: str | Path, root: str, ids: Sequence[str]) -> None:
-    """These items are in the index again."""
-    table = _table(path)
-    if table is not None and ids:
-        table.delete(f"root = {quote(root)} AND id IN ({', '.join(map(quote, ids))})")
-
-
-def _table(path: str | Path) -> Any:
-    database = connect(path)
-    return database.open_table(REMOVED) if REMOVED in table_names(database) else None
-
-
 CLASH = 3  # ids named in an error
 
 
@@ -83,17 +48,17 @@ class Change:
     problems: list[str] = field(default_factory=list)
 
     def lines(self) -> list[str]:
-        """For people."""
+        """The same in sentences."""
         counts = [f"{len(self.added)} added", f"{len(self.changed)} changed", f"{self.unchanged} unchanged"]
         lines = [*self.problems, ", ".join(counts + ([f"{len(self.removed)} removed"] if self.removed else []))]
         if self.left_out:
             lines.append(
-                f"{len(self.left_out)} items that were removed from the index stay out; --removed adds them again, and so "
+                f"{len(self.left_out)} items that were removed from the index stay out; `removed=True` adds them again, and so "
                 "does naming one of their files"
             )
         if self.gone:
             lines.append(
-                f"{len(self.gone)} items are gone from their source but still in the index; --prune removes them"
+                f"{len(self.gone)} items are gone from their source but still in the index; `prune=True` removes them"
             )
         return lines
 
@@ -111,25 +76,25 @@ def add(
         folder, file = _folder_of(index, source)
         opened = open_source(source if folder is None else folder, kinds or None, some=True)
         rows = _stored(index)
-        on_purpose = removed_items(index.path).get(opened.root, {}) if opened.type == "folder" else {}
+        on_purpose = removed_items(index.path).get(opened.root, {}) if opened.form == FOLDER else {}
         wanted = _Wanted(file, set() if removed or file is not None else set(on_purpose) - set(rows))
-        fresh, change = _compare(index, opened, rows, wanted, part, progress)
-        gone = [id for id, row in rows.items() if row["root"] == opened.root and id not in change.seen]
-        change.change.gone = [] if prune else gone
-        change.change.removed = gone if prune else []
-        _commit(index, fresh, change.change.removed)
-        forget(index.path, opened.root, sorted(set(on_purpose) & set(change.change.added)))
-        return change.change
+        fresh, change, there = _compare(index, opened, rows, wanted, part, progress)
+        gone = [id for id, row in rows.items() if row["root"] == opened.root and id not in there]
+        change.gone = [] if prune else gone
+        change.removed = gone if prune else []
+        _commit(index, fresh, change.removed)
+        clear_removed(index.path, opened.root, sorted(set(on_purpose) & set(change.added)))
+        return change
 
 
 @contextmanager
 def _changing(index: Index) -> Iterator[Path]:
     """The working folder, in a block that changes files which have checksums."""
     with working_folder(index.path) as part:
-        if not store.is_remote(index.path):
+        if not is_remote(index.path):
             checksums.check_before_change(Path(index.path))
         yield part
-        if not store.is_remote(index.path):
+        if not is_remote(index.path):
             checksums.record(Path(index.path))
 
 
@@ -156,7 +121,7 @@ def remove(index: Index, ids: Iterable[str]) -> int:
         more = f" and {len(unknown) - CLASH} more" if len(unknown) > CLASH else ""
         raise InputError(f"no item {', '.join(map(repr, unknown[:CLASH]))}{more} in {index.path}; nothing was removed")
     with _changing(index):
-        remember(index.path, index.rows(["root", "id", "paths"], where=_any_of(wanted)))
+        record_removed(index.path, index.rows(["root", "id", "paths"], where=_any_of(wanted)))
         _commit(index, None, list(dict.fromkeys(wanted)))
     return len(set(wanted))
 
@@ -174,34 +139,28 @@ class _Wanted:
         return self.file in item.paths.values() or item.id == self.file.removesuffix(Path(self.file).suffix)
 
 
-@dataclass
-class _Comparison:
-    change: Change
-    seen: set[str]
-
-
 def _stored(index: Index) -> dict[str, dict[str, Any]]:
     """Id -> where each item comes from and what it was made of."""
     rows = index.rows(["id", "root", "fingerprint", "stamps"])
-    return {row["id"]: row | {"stamps": json.loads(row["stamps"])} for row in rows}
+    return {row["id"]: row | {"fingerprints": json.loads(row["stamps"])} for row in rows}
 
 
 def _compare(
     index: Index,
-    opened: OpenSource,
+    opened: Source,
     rows: dict[str, dict[str, Any]],
     wanted: _Wanted,
     part: Path,
     progress: Progress | None,
-) -> tuple[Collection | None, _Comparison]:
-    """(items to write, what they are)"""
+) -> tuple[Collection | None, Change, set[str]]:
+    """(items to write, what they are, ids of all items that the source has)"""
     whole = None
     if opened.features is not None:
-        whole = with_thumbnails(opened, from_features(opened.features, opened.root))
-        known = whole.known
+        whole = from_features(opened)
+        known = whole.records
     else:
-        mine = {id: row["stamps"] for id, row in rows.items() if row["root"] == opened.root}
-        known = survey(opened, Memory(mine))
+        mine = {id: row["fingerprints"] for id, row in rows.items() if row["root"] == opened.root}
+        known = records_of(opened, Memory(mine))
     _check_clash(known, rows, opened)
     asked = [row for row, item in enumerate(known) if wanted(item)]
     if wanted.file is not None and not asked:
@@ -215,28 +174,28 @@ def _compare(
         unchanged=len(asked) - len(todo),
         left_out=[item.id for item in known if item.id in wanted.left_out],
     )
-    comparison = _Comparison(change, {item.id for item in known})
+    there = {item.id for item in known}
     if not todo:
-        return None, comparison
+        return None, change, there
     if whole is not None:
         fresh = _fitting(index, whole.take(todo))
     else:
         memory = Memory(fetch=lambda name, keys: _fetch(index, rows, name, keys))
         fresh = encode(opened, [known[row] for row in todo], index.encoders(), part / "cells", memory, progress)
-        left_out = set(change.added + change.changed) - {item.id for item in fresh.known}
-        change.added = [id for id in change.added if id not in left_out]
-        change.changed = [id for id in change.changed if id not in left_out]
-        comparison.seen -= left_out
+        empty = set(change.added + change.changed) - {item.id for item in fresh.records}
+        change.added = [id for id in change.added if id not in empty]
+        change.changed = [id for id in change.changed if id not in empty]
+        there -= empty
         _note_unknown(index, opened)
         change.problems = fresh.problems.lines(True)
-    return fresh, comparison
+    return fresh, change, there
 
 
 def _differs(item: ItemRecord, row: dict[str, Any] | None) -> bool:
-    return row is None or row["fingerprint"] != item.fingerprint() or row["stamps"] != dict(item.stamps)
+    return row is None or row["fingerprint"] != item.digest() or row["fingerprints"] != dict(item.fingerprints)
 
 
-def _check_clash(known: list[ItemRecord], rows: dict[str, dict[str, Any]], opened: OpenSource) -> None:
+def _check_clash(known: list[ItemRecord], rows: dict[str, dict[str, Any]], opened: Source) -> None:
     """An item of one source must not take the place of an item of another."""
     clashing = [item.id for item in known if item.id in rows and rows[item.id]["root"] != opened.root]
     if clashing:
@@ -260,7 +219,7 @@ def _fitting(index: Index, fresh: Collection) -> Collection:
     return fresh
 
 
-def _note_unknown(index: Index, opened: OpenSource) -> None:
+def _note_unknown(index: Index, opened: Source) -> None:
     """Files of a kind that the index has no modality for."""
     assert opened.manifest is not None
     for name in opened.manifest.kinds:
@@ -276,7 +235,7 @@ def _fetch(index: Index, rows: dict[str, dict[str, Any]], name: str, keys: list[
     """Vectors that the index has already, by the content they were made from, whichever item it belongs to."""
     wanted, owner = set(keys), {}
     for id, row in rows.items():
-        key = row["stamps"].get(name, [UNREADABLE])[0]
+        key = row["fingerprints"].get(name, [UNREADABLE])[0]
         if key in wanted:
             owner[id] = key
     if not owner:
@@ -294,11 +253,11 @@ def _commit(index: Index, fresh: Collection | None, removed: list[str]) -> None:
             table.delete(_any_of(removed))
     else:
         vectors, certainty = place(index.aligner, fresh)
-        near = neighbours.nearness(vectors, index.hub_vectors())
+        hubness = neighbours.hubness(vectors, index.hub_vectors())
         merge = table.merge_insert("id").when_matched_update_all().when_not_matched_insert_all()
         if removed:
             merge = merge.when_not_matched_by_source_delete(_any_of(removed))
-        rows = pa.Table.from_batches([store.batch(fresh, vectors, certainty, near, index.layout)])
+        rows = pa.Table.from_batches([store.batch(fresh, vectors, certainty, hubness, index.layout)])
         merge.execute(rows, on_bad_vectors="null")
     store.tidy(table, always=index.layout["search"] is not None)
     index.refresh()
@@ -306,6 +265,44 @@ def _commit(index: Index, fresh: Collection | None, removed: list[str]) -> None:
 
 def _any_of(ids: Iterable[str]) -> str:
     return f"id IN ({', '.join(quote(id) for id in ids)})"
+
+
+# ---- items that were removed on purpose
+
+
+def removed_items(path: str | Path) -> dict[str, dict[str, list[str]]]:
+    """Root -> id of a removed item -> its files."""
+    items: dict[str, dict[str, list[str]]] = {}
+    with store.reading(path):
+        table = _table(path)
+        for row in [] if table is None else table.to_arrow().to_pylist():
+            items.setdefault(row["root"], {})[row["id"]] = list(json.loads(row["paths"]).values())
+    return items
+
+
+def record_removed(path: str | Path, rows: Iterable[dict[str, Any]]) -> None:
+    """List items (root, id, paths) among those that were removed on purpose."""
+    content = pa.Table.from_pylist([{name: row[name] for name in SCHEMA.names} for row in rows], SCHEMA)
+    table = _table(path)
+    if table is None:
+        store.connect(path).create_table(REMOVED, content)
+    else:
+        table.merge_insert(["root", "id"]).when_matched_update_all().when_not_matched_insert_all().execute(content)
+
+
+def clear_removed(path: str | Path, root: str, ids: Sequence[str]) -> None:
+    """Take items that are in the index again off that list."""
+    table = _table(path)
+    if table is not None and ids:
+        table.delete(f"root = {quote(root)} AND id IN ({', '.join(map(quote, ids))})")
+
+
+def _table(path: str | Path) -> Any:
+    database = store.connect(path)
+    return database.open_table(REMOVED) if REMOVED in store.table_names(database) else None
+
+
+# ---- what has changed on disk since
 
 
 @dataclass(frozen=True)
@@ -335,13 +332,13 @@ class FolderChanges:
 
 def folder_changes(index: Index) -> FolderChanges:
     """Compare the folders that were indexed with what lies in them now."""
-    if index.layout["source"]["type"] != "folder":
+    if index.layout["source"]["type"] != FOLDER:
         return FolderChanges()  # what else lies beside the files of a manifest is no part of it
     files: dict[str, dict[str, tuple[int, int]]] = {}
     for row in index.rows(["root", "paths", "stamps"]):
-        paths, stamps = json.loads(row["paths"]), json.loads(row["stamps"])
+        paths, fingerprints = json.loads(row["paths"]), json.loads(row["stamps"])
         known = files.setdefault(row["root"], {})
-        known.update({path: (stamps[name][1], stamps[name][2]) for name, path in paths.items() if name in stamps})
+        known.update({path: tuple(fingerprints[name][1:]) for name, path in paths.items() if name in fingerprints})
     new: list[str] = []
     changed: list[str] = []
     gone: list[str] = []
@@ -354,7 +351,7 @@ def folder_changes(index: Index) -> FolderChanges:
         before = len(new) + len(changed) + len(gone)
         here = dict(_files(root))
         new += [f"{root}/{path}" for path in here if path not in known and path not in left_out]
-        changed += [f"{root}/{path}" for path, stamp in here.items() if path in known and stamp != known[path]]
+        changed += [f"{root}/{path}" for path, when in here.items() if path in known and when != known[path]]
         gone += [f"{root}/{path}" for path in known if path not in here]
         if len(new) + len(changed) + len(gone) > before:
             folders.append(root)

@@ -81,7 +81,7 @@ def write(folder: Path, step: int, content: Checkpoint, *, best: bool, keep: int
             shutil.rmtree(draft, ignore_errors=True)
         raise InputError(
             f"the checkpoint of step {step} could not be written to {folder} ({' '.join(str(error).split())[:160]}); "
-            "earlier checkpoints are whole. Make room, then continue with --resume"
+            "earlier checkpoints are intact. Free some space, then continue with `resume=True`"
         ) from error
     tidy(folder, keep)
     return target

@@ -18,6 +18,7 @@ from calmrl._support.parsing import parsing
 from calmrl.data.loaders.batches import Batches
 from calmrl.data.loaders.feature_rows import pattern_counts
 from calmrl.imputers.gaussian import GaussianImputer
+from calmrl.protocols import Progress, no_progress
 from calmrl.training import checkpoints
 from calmrl.training.checkpoints import Checkpoint
 from calmrl.training.optimise import MovingAverage, make_optimiser, schedule
@@ -28,7 +29,6 @@ from calmrl.training.validate import calibration_scores, check_pairs, encode_all
 
 REFIT_ROWS = 20_000  # at most, for imputers that are fitted anew instead of updated
 OF_ROWS = ("missing",)  # records that are means over the rows of a process
-Progress = Callable[[int, int, str], None]
 
 
 class Trainer:
@@ -57,7 +57,7 @@ class Trainer:
         validation: Sequence[Any] = (),
         relevant: Sequence[Any] | None = None,
         tracked: Mapping[str, Any] | None = None,
-        progress: Progress = lambda done, total, text: None,
+        progress: Progress = no_progress,
         listen: Callable[[dict[str, Any]], None] = lambda record: None,
     ) -> None:
         from accelerate import Accelerator
@@ -158,7 +158,7 @@ class Trainer:
             ):
                 self._save(better)
             if stop:
-                raise Interrupted(f"stopped after step {at.step}; continue with --resume")
+                raise Interrupted(f"stopped after step {at.step}; continue with `resume=True`")
         return at.stage_step < total
 
     def _out_of_patience(self) -> bool:

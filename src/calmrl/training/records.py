@@ -34,7 +34,7 @@ class Records:
             self.file.flush()
         except OSError as error:
             raise InputError(
-                f"{self.path} cannot be written ({error}); make room, then continue with --resume"
+                f"{self.path} cannot be written ({error}); free some space, then continue with `resume=True`"
             ) from error
 
     def close(self) -> None:

@@ -12,6 +12,4 @@ from .init import Start as Start
 from .init import init as init
 from .report import WrittenReport as WrittenReport
 from .report import report as report
-from .reproduce.run import Reproduction as Reproduction
-from .reproduce.run import reproduce as reproduce
 from .train import train as train

@@ -34,7 +34,7 @@ from calmrl.training.optimise import freeze
 from calmrl.training.plan import Stage, TrainerOptions
 from calmrl.training.step import Step
 from calmrl.training.validate import encode_all
-from calmrl.workflows.build_media import hidden, media_names, open_media
+from calmrl.workflows.media_sources import hidden, media_inputs, open_media
 
 
 def build_objective(section: Section) -> nn.Module:
@@ -222,7 +222,7 @@ def parts_of(
 def start_model(config: TrainConfig, data: Data) -> Any:
     """The model before its first step."""
     kind = MODELS[config.model.kind]
-    names = media_names(config) if kind.reads == "media" else tuple(data.widths)
+    names = media_inputs(config).names if kind.reads == "media" else tuple(data.widths)
     return kind.part("build")(config.model, data, names, config.seed, config.root)
 
 

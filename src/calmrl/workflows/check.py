@@ -10,17 +10,18 @@ from typing import Any
 
 import numpy as np
 
-from calmrl._support.parsing import parsing, quiet_on_error
+from calmrl._support.parsing import quiet_on_error
 from calmrl.arrays import blocks_of_rows
-from calmrl.data.features.feature_set import FeatureSet, open_features
-from calmrl.data.media.collections.public_collection import PublicCollection
-from calmrl.data.media.decode import Job, decoded
+from calmrl.data.features.feature_set import FeatureSet
+from calmrl.data.media.decode import Job
 from calmrl.data.media.manifest import SPLITS
-from calmrl.data.media.problems import MediaProblem, Unreadable
+from calmrl.data.media.public_collections import PublicCollection
 from calmrl.data.media.streams import RATE
 from calmrl.errors import InputError
+from calmrl.protocols import Progress, no_progress
 from calmrl.search import checksums, store
-from calmrl.workflows.survey import Progress, Survey, cell_problem, file_cells, survey, take_out
+from calmrl.sources import INDEX, form_of, is_remote
+from calmrl.workflows.survey import survey, take_out, undecodable_files
 
 ROWS = 2048  # of an index, read at once
 LISTED = 50  # damaged items in the command that writes them again; for more, the whole index is as well made again
@@ -39,28 +40,21 @@ def check_source(
     Every file of a folder, a table or a public collection is decoded, and every item and file of an index is compared with its
     checksum. `tell` gets what the source holds.
     """
-    if isinstance(path, (str, Path)) and looks_like_index(path):
-        return _index_problems(path, progress or (lambda what, done, total: None), tell)
+    progress = progress or no_progress
+    if form_of(path) == INDEX:
+        assert isinstance(path, (str, Path))
+        return _index_problems(path, progress, tell)
     seen = survey(path)
     for line in seen.lines():
         tell(line)
     if seen.manifest is None:
-        assert not isinstance(path, PublicCollection)
-        return _feature_problems(open_features(path))
-    bad = _undecodable(seen, progress or (lambda what, done, total: None))
+        assert seen.features is not None
+        return _feature_problems(seen.features)
+    kinds = seen.kinds
+    bad = undecodable_files(
+        seen.manifest, lambda name, file: Job(file, kinds[name], _nothing, FRAMES, RATE), "decode", progress
+    )
     return take_out(seen.manifest, seen.problems, bad).problems.lines(allowed=False)
-
-
-def _undecodable(seen: Survey, progress: Progress) -> list[MediaProblem]:
-    assert seen.manifest is not None
-    cells = file_cells(seen.manifest)
-    jobs = [Job(cell, seen.kinds[name], _nothing, FRAMES, RATE) for _, name, cell in cells]
-    bad = []
-    for done, ((item, name, _), result) in enumerate(zip(cells, decoded(jobs, None, keep=False), strict=True), start=1):
-        progress("decode", done, len(cells))
-        if isinstance(result, Unreadable):
-            bad.append(cell_problem(item, name, result))
-    return bad
 
 
 def _nothing(item: Any) -> np.ndarray:
@@ -108,19 +102,14 @@ def _value_problems(values: np.ndarray, present: np.ndarray, name: str) -> list[
     return problems
 
 
-def looks_like_index(path: str | Path) -> bool:
-    """Whether a path is an address, which only an index can have, or a folder with a table of an index."""
-    return store.is_remote(path) or any((Path(path) / f"{name}.lance").is_dir() for name in (store.ITEMS, store.PARTS))
-
-
 def _index_problems(path: str | Path, progress: Progress, tell: Callable[[str], None]) -> list[str]:
     """Its files first: they can be compared even where LanceDB cannot read them."""
-    problems = [] if store.is_remote(path) else _file_problems(Path(path))
+    problems = [] if is_remote(path) else _file_problems(Path(path))
     try:
         with quiet_on_error(bool(problems)):
             table, parts = store.open_tables(path)
             store.read_layout(parts, path)
-            with parsing(path, "an index", store.DAMAGED):
+            with store.reading(path):
                 names, total = table.schema.names, int(table.count_rows())
         damaged = _damaged_items(table, path, names, total, bool(problems), progress)
     except InputError as error:
@@ -171,11 +160,11 @@ def _damaged_items(
     done = 0
     batches = None
     while done < total:
-        with quiet_on_error(known), parsing(path, "an index", store.DAMAGED):
+        with quiet_on_error(known), store.reading(path):
             batches = batches or table.search().limit(total).to_batches(batch_size=ROWS)
             rows = next(batches)
             if checksums.COLUMN in names:
                 damaged |= checksums.damaged_rows(rows, names, checksums.GROUPS)
         done += len(rows)
-        progress("compare items with their checksums", done, total)
+        progress(done, total, "compare items with their checksums")
     return damaged

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from calmrl.data.features.feature_set import FeatureSet
 from calmrl.errors import MissingExtraError
-from calmrl.search.collection import OpenSource, open_source
+from calmrl.sources import DATASET, Source, open_source
 
 if TYPE_CHECKING:
     from calmrl.search import Hit, Index
@@ -50,7 +50,7 @@ class Searched:
     searches: list[DemoSearch]
 
 
-def emoji_without_names(rate: float = HIDDEN, seed: int = 0) -> tuple[OpenSource, np.ndarray]:
+def emoji_without_names(rate: float = HIDDEN, seed: int = 0) -> tuple[Source, np.ndarray]:
     """(the emoji as pictures and words, with the words of a random share hidden; which rows those are)."""
     source = open_source("emoji")
     assert source.features is not None
@@ -61,7 +61,7 @@ def emoji_without_names(rate: float = HIDDEN, seed: int = 0) -> tuple[OpenSource
     present[:, [name in NAMED for name in names]] &= ~hidden[:, None]
     table = data.meta.append_column("words", pa.array(np.where(hidden, "hidden", "seen").tolist()))
     part = FeatureSet({name: data.z[name] for name in names}, present, table, name=data.name, source=data.source)
-    return OpenSource("dataset", source.root, features=part), hidden
+    return Source(DATASET, source.root, features=part), hidden
 
 
 def emoji_index(path: str | Path) -> Index:

@@ -13,79 +13,25 @@ import torch
 
 from calmrl._support.engine import Engine, opened
 from calmrl._support.output import new_file
+from calmrl._support.wording import plural
 from calmrl.arrays import blocks_of_rows
 from calmrl.config import TrainConfig, load
 from calmrl.config.schema.train import SourceSection
 from calmrl.data.features.feature_set import ROW, FeatureSet, open_features, relevance_of
-from calmrl.data.loaders.media_rows import MediaRows
 from calmrl.data.media.problems import counts_of_test
 from calmrl.errors import InputError
-from calmrl.metrics.measures import Measurement, TidyRow, remarks, row
-from calmrl.metrics.model_rows import RANKED, LabelledRows, measure_rows, reranked_rows
+from calmrl.metrics.measures import Measurement, TidyRow, remarks
+from calmrl.metrics.model_rows import LabelledRows, measure_rows, reranked_rows
 from calmrl.metrics.registry import measures
-from calmrl.metrics.retrieve import retrieval
 from calmrl.models.registry import MODELS
 from calmrl.models.saved import ROWS, Trained
 from calmrl.models.saved import load as load_model
-from calmrl.models.vast.matching import cat_conditions
-from calmrl.models.vast.model import summed
 from calmrl.report.results import DatasetInfo, skipped_sentence
 from calmrl.training.validate import encode_all
 from calmrl.workflows.build import open_features_of, parts_of
-from calmrl.workflows.build_media import open_test_media
 from calmrl.workflows.compare.plan import repeats
 from calmrl.workflows.examples import nearest_examples
-
-
-@torch.no_grad()
-def captions_rows(
-    net: Any, media: MediaRows, z: dict[str, torch.Tensor], present: torch.Tensor, device: str = "cpu"
-) -> list[Measurement]:
-    """Every caption against every item by its other modalities, both ways, before and after the matching encoder.
-
-    The model is on `device`; what it gives is kept in main memory.
-    """
-    from accelerate.utils import send_to_device
-
-    text = net.names.index("text")
-    has_other = (present[:, [j for j in range(len(net.names)) if j != text]].any(1)).numpy()
-    conditions, tokens, owner, fused = [], [], [], []
-    for wanted in np.array_split(np.arange(len(media)), -(-len(media) // media.chunk)):
-        mask = torch.from_numpy(media.present[wanted]).to(device)
-        _, inner = net.encode(send_to_device(media.fetch(wanted, media.present[wanted], 0), device), mask)
-        conditions.append(send_to_device(net.matching.conditions(inner, mask), "cpu"))
-        fused += [inner["fused"].cpu()] if "fused" in inner else []
-    for part, at in media.captions():
-        tokens.append(part)
-        owner += at.tolist()
-    kept = [i for i, item in enumerate(owner) if has_other[item]]
-    if len(kept) < 2:
-        return []
-    captions = {key: torch.cat([part[key] for part in tokens])[kept] for key in tokens[0]}
-    nothing = media.fetch(np.zeros(0, dtype=int), np.zeros((0, len(net.names)), dtype=bool), 0)
-    only = torch.zeros(len(kept), len(net.names), dtype=torch.bool)
-    only[:, text] = True
-    queries = net(send_to_device(nothing | {"text": captions}, device), only.to(device))["text"].cpu()
-    items = torch.cat(fused) if fused else summed(z)  # the first stage, which also gives the candidates of the second
-    scores = queries @ items[has_other].T
-    features, there = cat_conditions(conditions)
-    chosen = torch.from_numpy(has_other)
-    ids, gallery = [owner[i] for i in kept], np.flatnonzero(has_other).tolist()
-    asked = sorted(set(ids))
-    measured = []
-    for suffix, again in (("", False), (" re-ranked", True)):
-        for task, by_items in (("text->all", False), ("all->text", True)):
-            final = scores
-            if again:
-                final = net.matching.rerank(captions, (features[chosen], there[chosen]), scores, by_items=by_items)
-            if by_items:
-                rows = [gallery.index(item) for item in asked]  # items that have a caption to be found
-                result = retrieval(scores=final.T[rows], query_ids=asked, gallery_ids=ids)
-            else:
-                result = retrieval(scores=final, query_ids=ids, gallery_ids=gallery)
-            measured += [row(f"{task}{suffix}", key, result[key], result["n"]) for key in RANKED]
-    return measured
-
+from calmrl.workflows.media_sources import media_inputs, open_test_media
 
 ENCODE_ROWS = 4 * ROWS  # rows of a task: a whole number of the blocks that a model works in itself
 
@@ -154,7 +100,9 @@ class Evaluation:
 
     def as_dict(self) -> dict[str, Any]:
         """The content of results.json."""
-        method = {"about": f"trained for {len(self.config.stages)} stage(s)", "ours": self.config.method == "aligner"}
+        stages = len(self.config.stages)
+        about = f"trained in {plural(stages, 'stage')}" if stages else "fitted in closed form"
+        method = {"about": about, "ours": self.config.method == "aligner"}
         meta = {
             "command": self.command,
             "config": self.config.model_dump(mode="json"),
@@ -237,13 +185,13 @@ def _evaluate(
     evaluation = Evaluation(config, shlex.join(["calmrl", "evaluate", str(folder), *options]))
     if MODELS[config.model.kind].reads == "media":
         if data is not None:
-            raise InputError("a model of raw media is evaluated on the test rows of its sources; leave out --data")
+            raise InputError("a model of raw media is evaluated on the test rows of its sources; leave out `data`")
         if relevant_by != ROW:
-            raise InputError("for a model of raw media a query finds its own row; leave out --relevant-by")
+            raise InputError("for a model of raw media a query finds its own row; leave out `relevant_by`")
         if engine is not None:
-            raise InputError("a model of raw media is evaluated in one process; leave out --engine")
+            raise InputError("a model of raw media is evaluated in one process; leave out `engine`")
         tested = config if sources is None else config.model_copy(update={"sources": dict(sources)})
-        _evaluate_media(model, evaluation, open_test_media(tested), device)
+        _evaluate_media(model, evaluation, tested, device)
         return evaluation
     if sources is not None:
         raise InputError("sources are for a model of raw media; name features with data")
@@ -346,14 +294,15 @@ def _sources(config: TrainConfig, model: Trained) -> dict[str, tuple[FeatureSet,
         if (split == "test").any():
             with_test_rows[name] = (features, split)
     if not with_test_rows:
-        raise InputError('no source has rows of split "test"; name test data with --data')
+        raise InputError('no source has rows of split "test"; name test data with `data`')
     return with_test_rows
 
 
-def _evaluate_media(model: Trained, evaluation: Evaluation, sets: Mapping[str, MediaRows], device: str) -> None:
-    """Add measurements of a model of raw media on test rows."""
+def _evaluate_media(model: Trained, evaluation: Evaluation, config: TrainConfig, device: str) -> None:
+    """Add measurements of a model of raw media on the test rows of the sources of a config."""
     model.model.to(device)
-    for name, media in sets.items():
+    inputs = media_inputs(config)
+    for name, media in open_test_media(config, inputs).items():
         z, present = encode_all(model.model, [media], device)
         given: dict[str, Any] = {
             "z": z,
@@ -364,8 +313,7 @@ def _evaluate_media(model: Trained, evaluation: Evaluation, sets: Mapping[str, M
         }
         not_measured = _not_measured(model, present)
         measured = measure_rows(["retrieval", "imputation", "shift", "geometry"], not_measured, **given)
-        if model.model.matching is not None:
-            measured += captions_rows(model.model, media, z, present, device)
+        measured += inputs.measure(model.model, media, z, present, device)
         widths = dict.fromkeys(model.names, model.width)
         info = DatasetInfo(rows=len(media), modalities=widths, left_out=counts_of_test(media.left_out))
         evaluation.add(name, info, measured, not_measured=not_measured)

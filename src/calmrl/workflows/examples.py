@@ -11,6 +11,7 @@ from calmrl.data.features.feature_set import ROW, FeatureSet, files_of, relevanc
 from calmrl.data.media.manifest import AUDIO, IMAGE, VIDEO
 from calmrl.data.media.problems import Unreadable
 from calmrl.data.media.streams import clip
+from calmrl.datasets.registry import indexing_of
 from calmrl.metrics.model_rows import Vectors, neighbours
 
 
@@ -64,7 +65,8 @@ def caption_of(text: Any, name: str) -> str:
 
 def picture_of(features: FeatureSet, row: int) -> str | None:
     """A small picture of an item as a data URI; None if none is known."""
-    webp = _bundled(features, row)
+    has = [name for name, here in zip(features.names, np.asarray(features.present[row]), strict=True) if here]
+    webp = indexing_of(features.name).thumbnail(str(features.ids[row]), has)
     return _media(files_of(features, row))["picture"] if webp is None else _picture(webp)
 
 
@@ -95,14 +97,3 @@ def _beginning(path: Path) -> bytes | None:
         return clip(path)
     except Unreadable:
         return None
-
-
-def _bundled(features: FeatureSet, row: int) -> bytes | None:
-    """The picture of an emoji, which lies beside its features."""
-    if features.name != "emoji":
-        return None
-    from calmrl.datasets.emoji import PICTURES, thumbnail
-
-    has = dict(zip(features.names, np.asarray(features.present[row]).tolist(), strict=True))
-    name = next((name for name in PICTURES if has.get(name)), None)
-    return None if name is None else thumbnail(str(features.ids[row]), name)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -28,16 +28,14 @@ from calmrl.data.features.feature_set import FeatureSet, checked_table, open_fea
 from calmrl.data.features.formats import copy_features
 from calmrl.data.features.writer import FeatureFiles, FeatureWriter
 from calmrl.errors import InputError
-from calmrl.imputers.base import coverage_fault
+from calmrl.imputers.calibration import coverage_fault
 from calmrl.imputers.registry import make_imputer
-from calmrl.protocols import StatefulImputer
+from calmrl.protocols import Progress, StatefulImputer
 
 IMPUTE_BYTES = 1 << 25  # rows are imputed in blocks of about this size
 USELESS = 0.98  # normalised error from which imputed values count as no better than the column means
 FEW_BLOCKS = 10  # held-out blocks of a modality, below which they check little
 WORTH = ("em-*", "imputer")  # files of a stopped run that are worth keeping: what need not be fitted again
-
-Progress = Callable[[int, int], None]  # rows done, rows in all
 
 
 @dataclass(frozen=True)
@@ -87,7 +85,7 @@ def impute(
     force : bool
         Replace an earlier output of calmrl.
     progress : callable, optional
-        Called with (rows done, rows in all) after every block.
+        Called with (rows done, rows in all, "imputing") after every block.
 
     Examples
     --------
@@ -225,7 +223,7 @@ def _write(given: _Given, out: Path, config: ImputeConfig, engine: Engine, progr
             present = np.array(store.mask()[start:stop])
             writer.mark(np.arange(start, stop), store.names, present, np.ones_like(present))
             if progress is not None:
-                progress(stop, store.rows)
+                progress(stop, store.rows, "imputing")
         writer.complete(engine)
     return imputer
 

@@ -14,8 +14,8 @@ from typing import Any
 
 from calmrl._support.output import check_writable, new_file
 from calmrl.config.yaml_text import write_yaml
-from calmrl.data.media.collections.public_collection import PublicCollection
 from calmrl.data.media.manifest import Manifest
+from calmrl.data.media.public_collections import PublicCollection
 from calmrl.encoders.registry import default_encoders, default_name
 from calmrl.errors import InputError, MissingExtraError
 from calmrl.workflows.survey import Survey, survey

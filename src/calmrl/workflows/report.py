@@ -1,6 +1,5 @@
 """`report`: results of one or several runs as a page."""
 
-import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,8 +31,7 @@ def report(folders: Sequence[str | Path], out: str | Path | None = None, *, forc
     >>> report(["run-1", "run-2"], "both.html").files[0]  # doctest: +SKIP
     """
     if out is None and len(folders) > 1:
-        command = shlex.join(["calmrl", "report", *map(str, folders), "--out", "FILE.html"])
-        raise InputError(f"{len(folders)} directories make one report; say where to write it: {command}")
+        raise InputError(f"{len(folders)} directories make one report; say where to write it: `out='FILE.html'`")
     if out is not None:
         check_writable(out)
     results = read_results(folders)

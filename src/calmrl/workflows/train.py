@@ -18,8 +18,8 @@ from calmrl.imputers.gradient import GaussianLatent
 from calmrl.metrics.measures import remarks
 from calmrl.metrics.model_rows import measure_rows
 from calmrl.models.saved import Trained, save
+from calmrl.protocols import Progress, no_progress
 from calmrl.training.checkpoints import newest
-from calmrl.training.loop import Progress
 from calmrl.training.plan import Outcome
 from calmrl.training.records import flat
 from calmrl.training.step import Step
@@ -72,16 +72,17 @@ def train(
     _, rank = join(timeout)
     _check_folder(config, out, resume)
     alone = locked(out) if rank == 0 else nullcontext()  # the first process writes for all
-    with alone, explain_lost_process(f"start all again with --resume, to continue from the newest checkpoint in {out}"):
+    advice = f"start all again with `resume=True`, to continue from the newest checkpoint in {out}"
+    with alone, explain_lost_process(advice):
         if rank == 0:
             _check_folder(config, out, resume)  # another run may have written it before this one had the lock
-        return _train(config, out, rank, resume, cpu, progress or (lambda done, total, text: None), tell)
+        return _train(config, out, rank, resume, cpu, progress or no_progress, tell)
 
 
 def _check_folder(config: TrainConfig, out: Path, resume: bool) -> None:
     """An error unless the run may write there: a new folder, or that of the same run."""
     if not resume:
-        check_free(out, advice=", or pass --resume to continue the run in it")
+        check_free(out, advice=", or pass `resume=True` to continue the run in it")
         return
     check_directory(out)
     if (out / "config.yaml").is_file():

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 import torch
 
-from calmrl.data.media.decoding import COLLECTION_RULES
 from calmrl.data.media.fbank import whole_slices
 from calmrl.data.media.images import FrameTransform, random_square
 from calmrl.data.media.streams import read_audio, resample, segment_frames
@@ -157,14 +156,3 @@ def test_a_random_square_takes_80_to_100_percent_of_a_square_frame() -> None:
     assert all(top + high <= 100 and left + wide <= 100 for top, left, high, wide in boxes)
     assert random_square(90, 160, generator) == (0, 35, 90, 90)
     assert random_square(161, 90, generator) == (35, 0, 90, 90)
-
-
-def test_collections_have_the_rules_of_the_public_configs() -> None:
-    crops = {name for name, rules in COLLECTION_RULES.items() if rules.resize == "crop-flip"}
-    assert crops == {"msrvtt", "vast150k"}
-    assert {name for name, rules in COLLECTION_RULES.items() if rules.text_tokens == 70} == {"didemo", "activitynet"}
-    assert {name: rules.slices for name, rules in COLLECTION_RULES.items() if rules.slices > 1} == {
-        "didemo": 2,
-        "activitynet": 2,
-        "clotho": 3,
-    }

@@ -10,10 +10,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from calmrl.data.media.collections.public_collection import read_annotations
-from calmrl.data.media.collections.registry import COLLECTIONS
 from calmrl.data.media.manifest import build, read_manifest
 from calmrl.data.media.problems import Problems
+from calmrl.data.media.public_collections import COLLECTIONS, read_annotations
 from calmrl.errors import InputError
 
 KINDS = {"image": "image", "text": "text"}
@@ -261,5 +260,5 @@ def test_annotations_that_cannot_be_used(tmp_path, folders) -> None:
     ):
         with pytest.raises(InputError, match=said):
             read_annotations(good, layout, folders, wanted)
-    with pytest.raises(InputError, match="--media audio=FOLDER"):
+    with pytest.raises(InputError, match=r"`media=\{'audio': FOLDER\}`"):
         read_annotations(good, "msrvtt", {}, ["audio"])

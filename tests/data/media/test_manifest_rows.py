@@ -125,7 +125,7 @@ def test_rows_without_ids_are_numbered_and_none_are_an_error() -> None:
             0,
             "",
             "size",
-            "give it an encoder, call it meta.size, or ignore it (--ignore size)",
+            "give it an encoder, call it meta.size, or ignore it (`ignore=['size']`)",
         )
     ]
 

@@ -18,7 +18,7 @@ from calmrl.models.registry import MODELS
 from calmrl.training.methods import METHODS, RENAMED, TEMPERATURE, find_method
 
 if TYPE_CHECKING:
-    from calmrl.data.media.collections.public_collection import PublicCollection
+    from calmrl.data.media.public_collections import PublicCollection
 
 
 class CollectionSection(Section):
@@ -44,7 +44,7 @@ class CollectionSection(Section):
 
     def at(self, folder: str | None) -> PublicCollection:
         """The collection; paths start from `folder`."""
-        from calmrl.data.media.collections.public_collection import PublicCollection
+        from calmrl.data.media.public_collections import PublicCollection
 
         home = Path(folder or ".")
         return PublicCollection(
@@ -340,7 +340,7 @@ class TrainConfig(Section):
                 f"model.kind {self.model.kind} has a matching head of its own: model.matching and matching_weight"
             )
         if self.fused_weight and getattr(self.model, "first_stage", None) != "fused":
-            raise ValueError("fused_weight needs a model with fused heads: model.kind vast with first_stage fused")
+            raise ValueError("fused_weight needs a model with fused heads: one with model.first_stage fused")
         for stage in self.stages:
             for name in stage.sources or ():
                 if name not in self.sources:

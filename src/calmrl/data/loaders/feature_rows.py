@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from calmrl._support.moments import principal_directions
 from calmrl.arrays import release
 from calmrl.data.features.feature_set import FeatureSet
 from calmrl.data.patterns import patterns
@@ -173,11 +174,12 @@ def principal_axes(sources: Sequence[FeatureRows], most: int = 100_000) -> Axes:
         if count == 0:
             raise InputError(f"no training row has {name}; leave it out of modalities, or add a source")
         centre = total / count
-        values, vectors = np.linalg.eigh(square / count - np.outer(centre, centre))
-        kept = values > SMALLEST * max(values[-1], 1e-30)
-        if not kept.any():
+        covariance = torch.from_numpy(square / count - np.outer(centre, centre))
+        values, vectors = principal_directions(covariance, len(centre), SMALLEST)
+        if values[0] <= SMALLEST * 1e-30:
             raise InputError(f"{name} is the same in every training row; leave it out of modalities")
-        axes[name] = centre, values[kept], vectors[:, kept]
+        kept = vectors.shape[1]
+        axes[name] = centre, values[:kept].flip(0).numpy(), vectors.flip(1).numpy()  # the largest last
     return axes
 
 

@@ -1,6 +1,3 @@
-from . import collections as collections
-from .collections.public_collection import read_annotations as read_annotations
-from .decoding import COLLECTION_RULES as COLLECTION_RULES
 from .decoding import Decoding as Decoding
 from .fbank import beats_fbank as beats_fbank
 from .fbank import fbank as fbank
@@ -9,5 +6,9 @@ from .images import ImageTransform as ImageTransform
 from .manifest import Manifest as Manifest
 from .manifest import read_manifest as read_manifest
 from .problems import Problems as Problems
+from .public_collections import COLLECTIONS as COLLECTIONS
+from .public_collections import CollectionRows as CollectionRows
+from .public_collections import PublicCollection as PublicCollection
+from .public_collections import read_annotations as read_annotations
 from .streams import read_audio as read_audio
 from .streams import read_frames as read_frames

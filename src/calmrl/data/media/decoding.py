@@ -2,7 +2,7 @@
 
 | choice | the public code of VAST, GRAM and PMRL | the other values |
 |---|---|---|
-| `resize` | by collection: "crop-flip" or "squash" (`COLLECTION_RULES`) | "crop": central, in training too |
+| `resize` | by collection: "crop-flip" or "squash" | "crop": central, in training too |
 | `interpolation` | "bilinear", without antialiasing | "bicubic", antialiased |
 | `rounding` of the crop's corner | "nearest" | "down" |
 | `segments` that frames and slices are taken from | "split": the first ones are longer by one | "equal" |
@@ -11,7 +11,6 @@
 | `padding` of a sound that is too short | "zeros" | "repeat" |
 """
 
-from dataclasses import dataclass
 from typing import Literal
 
 from calmrl._support.section import Section
@@ -51,23 +50,3 @@ class Decoding(Section):
     channel: Channel = "left"
     resampling: Resampling = "sinc"
     padding: Padding = "zeros"
-
-
-@dataclass(frozen=True)
-class CollectionRules:
-    """What the public configs set for one collection: how to resize, slices of sound per item, tokens of a caption."""
-
-    resize: Resize
-    slices: int = 1
-    text_tokens: int = 40
-
-
-COLLECTION_RULES = {
-    "vast150k": CollectionRules("crop-flip"),
-    "msrvtt": CollectionRules("crop-flip"),
-    "vatex": CollectionRules("squash"),
-    "audiocaps": CollectionRules("squash"),
-    "didemo": CollectionRules("squash", slices=2, text_tokens=70),
-    "activitynet": CollectionRules("squash", slices=2, text_tokens=70),
-    "clotho": CollectionRules("squash", slices=3),
-}

@@ -225,7 +225,7 @@ def _check_columns(
             raise InputError(f'"{name}" cannot be ignored: it {reason}')
     for name in columns:
         if name not in kinds and name not in COLUMNS and name not in ignore and not str(name).startswith(META):
-            advice = f"give it an encoder, call it {META}{name}, or ignore it (--ignore {name})"
+            advice = f"give it an encoder, call it {META}{name}, or ignore it (`ignore=[{name!r}]`)"
             problems.add("unknown column", "table", column=str(name), detail=advice)
 
 

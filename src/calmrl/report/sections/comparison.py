@@ -2,15 +2,18 @@
 
 from collections.abc import Sequence
 
+from calmrl._support.tables import Table
+from calmrl._support.wording import capital, plural
 from calmrl.metrics.registry import describe, names_of
-from calmrl.report.blocks import Block, Figure, Table, Text
+from calmrl.report.blocks import Block, Figure, Text
 from calmrl.report.estimates import better, matrix, ranked, readable
 from calmrl.report.figures import Mark, Panel, dots
-from calmrl.report.results import Estimate, ResultRow, Results, capital, group, plural
+from calmrl.report.results import Estimate, ResultRow, Results, group
 from calmrl.report.sentences import headline, headline_rows, name_of, several
 from calmrl.report.style import OURS, style_of
 
 MANY = 40  # rows of a panel
+LEAST = 5.0  # percentage points that an axis spans at least
 WAYS = ("best of the others", "best of ours")
 
 
@@ -57,6 +60,7 @@ def compare_panel(results: Results, rows: Sequence[ResultRow], name: str, task: 
         title=f"{place} (n = {estimates[order[0]].items})",
         marked=[method for method in order if results.ours(method)],
         apart=0 if all(map(results.ideal, order)) else sum(map(results.ideal, order)),
+        least=LEAST if describe(metric).unit == "%" else 0.0,
     )
 
 

@@ -2,11 +2,12 @@
 
 from collections.abc import Sequence
 
+from calmrl._support.wording import plural
 from calmrl.metrics.registry import describe, names_of
 from calmrl.report.blocks import Block, Figure
 from calmrl.report.estimates import matrix, ranked, readable
 from calmrl.report.figures import Curve, Mark, Panel, curves, dots
-from calmrl.report.results import ResultRow, Results, group, plural
+from calmrl.report.results import ResultRow, Results, group
 from calmrl.report.style import BLUE, GREY, INK, Style, style_of
 
 FEW = 4  # methods in one panel

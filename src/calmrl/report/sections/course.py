@@ -5,12 +5,13 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from calmrl._support.wording import capital, plural
 from calmrl.metrics.registry import describe
 from calmrl.metrics.significance import mean_interval
 from calmrl.report.blocks import Block, Figure
 from calmrl.report.estimates import matrix, ranked, readable
 from calmrl.report.figures import Curve, Panel, curves, scatter, small_curves
-from calmrl.report.results import CurvePoint, ResultRow, Results, ResultsFile, capital, group, plural
+from calmrl.report.results import CurvePoint, ResultRow, Results, ResultsFile, group
 from calmrl.report.sentences import headline, headline_rows, name_of
 from calmrl.report.style import base_method, style_of
 
@@ -20,7 +21,7 @@ AS_IS = "as-is"  # the setting in which nothing is hidden
 
 
 def rates(results: Results) -> list[Block]:
-    """The headline metric over the missing rate: in one frame, or, for many methods, one per family."""
+    """The headline metric over the missing rate: in one frame, or, for many methods, one per base method."""
     x, caption = "missing rate (%)", "as more is missing (the table of settings says of what)"
     return _steps(results, "rate", x, caption, lambda at: f"{at:g} % missing")
 
@@ -123,7 +124,7 @@ def _kind(setting: str) -> str:
 
 
 def training(results: Results) -> list[Block]:
-    """Loss and validation curves, one frame per family of methods; and the seconds."""
+    """Loss and validation curves, one frame per base method; and the seconds."""
     blocks: list[Block] = []
     losses, checks = list[Panel](), list[Panel]()
     for source in results.sources:

@@ -1,4 +1,4 @@
-"""What the numbers are about and how to get them again: datasets, settings, patterns, methods, command and config."""
+"""What the numbers are about: datasets, settings, patterns, methods, what single queries find, and how to repeat it."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from pathlib import Path
 
 import yaml
 
+from calmrl._support.tables import Cell, Line, Number, Table
 from calmrl.data.features.feature_set import ROW
-from calmrl.report.blocks import Album, Block, Cell, Code, Figure, Line, Number, Table, Text
+from calmrl.report.blocks import Album, Block, Code, Figure, Text
 from calmrl.report.estimates import readable
 from calmrl.report.figures import Panel, upset
 from calmrl.report.results import FoundItem, Neighbours, Results

@@ -33,6 +33,7 @@ from calmrl.metrics.measures import Measurement
 from calmrl.metrics.model_rows import LabelledRows, Vectors, measure_rows, picture
 from calmrl.models.heads import UNIT_ROWS
 from calmrl.models.registry import MODELS
+from calmrl.protocols import Progress, no_progress
 from calmrl.training.loop import Trainer
 from calmrl.training.methods import Changes, find_method
 from calmrl.training.step import Step
@@ -250,7 +251,6 @@ def _start(config: CompareConfig, hidden: str, seed: int, form: str | None, mode
     return start_model(plain, shared_rows(config, hidden, seed, form).data)
 
 
-Progress = Callable[[int, int, str], None]
 ExtraJobs = Mapping[str, Callable[[], Any]]  # what is done -> a function that workers can import
 T = TypeVar("T")
 
@@ -258,7 +258,7 @@ T = TypeVar("T")
 def run_all(
     config: CompareConfig,
     folder: Path,
-    progress: Progress = lambda *event: None,
+    progress: Progress = no_progress,
     jobs: Sequence[Job] | None = None,
 ) -> dict[Job, JobResult]:
     """The results of all jobs; those that `folder` already has are not run again. `progress` is called after each.
@@ -271,7 +271,7 @@ def run_all(
 def run_jobs(
     config: CompareConfig,
     folder: Path,
-    progress: Progress = lambda *event: None,
+    progress: Progress = no_progress,
     jobs: Sequence[Job] | None = None,
     extra_jobs: ExtraJobs | None = None,
     while_waiting: Callable[[], None] = lambda: None,

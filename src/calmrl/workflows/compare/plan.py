@@ -236,8 +236,8 @@ def repeats(features: FeatureSet, test: np.ndarray) -> list[str]:
     counts = " and ".join(repeated.values())
     columns = " or ".join(column for column, _ in repeated)
     return [
-        f"{counts} in {rows} test rows, yet a query finds only its own row; --relevant-by {columns} counts every item with "
-        "the same value."
+        f"{counts} in {rows} test rows, yet a query finds only its own row; with `relevant_by` {columns}, every item with "
+        "the same value counts."
     ]
 
 

@@ -19,12 +19,13 @@ from calmrl._support.output import WRITTEN_BY, check_directory, check_free, new_
 from calmrl.config import CompareConfig, TrainConfig, dump, load
 from calmrl.errors import InputError
 from calmrl.metrics.measures import TidyRow
+from calmrl.protocols import Progress, no_progress
 from calmrl.report import Results, build_page, results_of, write_page
-from calmrl.report.paper_tables import write_tables
 from calmrl.report.render import import_drawing
+from calmrl.report.table_files import write_tables
 from calmrl.training.methods import FEATURES, find_method
 from calmrl.workflows.compare.collect import average, collect
-from calmrl.workflows.compare.jobs import ExtraJobs, JobResult, Progress, run_jobs
+from calmrl.workflows.compare.jobs import ExtraJobs, JobResult, run_jobs
 from calmrl.workflows.compare.plan import NAME, Job, plan, training_config
 from calmrl.workflows.train import train
 
@@ -123,7 +124,7 @@ def compare(
     command: str = "",
     keep: Literal["best"] | None = None,
     extra_jobs: ExtraJobs | None = None,
-    progress: Progress = lambda finished, total, text: None,
+    progress: Progress = no_progress,
 ) -> Comparison:
     """Compare methods on the same rows, with the same number of steps and trials, chosen on validation rows.
 
@@ -168,6 +169,6 @@ def _prepare(config: CompareConfig, out: Path) -> None:
     if path.is_file() and path.read_text(encoding="utf-8").startswith(WRITTEN_BY):
         load(path, kind="compare")  # a directory of another command is an error here
     elif out.exists() and any(out.iterdir()):
-        raise InputError(f"{out} exists and holds something else; choose another --out")
+        raise InputError(f"{out} exists and holds something else; choose another `out`")
     out.mkdir(parents=True, exist_ok=True)
     dump(config, path, force=True)

@@ -1,4 +1,4 @@
-"""How far missing modalities move the anchors of items, before and after imputing.
+"""The numbers of a diagnosis: what is missing, what can be predicted, and how far missing modalities move anchors.
 
 In rows with known modalities, some are hidden as they are missing elsewhere in the data. With u the anchor of the whole
 row, shift before = |u - u(what is left)|, shift after = |u - u(what is left + what is imputed)|.
@@ -18,12 +18,12 @@ from calmrl.data.features.feature_set import FeatureSet
 from calmrl.data.hiding import hide
 from calmrl.data.patterns import ModalityPattern, patterns
 from calmrl.imputers.auto import AutoImputer
+from calmrl.protocols import Progress
 from calmrl.workflows.diagnose.predictable import (
     FOLDS,
     Arrays,
     Direction,
     FoldedRows,
-    Progress,
     aligner,
     deal,
     directions,
@@ -248,7 +248,7 @@ MOST_PATTERNS = 16  # patterns of holes that are tested one by one; the others a
 
 def examine(features: FeatureSet, seed: int, progress: Progress) -> Diagnosis:
     """Count over all rows, fit on a sample, and test each row by models that did not see it."""
-    progress("counting", 0, 0)
+    progress(0, 0, "counting")
     modalities = describe(features)
     z, seen = sample(features, seed)
     groups = linked(seen, LEAST_TOGETHER)
@@ -267,7 +267,7 @@ def examine(features: FeatureSet, seed: int, progress: Progress) -> Diagnosis:
     given = [rows.z] * FOLDS
     models = fit_folds(rows, given, imputer(seed), progress, "predicting each modality from the others")
     predicted = directions(rows, models, seed, progress)
-    progress("looking for one space", 0, 0)
+    progress(0, 0, "looking for one space")
     spaces = [in_one_space(None, rows.z)] * FOLDS if len({a.shape[1] for a in rows.z.values()}) == 1 else None
     as_given = pairs(rows, spaces) if spaces is not None else []
     shared = bool(as_given) and min(pair.meet for pair in as_given) >= SHARED

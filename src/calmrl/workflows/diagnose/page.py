@@ -1,12 +1,14 @@
-"""The diagnosis as a page: the answer first, then what it rests on."""
+"""The diagnosis as a page and as text for a terminal: the answer first, then what it rests on."""
 
 from __future__ import annotations
 
 import textwrap
 from collections.abc import Sequence
 
-from calmrl.report import Code, Figure, Number, Page, PageSection, Table, Text
-from calmrl.report.blocks import Block, Line
+from calmrl._support.tables import Line, Number, Table, to_text
+from calmrl._support.wording import plural
+from calmrl.report import Code, Figure, Page, PageSection, Text
+from calmrl.report.blocks import Block
 from calmrl.report.figures import Mark, clip, dots, upset
 from calmrl.report.style import style_of
 from calmrl.workflows.diagnose.examine import Diagnosis
@@ -169,9 +171,8 @@ LONGEST = 16  # letters of a name in a table
 
 def as_text(diagnosis: Diagnosis) -> str:
     """The verdict, then the tables it rests on, then remarks."""
-    k = len(diagnosis.modalities)
-    many = "modality" if k == 1 else "modalities"
-    head = f"{diagnosis.rows:,} rows, {k} {many}, {100 * diagnosis.missing:.1f} % of blocks missing"
+    many = plural(len(diagnosis.modalities), "modality", "modalities")
+    head = f"{plural(diagnosis.rows, 'row')}, {many}, {100 * diagnosis.missing:.1f} % of blocks missing"
     parts = [head, _fill(overall(diagnosis).sentence)]
     parts += [_fill(sentence) for sentence in gain_words(diagnosis)]
     parts += ["\n".join(_fill(v.sentence, "- ") for v in by_modality(diagnosis))]
@@ -181,7 +182,7 @@ def as_text(diagnosis: Diagnosis) -> str:
 
 
 def _patterns(diagnosis: Diagnosis) -> str:
-    lines = [["patterns", "rows", "share"]]
+    lines = []
     for pattern in diagnosis.patterns[:MOST_PATTERNS]:
         names = " + ".join(pattern.modalities) or "nothing"
         lines.append([clip(names, 50), f"{pattern.rows:,}", f"{100 * pattern.share:.1f} %"])
@@ -189,11 +190,11 @@ def _patterns(diagnosis: Diagnosis) -> str:
     if rest:
         rows = sum(pattern.rows for pattern in rest)
         lines.append([f"{len(rest)} rarer patterns", f"{rows:,}", f"{100 * rows / diagnosis.rows:.1f} %"])
-    return _table(lines)
+    return to_text(Table("", ["patterns", "rows", "share"], lines))
 
 
 def _modalities(diagnosis: Diagnosis) -> str:
-    lines = [["modality", "width", "missing", "explained by all others", "ridge", "n"]]
+    head, lines = ["modality", "width", "missing", "explained by all others", "ridge", "n"], []
     for m in diagnosis.modalities:
         d = diagnosis.whole(m.name)
         shares = ["-", "-", "-"] if d is None else [_share(d.explained, d.spread), _share(d.ridge), f"{d.n:,}"]
@@ -202,7 +203,7 @@ def _modalities(diagnosis: Diagnosis) -> str:
         f"explained: share of the variance of hidden blocks that is predicted, ± standard deviation over {FOLDS} folds; n: "
         f"hidden blocks. Tested on {diagnosis.tested:,} of {diagnosis.rows:,} rows"
     )
-    return _table(lines) + ("\n" + _fill(note) if diagnosis.directions else "")
+    return to_text(Table("", head, lines)) + ("\n" + _fill(note) if diagnosis.directions else "")
 
 
 def _singles(diagnosis: Diagnosis) -> str:
@@ -214,31 +215,24 @@ def _singles(diagnosis: Diagnosis) -> str:
     short = [clip(name, 10) for name in names]
     blocks = []
     for start in range(0, len(names), 5):
-        lines = [["explained (%) by", *short[start : start + 5]]]
+        lines = []
         for row, target in enumerate(names):
             cells = [singles.get((target, source)) for source in names[start : start + 5]]
             shares = ("-" if d is None else f"{100 * d.explained:.0f} ± {100 * d.spread:.0f}" for d in cells)
             lines.append([short[row], *shares])
-        blocks.append(_table(lines))
+        blocks.append(to_text(Table("", ["explained (%) by", *short[start : start + 5]], lines)))
     return "\n".join(blocks)
 
 
 def _pairs(diagnosis: Diagnosis) -> str:
     given = {(p.first, p.second): p for p in diagnosis.as_given}
-    lines = [["pair", "gap", "gap, latent space", "own pair nearer", "n"]]
+    lines = []
     for p in diagnosis.latent[:10]:
         same = given.get((p.first, p.second))
         own = f"{100 * p.meet:.0f} ± {100 * p.spread:.0f} %"
         gap = "undefined" if same is None else f"{same.gap:.2f}"
         lines.append([f"{clip(p.first, 11)} - {clip(p.second, 11)}", gap, f"{p.gap:.2f}", own, f"{p.n:,}"])
-    return _table(lines) if diagnosis.latent else ""
-
-
-def _table(lines: Sequence[Sequence[str]]) -> str:
-    """The first column to the left, numbers to the right."""
-    widths = [max(len(line[j]) for line in lines) for j in range(len(lines[0]))]
-    aligned = [[line[0].ljust(widths[0]), *map(str.rjust, line[1:], widths[1:])] for line in lines]
-    return "\n".join(map("  ".join, aligned))
+    return to_text(Table("", ["pair", "gap", "gap, latent space", "own pair nearer", "n"], lines)) if lines else ""
 
 
 def _share(value: float, spread: float | None = None) -> str:

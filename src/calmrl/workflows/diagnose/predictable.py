@@ -17,9 +17,10 @@ import torch
 from sklearn.exceptions import ConvergenceWarning
 from torch.nn.functional import normalize
 
-from calmrl.imputers.auto import AutoImputer, Progress
+from calmrl.imputers.auto import AutoImputer
 from calmrl.imputers.gaussian import GaussianImputer
 from calmrl.imputers.stacking import CANDIDATES
+from calmrl.protocols import Progress
 
 STRENGTHS = tuple(10.0**power for power in (-4, -3, -2, -1, 0, 1))
 MOST_ROWS = 2000
@@ -101,7 +102,7 @@ def fit_folds(rows: FoldedRows, spaces: list[Arrays], model: Any, progress: Prog
             train = rows.fold != fold
             z = {name: array[train] for name, array in spaces[fold].items()}
             text = f"{what}, fold {fold + 1} of {FOLDS}"
-            progress(text, 0, 0)
+            progress(0, 0, text)
             if models:
                 model = copy.copy(models[0]).refit(z, rows.present[train])
             elif isinstance(model, AutoImputer):
@@ -112,8 +113,8 @@ def fit_folds(rows: FoldedRows, spaces: list[Arrays], model: Any, progress: Prog
     return models
 
 
-def _candidate(progress: Progress, text: str, step: str, done: int, total: int) -> None:
-    progress(f"{text}: {step}", done, total)
+def _candidate(progress: Progress, text: str, done: int, total: int, step: str) -> None:
+    progress(done, total, f"{text}: {step}")
 
 
 def imputer(seed: int) -> AutoImputer:
@@ -161,7 +162,7 @@ def directions(rows: FoldedRows, models: list[AutoImputer], seed: int, progress:
     measured = []
     asked = list(_asked(len(rows.names)))
     for step, (m, sources) in enumerate(asked):
-        progress("measuring every direction", step, len(asked))
+        progress(step, len(asked), "measuring every direction")
         have = rows.present[:, m] & rows.present[:, sources].any(axis=1)
         per_fold = []
         for fold in range(FOLDS):

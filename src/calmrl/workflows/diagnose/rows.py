@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.sparse.csgraph import connected_components
 
 from calmrl.arrays import LARGEST_ELSE, blocks_of_rows, release
 from calmrl.data.features.feature_set import FeatureSet
+from calmrl.data.patterns import connected, rows_together
 from calmrl.errors import InputError
 
 CHUNK_BYTES = 1 << 24
@@ -98,10 +98,8 @@ def _taken(array: np.ndarray, rows: np.ndarray, present: np.ndarray) -> np.ndarr
 
 
 def linked(present: np.ndarray, least: int) -> list[list[int]]:
-    """Groups of columns that `least` rows or more tie together, directly or through others; the largest first."""
-    together = present.T.astype(np.int64) @ present.astype(np.int64) >= least
-    count, group = connected_components(together, directed=False)
-    return sorted((np.flatnonzero(group == g).tolist() for g in range(count)), key=len, reverse=True)
+    """Groups of columns that `least` rows or more connect, directly or through others; the largest first."""
+    return connected(rows_together(present), least)
 
 
 def pick(z: dict[str, np.ndarray], present: np.ndarray, columns: list[int]) -> tuple[dict[str, np.ndarray], np.ndarray]:

@@ -8,10 +8,10 @@ import numpy as np
 
 from calmrl._support.output import WRITTEN_BY, check_free, new_directory
 from calmrl.data.features.feature_set import FeatureSet, open_features
+from calmrl.protocols import Progress, no_progress
 from calmrl.report import write_page
 from calmrl.workflows.diagnose.examine import Diagnosis, examine
 from calmrl.workflows.diagnose.page import as_page
-from calmrl.workflows.diagnose.predictable import Progress
 
 
 def diagnose(
@@ -22,7 +22,7 @@ def diagnose(
     seed: int = 0,
     force: bool = False,
     command: str = "",
-    progress: Progress = lambda text, done, total: None,
+    progress: Progress = no_progress,
 ) -> Diagnosis:
     """Missing patterns, modality gap, predictability, anchor shift, and the expected gain of imputing; no training.
 
@@ -38,7 +38,7 @@ def diagnose(
     seed: which rows are drawn, and their folds.
     force: replace an earlier output of calmrl.
     command: what the report shows as the way to repeat it.
-    progress: called with what is being done, how many steps of it are done, and of how many (0 where that is not known).
+    progress: called with (steps done, of how many, what is being done); 0 of 0 where that is not known.
     """
     if out is not None:
         check_free(Path(out), force=force)

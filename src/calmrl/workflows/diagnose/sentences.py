@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from calmrl._support.wording import listed
 from calmrl.workflows.diagnose.examine import Diagnosis
 
 LIKELY, LITTLE = 0.2, 0.1  # explained share of what is missing from which imputing is likely to help, or a little
@@ -129,7 +130,7 @@ def remarks(diagnosis: Diagnosis) -> list[str]:
             sentences.append(f"{m.constant:,} of the {m.width:,} columns of {m.name} never vary.")
     for group in diagnosis.groups[1:]:
         sentences.append(
-            f"Too few rows have {_listed(group)} together with {_listed(diagnosis.groups[0])}: neither can be "
+            f"Too few rows have {listed(group)} together with {listed(diagnosis.groups[0])}: neither can be "
             "learned from the other, and they are left out below."
         )
     for d in diagnosis.directions:
@@ -162,7 +163,7 @@ def _partners(diagnosis: Diagnosis) -> list[str]:
             "does not."
         )
     if alone:
-        names, best = _listed(tuple(name for name, _ in alone)), max((pair for _, pair in alone), key=lambda p: p.meet)
+        names, best = listed([name for name, _ in alone]), max((pair for _, pair in alone), key=lambda p: p.meet)
         who = f"{names} has" if len(alone) == 1 else f"{names} have"
         whom = "one another" if len(alone) == len(diagnosis.examined) else "the others"
         sentences.append(
@@ -191,7 +192,3 @@ def _space(diagnosis: Diagnosis) -> str:
         f"The features {why}. In the latent model's space, where the anchors above were measured, the largest gap is "
         f"{widest.gap:.2f} ({widest.first} and {widest.second})."
     )
-
-
-def _listed(names: tuple[str, ...]) -> str:
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

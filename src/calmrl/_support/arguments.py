@@ -1,0 +1,33 @@
+"""Arguments of estimators: names among a few, whole numbers, and seeds, with one kind of error for all."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from sklearn.utils import check_random_state
+
+from calmrl._support.registry import closest
+from calmrl.errors import InputError
+
+
+def check_choice(name: str, value: Any, allowed: Sequence[str]) -> None:
+    """`value` is one of the allowed names; the error lists them and the closest match."""
+    if value not in allowed:
+        near = closest(str(value), allowed)
+        hint = f"; did you mean {near!r}?" if near else ""
+        raise InputError(f"{name} must be one of {', '.join(map(repr, allowed))}; got {value!r}{hint}")
+
+
+def check_whole(name: str, value: Any, least: int = 1, also: str = "") -> None:
+    """`value` is a whole number from `least` on; `also` says in the error what else would do."""
+    if isinstance(value, (bool, str)) or int(value) != value or value < least:
+        raise InputError(f"{name} must be a whole number >= {least}{also}; got {value!r}")
+
+
+def seed_of(random_state: Any) -> int:
+    """A whole number from what scikit-learn calls a random state; None draws one."""
+    if isinstance(random_state, (int, np.integer)):
+        return int(random_state)
+    return int(check_random_state(random_state).randint(2**31 - 1))

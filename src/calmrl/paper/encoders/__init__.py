@@ -1,0 +1,1 @@
+"""Encoders that run the official code of their authors: ImageBind, LanguageBind, InternVideo."""

@@ -1,0 +1,272 @@
+"""BEATs (iter3+): patches of a log-mel spectrogram through a post-norm transformer, with the official parameter names.
+
+    x = LayerNorm(p + GELU(conv(p))),   p = Linear(LayerNorm(patches(fbank)))
+    x = LayerNorm(a x + Attention(x)); x = LayerNorm(a x + MLP(x)),   a = (2 layers)^(1/4) (DeepNorm), else 1
+
+Attention of head h from position i to j: softmax_j(q_i k_j / sqrt(d) + g_i b_h(j - i)). The bias b_h is one number per
+bucket of distances, shared by all layers; the gate of each layer and query is
+g = s_1 (s_2 c_h - 1) + 2, (s_1, s_2) = sigmoid(sums of the two halves of Linear(q), 8 numbers), with c_h learned.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import conv1d, dropout, gelu, scaled_dot_product_attention
+from torch.utils.checkpoint import checkpoint
+
+from calmrl.errors import InputError
+from calmrl.paper.vast.eva import freeze_first
+
+CFG_DEFAULTS: dict[str, Any] = {  # of the public BEATs, for what the cfg of a checkpoint does not say
+    "input_patch_size": -1,
+    "embed_dim": 512,
+    "conv_bias": False,
+    "encoder_layers": 12,
+    "encoder_embed_dim": 768,
+    "encoder_ffn_embed_dim": 3072,
+    "encoder_attention_heads": 12,
+    "activation_fn": "gelu",
+    "layer_wise_gradient_decay_ratio": 1.0,
+    "layer_norm_first": False,
+    "deep_norm": False,
+    "dropout": 0.1,
+    "attention_dropout": 0.1,
+    "activation_dropout": 0.0,
+    "encoder_layerdrop": 0.0,
+    "dropout_input": 0.0,
+    "conv_pos": 128,
+    "conv_pos_groups": 16,
+    "relative_position_embedding": False,
+    "num_buckets": 320,
+    "max_distance": 1280,
+    "gru_rel_pos": False,
+    "finetuned_model": False,
+}
+SHARED = "relative_attention_bias.weight"
+
+
+class BeatsAttention(nn.Module):
+    def __init__(self, width: int, heads: int, buckets: int | None) -> None:
+        super().__init__()
+        self.heads = heads
+        self.q_proj, self.k_proj = nn.Linear(width, width), nn.Linear(width, width)
+        self.v_proj, self.out_proj = nn.Linear(width, width), nn.Linear(width, width)
+        self.grep_linear = nn.Linear(width // heads, 8)
+        self.grep_a = nn.Parameter(torch.ones(1, heads, 1, 1))
+        if buckets is not None:  # the first layer holds the bias of all
+            self.relative_attention_bias = nn.Embedding(buckets, heads)
+
+    def forward(self, x: Tensor, bias: Tensor, drop: float) -> Tensor:
+        q, k, v = (
+            projection(x).unflatten(-1, (self.heads, -1)).transpose(1, 2)  # (N, heads, T, d)
+            for projection in (self.q_proj, self.k_proj, self.v_proj)
+        )
+        first, second = self.grep_linear(q).unflatten(-1, (2, 4)).sum(-1).sigmoid().unbind(-1)  # (N, heads, T) each
+        gate = first[..., None] * (second[..., None] * self.grep_a - 1.0) + 2.0
+        out = scaled_dot_product_attention(q, k, v, attn_mask=(gate * bias).to(q.dtype), dropout_p=drop)
+        return self.out_proj(out.transpose(1, 2).flatten(2))
+
+
+class BeatsLayer(nn.Module):
+    def __init__(self, width: int, heads: int, hidden: int, alpha: float, buckets: int | None, drops: Drops) -> None:
+        super().__init__()
+        self.self_attn = BeatsAttention(width, heads, buckets)
+        self.self_attn_layer_norm = nn.LayerNorm(width)
+        self.fc1, self.fc2 = nn.Linear(width, hidden), nn.Linear(hidden, width)
+        self.final_layer_norm = nn.LayerNorm(width)
+        self.alpha, self.drops = alpha, drops
+
+    def forward(self, x: Tensor, bias: Tensor) -> Tensor:
+        after, attention, inner = self.drops if self.training else (0.0, 0.0, 0.0)
+        branch = dropout(self.self_attn(x, bias, attention), after, self.training)
+        x = self.self_attn_layer_norm(self.alpha * x + branch)
+        branch = self.fc2(dropout(gelu(self.fc1(x)), inner, self.training))
+        return self.final_layer_norm(self.alpha * x + dropout(branch, after, self.training))
+
+
+Drops = tuple[float, float, float]  # dropout after a branch, of attention, inside the MLP
+
+
+class PositionConv(nn.Module):
+    """A grouped convolution over time with weight g v / |v|; the norm is taken for each place of the kernel."""
+
+    def __init__(self, width: int, kernel: int, groups: int) -> None:
+        super().__init__()
+        self.groups = groups
+        self.bias = nn.Parameter(torch.zeros(width))
+        self.weight_v = nn.Parameter(torch.randn(width, width // groups, kernel) * math.sqrt(4 / (kernel * width)))
+        self.weight_g = nn.Parameter(self.weight_v.detach().norm(dim=(0, 1), keepdim=True))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(N, T, width) -> the same shape."""
+        kernel = self.weight_v.shape[2]
+        weight = self.weight_g * self.weight_v / self.weight_v.norm(dim=(0, 1), keepdim=True)
+        out = conv1d(x.transpose(1, 2), weight, self.bias, padding=kernel // 2, groups=self.groups)
+        return gelu(out[..., : x.shape[1]]).transpose(1, 2)  # an even kernel gives one place too many
+
+
+class BeatsEncoder(nn.Module):
+    def __init__(self, layers: list[BeatsLayer], width: int, kernel: int, groups: int) -> None:
+        super().__init__()
+        self.pos_conv = nn.ModuleList([PositionConv(width, kernel, groups)])
+        self.layer_norm = nn.LayerNorm(width)
+        self.layers = nn.ModuleList(layers)
+
+    def bias_of_distances(self) -> nn.Embedding:
+        first = self.layers[0]
+        assert isinstance(first, BeatsLayer)
+        return first.self_attn.relative_attention_bias
+
+    def position_groups(self) -> int:
+        convolution = self.pos_conv[0]
+        assert isinstance(convolution, PositionConv)
+        return convolution.groups
+
+
+class Beats(nn.Module):
+    """Filter banks (N, frames, bins) -> tokens (N, frames / 16 * bins / 16, width), time first.
+
+    Inputs as `calmrl.data.media.fbank.beats_fbank` makes them. `layer_drop` leaves out a layer with this probability in
+    training; `gradient_decay` scales the gradient at the entrance of every layer. Both belong to the published recipe
+    and are read from the checkpoint's cfg by `from_cfg`.
+    """
+
+    def __init__(
+        self,
+        *,
+        patch_size: int = 16,
+        embed_width: int = 512,
+        width: int = 768,
+        layers: int = 12,
+        heads: int = 12,
+        mlp_width: int = 3072,
+        kernel: int = 128,
+        groups: int = 16,
+        buckets: int = 320,
+        max_distance: int = 800,
+        patch_bias: bool = False,
+        drops: Drops = (0.0, 0.0, 0.0),
+        input_dropout: float = 0.0,
+        layer_drop: float = 0.0,
+        gradient_decay: float = 1.0,
+        deep_norm: bool = True,
+    ) -> None:
+        super().__init__()
+        if width % heads or width % groups:
+            raise InputError(f"width {width} must be a multiple of heads {heads} and of groups {groups}")
+        self.width, self.patch_size, self.max_distance, self.checkpointing = width, patch_size, max_distance, False
+        self.dropouts = (input_dropout, drops[0])
+        self.layer_drop, self.gradient_decay, self.deep_norm = layer_drop, gradient_decay, deep_norm
+        self.patch_embedding = nn.Conv2d(1, embed_width, patch_size, patch_size, bias=patch_bias)
+        self.layer_norm = nn.LayerNorm(embed_width)
+        self.post_extract_proj = None if embed_width == width else nn.Linear(embed_width, width)
+        alpha = (2 * layers) ** 0.25 if deep_norm else 1.0
+        stack = [BeatsLayer(width, heads, mlp_width, alpha, buckets if i == 0 else None, drops) for i in range(layers)]
+        self.encoder = BeatsEncoder(stack, width, kernel, groups)
+        self._initialise(stack)
+        self.register_load_state_dict_pre_hook(_one_shared_bias)
+
+    @classmethod
+    def from_cfg(cls, cfg: Mapping[str, Any]) -> Beats:
+        """The model that the `cfg` of an official checkpoint describes; keys it lacks have their public defaults."""
+        cfg = CFG_DEFAULTS | dict(cfg)
+        fixed = {
+            "layer_norm_first": False,
+            "activation_fn": "gelu",
+            "relative_position_embedding": True,
+            "gru_rel_pos": True,
+            "finetuned_model": False,
+        }
+        for key, value in fixed.items():
+            if cfg[key] != value:
+                raise InputError(f"cfg has {key}={cfg[key]!r}; only {value!r} is known, as in BEATs_iter3_plus_AS2M.pt")
+        if cfg["input_patch_size"] < 1:
+            raise InputError("the cfg of this checkpoint has no input_patch_size; it is not one of BEATs")
+        return cls(
+            patch_size=cfg["input_patch_size"],
+            embed_width=cfg["embed_dim"],
+            width=cfg["encoder_embed_dim"],
+            layers=cfg["encoder_layers"],
+            heads=cfg["encoder_attention_heads"],
+            mlp_width=cfg["encoder_ffn_embed_dim"],
+            kernel=cfg["conv_pos"],
+            groups=cfg["conv_pos_groups"],
+            buckets=cfg["num_buckets"],
+            max_distance=cfg["max_distance"],
+            patch_bias=cfg["conv_bias"],
+            drops=(cfg["dropout"], cfg["attention_dropout"], cfg["activation_dropout"]),
+            input_dropout=cfg["dropout_input"],
+            layer_drop=cfg["encoder_layerdrop"],
+            gradient_decay=cfg["layer_wise_gradient_decay_ratio"],
+            deep_norm=cfg["deep_norm"],
+        )
+
+    def forward(self, fbank: Tensor) -> Tensor:
+        if fbank.ndim != 3 or min(fbank.shape[1:]) < self.patch_size:
+            raise InputError(
+                f"filter banks must have shape (N, frames, bins), both at least {self.patch_size} long; "
+                f"got {tuple(fbank.shape)}"
+            )
+        x = self.layer_norm(self.patch_embedding(fbank[:, None]).flatten(2).transpose(1, 2))
+        x = x if self.post_extract_proj is None else self.post_extract_proj(x)
+        x = dropout(x, self.dropouts[0], self.training)
+        x = self.encoder.layer_norm(x + self.encoder.pos_conv[0](x))
+        x = dropout(x, self.dropouts[1], self.training)
+        bias = self._bias(x.shape[1])
+        again = self.checkpointing and torch.is_grad_enabled()
+        for layer in self.encoder.layers:
+            if self.gradient_decay != 1.0 and x.requires_grad:
+                x = self.gradient_decay * x + (1 - self.gradient_decay) * x.detach()
+            if self.training and self.layer_drop and float(torch.rand(())) <= self.layer_drop:
+                continue
+            x = checkpoint(layer, x, bias, use_reentrant=False) if again else layer(x, bias)
+        return x
+
+    def freeze(self, blocks: int) -> None:
+        """Stop training the first layers, and with at least one of them all that comes before and the shared bias."""
+        before = [self.patch_embedding, self.layer_norm, self.post_extract_proj, *self.encoder.pos_conv]
+        freeze_first(self.encoder.layers, blocks, [*before, self.encoder.layer_norm])
+
+    def _bias(self, length: int) -> Tensor:
+        """(heads, length, length) the bias of every pair of positions."""
+        table = self.encoder.bias_of_distances()
+        place = torch.arange(length, device=table.weight.device)
+        buckets = relative_buckets(place[None, :] - place[:, None], table.num_embeddings, self.max_distance)
+        return table(buckets).permute(2, 0, 1)
+
+    def _initialise(self, layers: list[BeatsLayer]) -> None:
+        for module in self.modules():
+            if isinstance(module, (nn.Linear, nn.Embedding)):
+                nn.init.normal_(module.weight, std=0.02)
+                if isinstance(module, nn.Linear):
+                    nn.init.zeros_(module.bias)
+        beta = (8 * len(layers)) ** -0.25  # DeepNorm
+        for layer in layers:
+            attention = layer.self_attn
+            for linear in (attention.q_proj, attention.k_proj):
+                nn.init.xavier_normal_(linear.weight)
+            for linear in (attention.v_proj, attention.out_proj, layer.fc1, layer.fc2):
+                nn.init.xavier_normal_(linear.weight, gain=beta)
+
+
+def relative_buckets(distance: Tensor, buckets: int, max_distance: int) -> Tensor:
+    """Bucket of each distance: one half for what lies before, one for after; near ones exact, far ones logarithmic."""
+    half = buckets // 2
+    exact = half // 2
+    far = distance.abs().clamp(min=exact).float() / exact
+    scaled = exact + (far.log() / math.log(max_distance / exact) * (half - exact)).long()
+    near = torch.where(distance.abs() < exact, distance.abs(), scaled.clamp(max=half - 1))
+    return near + half * (distance > 0)
+
+
+def _one_shared_bias(module: nn.Module, state: dict[str, Any], prefix: str, *_: Any) -> None:
+    """Official files repeat the shared bias for every layer: drop the copies, after a look that they are copies."""
+    own = state.get(f"{prefix}encoder.layers.0.self_attn.{SHARED}")
+    for key in [key for key in state if key.startswith(f"{prefix}encoder.layers.") and key.endswith(SHARED)]:
+        if key != f"{prefix}encoder.layers.0.self_attn.{SHARED}" and own is not None and torch.equal(state[key], own):
+            del state[key]  # one that differs stays, and is an error as an unexpected key

@@ -1,0 +1,115 @@
+"""The keys of `model: {kind: vast}`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from calmrl._support.registry import Registry, closest
+from calmrl._support.section import Section
+from calmrl._support.signatures import Count, signature_of
+from calmrl.data.media.decoding import Decoding
+
+
+class WeightsSection(Section):
+    """Files that the encoders start from: one checkpoint of VAST, GRAM or PMRL, or one file per encoder.
+
+    `tolerant`, as in the public code: what a file lacks stays random and unknown keys are left out, both are reported.
+    `interpolation` of positions at another resolution; by default bilinear for a checkpoint, bicubic for a vision file.
+    """
+
+    checkpoint: str | None = None
+    vision: str | None = None
+    audio: str | None = None
+    text: str | None = None
+    tolerant: bool = True
+    interpolation: Literal["bilinear", "bicubic"] | None = None
+
+    def files(self) -> dict[str, str]:
+        """What is named -> its path."""
+        paths = {"checkpoint": self.checkpoint, "vision": self.vision, "audio": self.audio, "text": self.text}
+        return {name: path for name, path in paths.items() if path}
+
+    @model_validator(mode="after")
+    def _one_kind(self) -> WeightsSection:
+        if self.checkpoint is not None and (self.vision or self.audio or self.text):
+            raise ValueError("a checkpoint holds all encoders; leave out vision, audio and text")
+        return self
+
+
+class VastSection(Section):
+    """The model of the paper, from raw media. `sizes` are arguments of `VastModel.from_sizes`; its own are the paper's.
+
+    `first_stage`, `negatives` and `decoding` default to the rules of the public code; `docs/reference/recipe.md` lists them.
+    """
+
+    kind: Literal["vast"]
+    width: Count = 512
+    frames: Count = 8
+    slices: Count = 1
+    image_size: Count = 224
+    matching: bool = True
+    first_stage: Literal["fused", "sum"] = "fused"
+    negatives: Literal["floored", "softmax"] = "floored"
+    decoding: Decoding = Decoding()  # a source may have a `resize` of its own
+    tokenizer: str
+    tokens: dict[str, int] = Field(default_factory=dict)
+    sizes: dict[str, int | float] = Field(default_factory=dict)
+    weights: WeightsSection = WeightsSection()
+    gradient_checkpointing: bool = False
+    workers: Count = 2
+
+    @field_validator("sizes")
+    @classmethod
+    def _registered(cls, sizes: dict[str, int | float]) -> dict[str, int | float]:
+        allowed = [*signature_of("calmrl.paper.vast.model:VastModel.from_sizes").parameters]
+        for key in sizes:
+            if key not in allowed or key in cls.model_fields:
+                near = closest(key, allowed)
+                raise ValueError(f"no size is called {key}" + (f"; did you mean {near}?" if near else ""))
+        return sizes
+
+
+@dataclass(frozen=True)
+class TowerSpec:
+    """An entry for `calmrl ls towers`: what goes in, what comes out, and where the weights come from."""
+
+    kind: str
+    width: int
+    about: str
+    weights: str
+    licence: str
+    extra: str  # of calmrl; "" if the core is enough
+
+    @property
+    def __doc__(self) -> str:  # type: ignore[override]
+        needs = f'pip install "calmrl[{self.extra}]"' if self.extra else "nothing more"
+        return (
+            f"{self.kind}, width {self.width}: {self.about}, trainable; weights: {self.weights} ({self.licence}), to be "
+            f"downloaded; needs {needs}"
+        )
+
+
+FRAMES = "image or video frames"
+_ENTRIES = {
+    "eva01-g14": TowerSpec(
+        FRAMES, 1408, "vision tower of EVA01-CLIP ViT-g/14", "EVA01_CLIP_g_14_psz14_s11B.pt", "MIT", "media"
+    ),
+    "beats-iter3plus": TowerSpec(
+        "audio", 768, "BEATs iter3+ trained on AudioSet-2M", "BEATs_iter3_plus_AS2M.pt", "MIT", "media"
+    ),
+    "bert-base-uncased": TowerSpec(
+        "text", 768, "BERT base, also the matching encoder", "folder bert-base-uncased", "Apache-2.0", "encoders"
+    ),
+    "vast": TowerSpec(
+        f"{FRAMES}, audio, text, subtitle",
+        512,
+        "eva01-g14, beats-iter3plus and bert-base-uncased with heads and a matching encoder",
+        "model_step_*.pt of VAST, GRAM or PMRL",
+        "MIT",
+        "encoders",
+    ),
+}
+TOWERS = Registry[TowerSpec]("tower", _ENTRIES)
