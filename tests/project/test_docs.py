@@ -15,6 +15,7 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 PUBLIC = {
     *("calmrl", *(f"calmrl.{name}" for name in calmrl.__all__)),
     "calmrl.datasets.emoji",  # a data set with pictures and query words of its own
+    "calmrl.paper.reproduce",  # the function behind `calmrl reproduce`, and what it returns
 }
 IMPORT = re.compile(r"^\s*(?:>>> )?(?:from\s+(calmrl[\w.]*)\s+import|import\s+(calmrl[\w.]*))", re.MULTILINE)
 REFERENCED = sorted(
