@@ -21,7 +21,7 @@ help:
 	@echo "make reliability  kill, damage, degenerate and misname everything, and count (writes reliability-out/; an hour or two)"
 	@echo "make docs   build the documentation into site/"
 	@echo "make release-check  build twice, check the files, run the README in an empty environment"
-	@echo "make picture  draw the picture of the README again"
+	@echo "make picture  draw the picture of the documentation's first page again"
 
 # One stamp per set of extras; a set is installed again only when what it is made of changes.
 $(STAMPS)-%: pyproject.toml constraints.txt
@@ -34,7 +34,7 @@ $(STAMPS)-%: pyproject.toml constraints.txt
 demo: $(STAMPS)-demo
 	$(BIN)/calmrl demo --out demo-out --force
 
-# The study behind the tables of README and docs; a run that was stopped goes on.
+# The study behind the tables of README and docs; a run that was stopped resumes.
 compare: $(STAMPS)-demo
 	$(BIN)/calmrl compare study --out study-out
 	$(BIN)/python docs/make_study.py study-out
@@ -60,7 +60,7 @@ reliability: $(STAMPS)-dev
 	@mkdir -p reliability-out
 	$(BIN)/python tests/reliability.py --full --out reliability-out/table.md
 
-# The picture in the README, drawn from real numbers; it is committed, so that nobody has to run this.
+# The picture on the first page of the documentation, drawn from real numbers; it is committed, so that nobody has to run this.
 picture: $(STAMPS)-demo
 	$(BIN)/python docs/make_picture.py
 

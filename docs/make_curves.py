@@ -1,4 +1,4 @@
-"""Draw docs/assets/curves.svg and write the tables of docs/how-to/choose.md again from a comparison.
+"""Draw docs/assets/curves.svg and write the tables of docs/results.md again from a comparison.
 
     calmrl compare curves --out runs/curves
     python docs/make_curves.py runs/curves
@@ -30,7 +30,7 @@ from calmrl.report.results import group
 from calmrl.report.sections.course import step_curves
 
 TARGET = Path(__file__).with_name("assets") / "curves.svg"
-PAGE = Path(__file__).with_name("how-to") / "choose.md"
+PAGE = Path(__file__).with_name("results.md")
 PLACE = re.compile(r"<!-- curves: (\w+) (\w+) -->\n.*?<!-- end of curves -->", re.S)
 INK = "#808890"  # readable on light and on dark
 AXES = {"complete": "complete training rows", "rate": "training rows with one modality only (%)"}

@@ -1,10 +1,10 @@
-"""Write the tables of README.md and docs/how-to/compare.md and draw docs/assets/study.svg again from the study.
+"""Write the tables of README.md and docs/results.md and draw docs/assets/study.svg again from the study.
 
     calmrl compare study --out study-out     or, for one split and fewer methods, calmrl demo --out study-out
     python docs/make_study.py study-out
 
 A table stands between `<!-- study: NAME -->` and `<!-- end of study -->`; `average` is R@1 of every method on every data set
-and setting, `words` are the sentences of the comparison.
+and setting, `short` are some rows of it, `words` are the sentences of the comparison.
 """
 
 from __future__ import annotations
@@ -22,24 +22,37 @@ from calmrl.report.results import Estimate, group
 from calmrl.report.style import style_of
 
 ROOT = Path(__file__).parent.parent
-PAGES = (ROOT / "README.md", ROOT / "docs/how-to/compare.md")
+PAGES = (ROOT / "README.md", ROOT / "docs/results.md")
 PICTURE = ROOT / "docs/assets/study.svg"
 INK = "#808890"  # readable on light and on dark
+SHORT = ("aligner", "calibrated", "contrastive", "pmrl", "gram", "calmrl-printed", "ideal")  # and the best latent start
 PLACE = re.compile(r"<!-- study: (\w+) -->\n.*?<!-- end of study -->", re.S)
 
 
 def average(results: Results) -> str:
     """Methods down, data sets and settings across; the best in bold, ideal last."""
+    _, order, _ = _cells(results)
+    return _table(results, order)
+
+
+def short(results: Results) -> str:
+    """The rows of SHORT and the best latent start; bold as in the full table."""
+    _, order, _ = _cells(results)
+    start = next((method for method in order if method.endswith("+latent")), None)
+    return _table(results, [method for method in order if method in SHORT or method == start])
+
+
+def _table(results: Results, shown: list[str]) -> str:
     places, order, cells = _cells(results)
     best = {place: max(cells[m, place].mean for m in order if not results.ideal(m)) for place in places}
     chance = _chance(results)
     lines = [f"| R@1 (%) | {' | '.join(f'{dataset}, {setting}' for dataset, setting in places)} |"]
     lines.append("|---|" + "---:|" * len(places))
-    for method in order:
+    for method in shown:
         bold = [not results.ideal(method) and cells[method, place].mean == best[place] for place in places]
         texts = [cells[method, place].text(1) for place in places]
-        shown = [f"**{text}**" if strong else text for text, strong in zip(texts, bold, strict=True)]
-        lines.append(f"| {method} | {' | '.join(shown)} |")
+        values = [f"**{text}**" if strong else text for text, strong in zip(texts, bold, strict=True)]
+        lines.append(f"| {method} | {' | '.join(values)} |")
     lines.append(f"| by chance | {' | '.join(f'{chance[place]:.1f}' for place in places)} |")
     return "\n".join(lines)
 
@@ -95,7 +108,7 @@ def _frame(frame: Axes, order: list[str], values: dict[str, Estimate], place: tu
         side.set_visible(False)
 
 
-MAKERS = {"average": average, "words": words}
+MAKERS = {"average": average, "short": short, "words": words}
 
 
 def main() -> None:

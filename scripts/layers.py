@@ -1,6 +1,6 @@
 """Which package imports which, from the imports themselves, as a page of the documentation.
 
-python scripts/layers.py            # fails if docs/contributing/layers.md is stale or an import points upwards
+python scripts/layers.py            # fails if docs/contributing/import-order.md is stale or an import points upwards
 python scripts/layers.py --write    # writes the page
 """
 
@@ -13,10 +13,10 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 SOURCE = ROOT / "src" / "calmrl"
-PAGE = ROOT / "docs" / "contributing" / "layers.md"
+PAGE = ROOT / "docs" / "contributing" / "import-order.md"
 
-# From the bottom to the top. A module may import modules of lower layers and its own package, nothing else.
-LAYERS = (
+# From the bottom to the top. A module may import from packages on lower levels and from its own, nothing else.
+ORDER = (
     ("errors",),
     ("arrays", "protocols"),
     ("_support",),
@@ -38,7 +38,7 @@ LAYERS = (
     ("cli",),
     ("__main__",),
 )
-LEVEL = {package: level for level, packages in enumerate(LAYERS) for package in packages}
+LEVEL = {package: level for level, packages in enumerate(ORDER) for package in packages}
 Imports = set[tuple[str, str]]
 
 
@@ -69,17 +69,17 @@ def imports_of(path: Path) -> set[tuple[int, str]]:
 
 
 def upward(path: Path) -> list[str]:
-    """The imports of a file that do not point to a lower layer."""
+    """The imports of a file that do not point to a lower level."""
     own = package_of(path)
     return [
-        f"{path.relative_to(SOURCE)}:{line}: {own} must not import {package}, which is not in a layer below it"
+        f"{path.relative_to(SOURCE)}:{line}: {own} must not import {package}, which is not on a level below it"
         for line, package in sorted(imports_of(path))
         if package != own and LEVEL[package] >= LEVEL[own]
     ]
 
 
 def page() -> str:
-    """The layers as a table, and the graph as Mermaid text; an arrow that a longer way implies is not drawn."""
+    """The order as a table, and the graph as Mermaid text; an arrow that a longer way implies is not drawn."""
     direct: dict[str, set[str]] = {package: set() for package in LEVEL}
     for path in modules():
         direct[package_of(path)] |= {package for _, package in imports_of(path)} - {package_of(path)}
@@ -87,16 +87,16 @@ def page() -> str:
     for package in sorted(direct, key=lambda name: LEVEL[name]):
         below[package] = direct[package].union(*(below[other] for other in direct[package]))
     lines = [
-        "# Layers",
+        "# Import order",
         "",
-        "A module imports from its own package and from packages below it. `python scripts/layers.py --write` writes this page",
-        "from the imports; a test fails if it is stale.",
+        "A module imports from its own package and from packages on lower levels. `python scripts/layers.py --write` writes",
+        "this page from the imports; a test fails if it is stale.",
         "",
-        "| layer | package | imports |",
+        "| level | package | imports |",
         "|---|---|---|",
     ]
-    for level in reversed(range(len(LAYERS))):
-        for package in LAYERS[level]:
+    for level in reversed(range(len(ORDER))):
+        for package in ORDER[level]:
             lines.append(
                 f"| {level} | `{package}` | {', '.join(f'`{name}`' for name in sorted(direct[package])) or 'nothing'} |"
             )
@@ -112,7 +112,7 @@ def main() -> None:
     parser.add_argument("--write", action="store_true", help="write the page instead of comparing with it")
     options = parser.parse_args()
     homeless = {package_of(path) for path in modules()} - set(LEVEL)
-    problems = [f"give {', '.join(sorted(homeless))} a place in LAYERS"] if homeless else []
+    problems = [f"give {', '.join(sorted(homeless))} a place in ORDER"] if homeless else []
     if not problems:
         problems = [problem for path in modules() for problem in upward(path)]
     if problems:

@@ -11,8 +11,8 @@ python scripts/release_check.py --python python3.13 --light    # without torch
 2. Two builds, in two folders, give the same bytes; the wheel is small enough and holds what it must.
 3. `twine check` accepts both files.
 4. The wheel installs into an empty environment outside the checkout, where scripts/try_python.py imports every module, and
-   `calmrl` and the snippets of the README run. With --light, torch is left out, and the tests that need none run in place
-   of the snippets.
+   `calmrl` and the snippets of README and quickstart run. With --light, torch is left out, and the tests that need none run
+   in place of the snippets.
 5. With --tests, what the tests need is installed beside it, and the fast part of the suite runs, or some folders of it.
 6. With --extras, one extra after the other is installed at its lowest versions, and some tests of it run.
 
@@ -212,8 +212,9 @@ def check_installed(folder: Path, python: Path, version: str, light: bool) -> No
     run(python, ROOT / "scripts" / "try_python.py", *([tests_only(folder)] if light else []), cwd=work, env=environment)
     if not light:
         shutil.copy(ROOT / "scripts" / "page_snippets.py", work)
-        shutil.copy(ROOT / "README.md", work)
-        run(python, "page_snippets.py", "README.md", cwd=work, env=environment)
+        for page in ("README.md", "docs/start/quickstart.md"):
+            shutil.copy(ROOT / page, work)
+            run(python, "page_snippets.py", Path(page).name, cwd=work, env=environment)
     run(python, "-m", "pip", "freeze", "--disable-pip-version-check", cwd=work)
 
 

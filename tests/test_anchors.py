@@ -43,7 +43,7 @@ def all_trials() -> list[Trial]:
 
 
 def test_corrected_bounds_hold_in_100_000_trials() -> None:
-    """Zero violations; and the printed bounds fail as often as docs/concepts/anchor-shift.md says."""
+    """Zero violations; and the printed bounds fail as often as docs/results.md says."""
     total = violations = undefined = beyond = above = 0
     tightness = []
     for z, present in all_trials():
@@ -86,7 +86,7 @@ def test_bounds_of_completed_anchors_hold() -> None:
 
 
 def test_printed_condition_is_neither_necessary_nor_sufficient() -> None:
-    """As often as docs/concepts/anchor-shift.md says; the corrected one is never wrong."""
+    """As often as docs/results.md says; the corrected one is never wrong."""
     generator = torch.Generator().manual_seed(5)
     rows: dict[str, list[torch.Tensor]] = {"threshold": [], "error": [], "helped": [], "certain": []}
     for z, present in all_trials():

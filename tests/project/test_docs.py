@@ -1,4 +1,4 @@
-"""README and docs import only public packages, and their links lead to files."""
+"""README and docs import only public packages, and their links lead to files and headings."""
 
 from __future__ import annotations
 
@@ -16,12 +16,14 @@ PUBLIC = {
     *("calmrl", *(f"calmrl.{name}" for name in calmrl.__all__)),
     "calmrl.paper.reproduce",
     "calmrl.datasets.emoji",  # a data set with pictures and query words of its own
+    "calmrl.paper.reproduce",  # the function behind `calmrl reproduce`, and what it returns
 }
 IMPORT = re.compile(r"^\s*(?:>>> )?(?:from\s+(calmrl[\w.]*)\s+import|import\s+(calmrl[\w.]*))", re.MULTILINE)
 REFERENCED = sorted(
     {name for page in PAGES for name in re.findall(r"^::: (\S+)", page.read_text("utf-8"), re.MULTILINE)}
 )
 LINK = re.compile(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)")
+ANCHOR = re.compile(r"\]\(([^)#:\s]*\.md)?#([^)]+)\)")
 
 
 def inner_imports(text: str) -> list[str]:
@@ -38,6 +40,20 @@ def test_pages_import_only_public_packages(page):
 def test_links_lead_to_files(page):
     missing = [link for link in LINK.findall(page.read_text(encoding="utf-8")) if not (page.parent / link).exists()]
     assert missing == []
+
+
+def anchors(text: str) -> set[str]:
+    """The addresses of the headings of a page, as GitHub and Python-Markdown make them where the two agree."""
+    prose = re.sub(r"^ *```.*?^ *```$", "", text, flags=re.MULTILINE | re.DOTALL)
+    headings = [re.sub(r"[^\w\s-]", "", head).strip().lower() for head in re.findall(r"^#+ (.+)$", prose, re.MULTILINE)]
+    return {re.sub(r"\s", "-", head) for head in headings} & {re.sub(r"[-\s]+", "-", head) for head in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_to_headings(page):
+    links = ANCHOR.findall(page.read_text(encoding="utf-8"))
+    there = {name: (page.parent / name if name else page).read_text(encoding="utf-8") for name, _ in links}
+    assert [(name, anchor) for name, anchor in links if anchor not in anchors(there[name])] == []
 
 
 @pytest.mark.parametrize("name", REFERENCED)

@@ -1,4 +1,4 @@
-"""Imports follow the data: a module imports only from layers below its own. And importing starts nothing."""
+"""Imports follow the data: a module imports only from packages on lower levels. And importing starts nothing."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ import calmrl
 
 SOURCE = Path(calmrl.__file__).parent
 SCRIPT = Path(__file__).parents[2] / "scripts" / "layers.py"
-LAYERS = runpy.run_path(str(SCRIPT))
+ORDER = runpy.run_path(str(SCRIPT))
 
 
-def test_every_module_has_a_layer():
-    packages = {LAYERS["package_of"](path) for path in LAYERS["modules"]()}
-    assert packages <= set(LAYERS["LEVEL"])
+def test_every_module_has_a_level():
+    packages = {ORDER["package_of"](path) for path in ORDER["modules"]()}
+    assert packages <= set(ORDER["LEVEL"])
 
 
-@pytest.mark.parametrize("path", LAYERS["modules"](), ids=lambda path: str(path.relative_to(SOURCE)))
+@pytest.mark.parametrize("path", ORDER["modules"](), ids=lambda path: str(path.relative_to(SOURCE)))
 def test_imports_follow_the_data(path):
-    assert LAYERS["upward"](path) == []
+    assert ORDER["upward"](path) == []
 
 
 def test_nothing_but_the_command_line_imports_the_paper():
     importers = {
-        LAYERS["package_of"](path)
-        for path in LAYERS["modules"]()
-        if any(package == "paper" for _, package in LAYERS["imports_of"](path))
+        ORDER["package_of"](path)
+        for path in ORDER["modules"]()
+        if any(package == "paper" for _, package in ORDER["imports_of"](path))
     }
     assert importers == {"paper", "cli"}
 
@@ -41,8 +41,8 @@ def test_nothing_but_the_command_line_imports_the_paper():
 def test_registries_alone_name_what_is_in_the_paper():
     naming = {
         str(path.relative_to(SOURCE))
-        for path in LAYERS["modules"]()
-        if LAYERS["package_of"](path) not in ("paper", "cli") and "calmrl.paper" in path.read_text(encoding="utf-8")
+        for path in ORDER["modules"]()
+        if ORDER["package_of"](path) not in ("paper", "cli") and "calmrl.paper" in path.read_text(encoding="utf-8")
     }
     assert naming == {"models/registry.py", "encoders/registry.py", "data/media/public_collections.py"}
 
@@ -50,7 +50,7 @@ def test_registries_alone_name_what_is_in_the_paper():
 def test_the_guard_sees_every_form_of_import(tmp_path):
     text = "import calmrl.cli\nfrom calmrl import demo\ndef f():\n    from calmrl.data.features import x\nimport os\n"
     (tmp_path / "m.py").write_text(text)
-    assert LAYERS["imports_of"](tmp_path / "m.py") == {(1, "cli"), (2, "demo"), (4, "data")}
+    assert ORDER["imports_of"](tmp_path / "m.py") == {(1, "cli"), (2, "demo"), (4, "data")}
 
 
 # of named tuples and of `os`: documented, with an underscore
@@ -92,7 +92,7 @@ def _is_self(value: ast.expr) -> bool:
 
 
 def test_nothing_reaches_into_another_module():
-    assert [line for path in LAYERS["modules"]() for line in foreign_privates(path)] == []
+    assert [line for path in ORDER["modules"]() for line in foreign_privates(path)] == []
 
 
 def test_the_guard_sees_private_names(tmp_path):
@@ -102,11 +102,11 @@ def test_the_guard_sees_private_names(tmp_path):
 
 
 def test_processes_meet_and_talk_in_one_file():
-    talking = [path for path in LAYERS["modules"]() if "torch.distributed" in path.read_text()]
+    talking = [path for path in ORDER["modules"]() if "torch.distributed" in path.read_text()]
     assert [str(path.relative_to(SOURCE)) for path in talking] == ["_support/distributed.py"]
 
 
-def test_the_page_of_layers_is_fresh():
+def test_the_page_on_import_order_is_fresh():
     done = subprocess.run([sys.executable, SCRIPT], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
 
@@ -138,7 +138,7 @@ print(json.dumps([before, after]))
 
 EVERYTHING = ", ".join(
     ".".join(("calmrl", *path.relative_to(SOURCE).with_suffix("").parts)).removesuffix(".__init__")
-    for path in LAYERS["modules"]()
+    for path in ORDER["modules"]()
     if path.name != "__main__.py"
 )
 

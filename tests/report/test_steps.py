@@ -92,6 +92,26 @@ def test_the_tables_of_the_docs_have_intervals(results):
     ]
 
 
+def test_the_study_fills_one_table_of_the_readme_and_one_of_the_results():
+    module = runpy.run_path(str(ROOT / "docs" / "make_study.py"))
+    assert [module["PLACE"].findall(page.read_text()) for page in module["PAGES"]] == [["short"], ["average"]]
+    first, second = (module["PLACE"].search(page.read_text())[0].splitlines()[1:-1] for page in module["PAGES"])
+    assert len(first) == 11
+    assert [line for line in second if line in first] == first
+
+
+def test_the_short_table_has_the_best_latent_start():
+    rows = content()["rows"]
+    rows += [row | {"method": "gram+latent", "value": 30.0} for row in rows if row["method"] == "gram"]
+    rows += [row | {"method": "vast+latent"} for row in rows if row["method"] == "vast"]
+    module = runpy.run_path(str(ROOT / "docs" / "make_study.py"))
+    table = module["short"](results_of({Path("results.json"): {"rows": rows, "meta": content()["meta"]}}))
+    names = [line.split("|")[1].strip() for line in table.splitlines()]
+    assert names == ["R@1 (%)", "---", "gram+latent", "aligner", "gram", "pmrl", "contrastive", "by chance"]
+    assert table.splitlines()[2].count("**") == 2 * 10
+    assert "**" not in "".join(table.splitlines()[3:])
+
+
 def test_tables_for_a_paper_say_what_chance_reaches():
     table = average_table(content()["rows"])
     assert "R@1 of a random order (%): stamps 1.5, digits 1.5." in table.notes

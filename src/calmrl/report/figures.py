@@ -355,6 +355,8 @@ def plot_patterns(present: Array, names: Sequence[str], path: str | Path) -> Pan
     names: the k modalities.
     path: the file to write.
 
+    Examples
+    --------
     >>> import numpy as np, os, tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     panel = plot_patterns(np.array([[True, True], [True, False]]), ["image", "text"], f"{folder}/patterns.svg")

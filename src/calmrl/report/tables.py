@@ -63,7 +63,7 @@ class ResultTable:
 
 @dataclass
 class SettingBlock:
-    """The rows of one setting: values[metric, key][method][seed], and the numbers of items behind them."""
+    """The rows of one setting: `values[metric, key][method][seed]`, and the numbers of items behind them."""
 
     title: str
     values: dict[tuple[str, Key], dict[str, dict[int, float]]] = field(default_factory=dict)
