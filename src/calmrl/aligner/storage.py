@@ -37,7 +37,7 @@ def to_state(aligner: Aligner) -> dict[str, Any]:
             tensors[f"own.{key}"] = torch.from_numpy(evidence.own.relevant)
             tensors[f"group.{key}"] = torch.from_numpy(evidence.own.group)
     meta = {
-        "arguments": {**aligner.get_params(deep=False), "blocks": aligner._plain_blocks()},
+        "arguments": {**aligner.get_params(deep=False), "blocks": aligner.plain_blocks()},
         "modalities": list(aligner.modalities_),
         "order": list(aligner.names_),
         "choice": aligner.choice_,

@@ -127,7 +127,7 @@ class BlockColumns:
         names = getattr(self, "feature_names_in_", getattr(given, "columns", None))
         return block_columns(self.blocks, n_columns, names)
 
-    def _plain_blocks(self) -> Any:
+    def plain_blocks(self) -> Any:
         """`blocks` as JSON holds it."""
         if self.blocks is None or not isinstance(self.blocks, Mapping):
             return None if self.blocks is None else [int(width) for width in self.blocks]
@@ -231,7 +231,7 @@ class SavedImputer(OnHub, BlockColumns):
     def save(self, path: str | os.PathLike[str], overwrite: bool = False) -> None:
         """Write a folder with imputer.json and imputer.safetensors; no pickle."""
         state = self.get_state()
-        arguments = {**self.get_params(deep=False), "blocks": self._plain_blocks()}  # type: ignore[attr-defined]
+        arguments = {**self.get_params(deep=False), "blocks": self.plain_blocks()}  # type: ignore[attr-defined]
         name = self.saved_as or type(self).__name__
         about = {"class": name, "arguments": arguments, "columns": self._input_columns()}
         save_state({"meta": {**about, **state["meta"]}, "tensors": state["tensors"]}, path, overwrite)
