@@ -58,7 +58,7 @@ bench: $(STAMPS)-bench
 
 reliability: $(STAMPS)-dev
 	@mkdir -p reliability-out
-	$(BIN)/python tests/reliability.py --full --out reliability-out/table.md
+	$(BIN)/python -m tests.reliability --full --out reliability-out/table.md
 
 # The picture on the first page of the documentation, drawn from real numbers; it is committed, so that nobody has to run this.
 picture: $(STAMPS)-demo

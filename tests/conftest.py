@@ -40,7 +40,8 @@ def _own_environment() -> None:
         atexit.register(shutil.rmtree, folder, ignore_errors=True)
     os.environ |= {HOME: home, "HOME": home, "USERPROFILE": home, "MPLCONFIGDIR": f"{home}/matplotlib"}
     os.environ |= {"HF_HOME": f"{home}/huggingface", "RAY_TMPDIR": ray, "OMP_NUM_THREADS": "1"}
-    os.environ["PYTHONPATH"] = str(Path(__file__).resolve().parents[1] / "src")
+    root = Path(__file__).resolve().parents[1]
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(root / "src"), str(root)])
 
 
 WITHOUT = os.environ.get("CALMRL_TESTS_WITHOUT", "")  # packages that count as not installed, with commas between
@@ -49,8 +50,8 @@ _own_environment()  # before anything is imported that looks at it
 for _package in filter(None, WITHOUT.split(",")):
     sys.modules[_package] = None
 
-import warm  # noqa: E402
 from calmrl.cli import main  # noqa: E402
+from tests.support import warm  # noqa: E402
 
 LONGEST = ["test_ray.py", "test_snippets.py", "test_train_distributed.py", "test_reproduce.py", "test_compare.py",
            "test_kills.py", "test_diagnose.py", "test_train_run.py", "test_train_media.py", "test_notebooks.py",
@@ -58,10 +59,12 @@ LONGEST = ["test_ray.py", "test_snippets.py", "test_train_distributed.py", "test
 
 
 MARKS = {
-    "ray": re.compile(r"^(import ray$|from ray_cluster import )", re.MULTILINE),
-    "browser": re.compile(r"^from browser import ", re.MULTILINE),
+    "ray": re.compile(r"^(import ray$|from tests\.engines\.ray_cluster import )", re.MULTILINE),
+    "browser": re.compile(r"^from tests\.support\.browser import ", re.MULTILINE),
     "processes": re.compile(
-        r"^ *(import|from) (warm|subprocess|psutil)\b|^from train_data import .*\b(calmrl|python)\b", re.MULTILINE
+        r"^ *(import|from) (subprocess|psutil)\b|^from tests\.support import .*\bwarm\b|^from tests\.support\.warm import "
+        r"|^from tests\.support\.train_data import .*\b(calmrl|python)\b",
+        re.MULTILINE,
     ),
 }
 
@@ -98,7 +101,7 @@ def pytest_terminal_summary(terminalreporter) -> None:
 @pytest.fixture
 def colour_encoders(monkeypatch):
     """The encoders of `colour_world` by name; what they encode is counted from nothing."""
-    import colour_world
+    from tests.support import colour_world
 
     colour_world.register(monkeypatch)
     colour_world.ENCODED.clear()
@@ -107,8 +110,8 @@ def colour_encoders(monkeypatch):
 @pytest.fixture(scope="session")
 def colour_index(tmp_path_factory):
     """A folder that holds files (`colours`), their index (`ix`) and its `aligner`: to be read or copied, never changed."""
-    import colour_world
     from calmrl import Index
+    from tests.support import colour_world
 
     root = tmp_path_factory.mktemp("colour_index")
     colour_world.make_folder(root / "colours", colour_world.ITEMS)

@@ -1,6 +1,6 @@
 """Draw degenerate numeric cases and count how all imputers, losses, measures and estimators take them.
 
-python tests/degenerate.py --cases 100000 --seed 0        # exit code 1 if anything is neither right nor a clear error
+python -m tests.degenerate --cases 100000 --seed 0        # exit code 1 if anything is neither right nor a clear error
 
 A case has few rows, narrow modalities, and something wrong with it: constant columns, rows that repeat, huge or tiny
 values, an outlier, a modality that nobody has; every fourth imputer also meets rows of another scale than it was fitted

@@ -1,6 +1,6 @@
 """Draw hostile names and take them everywhere that a name goes: terminal, report, tables, feature files, index, server.
 
-python tests/hostile_names.py --cases 2000 --seed 0        # exit code 1 if a name acts, breaks out or is changed
+python -m tests.hostile_names --cases 2000 --seed 0        # exit code 1 if a name acts, breaks out or is changed
 
 A name is right where it comes back as it was, and where a person reads it, it is only text: nothing that acts on a terminal, no
 tag, no link, no command of LaTeX. It may also be refused with a sentence.

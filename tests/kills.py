@@ -1,6 +1,6 @@
 """Kill a command at a random moment, start it again, and compare what it writes with an undisturbed run.
 
-python tests/kills.py --verb impute --times 200      # exit code 1 if a result differs or something is left behind
+python -m tests.kills --verb impute --times 200      # exit code 1 if a result differs or something is left behind
 
 All runs are forks of one process that has imported everything, so that a run takes as long as its work. A kill is
 SIGKILL, at a moment that is drawn evenly over the processor time of an undisturbed run, whatever else the machine does.
@@ -28,16 +28,14 @@ from typing import Any
 import numpy as np
 import torch
 
-sys.path.insert(0, str(Path(__file__).parent / "support"))
-
 import calmrl.workflows.compare.run
 import calmrl.workflows.extract
 import calmrl.workflows.impute
 import calmrl.workflows.train  # noqa: F401 (imported once, for all runs)
 from calmrl.cli import main as command_line
 from calmrl.encoders import ENCODERS
-from colour_world import COLOUR_ENCODERS, NAMES, make_folder, settings, write_item
-from train_data import TIMES, config_file, records, write_rows
+from tests.support.colour_world import COLOUR_ENCODERS, NAMES, make_folder, settings, write_item
+from tests.support.train_data import TIMES, config_file, records, write_rows
 
 ONCE = ["accelerate", "sklearn.linear_model", "torch._dynamo", "PIL.Image", "av", "pyarrow.dataset", "lance_namespace",
         "matplotlib.figure", "matplotlib.backends.backend_svg"]  # fmt: skip

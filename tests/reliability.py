@@ -1,7 +1,7 @@
 """Everything that may go wrong, tried and counted in one table: kills, damaged files, degenerate numbers, hostile names.
 
-    python tests/reliability.py                          # a few of each, minutes
-    python tests/reliability.py --full --out table.md    # 200 kills per verb, 20,000 files, 100,000 cases, 6,000 names
+    python -m tests.reliability                          # a few of each, minutes
+    python -m tests.reliability --full --out table.md    # 200 kills per verb, 20,000 files, 100,000 cases, 6,000 names
 
 Each group is a process of its own with one thread. The exit code is 1 if anything ends in another way than with a clear
 error or the correct result. `--groups` repeats some of them.
@@ -17,8 +17,8 @@ import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-TESTS = Path(__file__).resolve().parent
-sys.path[:0] = [str(TESTS.parent / "src"), str(TESTS), str(TESTS / "support")]
+from tests.support import warm
+
 FEW = {"kills": 3, "damaged files": 600, "degenerate numbers": 1000, "hostile names": 200}
 FULL = {"kills": 200, "damaged files": 20_000, "degenerate numbers": 100_000, "hostile names": 6000}
 
@@ -39,8 +39,8 @@ class Line:
 def kills(times: int, seed: int) -> list[Line]:
     import torch
 
-    import kills as script
     from calmrl.encoders import ENCODERS
+    from tests import kills as script
 
     torch.set_num_threads(1)
     ENCODERS.update(script.COLOUR_ENCODERS)
@@ -58,7 +58,7 @@ def kills(times: int, seed: int) -> list[Line]:
 def damaged_files(cases: int, seed: int) -> list[Line]:
     import warnings
 
-    from fuzz.run import FAMILIES, fuzz
+    from tests.fuzz.run import FAMILIES, fuzz
 
     warnings.simplefilter("ignore")
     lines = []
@@ -73,7 +73,7 @@ def damaged_files(cases: int, seed: int) -> list[Line]:
 def degenerate_numbers(cases: int, seed: int) -> list[Line]:
     import torch
 
-    import degenerate
+    from tests import degenerate
 
     torch.set_num_threads(1)
     counts = degenerate.run(cases, seed)
@@ -83,7 +83,7 @@ def degenerate_numbers(cases: int, seed: int) -> list[Line]:
 
 
 def hostile_names(cases: int, seed: int) -> list[Line]:
-    import hostile_names as script
+    from tests import hostile_names as script
 
     counts = script.run(cases, seed)
     return [
@@ -123,9 +123,19 @@ def table(lines: list[Line]) -> str:
 
 def run(group: str, cases: int, seed: int) -> list[Line]:
     """One group in a process of its own; what it prints on the way goes to stderr."""
-    words = [sys.executable, __file__, "--groups", group, "--cases", str(cases), "--seed", str(seed), "--json"]
-    path = os.pathsep.join([str(TESTS.parent / "src"), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": path}
+    words = [
+        sys.executable,
+        "-m",
+        "tests.reliability",
+        "--groups",
+        group,
+        "--cases",
+        str(cases),
+        "--seed",
+        str(seed),
+        "--json",
+    ]
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(warm.PATH)}
     done = subprocess.run(words, stdout=subprocess.PIPE, text=True, env=environment, check=True)
     *said, lines = done.stdout.splitlines()
     _say(said)

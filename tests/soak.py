@@ -1,6 +1,6 @@
 """Training, serving and adding at once, for as long as one likes: memory stays flat, and nothing is lost.
 
-    python tests/soak.py --minutes 30
+    python -m tests.soak --minutes 30
 
 One process serves an index while 16 clients search it; another one adds and removes items in small commits; a third one trains
 again and again. At the end the index must hold exactly the items that should be there, every answer must have been 200, every

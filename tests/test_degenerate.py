@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import torch
 
-import degenerate
 from calmrl.arrays import check
 from calmrl.data.features.feature_set import FeatureSet
 from calmrl.errors import InputError
@@ -16,6 +15,7 @@ from calmrl.imputers.registry import IMPUTERS, make_imputer
 from calmrl.losses import LOSSES, InstanceMatching
 from calmrl.workflows.diagnose.examine import examine
 from calmrl.workflows.diagnose.rows import describe
+from tests import degenerate
 
 DTYPES = [getattr(torch, name) for name in degenerate.DTYPES]
 OPTIONS = {name: (name, degenerate.SMALL.get(name, {})) for name in IMPUTERS} | {

@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-import hostile_names
+from tests import hostile_names
 
 pytest.importorskip("lancedb", reason="the extra search is not installed")
 pytest.importorskip("fastapi", reason="the extra serve is not installed")

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-import warm
-from train_data import environment
+from tests.support import warm
+from tests.support.train_data import environment
 
 pytestmark = pytest.mark.soak
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-import warm
-from train_data import environment
+from tests.support import warm
+from tests.support.train_data import environment
 
 
 @pytest.mark.skipif(not hasattr(__import__("os"), "fork"), reason="needs fork")

@@ -1,6 +1,6 @@
 """Let four writers and a reader work on the same paths at once, and count what each call came to.
 
-python tests/writers.py --seconds 60        # exit code 1 if a call ended in anything but a result or a sentence
+python -m tests.writers --seconds 60        # exit code 1 if a call ended in anything but a result or a sentence
 
 The writers add items to one index and remove them, save an aligner over another, and write features that one of them takes
 away again. A call may be refused while another writer is at work; the reader always finds a whole index and a whole aligner.
@@ -23,14 +23,12 @@ from typing import Any
 
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).parent / "support"))
-
-import warm
 from calmrl import Aligner, Index
 from calmrl.data.features.feature_set import open_features
 from calmrl.data.features.writer import write_features
 from calmrl.errors import InputError
-from colour_world import settings
+from tests.support import warm
+from tests.support.colour_world import settings
 
 WRITERS = 4
 LEAST = 3  # rounds of every writer, and twice as many of the reader, however slow the machine is
@@ -137,7 +135,7 @@ def main() -> int:
         return 0
     with tempfile.TemporaryDirectory() as place:
         prepare(Path(place))
-        words = [__file__, "--seconds", options.seconds, "--work", place]
+        words = ["-m", "tests.writers", "--seconds", options.seconds, "--work", place]
         running = [warm.start([*words, number]) for number in range(WRITERS + 1)]
         said = [process.communicate(options.seconds + 600) for process in running]
         left = [path.name for path in Path(place).iterdir() if "calmrl-" in path.name or path.name.endswith(".part")]

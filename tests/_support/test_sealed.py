@@ -15,7 +15,7 @@ from calmrl.errors import InputError
 from calmrl.imputers.simple import MeanImputer
 from calmrl.training import checkpoints as checkpoint
 from calmrl.workflows.train import train
-from train_data import config
+from tests.support.train_data import config
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from latent_data import random_present
+from tests.support.latent_data import random_present
 
 WIDTHS = (12, 10, 8)
 FAST = {"features": "linear", "unit_rows": False, "whitening": 0.5, "latent_dim": 6, "prior": 30.0, "refine": "never"}

@@ -5,7 +5,6 @@ import warnings
 import numpy as np
 import pytest
 import torch
-from aligner_data import FAST, linear_rows
 from numpy.testing import assert_allclose, assert_array_equal
 
 from calmrl import Aligner
@@ -17,7 +16,8 @@ from calmrl.aligner.space import Candidate, Space
 from calmrl.datasets import load_dataset
 from calmrl.latent.rows import open_source
 from calmrl.metrics import retrieval
-from reference.aligner import hit_chance
+from tests.aligner.aligner_data import FAST, linear_rows
+from tests.reference.aligner import hit_chance
 
 
 def test_linear_features_are_chosen_for_noisy_nearly_linear_rows():

@@ -1,21 +1,16 @@
 """Two gloo processes, each with its own rows, give the aligner of one process with all rows."""
 
 import os
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
 
-sys.path.insert(0, str(Path(__file__).parent))  # a new process does not have the paths of pytest
-
-from aligner_data import KERNEL, linear_rows
-
-import warm
 from calmrl import Aligner
 from calmrl.aligner import space as fitting
+from tests.aligner.aligner_data import KERNEL, linear_rows
+from tests.support import warm
 
 
 def fitted(rows):

@@ -2,13 +2,13 @@
 
 import numpy as np
 import pytest
-from aligner_data import FAST, linear_rows
 from sklearn.exceptions import NotFittedError
 
 from calmrl import Aligner
 from calmrl.aligner.checks import check_aligner, check_pairs, group_numbers, relevance_numbers
 from calmrl.errors import InputError
 from calmrl.latent.rows import open_source
+from tests.aligner.aligner_data import FAST, linear_rows
 
 ARGUMENTS = [
     (

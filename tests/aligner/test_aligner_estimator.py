@@ -6,7 +6,6 @@ import json
 import numpy as np
 import pytest
 import torch
-from aligner_data import FAST, KERNEL, linear_rows
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
 
@@ -17,6 +16,7 @@ from calmrl.data.features.feature_set import FeatureSet
 from calmrl.errors import InputError
 from calmrl.hub import LIMITS
 from calmrl.metrics.retrieve import csls
+from tests.aligner.aligner_data import FAST, KERNEL, linear_rows
 
 pytestmark = pytest.mark.filterwarnings("ignore:modality .* is observed in")
 
@@ -152,7 +152,7 @@ def test_similarity_is_cosine_and_csls_on_request(data):
     q, g = {"m0": z["m0"][both][:20]}, {"m1": z["m1"][both][:30]}
     plain = aligner.similarity(q, g)
     assert_allclose(plain, aligner.embed(q) @ aligner.embed(g).T)
-    from reference.aligner import csls
+    from tests.reference.aligner import csls
 
     assert_allclose(aligner.similarity(q, g, hubs="csls", k=3), csls(plain, 3))
 

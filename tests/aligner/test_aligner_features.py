@@ -11,8 +11,8 @@ from calmrl.latent.em import expected_statistics
 from calmrl.latent.model import Parameters
 from calmrl.latent.rows import open_source
 from calmrl.latent.statistics import block_sums, pattern_moments, patterns_of
-from latent_data import from_model
-from reference import aligner as reference
+from tests.reference import aligner as reference
+from tests.support.latent_data import from_model
 
 
 def rows(n=30, d=5, seed=0):

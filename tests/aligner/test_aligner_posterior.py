@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from aligner_data import FAST, linear_rows
 from numpy.testing import assert_allclose
 
 from calmrl import Aligner
 from calmrl.aligner import posterior
 from calmrl.aligner.posterior import embed_with_certainty, fuse
 from calmrl.errors import InputError
+from tests.aligner.aligner_data import FAST, linear_rows
 
 
 @pytest.fixture(scope="module")

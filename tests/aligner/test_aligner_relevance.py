@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 import torch
-from aligner_data import FAST, linear_rows
 from numpy.testing import assert_allclose
 
 from calmrl import Aligner
@@ -13,7 +12,8 @@ from calmrl.data import FeatureSet
 from calmrl.data.features.directory import meta_table
 from calmrl.errors import InputError
 from calmrl.metrics import retrieval
-from reference.aligner import relevant_hit_chance
+from tests.aligner.aligner_data import FAST, linear_rows
+from tests.reference.aligner import relevant_hit_chance
 
 
 def class_rows(seed=0, n=240, classes=12, noise=1.0):

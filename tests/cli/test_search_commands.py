@@ -14,7 +14,7 @@ pytest.importorskip("PIL.Image", reason="Pillow (calmrl[media]) is not installed
 
 from calmrl.cli.printing import Progress
 from calmrl.search import Index
-from colour_world import (
+from tests.support.colour_world import (
     ITEMS,
     NAMES,
     colour,

@@ -15,7 +15,7 @@ import calmrl.data.features.directory as feature_files
 import calmrl.data.features.writer as feature_writer
 from calmrl.data.features.writer import write_features
 from calmrl.errors import InputError
-from train_data import config_file, last_json, python
+from tests.support.train_data import config_file, last_json, python
 
 VERBS = {  # what comes before the place to write to; a directory or a file is written
     "impute": (["impute", "features", "--out"], "directory"),
@@ -163,7 +163,7 @@ from calmrl.cli import main
 from calmrl.data.features.writer import write_features
 from calmrl.encoders import ENCODERS
 from calmrl.errors import InputError
-from colour_world import COLOUR_ENCODERS, make_folder, settings, write_item
+from tests.support.colour_world import COLOUR_ENCODERS, make_folder, settings, write_item
 
 ENCODERS.update(COLOUR_ENCODERS)
 z = {name: np.random.default_rng(0).normal(size=(900, 3)).astype(np.float32) for name in ("image", "text")}

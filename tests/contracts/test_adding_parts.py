@@ -13,7 +13,7 @@ from calmrl.config import ConfigError, load
 from calmrl.imputers.registry import IMPUTERS
 from calmrl.losses.registry import LOSSES
 from calmrl.training.methods import METHODS, find_method
-from train_data import config_file
+from tests.support.train_data import config_file
 
 PARTS = '''
 """Parts that somebody brings along."""

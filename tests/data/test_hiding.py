@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from calmrl.data.hiding import MECHANISMS, hide
 from calmrl.data.patterns import pattern_table, patterns
 from calmrl.errors import InputError
-from reference.missing import mcar
+from tests.reference.missing import mcar
 
 
 def options(kind: str, n: int, k: int, seed: int = 0) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from calmrl.datasets.mfeat import INSIDE, VIEWS
 from calmrl.datasets.preparation import split_by_group
 from calmrl.datasets.world import World, synth, world
 from calmrl.errors import InputError
-from reference.world import conditional_error, conditional_mean
+from tests.reference.world import conditional_error, conditional_mean
 
 SMALL = {"world": {"n": 200}}
 

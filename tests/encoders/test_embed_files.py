@@ -16,8 +16,8 @@ from calmrl.data.features.writer import write_features
 from calmrl.encoders.encoder_set import recorded_encoders
 from calmrl.errors import InputError
 from calmrl.workflows import extract, train
-from make_media import make_sound
-from tiny_encoders import tiny  # noqa: F401
+from tests.support.make_media import make_sound
+from tests.support.tiny_encoders import tiny  # noqa: F401
 
 pytest.importorskip("av", reason="PyAV (calmrl[media]) is not installed")
 Image = pytest.importorskip("PIL.Image", reason="Pillow (calmrl[media]) is not installed")
@@ -57,7 +57,7 @@ def raw_items(manifest: Path) -> list[dict[str, str]]:
 
 @pytest.fixture(scope="module")
 def features(tmp_path_factory):
-    from tiny_encoders import TINY
+    from tests.support.tiny_encoders import TINY
 
     folder = tmp_path_factory.mktemp("embed")
     with pytest.MonkeyPatch.context() as patch:

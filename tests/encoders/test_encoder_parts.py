@@ -28,7 +28,7 @@ from calmrl.encoders.registry import full_name, spec_of
 from calmrl.encoders.st import load_st
 from calmrl.encoders.vector_store import VectorStore, _append, file_key, open_stores, remove_stores, text_key
 from calmrl.errors import InputError
-from tiny_encoders import TINY, tiny  # noqa: F401
+from tests.support.tiny_encoders import TINY, tiny  # noqa: F401
 
 pytestmark = pytest.mark.usefixtures("tiny")
 NAMES = {"text": "tiny_text", "image": "tiny_image", "sound": "tiny_audio"}

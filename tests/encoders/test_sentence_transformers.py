@@ -9,8 +9,8 @@ import torch
 from calmrl import Aligner
 from calmrl.encoders import EncoderSet, load_encoder
 from calmrl.errors import InputError
-from later import Later
-from tiny_encoders import save_tokenizer
+from tests.support.later import Later
+from tests.support.tiny_encoders import save_tokenizer
 
 library = Later("sentence_transformers")
 transformers = Later("transformers")

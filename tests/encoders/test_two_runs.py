@@ -11,10 +11,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import encode_everything
-from backbone_packages import FAKES, imagebind_weights, internvideo_weights, packages  # noqa: F401
 from calmrl.encoders import ENCODERS
-from make_media import click, make_sound, make_video
+from tests.support import encode_everything
+from tests.support.backbone_packages import FAKES, imagebind_weights, internvideo_weights, packages  # noqa: F401
+from tests.support.make_media import click, make_sound, make_video
 
 image_module = pytest.importorskip("PIL.Image", reason="Pillow (calmrl[media]) is not installed")
 

@@ -11,7 +11,7 @@ from calmrl._support.engine import LocalEngine
 from calmrl.encoders import EncoderSet
 from calmrl.encoders.vector_store import VectorStore, encode_new, text_key
 from calmrl.errors import InputError
-from tiny_encoders import tiny  # noqa: F401
+from tests.support.tiny_encoders import tiny  # noqa: F401
 
 KEYS = [text_key(str(i)) for i in range(5)]
 VECTORS = np.random.default_rng(0).normal(size=(5, 3)).astype(np.float32)

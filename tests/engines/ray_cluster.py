@@ -9,11 +9,9 @@ from pathlib import Path
 
 from calmrl._support.engine import RayEngine
 from calmrl.errors import InputError
-from waiting import patience
+from tests.support.waiting import patience
 
 SOURCE = Path(__file__).resolve().parents[2] / "src"
-HERE = Path(__file__).resolve().parent
-SUPPORT = HERE.parent / "support"
 STORE_BYTES = 100 << 20
 NICENESS = "RAY_worker_niceness"  # 15 unless it is set: all that runs beside the tests would go first
 SOCKET = 71  # bytes of the path of Ray's longest socket below its temporary folder, of 107 that a system allows
@@ -37,7 +35,7 @@ class Nodes:
         import ray
         from ray.cluster_utils import Cluster
 
-        os.environ["PYTHONPATH"] = os.pathsep.join([str(SOURCE), str(HERE), str(SUPPORT)])
+        os.environ["PYTHONPATH"] = os.pathsep.join([str(SOURCE), str(SOURCE.parent)])
         os.environ["OMP_NUM_THREADS"] = "1"
         os.environ[NICENESS] = "0"
         head = {"num_cpus": 0, "object_store_memory": STORE_BYTES, "include_dashboard": False}
@@ -133,8 +131,8 @@ def watched(item, pause, function, *shared):
     """((process, node), result); slow enough that every worker gets something to do, with the encoders of tests."""
     import ray
 
-    import tiny_encoders
     from calmrl.encoders import ENCODERS
+    from tests.support import tiny_encoders
 
     ENCODERS.update(tiny_encoders.TINY)
     time.sleep(pause)

@@ -9,8 +9,8 @@ from calmrl import Aligner
 from calmrl.aligner import crossvalidation
 from calmrl.data.features.distributed_rows import DistributedArrays
 from calmrl.imputers import AutoImputer, GaussianImputer
-from latent_data import from_model
-from pickling_engine import PicklingEngine
+from tests.engines.pickling_engine import PicklingEngine
+from tests.support.latent_data import from_model
 
 
 def test_the_search_of_sizes_makes_trials_ahead_and_chooses_the_same():

@@ -20,9 +20,9 @@ from calmrl.search import build as align
 from calmrl.workflows.evaluate import evaluate
 from calmrl.workflows.extract import extract
 from calmrl.workflows.train import train
-from colour_world import FIXED, NAMES, make_folder, settings
-from latent_data import from_model
-from pickling_engine import PicklingEngine
+from tests.engines.pickling_engine import PicklingEngine
+from tests.support.colour_world import FIXED, NAMES, make_folder, settings
+from tests.support.latent_data import from_model
 
 evaluation = importlib.import_module("calmrl.workflows.evaluate")  # the package exports a function of this name
 

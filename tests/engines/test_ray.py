@@ -30,10 +30,10 @@ from calmrl.metrics import ranks as products
 from calmrl.metrics import retrieval
 from calmrl.workflows.extract import extract
 from calmrl.workflows.impute import impute
-from latent_data import from_model
-from pickling_engine import save_parquet
-from ray_cluster import NICENESS, Nodes, Watched, fail_at_three, why_not
-from tiny_encoders import tiny  # noqa: F401
+from tests.engines.pickling_engine import save_parquet
+from tests.engines.ray_cluster import NICENESS, Nodes, Watched, fail_at_three, why_not
+from tests.support.latent_data import from_model
+from tests.support.tiny_encoders import tiny  # noqa: F401
 
 imputation = importlib.import_module("calmrl.workflows.impute")  # the package exports a function of this name
 

@@ -1,1 +1,1 @@
-"""Damaged files for every reader: python tests/fuzz --cases 20000 --seed 0 [--only npz,yaml]"""
+"""Damaged files for every reader: python -m tests.fuzz --cases 20000 --seed 0 [--only npz,yaml]"""

@@ -14,7 +14,7 @@ from safetensors.torch import save_file
 from calmrl.data import open_features, write_features
 from calmrl.data.features.feature_set import FeatureSet
 from calmrl.data.features.shards import Shards, write_shards
-from fuzz.family import Make, Sample
+from tests.fuzz.family import Make, Sample
 
 N = 23
 WIDTHS = {"image": 5, "text": 3}

@@ -26,9 +26,9 @@ from calmrl.search import neighbours
 from calmrl.search.update import removed_items
 from calmrl.training import checkpoints as checkpoint
 from calmrl.workflows.check import check_source
-from fuzz.family import Make, Sample
-from fuzz.features import arrays
-from tiny_models import BEATS_CFG, official_beats, scramble
+from tests.fuzz.family import Make, Sample
+from tests.fuzz.features import arrays
+from tests.support.tiny_models import BEATS_CFG, official_beats, scramble
 
 
 def imputer_of(z: dict[str, np.ndarray], present: np.ndarray) -> GaussianImputer:

@@ -11,9 +11,9 @@ import numpy as np
 
 from calmrl.data.media.images import open_image
 from calmrl.data.media.streams import read_audio, read_frames
-from fuzz.family import Make, Sample
-from fuzz.texts import anything
-from make_media import click, make_sound, make_video
+from tests.fuzz.family import Make, Sample
+from tests.fuzz.texts import anything
+from tests.support.make_media import click, make_sound, make_video
 
 SOUNDS = {"wav": "pcm_s16le", "flac": "flac", "mp3": "libmp3lame", "ogg": "libopus", "m4a": "aac", "aiff": "pcm_s16be"}
 FILMS = {

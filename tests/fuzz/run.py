@@ -22,9 +22,9 @@ from pathlib import Path
 from random import Random
 
 from calmrl.errors import InputError
-from fuzz import features, learned, media, texts
-from fuzz.family import Make, Sample
-from fuzz.mutations import Mutation, flip_byte, mutate
+from tests.fuzz import features, learned, media, texts
+from tests.fuzz.family import Make, Sample
+from tests.fuzz.mutations import Mutation, flip_byte, mutate
 
 FAMILIES: dict[str, Make] = {**features.FAMILIES, **texts.FAMILIES, **learned.FAMILIES, **media.FAMILIES}
 SECONDS = 10.0  # of processor time per case
@@ -123,7 +123,7 @@ def table(counts: dict[str, Count]) -> str:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python tests/fuzz", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
     parser.add_argument("--cases", type=int, default=20_000, help="in all, the same number for each family")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", default=",".join(FAMILIES), help=f"some of {','.join(FAMILIES)}")

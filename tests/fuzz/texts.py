@@ -16,7 +16,7 @@ from calmrl.data.media.manifest import read_manifest
 from calmrl.data.media.problems import Problems
 from calmrl.report.results import read_results
 from calmrl.training.records import Records, read_records
-from fuzz.family import Make, Sample
+from tests.fuzz.family import Make, Sample
 
 KINDS = {"image": "image", "text": "text"}
 

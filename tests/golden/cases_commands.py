@@ -8,15 +8,15 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import golden_inputs as inputs
 import numpy as np
 import yaml
-from cases_data import MEDIA, known
-from golden_record import CHOSEN, TRAINED, Place, case, checksum
 
 from calmrl import load
 from calmrl.data import open_features
 from calmrl.training import read_records
+from tests.golden import golden_inputs as inputs
+from tests.golden.cases_data import MEDIA, known
+from tests.golden.golden_record import CHOSEN, TRAINED, Place, case, checksum
 
 COMMANDS = (
     *("demo", "init", "diagnose", "extract", "impute", "index", "add", "remove", "search", "serve"),

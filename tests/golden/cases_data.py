@@ -7,11 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import golden_inputs as inputs
 import numpy as np
 import torch
-from cases_measures import refused
-from golden_record import SINGLE, Place, case, checksum
 
 import calmrl.interop as interop
 from calmrl import Aligner, GaussianImputer, config
@@ -39,6 +36,9 @@ from calmrl.data import (
 )
 from calmrl.encoders import EncoderSet, load_encoder
 from calmrl.hub import Card, Data
+from tests.golden import golden_inputs as inputs
+from tests.golden.cases_measures import refused
+from tests.golden.golden_record import SINGLE, Place, case, checksum
 
 
 def known(features: FeatureSet) -> dict[str, Any]:
@@ -480,7 +480,7 @@ def _(place: Place) -> Any:
 
 @case("data/hub", 1e-6, ("huggingface_hub",))
 def _(place: Place) -> Any:
-    from local_hub import local_hub
+    from tests.support.local_hub import local_hub
 
     for name in ("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy", "ALL_PROXY", "all_proxy"):
         place.patch.delenv(name, raising=False)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-import golden_inputs as inputs
 import numpy as np
 import torch
-from cases_measures import refused
-from golden_record import CHOSEN, DOUBLE, TRAINED, Place, case
 
 from calmrl import GaussianImputer
 from calmrl.imputers import IMPUTERS, make_imputer
+from tests.golden import golden_inputs as inputs
+from tests.golden.cases_measures import refused
+from tests.golden.golden_record import CHOSEN, DOUBLE, TRAINED, Place, case
 
 PLAIN: dict[str, Any] = {"max_iter": 15, "prior": 0.1, "shrinkage": 0.0, "whitening": 0.0, "random_state": 0}
 

@@ -6,15 +6,15 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-import golden_inputs as inputs
 import numpy as np
 import torch
-from golden_record import SINGLE, Place, case
 
 from calmrl import CalibratedAlignment, GaussianImputer, anchors, metrics
 from calmrl.errors import InputError, MissingExtraError
 from calmrl.imputers import GaussianLatent
 from calmrl.losses import LOSSES, InstanceMatching
+from tests.golden import golden_inputs as inputs
+from tests.golden.golden_record import SINGLE, Place, case
 
 
 def refused(*calls: Callable[[], Any]) -> list[str]:

@@ -6,17 +6,17 @@ import json
 from dataclasses import asdict
 from typing import Any
 
-import golden_inputs as inputs
 import numpy as np
 import torch
-from cases_measures import refused
-from golden_record import CHOSEN, SINGLE, Place, case, checksum
 
 from calmrl import Aligner, GaussianImputer
 from calmrl.datasets import DATASETS, load_dataset
 from calmrl.models import MODELS, Heads
 from calmrl.paper import imagebind_features
 from calmrl.training import METHODS, find_method
+from tests.golden import golden_inputs as inputs
+from tests.golden.cases_measures import refused
+from tests.golden.golden_record import CHOSEN, SINGLE, Place, case, checksum
 
 FAST = inputs.FIXED | {"latent_dim": 4}
 

@@ -7,7 +7,7 @@ import inspect
 from importlib import import_module
 from typing import Any
 
-from golden_record import Place, case
+from tests.golden.golden_record import Place, case
 
 PACKAGES = (
     *("calmrl", "calmrl.aligner", "calmrl.anchors", "calmrl.config", "calmrl.data", "calmrl.data.features"),

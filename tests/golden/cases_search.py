@@ -9,15 +9,15 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-import golden_inputs as inputs
 import numpy as np
-from cases_data import MEDIA
-from cases_measures import refused
-from golden_record import SINGLE, Place, case
 
 from calmrl import Index
 from calmrl.data import open_features
 from calmrl.search import parse_query
+from tests.golden import golden_inputs as inputs
+from tests.golden.cases_data import MEDIA
+from tests.golden.cases_measures import refused
+from tests.golden.golden_record import SINGLE, Place, case
 
 SEARCH = ("lancedb", *MEDIA)
 COLOUR = "the colour 10 200 30"

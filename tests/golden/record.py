@@ -1,8 +1,8 @@
 """Renew the record, after a change of behaviour on purpose; look at the difference before committing it.
 
-python tests/golden/record.py                # every case
-python tests/golden/record.py imputers/ ls   # cases whose names contain one of these
-python tests/golden/record.py --check ...    # write nothing, show what differs and how long each case takes
+python -m tests.golden.record                # every case
+python -m tests.golden.record imputers/ ls   # cases whose names contain one of these
+python -m tests.golden.record --check ...    # write nothing, show what differs and how long each case takes
 """
 
 from __future__ import annotations
@@ -16,11 +16,8 @@ from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT / "src"), str(ROOT / "tests" / "support")]
-
-import golden_record as golden  # noqa: E402
-from golden_cases import CASES  # noqa: E402
+from tests.golden import golden_record as golden
+from tests.golden.golden_cases import CASES
 
 
 def main(words: list[str]) -> int:

@@ -1,15 +1,16 @@
 """What calmrl does is what it did: every command and public method on small inputs, against the record in `expected`.
 
-python tests/golden/record.py    # renews the record, after a change on purpose
+python -m tests.golden.record    # renews the record, after a change on purpose
 """
 
 from __future__ import annotations
 
 import json
 
-import golden_record as golden
 import pytest
-from golden_cases import CASES
+
+from tests.golden import golden_record as golden
+from tests.golden.golden_cases import CASES
 
 
 @pytest.mark.parametrize("name", CASES)

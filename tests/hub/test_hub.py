@@ -17,7 +17,7 @@ from calmrl.hub import Card, Data
 from calmrl.imputers import AutoImputer, KernelImputer, MeanImputer
 from calmrl.models import Trained
 from calmrl.models.heads import Heads
-from local_hub import local_hub
+from tests.support.local_hub import local_hub
 
 pytest.importorskip("huggingface_hub")
 REPO = "someone/model"

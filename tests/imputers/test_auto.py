@@ -13,7 +13,7 @@ from calmrl.arrays import check
 from calmrl.errors import InputError
 from calmrl.imputers import IMPUTERS, AutoImputer, auto
 from calmrl.imputers.stacking import CANDIDATES, Guesses, Stack, hidden_blocks, simplex_weights
-from latent_data import from_model, random_present
+from tests.support.latent_data import from_model, random_present
 
 FAST = ["gaussian", "kernel", "ridge", "knn", "mean"]
 

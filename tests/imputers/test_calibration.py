@@ -7,7 +7,7 @@ from calmrl.imputers import IMPUTERS, AutoImputer
 from calmrl.imputers.base import imputer_card
 from calmrl.imputers.calibration import coverage_fault, factors, levels, missing_counts
 from calmrl.latent.em import Settings
-from latent_data import from_model
+from tests.support.latent_data import from_model
 
 REACH = 1.6448536269514722
 

@@ -15,7 +15,7 @@ from calmrl.errors import InputError
 from calmrl.imputers import AutoImputer, KernelImputer, KNNImputer, MeanImputer
 from calmrl.imputers.gaussian import GaussianImputer
 from calmrl.imputers.stacking import CANDIDATES, Fitter, try_candidate
-from three_modalities import three
+from tests.support.three_modalities import three
 
 # ---- state
 

@@ -12,7 +12,7 @@ from calmrl import GaussianImputer
 from calmrl.errors import InputError
 from calmrl.imputers import GaussianLatent
 from calmrl.latent.em import Settings
-from latent_data import from_model, random_present, with_nan
+from tests.support.latent_data import from_model, random_present, with_nan
 
 
 @pytest.fixture(scope="module")

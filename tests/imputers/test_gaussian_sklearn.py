@@ -11,7 +11,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from calmrl import GaussianImputer
 from calmrl.errors import InputError
-from latent_data import from_model, with_nan
+from tests.support.latent_data import from_model, with_nan
 
 
 @pytest.fixture

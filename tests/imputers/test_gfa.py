@@ -7,8 +7,8 @@ import torch
 from calmrl.errors import InputError
 from calmrl.imputers import GFAImputer
 from calmrl.imputers.gfa import expected_latents, pattern_groups, start_loadings
-from latent_data import from_model, with_nan
-from reference.latent import gfa_bound
+from tests.reference.latent import gfa_bound
+from tests.support.latent_data import from_model, with_nan
 
 USES = np.array([[1, 1, 1], [1, 1, 0], [0, 1, 1], [1, 0, 1], [1, 0, 0], [0, 1, 0], [0, 0, 1]])  # factor x modality
 

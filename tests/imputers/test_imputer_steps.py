@@ -23,7 +23,7 @@ from calmrl.imputers.gfa import (
 )
 from calmrl.imputers.kernel import Kernel, fit_regression, leave_one_out, make_features
 from calmrl.latent.held_out import normal_reach
-from three_modalities import three
+from tests.support.three_modalities import three
 
 
 def draw(*shape, seed=0):

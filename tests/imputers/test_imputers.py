@@ -10,7 +10,7 @@ from sklearn.impute import KNNImputer as OtherKNN
 from calmrl import CalibratedAlignment
 from calmrl.errors import InputError
 from calmrl.imputers import IMPUTERS
-from latent_data import from_model, with_nan
+from tests.support.latent_data import from_model, with_nan
 
 NEURAL = {"latent_dim": 4, "hidden": 16, "epochs": 8, "batch_size": 40, "learning_rate": 2e-2}
 SMALL = {

@@ -24,7 +24,7 @@ from calmrl.imputers.kernel import (
     linked,
     make_features,
 )
-from latent_data import from_model, random_present
+from tests.support.latent_data import from_model, random_present
 
 
 def curved(seed=0, n=400, noise=0.1):

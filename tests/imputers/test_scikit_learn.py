@@ -15,7 +15,7 @@ from calmrl import Aligner, GaussianImputer
 from calmrl.errors import InputError
 from calmrl.imputers import IMPUTERS, MeanImputer, RidgeImputer
 from calmrl.imputers.base import block_columns
-from later import Later
+from tests.support.later import Later
 
 pandas = pytest.importorskip("pandas")
 polars = Later("polars")

@@ -6,7 +6,6 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from interop_data import assert_same, imputed, observed
 from scipy import sparse
 
 from calmrl import Aligner, GaussianImputer
@@ -15,7 +14,8 @@ from calmrl.errors import InputError
 from calmrl.imputers import RidgeImputer
 from calmrl.interop import from_anndata, from_mudata, to_anndata, to_mudata
 from calmrl.interop.annotated import matrix
-from later import Later
+from tests.interop.interop_data import assert_same, imputed, observed
+from tests.support.later import Later
 
 anndata = Later("anndata")
 mudata = Later("mudata")

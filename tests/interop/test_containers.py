@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 import pytest
-from interop_data import ROWS, imputed, observed
 
 import calmrl.interop as interop
 from calmrl.data import FeatureSet
@@ -13,6 +12,7 @@ from calmrl.errors import InputError
 from calmrl.imputers import MeanImputer
 from calmrl.interop import from_object, impute_object, is_container, to_object
 from calmrl.interop.containers import _is_wide
+from tests.interop.interop_data import ROWS, imputed, observed
 
 pandas = pytest.importorskip("pandas")
 polars = pytest.importorskip("polars")

@@ -16,8 +16,8 @@ from calmrl.datasets import load_dataset
 from calmrl.encoders import EncoderSet
 from calmrl.encoders.base import MEDIA
 from calmrl.errors import InputError
-from colour_world import RATE, TONES, colour, register, settings
-from later import Later
+from tests.support.colour_world import RATE, TONES, colour, register, settings
+from tests.support.later import Later
 
 mteb = Later("mteb")
 interop = Later("calmrl.interop")  # imports mteb

@@ -8,13 +8,13 @@ import sys
 import numpy as np
 import pyarrow as pa
 import pytest
-from interop_data import ROWS, assert_same, imputed, observed
 
 import calmrl.interop as interop
 from calmrl.data import FeatureSet, Shards, open_features
 from calmrl.errors import InputError, MissingExtraError
 from calmrl.interop import tables
 from calmrl.interop.containers import _is_wide
+from tests.interop.interop_data import ROWS, assert_same, imputed, observed
 
 OBJECTS = {
     "arrow": (interop.to_arrow, interop.from_arrow),

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from interop_data import ROWS, observed
 
 from calmrl.data.features.shards import write_shards
 from calmrl.errors import InputError
 from calmrl.interop import from_webdataset, to_webdataset
+from tests.interop.interop_data import ROWS, observed
 
 
 def npy(values) -> bytes:

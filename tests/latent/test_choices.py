@@ -18,7 +18,7 @@ from calmrl.latent.em import Settings, fit_settings
 from calmrl.latent.held_out import coverage, hold_out, normal_reach, nothing_to_hide
 from calmrl.latent.rows import check_links, check_size, open_source
 from calmrl.latent.whitening import Whitening, principal_axes
-from latent_data import from_model
+from tests.support.latent_data import from_model
 
 RIGHT = [
     {"latent_dim": 1},

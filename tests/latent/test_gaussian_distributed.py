@@ -7,9 +7,9 @@ import pytest
 import torch
 import torch.distributed as dist
 
-import warm
 from calmrl import GaussianImputer
-from latent_data import from_model
+from tests.support import warm
+from tests.support.latent_data import from_model
 
 CASES = {
     "em": {"latent_dim": 2},

@@ -10,8 +10,8 @@ from sklearn.decomposition import PCA, FactorAnalysis
 from calmrl import GaussianImputer
 from calmrl.latent.em import Prior, expected_statistics, maximise, noise_floor, start_at_random
 from calmrl.latent.rows import open_source
-from latent_data import from_model, random_present
-from reference import latent as slow
+from tests.reference import latent as slow
+from tests.support.latent_data import from_model, random_present
 
 TIGHT = {"max_iter": 3000, "tol": 1e-13}
 

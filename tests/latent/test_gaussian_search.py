@@ -10,7 +10,7 @@ from sklearn.datasets import load_digits
 from calmrl import GaussianImputer
 from calmrl.errors import InputError
 from calmrl.latent.held_out import hold_out
-from latent_data import from_model
+from tests.support.latent_data import from_model
 
 
 def normalised_error(filled, z, hidden):

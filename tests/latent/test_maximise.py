@@ -23,7 +23,7 @@ from calmrl.latent.em import (
 )
 from calmrl.latent.model import Parameters
 from calmrl.latent.rows import open_source
-from latent_data import from_model
+from tests.support.latent_data import from_model
 
 
 def parameters(K=2, widths=(3, 2), L=2):

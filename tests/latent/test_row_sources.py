@@ -14,7 +14,7 @@ from calmrl.latent import rows as row_sources
 from calmrl.latent.em import expected_statistics, start_at_random
 from calmrl.latent.rows import mapped_source, open_source
 from calmrl.latent.statistics import block_sums, pattern_moments, patterns_of
-from latent_data import from_model
+from tests.support.latent_data import from_model
 
 
 def rows(n=50):

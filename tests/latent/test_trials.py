@@ -26,7 +26,7 @@ from calmrl.latent.em import (
 from calmrl.latent.held_out import Trials
 from calmrl.latent.model import random_parameters
 from calmrl.latent.rows import open_source
-from latent_data import from_model
+from tests.support.latent_data import from_model
 
 
 def ended(monkeypatch, errors, base=None):

@@ -10,8 +10,8 @@ from calmrl.errors import InputError
 from calmrl.imputers.gradient import GaussianLatent
 from calmrl.latent.rows import open_source
 from calmrl.latent.whitening import principal_axes
-from latent_data import from_model, random_present
-from reference.whitening import condition, dense
+from tests.reference.whitening import condition, dense
+from tests.support.latent_data import from_model, random_present
 
 
 def uneven(seed=0, n=300, widths=(12, 9, 7), latents=3):

@@ -10,7 +10,7 @@ from torch.nn.functional import normalize
 
 from calmrl.errors import InputError
 from calmrl.losses import LOSSES, ContrastiveLoss, GramLoss, PMRLLoss, TriangleLoss
-from reference import losses as slow
+from tests.reference import losses as slow
 
 NAMES = ("image", "text", "audio", "depth")
 ROOT_HALF = 0.5**0.5

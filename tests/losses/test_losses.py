@@ -16,7 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from calmrl.errors import InputError
 from calmrl.losses import LOSSES, ContrastiveLoss, GramLoss, PMRLLoss, TriangleLoss
-from reference import losses as slow
+from tests.reference import losses as slow
 
 NAMES = ("image", "text", "audio", "depth", "touch")
 FIXED = {"learn_temperature": False}

@@ -11,10 +11,10 @@ from torch import nn
 from torch.nn.functional import normalize
 from torch.nn.parallel import DistributedDataParallel
 
-import warm
 from calmrl.errors import InputError
 from calmrl.losses import LOSSES, InstanceMatching
 from calmrl.losses.base import joined
+from tests.support import warm
 
 NAMES = ("image", "text", "audio")
 ROWS = (5, 3)  # unequal batches; the second process's dict lacks audio altogether

@@ -17,7 +17,7 @@ from calmrl.imputers import RidgeImputer
 from calmrl.metrics import classification, fine_tune, fine_tuned_classification
 from calmrl.metrics.classify import NEIGHBOURS, STRENGTHS, Classifier, accuracy_and_f1, linear_probe, nearest, zero_shot
 from calmrl.metrics.scores import fuse
-from reference import classify as slow
+from tests.reference import classify as slow
 
 NAMES = ("image", "text")
 LABELS = ("cat", "dog", "owl")

@@ -9,8 +9,8 @@ from calmrl.errors import InputError
 from calmrl.metrics import retrieval
 from calmrl.metrics import retrieve as module
 from calmrl.metrics.retrieve import csls
-from reference import aligner as reference
-from reference.retrieval import by_scores
+from tests.reference import aligner as reference
+from tests.reference.retrieval import by_scores
 
 
 @pytest.fixture

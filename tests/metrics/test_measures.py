@@ -21,7 +21,7 @@ from calmrl.metrics.measures import (
     robustness,
     uniformity,
 )
-from reference import measures as slow
+from tests.reference import measures as slow
 
 NAMES = ("image", "text", "audio")
 

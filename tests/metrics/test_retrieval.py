@@ -15,7 +15,7 @@ from calmrl._support.engine import LocalEngine
 from calmrl.errors import InputError
 from calmrl.metrics import ranks, retrieval, retrieve
 from calmrl.metrics import ranks as products
-from reference import retrieval as slow
+from tests.reference import retrieval as slow
 
 KS = (1, 2, 5)
 

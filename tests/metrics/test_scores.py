@@ -13,7 +13,7 @@ from calmrl.errors import InputError
 from calmrl.losses import InstanceMatching
 from calmrl.metrics import retrieval, scored_retrieval
 from calmrl.metrics.scores import SCORES
-from reference import retrieval as slow
+from tests.reference import retrieval as slow
 
 NAMES = ("image", "speech", "sound")
 

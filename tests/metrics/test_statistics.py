@@ -10,7 +10,7 @@ from scipy import stats
 
 from calmrl.errors import InputError
 from calmrl.metrics.significance import against_best, holm, mean_interval, paired_bootstrap, paired_bootstraps, paired_t
-from reference import statistics as slow
+from tests.reference import statistics as slow
 
 numbers = st.floats(-1e3, 1e3)
 

@@ -12,7 +12,7 @@ from calmrl.errors import InputError
 from calmrl.imputers.gaussian import GaussianImputer
 from calmrl.models.heads import Heads, build_heads, fit_kernels
 from calmrl.models.sections import AlignerSection, HeadsSection
-from train_data import WIDTHS, source
+from tests.support.train_data import WIDTHS, source
 
 
 def test_heads_start_from_the_layers_of_a_latent_model() -> None:

@@ -7,7 +7,7 @@ import torch
 
 from calmrl.errors import InputError
 from calmrl.models.joint import JointModel, check_columns, length, rows_with, spread, unit
-from tiny_models import seeded
+from tests.support.tiny_models import seeded
 
 transformers = pytest.importorskip("transformers", reason="transformers is not installed")
 TEXT = {"vocab_size": 64, "hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}

@@ -81,7 +81,9 @@ def test_headers_of_other_formats(folder: Path, change: dict, message: str) -> N
 
 
 def test_folders_that_hold_no_model(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"holds no trained model \(model/model\.json\); name the folder of a finished"):
+    with pytest.raises(
+        InputError, match=r"holds no trained model \(model/model\.json\); name the folder of a finished"
+    ):
         load(tmp_path)
     (tmp_path / "aligner.json").write_text("{}")
     with pytest.raises(InputError, match=r"is a saved aligner; open it with calmrl\.Aligner\.load"):

@@ -14,7 +14,6 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 PUBLIC = {
     *("calmrl", *(f"calmrl.{name}" for name in calmrl.__all__)),
-    "calmrl.paper.reproduce",
     "calmrl.datasets.emoji",  # a data set with pictures and query words of its own
     "calmrl.paper.reproduce",  # the function behind `calmrl reproduce`, and what it returns
 }

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-import warm
+from tests.support import warm
 
 pytestmark = pytest.mark.soak
 
 ROOT = Path(__file__).resolve().parents[2]
-CASES = 12  # of each of the 23 families; `python tests/fuzz` runs more
+CASES = 12  # of each of the 23 families; `python -m tests.fuzz` runs more
 
 
 def test_damaged_files() -> None:

@@ -135,7 +135,7 @@ print(sorted(path.name for path in Path().iterdir()))
 
 @pytest.mark.skipif(not os.path.isdir("/proc/self/fd") or not hasattr(os, "fork"), reason="Linux is what is changed")
 def test_a_system_without_posix(tmp_path):
-    from colour_world import FIXED
+    from tests.support.colour_world import FIXED
 
     if len(os.fsencode(tmp_path)) > 130:
         pytest.skip("Windows has no paths of more than 260 bytes, which a long temporary folder leads to")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-import warm
+from tests.support import warm
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]

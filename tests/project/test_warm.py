@@ -15,8 +15,8 @@ import time
 import psutil
 import pytest
 
-import warm
-from waiting import patience
+from tests.support import warm
+from tests.support.waiting import patience
 
 SHOW = "import os, sys; print(sys.argv, __name__, os.getcwd(), os.environ['MARK'], sys.stdin.read()); sys.stderr.write('e')"
 

@@ -1,6 +1,6 @@
 """Whole reports and tables, as text and as what is drawn, are as they were: they are compared with the files in `expected`.
 
-    PYTHONPATH=src:tests/support python tests/report/test_expected.py    # writes them anew, after a change on purpose
+    python -m tests.report.test_expected    # writes them anew, after a change on purpose
 
 Drawings are compared as calls of matplotlib, not as pixels, so that they do not depend on its version.
 """
@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-import report_data
 from calmrl.report import as_markdown, build_page, results_of
 from calmrl.report.table_files import to_csv, to_latex, to_markdown
 from calmrl.report.tables import all_tables
-from drawing import Drawing
+from tests.support import report_data
+from tests.support.drawing import Drawing
 
 EXPECTED = Path(__file__).with_name("expected")
 METHODS = ("calmrl", "closed-form", "gram", "gram+latent", "ideal")

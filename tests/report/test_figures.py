@@ -24,7 +24,7 @@ from calmrl.report.figures import (
 )
 from calmrl.report.results import PointMap
 from calmrl.report.style import COLOURS, MARKERS, Style, base_method, style_of
-from drawing import Drawing
+from tests.support.drawing import Drawing
 
 STYLE = Style("#0072b2", "o", "full", "-", "", False)
 

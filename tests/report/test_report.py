@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 from PIL import Image
 
-import report_data
 from calmrl._support.wording import fixed
 from calmrl.cli import main
 from calmrl.data.hiding import hide
@@ -44,6 +43,7 @@ from calmrl.report.sentences import difference, headline, headline_rows, verdict
 from calmrl.report.style import KNOWN, base_method, is_ours, style_of
 from calmrl.report.table_files import to_latex
 from calmrl.report.tables import all_tables
+from tests.support import report_data
 
 HOSTILE = "</script><script>alert(1)</script> \"x\" 'y' & $a_b$ <b>|`*[z](http://z)"
 VOID = {"meta", "img", "br", "wbr", "link", "input", "hr"}

@@ -10,10 +10,10 @@ from html import unescape
 
 import pytest
 
-import report_data
-from browser import CHROMIUM, WHY_NOT
 from calmrl.report import build_page, read_results, write_page
-from waiting import patience
+from tests.support import report_data
+from tests.support.browser import CHROMIUM, WHY_NOT
+from tests.support.waiting import patience
 
 pytestmark = pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT)
 WIDTHS = (400, 1400)

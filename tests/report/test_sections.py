@@ -23,7 +23,7 @@ from calmrl.report.sections.comparison import main_table
 from calmrl.report.sections.completion import imputation
 from calmrl.report.sections.data import neighbours
 from calmrl.report.sentences import headline, is_clear, verdict
-from drawing import Drawing
+from tests.support.drawing import Drawing
 
 # ---- numbers and words
 

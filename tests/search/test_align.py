@@ -14,7 +14,7 @@ from calmrl.search import build as align
 from calmrl.search.build import MIN_PAIRS, aligner_from, aligner_parts, check_aligner, linked, place, relevance_of_items
 from calmrl.search.collection import Collection, ItemRecord, from_features
 from calmrl.sources import open_source
-from colour_world import settings
+from tests.support.colour_world import settings
 
 NAMES = ("a", "b", "c")
 

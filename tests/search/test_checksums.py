@@ -18,7 +18,7 @@ from calmrl.data.features.directory import meta_table
 from calmrl.errors import InputError
 from calmrl.search import checksums, neighbours, store, update
 from calmrl.workflows.check import check_source
-from colour_world import settings
+from tests.support.colour_world import settings
 
 N = 40
 RNG = np.random.default_rng(0)

@@ -14,7 +14,7 @@ from calmrl.encoders import EncoderSet
 from calmrl.search import encoding
 from calmrl.search.encoding import Memory, encode, records_of
 from calmrl.sources import Source
-from tiny_encoders import tiny  # noqa: F401
+from tests.support.tiny_encoders import tiny  # noqa: F401
 
 Image = pytest.importorskip("PIL.Image", reason="Pillow (calmrl[media]) is not installed")
 pytestmark = pytest.mark.usefixtures("tiny")

@@ -14,7 +14,7 @@ from calmrl.data import FeatureSet
 from calmrl.data.features.directory import meta_table
 from calmrl.errors import InputError
 from calmrl.search import neighbours, store
-from colour_world import settings
+from tests.support.colour_world import settings
 
 N = 200
 WIDTHS = {"image": 24, "te`xt": 16, "sound": 12}

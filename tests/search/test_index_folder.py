@@ -21,7 +21,7 @@ from calmrl import Index
 from calmrl.data import FeatureSet
 from calmrl.encoders import ENCODERS, EncoderSet
 from calmrl.errors import InputError
-from colour_world import (
+from tests.support.colour_world import (
     COLOUR_ENCODERS,
     ENCODED,
     ITEMS,

@@ -14,13 +14,12 @@ pytest.importorskip("lancedb", reason="the extra search is not installed")
 pytest.importorskip("av", reason="PyAV (calmrl[media]) is not installed")
 pytest.importorskip("PIL.Image", reason="Pillow (calmrl[media]) is not installed")
 
-import warm
 from calmrl import Index
-from colour_world import NAMES, make_folder, settings, write_item
+from tests.support import warm
+from tests.support.colour_world import NAMES, make_folder, settings, write_item
 
 ITEMS = 60
 SCRIPT = Path(__file__).parents[1] / "support" / "colour_world.py"
-SOURCE = Path(__file__).parents[2] / "src"
 pytestmark = [
     pytest.mark.skipif(sys.platform == "win32", reason="needs SIGKILL"),
     pytest.mark.usefixtures("colour_encoders"),
@@ -28,7 +27,11 @@ pytestmark = [
 
 
 def start(*arguments, slow: float) -> warm.Started:
-    environment = os.environ | {"SLOW_ENCODERS": str(slow), "PYTHONPATH": str(SOURCE), "OMP_NUM_THREADS": "1"}
+    environment = os.environ | {
+        "SLOW_ENCODERS": str(slow),
+        "PYTHONPATH": os.pathsep.join(warm.PATH),
+        "OMP_NUM_THREADS": "1",
+    }
     return warm.start([SCRIPT, *arguments], environment)
 
 

@@ -15,7 +15,7 @@ pytest.importorskip("efficientnet_lite_pytorch", reason="the extra encoders is n
 pytest.importorskip("ctranslate2", reason="the extra encoders is not installed")
 
 from calmrl import Aligner, Index
-from emoji_folder import make_folder, missing_tools
+from tests.support.emoji_folder import make_folder, missing_tools
 
 pytestmark = pytest.mark.skipif(missing_tools() is not None, reason=str(missing_tools()))
 ITEMS, HELD = 170, 40

@@ -20,8 +20,8 @@ def test_lines_for_people():
     assert change.lines() == [
         "a problem",
         "2 added, 1 changed, 5 unchanged, 1 removed",
-        "1 items that were removed from the index stay out; `removed=True` adds them again, and so does naming one of their files",
-        "2 items are gone from their source but still in the index; `prune=True` removes them",
+        "1 item that was removed from the index stays out; `removed=True` adds it again, and so does naming one of its files",
+        "2 items are gone from their source but still in the index; `prune=True` removes what is gone",
     ]
 
 

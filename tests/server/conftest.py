@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from starlette.testclient import TestClient
 
-import shapes as data
 from calmrl.cli import main
 from calmrl.encoders import ENCODERS
 from calmrl.encoders.base import same
 from calmrl.server import build_app
-from tiny_encoders import TINY, _spec
+from tests.support import shapes as data
+from tests.support.tiny_encoders import TINY, _spec
 
 WORDS = (*data.COLOURS, *data.SHAPES)
 NAMES = {"image": "tiny_image", "text": "shape_words", "sound": "tiny_audio"}

@@ -12,9 +12,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-import shapes as data
 from calmrl.errors import InputError, MissingExtraError
 from calmrl.server import Limits, collection
+from tests.support import shapes as data
 
 
 @pytest.fixture

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-import shapes as data
-from browser import PHONE, WHY_NOT, chromium, drop, page_of, settled
-from serving import served
+from tests.support import shapes as data
+from tests.support.browser import PHONE, WHY_NOT, chromium, drop, page_of, settled
+from tests.support.serving import served
 
 pytest.importorskip("playwright", reason="playwright is not installed")
 axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe-playwright-python is not installed")

@@ -10,10 +10,10 @@ import time
 import psutil
 import pytest
 
-import shapes as data
 from calmrl.server import Limits
-from hostile_requests import FILE, FORM, LIMITS, REQUESTS, SHORT, get, refused, request
-from serving import digest, exchange, served, status
+from tests.support import shapes as data
+from tests.support.hostile_requests import FILE, FORM, LIMITS, REQUESTS, SHORT, get, refused, request
+from tests.support.serving import digest, exchange, served, status
 
 
 @pytest.fixture(scope="module")

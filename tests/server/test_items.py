@@ -7,8 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 
-import shapes as data
 from calmrl.errors import InputError
+from tests.support import shapes as data
 
 PICTURE, TONE = data.png("red", "bar"), data.tone(440)
 

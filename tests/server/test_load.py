@@ -7,7 +7,7 @@ import os
 import runpy
 from pathlib import Path
 
-from serving import served
+from tests.support.serving import served
 
 BENCHMARK = runpy.run_path(str(Path(__file__).parents[2] / "benchmarks" / "serve.py"))
 

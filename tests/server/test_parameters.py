@@ -7,8 +7,8 @@ from urllib.parse import quote
 
 import pytest
 
-import shapes as data
 from calmrl.server import Limits
+from tests.support import shapes as data
 
 SEARCH = {"like": None, "k": 24, "hubs": False, "having": None, "lacking": None, "where": None}
 BROWSE = {"offset": 0, "limit": 51, "having": None, "lacking": None, "where": None}

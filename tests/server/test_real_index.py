@@ -12,12 +12,12 @@ from contextlib import contextmanager
 
 import pytest
 
-import shapes as data
-from browser import WHY_NOT, chromium, drop, page_of, settled
 from calmrl.server.uploads import remove_item
-from hostile_requests import LIMITS, REQUESTS, refused
-from serving import digest, served
-from waiting import patience
+from tests.support import shapes as data
+from tests.support.browser import WHY_NOT, chromium, drop, page_of, settled
+from tests.support.hostile_requests import LIMITS, REQUESTS, refused
+from tests.support.serving import digest, served
+from tests.support.waiting import patience
 
 PICTURE = ("a.png", "image/png", data.png("blue", "star"))
 

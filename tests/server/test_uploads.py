@@ -10,11 +10,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-import shapes as data
 from calmrl.errors import InputError
 from calmrl.server import Limits, uploads
 from calmrl.server.uploads import audio_seconds, check_audio, container_of, suffix_of, without_tags
-from make_media import make_sound
+from tests.support import shapes as data
+from tests.support.make_media import make_sound
 
 CODECS = {
     "wav": "pcm_s16le", "mp3": "libmp3lame", "flac": "flac", "ogg": "libopus", "m4a": "aac", "aac": "aac",

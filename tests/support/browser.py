@@ -8,7 +8,7 @@ import shutil
 import tempfile
 from contextlib import contextmanager
 
-from waiting import patience
+from tests.support.waiting import patience
 
 CHROMIUM = next(
     (path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), ""

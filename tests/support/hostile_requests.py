@@ -10,9 +10,9 @@ import zlib
 from dataclasses import replace
 from pathlib import Path
 
-import shapes as data
 from calmrl.server import Limits
-from serving import exchange, status
+from tests.support import shapes as data
+from tests.support.serving import exchange, status
 
 LIMITS = Limits(body_bytes=2**20, pixels=10**6, audio_seconds=5)
 SHORT = replace(LIMITS, header_seconds=2, body_seconds=2, stall_seconds=1)  # for clients that are slow on purpose

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from tiny_encoders import save_tokenizer
+from tests.support.tiny_encoders import save_tokenizer
 
 SMALL = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
 PATCHES = {**SMALL, "image_size": 32, "patch_size": 16}

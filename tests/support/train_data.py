@@ -13,13 +13,13 @@ import numpy as np
 import torch
 import yaml
 
-import warm
 from calmrl.config import load
 from calmrl.data.features.writer import write_features
 from calmrl.data.loaders.feature_rows import FeatureRows
 from calmrl.training import checkpoints as checkpoint
 from calmrl.training.records import read_records
-from waiting import patience
+from tests.support import warm
+from tests.support.waiting import patience
 
 ROOT = Path(__file__).resolve().parents[2]
 WIDTHS = {"image": 10, "text": 8, "audio": 6}
@@ -144,7 +144,8 @@ def calmrl(*arguments: Any, launch: tuple[str, ...] = (), code: int = 0) -> subp
 
 
 def environment() -> dict[str, str]:
-    return {**os.environ, "PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": "1", "NO_COLOR": "1", "COLUMNS": "200"}
+    path = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
+    return {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", "NO_COLOR": "1", "COLUMNS": "200"}
 
 
 def python(script: str, *arguments: Any) -> subprocess.CompletedProcess[str]:

@@ -28,12 +28,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-PATH = [str(ROOT / "src"), str(ROOT / "tests"), str(ROOT / "tests" / "support")]
+PATH = [str(ROOT / "src"), str(ROOT)]
 # Not lancedb: it starts threads, and they do not outlive a fork.
 ONCE = ["accelerate", "sklearn.linear_model", "sklearn.cluster", "torch._dynamo", "torch.multiprocessing", "PIL.Image", "av",
         "pyarrow.dataset", "lance_namespace", "matplotlib.figure", "matplotlib.backends.backend_svg", "calmrl.cli",
         "calmrl.workflows.compare.run", "calmrl.workflows.diagnose", "calmrl.workflows.extract", "calmrl.workflows.impute",
-        "calmrl.workflows.train", "calmrl.workflows.evaluate", "calmrl.search.index", "train_data"]  # fmt: skip
+        "calmrl.workflows.train", "calmrl.workflows.evaluate", "calmrl.search.index", "tests.support.train_data"]  # fmt: skip
 SHARED = "CALMRL_TESTS_WARM"
 LONGEST = 100  # bytes of a Unix socket's path, on every system
 REQUEST_SECONDS = 600.0  # that a client has to send its request
@@ -120,7 +120,7 @@ def run(words, env=None, cwd=None, timeout=600.0) -> subprocess.CompletedProcess
 
 
 def _patience(seconds: float) -> float:
-    from waiting import patience  # not where this file stands for `python`
+    from tests.support.waiting import patience  # not where this file stands for `python`
 
     return patience(seconds)
 
@@ -158,10 +158,7 @@ def run_all(words, size: int, env=None, timeout: float = 300.0) -> None:
 
 def ranks(work, *arguments, size: int = 2) -> None:
     """`work(rank, *arguments)`, a function of a test file, in so many processes at once; all must succeed."""
-    file = Path(sys.modules[work.__module__].__file__)
-    code = (
-        f"import os, sys; sys.path[:0] = {[str(file.parent), *PATH]}; from {file.stem} import {work.__name__} as work; "
-    )
+    code = f"import os, sys; sys.path[:0] = {PATH}; from {work.__module__} import {work.__name__} as work; "
     run_all(["-c", f"{code}work(int(os.environ['RANK']), *{[*map(str, arguments)]})"], size)
 
 

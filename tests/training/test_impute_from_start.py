@@ -16,7 +16,7 @@ from calmrl.losses import PMRLLoss
 from calmrl.training.methods import find_method
 from calmrl.workflows.build import build_step, build_trainer, open_data
 from calmrl.workflows.compare.plan import trials_of
-from train_data import config, source
+from tests.support.train_data import config, source
 
 NAMES = ("image", "text", "audio")
 

@@ -12,7 +12,7 @@ from calmrl.losses import PMRLLoss
 from calmrl.models.heads import Heads
 from calmrl.training.step import NotFinite, Step, must_be_finite
 from calmrl.training.validate import calibration_scores
-from train_data import source
+from tests.support.train_data import source
 
 
 def batch(rows: int = 12) -> tuple[dict[str, torch.Tensor], torch.Tensor]:

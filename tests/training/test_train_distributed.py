@@ -16,14 +16,14 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-import warm
 from calmrl._support.distributed import join
 from calmrl.data.loaders.batches import Batches
 from calmrl.errors import InputError
 from calmrl.training import checkpoints as checkpoint
 from calmrl.workflows.build import open_data
-from train_data import ROOT, calmrl, config, config_file, environment, records, step_of
-from waiting import patience
+from tests.support import warm
+from tests.support.train_data import ROOT, calmrl, config, config_file, environment, records, step_of
+from tests.support.waiting import patience
 
 TORCHRUN = ("torch.distributed.run", "--standalone", "--nproc_per_node", "2")
 PROGRAMS = {"torchrun": "torch.distributed.run", "accelerate": "accelerate.commands.launch"}

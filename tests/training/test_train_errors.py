@@ -16,7 +16,7 @@ from calmrl.training.loop import Trainer
 from calmrl.training.step import NotFinite
 from calmrl.workflows.build import open_data
 from calmrl.workflows.train import train
-from train_data import assert_same_run, config, config_file, python, records, step_of
+from tests.support.train_data import assert_same_run, config, config_file, python, records, step_of
 
 
 def test_all_problems_of_all_sources_in_one_error(tmp_path):

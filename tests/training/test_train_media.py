@@ -9,13 +9,13 @@ import torch
 import yaml
 
 import calmrl
-import warm
 from calmrl.config import load
 from calmrl.errors import InputError
 from calmrl.workflows.build import open_data
-from make_media import make_films, make_video
-from publisher_files import write
-from tiny_encoders import save_tokenizer
+from tests.support import warm
+from tests.support.make_media import make_films, make_video
+from tests.support.publisher_files import write
+from tests.support.tiny_encoders import save_tokenizer
 
 pytest.importorskip("av", reason="PyAV (calmrl[media]) is not installed")
 pytest.importorskip("transformers", reason="transformers is not installed")

@@ -11,12 +11,21 @@ from pathlib import Path
 
 import pytest
 
-import warm
 from calmrl.training import checkpoints as checkpoint
 from calmrl.training.plan import Interrupted
 from calmrl.workflows.train import train
-from train_data import assert_same_run, config, config_file, environment, last_json, python, records, step_of
-from waiting import patience
+from tests.support import warm
+from tests.support.train_data import (
+    assert_same_run,
+    config,
+    config_file,
+    environment,
+    last_json,
+    python,
+    records,
+    step_of,
+)
+from tests.support.waiting import patience
 
 GAUSSIAN = {"imputer": {"method": "gaussian", "latent_dim": 4}}
 CASES = {

@@ -22,7 +22,7 @@ from calmrl.training.plan import TrainerOptions
 from calmrl.training.step import Step
 from calmrl.workflows.build import build_step, build_trainer, open_data
 from calmrl.workflows.train import fixed_calibration, train
-from train_data import WIDTHS, calmrl, config, config_file, records, rows
+from tests.support.train_data import WIDTHS, calmrl, config, config_file, records, rows
 
 TRAINED = [name for name in shipped() if "kind: train" in shipped_text(name) and "kind: vast" not in shipped_text(name)]
 

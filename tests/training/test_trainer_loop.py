@@ -25,7 +25,7 @@ from calmrl.training.optimise import make_optimiser, schedule
 from calmrl.training.plan import Stage, StopFlag, TrainerOptions, due, listening
 from calmrl.training.records import read_records
 from calmrl.training.step import Step
-from train_data import WIDTHS, source
+from tests.support.train_data import WIDTHS, source
 
 
 def small_step(objective=None) -> Step:

@@ -15,7 +15,7 @@ from calmrl.errors import InputError
 from calmrl.metrics import retrieval
 from calmrl.training import validate
 from calmrl.training.validate import calibration_scores, check_pairs, encode_all, retrieval_scores
-from train_data import WIDTHS, source
+from tests.support.train_data import WIDTHS, source
 
 NAMES = tuple(WIDTHS)
 

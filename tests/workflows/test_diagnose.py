@@ -24,7 +24,7 @@ from calmrl.workflows.diagnose.page import as_text
 from calmrl.workflows.diagnose.predictable import FOLDS, _fits, deal, ridge, share
 from calmrl.workflows.diagnose.rows import SAMPLE_ROWS, describe, linked, sample
 from calmrl.workflows.diagnose.sentences import percent
-from reference import diagnose as slow
+from tests.reference import diagnose as slow
 
 STRONG = {"n": 800, "noise": 0.3, "private": 0, "nonlinear": 0.0}
 NOTHING = {"n": 800, "shared": 1, "private": 200}

@@ -14,7 +14,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import warm
 from calmrl._support.filesystem import locked
 from calmrl.cli import main
 from calmrl.data.features.feature_set import files_of, open_features
@@ -23,8 +22,9 @@ from calmrl.data.media.manifest import SPLITS
 from calmrl.encoders import load_encoder
 from calmrl.errors import InputError
 from calmrl.workflows.extract import extract
-from make_media import click, make_sound, make_video
-from tiny_encoders import TINY, tiny  # noqa: F401
+from tests.support import warm
+from tests.support.make_media import click, make_sound, make_video
+from tests.support.tiny_encoders import TINY, tiny  # noqa: F401
 
 ROOT = Path(__file__).resolve().parents[2]
 pytest.importorskip("av", reason="PyAV (calmrl[media]) is not installed")
@@ -95,8 +95,7 @@ def test_killed_and_started_again_gives_the_same_bytes(tmp_path) -> None:
     for name, encoder in encoders.items():
         command += ["--encoder", f"{name}={encoder}"]
     command += ["--workers", "0", "--batch-size", "2", "--out", tmp_path / "killed"]
-    paths = [str(ROOT / "tests" / "support"), str(ROOT / "src"), os.environ.get("PYTHONPATH", "")]
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(paths)}
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(warm.PATH)}
     keys = tmp_path / "killed.vectors" / "image.sha256"
     seen = set()
     for _ in range(2):

@@ -14,8 +14,8 @@ from calmrl.data.features import distributed_rows
 from calmrl.errors import InputError
 from calmrl.latent import em
 from calmrl.workflows.impute import impute
-from latent_data import from_model
-from pickling_engine import PicklingEngine, save_parquet
+from tests.engines.pickling_engine import PicklingEngine, save_parquet
+from tests.support.latent_data import from_model
 
 imputation = importlib.import_module("calmrl.workflows.impute")  # the package exports a function of this name
 

@@ -16,8 +16,8 @@ from calmrl.data.features.writer import write_features
 from calmrl.errors import InputError
 from calmrl.workflows.check import check_source
 from calmrl.workflows.init import init
-from make_media import make_sound
-from tiny_encoders import TINY, tiny  # noqa: F401
+from tests.support.make_media import make_sound
+from tests.support.tiny_encoders import TINY, tiny  # noqa: F401
 
 pytest.importorskip("av", reason="PyAV (calmrl[media]) is not installed")
 Image = pytest.importorskip("PIL.Image", reason="Pillow (calmrl[media]) is not installed")

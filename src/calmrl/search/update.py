@@ -53,13 +53,14 @@ class Change:
         lines = [*self.problems, ", ".join(counts + ([f"{len(self.removed)} removed"] if self.removed else []))]
         if self.left_out:
             lines.append(
-                f"{len(self.left_out)} items that were removed from the index stay out; `removed=True` adds them again, and so "
+                "1 item that was removed from the index stays out; `removed=True` adds it again, and so does naming one of its files"
+                if len(self.left_out) == 1
+                else f"{len(self.left_out)} items that were removed from the index stay out; `removed=True` adds them again, and so "
                 "does naming one of their files"
             )
         if self.gone:
-            lines.append(
-                f"{len(self.gone)} items are gone from their source but still in the index; `prune=True` removes them"
-            )
+            count = "1 item is gone from its" if len(self.gone) == 1 else f"{len(self.gone)} items are gone from their"
+            lines.append(f"{count} source but still in the index; `prune=True` removes what is gone")
         return lines
 
 

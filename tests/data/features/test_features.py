@@ -18,12 +18,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import save_file
 
-import warm
 from calmrl.data.features import directory as files_module
 from calmrl.data.features.feature_set import FeatureSet, open_features, part_of
 from calmrl.data.features.formats import FORMATS
 from calmrl.data.features.writer import STATE, FeatureWriter, write_features
 from calmrl.errors import InputError
+from tests.support import warm
 
 N = 11
 WIDTHS = {"image": 5, "text": 3}
@@ -176,8 +176,7 @@ def test_any_order_and_any_interruption_give_the_same_bytes(
 
 SLOW = """
 import sys, time
-sys.path[:0] = sys.argv[3:]
-from test_features import FeatureWriter, WIDTHS, example
+from tests.data.features.test_features import FeatureWriter, WIDTHS, example
 z, present = example(200)
 with FeatureWriter(sys.argv[1], WIDTHS, range(200)) as writer:
     while len(left := writer.todo("text")[:5]):
@@ -192,17 +191,15 @@ def test_killed_process_continues(tmp_path: Path) -> None:
     z, present = example(200)
     write_features(tmp_path / "once", z, present)
     target = tmp_path / "killed"
-    here = Path(__file__).parent
     run = ["-c", SLOW, target]
-    paths = [str(here), str(here.parents[2] / "src")]
     with (tmp_path / "said.txt").open("w") as said:
-        process = warm.start([*run, "0.05", *paths], said=said)
+        process = warm.start([*run, "0.05"], said=said)
         while len((tmp_path / "said.txt").read_text().split()) < 4 and process.poll() is None:
             time.sleep(0.01)
         process.kill()
         assert process.wait() == -signal.SIGKILL, (tmp_path / "said.txt").read_text()
     assert not target.exists()
-    second = warm.run([*run, "0", *paths])
+    second = warm.run([*run, "0"])
     assert second.returncode == 0, second.stderr
     assert int(second.stdout.split()[0]) >= 20  # four pieces of five rows were done
     assert files(tmp_path / "once") == files(target)

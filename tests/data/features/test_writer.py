@@ -14,7 +14,7 @@ import pytest
 from calmrl.data.features.feature_set import part_of
 from calmrl.data.features.writer import STATE, FeatureWriter, write_features
 from calmrl.errors import InputError
-from pickling_engine import PicklingEngine
+from tests.engines.pickling_engine import PicklingEngine
 
 N = 4
 WIDTHS = {"image": 3, "text": 2}

@@ -20,8 +20,8 @@ from calmrl.data.loaders import feature_rows
 from calmrl.data.loaders.batches import Batches, ahead
 from calmrl.data.loaders.feature_rows import FeatureRows
 from calmrl.errors import InputError
-from train_data import WIDTHS, source
-from waiting import patience
+from tests.support.train_data import WIDTHS, source
+from tests.support.waiting import patience
 
 
 def drawn(batches: Batches, epochs: int = 1) -> Counter[int]:

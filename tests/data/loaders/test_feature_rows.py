@@ -15,7 +15,7 @@ from calmrl.data.loaders import feature_rows
 from calmrl.data.loaders.batches import BLOCK, POOL, Batches
 from calmrl.data.loaders.feature_rows import FeatureRows, pattern_counts, principal_axes, standardization, widths_of
 from calmrl.errors import InputError
-from train_data import source
+from tests.support.train_data import source
 
 
 def drawn(seed: int, *numbers: int) -> np.random.Generator:

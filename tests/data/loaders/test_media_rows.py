@@ -15,8 +15,8 @@ from calmrl.data.media.manifest import Manifest, read_manifest
 from calmrl.data.media.problems import Problems
 from calmrl.data.media.streams import read_audio, segment_frames
 from calmrl.errors import InputError
-from make_media import SIZE, click, make_video, number_frame, read_number
-from tiny_encoders import save_tokenizer
+from tests.support.make_media import SIZE, click, make_video, number_frame, read_number
+from tests.support.tiny_encoders import save_tokenizer
 
 pytest.importorskip("av", reason="PyAV (calmrl[media]) is not installed")
 image_module = pytest.importorskip("PIL.Image", reason="Pillow (calmrl[media]) is not installed")

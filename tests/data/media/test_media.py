@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from calmrl.data.media.problems import Unreadable
 from calmrl.data.media.streams import read_audio, read_frames, segment_frames
 from calmrl.errors import InputError
-from make_media import click, make_sound, make_video, read_number
+from tests.support.make_media import click, make_sound, make_video, read_number
 
 pytest.importorskip("av", reason="PyAV (calmrl[media]) is not installed")
 

@@ -9,7 +9,7 @@ import pytest
 from calmrl.data.media.public_collections import COLLECTION_SUFFIXES, MediaFiles
 from calmrl.errors import InputError
 from calmrl.paper.collections.annotation_files import ClipNames
-from publisher_files import media, write
+from tests.support.publisher_files import media, write
 
 
 def films(folder: Path, *names: str) -> MediaFiles:

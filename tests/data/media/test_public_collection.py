@@ -7,13 +7,13 @@ from typing import ClassVar
 
 import pytest
 
-import publisher_files as made
 from calmrl.data import COLLECTIONS, PublicCollection
 from calmrl.data.media.manifest import build
 from calmrl.data.media.problems import Problems
 from calmrl.data.media.public_collections import Entry, PublishedSplit, Publisher
 from calmrl.errors import InputError
-from publisher_files import write
+from tests.support import publisher_files as made
+from tests.support.publisher_files import write
 
 
 def test_missing_media_stay_paths(tmp_path) -> None:

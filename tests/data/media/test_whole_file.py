@@ -15,7 +15,7 @@ from calmrl.data.media import streams
 from calmrl.data.media.images import open_image
 from calmrl.data.media.problems import Unreadable
 from calmrl.data.media.streams import check_stream, read_audio, read_frames
-from make_media import click, make_sound, make_video
+from tests.support.make_media import click, make_sound, make_video
 
 SOUNDS = {
     "wav": "pcm_s16le",

@@ -28,7 +28,7 @@ from calmrl.paper.collections.annotation_files import (
     read_table,
     wrong_form,
 )
-from publisher_files import media, msrvtt_data, write
+from tests.support.publisher_files import media, msrvtt_data, write
 
 
 def entries(folder: Path, layout: str, name: str, content: Any) -> tuple[list[Entry], list[str]]:

@@ -11,9 +11,9 @@ from calmrl.data import PublicCollection
 from calmrl.data.features.feature_set import open_features
 from calmrl.errors import InputError
 from calmrl.workflows.extract import extract
-from make_media import click, make_sound, make_video
-from publisher_files import write
-from tiny_encoders import TINY, tiny  # noqa: F401
+from tests.support.make_media import click, make_sound, make_video
+from tests.support.publisher_files import write
+from tests.support.tiny_encoders import TINY, tiny  # noqa: F401
 
 pytest.importorskip("av", reason="PyAV (calmrl[media]) is not installed")
 pytest.importorskip("PIL.Image", reason="Pillow (calmrl[media]) is not installed")

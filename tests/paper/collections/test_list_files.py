@@ -7,7 +7,7 @@ import pytest
 from calmrl.data import PublicCollection
 from calmrl.errors import InputError
 from calmrl.paper.collections.annotation_files import read_cells, read_json, read_table, read_text
-from publisher_files import CLOTHO, CLOTHO_HEAD, write
+from tests.support.publisher_files import CLOTHO, CLOTHO_HEAD, write
 
 
 @pytest.mark.parametrize("codec", ["utf-8-sig", "utf-16", "utf-8"])

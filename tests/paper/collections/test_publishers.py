@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-import publisher_files as made
 from calmrl.data import COLLECTIONS, PublicCollection
 from calmrl.data.media.public_collections import read_annotations
 from calmrl.errors import InputError
-from publisher_files import write
+from tests.support import publisher_files as made
+from tests.support.publisher_files import write
 
 # name, files, split, part -> (ids, texts of the first item), files of the first modality (None: absent)
 CASES = [

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 import torch
 
-from backbone_packages import calls, forget, imagebind_weights, internvideo_weights, packages  # noqa: F401
 from calmrl.data.features.feature_set import open_features
 from calmrl.encoders import ENCODERS, EncoderSet, load_encoder
 from calmrl.encoders.registry import FAMILIES, full_name
 from calmrl.errors import InputError
 from calmrl.paper.vast.section import TOWERS
-from make_media import click, make_sound, make_video
+from tests.support.backbone_packages import calls, forget, imagebind_weights, internvideo_weights, packages  # noqa: F401
+from tests.support.make_media import click, make_sound, make_video
 
 image_module = pytest.importorskip("PIL.Image", reason="Pillow (calmrl[media]) is not installed")
 OFFICIAL = [name for name, spec in ENCODERS.items() if spec.package]

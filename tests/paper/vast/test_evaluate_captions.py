@@ -8,7 +8,7 @@ import torch
 
 from calmrl.paper.vast import media
 from calmrl.paper.vast.media import captions_rows
-from tiny_models import tiny_inputs, tiny_vast
+from tests.support.tiny_models import tiny_inputs, tiny_vast
 
 
 class Rows:

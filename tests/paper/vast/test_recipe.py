@@ -21,7 +21,18 @@ from calmrl.training.optimise import freeze, make_optimiser
 from calmrl.training.plan import TrainerOptions
 from calmrl.training.step import Step
 from calmrl.workflows.build import _take_temperature
-from tiny_models import BEATS_CFG, EVA, VAST, as_vast, mixed, official_beats, scramble, seeded, tiny_inputs, tiny_vast
+from tests.support.tiny_models import (
+    BEATS_CFG,
+    EVA,
+    VAST,
+    as_vast,
+    mixed,
+    official_beats,
+    scramble,
+    seeded,
+    tiny_inputs,
+    tiny_vast,
+)
 
 PATTERNS = torch.tensor(
     [[v, a, True, s] for v in (True, False) for a in (True, False) for s in (True, False)], dtype=torch.bool

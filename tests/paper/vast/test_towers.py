@@ -13,8 +13,8 @@ from torch import nn
 from calmrl.errors import InputError
 from calmrl.paper.vast.beats import Beats, PositionConv, relative_buckets
 from calmrl.paper.vast.eva import EvaVit, freeze_first, resize_positions
-from reference import models as twin
-from tiny_models import BEATS_CFG, EVA, beats_names, eva_names, official_beats, scramble, seeded
+from tests.reference import models as twin
+from tests.support.tiny_models import BEATS_CFG, EVA, beats_names, eva_names, official_beats, scramble, seeded
 
 
 def tiny_eva(**changes) -> EvaVit:

@@ -20,8 +20,8 @@ from calmrl.paper.vast.matching import (
     frame_embedding,
 )
 from calmrl.paper.vast.model import NAMES, FusedHeads, VastModel, summed
-from reference import models as twin
-from tiny_models import VAST, mixed, scramble, seeded, tiny_inputs, tiny_vast
+from tests.reference import models as twin
+from tests.support.tiny_models import VAST, mixed, scramble, seeded, tiny_inputs, tiny_vast
 
 
 def ids_of(text: dict, row: int) -> list[int]:

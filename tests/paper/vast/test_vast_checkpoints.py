@@ -14,7 +14,18 @@ from calmrl.paper.vast.beats import Beats
 from calmrl.paper.vast.build import load_towers
 from calmrl.paper.vast.eva import EvaVit
 from calmrl.paper.vast.matching import build_bert
-from tiny_models import BEATS_CFG, EVA, VAST, as_vast, mixed, official_beats, scramble, seeded, tiny_inputs, tiny_vast
+from tests.support.tiny_models import (
+    BEATS_CFG,
+    EVA,
+    VAST,
+    as_vast,
+    mixed,
+    official_beats,
+    scramble,
+    seeded,
+    tiny_inputs,
+    tiny_vast,
+)
 
 
 def tiny_eva(seed: int = 0, **changes) -> EvaVit:

@@ -10,9 +10,9 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-import warm
 from calmrl.paper.vast.matching import cat_conditions
-from tiny_models import seeded, tiny_inputs, tiny_vast
+from tests.support import warm
+from tests.support.tiny_models import seeded, tiny_inputs, tiny_vast
 
 pytest.importorskip("transformers", reason="transformers is not installed")
 ROWS = (4, 3)

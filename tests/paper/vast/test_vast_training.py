@@ -18,9 +18,9 @@ from calmrl.paper.vast.model import VastModel
 from calmrl.training.loop import Trainer
 from calmrl.training.plan import Stage, TrainerOptions
 from calmrl.training.step import Step
-from make_media import make_films
-from tiny_encoders import save_tokenizer
-from tiny_models import VAST
+from tests.support.make_media import make_films
+from tests.support.tiny_encoders import save_tokenizer
+from tests.support.tiny_models import VAST
 
 pytest.importorskip("av", reason="PyAV (calmrl[media]) is not installed")
 pytest.importorskip("transformers", reason="transformers is not installed")

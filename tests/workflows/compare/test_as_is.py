@@ -18,7 +18,7 @@ from calmrl.errors import InputError, JobError
 from calmrl.workflows import compare, evaluate
 from calmrl.workflows.compare import jobs as jobs_module
 from calmrl.workflows.compare.plan import Job, anchor_of, config_for, jobs_of, plan, repeats, training_config, trials_of
-from own_collection import own_collection
+from tests.support.own_collection import own_collection
 
 SMALL = ["seeds=[0]", "steps=4", "trials=1", "width=4", "workers=1", "batch_size=64"]
 

@@ -14,7 +14,6 @@ import psutil
 import pytest
 import yaml
 
-import warm
 from calmrl.config import CompareConfig, load
 from calmrl.errors import InputError, JobError
 from calmrl.imputers import IMPUTERS
@@ -28,7 +27,8 @@ from calmrl.workflows.compare.collect import collect, describe
 from calmrl.workflows.compare.jobs import longest_first, run_all, run_job, run_jobs
 from calmrl.workflows.compare.plan import Job, Sweep, features_of, jobs_of, open_rows, training_config, trials_of
 from calmrl.workflows.compare.run import _prepare
-from waiting import patience
+from tests.support import warm
+from tests.support.waiting import patience
 
 BASELINES = [name for name, method in METHODS.items() if not (method.ours or method.ideal)]
 TINY = {

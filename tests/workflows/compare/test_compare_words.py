@@ -268,8 +268,8 @@ def test_texts_that_repeat():
     everything = np.ones(4, dtype=bool)
     both = FeatureSet(z, None, pa.table({"id": list("wxyz"), "text": ["s", "s", "t", None], "labels": ["l"] * 4}))
     assert repeats(both, everything) == [
-        "2 different texts (of 3) and 1 different labels in 4 test rows, yet a query finds only its own row; with `relevant_by` "
-        "text or labels, every item with the same value counts."
+        "2 different texts (of 3) and 1 different labels in 4 test rows, yet a query finds only its own row; with "
+        "`relevant_by` text or labels, every item with the same value counts."
     ]
     different = FeatureSet(z, None, pa.table({"id": list("wxyz"), "text": list("abcd")}))
     assert repeats(different, everything) == []

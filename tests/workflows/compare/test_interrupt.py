@@ -10,7 +10,7 @@ from pathlib import Path
 
 import yaml
 
-from waiting import patience
+from tests.support.waiting import patience
 
 TINY = {
     "kind": "compare",
