@@ -16,9 +16,11 @@ import os
 import pwd
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -195,12 +197,25 @@ def _without(program: str, path: str, bin: Path) -> str:
 
 @contextmanager
 def busy():
-    """So many processes that, with what runs already, ten want a core."""
-    running = int(float(Path("/proc/loadavg").read_text().split()[0]))
-    processes = [subprocess.Popen([sys.executable, "-c", BUSY]) for _ in range(max(0, LOAD - running))]
+    """So many processes that, with what runs already, ten want a core; each second some of them are halted or continued."""
+    processes = [subprocess.Popen([sys.executable, "-c", BUSY]) for _ in range(LOAD)]
+    ended = threading.Event()
+
+    def balance() -> None:
+        active = LOAD
+        while not ended.wait(1.0):
+            running = int(Path("/proc/loadavg").read_text().split()[3].partition("/")[0])
+            active = min(LOAD, max(0, active + LOAD - running))
+            for number, process in enumerate(processes):
+                process.send_signal(signal.SIGCONT if number < active else signal.SIGSTOP)
+
+    thread = threading.Thread(target=balance)
+    thread.start()
     try:
         yield
     finally:
+        ended.set()
+        thread.join()
         for process in processes:
             process.kill()
             process.wait()

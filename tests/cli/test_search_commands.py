@@ -115,7 +115,7 @@ def test_a_grown_folder_is_noticed(place, calmrl) -> None:
     code, out, err = calmrl("add", "ix", "colours", "--json")
     assert code == 0
     assert "1 added, 0 changed" in err
-    assert "--prune removes them" in err
+    assert "--prune removes what is gone" in err
     assert json.loads(out)["gone"] == [f"dark/c{number}"]
     assert "1 removed" in calmrl("add", "ix", "colours", "--prune")[2]
     assert "since the index was made" not in calmrl("search", "ix", "1 2 3")[2]
@@ -160,7 +160,7 @@ def test_removed_on_purpose_is_not_new(place, calmrl) -> None:
     assert "2 items that were removed from the index stay out" in err
     file = next(iter((place / "colours" / "dark").glob("c2.*")))
     assert json.loads(calmrl("add", "ix", str(file), "--json")[1])["added"] == gone[:1]
-    assert "1 items that were removed from the index stay out" in calmrl("add", "ix", "colours")[2]
+    assert "1 item that was removed from the index stays out" in calmrl("add", "ix", "colours")[2]
     assert "since the index was made" not in calmrl("search", "ix", "1 2 3")[2]
     assert json.loads(calmrl("add", "ix", "colours", "--removed", "--json")[1])["added"] == gone[1:]
     assert "stay out" not in calmrl("add", "ix", "colours")[2]

@@ -115,7 +115,7 @@ def test_disk_full_while_writing_a_checkpoint(call, tmp_path, monkeypatch):
 
     monkeypatch.setattr(home, call, full)
     with pytest.raises(
-        InputError, match=r"could not be written to .*No space left on device.*earlier checkpoints are whole"
+        InputError, match=r"could not be written to .*No space left on device.*earlier checkpoints are intact"
     ):
         train(cfg, tmp_path / "out")
     monkeypatch.undo()
@@ -166,7 +166,7 @@ def test_a_file_system_that_refuses_to_write_more(tmp_path):
     train(config(tmp_path, **changes), tmp_path / "whole")
     for name in ("training.pt", "weights.safetensors"):
         assert "could not be written to" in said[name]
-        assert "earlier checkpoints are whole" in said[name]
+        assert "earlier checkpoints are intact" in said[name]
         assert_same_run(tmp_path / "whole", tmp_path / "out" / name[:7])
 
 

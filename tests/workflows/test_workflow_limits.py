@@ -104,9 +104,9 @@ def test_what_a_model_of_raw_media_is_not_evaluated_with(tmp_path, monkeypatch):
     monkeypatch.setattr(home, "MODELS", {"heads": SimpleNamespace(reads="media")})
     with pytest.raises(InputError, match="is evaluated on the test rows of its sources; leave out `data`"):
         evaluate(tmp_path, tmp_path / "data")
-    with pytest.raises(InputError, match="for a model of raw media a query finds its own row; leave out --relevant-by"):
+    with pytest.raises(InputError, match="for a model of raw media a query finds its own row; leave out `relevant_by`"):
         evaluate(tmp_path, relevant_by="text")
-    with pytest.raises(InputError, match="a model of raw media is evaluated in one process; leave out --engine"):
+    with pytest.raises(InputError, match="a model of raw media is evaluated in one process; leave out `engine`"):
         evaluate(tmp_path, engine=LocalEngine())
     monkeypatch.setattr(home, "MODELS", {"heads": SimpleNamespace(reads="features")})
     with pytest.raises(InputError, match="sources are for a model of raw media; name features with data"):

@@ -6,7 +6,7 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 import torch
@@ -212,6 +212,9 @@ def _quality(choice: Any) -> tuple[list[dict[str, Any]], str]:
     return [], UNKNOWN
 
 
+_Saved = TypeVar("_Saved", bound="SavedImputer")
+
+
 class SavedImputer(OnHub, BlockColumns):
     """Files and the model card of an imputer that has `names_`, `widths_`, `get_state` and `set_state`."""
 
@@ -237,14 +240,14 @@ class SavedImputer(OnHub, BlockColumns):
         save_state({"meta": {**about, **state["meta"]}, "tensors": state["tensors"]}, path, overwrite)
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Any:
+    def load(cls: type[_Saved], path: str | os.PathLike[str]) -> _Saved:
         """Read what `save` wrote."""
         state = load_state(path)
         held = state["meta"].get("class")
         if held != (cls.saved_as or cls.__name__):
             raise InputError(f"{path} holds a {held!r} imputer, not {cls.title or cls.__name__}")
         with naming(path), parsing(path, "an imputer", "save it again"):
-            imputer = cls(**state["meta"]["arguments"]).set_state(state)
+            imputer: _Saved = cls(**state["meta"]["arguments"]).set_state(state)
             imputer._set_input_columns(state["meta"].get("columns"))  # absent in files of earlier versions
             return imputer
 

@@ -52,11 +52,13 @@ class Change:
         counts = [f"{len(self.added)} added", f"{len(self.changed)} changed", f"{self.unchanged} unchanged"]
         lines = [*self.problems, ", ".join(counts + ([f"{len(self.removed)} removed"] if self.removed else []))]
         if self.left_out:
+            items, them, their = (
+                ("item that was", "it", "its") if len(self.left_out) == 1 else ("items that were", "them", "their")
+            )
+            stay = "stays" if len(self.left_out) == 1 else "stay"
             lines.append(
-                "1 item that was removed from the index stays out; `removed=True` adds it again, and so does naming one of its files"
-                if len(self.left_out) == 1
-                else f"{len(self.left_out)} items that were removed from the index stay out; `removed=True` adds them again, and so "
-                "does naming one of their files"
+                f"{len(self.left_out)} {items} removed from the index {stay} out; `removed=True` adds {them} again, "
+                f"and so does naming one of {their} files"
             )
         if self.gone:
             count = "1 item is gone from its" if len(self.gone) == 1 else f"{len(self.gone)} items are gone from their"
