@@ -1,4 +1,4 @@
-"""All messages between processes: the same calls work in one process and in many."""
+"""torch.distributed: starting as one of several processes, and all messages between them; one process is not a special case."""
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -181,7 +181,7 @@ def _on_cpu(started: int) -> bool:
 
 
 def _check_launcher(started: int) -> None:
-    """Refuse what would train something else than was asked for, before any data are read."""
+    """Refuse what would train something other than was asked for, before any data are read."""
     here = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
     if not _on_cpu(started) and torch.cuda.is_available() and here > torch.cuda.device_count():
         raise InputError(

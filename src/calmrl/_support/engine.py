@@ -1,4 +1,4 @@
-"""Where work on many blocks is done: in this process, or on a cluster. One call, `map`, is all that differs."""
+"""Where work on many blocks is done: in this process or on a Ray cluster. One call, `map`, is all that differs."""
 
 from __future__ import annotations
 
@@ -222,7 +222,7 @@ def _trim() -> None:
 
 @contextmanager
 def worker_pool(workers: int) -> Iterator[Executor | None]:
-    """So many processes; None for 0, which is to work in this one. They are started anew, as every system can.
+    """A pool of this many processes; None for 0: the work is done in this one. They are started anew, as every system can.
 
     A block that is left by an error or by Ctrl-C does not wait for what is running: its processes are ended.
     """

@@ -106,7 +106,7 @@ class Evidence:
 
 
 def _own(direction: FoldDirection) -> RelevantRanks:
-    """Of a fold in which every query has one item, too."""
+    """The ranks of a direction, also of one in which every query has a single item."""
     if direction.own is not None:
         return direction.own
     n = len(direction.ranks)

@@ -1,4 +1,4 @@
-"""Image encoders whose weights ship in packages."""
+"""Encoders whose weights ship in registry packages: EfficientNet and MobileNet, MiniLM and USE, YAMNet and Whisper."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the multimodal VAEs share: one encoder and one decoder per modality, a product of Gaussian experts between.
+"""The multimodal VAEs, MVAE and MoPoE: one encoder and one decoder per modality, a product of Gaussian experts between.
 
 Encoder m gives N(a_m, diag(v_m)); over a set S of modalities, with the prior N(0, I) as one more expert,
     1 / v = 1 + sum_{m in S} 1 / v_m,    a = v sum_{m in S} a_m / v_m.

@@ -1,4 +1,4 @@
-"""`anndata.AnnData`: one matrix whose columns belong to several modalities.
+"""`anndata.AnnData`, one matrix whose columns belong to several modalities, and `mudata.MuData`, a matrix for each.
 
 | where | what |
 |---|---|

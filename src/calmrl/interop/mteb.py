@@ -1,4 +1,4 @@
-"""Models of calmrl as models of MTEB: what `mteb.evaluate` calls, without inheriting from it."""
+"""MTEB: a task of pools with missing modalities, and models of calmrl as what `mteb.evaluate` calls."""
 
 from __future__ import annotations
 

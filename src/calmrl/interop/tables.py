@@ -1,4 +1,5 @@
-"""Tables in files: Parquet and Lance, with the columns of `calmrl.data.features.tables`.
+"""Tables of other libraries: Parquet, Lance, pandas, polars, `datasets` and WebDataset, with the columns of
+`calmrl.data.features.tables`.
 
 A column of Lance cannot have a dot in its name: there `image.std` is `image/std`.
 """

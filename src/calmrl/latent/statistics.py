@@ -1,6 +1,6 @@
 """Expected sufficient statistics: all that the M-step needs of the data, additive over rows and processes.
 
-The E-step comes to the same sums on three ways, of which each is the cheapest for its data: one component takes one product per
+The E-step comes to the same sums in three ways, each the cheapest for its data: one component takes one product per
 modality and pack, whatever the patterns (`_add_single`); a mixture needs responsibilities, pattern by pattern (`_add_mixture`);
 and where there are many more rows than columns, sums of products by pattern replace the rows altogether (`Moments`). Batches
 of a stream are in `calmrl.latent.online`, which keeps them apart from what is settled.

@@ -1,4 +1,4 @@
-"""What every loss works on: one tensor with all modalities of all rows of all processes, missing ones zero."""
+"""What losses share: a batch of all modalities and rows of all processes (missing ones zero), softmax terms, temperatures."""
 
 import math
 import zlib

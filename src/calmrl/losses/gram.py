@@ -1,4 +1,4 @@
-"""Volumes of parallelotopes from inner products, without factorisations."""
+"""GRAM: cross-entropy over the volumes that the vectors of an item span, from inner products, without factorisations."""
 
 from typing import Any
 

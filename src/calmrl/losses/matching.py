@@ -1,4 +1,4 @@
-"""What all matching heads share: negatives are drawn from a softmax, and the best items are put in a new order."""
+"""Instance matching: does a pair belong together? Negatives are drawn from a softmax, and the best items can be re-ranked."""
 
 from collections.abc import Mapping, Sequence
 

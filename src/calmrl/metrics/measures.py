@@ -1,6 +1,6 @@
 """What lies behind retrieval: errors of imputation, calibration, anchor shift, and the geometry of the modalities.
 
-Every function returns tidy rows, a list of {"task", "metric", "value", "n"}; who calls adds dataset, method and seed.
+Every function returns tidy rows, a list of {"task", "metric", "value", "n"}; the caller adds dataset, method and seed.
 """
 
 from __future__ import annotations

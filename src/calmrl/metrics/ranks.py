@@ -1,4 +1,4 @@
-"""Which gallery items are a query's own: those with its id."""
+"""The rank of the first relevant item for every query, from scores or from vectors; relevant are the items with its id."""
 
 from __future__ import annotations
 

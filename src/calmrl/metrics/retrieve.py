@@ -1,4 +1,6 @@
-"""Hubs: items that are near to everything crowd out the right ones. Taking off how near an item is to all helps.
+"""`retrieval`: recall and median rank of queries in a gallery, beside what chance gives.
+
+Hubs, items that are near to everything, crowd out the right ones; correcting for how near an item is to all helps.
 
 Cross-domain similarity local scaling (CSLS): with r(g) the mean score of g with its k nearest queries, and r(q) the mean
 score of q with its k nearest gallery items, the score of a pair becomes

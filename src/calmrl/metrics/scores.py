@@ -1,4 +1,4 @@
-"""One vector per item from the modalities it has."""
+"""Items with several modalities: one vector for each (`fuse`), scores of whole items, and pools of items with holes."""
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import combinations

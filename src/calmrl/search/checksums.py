@@ -114,7 +114,7 @@ def _encoded(column: pa.Array | pa.ChunkedArray) -> list[bytes]:
 
 @dataclass(frozen=True)
 class Files:
-    """How the files of an index compare with their checksums: how many are right, and paths inside of it."""
+    """How the files of an index compare with their checksums: how many are right, and paths inside it."""
 
     right: int
     damaged: list[str]

@@ -1,4 +1,4 @@
-"""What a search returns, and what is known about one item."""
+"""What a search returns, what is known about one item, and how both are read from the table of items."""
 
 from __future__ import annotations
 

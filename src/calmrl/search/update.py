@@ -1,4 +1,4 @@
-"""Change an index in place: one commit per change, and only new content is encoded."""
+"""Change an index in place, one commit per change, encoding only what is new; and notice that its folders have changed."""
 
 from __future__ import annotations
 

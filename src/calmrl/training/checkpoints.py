@@ -1,4 +1,4 @@
-"""Checkpoints: directories that appear whole or not at all.
+"""Checkpoints: directories that are written atomically.
 
     checkpoints/
       step-00000400/    weights.safetensors   parameters and buffers of the training step

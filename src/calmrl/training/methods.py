@@ -1,4 +1,4 @@
-"""What a method is: changes to a training config, and facts about it that comparisons and reports need."""
+"""The methods one can train and compare: METHODS. A method is changes to a training config, and facts that reports need."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace

@@ -48,7 +48,7 @@ def read_records(path: Path, kind: str | None = None) -> list[dict[str, Any]]:
 
 
 def _whole_records(path: Path) -> list[tuple[str, dict[str, Any]]]:
-    """(line, record) of every whole line; a line that is no record is an error that names it."""
+    """(line, record) of every whole line; a line that is not a record is an error that names it."""
     with parsing(path, "records of a run", "restore it, or start the run again"):
         lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
     records = []
@@ -88,7 +88,7 @@ def close_trackers(accelerator: Any) -> None:
 
 
 def flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """{"a": {"b": 1}} -> {"a.b": 1}; what is no number becomes text."""
+    """{"a": {"b": 1}} -> {"a.b": 1}; what is not a number becomes text."""
     flattened: dict[str, Any] = {}
     for key, value in config.items():
         if isinstance(value, Mapping) and value:

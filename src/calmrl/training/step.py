@@ -1,4 +1,4 @@
-"""One training step as one module, so that distributed training sees every parameter that learns."""
+"""One training step as one module, so that distributed training sees every parameter that learns; a loss must be finite."""
 
 import copy
 from collections.abc import Mapping

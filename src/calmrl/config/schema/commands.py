@@ -1,4 +1,4 @@
-"""The config of `calmrl extract`."""
+"""The configs of `calmrl extract` and `calmrl compare`, and KINDS: the value of `kind` -> the class of its config."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The config of `calmrl train`."""
+"""The configs of `calmrl train` and `calmrl impute`, and the sections that several configs share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Features in a single file, read into memory: a format is a function and its line in FORMATS, at the end.
+"""Features in a single file, read into memory: a format is a function and its line in FORMATS.
 
 Where a modality is itself called "text", the captions are the column "captions".
 """
@@ -112,7 +112,7 @@ def _shape(value: Any) -> tuple[int, ...]:
 
 
 def read_parquet(path: Path, modalities: Sequence[str] | None) -> FeatureSet:
-    """Columns of lists of floats are modalities (null = missing); the others describe the rows. See `arrow_table`."""
+    """Columns of lists of floats are modalities (null = missing); the others describe the rows. See `tables`."""
     features = from_arrow(read_table(path), modalities, origin=str(path))
     features.name = path.stem
     return features

@@ -1,4 +1,4 @@
-"""The rows of a CSV, TSV, JSONL or Parquet file as dicts, with their line numbers; bad lines become problems."""
+"""A manifest: items with the files and texts of each modality, from CSV, TSV, JSONL or Parquet; bad lines become problems."""
 
 import csv
 import hashlib

@@ -1,4 +1,4 @@
-"""What cannot be decoded: one error for all media, with a kind that reports can group by."""
+"""What cannot be used of a collection: one error for all media, the list of problems, and counts of what was skipped."""
 
 from __future__ import annotations
 

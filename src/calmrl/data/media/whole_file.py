@@ -110,7 +110,7 @@ def mp3_end(file: BinaryIO, size: int) -> int | None:
         file.seek(place)
         length = _mpeg_frame(file.read(4))
         if length is None:
-            return None  # a tag at the end, or something else than frames
+            return None  # a tag at the end, or something other than frames
         if first:
             xing = _xing_bytes(file.read(min(length, 200)))
             if xing is not None:

@@ -265,7 +265,7 @@ def relative_buckets(distance: Tensor, buckets: int, max_distance: int) -> Tenso
 
 
 def _one_shared_bias(module: nn.Module, state: dict[str, Any], prefix: str, *_: Any) -> None:
-    """Official files repeat the shared bias for every layer: drop the copies, after a look that they are copies."""
+    """Official files repeat the shared bias for every layer: drop the copies, after checking that they are copies."""
     own = state.get(f"{prefix}encoder.layers.0.self_attn.{SHARED}")
     for key in [key for key in state if key.startswith(f"{prefix}encoder.layers.") and key.endswith(SHARED)]:
         if key != f"{prefix}encoder.layers.0.self_attn.{SHARED}" and own is not None and torch.equal(state[key], own):

@@ -1,4 +1,4 @@
-"""The results of all jobs as results.json has them."""
+"""The results of all jobs as results.json has them, and what they say in sentences."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One job of a comparison: a method in a setting with a seed. All its trials, the choice, and the measures."""
+"""The jobs of a comparison: a method in a setting with a seed, its trials, the choice and the measures, over processes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From numbers to verdicts, each with the number it rests on."""
+"""A diagnosis in words: verdicts, each with the number it rests on, and sentences, the answer first."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ RIDGE = 0.05  # ridge regression is worth a word when it explains so much more
 
 @dataclass(frozen=True)
 class Verdict:
-    """What is sentence `about` "all" or a modality: a fixed phrase, a sentence, and the number with its meaning."""
+    """What is said `about` "all" or a modality: a fixed phrase, a sentence, and the number with its meaning."""
 
     about: str
     verdict: str
