@@ -60,7 +60,7 @@ class Mutant:
 
     @property
     def package(self) -> str:
-        """The room that the file is in."""
+        """The package that the file is in."""
         if self.path in DISTRIBUTED:
             return "distributed"
         return self.path.partition("/")[0] if "/" in self.path else "calmrl"
