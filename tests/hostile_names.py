@@ -30,7 +30,7 @@ from xml.etree import ElementTree
 import numpy as np
 
 from calmrl._support.parsing import visible
-from calmrl._support.tables import to_terminal
+from calmrl._support.text import to_terminal
 from calmrl.cli import evaluate
 from calmrl.cli.printing import Progress, error, note, stderr_console
 from calmrl.data.features.directory import meta_table
@@ -38,7 +38,7 @@ from calmrl.data.features.feature_set import FeatureSet, open_features
 from calmrl.data.features.writer import write_features
 from calmrl.errors import InputError
 from calmrl.report import as_html, as_markdown, build_page, read_results
-from calmrl.report.render import drawings
+from calmrl.report.page import drawings
 from calmrl.report.table_files import to_csv, to_latex, to_markdown
 from calmrl.report.tables import SWEPT, retrieval_table
 

@@ -13,8 +13,7 @@ from calmrl.data.features.feature_set import FeatureSet
 from calmrl.errors import InputError
 from calmrl.imputers.registry import IMPUTERS, make_imputer
 from calmrl.losses import LOSSES, InstanceMatching
-from calmrl.workflows.diagnose.examine import examine
-from calmrl.workflows.diagnose.rows import describe
+from calmrl.workflows.diagnose.examine import describe, examine
 from tests import degenerate
 
 DTYPES = [getattr(torch, name) for name in degenerate.DTYPES]

@@ -32,7 +32,7 @@ def test_names_of_every_kind_are_drawn():
     ("place", "name", "break_out"),
     [
         ("terminal", "\x1b[2J", "calmrl.cli.printing.visible"),
-        ("report", "a\u202eb", "calmrl.report.render.visible"),
+        ("report", "a\u202eb", "calmrl.report.page.visible"),
         ("tables", "a\nb", "calmrl.report.table_files.latex"),
         ("tables", "a|b", "calmrl.report.table_files.escaped"),
     ],

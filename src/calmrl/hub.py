@@ -13,7 +13,7 @@ from typing import Any
 import yaml
 
 from calmrl._support.parsing import reason_of
-from calmrl._support.tables import Table, escaped, to_markdown
+from calmrl._support.text import Table, escaped, to_markdown
 from calmrl.errors import InputError, need
 
 CARD = "README.md"

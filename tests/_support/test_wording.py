@@ -2,19 +2,23 @@
 
 import pytest
 
-from calmrl._support.tables import (
+from calmrl._support.text import (
     Cell,
     Heading,
     Number,
     Picture,
     Sound,
     Table,
+    capital,
     escaped,
+    fixed,
+    listed,
+    plural,
+    sentence,
     to_markdown,
     to_terminal,
     to_text,
 )
-from calmrl._support.wording import capital, fixed, listed, plural, sentence
 from calmrl.cli.printing import stderr_console
 
 

@@ -6,7 +6,7 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from calmrl._support.tables import to_terminal
+from calmrl._support.text import to_terminal
 from calmrl.cli import app
 from calmrl.cli.evaluate import tables
 

@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console
 from rich.text import Text
 
-from calmrl._support.tables import to_terminal
+from calmrl._support.text import to_terminal
 from calmrl.cli.evaluate import tables
 from calmrl.cli.printing import Progress, data, error, note, stderr_console, visible
 

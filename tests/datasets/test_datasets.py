@@ -18,7 +18,7 @@ from calmrl.data.features.feature_set import open_features
 from calmrl.data.features.writer import write_features
 from calmrl.data.hiding import hide
 from calmrl.datasets import DATASETS, load_dataset
-from calmrl.datasets.mfeat import INSIDE, VIEWS
+from calmrl.datasets.digits import INSIDE, VIEWS
 from calmrl.datasets.preparation import split_by_group
 from calmrl.datasets.world import World, synth, world
 from calmrl.errors import InputError

@@ -23,9 +23,9 @@ from calmrl.encoders.encoder_set import (
     same_signature,
     signature,
 )
+from calmrl.encoders.hf import load_st
 from calmrl.encoders.packaged import without_lines
 from calmrl.encoders.registry import full_name, spec_of
-from calmrl.encoders.st import load_st
 from calmrl.encoders.vector_store import VectorStore, _append, file_key, open_stores, remove_stores, text_key
 from calmrl.errors import InputError
 from tests.support.tiny_encoders import TINY, tiny  # noqa: F401
@@ -342,7 +342,7 @@ def test_prompts_that_a_model_has_are_listed(monkeypatch):
             return np.ones((len(texts), 6))
 
     library = SimpleNamespace(SentenceTransformer=lambda name, device: Model())
-    monkeypatch.setattr("calmrl.encoders.st.need", lambda *what: library)
+    monkeypatch.setattr("calmrl.encoders.hf.need", lambda *what: library)
     with pytest.raises(InputError, match='the model "name" has no prompt "query"; it has none'):
         load_st("name#query")
     with pytest.raises(InputError, match='an encoder "st:" needs a local path or a name after the colon'):

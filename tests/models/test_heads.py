@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from calmrl.errors import InputError
 from calmrl.imputers.gaussian import GaussianImputer
 from calmrl.models.heads import Heads, build_heads, fit_kernels
-from calmrl.models.sections import AlignerSection, HeadsSection
+from calmrl.models.registry import AlignerSection, HeadsSection
 from tests.support.train_data import WIDTHS, source
 
 

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from calmrl._support.wording import fixed
+from calmrl._support.text import fixed
 from calmrl.cli import main
 from calmrl.data.hiding import hide
 from calmrl.data.media.streams import SECONDS, clip, read_audio

@@ -17,7 +17,7 @@ from calmrl.report import blocks as album_module
 from calmrl.report import build_page, results_of
 from calmrl.report.blocks import Album, Code, Page, Table
 from calmrl.report.estimates import spread_words
-from calmrl.report.render import as_markdown
+from calmrl.report.page import as_markdown
 from calmrl.report.results import ResultRow, decimals, estimate, group
 from calmrl.report.sections.comparison import main_table
 from calmrl.report.sections.completion import imputation

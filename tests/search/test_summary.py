@@ -13,9 +13,8 @@ pytest.importorskip("lancedb", reason="the extra search is not installed")
 
 from calmrl.errors import InputError
 from calmrl.search import index as index_module
-from calmrl.search import summary as summary_module
-from calmrl.search.index import Index
-from calmrl.search.summary import _weights, summary
+from calmrl.search import index as summary_module
+from calmrl.search.index import Index, _weights, summary
 
 
 class Held:

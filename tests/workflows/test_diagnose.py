@@ -19,10 +19,9 @@ from calmrl.datasets import load_dataset
 from calmrl.datasets.world import world
 from calmrl.errors import InputError
 from calmrl.workflows import diagnose
-from calmrl.workflows.diagnose.examine import meeting, punch
-from calmrl.workflows.diagnose.page import as_text
+from calmrl.workflows.diagnose.examine import SAMPLE_ROWS, describe, linked, meeting, punch, sample
 from calmrl.workflows.diagnose.predictable import FOLDS, _fits, deal, ridge, share
-from calmrl.workflows.diagnose.rows import SAMPLE_ROWS, describe, linked, sample
+from calmrl.workflows.diagnose.run import as_text
 from calmrl.workflows.diagnose.sentences import percent
 from tests.reference import diagnose as slow
 

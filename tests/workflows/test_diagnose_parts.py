@@ -11,9 +11,21 @@ from calmrl.anchors import anchor
 from calmrl.data.features.feature_set import FeatureSet
 from calmrl.data.patterns import ModalityPattern
 from calmrl.errors import InputError
-from calmrl.workflows.diagnose import rows as row_sample
-from calmrl.workflows.diagnose.examine import Diagnosis, Pair, Shift, _holes, anchor_shifts, pairs, punch
-from calmrl.workflows.diagnose.page import as_page
+from calmrl.workflows.diagnose import examine as row_sample
+from calmrl.workflows.diagnose.examine import (
+    Diagnosis,
+    Modality,
+    Pair,
+    Shift,
+    _holes,
+    anchor_shifts,
+    describe,
+    linked,
+    pairs,
+    pick,
+    punch,
+    sample,
+)
 from calmrl.workflows.diagnose.predictable import (
     Direction,
     FoldedRows,
@@ -25,7 +37,7 @@ from calmrl.workflows.diagnose.predictable import (
     ridge,
     share,
 )
-from calmrl.workflows.diagnose.rows import Modality, describe, linked, pick, sample
+from calmrl.workflows.diagnose.run import as_page
 from calmrl.workflows.diagnose.sentences import by_modality, gain_words, overall, percent, remarks, sentences
 
 ALL, PART = ("a", "b", "c"), ("a", "b")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from calmrl._support.wording import plural
+from calmrl._support.text import plural
 from calmrl.cli.printing import as_json, data, error, note
 from calmrl.cli.shared_options import AnnotationsOption, CollectionOption, MediaOption, collection_of, config_names
 

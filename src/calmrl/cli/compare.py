@@ -159,7 +159,7 @@ def tables(results: Results, metric: str = "R@1") -> list[Any]:
 
 
 def _table(results: Results, rows: Sequence[Any], places: Sequence[tuple[str, str]], metric: str) -> Any:
-    from calmrl._support.tables import Heading, Table, to_terminal
+    from calmrl._support.text import Heading, Table, to_terminal
     from calmrl.report.results import group
 
     means = group([row for row in rows if row.place in places], lambda row: (row.method, row.place))

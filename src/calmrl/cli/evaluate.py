@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from calmrl._support.tables import Line, Table, to_terminal
+from calmrl._support.text import Line, Table, to_terminal
 from calmrl.cli.printing import as_json, below_table, data, note, stderr_console
 from calmrl.cli.shared_options import AddressOption, EngineOption
 from calmrl.metrics.registry import GROUPS, METRICS, describe

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from calmrl._support.wording import plural
+from calmrl._support.text import plural
 from calmrl.cli.printing import Progress, note
 from calmrl.cli.shared_options import AddressOption, EngineOption, pairs
 

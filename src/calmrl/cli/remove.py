@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from calmrl._support.wording import plural
+from calmrl._support.text import plural
 from calmrl.cli.printing import note
 
 EXAMPLE = """Example:

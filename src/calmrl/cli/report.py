@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from calmrl._support.wording import plural
+from calmrl._support.text import plural
 from calmrl.cli.printing import data, note
 
 EXAMPLE = """Example:

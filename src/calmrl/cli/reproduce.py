@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from calmrl._support.tables import Table, to_terminal
+from calmrl._support.text import Table, to_terminal
 from calmrl.cli.printing import Progress, as_json, data, error, note, stderr_console
 from calmrl.cli.shared_options import table_names
 

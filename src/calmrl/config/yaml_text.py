@@ -8,7 +8,7 @@ from typing import Any
 import yaml
 
 from calmrl._support.parsing import reason_of
-from calmrl._support.wording import plural
+from calmrl._support.text import plural
 from calmrl.errors import InputError
 
 ABSENT = object()

@@ -21,7 +21,7 @@ DATASETS: Registry[Callable[..., FeatureSet]] = Registry(
         "stamps": "calmrl.datasets.stamps:stamps",
         "emoji": "calmrl.datasets.emoji:emoji",
         "digits": "calmrl.datasets.digits:digits",
-        "mfeat": "calmrl.datasets.mfeat:mfeat",
+        "mfeat": "calmrl.datasets.digits:mfeat",
         "world": "calmrl.datasets.world:world",
         "synth": "calmrl.datasets.world:synth",
     },

@@ -234,7 +234,7 @@ def load_encoder(name: str, device: str = "cpu") -> Encoder:
     (1, 384)
     """
     if name.startswith("st:"):
-        from calmrl.encoders.st import load_st
+        from calmrl.encoders.hf import load_st
 
         return load_st(name.removeprefix("st:"), device)
     if name.startswith("hf:"):

@@ -12,7 +12,7 @@ from torch import nn
 from calmrl._support.distributed import own_rows, world
 from calmrl.aligner.estimator import Aligner
 from calmrl.aligner.storage import from_state, to_state
-from calmrl.models.sections import AlignerSection
+from calmrl.models.registry import AlignerSection
 
 
 class AlignedModel(nn.Module):

@@ -16,7 +16,7 @@ from calmrl.aligner.features import FeatureMap, fit_kernel
 from calmrl.data.loaders.feature_rows import FeatureRows, principal_axes, standardization
 from calmrl.errors import InputError
 from calmrl.imputers.gaussian import GaussianImputer
-from calmrl.models.sections import HeadsSection
+from calmrl.models.registry import HeadsSection
 
 
 class Heads(nn.Module):

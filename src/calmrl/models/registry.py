@@ -1,10 +1,16 @@
-"""The kinds of model one can train. MODELS is the one table: what a kind's config holds, how it is built, read and loaded."""
+"""The kinds of model one can train: MODELS. Sections of configs stand here too, so that configs are read without torch."""
+
+from __future__ import annotations
 
 from dataclasses import dataclass
 from pkgutil import resolve_name
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
+
+from annotated_types import Ge
 
 from calmrl._support.registry import Registry
+from calmrl._support.section import Section
+from calmrl._support.signatures import Auto, Count, Fraction, NotNegative
 
 
 @dataclass(frozen=True)
@@ -54,13 +60,13 @@ MODELS: Registry[ModelKind] = Registry(
     {
         "heads": ModelKind(
             "a projector per modality on frozen features",
-            "calmrl.models.sections:HeadsSection",
+            "calmrl.models.registry:HeadsSection",
             "calmrl.models.heads:build_heads",
             "calmrl.models.heads:Heads",
         ),
         "aligner": ModelKind(
             "one space in closed form, chosen by cross-validation, on frozen features",
-            "calmrl.models.sections:AlignerSection",
+            "calmrl.models.registry:AlignerSection",
             "calmrl.models.aligned:build_aligner",
             "calmrl.models.aligned:AlignedModel",
             steps=False,
@@ -70,7 +76,42 @@ MODELS: Registry[ModelKind] = Registry(
             "calmrl.paper.vast.section:VastSection",
             "calmrl.paper.vast.build:build_vast",
             "calmrl.paper.vast.model:VastModel.restore",
-            "calmrl.paper.vast.media:VastInputs",
+            "calmrl.paper.vast.build:VastInputs",
         ),
     },
 )
+
+
+class HeadsSection(Section):
+    """Projectors on features. `init: latent` starts heads from a latent model of the features.
+
+    `standardize` is the form of the features: turned and scaled, mildly whitened as well, or the kernel features of the
+    aligner, with rows scaled to length one or ("kernel-plain") as they are.
+    """
+
+    kind: Literal["heads"]
+    width: Count = 512
+    hidden: Count | None = None
+    standardize: Literal["scale", "whiten", "kernel", "kernel-plain"] | None = "scale"
+    init: Literal["latent", "random"] = "random"
+    latent_prior: NotNegative = 100.0
+    latent_iterations: Count = 10
+    latent_rows: Literal["all", "complete"] = "all"
+
+
+class AlignerSection(Section):
+    """The arguments of `calmrl.Aligner`. `groups` names a column: rows with the same value stay in one fold. So does
+    `relevant`: rows with the same value count as found for each other."""
+
+    kind: Literal["aligner"]
+    features: Literal["auto", "linear", "kernel"] = "auto"
+    unit_rows: bool | Auto = "auto"
+    whitening: Fraction | Auto = "auto"
+    latent_dim: Count | Auto = "auto"
+    prior: NotNegative | Auto = "auto"
+    refine: Literal["auto", "never", "always"] = "auto"
+    candidates: Count = 16
+    folds: Annotated[int, Ge(2)] = 3
+    landmarks: Count = 2000
+    groups: str | None = None
+    relevant: str | None = None

@@ -10,11 +10,11 @@ from .blocks import PageSection as PageSection
 from .blocks import Picture as Picture
 from .blocks import Table as Table
 from .blocks import Text as Text
-from .compose import build_page as build_page
 from .figures import plot_patterns as plot_patterns
-from .render import as_html as as_html
-from .render import as_markdown as as_markdown
-from .render import write_page as write_page
+from .page import as_html as as_html
+from .page import as_markdown as as_markdown
+from .page import build_page as build_page
+from .page import write_page as write_page
 from .results import Results as Results
 from .results import read_results as read_results
 from .results import results_of as results_of

@@ -11,11 +11,11 @@ from itertools import count
 from pathlib import Path
 from typing import Protocol
 
-from calmrl._support.tables import Cell as Cell
-from calmrl._support.tables import Number as Number
-from calmrl._support.tables import Picture as Picture
-from calmrl._support.tables import Sound
-from calmrl._support.tables import Table as Table
+from calmrl._support.text import Cell as Cell
+from calmrl._support.text import Number as Number
+from calmrl._support.text import Picture as Picture
+from calmrl._support.text import Sound
+from calmrl._support.text import Table as Table
 from calmrl.data.media.images import open_image
 from calmrl.data.media.problems import Unreadable
 from calmrl.data.media.streams import clip, read_audio

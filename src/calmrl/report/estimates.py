@@ -2,8 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 
-from calmrl._support.tables import Heading, Number, Table
-from calmrl._support.wording import plural
+from calmrl._support.text import Heading, Number, Table, plural
 from calmrl.metrics.registry import describe
 from calmrl.report.results import Estimate, ResultRow, Results, decimals, group
 from calmrl.report.style import OURS

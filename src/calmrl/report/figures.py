@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec
 import numpy as np
 
 from calmrl._support.parsing import visible
-from calmrl._support.wording import plural
+from calmrl._support.text import plural
 from calmrl.arrays import Array
 from calmrl.data.patterns import patterns
 from calmrl.report.results import PointMap

@@ -14,7 +14,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, NonNegativeInt, ValidationError
 
 from calmrl._support.parsing import read_json
-from calmrl._support.wording import fixed, plural
+from calmrl._support.text import fixed, plural
 from calmrl.data.features.feature_set import ROW
 from calmrl.data.media.problems import skipped_words
 from calmrl.errors import InputError

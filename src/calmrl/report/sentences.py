@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from calmrl._support.wording import fixed, plural, sentence
+from calmrl._support.text import fixed, plural, sentence
 from calmrl.metrics.registry import describe
 from calmrl.metrics.significance import PairedDifference, paired_t
 from calmrl.report.estimates import ranked

@@ -10,7 +10,7 @@ from typing import Any
 
 from calmrl._support.output import new_file
 from calmrl._support.parsing import visible
-from calmrl._support.tables import escaped, pipes
+from calmrl._support.text import escaped, pipes
 from calmrl.metrics.registry import describe
 from calmrl.report.tables import Column, ResultCell, ResultLine, ResultTable, all_tables
 

@@ -13,7 +13,7 @@ import torch
 
 from calmrl._support.engine import Engine, opened
 from calmrl._support.output import new_file
-from calmrl._support.wording import plural
+from calmrl._support.text import plural
 from calmrl.arrays import blocks_of_rows
 from calmrl.config import TrainConfig, load
 from calmrl.config.schema.train import SourceSection

@@ -22,14 +22,7 @@ from calmrl.data.media.problems import MediaProblem, Problems, count_skipped
 from calmrl.data.media.public_collections import PublicCollection, read_annotations
 from calmrl.encoders.encoder_set import EncoderSet, mean_of
 from calmrl.encoders.registry import default_encoders
-from calmrl.encoders.vector_store import (
-    VectorStore,
-    encode_new,
-    file_key,
-    open_stores,
-    remove_stores,
-    text_key,
-)
+from calmrl.encoders.vector_store import VectorStore, encode_new, file_key, open_stores, remove_stores, text_key
 from calmrl.errors import InputError
 from calmrl.protocols import Progress, no_progress
 from calmrl.sources import COLLECTION, FOLDER, MANIFEST, Source, form_of, open_source

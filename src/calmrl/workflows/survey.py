@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from calmrl._support.wording import plural
+from calmrl._support.text import plural
 from calmrl.data.features.feature_set import FeatureSet
 from calmrl.data.media.decode import Job, decoded
 from calmrl.data.media.manifest import SPLITS, Item, Manifest, drop_empty, modality_of

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from calmrl.paper.vast import media
-from calmrl.paper.vast.media import captions_rows
+from calmrl.paper.vast import build as media
+from calmrl.paper.vast.build import captions_rows
 from tests.support.tiny_models import tiny_inputs, tiny_vast
 
 

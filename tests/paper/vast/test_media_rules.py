@@ -11,7 +11,7 @@ from calmrl.config import load
 from calmrl.config.schema.train import SourceSection
 from calmrl.data.media.decoding import Decoding
 from calmrl.errors import InputError
-from calmrl.paper.vast.media import VastInputs
+from calmrl.paper.vast.build import VastInputs
 from calmrl.paper.vast.section import VastSection
 from calmrl.workflows.media_sources import open_media, open_test_media
 
@@ -55,7 +55,7 @@ def folder(tmp_path, monkeypatch):
     rows = [{"id": f"{i}", "text": f"number {i}", "split": part} for i, part in enumerate(("train", "val", "test"))]
     (tmp_path / "items.jsonl").write_text("\n".join(map(json.dumps, rows)))
     (tmp_path / "tokenizer").mkdir()
-    monkeypatch.setattr("calmrl.paper.vast.media.load_tokenizer", lambda name: object())
+    monkeypatch.setattr("calmrl.paper.vast.build.load_tokenizer", lambda name: object())
     return tmp_path
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from calmrl._support.output import new_file
-from calmrl._support.tables import escaped, pipes
+from calmrl._support.text import escaped, pipes
 from calmrl.errors import InputError
 from calmrl.paper.reproduce.needs import Need, check, needs_of, others_without_features
 from calmrl.paper.reproduce.reproduction import ReproductionRun, loss_curve

@@ -2,8 +2,7 @@
 
 from collections.abc import Sequence
 
-from calmrl._support.tables import Table
-from calmrl._support.wording import capital, plural
+from calmrl._support.text import Table, capital, plural
 from calmrl.metrics.registry import describe, names_of
 from calmrl.report.blocks import Block, Figure, Text
 from calmrl.report.estimates import better, matrix, ranked, readable

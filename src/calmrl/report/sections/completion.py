@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from calmrl._support.wording import plural
+from calmrl._support.text import plural
 from calmrl.metrics.registry import describe, names_of
 from calmrl.report.blocks import Block, Figure
 from calmrl.report.estimates import matrix, ranked, readable

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from calmrl._support.wording import capital, plural
+from calmrl._support.text import capital, plural
 from calmrl.metrics.registry import describe
 from calmrl.metrics.significance import mean_interval
 from calmrl.report.blocks import Block, Figure

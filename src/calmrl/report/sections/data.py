@@ -6,7 +6,7 @@ from pathlib import Path
 
 import yaml
 
-from calmrl._support.tables import Cell, Line, Number, Table
+from calmrl._support.text import Cell, Line, Number, Table
 from calmrl.data.features.feature_set import ROW
 from calmrl.report.blocks import Album, Block, Code, Figure, Text
 from calmrl.report.estimates import readable

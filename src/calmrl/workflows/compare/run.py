@@ -21,7 +21,7 @@ from calmrl.errors import InputError
 from calmrl.metrics.measures import TidyRow
 from calmrl.protocols import Progress, no_progress
 from calmrl.report import Results, build_page, results_of, write_page
-from calmrl.report.render import import_drawing
+from calmrl.report.page import import_drawing
 from calmrl.report.table_files import write_tables
 from calmrl.training.methods import FEATURES, find_method
 from calmrl.workflows.compare.collect import average, collect

@@ -1,17 +1,252 @@
 """`diagnose`: features in, a diagnosis out, and its directory: report.html, report.md, figures and diagnosis.json."""
 
+from __future__ import annotations
+
 import json
-from collections.abc import Mapping
+import textwrap
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from calmrl._support.output import WRITTEN_BY, check_free, new_directory
+from calmrl._support.text import Line, Number, Table, plural, to_text
 from calmrl.data.features.feature_set import FeatureSet, open_features
 from calmrl.protocols import Progress, no_progress
-from calmrl.report import write_page
+from calmrl.report import Code, Figure, Page, PageSection, Text, write_page
+from calmrl.report.blocks import Block
+from calmrl.report.figures import Mark, clip, dots, upset
+from calmrl.report.style import style_of
 from calmrl.workflows.diagnose.examine import Diagnosis, examine
-from calmrl.workflows.diagnose.page import as_page
+from calmrl.workflows.diagnose.predictable import FOLDS
+from calmrl.workflows.diagnose.sentences import LITTLE, by_modality, gain_words, overall, percent, remarks
+
+
+def as_page(diagnosis: Diagnosis, command: str) -> Page:
+    """The page that `calmrl diagnose` writes."""
+    sections = [
+        PageSection("What is missing", _missing(diagnosis)),
+        *([PageSection("What can be predicted", _predicted(diagnosis))] if diagnosis.directions else []),
+        *([PageSection("Anchors", _anchors(diagnosis))] if diagnosis.shift is not None else []),
+        *([PageSection("One space", _space(diagnosis))] if diagnosis.latent else []),
+        PageSection("How this was measured", [Text(_method(diagnosis)), Code("Repeat it", command, "bash")]),
+    ]
+    return Page(
+        f"Diagnosis of {diagnosis.name or 'features'}",
+        [overall(diagnosis).sentence, *gain_words(diagnosis)],
+        [*_verdicts(diagnosis), *(Text(sentence) for sentence in remarks(diagnosis))],
+        sections,
+    )
+
+
+def _verdicts(diagnosis: Diagnosis) -> list[Block]:
+    verdicts = by_modality(diagnosis)
+    if not verdicts:
+        return []
+    lines: list[Line] = []
+    for v in verdicts:
+        blocks = next(diagnosis.rows - m.rows for m in diagnosis.modalities if m.name == v.about)
+        share = "–" if v.verdict == "cannot tell" else Number(percent(v.number), v.number)
+        lines.append([v.about, v.verdict, share, Number(f"{blocks:,}", blocks)])
+    caption = "Each modality that some rows lack: whether it can be imputed, and the explained share of its variance."
+    return [Table(caption, ["modality", "verdict", "explained", "rows without it"], lines)]
+
+
+def _missing(diagnosis: Diagnosis) -> list[Block]:
+    counts = [(p.modalities, p.rows) for p in diagnosis.patterns]
+    alt = "; ".join(f"{' + '.join(p.modalities) or 'nothing'}: {p.rows} rows" for p in diagnosis.patterns[:8])
+    names = [m.name for m in diagnosis.modalities]
+    caption = (
+        f"Which modalities rows have. All {diagnosis.rows:,} rows are counted; {100 * diagnosis.incomplete:.1f} % of them lack "
+        f"something, {100 * diagnosis.missing:.1f} % of the blocks are missing."
+    )
+    lines: list[Line] = [
+        [
+            m.name,
+            Number(f"{m.width:,}", m.width),
+            Number(f"{m.rows:,}", m.rows),
+            Number(f"{100 * m.missing:.1f} %", m.missing),
+            Number(f"{m.zeros:,}", m.zeros),
+            Number(f"{m.norm:.2f}", m.norm),
+        ]
+        for m in diagnosis.modalities
+    ]
+    head = ["modality", "width", "rows that have it", "missing", "rows of zeros", "mean length"]
+    return [
+        Figure(caption, [upset("patterns", alt, counts, names)]),
+        Table("Every modality over all rows.", head, lines),
+    ]
+
+
+def _predicted(diagnosis: Diagnosis) -> list[Block]:
+    every = len(diagnosis.groups[0]) - 1
+    whole = [d for d in diagnosis.directions if len(d.sources) == every]
+    marks = []
+    for d in whole:
+        spread = (100 * (d.explained - d.spread), 100 * (d.explained + d.spread))
+        marks.append(Mark(d.target, 100 * d.explained, style_of("gaussian"), *spread, label="chosen imputer"))
+        marks.append(Mark(d.target, 100 * d.ridge, style_of("ridge"), label="ridge regression"))
+    alt = "; ".join(
+        f"{d.target}: {100 * d.explained:.0f} % by the chosen imputer, {100 * d.ridge:.0f} % by ridge" for d in whole
+    )
+    caption = (
+        "How much of each modality can be predicted from all others, in hidden blocks: 100 % is perfect, 0 is as good as "
+        f"the mean. Bars are one standard deviation over {FOLDS} folds. Left of {100 * LITTLE:.0f} %, imputing is "
+        "not worth it."
+    )
+    panel = dots(
+        "predicted",
+        alt,
+        marks,
+        x="explained share of the variance (%)",
+        line=(100 * LITTLE, f"{100 * LITTLE:.0f} %: worth imputing"),
+    )
+    lines: list[Line] = [
+        [
+            f"{d.target} ← {'all others' if len(d.sources) == every > 1 else ', '.join(d.sources)}",
+            Number(f"{100 * d.explained:.1f} ± {100 * d.spread:.1f} %", d.explained),
+            Number(f"{d.nmse:.3f}", d.nmse),
+            Number(f"{100 * d.ridge:.1f} %", d.ridge),
+            Number(f"{d.n:,}", d.n),
+        ]
+        for d in diagnosis.directions
+    ]
+    head = ["predicted ← from", "explained", "error (1 = the mean)", "ridge regression", "hidden blocks"]
+    return [Figure(caption, [panel]), Table(f"Every direction; ± is over {FOLDS} folds.", head, lines)]
+
+
+def _anchors(diagnosis: Diagnosis) -> list[Block]:
+    s = diagnosis.shift
+    assert s is not None
+    rows: Sequence[tuple[str, float, float | None, str]] = (
+        ("modalities missing", s.before, s.before_spread, "contrastive"),
+        ("mean imputed", s.mean, None, "mean"),
+        ("chosen imputer", s.after, s.after_spread, "gaussian"),
+    )
+    marks = [
+        Mark(name, value, style_of(kind), *(() if spread is None else (value - spread, value + spread)))
+        for name, value, spread, kind in rows
+    ]
+    alt = "; ".join(f"{name}: {value:.3f}" for name, value, _, _ in rows)
+    caption = (
+        f"How far the anchors of {s.n:,} {'complete' if s.complete else 'multi-modal'} rows are from where they belong when "
+        f"modalities are hidden (0 is no shift, 1.41 a right angle), and after imputing. {100 * s.nearer:.0f} % of the rows "
+        f"come closer. Bars are one standard deviation over {FOLDS} folds."
+    )
+    return [Figure(caption, [dots("anchors", alt, marks, x="mean anchor shift |u − u'| (0 to 2)")])]
+
+
+def _space(diagnosis: Diagnosis) -> list[Block]:
+    given = {(p.first, p.second): p for p in diagnosis.as_given}
+    lines: list[Line] = []
+    for p in diagnosis.latent:
+        same = given.get((p.first, p.second))
+        lines.append(
+            [
+                f"{p.first} – {p.second}",
+                "undefined (widths differ)" if same is None else Number(f"{same.gap:.3f}", same.gap),
+                "–" if same is None else Number(f"{100 * same.meet:.1f} ± {100 * same.spread:.1f} %", same.meet),
+                Number(f"{p.gap:.3f}", p.gap),
+                Number(f"{100 * p.meet:.1f} ± {100 * p.spread:.1f} %", p.meet),
+                Number(f"{p.n:,}", p.n),
+            ]
+        )
+    caption = (
+        "Distance between the centres of two modalities (unit vectors, 0 to 2), and how often the pair of one row is more "
+        f"alike than a mixed pair (50 % is chance; ± over {FOLDS} folds): of the features as given, and in the latent "
+        "model's space."
+    )
+    head = ["pair", "gap", "own pair nearer", "gap, latent space", "own pair nearer, latent space", "rows with both"]
+    return [Table(caption, head, lines)]
+
+
+def _method(diagnosis: Diagnosis) -> str:
+    return (
+        f"Counts are over all {diagnosis.rows:,} rows. Everything else is from {diagnosis.tested:,} rows, each tested by "
+        f"models that were fitted on the other rows: {FOLDS} folds, sizes chosen on hidden blocks of the first. "
+        "Nothing was trained. The explained share is 1 − squared error / squared deviation from the mean. An anchor is the "
+        "leading singular vector of a row's unit vectors; its shift is measured in rows whose modalities are known, some of "
+        "which are hidden."
+    )
+
+
+WIDTH = 80
+MOST_PATTERNS = 8
+LONGEST = 16  # letters of a name in a table
+
+
+def as_text(diagnosis: Diagnosis) -> str:
+    """The verdict, then the tables it rests on, then remarks."""
+    many = plural(len(diagnosis.modalities), "modality", "modalities")
+    head = f"{plural(diagnosis.rows, 'row')}, {many}, {100 * diagnosis.missing:.1f} % of blocks missing"
+    parts = [head, _fill(overall(diagnosis).sentence)]
+    parts += [_fill(sentence) for sentence in gain_words(diagnosis)]
+    parts += ["\n".join(_fill(v.sentence, "- ") for v in by_modality(diagnosis))]
+    parts += [_patterns(diagnosis), _modalities(diagnosis), _singles(diagnosis), _pairs(diagnosis)]
+    parts += ["\n".join(_fill(sentence, "- ") for sentence in remarks(diagnosis))]
+    return "\n\n".join(part for part in parts if part)
+
+
+def _patterns(diagnosis: Diagnosis) -> str:
+    lines = []
+    for pattern in diagnosis.patterns[:MOST_PATTERNS]:
+        names = " + ".join(pattern.modalities) or "nothing"
+        lines.append([clip(names, 50), f"{pattern.rows:,}", f"{100 * pattern.share:.1f} %"])
+    rest = diagnosis.patterns[MOST_PATTERNS:]
+    if rest:
+        rows = sum(pattern.rows for pattern in rest)
+        lines.append([f"{len(rest)} rarer patterns", f"{rows:,}", f"{100 * rows / diagnosis.rows:.1f} %"])
+    return to_text(Table("", ["patterns", "rows", "share"], lines))
+
+
+def _modalities(diagnosis: Diagnosis) -> str:
+    head, lines = ["modality", "width", "missing", "explained by all others", "ridge", "n"], []
+    for m in diagnosis.modalities:
+        d = diagnosis.whole(m.name)
+        shares = ["-", "-", "-"] if d is None else [_share(d.explained, d.spread), _share(d.ridge), f"{d.n:,}"]
+        lines.append([clip(m.name, LONGEST), str(m.width), f"{100 * m.missing:.1f} %", *shares])
+    note = (
+        f"explained: share of the variance of hidden blocks that is predicted, ± standard deviation over {FOLDS} folds; n: "
+        f"hidden blocks. Tested on {diagnosis.tested:,} of {diagnosis.rows:,} rows"
+    )
+    return to_text(Table("", head, lines)) + ("\n" + _fill(note) if diagnosis.directions else "")
+
+
+def _singles(diagnosis: Diagnosis) -> str:
+    """Targets down, sources across, as many as fit."""
+    singles = {(d.target, d.sources[0]): d for d in diagnosis.directions if len(d.sources) == 1}
+    names = [m.name for m in diagnosis.examined]
+    if len(names) < 3 or not singles:
+        return ""
+    short = [clip(name, 10) for name in names]
+    blocks = []
+    for start in range(0, len(names), 5):
+        lines = []
+        for row, target in enumerate(names):
+            cells = [singles.get((target, source)) for source in names[start : start + 5]]
+            shares = ("-" if d is None else f"{100 * d.explained:.0f} ± {100 * d.spread:.0f}" for d in cells)
+            lines.append([short[row], *shares])
+        blocks.append(to_text(Table("", ["explained (%) by", *short[start : start + 5]], lines)))
+    return "\n".join(blocks)
+
+
+def _pairs(diagnosis: Diagnosis) -> str:
+    given = {(p.first, p.second): p for p in diagnosis.as_given}
+    lines = []
+    for p in diagnosis.latent[:10]:
+        same = given.get((p.first, p.second))
+        own = f"{100 * p.meet:.0f} ± {100 * p.spread:.0f} %"
+        gap = "undefined" if same is None else f"{same.gap:.2f}"
+        lines.append([f"{clip(p.first, 11)} - {clip(p.second, 11)}", gap, f"{p.gap:.2f}", own, f"{p.n:,}"])
+    return to_text(Table("", ["pair", "gap", "gap, latent space", "own pair nearer", "n"], lines)) if lines else ""
+
+
+def _share(value: float, spread: float | None = None) -> str:
+    return f"{100 * value:.1f}" + ("" if spread is None else f" ± {100 * spread:.1f}") + " %"
+
+
+def _fill(text: str, mark: str = "") -> str:
+    return textwrap.fill(text, WIDTH, initial_indent=mark, subsequent_indent=" " * len(mark))
 
 
 def diagnose(

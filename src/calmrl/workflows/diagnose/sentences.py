@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from calmrl._support.wording import listed
+from calmrl._support.text import listed
 from calmrl.workflows.diagnose.examine import Diagnosis
 
 LIKELY, LITTLE = 0.2, 0.1  # explained share of what is missing from which imputing is likely to help, or a little

@@ -1,9 +1,11 @@
-"""A page as one HTML file, and as Markdown whose drawings, pictures and sounds are files in the folder `figures` beside it."""
+"""A page of results: composed from its sections, and written as one HTML file and as Markdown with figures beside it."""
 
 from __future__ import annotations
 
 import base64
 import re
+from collections.abc import Sequence
+from dataclasses import replace
 from importlib.resources import files
 from itertools import count
 from pathlib import Path
@@ -11,10 +13,88 @@ from typing import Any
 
 from calmrl._support.output import new_file
 from calmrl._support.parsing import visible
-from calmrl._support.tables import MEDIA, Picture, Table, escaped, to_markdown
+from calmrl._support.text import MEDIA, Picture, Table, escaped, to_markdown
 from calmrl.errors import InputError
-from calmrl.report.blocks import Block, Code, Figure, Page, PageSection
+from calmrl.metrics.registry import describe, names_of
+from calmrl.report.blocks import Block, Code, Figure, Page, PageSection, Text
+from calmrl.report.estimates import better, matrix
 from calmrl.report.figures import inline, standalone
+from calmrl.report.results import ResultRow, Results
+from calmrl.report.sections import comparison, completion, course, data
+from calmrl.report.sentences import headline, several, verdict
+
+
+def build_page(results: Results, title: str = "") -> Page:
+    """The report. Only what there is data for is shown.
+
+    Examples
+    --------
+    >>> page = build_page(read_results(["run-1", "run-2"]))  # doctest: +SKIP
+    """
+    parts = {
+        "Read this first": _notes(results),
+        "Comparison": comparison.comparison(results) if several(results) else [],
+        "Retrieval": comparison.retrieval(results),
+        "Classification": comparison.classification(results),
+        "Missing rates": course.rates(results),
+        "Complete rows": course.complete_rows(results),
+        "Imputed vectors": completion.imputation(results),
+        "Predicted uncertainty": completion.coverage(results),
+        "Anchor shift": completion.shift(results),
+        "Maps": course.maps(results),
+        "Nearest neighbours": data.neighbours(results),
+        "Training": course.training(results),
+        "Other measurements": _other(results),
+        "Data and missing patterns": data.data(results),
+        "Methods": data.methods(results),
+        "Repeat it": data.repeat(results),
+    }
+    sections = [PageSection(name, _captioned(blocks, results.left_out)) for name, blocks in parts.items() if blocks]
+    first = _captioned([comparison.main_table(results)], results.left_out)
+    return Page(title or _title(results), verdict(results), first, sections)
+
+
+def _captioned(blocks: Sequence[Block], sentence: str) -> list[Block]:
+    """The same blocks, with the sentence below every table."""
+    if not sentence:
+        return list(blocks)
+    return [
+        replace(block, caption=f"{block.caption} {sentence}") if isinstance(block, Table) else block for block in blocks
+    ]
+
+
+def _notes(results: Results) -> list[Block]:
+    """Remarks on the data and on what could not be measured."""
+    return [Text(note) for source in results.sources for note in source.meta.notes]
+
+
+def _other(results: Results) -> list[Block]:
+    """Whatever no other section shows, a table per setting and metric."""
+    blocks: list[Block] = []
+    first = headline(results.rows)
+    rows = [row for row in results.rows if not _in_sections(row) and (row.task, row.metric) != first]
+    for place, here in results.by_place(rows):
+        for metric in dict.fromkeys(row.metric for row in here):
+            at = [row for row in here if row.metric == metric]
+            caption = f"{place}: {describe(metric).axis}{better(metric)}."
+            blocks.append(matrix(results, at, lambda row: row.task, caption))
+    return blocks
+
+
+def _in_sections(row: ResultRow) -> bool:
+    if row.metric in names_of("retrieval"):
+        return row.task == "average" or "->" in row.task or row.task.startswith("mixed-pool")
+    if row.metric in names_of("classification"):
+        return row.task.startswith("classification")
+    return row.metric in completion.SHOWN
+
+
+def _title(results: Results) -> str:
+    datasets = list(dict.fromkeys(row.dataset for row in results.rows))
+    methods = list(dict.fromkeys(row.method for row in results.rows))
+    what = f"{len(methods)} methods" if len(methods) > 1 else f"Evaluation of {methods[0]}"
+    missing = " with missing modalities" if results.settings else ""
+    return f"{what} on {', '.join(datasets)}{missing}"
 
 
 def as_markdown(page: Page) -> str:
@@ -57,7 +137,7 @@ def as_html(page: Page) -> str:
 
     names = ("page.html.jinja", "page.css", "page.js")
     form, style, script = ((files("calmrl.report") / name).read_text(encoding="utf-8") for name in names)
-    environment = Environment(autoescape=True, keep_trailing_newline=True, finalize=_shown)
+    environment = Environment(autoescape=True, keep_trailing_newline=True, finalize=_visible)
     environment.globals |= {
         **{"next": next, "tables": count(1), "figures": count(1), "inline": inline, "id": _id},
         "split": lambda text: text.partition(" ± ")[::2],
@@ -67,7 +147,7 @@ def as_html(page: Page) -> str:
     return environment.from_string(form).render(page=page, style=style, script=script)
 
 
-def _shown(value: Any) -> Any:
+def _visible(value: Any) -> Any:
     """What a page shows: plain text without characters that act; markup was made from such text."""
     return visible(value) if type(value) is str else value
 

@@ -1,7 +1,4 @@
-"""One table, and how it is written: as Markdown, for a terminal, as plain text. The pages of reports add HTML.
-
-A cell is a text, a `Number` (to the right, perhaps the best of its column) or a `Cell` with a picture or a sound.
-"""
+"""Text for people: wording that several pages share, and one table with its renderers."""
 
 from __future__ import annotations
 
@@ -14,6 +11,33 @@ from calmrl._support.parsing import visible
 
 if TYPE_CHECKING:
     from rich.table import Table as RichTable
+
+
+def plural(count: int, one: str, many: str = "") -> str:
+    """1 seed, 3,000 seeds; 1 modality, 2 modalities."""
+    return f"{count:,} {one if count == 1 else many or f'{one}s'}"
+
+
+def listed(names: Sequence[str]) -> str:
+    """a, b and c"""
+    return " and ".join(part for part in (", ".join(names[:-1]), *names[-1:]) if part)
+
+
+def capital(text: str) -> str:
+    """With a capital first letter."""
+    return text[:1].upper() + text[1:]
+
+
+def sentence(text: str) -> str:
+    """With a capital first letter and one full stop at the end."""
+    return capital(text).rstrip(".") + "."
+
+
+def fixed(value: float, decimals: int) -> str:
+    """A number with fixed decimals and a proper minus sign; never -0."""
+    text = f"{value:,.{decimals}f}"
+    return text.lstrip("-") if float(text.replace(",", "")) == 0 else text.replace("-", "−")
+
 
 MEDIA = "figures"  # the folder beside a Markdown file that holds its drawings, pictures and sounds
 
