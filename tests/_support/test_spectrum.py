@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.autograd import gradcheck, gradgradcheck
 
-from calmrl._support.spectrum import _damped, _inverse, _side, _top, spectrum
+from calmrl._support.spectrum import spectrum
 from calmrl.losses.gram import adjugate, quadratic_forms, root
 
 
@@ -109,25 +109,39 @@ def test_quadratic_forms_and_root() -> None:
     torch.testing.assert_close(g, torch.tensor([0.0, 0.0, 1.0, 0.25], dtype=torch.float64))
 
 
-def test_what_counts_as_zero_and_as_equal() -> None:
-    eps = torch.finfo(torch.float64).eps
-    sigma = torch.tensor([[3.0, 2.0, 0.0], [0.0, 0.0, 0.0], [2.0, 5.0, 1.0]], dtype=torch.float64)
-    torch.testing.assert_close(
-        _top(sigma), torch.tensor([[9.0], [eps**2], [25.0]], dtype=torch.float64), rtol=1e-12, atol=0
-    )
-    limit = (10 * eps) ** 0.5  # of the largest
-    near = torch.tensor([[1.0, 2 * limit, limit, limit / 2, 0.0]], dtype=torch.float64)
-    expected = torch.tensor([[1.0, 0.5 / limit, 1 / limit, 0.5 / limit, 0.0]], dtype=torch.float64)
-    torch.testing.assert_close(_inverse(near), expected, rtol=1e-9, atol=0)
-    gap = torch.tensor([0.0, 1e-5, -1e-5, 1.0, 0.5], dtype=torch.float64)
-    expected = torch.tensor([0.0, 0.5e5, -0.5e5, 1.0, 2.0], dtype=torch.float64)
-    torch.testing.assert_close(_damped(gap), expected, rtol=1e-9, atol=0)
+LIMIT = (10 * torch.finfo(torch.float64).eps) ** 0.5  # below this part of the largest, a singular value is zero
 
 
-def test_the_side_of_a_vector() -> None:
-    v = torch.tensor([[1.0, -1.0], [-1.0, 1.0], [-0.5, -0.5], [0.5, -0.5001], [0.5, -0.50004]], dtype=torch.float64)
-    assert _side(v)[:, 0].tolist() == [1, -1, -1, -1, 1]  # 1.0001 times the first
-    assert _side(torch.zeros(1, 3, dtype=torch.float64)).tolist() == [[1.0]]
+@pytest.mark.parametrize(("value", "size"), [(1.0, 1.0), (2 * LIMIT, 1.0), (LIMIT, 1.0), (LIMIT / 2, 0.25), (0.0, 0.0)])
+def test_the_derivative_of_a_value_that_is_zero_up_to_rounding(value: float, size: float) -> None:
+    z = torch.diag(torch.tensor([1.0, value], dtype=torch.float64))[None].requires_grad_()
+    (g,) = torch.autograd.grad(spectrum(z).sigma.sum(), z)
+    torch.testing.assert_close(g.abs(), torch.diag(torch.tensor([1.0, size], dtype=torch.float64))[None])
+
+
+@pytest.mark.parametrize(("length", "unit"), [(1.0, 1.0), (1e-15, 1.0), (1e-30, 0.0), (0.0, 0.0)])
+def test_vectors_shorter_than_rounding_have_no_direction(length: float, unit: float) -> None:
+    z = torch.tensor([[[length, 0.0], [0.0, 0.0]]], dtype=torch.float64)
+    torch.testing.assert_close(spectrum(z).u.norm(), torch.tensor(unit, dtype=torch.float64), atol=1e-9, rtol=1e-9)
+
+
+@pytest.mark.parametrize(("gap", "factor"), [(0.5, 2.0), (1e-2, 1e2), (1e-5, 0.5e5), (1e-7, 1e3)])
+def test_the_derivative_of_the_direction_is_damped_where_two_values_are_equal(gap: float, factor: float) -> None:
+    """1 / gap, but never more than 1 / (2 delta) with delta = 1e-5."""
+    second = (1 - gap) ** 0.5
+    z = torch.diag(torch.tensor([1.0, second], dtype=torch.float64))[None].requires_grad_()
+    (g,) = torch.autograd.grad(spectrum(z).u[0, 1], z)
+    torch.testing.assert_close(g[0, 1, 0].abs(), torch.tensor(second * factor, dtype=torch.float64), rtol=2e-4, atol=0)
+
+
+@pytest.mark.parametrize(
+    ("v", "side"),
+    [([1.0, -1.0], 1), ([-1.0, 1.0], -1), ([-0.5, -0.5], -1), ([0.5, -0.5001], -1), ([0.5, -0.50004], 1)],
+)
+def test_the_side_of_a_vector(v: list[float], side: int) -> None:
+    """That of the larger part; the first modality counts 1.0001 times."""
+    z = torch.tensor(v, dtype=torch.float64)[None, :, None]
+    torch.testing.assert_close(spectrum(z).v[0, :, 0], side * z[0, :, 0] / z.norm())
 
 
 def test_two_vectors_that_point_apart_agree_in_the_smaller_direction() -> None:

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from calmrl.cli import compare as comparison_table
-from calmrl.cli.compare import _folded, _next_steps, _spread, tables
+from calmrl.cli.compare import tables
 from calmrl.report.results import results_of
 
 
@@ -63,56 +63,67 @@ def test_as_many_tables_as_the_width_needs(settings, columns):
     assert made[0].columns[0].max_width == 20
 
 
-def test_what_stands_behind_a_mean():
-    assert _spread(SimpleNamespace(seeds=[0])) == "one seed, so no spread"
-    assert _spread(SimpleNamespace(seeds=[0, 1])) == "± 95 % over 2 seeds"
-
-
-def test_a_long_command_is_folded():
-    command = "calmrl train x --out " + "y" * (80 - 21)
-    assert _folded(command) == command
-    assert _folded(command + "y") == f"calmrl train x \\\n    --out {'y' * 60}"
-
-
-@pytest.mark.parametrize(("best", "more"), [(0, None), (3, None), (4, 1)])
-def test_next_steps(best, more, capsys):
-    rows = [SimpleNamespace(command=f"calmrl train {j}") for j in range(best)]
-    _next_steps(SimpleNamespace(models=[Path("o/models/a")], best=rows), Path("o"))
-    lines = capsys.readouterr().err.splitlines()
-    assert lines[0] == 'calmrl.load("o/models/a") opens the model of a best row'
-    assert ("to train the best row on all rows, nothing hidden:" in lines) == bool(best)
-    assert sum(line.startswith("  calmrl train") for line in lines) == min(best, 3)
-    assert ("  ... and 1 more, for the configs in o/train" in lines) == (more == 1)
-    assert " ".join(lines[-3:]).endswith(
-        "open o/report.html to see it; tables for a paper are in o/tables; the numbers are in"
-    )
-
-
-@pytest.mark.parametrize("json", [False, True])
-def test_everything_is_shown(json, capsys, tmp_path, monkeypatch):
-    (tmp_path / "results.json").write_text('{"rows": []}')
-    found = results(row("a", 1.0))
-    made = SimpleNamespace(results=found, notes=["a note"], words=["some words " * 20], models=[], best=[])
-    asked = {}
-
-    def compare(config, out, **options):
-        asked.update(options)
-        options["progress"](1, 2, "")
-        return made
-
+@pytest.fixture
+def shown(tmp_path, capsys, monkeypatch):
+    """What is printed about a comparison of these best rows, and what the workflow was asked."""
     import calmrl.workflows
 
-    monkeypatch.setattr(calmrl.workflows, "compare", compare)
-    config = SimpleNamespace(table=["R@1"], seeds=[0])
-    extra_jobs = {"x": int}
-    assert (
-        comparison_table.compare_and_show(config, tmp_path, "cmd", keep="best", json=json, extra_jobs=extra_jobs)
-        is made
+    (tmp_path / "results.json").write_text('{"rows": []}')
+    monkeypatch.chdir(tmp_path)
+
+    def show(seeds=(0,), commands=(), models=(), **options):
+        best = [SimpleNamespace(command=command) for command in commands]
+        made = SimpleNamespace(
+            results=results(row("a", 1.0)), notes=["a note"], words=["some words " * 20], models=models, best=best
+        )
+        asked = {}
+
+        def compare(config, out, **options):
+            asked.update(options)
+            options["progress"](1, 2, "")
+            return made
+
+        monkeypatch.setattr(calmrl.workflows, "compare", compare)
+        config = SimpleNamespace(table=["R@1"], seeds=list(seeds))
+        assert comparison_table.compare_and_show(config, Path(), "cmd", **options) is made
+        return *capsys.readouterr(), asked
+
+    return show
+
+
+@pytest.mark.parametrize(("seeds", "spread"), [([0], "one seed, so no spread"), ([0, 1], "± 95 % over 2 seeds")])
+def test_what_stands_behind_a_mean(shown, seeds, spread):
+    assert f"average over all directions; {spread}\n" in shown(seeds)[1]
+
+
+LONG = "calmrl train x --out " + "y" * 57
+
+
+@pytest.mark.parametrize(
+    ("command", "lines"), [(LONG, f"  {LONG}\n"), (f"{LONG}y", f"  calmrl train x \\\n    --out {'y' * 58}\n")]
+)
+def test_a_long_command_is_folded(shown, command, lines):
+    assert lines in shown(commands=[command])[1]
+
+
+@pytest.mark.parametrize(("best", "more"), [(0, False), (3, False), (4, True)])
+def test_next_steps(shown, best, more):
+    lines = shown(commands=[f"calmrl train {j}" for j in range(best)], models=[Path("models/a")])[1].splitlines()
+    assert 'calmrl.load("models/a") opens the model of a best row' in lines
+    assert ("to train the best row on all rows, nothing hidden:" in lines) == bool(best)
+    assert sum(line.startswith("  calmrl train") for line in lines) == min(best, 3)
+    assert ("  ... and 1 more, for the configs in train" in lines) == more
+    assert " ".join(lines[-2:]).endswith(
+        "open report.html to see it; tables for a paper are in tables; the numbers are in"
     )
+
+
+@pytest.mark.parametrize(("json", "told"), [(False, "results.json\n"), (True, '{"rows": []}\n')])
+def test_everything_is_shown(shown, json, told):
+    extra_jobs = {"x": int}
+    out, err, asked = shown(keep="best", json=json, extra_jobs=extra_jobs)
     del asked["progress"]
     assert asked == {"command": "cmd", "keep": "best", "extra_jobs": extra_jobs}
-    out, err = capsys.readouterr()
-    assert out == ('{"rows": []}\n' if json else f"{tmp_path}/results.json\n")
-    assert "average over all directions; one seed, so no spread" in err
+    assert out == told
     assert "a note" in err
     assert all(len(line) <= 80 for line in err.splitlines() if "words" in line)

@@ -12,7 +12,7 @@ import torch
 
 from calmrl.data.media.images import ImageTransform
 from calmrl.encoders import ENCODERS, load_encoder
-from calmrl.encoders.hf import image_transform, load_hf, parse
+from calmrl.encoders.hf import load_hf
 from calmrl.encoders.packaged import MobileNetV2, image_encoder, log_mel, packaged, same_peak
 from calmrl.errors import InputError, MissingExtraError
 from tests.support.tiny_encoders import save_tokenizer
@@ -262,29 +262,7 @@ def test_vision_model(transformers, tmp_path) -> None:
     np.testing.assert_allclose(encoder.encode([two])[0], single.mean(axis=0), atol=1e-6)
 
 
-def test_transforms_are_read_from_the_model() -> None:
-    class Config:
-        image_size = 30
-
-    plain = {"size": {"height": 40, "width": 40}, "image_mean": [0.1] * 3, "image_std": [0.2] * 3, "resample": 2}
-    assert image_transform(plain, Config) == ImageTransform(
-        40, resize=(40, 40), resample=2, mean=(0.1,) * 3, std=(0.2,) * 3
-    )
-    assert image_transform({}, Config).size == 30
-    assert image_transform({"size": 224, "crop_pct": 0.875}, Config).resize == 256
-    with pytest.raises(InputError, match="squares"):
-        image_transform({"size": {"height": 40, "width": 30}}, Config)
-
-
-def test_references_are_checked(tmp_path) -> None:
-    assert parse("a/b#text+cls") == ("a/b", "text", "cls", ())
-    assert parse("a/b") == ("a/b", None, None, ())
-    assert parse("a/b#image+mean+allow=pooler.*+allow=x.y") == ("a/b", "image", "mean", ("pooler.*", "x.y"))
-    assert parse("a/b#allow=pooler.*") == ("a/b", None, None, ("pooler.*",))
-    for wrong, said in (("", "path or a name"), ("a#video", "unknown kind"), ("a#text+max", "unknown pooling")):
-        with pytest.raises(InputError, match=said):
-            parse(wrong)
-    pytest.importorskip("transformers", reason="transformers is not installed")
+def test_a_folder_without_a_model_is_refused(transformers, tmp_path) -> None:
     with pytest.raises(InputError, match="cannot be loaded"):
         load_encoder(f"hf:{tmp_path}")
 

@@ -8,9 +8,11 @@ from calmrl.encoders.packaged import without_lines
 
 
 def test_only_lines_with_the_beginning_are_dropped(capfd) -> None:
+    handles = len(os.listdir("/proc/self/fd"))
     with without_lines("INFO: made"):
         os.write(2, b"INFO: made a delegate\nWARNING: something\n")
     os.write(2, b"INFO: made afterwards\n")
+    assert len(os.listdir("/proc/self/fd")) == handles
     assert capfd.readouterr().err == "WARNING: something\nINFO: made afterwards\n"
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
@@ -115,3 +117,51 @@ def test_no_second_progress_bar(model_path, monkeypatch):
     )
     encoder.encode(["a cat"])
     assert [how["show_progress_bar"] for how in asked] == [False]
+
+
+@pytest.fixture
+def asked(monkeypatch):
+    """What a model of a stand-in for the library is asked: texts and prompt."""
+    calls = []
+
+    class Model:
+        prompts: dict = {}  # noqa: RUF012
+
+        def encode(self, texts, **how):
+            calls.append((list(texts), how["prompt_name"]))
+            return np.ones((len(texts), 6))
+
+    def made(name, device):
+        model = Model()
+        model.prompts = {} if name == "plain" else {"query": "q ", "other": "o "}
+        return model
+
+    monkeypatch.setattr("calmrl.encoders.hf.need", lambda *what: SimpleNamespace(SentenceTransformer=made))
+    return calls
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("st:plain#query", 'the model "plain" has no prompt "query"; it has none'),
+        ("st:name#ask", 'has no prompt "ask"; it has #query, #other'),
+        ("st:#query", 'an encoder "st:" needs a local path or a name after the colon'),
+    ],
+)
+def test_prompts_that_a_model_has_are_listed(asked, name, reason):
+    with pytest.raises(InputError, match=reason):
+        load_encoder(name)
+
+
+@pytest.mark.parametrize(
+    ("name", "device", "calls"),
+    [
+        ("st:name#query", "cpu", [(["a"], "query"), (["b"], "query")]),
+        ("st:name", "elsewhere", [(["a", "b"], None)]),  # one by one on a CPU only
+    ],
+)
+def test_how_texts_are_given_to_the_library(asked, name, device, calls):
+    encoder = load_encoder(name, device)
+    asked.clear()
+    assert encoder.encode(["a", "b"]).dtype == np.float32
+    assert asked == calls

@@ -11,7 +11,6 @@ from calmrl.data import FeatureSet
 from calmrl.errors import InputError
 from calmrl.imputers import MeanImputer
 from calmrl.interop import from_object, impute_object, is_container, to_object
-from calmrl.interop.containers import _is_wide
 from tests.interop.interop_data import ROWS, imputed, observed
 
 pandas = pytest.importorskip("pandas")
@@ -56,12 +55,15 @@ def test_a_frame_of_plain_numbers_is_one_matrix(value, holds):
         (["5"], False),
         (["image.imputed"], False),
         (["a", 0], False),
+        (TWO_LEVELS, True),
     ],
 )
 def test_numbered_columns_are_wide(names, wide):
-    assert _is_wide(pandas.DataFrame([[0] * len(names)], columns=names)) is wide
+    frame = pandas.DataFrame([[0] * len(names)], columns=names)
+    assert ("image.3" in to_object(observed(), like=frame).columns) is wide
     if all(isinstance(name, str) for name in names):
-        assert _is_wide(pa.table({name: [0] for name in names})) is wide
+        table = pa.table({name: [0] for name in names})
+        assert ("image.3" in to_object(observed(), like=table).column_names) is wide
 
 
 @pytest.mark.parametrize("wide", [False, True])

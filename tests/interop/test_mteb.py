@@ -207,26 +207,41 @@ def test_what_a_model_gets_of_features_by_name():
     np.testing.assert_array_equal(got["z"]["text"][0], data.z["text"][data.ids.tolist().index("dog-face")])
 
 
+class Given(EncoderSet):
+    """Encoders that give these vectors, and keep what they were given."""
+
+    def __init__(self, z, present) -> None:
+        super().__init__({"text": "minilm", "audio": "yamnet", "image": "mobilenet_v2"})
+        self.z, self.present, self.cells = z, np.array(present, dtype=bool), []
+
+    def encode(self, cells, **how):
+        self.cells += cells
+        return self.z, self.present
+
+
 def test_the_vectors_of_encoders_alone_are_averaged():
-    from calmrl.interop.mteb import _joint
+    z = {
+        "text": np.array([[3.0, 4.0], [2.0, 0.0]]),
+        "audio": np.array([[0.0, 0.5], [9.0, 9.0]]),
+        "image": np.ones((2, 7)),
+    }
+    model = interop.MTEBModel(Given(z, [[1, 1, 0], [1, 0, 0]]))
+    found = model.encode([{"text": ["a", "b"]}])
+    np.testing.assert_allclose(found, [[0.1**0.5, 0.9**0.5], [1.0, 0.0]], atol=1e-6)  # (0.6, 0.8) + (0, 1)
 
-    z = {"a": np.array([[3.0, 4.0], [2.0, 0.0]]), "b": np.array([[0.0, 0.5], [9.0, 9.0]]), "c": np.ones((2, 7))}
-    present = np.array([[True, True, False], [True, False, False]])
-    np.testing.assert_allclose(_joint(z, present), [[0.6, 1.8], [1.0, 0.0]], atol=1e-6)
 
-
-def test_sounds_keep_their_channels():
-    from calmrl.interop.mteb import _cell
-
+def test_sounds_keep_their_channels_and_empty_texts_are_missing():
     samples = np.array([[0.0, 0.5, -0.5], [0.25, 0.0, 0.0]], dtype=np.float32)
-    for given, channels in ((samples, 2), (samples[0], 1)):
-        rate, back = wavfile.read(io.BytesIO(_cell("audio", {"array": given, "sampling_rate": 8000})))
-        assert rate == 8000
-        assert back.shape == ((3, 2) if channels == 2 else (3,))
-    assert _cell("audio", None) is None
-    assert _cell("text", "") is None
-    assert _cell("text", "x") == "x"
-    assert _cell("image", "") == ""
+    encoders = Given({"text": np.ones((3, 2))}, [[1]] * 3)
+    sounds = [{"array": samples, "sampling_rate": 8000}, {"array": samples[0], "sampling_rate": 8000}, None]
+    interop.MTEBModel(encoders).encode([{"audio": sounds, "text": ["x", "", "x"], "image": ["", None, ""]}])
+    assert [cell["text"] for cell in encoders.cells] == ["x", None, "x"]
+    assert [cell["image"] for cell in encoders.cells] == ["", None, ""]
+    both, one, none = (cell["audio"] for cell in encoders.cells)
+    for content, shape in ((both, (3, 2)), (one, (3,))):
+        rate, back = wavfile.read(io.BytesIO(content))
+        assert (rate, back.shape) == (8000, shape)
+    assert none is None
 
 
 def test_a_pool_by_name_and_seed():

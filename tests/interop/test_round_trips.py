@@ -13,7 +13,6 @@ import calmrl.interop as interop
 from calmrl.data import FeatureSet, Shards, open_features
 from calmrl.errors import InputError, MissingExtraError
 from calmrl.interop import tables
-from calmrl.interop.containers import _is_wide
 from tests.interop.interop_data import ROWS, assert_same, imputed, observed
 
 OBJECTS = {
@@ -181,10 +180,3 @@ def test_a_library_that_is_not_installed_is_named(package, monkeypatch):
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(MissingExtraError, match=r'pip install "calmrl\[interop\]"'):
         write(observed())
-
-
-def test_two_rows_of_column_names_are_modalities_and_numbers():
-    pandas = pytest.importorskip("pandas")
-    frame = pandas.DataFrame(np.ones((2, 3)), columns=pandas.MultiIndex.from_tuples([("a", 0), ("a", 1), ("b", 0)]))
-    assert _is_wide(frame)
-    assert not _is_wide(pandas.DataFrame({"a": [[1.0, 2.0]], "id": ["x"]}))

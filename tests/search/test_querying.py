@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from calmrl.errors import InputError
-from calmrl.search.query import LIKE, SMALLEST, QueryVectors, Term, _sum, _unit, as_cell, check_values
+from calmrl.search.query import LIKE, QueryVectors, Term, as_cell, check_values
 
 ENTRIES = {
     "photo": {"kind": "image", "width": 3, "aligned": False, "why": "few pairs", "encoder": None},
@@ -127,16 +127,22 @@ def test_values_within_float32():
             check_values(np.array(wrong), "hum")
 
 
-def test_sums_of_unit_vectors():
-    np.testing.assert_allclose(_unit(np.array([0.0, 2.0]), "hum"), [0, 1])
-    with pytest.raises(InputError, match="to ask hum with is zero"):
-        _unit(np.zeros(2), "hum")
-    x, y = np.eye(2)
-    np.testing.assert_allclose(_sum([(x, 3.0), (y, -4.0)]), [0.6, -0.8])
-    assert SMALLEST == 1e-6
-    np.testing.assert_allclose(_sum([(x, 1e-6)]), x)  # the shortest that still has a direction
-    with pytest.raises(InputError, match="cancel each other"):
-        _sum([(x, 9e-7)])
+@pytest.mark.parametrize(
+    ("weights", "expected"),
+    [((3.0, -4.0), [0.6, -0.8]), ((1e-6,), [1.0, 0.0])],  # the shortest sum that still has a direction
+)
+def test_sums_of_unit_vectors(weights, expected):
+    terms = [Term("hum", 7 * axis, weight) for axis, weight in zip(np.eye(2), weights, strict=False)]
+    np.testing.assert_allclose(queries().vector(terms)[0], expected)
+
+
+@pytest.mark.parametrize(
+    ("vector", "weight", "reason"),
+    [([0.0, 0.0], 1.0, "to ask hum with is zero"), ([1.0, 0.0], 9e-7, "cancel each other")],
+)
+def test_sums_without_a_direction(vector, weight, reason):
+    with pytest.raises(InputError, match=reason):
+        queries().vector([Term("hum", np.array(vector), weight)])
 
 
 def test_signs_and_ratios_of_weights(monkeypatch):

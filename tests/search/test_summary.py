@@ -14,7 +14,7 @@ pytest.importorskip("lancedb", reason="the extra search is not installed")
 from calmrl.errors import InputError
 from calmrl.search import index as index_module
 from calmrl.search import index as summary_module
-from calmrl.search.index import Index, _weights, summary
+from calmrl.search.index import Index, about, summary
 
 
 class Held:
@@ -55,9 +55,20 @@ def test_at_least_one_hit_is_asked_for(k, bare):
         bare[0].search(text="a", k=k)
 
 
-def test_weights_of_an_encoder():
-    assert _weights(None) == {}
-    assert _weights({"weights": "w", "signature": "s", "name": "n"}) == {"weights": "w", "signature": "s"}
+def test_what_is_known_about_encoders(monkeypatch):
+    """Features that were imported have none."""
+    monkeypatch.setattr(summary_module, "patterns", lambda index: {})
+    index = Held()
+    index.refresh, index.path, index.table = lambda: None, "ix", SimpleNamespace(version=1)
+    keys = ("width", "fitted_on", "search", "source", "made", "calmrl", "problems")
+    entries = {"image": {"encoder": "see"}, "sound": {"encoder": None}}
+    known = {"image": {"weights": "w", "signature": "s", "name": "n"}}
+    for description, image in (
+        (None, {"name": "see"}),
+        ({"encoders": known}, {"name": "see", "weights": "w", "signature": "s"}),
+    ):
+        index.layout = dict.fromkeys(keys) | {"encoders": description, "modalities": entries}
+        assert about(index)["encoders"] == {"image": image, "sound": {"name": None}}
 
 
 @pytest.fixture

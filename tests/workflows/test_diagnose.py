@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.linear_model import Ridge
 
+from calmrl.anchors import anchor
 from calmrl.data.features.feature_set import FeatureSet
 from calmrl.data.features.writer import write_features
 from calmrl.data.hiding import hide
@@ -19,8 +20,29 @@ from calmrl.datasets import load_dataset
 from calmrl.datasets.world import world
 from calmrl.errors import InputError
 from calmrl.workflows import diagnose
-from calmrl.workflows.diagnose.examine import SAMPLE_ROWS, describe, linked, meeting, punch, sample
-from calmrl.workflows.diagnose.predictable import FOLDS, _fits, deal, ridge, share
+from calmrl.workflows.diagnose import examine, predictable
+from calmrl.workflows.diagnose import examine as row_sample
+from calmrl.workflows.diagnose.examine import (
+    SAMPLE_ROWS,
+    anchor_shifts,
+    describe,
+    linked,
+    meeting,
+    pairs,
+    punch,
+    sample,
+)
+from calmrl.workflows.diagnose.predictable import (
+    FOLDS,
+    Direction,
+    FoldedRows,
+    deal,
+    directions,
+    fit_folds,
+    recoverable,
+    ridge,
+    share,
+)
 from calmrl.workflows.diagnose.run import as_text
 from calmrl.workflows.diagnose.sentences import percent
 from tests.reference import diagnose as slow
@@ -113,7 +135,8 @@ def test_a_modality_that_is_apart_is_left_out_and_named():
     present[:200, 2], present[200:, :2] = False, False
     found = diagnose(made.truth.z, present)
     assert found.groups == [("image", "text"), ("audio",)]
-    assert {d.target for d in found.directions} == {"image", "text"}
+    assert [(d.target, d.n) for d in found.directions] == [("image", 200), ("text", 200)]
+    assert found.tested == 200
     assert "Too few rows have audio together with image and text" in " ".join(as_text(found).split())
 
 
@@ -167,12 +190,27 @@ def test_shares_and_meetings_are_the_obvious_ones(n, d, seed):
     assert meeting(a * n, b * n) == pytest.approx(slow.meeting(a * n, b * n), abs=0.5 / n)
 
 
-@pytest.mark.parametrize(("n", "d"), [(30, 5), (12, 20)])
-def test_ridge_is_ridge(n, d):
+def best_ridge(x, y, new, strength):
+    alpha = strength * np.square(x - x.mean(axis=0)).sum() / len(x)
+    return Ridge(alpha=alpha).fit(x, y).predict(new)
+
+
+@pytest.mark.parametrize(("n", "d", "scale"), [(30, 5, 1.0), (12, 20, 1.0), (30, 5, 1e120)])
+def test_ridge_is_ridge(n, d, scale, monkeypatch):
     rng = np.random.default_rng(0)
     x, y, new = rng.normal(size=(n, d)), rng.normal(size=(n, 3)), rng.normal(size=(7, d))
-    strength = 0.1 * np.square(x - x.mean(axis=0)).sum() / n
-    assert np.allclose(_fits(x, y, new, (0.1,))[0], Ridge(alpha=strength).fit(x, y).predict(new))
+    monkeypatch.setattr(predictable, "STRENGTHS", (0.1,))
+    assert np.allclose(ridge(scale * x, y, scale * new, rng), best_ridge(x, y, new, 0.1))
+
+
+@pytest.mark.parametrize(("signal", "strength"), [(True, 1e-4), (False, 10.0)])
+def test_rows_apart_choose_the_strength_of_ridge(signal, strength):
+    rng = np.random.default_rng(0)
+    x, noise, new = rng.normal(size=(60, 4)), rng.normal(size=(60, 2)), rng.normal(size=(7, 4))
+    y = x @ rng.normal(size=(4, 2)) + 5.0 if signal else noise
+    found = ridge(x, y, new, np.random.default_rng(1))
+    np.testing.assert_allclose(found, best_ridge(x, y, new, strength), atol=1e-8)
+    assert ridge(x[:2], y[:2], new, rng).shape == (7, 2)
 
 
 def test_ridge_takes_repeated_and_constant_columns_in_single_precision():
@@ -212,6 +250,149 @@ def test_every_pattern_is_in_every_fold():
         assert counts.max() - counts.min() <= 1
 
 
+class Known:
+    """An imputer that is right about everything or nothing, and counts how it was fitted."""
+
+    def __init__(self, right: bool) -> None:
+        self.right, self.log = right, []
+
+    def fit(self, z, present):
+        self.log.append(f"fit {len(present)}")
+        return self
+
+    def refit(self, z, present):
+        self.log.append(f"refit {len(present)}")
+        return self
+
+    def transform(self, z, seen):
+        return z if self.right else {name: np.zeros_like(values) for name, values in z.items()}
+
+
+RIGHT, WRONG = [Known(True)] * FOLDS, [Known(False)] * FOLDS
+
+
+def folded(n: int, k: int = 3) -> FoldedRows:
+    rng = np.random.default_rng(0)
+    shared = rng.normal(size=(n, 2))
+    z = {name: (shared + 0.1 * rng.normal(size=(n, 2))).astype(np.float32) for name in "abc"[:k]}
+    return FoldedRows(z, np.ones((n, k), dtype=bool), np.arange(n) % FOLDS)
+
+
+def test_the_first_fold_chooses_and_the_others_follow():
+    rows = folded(31)
+    models = fit_folds(rows, [rows.z] * FOLDS, Known(True), lambda *step: None, "looking")
+    assert models[0].log == ["fit 20", "refit 21", "refit 21"]  # the copies share the list of the first
+    assert models[1] is not models[0]
+
+
+BY_ALL_THEN_BY_EACH = ["a bc", "a b", "a c", "b ac", "b a", "b c", "c ab", "c a", "c b"]
+
+
+@pytest.mark.parametrize(
+    ("n", "k", "asked", "tied"),
+    [(30, 3, BY_ALL_THEN_BY_EACH, ["ab", "ac", "bc"]), (30, 2, ["a b", "b a"], ["ab"]), (29, 3, [], [])],
+)
+def test_ten_rows_per_fold_are_enough(n, k, asked, tied):
+    rows = folded(n, k)
+    found = directions(rows, WRONG, 0, lambda *step: None)
+    assert [f"{d.target} {''.join(d.sources)}" for d in found] == asked
+    assert all(d.n == 30 and d.ridge > 0.9 and d.explained < 0.1 for d in found)
+    assert [(p.first + p.second, p.n) for p in pairs(rows, [rows.z] * FOLDS)] == [(pair, 30) for pair in tied]
+
+
+CONSTANT = np.full((40, 1), 1e-3, dtype=np.float32)
+MIDDLE = CONSTANT.mean(axis=0) + np.float32(1.2e-10)  # differs by rounding
+
+
+@pytest.mark.parametrize(
+    ("truth", "guess", "middle", "expected"),
+    [
+        (np.zeros((2, 1)), np.zeros((2, 1)), np.zeros(1), 1.0),
+        (CONSTANT, CONSTANT, MIDDLE, 1.0),
+        (CONSTANT, CONSTANT * np.float32(1.0000002), MIDDLE, 1.0),
+        (CONSTANT, CONSTANT * 2, MIDDLE, 0.0),
+        (np.float32([[1.0], [1.001]]), np.float32([[1.0], [1.0]]), np.float32([1.0005]), -1.0),
+    ],
+)
+def test_rows_that_differ_by_rounding_are_explained_or_not(truth, guess, middle, expected):
+    assert share(truth, guess, middle) == pytest.approx(expected, rel=1e-3)
+
+
+NO_C, ONLY_A = (np.array([True, True, False]), 3), (np.array([True, False, False]), 5)
+FROM_ALL = [Direction("c", ("a", "b"), 0.4, 0.0, 0.0, 9), Direction("b", ("a",), 0.9, 0.0, 0.0, 9)]
+
+
+@pytest.mark.parametrize(
+    ("n", "measured", "expected"),
+    [
+        (60, FROM_ALL, {"b": (1.0, 5), "c": (1.0, 8)}),
+        (29, FROM_ALL, {"c": (pytest.approx(0.4), 8)}),  # too few rows: what was measured from all others stands
+        (29, [], {}),
+    ],
+)
+def test_missing_blocks_are_weighted_by_their_number(n, measured, expected):
+    assert recoverable(folded(n), RIGHT, [NO_C, ONLY_A], measured) == expected
+
+
+TIED = {"abc": 60, "ac": 30, "a": 15, "c": 10, "": 5}
+C_APART = {"ab": 60, "ac": 20, "a": 25, "c": 10, "": 5}  # 30 rows tie two modalities together
+
+
+@pytest.mark.parametrize(
+    ("counts", "most", "expected"),
+    [(TIED, 16, {"a": 10, "b": 55, "c": 15}), (TIED, 1, {"b": 30}), (C_APART, 1, {"b": 45})],
+)
+def test_holes_are_the_patterns_of_what_is_examined(counts, most, expected, monkeypatch):
+    """The most frequent first; patterns that differ in a modality that is left out are one."""
+    patterns = [pattern for pattern, count in counts.items() for _ in range(count)]
+    present = np.array([[name in pattern for name in "abc"] for pattern in patterns])
+    monkeypatch.setattr(examine, "MOST_PATTERNS", most)
+    found = diagnose(folded(len(present)).z, present)
+    assert {name: blocks for name, (_, blocks) in found.recoverable.items()} == expected
+
+
+def unit(rows: FoldedRows) -> dict:
+    return {name: values / np.linalg.norm(values, axis=1, keepdims=True) for name, values in rows.z.items()}
+
+
+def test_how_far_anchors_move():
+    rows = folded(60)
+    z = unit(rows)
+    found = anchor_shifts(rows, [z] * FOLDS, RIGHT, [NO_C], 0)
+    before, mean = [], []
+    for fold in range(FOLDS):
+        here = rows.fold == fold
+        part = {name: values[here] for name, values in z.items()}
+        whole = anchor(part)
+        left = np.tile(NO_C[0], (len(whole), 1))
+        before.append(np.linalg.norm(whole - anchor(part, left), axis=1).mean())
+        middle = np.tile(z["c"][~here].mean(axis=0), (len(whole), 1))
+        mean.append(np.linalg.norm(whole - anchor(part | {"c": middle}), axis=1).mean())
+    assert (found.before, found.mean) == (pytest.approx(np.mean(before)), pytest.approx(np.mean(mean)))
+    assert found.before_spread == pytest.approx(np.std(before, ddof=1), rel=1e-4)
+    assert (found.after, found.after_spread) == (pytest.approx(0.0, abs=1e-5), pytest.approx(0.0, abs=1e-5))
+    assert found.nearer == 1.0
+
+
+@pytest.mark.parametrize(
+    ("n", "lacking", "tested"), [(60, 0, (60, True)), (60, 3, (60, False)), (6, 0, (6, False)), (5, 0, None)]
+)
+def test_which_rows_move_anchors(n, lacking, tested):
+    """Complete ones if there are 60, else all that have two modalities; two per fold are the least."""
+    rows = folded(n)
+    rows.present[:lacking, 2] = False
+    found = anchor_shifts(rows, [unit(rows)] * FOLDS, RIGHT, [NO_C], 0)
+    assert (None if found is None else (found.n, found.complete)) == tested
+
+
+def test_holes_are_laid_by_their_frequency():
+    left = punch(np.ones((400, 3), dtype=bool), [NO_C, ONLY_A], np.random.default_rng(0))
+    kinds, counts = np.unique(left, axis=0, return_counts=True)
+    assert kinds.tolist() == [ONLY_A[0].tolist(), NO_C[0].tolist()]
+    assert 220 < counts[0] < 280  # five of eight
+    assert (punch(np.ones((9, 3), dtype=bool), [], np.random.default_rng(0)).sum(axis=1) == 2).all()
+
+
 # ---- rows
 
 
@@ -244,11 +425,49 @@ def test_zeros_and_constant_columns_are_named():
     assert "1 of the 2 columns of text never vary" in text
 
 
-def test_a_value_that_is_not_finite_is_an_error():
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        (np.inf, "text has a value in row 31 that is not finite"),
+        (1e30, r"text has a value of size 1e\+30 in row 31; a diagnosis works in single precision"),
+    ],
+)
+def test_a_value_that_cannot_be_used_is_an_error(value, reason):
     z = {"image": np.ones((40, 3)), "text": np.ones((40, 2))}
-    z["text"][31, 1] = np.inf
-    with pytest.raises(InputError, match="text has a value in row 31 that is not finite"):
+    z["text"][31, 1] = value
+    with pytest.raises(InputError, match=reason):
         diagnose(z, np.ones((40, 2), dtype=bool))
+
+
+def test_counts_do_not_depend_on_the_chunks(monkeypatch):
+    rng = np.random.default_rng(0)
+    z = {name: rng.normal(size=(40, 3)).astype(np.float32) for name in ("a", "b")}
+    z["b"][20:] = np.nan
+    monkeypatch.setattr(row_sample, "CHUNK_BYTES", 12 * 7)  # seven rows at a time
+    a, b = describe(FeatureSet(z))
+    assert ((a.rows, a.missing), (b.rows, b.missing)) == ((40, 0.0), (20, 0.5))
+    norms = [np.linalg.norm(rows, axis=1).mean() for rows in (z["a"], z["b"][:20])]
+    assert [a.norm, b.norm] == pytest.approx(norms, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("most", "most_bytes", "rows", "both"),
+    [
+        (5000, 1 << 27, 990, 100),
+        (150, 1 << 27, 150, 75),
+        (400, 1 << 27, 400, 100),
+        (400, 16 * 120, 120, 60),
+        (400, 1, 100, 50),
+    ],
+)
+def test_a_sample_prefers_rows_with_several_modalities(most, most_bytes, rows, both, monkeypatch):
+    """Of 1,000 rows, 100 have both modalities and 10 have none; 100 rows are taken whatever their size."""
+    z = {name: np.ones((1000, 2), np.float32) for name in ("a", "b")}
+    z["b"][100:] = z["a"][990:] = np.nan
+    monkeypatch.setattr(row_sample, "SAMPLE_ROWS", most)
+    monkeypatch.setattr(row_sample, "SAMPLE_BYTES", most_bytes)
+    _, present = sample(FeatureSet(z), 0)
+    assert (len(present), present.all(axis=1).sum()) == (rows, both)
 
 
 def test_text_fits_80_columns_with_long_names_and_many_modalities():

@@ -19,6 +19,7 @@ from calmrl.cli import main
 from calmrl.data.features.feature_set import files_of, open_features
 from calmrl.data.media.decode import Job
 from calmrl.data.media.manifest import SPLITS
+from calmrl.data.media.public_collections import PublicCollection
 from calmrl.encoders import load_encoder
 from calmrl.errors import InputError
 from calmrl.workflows.extract import extract
@@ -464,3 +465,42 @@ def test_one_run_at_a_time(tmp_path):
         extract(tmp_path / "items.csv", {"text": "tiny_text"}, tmp_path / "features")
     assert len(extract(tmp_path / "items.csv", {"text": "tiny_text"}, tmp_path / "features")) == 1
     assert sorted(path.name for path in tmp_path.iterdir()) == ["features", "items.csv"]
+
+
+MANIFEST_ONLY = "layout, media, captions and root go with a manifest; a collection has its own media"
+NOT_ANNOTATED = "captions and root go with a manifest; an annotation file holds texts and paths itself"
+IS_FOLDER = "is a folder: captions, root and layout go with a table; name the table instead"
+
+
+@pytest.mark.parametrize(
+    ("source", "options", "reason"),
+    [
+        ("collection", {"layout": "msrvtt"}, MANIFEST_ONLY),
+        ("collection", {"media": {"v": "x"}}, MANIFEST_ONLY),
+        ("collection", {"captions": "c"}, MANIFEST_ONLY),
+        ("collection", {"root": "r"}, MANIFEST_ONLY),
+        ("a.csv", {"media": {"vision": "v"}}, "`media` goes with `layout`"),
+        ("a.csv", {"layout": "msrvtt", "captions": "c"}, NOT_ANNOTATED),
+        ("a.csv", {"layout": "msrvtt", "root": "r"}, NOT_ANNOTATED),
+        (".", {"captions": "c"}, IS_FOLDER),
+        (".", {"root": "r"}, IS_FOLDER),
+        (".", {"layout": "msrvtt"}, IS_FOLDER),
+        (
+            "a.csv",
+            {"layout": "msrvtt"},
+            "an annotation file needs its encoders named, for instance `encoders={'vision': NAME}`",
+        ),
+        (
+            "a.csv",
+            {},
+            "has no column that is called text or holds names of pictures, films or sounds; it has id, number",
+        ),
+        ("f.npz", {}, "holds features, not files to encode"),
+    ],
+)
+def test_options_of_extract_that_do_not_fit_its_source(source, options, reason, tmp_path):
+    (tmp_path / "a.csv").write_text("id,number\n1,2\n")
+    np.savez(tmp_path / "f.npz", image=np.ones((2, 3)))
+    given = PublicCollection("msrvtt", tmp_path) if source == "collection" else tmp_path / source
+    with pytest.raises(InputError, match=reason):
+        extract(given, None, tmp_path / "out", **options)

@@ -89,7 +89,8 @@ def test_the_table_of_a_folder_gives_the_features_of_the_folder(tmp_path) -> Non
     from calmrl.workflows import extract
 
     source = folder(tmp_path / "c", 12)
-    (source / "cats/1.txt").write_text('["a", "b"]')
+    for name, text in (("cats/1", '["a", "b"]'), ("cats/3", "[one"), ("dogs/0", "é")):
+        (source / f"{name}.txt").write_text(text, encoding="utf-8")
     init(source, tmp_path / "work")
     direct = extract(source, None, tmp_path / "direct")
     by_table = extract(tmp_path / "work/items.csv", None, tmp_path / "table")
@@ -134,6 +135,15 @@ def test_features(tmp_path) -> None:
     assert "one modality" in start.notes[-1]
 
 
+def test_names_that_yaml_reads_as_something_else(tmp_path) -> None:
+    names = ["no", "a, b", "7"]
+    np.savez(tmp_path / "f: g.npz", **{name: np.ones((60, 3)) for name in names})
+    init(tmp_path / "f: g.npz", tmp_path / "work")
+    config = load(tmp_path / "work/train.yaml")
+    assert (config.modalities, config.sources["own"].features) == (names, str(tmp_path / "f: g.npz"))
+    assert 'modalities: ["no"' in (tmp_path / "work/train.yaml").read_text()
+
+
 def test_nothing_to_begin_with(tmp_path) -> None:
     with pytest.raises(InputError, match="does not exist"):
         init(tmp_path / "absent", tmp_path / "work")
@@ -144,6 +154,9 @@ def test_nothing_to_begin_with(tmp_path) -> None:
     with pytest.raises(InputError, match="no column that is called text"):
         init(tmp_path / "m.csv", tmp_path / "work")
     assert not (tmp_path / "work").exists()
+    (tmp_path / "work").write_text("x")
+    with pytest.raises(InputError, match="work is a file; give the name of a folder"):
+        init(tmp_path, tmp_path / "work")
 
 
 def test_check_shows_every_problem_of_a_collection(tmp_path, capsys) -> None:

@@ -13,7 +13,7 @@ import torch
 from calmrl.data import open_features, write_features
 from calmrl.data.features.feature_set import file_columns
 from calmrl.datasets import load_dataset
-from calmrl.workflows.examples import nearest_examples, picture_of
+from calmrl.workflows.examples import caption_of, nearest_examples, picture_of
 
 Image = pytest.importorskip("PIL.Image", reason="Pillow (calmrl[media]) is not installed")
 
@@ -103,3 +103,23 @@ def test_emoji_have_pictures() -> None:
     emoji = load_dataset("emoji")
     row = emoji.ids.tolist().index("dog-face")
     assert picture_of(emoji, row).startswith("data:image/webp;base64,")
+
+
+@pytest.mark.parametrize(
+    ("text", "names", "present", "shown"),
+    [
+        (["a", None], ("text", "image"), [[1, 1], [1, 1]], 2),
+        (None, ("text", "image"), [[1, 1], [1, 1]], 0),
+        (["a", None], ("text",), [[1, 1], [1, 1]], 0),
+        (["a", None], ("text", "image"), [[1, 0], [0, 1]], 0),
+    ],
+)
+def test_examples_need_texts_and_pairs(tmp_path, text, names, present, shown) -> None:
+    write_features(tmp_path / "f", {name: np.eye(2) for name in ("text", "image")}, text=text)
+    z, there = {name: torch.eye(2) for name in names}, torch.tensor(present, dtype=torch.bool)
+    assert len(nearest_examples(open_features(tmp_path / "f"), np.arange(2), z, there)) == shown
+
+
+@pytest.mark.parametrize(("text", "caption"), [(["x", "y"], "x"), ("x", "x"), ([], "id"), (None, "id"), ("", "id")])
+def test_the_caption_of_an_item_is_its_first_text_or_its_id(text, caption) -> None:
+    assert caption_of(text, "id") == caption

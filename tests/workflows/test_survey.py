@@ -9,12 +9,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from calmrl.data.features.feature_set import FeatureSet
 from calmrl.data.features.writer import write_features
 from calmrl.data.media.manifest import Item, Manifest
 from calmrl.data.media.problems import Problems, Unreadable
 from calmrl.errors import InputError
-from calmrl.workflows.check import _feature_problems, check_source
+from calmrl.workflows.check import check_source
 from calmrl.workflows.survey import (
     Survey,
     absent_files,
@@ -122,36 +121,25 @@ def test_tables_of_vectors_are_features(tmp_path):
 def test_problems_of_features(tmp_path):
     z = {name: np.ones((6, 2), np.float32) for name in NAMES}
     z["image"][2] = 0.0
-    present = np.ones((6, 2), dtype=bool)
-    present[4] = False
-    meta = pa.table({"id": list("abcdef"), "split": ["train", "test", "val", "", None, "dev"]})
-    data = FeatureSet(z, present, meta)
-    assert _feature_problems(data) == [
+    z["image"][4] = z["text"][4] = np.nan
+    np.savez(tmp_path / "f.npz", **z, split=np.array(["train", "test", "val", "", "", "dev"]))
+    said = []
+    assert check_source(tmp_path / "f.npz", tell=said.append) == [
         "image: 1 rows are zero throughout; a missing modality is NaN, or False in present",
         "1 rows have no modality at all (first: row 4); leave them out",
         "the split column holds dev; rows count only as train, val, test",
     ]
-    said = []
-    write_features(tmp_path / "f", z, split=["train"] * 6)
-    assert check_source(tmp_path / "f", tell=said.append) == [
-        "image: 1 rows are zero throughout; a missing modality is NaN, or False in present"
-    ]
     assert said[0] == "6 items, 2 modalities: image, text"
-    values = tmp_path / "f" / "text.npy"
-    content = bytearray(values.read_bytes())
-    content[-1] ^= 1
-    values.write_bytes(bytes(content))
-    assert any("text.npy" in problem for problem in check_source(tmp_path / "f"))
 
 
-def test_values_that_are_not_finite_are_counted():
+def test_values_that_are_not_finite_are_counted(tmp_path):
     z = {name: np.ones((6, 2), np.float32) for name in NAMES}
-    data = FeatureSet(z, np.ones((6, 2), dtype=bool), pa.table({"id": list("abcdef")}))
-    z["text"][3, 1] = np.inf
-    z["text"][5] = np.nan
-    assert _feature_problems(data) == [
-        "text: 2 rows that count as present hold values that are not finite (first: row 3)"
-    ]
+    write_features(tmp_path / "f", z)
+    z["text"][3, 1], z["text"][5] = np.inf, np.nan
+    np.save(tmp_path / "f" / "text.npy", z["text"])
+    changed, values = check_source(tmp_path / "f")
+    assert "text.npy" in changed
+    assert values == "text: 2 rows that count as present hold values that are not finite (first: row 3)"
 
 
 # ---- collections

@@ -8,10 +8,9 @@ import pytest
 import torch
 from torch.nn.functional import normalize
 
-from calmrl.config import load
+from calmrl.config import TrainConfig, load
 from calmrl.errors import InputError
 from calmrl.losses import PMRLLoss
-from calmrl.losses.contrastive import ContrastiveLoss
 from calmrl.losses.matching import draw
 from calmrl.paper.vast.build import load_towers
 from calmrl.paper.vast.checkpoints import load_eva, load_vast
@@ -20,7 +19,7 @@ from calmrl.paper.vast.model import NAMES, VastModel
 from calmrl.training.optimise import freeze, make_optimiser
 from calmrl.training.plan import TrainerOptions
 from calmrl.training.step import Step
-from calmrl.workflows.build import _take_temperature
+from calmrl.workflows.build import Data, build_step
 from tests.support.tiny_models import (
     BEATS_CFG,
     EVA,
@@ -88,8 +87,9 @@ def test_fused_heads_and_temperature_come_from_the_checkpoint(tmp_path) -> None:
     present = mixed(4)
     inputs = tiny_inputs(present)
     torch.testing.assert_close(model.encode(inputs, present)[1]["fused"], source.encode(inputs, present)[1]["fused"])
-    loss = ContrastiveLoss()
-    _take_temperature(loss, model)
+    values = {"kind": "train", "method": "contrastive", "sources": {"a": {"features": "x"}}}
+    values["objective"] = {"name": "contrastive", "learn_temperature": True}
+    loss = build_step(TrainConfig.model_validate(values), Data({}, [], {}, []), model).objective
     assert float(loss.temperature(torch.zeros(()))) == pytest.approx(0.031)
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import psutil
 import pytest
+import torch
 import yaml
 
 from calmrl.config import CompareConfig, load
@@ -26,7 +27,6 @@ from calmrl.workflows.compare import plan as rows_module
 from calmrl.workflows.compare.collect import collect, describe
 from calmrl.workflows.compare.jobs import longest_first, run_all, run_job, run_jobs
 from calmrl.workflows.compare.plan import Job, Sweep, features_of, jobs_of, open_rows, training_config, trials_of
-from calmrl.workflows.compare.run import _prepare
 from tests.support import warm
 from tests.support.waiting import patience
 
@@ -89,16 +89,18 @@ def test_two_workers_give_what_one_gives(whole, tmp_path):
 def test_other_work_is_done_beside_the_jobs_and_counts_as_progress(workers, tmp_path):
     config = tiny(methods=["closed-form"], seeds=[0], workers=workers)
     said = []
-    extra_jobs = {"seven": partial(int, "7"), "the words": partial(str.split, "a b")}
+    extra_jobs = {"threads": torch.get_num_threads, "the words": partial(str.split, "a b")}
+    threads = torch.get_num_threads()
     called = []
     results, others = run_jobs(
         config, tmp_path, lambda *what: said.append(what), None, extra_jobs, lambda: called.append(len(said))
     )
     assert called == ([] if workers == 1 else [1])  # once, before the first is finished
-    assert others == {"seven": 7, "the words": ["a", "b"]}
+    assert others == {"threads": 1, "the words": ["a", "b"]}
+    assert torch.get_num_threads() == threads
     assert list(results) == jobs_of(config)
     assert [(done, total) for done, total, _ in said] == [(n, 4) for n in range(5)]
-    assert {"seven", "the words"} < {text for *_, text in said}
+    assert {"threads", "the words"} < {text for *_, text in said}
 
 
 def test_an_error_beside_the_jobs_says_what_was_done(tmp_path):
@@ -171,13 +173,10 @@ def test_a_finished_comparison_can_be_run_again(tmp_path):
 
 
 def test_a_directory_of_something_else_is_refused(tmp_path):
-    _prepare(tiny(), tmp_path / "a" / "out")
-    assert [path.name for path in (tmp_path / "a" / "out").iterdir()] == ["config.yaml"]
-    other = tmp_path / "other"
-    other.mkdir()
-    (other / "notes.txt").write_text("mine")
+    (tmp_path / "notes.txt").write_text("mine")
     with pytest.raises(InputError, match="holds something else"):
-        _prepare(tiny(), other)
+        compare(tiny(), tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
 
 
 @pytest.mark.parametrize(

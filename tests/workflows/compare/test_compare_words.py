@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
+import importlib
 
 import numpy as np
 import pyarrow as pa
@@ -13,9 +13,10 @@ from calmrl.data.features.feature_set import FeatureSet
 from calmrl.data.features.writer import write_features
 from calmrl.errors import InputError
 from calmrl.metrics.significance import PairedDifference
-from calmrl.workflows.compare.collect import SettingTests, _alike, _asking, _hits, average, describe, in_words
+from calmrl.workflows.compare.collect import SettingTests, average, collect, describe, in_words
+from calmrl.workflows.compare.jobs import JobResult
 from calmrl.workflows.compare.plan import (
-    _queries,
+    Job,
     anchor_of,
     needs_anchor,
     open_rows,
@@ -111,22 +112,6 @@ def test_what_imputing_does_to_anchors():
 
 
 # ---- tests of significance
-
-
-def result(hits, asked, items="abc"):
-    return SimpleNamespace(hits=hits, asked=asked, items=list(items))
-
-
-def test_hits_per_item_or_per_query():
-    alike = [result({"x": [1, 0, 1], "y": [1, 1, 0]}, {"x": [0, 1, 2], "y": [0, 1, 2]})] * 2
-    assert _alike(alike)
-    assert _hits(alike, True).tolist() == [[100.0, 50.0, 50.0]] * 2
-    assert _hits(alike, False).tolist() == [100.0, 50.0, 50.0] * 2
-    assert _asking(alike) == list("abcabc")
-    odd = [result({"y": [1], "x": [0, 1]}, {"y": [2], "x": [0, 1]})]
-    assert not _alike(odd)
-    assert _hits(odd, True).tolist() == [0.0, 100.0, 100.0]
-    assert _asking(odd) == ["a", "b", "c"]
 
 
 def test_tests_as_json():
@@ -255,12 +240,49 @@ def test_data_without_test_rows_or_pairs(tmp_path):
         plan(compared(tmp_path / "p"))
 
 
-def test_pairs_that_two_test_rows_have():
-    z = {name: np.ones((4, 1), np.float32) for name in "abc"}
-    present = np.array([[1, 1, 0], [1, 1, 1], [1, 0, 1], [0, 1, 1]], dtype=bool)
-    data = FeatureSet(z, present, pa.table({"id": list("wxyz")}))
-    assert _queries(data, ["a", "b", "c"], np.array(["test"] * 4)) == [2, 2, 2]
-    assert _queries(data, ["a", "b", "c"], np.array(["test", "test", "", ""])) == [2]
+@pytest.mark.parametrize("test_rows", [4, 2])
+def test_pairs_that_one_test_row_has_do_not_count(test_rows, tmp_path):
+    """Of four test rows two have each pair; of the first two, both have a and b, and one has c."""
+    present = np.array([[1, 1, 0], [1, 1, 1], [1, 0, 1], [0, 1, 1]] + [[1, 1, 1]] * 8, dtype=bool)
+    split = ["test"] * test_rows + ["train"] * (12 - test_rows)
+    write_features(tmp_path / "f", {name: np.ones((12, 1), np.float32) for name in "abc"}, present, split=split)
+    assert any(
+        "as few as 2 test queries, so that one query is 50.0 points" in note
+        for note in plan(compared(tmp_path / "f")).notes
+    )
+
+
+SAME = ({"x": [1, 0, 1], "y": [1, 1, 0]}, {"x": [0, 1, 2], "y": [0, 1, 2]})
+OTHERS = ({"y": [1], "x": [0, 1]}, {"y": [2], "x": [0, 1]})
+
+
+@pytest.mark.parametrize(
+    ("answers", "items", "hits", "groups"),
+    [
+        (SAME, ("abc", "abc"), [[100.0, 50.0, 50.0]] * 2, None),
+        (SAME, ("abc", "def"), [100.0, 50.0, 50.0] * 2, list("abcdef")),
+        (OTHERS, ("abc", "abc"), [0.0, 100.0, 100.0] * 2, list("abcabc")),
+    ],
+    ids=["the same items", "other items in each seed", "other items in each direction"],
+)
+def test_items_or_queries_are_redrawn(folder, monkeypatch, answers, items, hits, groups):
+    """Items with the mean of their directions where all ask in all of them, else queries, those of an item together."""
+    drawn = {}
+
+    def draw(pairs, groups):
+        drawn.update(pairs=pairs, groups=groups)
+        return [difference(1.0, 0.5, 1.5, 0.01)] * len(pairs)
+
+    monkeypatch.setattr(importlib.import_module("calmrl.workflows.compare.collect"), "paired_bootstraps", draw)
+    config = compared(folder, seeds=[0, 1])
+    rows = [{"task": "average", "metric": "R@1", "value": 1.0, "n": 3}]
+    collect(config, {
+        Job(config.names[0], "s", method, seed): JobResult(rows, *answers, list(items[seed]), 0, [{}], [], [], None, [], 1.0)
+        for method in ("gram", "aligner") for seed in (0, 1)
+    })  # fmt: skip
+    for ours, rival in drawn["pairs"]:
+        assert ours.tolist() == rival.tolist() == hits
+    assert drawn["groups"] == groups
 
 
 def test_texts_that_repeat():

@@ -7,11 +7,12 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from calmrl.config import CompareConfig
 from calmrl.data.features.writer import write_features
 from calmrl.workflows.compare import plan as own_data
 from calmrl.workflows.compare.jobs import Trial, train_and_choose
 from calmrl.workflows.compare.plan import Job, config_for
-from calmrl.workflows.compare.run import _file_name
+from calmrl.workflows.compare.run import best_rows
 
 
 class Counting:
@@ -91,5 +92,14 @@ def test_features_without_test_rows_are_split_anew(rows, share, tmp_path, monkey
     assert [setting.kind for setting in found.settings.values()] == ["as-is"]
 
 
-def test_file_names_of_jobs():
-    assert _file_name(Job("own data", "50 %", "aligner:kernel", 0)) == "own-data-50-aligner-kernel"
+def test_file_names_of_best_rows(tmp_path):
+    place = {"dataset": "own data", "setting": "50 %"}
+    values = {"datasets": {place["dataset"]: {"source": {"dataset": "digits"}}}, "methods": ["aligner:kernel"]}
+    values |= {"kind": "compare", "settings": {place["setting"]: {"kind": "mcar", "rate": 0.5}}, "seeds": [0]}
+    config = CompareConfig.model_validate(values)
+    row = place | {"method": "aligner:kernel", "seed": 0, "task": "average", "metric": "R@1", "value": 1.0, "n": 9}
+    result = SimpleNamespace(trials=[{config.metric: 1.0, "changes": {"standardize": "kernel"}}], chosen=0)
+    (best,) = best_rows(config, {Job(*place.values(), "aligner:kernel", 0): result}, [row], tmp_path / "out")
+    assert best.config == tmp_path / "out" / "train" / "own-data-50-aligner-kernel.yaml"
+    assert best.config.is_file()
+    assert best.command.endswith("out-own-data-50-aligner-kernel")
