@@ -82,8 +82,8 @@ def sound(name: str, path: Path, rng: np.random.Generator) -> None:
     """The spoken name, or tones, as a WAV file."""
     if shutil.which("espeak-ng"):
         voice, speed, pitch = str(rng.choice(VOICES)), int(rng.integers(120, 190)), int(rng.integers(20, 80))
-        speak = ["espeak-ng", "-v", voice, "-s", str(speed), "-p", str(pitch), "-w", str(path), name]
-        subprocess.run(speak, check=True)
+        speak = ["espeak-ng", "-v", voice, "-s", str(speed), "-p", str(pitch), "-w", path.name, name]
+        subprocess.run(speak, check=True, cwd=path.parent)  # it cuts off paths of more than 200 bytes
         return
     kind = list(THINGS).index(name)
     seconds = np.arange(RATE) / RATE

@@ -142,5 +142,5 @@ def speak(words: str, voice: str, target: Path) -> str:
     """The path of a recording of espeak-ng saying these words."""
     if not target.exists():
         target.parent.mkdir(parents=True, exist_ok=True)
-        subprocess.run(["espeak-ng", "-v", voice, "-w", str(target), words], check=True)
+        subprocess.run(["espeak-ng", "-v", voice, "-w", target.name, words], check=True, cwd=target.parent)
     return str(target.resolve())

@@ -64,7 +64,7 @@ def draw(char: str, path: Path) -> bool:
 
 
 def speak(text: str, path: Path) -> None:
-    subprocess.run(["espeak-ng", "-w", str(path), text], check=True, capture_output=True)
+    subprocess.run(["espeak-ng", "-w", path.name, text], check=True, capture_output=True, cwd=path.parent)
 
 
 def make_folder(root: Path, items: int, *, seed: int = 0, complete: bool = False, skip: int = 0) -> list[str]:

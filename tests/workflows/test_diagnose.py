@@ -478,10 +478,10 @@ def test_text_fits_80_columns_with_long_names_and_many_modalities():
 
 MEMORY = """
 import resource, sys, torch, calmrl.cli, matplotlib.figure, sklearn.linear_model
-from calmrl.workflows.diagnose import rows
+from calmrl.workflows.diagnose import examine
 from calmrl.data.features.feature_set import open_features
 from calmrl.workflows import diagnose
-rows.SAMPLE_ROWS = 500  # what is fitted is not the question here
+examine.SAMPLE_ROWS = 500  # what is fitted is not the question here
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 found = diagnose(open_features(sys.argv[1]))
 print(found.rows, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024)
