@@ -9,8 +9,7 @@ import pytest
 import torch
 
 import calmrl as package
-from calmrl.config import load
-from calmrl.config.loading import shipped, shipped_text
+from calmrl.config import load, shipped, shipped_text
 from calmrl.data.features.writer import write_features
 from calmrl.errors import InputError
 from calmrl.metrics import retrieval

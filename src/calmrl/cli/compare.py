@@ -12,7 +12,6 @@ import typer
 
 from calmrl.cli.printing import Progress, below_table, data, note, stderr_console
 from calmrl.cli.shared_options import config_names, method_list
-from calmrl.metrics.registry import describe
 
 if TYPE_CHECKING:
     from calmrl.config import CompareConfig
@@ -100,6 +99,7 @@ def compare_and_show(
     extra_jobs: Mapping[str, Callable[[], Any]] | None = None,
 ) -> Comparison:
     """Compare with a progress bar, then print one table over all data sets and settings, and what it means."""
+    from calmrl.metrics.registry import describe
     from calmrl.workflows import compare
 
     with Progress() as bar:
@@ -163,6 +163,8 @@ def _table(results: Results, rows: Sequence[Any], places: Sequence[tuple[str, st
     from calmrl.report.results import group
 
     means = group([row for row in rows if row.place in places], lambda row: (row.method, row.place))
+    from calmrl.metrics.registry import describe
+
     sign, chances = describe(metric).sign, results.chances(metric)
     one = len({dataset for dataset, _ in results.places(results.rows)}) == 1
     head: list[str | Heading] = ["method"]

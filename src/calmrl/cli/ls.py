@@ -23,7 +23,7 @@ REGISTRIES = {
     "collections": ["calmrl.data.media.public_collections:COLLECTIONS"],
     "encoders": ["calmrl.encoders.registry:ENCODERS"],  # frozen: extract, index
     "towers": ["calmrl.paper.vast.section:TOWERS"],  # trainable: train, model.kind vast
-    "tables": ["calmrl.paper.reproduce.tables:PAPER_TABLES"],  # of the paper: reproduce
+    "tables": ["calmrl.paper.reproduce.registry:PAPER_TABLES"],  # of the paper: reproduce
 }
 SHELVES = (*REGISTRIES, "configs")
 
@@ -62,7 +62,7 @@ def _lines(names: dict[str, str]) -> list[str]:
 def entries(shelf: str) -> dict[str, str]:
     """Name -> one line, from the registries themselves; nothing that is listed is imported."""
     if shelf == "configs":
-        from calmrl.config.loading import shipped
+        from calmrl.config.shipped_files import shipped
 
         return shipped()
     abouts: dict[str, str] = {}

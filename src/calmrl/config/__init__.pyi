@@ -1,12 +1,12 @@
 from .loading import dump as dump
 from .loading import dumps as dumps
 from .loading import load as load
-from .loading import shipped as shipped
-from .loading import shipped_text as shipped_text
 from .schema.commands import KINDS as KINDS
 from .schema.commands import CompareConfig as CompareConfig
 from .schema.commands import ExtractConfig as ExtractConfig
 from .schema.train import ImputeConfig as ImputeConfig
 from .schema.train import TrainConfig as TrainConfig
+from .shipped_files import shipped as shipped
+from .shipped_files import shipped_text as shipped_text
 from .yaml_text import ConfigError as ConfigError
 from .yaml_text import ConfigProblem as ConfigProblem

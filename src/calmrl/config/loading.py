@@ -2,16 +2,16 @@
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from importlib.resources import files
 from pathlib import Path
 from typing import Annotated, Any, TypeGuard, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
 from calmrl._support.output import WRITTEN_BY, new_file
-from calmrl._support.registry import closest, lookup
+from calmrl._support.registry import closest
 from calmrl._support.section import ChosenSection, Section
 from calmrl.config.schema.commands import KINDS
+from calmrl.config.shipped_files import shipped, shipped_text
 from calmrl.config.yaml_text import (
     MOST_CHARACTERS,
     ConfigError,
@@ -157,36 +157,6 @@ def _all_keys(annotation: Any, prefix: str) -> Iterator[tuple[str, str]]:
 
 def _quoted(sentence: str) -> list[str]:
     return re.findall(r"'([^']*)'", sentence)
-
-
-def shipped() -> dict[str, str]:
-    """Name -> what it is for: the first comment line after the launch command of each shipped file.
-
-    Examples
-    --------
-    >>> "demo" in shipped()
-    True
-    """
-    names = sorted(entry.name.removesuffix(".yaml") for entry in _folder().iterdir() if entry.name.endswith(".yaml"))
-    texts = {name: _folder().joinpath(f"{name}.yaml").read_text(encoding="utf-8") for name in names}
-    comments = {name: [line for line in text.splitlines() if line.startswith("#")] for name, text in texts.items()}
-    return {name: lines[1].removeprefix("#").strip() for name, lines in comments.items()}
-
-
-def shipped_text(name: str) -> str:
-    """The text of a shipped config.
-
-    Examples
-    --------
-    >>> shipped_text("demo").startswith("#")
-    True
-    """
-    lookup(shipped(), name, "config")
-    return _folder().joinpath(f"{name}.yaml").read_text(encoding="utf-8")
-
-
-def _folder():  # type: ignore[no-untyped-def]  # importlib's Traversable moved between Python versions
-    return files("calmrl.config") / "shipped"
 
 
 def load(name: str | Path | None, overrides: Sequence[str] = (), *, kind: str | None = None) -> Section:

@@ -12,8 +12,9 @@ from calmrl._support.output import new_file
 from calmrl._support.text import escaped, pipes
 from calmrl.errors import InputError
 from calmrl.paper.reproduce.needs import Need, check, needs_of, others_without_features
+from calmrl.paper.reproduce.registry import PAPER_TABLES
 from calmrl.paper.reproduce.reproduction import ReproductionRun, loss_curve
-from calmrl.paper.reproduce.tables import CONTINUED, PAPER_TABLES, RUNS, Cell, PaperTable, run_of
+from calmrl.paper.reproduce.tables import CONTINUED, RUNS, Cell, PaperTable, run_of
 from calmrl.protocols import Progress, no_progress
 from calmrl.report.figures import Curve, curves, scatter, standalone
 from calmrl.report.results import PointMap, skipped_sentence

@@ -1,6 +1,6 @@
 """What a table or figure of the paper holds: cells with a published number, and where ours comes from."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
@@ -9,7 +9,6 @@ from typing import Any
 
 import yaml
 
-from calmrl._support.registry import Registry
 from calmrl.config import TrainConfig, load
 from calmrl.config.loading import load_values
 
@@ -457,12 +456,3 @@ def figure7() -> PaperTable:
         "The whole loss in the stage with missing modalities, first and last record; curves are drawn beside this file."
     )
     return PaperTable("figure7", "Loss curves in training", tuple(cells), 3, (UNPRINTED, note))
-
-
-PAPER_TABLES: "Registry[Callable[[], PaperTable]]" = Registry(
-    "table or figure",
-    {
-        **{table.__name__: table for table in (table1, table2, table3, table4, table5, table6, table7, table8)},
-        **{figure.__name__: figure for figure in (figure3, figure4, figure5, figure6, figure7)},
-    },
-)
