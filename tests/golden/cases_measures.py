@@ -25,6 +25,9 @@ def refused(*calls: Callable[[], Any]) -> list[str]:
             call()
         except (InputError, MissingExtraError, TypeError, ValueError, KeyError, FileExistsError) as problem:
             words = re.sub(r"calmrl(?:\.[a-z_]+)+\.(\w+)", r"{home}.\1", str(problem))  # whatever file it lives in
+            words = re.sub(
+                r"(unexpected keyword argument '\w+')\. Did you mean '\w+'\?", r"\1", words
+            )  # Python 3.13 asks
             said.append(f"{type(problem).__name__}: {words}")
         else:
             said.append("no error")

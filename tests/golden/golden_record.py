@@ -108,9 +108,8 @@ class Place:
             text = text.replace(folder, "{place}")
         text = re.sub(r"'(\{place\}[^']*)'", r"\1", text)  # a folder with a space in it is quoted
         text = text.replace(f"calmrl {__version__}", "calmrl {version}")
-        text = re.sub(
-            r"^\d+:\d\d:\d\d .*\n", "", text, flags=re.MULTILINE
-        )  # progress, a line per minute on a slow machine
+        # progress comes once a minute, so only on a slow machine
+        text = re.sub(r"^\d+:\d\d:\d\d .*\n", "", text, flags=re.MULTILINE)
         text = re.sub(r"\d+(\.\d+)? s\b", "{seconds} s", text)
         return re.sub(r"took \d+ % of the step time", "took {share} % of the step time", text)
 
