@@ -138,10 +138,19 @@ FIELDS = [part("lacking", b"x", file=False)] * 31
 def test_forms(shapes, client_of, monkeypatch, parts, sentence):
     monkeypatch.setattr(data.ShapeIndex, "search", lambda self, **given: [])
     with client_of(shapes, limits=Limits(characters=20_000)) as client:
-        kind = {"Content-Type": "Multipart/Form-Data ; boundary=xx"}
+        kind = {"Content-Type": "multipart/form-data; boundary=xx"}
         answer = client.post("/api/search", content=b"".join(parts) + b"--xx--\r\n", headers=kind)
         assert answer.status_code == (400 if sentence else 200)
         assert (sentence or "") in answer.text.replace('\\"', '"')
+
+
+def test_the_type_of_a_form_may_be_in_capitals(shapes, client_of):
+    """Whether the form is then understood is up to the parser; it is not refused for its type."""
+    with client_of(shapes) as client:
+        kind = {"Content-Type": "Multipart/Form-Data ; boundary=xx"}
+        assert client.post("/api/search", content=b"--xx--\r\n", headers=kind).status_code != 415
+        kind = {"Content-Type": "text/plain"}
+        assert client.post("/api/search", content=b"a", headers=kind).status_code == 415
 
 
 @pytest.mark.parametrize(("kind", "got"), [("text/plain; a=b", "text/plain"), (None, "no type")])
