@@ -14,9 +14,6 @@ from calmrl.imputers.kernel import (
     GAMMAS,
     LINEAR,
     Kernel,
-    _evenly,
-    _factors,
-    _keys,
     best_alpha,
     fewer_columns,
     fit_regression,
@@ -273,16 +270,32 @@ def test_sources_that_are_linked():
     assert linked(mask([0, 0, 0, 1, 1], [0, 0, 1, 1, 0], [0, 1, 1, 0, 0], [1, 1, 0, 0, 0]))
 
 
-def test_factors_of_patterns_lean_on_one():
-    ratio = torch.tensor([[1.0, 3.0], [2.0, 2.0], [0.5, 0.5]], dtype=torch.float64)
-    found = _factors(ratio, ["10", "10", "01"])
-    assert found == pytest.approx({"10": ((5 + 4 + 20) / 22) ** 0.5, "01": ((0.25 + 20) / 21) ** 0.5})
-    assert _keys(torch.tensor([[True, False, True], [False, False, False]])) == ["101", "000"]
+@pytest.mark.parametrize("most", [1000, 50])
+def test_factors_of_patterns_lean_on_one_in_rows_evenly_spaced(most, monkeypatch):
+    """As if twenty more rows of every pattern had had 1."""
+    seen = []
 
+    def fit(form, x, y, *more):
+        model, left_out = fit_regression(form, x, y, *more)
+        seen.append((y, left_out.ratio))
+        return model, left_out
 
-def test_rows_evenly_spaced():
-    assert _evenly(torch.arange(5), 5).tolist() == [0, 1, 2, 3, 4]
-    assert _evenly(torch.arange(9) + 1, 3).tolist() == [1, 5, 9]
+    monkeypatch.setattr(kernel, "fit_regression", fit)
+    monkeypatch.setattr(kernel, "MOST_ROWS", most)
+    z, present = curved(n=200)
+    imputer = KernelImputer("mean", True, 0.7, 0.2, 0.5).fit(z, present)
+    has = np.asarray(present)
+    rows = np.flatnonzero(has[:, 0] & has[:, 1:].any(axis=1))
+    rows = rows[np.linspace(0, len(rows) - 1, min(most, len(rows))).round().astype(int)]
+    y, ratio = seen[0]
+    np.testing.assert_allclose(y, np.asarray(z["a"])[rows])
+    keys = np.array([f"0{int(b)}{int(c)}" for _, b, c in has[rows]])
+    squares = ratio.square().mean(1).numpy()
+    expected = {
+        key: ((squares[keys == key].sum() + 20) / ((keys == key).sum() + 20)) ** 0.5 for key in set(keys.tolist())
+    }
+    assert len(expected) == 3
+    assert imputer.factors_[0] == pytest.approx(expected)
 
 
 def test_what_is_tried():
