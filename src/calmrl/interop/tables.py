@@ -46,10 +46,15 @@ def to_parquet(features: FeatureSet, path: str | Path, wide: bool = False) -> No
     """
     table = to_arrow(features, wide)
     with new_file(path, advice="") as draft:
-        try:
-            pq.write_table(table, draft)
-        except pa.ArrowNotImplementedError:  # older pyarrow has no nulls in lists of one length
-            pq.write_table(with_plain_lists(table), draft)
+        write_table(table, draft)
+
+
+def write_table(table: pa.Table, path: Path, **options: Any) -> None:
+    """`pyarrow.parquet.write_table` with its options, for any pyarrow."""
+    try:
+        pq.write_table(table, path, **options)
+    except pa.ArrowNotImplementedError:  # older pyarrow has no nulls in lists of one length
+        pq.write_table(with_plain_lists(table), path, **options)
 
 
 def with_plain_lists(table: pa.Table) -> pa.Table:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from calmrl.data import FeatureSet, open_features
@@ -12,16 +11,9 @@ from calmrl.data.features import formats as parquet_copy
 from calmrl.data.features.formats import copy_parquet
 from calmrl.errors import InputError
 from calmrl.interop import from_arrow, to_parquet
-from calmrl.interop.tables import with_plain_lists
+from calmrl.interop.tables import write_table
 
 ROWS = 57
-
-
-def write(table, path, **options):
-    try:
-        pq.write_table(table, path, **options)
-    except pa.ArrowNotImplementedError:  # older pyarrow has no nulls in lists of one length
-        pq.write_table(with_plain_lists(table), path, **options)
 
 
 @pytest.fixture
@@ -46,7 +38,7 @@ def small_pieces(monkeypatch):
 
 
 def test_pieces_hold_what_the_file_holds(tmp_path, table):
-    write(table, tmp_path / "a.parquet", row_group_size=10)
+    write_table(table, tmp_path / "a.parquet", row_group_size=10)
     copy_parquet(tmp_path / "a.parquet", tmp_path / "copy")
     whole, copy = open_features(tmp_path / "a.parquet"), open_features(tmp_path / "copy")
     copy.verify()
@@ -74,7 +66,7 @@ def test_only_observations_of_an_imputed_file_are_copied(tmp_path, table, wide):
 
 
 def test_rows_without_ids_are_numbered(tmp_path, table):
-    write(table.drop_columns(["id"]), tmp_path / "a.parquet")
+    write_table(table.drop_columns(["id"]), tmp_path / "a.parquet")
     copy_parquet(tmp_path / "a.parquet", tmp_path / "copy")
     assert list(open_features(tmp_path / "copy").ids) == [str(i) for i in range(ROWS)]
 
@@ -83,20 +75,20 @@ def test_lists_of_other_lengths_further_on_are_an_error(tmp_path, table):
     lists = table["image"].to_pylist()
     lists[40] = lists[40] + [1.0]
     changed = table.set_column(1, "image", pa.array(lists, pa.list_(pa.float32())))
-    write(changed, tmp_path / "a.parquet", row_group_size=10)
+    write_table(changed, tmp_path / "a.parquet", row_group_size=10)
     with pytest.raises(InputError, match=r'a\.parquet: the lists of column "image" have 3 to 4 entries'):
         copy_parquet(tmp_path / "a.parquet", tmp_path / "copy")
 
 
 def test_a_column_that_is_null_throughout_is_an_error(tmp_path, table):
     changed = table.set_column(3, "sound", pa.nulls(ROWS, pa.list_(pa.float64())))
-    write(changed, tmp_path / "a.parquet")
+    write_table(changed, tmp_path / "a.parquet")
     with pytest.raises(InputError, match='column "sound" is null throughout'):
         copy_parquet(tmp_path / "a.parquet", tmp_path / "copy")
 
 
 def test_a_damaged_file_is_named(tmp_path, table):
-    write(table, tmp_path / "a.parquet", row_group_size=10)
+    write_table(table, tmp_path / "a.parquet", row_group_size=10)
     content = bytearray((tmp_path / "a.parquet").read_bytes())
     content[4:400] = bytes(396)
     (tmp_path / "a.parquet").write_bytes(content)
@@ -107,7 +99,7 @@ def test_a_damaged_file_is_named(tmp_path, table):
 def test_a_table_of_vectors_alone_has_rows_all_the_same(tmp_path):
     """Without a column that describes the rows they are numbered."""
     alone = pa.table({"image": [[1.0, 2.0], [3.0, 4.0]], "sound": [None, [5.0]]})
-    write(alone, tmp_path / "rows.parquet")
+    write_table(alone, tmp_path / "rows.parquet")
     copy_parquet(tmp_path / "rows.parquet", tmp_path / "rows")
     for features in (from_arrow(alone), open_features(tmp_path / "rows.parquet"), open_features(tmp_path / "rows")):
         assert features.ids.tolist() == ["0", "1"]
