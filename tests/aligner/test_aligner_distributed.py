@@ -8,6 +8,7 @@ import torch
 import torch.distributed as dist
 
 from calmrl import Aligner
+from calmrl._support.distributed import leave
 from calmrl.aligner import space as fitting
 from tests.aligner.aligner_data import KERNEL, linear_rows
 from tests.support import warm
@@ -33,7 +34,7 @@ def work(rank, folder):
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2)
     torch.save(fitted(slice(100 * rank, 100 + 140 * rank)), os.path.join(folder, f"{rank}.pt"))
-    dist.destroy_process_group()
+    leave()
 
 
 @pytest.mark.filterwarnings("ignore")

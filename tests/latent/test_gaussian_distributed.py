@@ -8,6 +8,7 @@ import torch
 import torch.distributed as dist
 
 from calmrl import GaussianImputer
+from calmrl._support.distributed import leave
 from tests.support import warm
 from tests.support.latent_data import from_model
 
@@ -45,7 +46,7 @@ def work(rank, folder):
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2)
     torch.save(fit_all(rank, 2), os.path.join(folder, f"{rank}.pt"))
-    dist.destroy_process_group()
+    leave()
 
 
 @pytest.mark.filterwarnings("ignore")

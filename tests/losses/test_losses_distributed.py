@@ -11,6 +11,7 @@ from torch import nn
 from torch.nn.functional import normalize
 from torch.nn.parallel import DistributedDataParallel
 
+from calmrl._support.distributed import leave
 from calmrl.errors import InputError
 from calmrl.losses import LOSSES, InstanceMatching
 from calmrl.losses.base import joined
@@ -84,7 +85,7 @@ def work(rank: int, folder: str) -> None:
     with pytest.raises(InputError, match="differ in width"):  # raised by both, so that nobody waits
         LOSSES["pmrl"]()({name: v[:, : 3 + rank] for name, v in z.items()}, present)
     torch.save(found, f"{folder}/{rank}.pt")
-    dist.destroy_process_group()
+    leave()
 
 
 def test_two_processes_equal_one(tmp_path: Path) -> None:

@@ -149,9 +149,17 @@ def wait_for_all() -> None:
 
 
 def leave() -> None:
-    """Take leave of the other processes, if there are any."""
+    """Take leave of the other processes, if there are any.
+
+    The group itself is kept to the end of this process. A wrapped model that outlives it would take it apart while holding
+    Python's lock, for which gloo's threads wait while they let go of the tensors of a last message: both would wait forever.
+    """
     if dist.is_available() and dist.is_initialized():
+        _left.append(dist.group.WORLD)
         dist.destroy_process_group()
+
+
+_left: list[object] = []
 
 
 @contextmanager

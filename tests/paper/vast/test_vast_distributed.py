@@ -10,6 +10,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
+from calmrl._support.distributed import leave
 from calmrl.paper.vast.matching import cat_conditions
 from tests.support import warm
 from tests.support.tiny_models import seeded, tiny_inputs, tiny_vast
@@ -61,7 +62,7 @@ def work(rank: int, folder: str) -> None:
     value = net.module.model.matching(z, present, tokens=tokens, generator=seeded(0))
     gradients = {name: p.grad for name, p in net.module.named_parameters()}
     torch.save({"pairs": pairs, "value": value.detach(), "gradients": gradients}, f"{folder}/{rank}.pt")
-    dist.destroy_process_group()
+    leave()
 
 
 def test_two_processes(tmp_path: Path) -> None:
