@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 from typing import Any
@@ -19,10 +19,12 @@ import numpy as np
 import torch
 
 from calmrl._support.engine import Engine
+from calmrl.aligner.base import Base, Mixture, Sides, sides_of, weigh
 from calmrl.aligner.crossvalidation import DistributedFolds, Fold, Outcome, Rows, folds_of, score
 from calmrl.aligner.expected import Evidence, dispersion, learning_gain
-from calmrl.aligner.refine import steps_worth
+from calmrl.aligner.refine import refine_space, steps_worth
 from calmrl.aligner.space import Candidate, Grid
+from calmrl.data.patterns import rows_together
 
 BEHIND = 0.8  # features whose first candidate reaches less than this share of the best score are not searched further
 RACE = 3.0  # standard errors; queries of one row are not independent, so that they are a little too small
@@ -132,6 +134,7 @@ class Choice:
     dispersion: float  # how much more recall varies between folds than between queries
     rows: int  # that the cross-validation used
     refined: dict[int, float]  # steps -> score, where refinement was tried
+    mixture: Mixture | None = None  # what stands beside what, where there are bases
 
     def summary(self, latent_dim: int) -> dict[str, Any]:
         """As a plain dict: the choice, and all candidates from the best to the worst, those that ran on one fold last."""
@@ -158,10 +161,13 @@ def choose(
     refine: str,
     seed: int,
     engine: Engine | None = None,
+    bases: Sequence[Base] = (),
+    needed: bool = False,
 ) -> Choice:
     """Search the grid on at most SEARCH_ROWS of the rows; `total` is how many rows the final fit has.
 
-    An engine evaluates candidates and folds at the same time, with the same choice.
+    An engine evaluates candidates and folds at the same time, with the same choice. The own space is chosen by itself, then
+    which weight it has beside the bases; `needed`: these cannot be left out.
     """
     rows = search_sample(rows, seed)
     home = folds_of(rows, folds, seed)
@@ -179,22 +185,43 @@ def choose(
     steps, refined, better = steps_worth(search.folds, winner, search.tried[winner], refine, seed)
     smaller = DistributedFolds([Fold(names, parts[f - 1], parts[f], seed, landmarks) for f in range(folds)], engine)
     smaller.ahead([(f, winner) for f in range(folds)])
-    gain = learning_gain(
-        [smaller.evaluate(f, winner) for f in range(folds)],
-        search.tried[winner],
-        (folds - 1),
-        total / float(np.mean([len(fold.train) for fold in search.folds])),
-    )
+    fewer, more = [smaller.evaluate(f, winner) for f in range(folds)], search.tried[winner]
+    judged, mixture = better if steps else judged, None
+    if bases:
+        mixture = weigh([_sides(search, f, winner, steps, bases) for f in range(folds)], _pairs(rows), needed)
+        judged = mixture.judged
+        fewer, more = (
+            [sides_of(fold, fold.spaces[winner], winner, bases).outcome(mixture.weights) for fold in some]
+            for some in (smaller.folds, search.folds)
+        )
+    gain = learning_gain(fewer, more, (folds - 1), total / float(np.mean([len(fold.train) for fold in search.folds])))
     return Choice(
         winner,
         steps,
         {candidate: (len(outcomes), score(outcomes)) for candidate, outcomes in search.tried.items()},
-        _evidence(names, better if steps else judged),
+        _evidence(names, judged),
         gain,
-        dispersion(better if steps else judged),
+        dispersion(judged),
         len(rows),
         refined,
+        mixture,
     )
+
+
+def _sides(search: CandidateSearch, f: int, winner: Candidate, steps: int, bases: Sequence[Base]) -> Sides:
+    """Where the held-out rows of a fold lie, in the space that the other folds chose, or in the refined one."""
+    fold, candidate = search.folds[f], winner if steps else search.best(without=f)
+    space = fold.spaces[candidate]
+    if steps:
+        space = refine_space(space, fold.whitened(candidate)[0], fold.train.present, steps, fold.seed)
+    return sides_of(fold, space, candidate, bases)
+
+
+def _pairs(rows: Rows) -> float:
+    """Rows that have both of two modalities, on average over those that meet at all."""
+    together = rows_together(rows.present.cpu().numpy())
+    meeting = together[np.triu(together, 1) > 0]
+    return float(meeting.mean()) if len(meeting) else 0.0
 
 
 def _judged(search: CandidateSearch, fold: int) -> Outcome:

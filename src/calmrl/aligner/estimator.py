@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import os
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
@@ -17,16 +18,19 @@ from torch import Tensor
 
 from calmrl._support.arguments import check_choice, check_whole, seed_of
 from calmrl._support.tensor_files import load_state, save_state
-from calmrl.aligner.choose import Choice, choose
+from calmrl.aligner.base import MIN_PAIRS, Base, open_bases, weighted
+from calmrl.aligner.choose import choose
 from calmrl.aligner.crossvalidation import fit_feature_maps, sample
 from calmrl.aligner.expected import Evidence, expectation
 from calmrl.aligner.features import FeatureMap
+from calmrl.aligner.posterior import place
 from calmrl.aligner.refine import refine_space
 from calmrl.aligner.space import Space, fit_all, head_maps, make_grid
 from calmrl.aligner.storage import from_state, to_state
-from calmrl.arrays import Array, Views, blocks_of_rows, check
+from calmrl.arrays import Array, blocks_of_rows, check
 from calmrl.data.features.distributed_rows import DistributedArrays
 from calmrl.data.features.feature_set import ROW, FeatureSet, relevance_texts
+from calmrl.data.patterns import connected
 from calmrl.encoders.encoder_set import EmbedsFiles, recorded_encoders
 from calmrl.errors import InputError
 from calmrl.hub import OnHub
@@ -123,6 +127,50 @@ def _hash(label: Any) -> int:
     return int.from_bytes(digest[:8], "little") >> 1
 
 
+def linked_rows(source: Source, numbers: list[np.ndarray | None]) -> tuple[Source | None, list[np.ndarray | None]]:
+    """The modalities that enough rows link, of the rows that have any of them, with these numbers; None without such.
+
+    A base knows about the others; so it is no error that nothing can be learned about them here.
+    """
+    groups = [group for group in connected(source.together.cpu().numpy(), MIN_PAIRS) if len(group) > 1]
+    if not groups:
+        return None, numbers
+    inside = sorted(max(groups, key=lambda group: sum(float(source.count[m]) for m in group)))
+    if len(inside) == len(source.names):
+        return source, numbers
+    if source.distributed is not None:
+        apart = [name for m, name in enumerate(source.names) if m not in inside]
+        raise InputError(
+            f"too few rows have {apart[0]!r} and another modality; with an engine, leave it out of the fit"
+        )
+    chunks = _Columns(source, inside)
+    kept = np.concatenate([views.present[:, inside].any(1).cpu().numpy() for views in source.chunks()])
+    z: Any = chunks
+    present = None
+    if source.in_memory:
+        ((z, present),) = list(chunks)
+    return open_source(z, present), [None if part is None else part[kept] for part in numbers]
+
+
+@dataclass(frozen=True)
+class _Columns:
+    """Some modalities of a source, as chunks of the rows that have any of them."""
+
+    source: Source
+    inside: list[int]
+
+    def __iter__(self) -> Iterator[tuple[dict[str, Tensor], Tensor]]:
+        for views in self.source.chunks():
+            at = views.present[:, self.inside].any(1).nonzero()[:, 0]
+            taken = views.take(at)
+            rows = taken.rows(0, len(at))
+            z = {}
+            for m in self.inside:
+                values = rows[m]
+                z[views.names[m]] = torch.full((len(at), views.widths[m]), float("nan")) if values is None else values
+            yield z, taken.present[:, self.inside]
+
+
 SAMPLE_ROWS = 10_000  # looked at for landmarks and principal directions
 EMBED_BYTES = 1 << 27
 GROUP = "group"  # column of a feature set that says which rows are siblings
@@ -162,6 +210,12 @@ class Aligner(OnHub, BlockColumns, EmbedsFiles, TransformerMixin, BaseEstimator)
         Rows that kernel features compare with, at most.
     random_state : int or None
         Seed of folds, landmarks and the start of EM; None draws one.
+    base : str, path, Aligner, list of these, or None
+        What was learned elsewhere with the same encoders, to stand beside the own space: a base that comes with calmrl, a
+        saved or a fitted aligner. Its weight is chosen by cross-validation over the rows' own pairs; without any, the base
+        stands alone. Modalities are matched by their encoders where these are known, else by name.
+    shared : list of groups of modalities, or None
+        Modalities whose vectors are comparable as they are, such as [("image", "text")] of CLIP: their cosine is a base.
     blocks : list, dict or None
         For one 2-D array or frame instead of a dict, as in a `Pipeline` of scikit-learn: list of column widths, dict
         name -> width, or dict name -> list of columns.
@@ -195,7 +249,9 @@ class Aligner(OnHub, BlockColumns, EmbedsFiles, TransformerMixin, BaseEstimator)
     names_: tuple[str, ...]  # names in the order of the parts below
     feature_maps_: list[FeatureMap]
     head_maps_: list[Tensor]  # (n_landmarks or d, L): from similarities to the head, whitening included
-    space_: Space
+    space_: Space | None  # None where bases stand alone
+    own_weight_: float
+    base_: list[Base]
     evidence_: dict[str, Evidence]
     gain_: float
     dispersion_: float
@@ -213,8 +269,12 @@ class Aligner(OnHub, BlockColumns, EmbedsFiles, TransformerMixin, BaseEstimator)
         landmarks: int = 2000,
         random_state: int | None = 0,
         *,
+        base: Any = None,
+        shared: Sequence[Sequence[str]] | None = None,
         blocks: Blocks = None,
     ) -> None:
+        self.base = base
+        self.shared = shared
         self.blocks = blocks
         self.features = features
         self.unit_rows = unit_rows
@@ -232,8 +292,11 @@ class Aligner(OnHub, BlockColumns, EmbedsFiles, TransformerMixin, BaseEstimator)
         if not hasattr(self, "space_"):
             return text
         raw = "" if self.encoders_ is None else ", reads files"
-        names = ", ".join(self.modalities_)
-        return f"{text}, fitted: {names} -> {self.space_.latent_dim} latents, {self.choice_['features']} features{raw}"
+        parts = [f"{base.name} (weight {base.weight:.2f})" for base in self.base_]
+        if self.space_ is not None:
+            share = f" (weight {self.own_weight_:.2f})" if parts else ""
+            parts.insert(0, f"{self.space_.latent_dim} latents, {self.choice_['features']} features{share}")
+        return f"{text}, fitted: {', '.join(self.modalities_)} -> {', beside '.join(parts)}{raw}"
 
     @torch.no_grad()
     def fit(
@@ -278,40 +341,67 @@ class Aligner(OnHub, BlockColumns, EmbedsFiles, TransformerMixin, BaseEstimator)
             z, present = self._as_dict(z, present, reset=True)
         given = tuple(z) if isinstance(z, Mapping) else None
         source = open_source(*_sorted(z, present))
-        check_pairs(source)
+        made_by = {name: str(entry["name"]) for name, entry in (encoders or {}).get("encoders", {}).items()}
+        bases = open_bases(self.base, self.shared, dict(zip(source.names, source.widths, strict=True)), made_by)
+        numbers = [group_numbers(groups, source), relevance_numbers(relevant, source)]
+        self.modalities_, self.encoders_ = given or source.names, encoders
+        if not bases:
+            check_pairs(source)
+        linked, (siblings, alike) = linked_rows(source, numbers) if bases else (source, numbers)
+        if linked is None:
+            self._rest_on(bases)
+        else:
+            self._fit_own(linked, siblings, alike, bases)
+        return self
+
+    def _fit_own(
+        self, source: Source, groups: np.ndarray | None, relevant: np.ndarray | None, bases: list[Base]
+    ) -> None:
+        """Choose and fit the own space, and what stands beside it."""
         seed = seed_of(self.random_state)
-        numbers = relevance_numbers(relevant, source)
-        rows = sample(source, group_numbers(groups, source), SAMPLE_ROWS, seed, numbers)
-        grid = make_grid(*(arguments[name] for name in ("features", "unit_rows", "whitening", "latent_dim", "prior")))
+        rows = sample(source, groups, SAMPLE_ROWS, seed, relevant)
         names = list(source.names)
+        parts = ("features", "unit_rows", "whitening", "latent_dim", "prior")
+        grid = make_grid(*(getattr(self, name) for name in parts))
         searched = (self.candidates, self.folds, self.landmarks, self.refine)
         engine = None if source.distributed is None else source.distributed.rows.engine
-        choice = choose(names, rows, source.rows, grid, *searched, seed, engine)
+        needed = any(name not in names for name in self.modalities_)
+        choice = choose(names, rows, source.rows, grid, *searched, seed, engine, bases, needed)
         candidate = choice.candidate
         maps = fit_feature_maps(rows, candidate.features, candidate.unit_rows, seed, self.landmarks)
         space = fit_all(source, maps, candidate, seed)
+        features = [lift(rows.of(m)) * lift.scale(candidate.whitening) for m, lift in enumerate(maps)]
         if choice.refine_steps:
-            features = [
-                feature_map(rows.of(m)) * feature_map.scale(candidate.whitening) for m, feature_map in enumerate(maps)
-            ]
             space = refine_space(space, features, rows.present, choice.refine_steps, seed)
-        self._learn(source.names, given, maps, space, choice)
-        self.encoders_ = encoders
-        return self
-
-    def _learn(
-        self,
-        names: tuple[str, ...],
-        given: tuple[str, ...] | None,
-        maps: list[FeatureMap],
-        space: Space,
-        choice: Choice,
-    ) -> None:
-        self.names_, self.modalities_ = names, given or names
-        self.feature_maps_, self.space_ = maps, space
-        self.head_maps_ = head_maps(maps, choice.candidate.whitening, space)
+        self.names_, self.feature_maps_, self.space_ = source.names, maps, space
+        self.head_maps_ = head_maps(maps, candidate.whitening, space)
         self.choice_ = choice.summary(space.latent_dim)
         self.evidence_, self.gain_, self.dispersion_ = choice.evidence, choice.gain, choice.dispersion
+        self.own_weight_, self.base_ = 1.0, []
+        if choice.mixture is not None:
+            heads: list[Tensor | None] = [space.head(m, part).double() for m, part in enumerate(features)]
+            mean = space.posterior(heads, rows.present, range(len(names)))
+            self.own_weight_ = choice.mixture.weights.own
+            self.base_ = weighted(bases, choice.mixture.weights, rows, names, mean)
+            self.choice_["beside"] = choice.mixture.summary(bases)
+            if not self.own_weight_:
+                self._forget_own()
+
+    def _rest_on(self, bases: list[Base]) -> None:
+        """No rows say how the modalities belong together: the bases alone."""
+        warnings.warn(
+            f"no two modalities are linked by {MIN_PAIRS} rows or more, so that nothing is learned from the rows: embeddings "
+            f"are those of {' and '.join(base.name for base in bases)} alone",
+            UserWarning,
+            stacklevel=3,
+        )
+        self._forget_own()
+        self.evidence_, self.gain_, self.dispersion_ = {}, 0.0, 1.0
+        self.base_ = [replace(base, weight=1 / len(bases)) for base in bases]
+        self.choice_ = {"beside": {"own": 0.0, **{base.name: base.weight for base in self.base_}}}
+
+    def _forget_own(self) -> None:
+        self.names_, self.feature_maps_, self.head_maps_, self.space_, self.own_weight_ = (), [], [], None, 0.0
 
     # ---- one space
 
@@ -327,34 +417,37 @@ class Aligner(OnHub, BlockColumns, EmbedsFiles, TransformerMixin, BaseEstimator)
         check_is_fitted(self)
         if is_matrix(z) or self._holds_features(z):
             z, present = self._as_dict(z, present, reset=False)
-        views = check(
-            z, present, names=self.names_, widths=[len(feature_map.centre) for feature_map in self.feature_maps_]
-        )
-        largest = max(max(len(feature_map.landmarks), len(feature_map.centre)) for feature_map in self.feature_maps_)
+        names, widths = zip(*sorted(self.widths_.items()), strict=True)
+        views = check(z, present, names=names, widths=widths)
         parts = [
-            self._embed_block(views, start, stop)
-            for start, stop in blocks_of_rows(len(views), 32 * largest, EMBED_BYTES)
+            place(self, views.rows(start, stop), views.present[start:stop], names)
+            for start, stop in blocks_of_rows(len(views), 32 * _largest(self), EMBED_BYTES)
         ]
         if not parts:
-            parts = [torch.zeros((0, self.space_.latent_dim), device=views.present.device)]
+            parts = [torch.zeros((0, self.width_), device=views.present.device)]
         vectors = torch.cat(parts).to(working_dtype(views))
         return vectors if isinstance(views.given(), Tensor) else vectors.numpy()
 
-    def _embed_block(self, views: Views, start: int, stop: int) -> Tensor:
-        present = views.present[start:stop]
-        heads: list[Tensor | None] = []
-        for m, values in enumerate(views.rows(start, stop)):
-            if values is None:
-                heads.append(None)
-                continue
-            heads.append(self.head(m, values[present[:, m]]))
-        return self.space_.combine(heads, present)
+    @property
+    def width_(self) -> int:
+        """Width of the embedding: the latents of the own space and of all bases."""
+        own = 0 if self.space_ is None else self.space_.latent_dim
+        return own + sum(base.aligner.width_ for base in self.base_)
+
+    @property
+    def widths_(self) -> dict[str, int]:
+        """Modality -> width of its vectors, of all that can be embedded: those of the rows, and those that a base adds."""
+        widths = {name: len(lift.centre) for name, lift in zip(self.names_, self.feature_maps_, strict=True)}
+        for base in self.base_:
+            widths = {name: base.aligner.widths_[inner] for name, inner in base.names.items()} | widths
+        order = [*(name for name in self.modalities_ if name in widths), *widths]
+        return {name: widths[name] for name in dict.fromkeys(order)}
 
     def head(self, m: int, rows: Tensor) -> Tensor:
         """The posterior mean given modality m alone, (n, L) float64."""
-        return self.feature_maps_[m].project(rows, self.head_maps_[m]) + self.space_.bias[m].to(
-            rows.device, torch.float64
-        )
+        assert self.space_ is not None, "there is no own space"
+        bias = self.space_.bias[m].to(rows.device, torch.float64)
+        return self.feature_maps_[m].project(rows, self.head_maps_[m]) + bias
 
     def transform(self, z: Any, present: Array | None = None) -> Array:
         """`embed`, under the name that pipelines of scikit-learn call."""
@@ -363,7 +456,7 @@ class Aligner(OnHub, BlockColumns, EmbedsFiles, TransformerMixin, BaseEstimator)
     def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
         """Names of the columns that `transform` gives: aligner0, aligner1, ..."""
         check_is_fitted(self)
-        return np.array([f"aligner{j}" for j in range(self.space_.latent_dim)], dtype=object)
+        return np.array([f"aligner{j}" for j in range(self.width_)], dtype=object)
 
     def similarity(self, queries: Any, gallery: Any, hubs: str | None = None, k: int = 10) -> Array:
         """Cosines (Q, G) between items with any modalities; missing ones are NaN rows or left out of the dict.
@@ -419,6 +512,12 @@ class Aligner(OnHub, BlockColumns, EmbedsFiles, TransformerMixin, BaseEstimator)
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "space_")
+
+
+def _largest(aligner: Aligner) -> int:
+    """Numbers per row that embedding holds at once, at most."""
+    own = [max(len(lift.landmarks), len(lift.centre)) for lift in aligner.feature_maps_]
+    return max([*own, *(_largest(base.aligner) for base in aligner.base_)], default=1)
 
 
 def _sorted(z: Any, present: Array | None) -> tuple[Any, Array | None]:

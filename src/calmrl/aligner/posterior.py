@@ -1,6 +1,7 @@
-"""The posterior of a fitted aligner before it becomes a unit vector: how certain an item is, and queries with weights.
+"""Where items lie: the posterior of what each has, in the own space and in those beside it, and how certain it is.
 
-Given what a row has, Omega, the latents have mean E and covariance V = (I + sum_{m in Omega} J_m)^-1. Its certainty is
+Given what a row has, Omega, the latents have mean E and covariance V = (I + sum_{m in Omega} J_m)^-1. Its place is E, scaled to
+unit length. Its certainty is
 
     certainty = |E|^2 / (|E|^2 + tr(P V)),    P = I - (I + sum over all m of J_m)^-1,    between 0 and 1:
 
@@ -14,95 +15,142 @@ to the power of its weight:
     E = (I + sum_t w_t J_{m_t})^-1 sum_t w_t (I + J_{m_t}) h_{m_t}(x_t).
 
 With one term of weight 1 per modality this is the posterior mean that `Aligner.embed` scales to unit length.
+
+Spaces beside the own one give further columns: their unit vectors times the root of their weight. A row that has nothing a base
+knows gets its columns there from its own latents, E B, where B is the regression of base vectors on latents: they are the
+shorter, the less is known. Certainties are averaged with the weights.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from calmrl.aligner.estimator import Aligner
 from calmrl.aligner.space import NOTHING, direction
 from calmrl.arrays import to_tensor
 from calmrl.errors import InputError
 
+if TYPE_CHECKING:
+    from calmrl.aligner.estimator import Aligner
+
 ROWS = 4096  # embedded at once
+
+Columns = Sequence[Tensor | None]  # values (n, d) per column; None where no row has it
+
+
+def place(
+    aligner: Aligner,
+    columns: Columns,
+    present: Tensor,
+    names: Sequence[str | None],
+    weights: Sequence[float] | None = None,
+) -> Tensor:
+    """Vectors (n, width) float64 of rows; column j holds values of the modality `names[j]`, or of one that is not known."""
+    parts = []
+    mean = None
+    if aligner.space_ is not None:
+        mean = own_mean(aligner, columns, present, names, weights)
+        parts.append(aligner.own_weight_**0.5 * direction(mean))
+    for base in aligner.base_:
+        inner = [None if name is None else base.names.get(name) for name in names]
+        vectors = place(base.aligner, columns, present, inner, weights)
+        if base.bridge is not None and mean is not None:
+            unknown = ~_known(present, inner).any(1)
+            vectors[unknown] = shortened(mean[unknown] @ base.bridge.to(mean))
+        parts.append(base.weight**0.5 * vectors)
+    return torch.cat(parts, dim=1)
+
+
+def own_mean(
+    aligner: Aligner,
+    columns: Columns,
+    present: Tensor,
+    names: Sequence[str | None],
+    weights: Sequence[float] | None = None,
+) -> Tensor:
+    """The posterior mean in the own space, (n, L)."""
+    mine, which = _own_columns(aligner, names)
+    assert aligner.space_ is not None, "there is no own space"
+    heads: list[Tensor | None] = []
+    for j, m in zip(mine, which, strict=True):
+        values = columns[j]
+        heads.append(None if values is None else aligner.head(m, values[present[:, j]]))
+    power = None if weights is None else [weights[j] for j in mine]
+    return aligner.space_.posterior(heads, present[:, mine], which, power)
+
+
+def certainty(aligner: Aligner, columns: Columns, present: Tensor, names: Sequence[str | None]) -> Tensor:
+    """How far what is observed determines the place of each row, (n,), from 0 to 1."""
+    own = total = torch.zeros(len(present), dtype=torch.float64, device=present.device)
+    if aligner.space_ is not None:
+        mine, which = _own_columns(aligner, names)
+        length = own_mean(aligner, columns, present, names).square().sum(dim=1)
+        spread = aligner.space_.variance(present[:, mine], which)
+        share = length / (length + spread).clamp(min=NOTHING**2)
+        own = torch.where(length > NOTHING**2, share, 0.0)
+        total = aligner.own_weight_ * own
+    for base in aligner.base_:
+        inner = [None if name is None else base.names.get(name) for name in names]
+        there = certainty(base.aligner, columns, present, inner)
+        if base.bridge is not None:
+            there = torch.where(_known(present, inner).any(1), there, own)
+        total = total + base.weight * there
+    return total
+
+
+def shortened(vectors: Tensor) -> Tensor:
+    """Rows longer than one, scaled to length one."""
+    return vectors / vectors.norm(dim=1, keepdim=True).clamp(min=1.0)
+
+
+def _own_columns(aligner: Aligner, names: Sequence[str | None]) -> tuple[list[int], list[int]]:
+    """(columns that the own space knows, the number of the modality of each)"""
+    mine = [j for j, name in enumerate(names) if name in aligner.names_]
+    return mine, [aligner.names_.index(str(names[j])) for j in mine]
+
+
+def _known(present: Tensor, names: Sequence[str | None]) -> Tensor:
+    """`present` without the columns that have no name."""
+    return present & torch.tensor([name is not None for name in names], device=present.device)
 
 
 @torch.no_grad()
 def embed_with_certainty(
     aligner: Aligner, z: Mapping[str, np.ndarray], present: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Unit vectors (N, L) and certainties (N,), both float32; z and present name every modality of the aligner.
+    """Vectors (N, L) and certainties (N,), both float32; z has some modalities of the aligner, `present` a column for each.
 
     A row without any modality, or whose modalities say nothing, gets a zero vector and certainty 0.
     """
-    order = list(aligner.names_)
-    informed = _informed(aligner)
-    columns = [list(z).index(name) for name in order]
-    vectors = np.zeros((len(present), aligner.space_.latent_dim), np.float32)
-    certainty = np.zeros(len(present), np.float32)
+    names = list(z)
+    vectors = np.zeros((len(present), aligner.width_), np.float32)
+    sure = np.zeros(len(present), np.float32)
     for start in range(0, len(present), ROWS):
-        mask = np.asarray(present[start : start + ROWS])[:, columns]
-        for pattern in np.unique(mask, axis=0):
-            held = [m for m in range(len(order)) if pattern[m]]
-            rows = np.flatnonzero((mask == pattern).all(axis=1)) + start
-            if not held:
-                continue
-            heads = [_head(aligner, m, np.asarray(z[order[m]][rows])) for m in held]
-            mean, covariance = _combine(aligner, held, [1.0] * len(held), heads)
-            spread = float((informed * covariance).sum())  # the trace of a product of symmetric matrices
-            length = mean.square().sum(dim=1)
-            vectors[rows] = direction(mean).float().numpy()
-            share = length / (length + spread).clamp(min=NOTHING**2)
-            certainty[rows] = torch.where(length > NOTHING**2, share, 0.0).float().numpy()
-    return vectors, certainty
+        mask = torch.from_numpy(np.asarray(present[start : start + ROWS]))
+        columns = [to_tensor(np.asarray(values[start : start + ROWS])) for values in z.values()]
+        vectors[start : start + ROWS] = place(aligner, columns, mask, names).float().numpy()
+        sure[start : start + ROWS] = certainty(aligner, columns, mask, names).float().numpy()
+    return vectors, sure
 
 
 @torch.no_grad()
 def fuse(aligner: Aligner, terms: Sequence[tuple[str, np.ndarray, float]]) -> np.ndarray:
-    """The posterior mean given (modality, feature vector, weight > 0) terms, scaled to unit length, (L,) float64."""
-    for name, _, weight in terms:
-        if name not in aligner.names_:
+    """The place of a query of (modality, feature vector, weight > 0) terms, (L,) float64."""
+    widths = aligner.widths_
+    for name, value, weight in terms:
+        if name not in widths:
             raise InputError(f'the aligner has no modality "{name}"; it has {", ".join(aligner.modalities_)}')
         if not weight > 0:
             raise InputError(f"weights of fused terms must be positive; got {weight} for {name}")
-    held = [aligner.names_.index(name) for name, _, _ in terms]
-    heads = [_head(aligner, m, np.asarray(value)[None]) for m, (_, value, _) in zip(held, terms, strict=True)]
-    mean, _ = _combine(aligner, held, [weight for _, _, weight in terms], heads)
-    vector = direction(mean)[0]
+        if len(value) != widths[name]:
+            raise InputError(f"{name} has width {len(value)} but the aligner was fitted on width {widths[name]}")
+    columns = [to_tensor(np.asarray(value)[None]) for _, value, _ in terms]
+    everything = torch.ones((1, len(terms)), dtype=torch.bool)
+    vector = place(aligner, columns, everything, [name for name, _, _ in terms], [weight for *_, weight in terms])[0]
     if not bool(vector.any()):
         raise InputError("the query says nothing: it equals the average of all items; ask with something else")
     return vector.numpy()
-
-
-def _head(aligner: Aligner, m: int, values: np.ndarray) -> Tensor:
-    """The posterior mean given modality m alone, (n, L) float64."""
-    feature_map = aligner.feature_maps_[m]
-    if values.shape[1] != len(feature_map.centre):
-        raise InputError(
-            f"{aligner.names_[m]} has width {values.shape[1]} but the aligner was fitted on width {len(feature_map.centre)}"
-        )
-    return aligner.head(m, to_tensor(values))
-
-
-def _informed(aligner: Aligner) -> Tensor:
-    """P, (L, L)"""
-    eye = torch.eye(aligner.space_.latent_dim, dtype=torch.float64)
-    return eye - torch.linalg.inv(eye + sum(J.double() for J in aligner.space_.information))
-
-
-def _combine(aligner: Aligner, held: list[int], weights: list[float], heads: list[Tensor]) -> tuple[Tensor, Tensor]:
-    """(mean (n, L), covariance (L, L))"""
-    space = aligner.space_
-    eye = torch.eye(space.latent_dim, dtype=torch.float64)
-    information = [space.information[m].double() for m in held]
-    total = eye + sum(weight * J for weight, J in zip(weights, information, strict=True))
-    right = torch.zeros_like(heads[0])
-    for weight, J, head in zip(weights, information, heads, strict=True):
-        right += weight * head @ (eye + J)  # J is symmetric
-    cholesky = torch.linalg.cholesky(total)
-    return torch.cholesky_solve(right.T, cholesky).T, torch.cholesky_inverse(cholesky)

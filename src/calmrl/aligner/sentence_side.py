@@ -44,6 +44,10 @@ def to_sentence_transformer(aligner: Aligner, model: Any, modality: str = "text"
     check_is_fitted(aligner)
     library = need("sentence_transformers", "sentence-transformers", "a text side for sentence-transformers")
     modules = need("sentence_transformers.sentence_transformer.modules", "sentence-transformers", "its modules")
+    if aligner.base_ or aligner.space_ is None:
+        raise InputError(
+            "an aligner with a base is several spaces side by side; sentence-transformers has no module for that"
+        )
     if modality not in aligner.names_:
         raise InputError(f'the aligner has no modality "{modality}"; it has {", ".join(aligner.modalities_)}')
     m = aligner.names_.index(modality)

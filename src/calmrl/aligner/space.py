@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -119,27 +119,46 @@ class Space:
         """`head`, scaled to unit length."""
         return direction(self.head(m, features))
 
-    def combine(self, heads: list[Tensor | None], present: Tensor) -> Tensor:
-        """`direction` of the posterior mean given all that each row has, (n, L); heads of missing rows are not read.
+    def posterior(
+        self, heads: list[Tensor | None], present: Tensor, which: Sequence[int], weights: Sequence[float] | None = None
+    ) -> Tensor:
+        """The posterior mean given all that each row has, (n, L); 0 for rows that have nothing.
 
-        `heads[m]` holds the rows that have modality m, in their order; one factorisation per pattern.
+        Column j of `present` is a value of modality `which[j]`, and `heads[j]` holds the rows that have it, in their order. The
+        likelihood of a column is raised to the power of its weight. One factorisation per pattern.
         """
-        given = next(head for head in heads if head is not None)
-        eye = torch.eye(self.latent_dim, dtype=torch.float64, device=given.device)
-        place = present.long().cumsum(0) - 1  # where a row stands among those that have the modality
-        out = given.new_zeros((len(present), self.latent_dim))
-        patterns, order, bounds = group_rows(present)
-        for p, pattern in enumerate(patterns.tolist()):
-            rows = order[bounds[p] : bounds[p + 1]]
-            held = [m for m, has in enumerate(pattern) if has]
-            if len(held) == 1:
-                out[rows] = _rows(heads[held[0]], place[rows, held[0]])
+        place = present.long().cumsum(0) - 1  # where a row stands among those that have the column
+        mean = torch.zeros((len(present), self.latent_dim), dtype=torch.float64, device=present.device)
+        eye = torch.eye(self.latent_dim).to(mean)
+        for rows, held in _patterns(present):
+            power = {j: 1.0 if weights is None else weights[j] for j in held}
+            if list(power.values()) == [1.0]:
+                mean[rows] = _rows(heads[held[0]], place[rows, held[0]])
                 continue
-            total = eye + sum(self.information[m].to(eye) for m in held)
-            for m in held:
-                share = torch.linalg.solve(total, eye + self.information[m].to(eye))  # V_Omega (I + J_m)
-                out[rows] += _rows(heads[m], place[rows, m]) @ share.T.to(given)
-        return direction(out)
+            information = {j: self.information[which[j]].to(mean) for j in held}
+            total = eye + sum(power[j] * information[j] for j in held)
+            for j in held:
+                share = torch.linalg.solve(total, power[j] * (eye + information[j]))  # V_Omega w (I + J_m)
+                mean[rows] += _rows(heads[j], place[rows, j]) @ share.T
+        return mean
+
+    def variance(self, present: Tensor, which: Sequence[int]) -> Tensor:
+        """tr(P V) given what each row has, (n,): V is its posterior covariance, P = I - (I + sum over all m of J_m)^-1."""
+        trace = torch.zeros(len(present), dtype=torch.float64, device=present.device)
+        eye = torch.eye(self.latent_dim).to(trace)
+        informed = eye - torch.linalg.inv(eye + sum(J.to(trace) for J in self.information))
+        for rows, held in _patterns(present):
+            total = eye + sum(self.information[which[j]].to(trace) for j in held)
+            trace[rows] = (informed * torch.linalg.inv(total)).sum()  # the trace of a product of symmetric matrices
+        return trace
+
+
+def _patterns(present: Tensor) -> Iterator[tuple[Tensor, list[int]]]:
+    """(rows, columns that they have) for every pattern but the empty one."""
+    patterns, order, bounds = group_rows(present)
+    for p, pattern in enumerate(patterns.tolist()):
+        if any(pattern):
+            yield order[bounds[p] : bounds[p + 1]], [j for j, has in enumerate(pattern) if has]
 
 
 def direction(mean: Tensor) -> Tensor:

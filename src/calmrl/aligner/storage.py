@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from calmrl._support.parsing import reason_of
+from calmrl.aligner.base import Base
 from calmrl.aligner.crossvalidation import RelevantRanks
 from calmrl.aligner.expected import Evidence
 from calmrl.aligner.features import FeatureMap
@@ -30,14 +31,18 @@ def to_state(aligner: Aligner) -> dict[str, Any]:
         tensors |= {f"lift.{name}.{part}": getattr(aligner.feature_maps_[m], part) for part in MAP_PARTS}
         tensors |= {f"space.{name}.{part}": getattr(aligner.space_, part)[m] for part in SPACE}
     for key, evidence in aligner.evidence_.items():
-        tensors[f"ranks.{key}"] = torch.from_numpy(evidence.ranks)
-        tensors[f"gallery.{key}"] = torch.from_numpy(evidence.gallery)
-        if evidence.own is not None:
-            tensors[f"above.{key}"] = torch.from_numpy(evidence.own.above)
-            tensors[f"own.{key}"] = torch.from_numpy(evidence.own.relevant)
-            tensors[f"group.{key}"] = torch.from_numpy(evidence.own.group)
+        tensors |= evidence_tensors(key, evidence)
+    bases = []
+    for number, base in enumerate(aligner.base_):
+        inner = to_state(base.aligner)
+        tensors |= {f"base.{number}.{name}": tensor for name, tensor in inner["tensors"].items()}
+        if base.bridge is not None:
+            tensors[f"bridge.{number}"] = base.bridge
+        bases.append({"name": base.name, "names": base.names, "weight": base.weight, "aligner": inner["meta"]})
+    given = {**aligner.get_params(deep=False), "blocks": aligner.plain_blocks()}
+    given["base"] = [base.name for base in aligner.base_ if base.name not in _groups(aligner)] or None
     meta = {
-        "arguments": {**aligner.get_params(deep=False), "blocks": aligner.plain_blocks()},
+        "arguments": given,
         "modalities": list(aligner.modalities_),
         "order": list(aligner.names_),
         "choice": aligner.choice_,
@@ -45,8 +50,25 @@ def to_state(aligner: Aligner) -> dict[str, Any]:
         "gain": aligner.gain_,
         "dispersion": aligner.dispersion_,
         "encoders": aligner.encoders_,
+        "own_weight": aligner.own_weight_,
+        "base": bases,
     }
     return {"meta": meta, "tensors": tensors}
+
+
+def _groups(aligner: Aligner) -> set[str]:
+    """Names of the bases that `shared` stands for."""
+    return {"+".join(group) for group in aligner.shared or ()}
+
+
+def evidence_tensors(key: str, evidence: Evidence) -> dict[str, Tensor]:
+    """What `_evidence` reads."""
+    tensors = {f"ranks.{key}": torch.from_numpy(evidence.ranks), f"gallery.{key}": torch.from_numpy(evidence.gallery)}
+    if evidence.own is not None:
+        tensors[f"above.{key}"] = torch.from_numpy(evidence.own.above)
+        tensors[f"own.{key}"] = torch.from_numpy(evidence.own.relevant)
+        tensors[f"group.{key}"] = torch.from_numpy(evidence.own.group)
+    return tensors
 
 
 def from_state(state: dict[str, Any], origin: str = "a saved aligner") -> Aligner:
@@ -62,25 +84,34 @@ def from_state(state: dict[str, Any], origin: str = "a saved aligner") -> Aligne
         ]
         parts = [[tensors[f"space.{name}.{part}"] for name in order] for part in SPACE]
         _check_shapes(order, maps, parts)
-        space = Space(*parts)
+        space = Space(*parts) if order else None
         evidence = {key: _evidence(key, tensors) for key in meta["directions"]}
         learned = {
             "names_": tuple(order),
             "modalities_": tuple(meta["modalities"]),
             "feature_maps_": maps,
-            "head_maps_": head_maps(maps, choice["whitening"], space),
+            "head_maps_": [] if space is None else head_maps(maps, choice["whitening"], space),
             "space_": space,
             "choice_": choice,
             "evidence_": evidence,
             "gain_": meta["gain"],
             "dispersion_": meta["dispersion"],
-            "encoders_": meta.get("encoders"),  # absent in files of earlier versions
+            "encoders_": meta.get("encoders"),  # absent in files of earlier versions, as are the two below
+            "own_weight_": meta.get("own_weight", 1.0),
+            "base_": [_base(number, saved, tensors) for number, saved in enumerate(meta.get("base", []))],
         }
         aligner = Aligner(**meta["arguments"])
         aligner.__dict__.update(learned)
         return aligner
     except Exception as error:  # damaged numbers make constructors raise anything
         raise InputError(f"{origin} is incomplete ({reason_of(error)}); save it again") from error
+
+
+def _base(number: int, saved: dict[str, Any], tensors: dict[str, Tensor]) -> Base:
+    prefix = f"base.{number}."
+    inner = {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
+    aligner = from_state({"meta": saved["aligner"], "tensors": inner}, "a saved base")
+    return Base(saved["name"], aligner, saved["names"], saved["weight"], tensors.get(f"bridge.{number}"))
 
 
 def _evidence(key: str, tensors: dict[str, Tensor]) -> Evidence:
@@ -122,9 +153,7 @@ def aligner_card(aligner: Aligner) -> Card:
     """What a fitted aligner says about itself."""
     encoders: dict[str, Any] = (aligner.encoders_ or {}).get("encoders", {})
     known = {name: str(encoders[name].get("name", "unknown")) for name in aligner.modalities_ if name in encoders}
-    width = {
-        name: len(feature_map.centre) for name, feature_map in zip(aligner.names_, aligner.feature_maps_, strict=True)
-    }
+    width = aligner.widths_
     choice = {key: value for key, value in aligner.choice_.items() if key != "candidates"}
     quality = [
         {"direction": direction, **{key: round(value, 1) for key, value in row.items()}}
@@ -135,7 +164,7 @@ def aligner_card(aligner: Aligner) -> Card:
     if absent:
         limits.append(f"No training row shows {', '.join(absent)}; these directions rest on a third modality.")
     return Card(
-        title=f"Aligner: {', '.join(aligner.modalities_)} in one space of {aligner.space_.latent_dim} dimensions",
+        title=f"Aligner: {', '.join(aligner.modalities_)} in one space of {aligner.width_} dimensions",
         code=CODE.replace("MODALITY", aligner.modalities_[0]),
         widths={name: width[name] for name in aligner.modalities_},
         encoders=known,

@@ -190,7 +190,7 @@ def _align(collection: Collection, part: Path, options: BuildOptions) -> tuple[A
         "made": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "modalities": modalities,
         "columns": store.columns_of(collection.records),
-        "width": 0 if aligner is None else aligner.space_.latent_dim,
+        "width": 0 if aligner is None else aligner.width_,
         "fitted_on": len(collection) if fits else None,
     }
     return aligner, layout
@@ -372,7 +372,7 @@ def place(
 ) -> tuple[np.ndarray, np.ndarray]:
     """(vectors (N, L), certainty (N,)) of items; zero where nothing that is aligned was observed."""
     if aligner is None or not len(collection):
-        width = 0 if aligner is None else aligner.space_.latent_dim
+        width = 0 if aligner is None else aligner.width_
         return np.zeros((len(collection), width), np.float32), np.zeros(len(collection), np.float32)
     k, n = len(aligner.names_), len(collection)
     present = np.zeros((n, k), dtype=bool)

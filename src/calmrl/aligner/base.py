@@ -1,0 +1,358 @@
+"""Spaces side by side: what was learned elsewhere beside what the collection's own rows say.
+
+A base is an aligner fitted on other collections with the same encoders, or modalities whose vectors are comparable as they are
+(both sides of CLIP). An item's vector is its unit vector in every space times the root of that space's weight, one after the
+other, so that the inner product of two items is the weighted sum of their cosines.
+
+Cosines of different spaces vary by different amounts. So weights are chosen as shares of the spread: a share s of the own space
+means w_own sd_own : w_base sd_base = s : 1 - s, where sd is the standard deviation of the cosines of held-out queries with all
+gallery items. Cross-validation over the collection's own pairs tries SHARES, with all bases alike and with each alone. Few pairs
+say little, so it takes, of all that is within two standard errors of the best, what is next to what n pairs usually deserve:
+a share of n / (2 n + 400), and all bases alike.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import permutations
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from calmrl._support.registry import Registry
+from calmrl.aligner.crossvalidation import Fold, Outcome, Rows, outcome
+from calmrl.aligner.features import FeatureMap
+from calmrl.aligner.posterior import place, shortened
+from calmrl.aligner.space import Candidate, Space, direction, head_maps
+from calmrl.errors import InputError
+
+if TYPE_CHECKING:
+    from calmrl.aligner.estimator import Aligner
+
+BASES: Registry[Path] = Registry("base", {})
+SHARES = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.85, 1.0)  # of the own space
+USUAL = 400  # with half as many pairs, the own space usually deserves a quarter
+NOISE = 2.0  # standard errors within which two settings are level
+ALONE = 0.3  # as far from usual as so much more or less of a share: a base without the others
+MIN_PAIRS = 20  # rows that must have both of two modalities before anything is learned from them beside a base
+SURE = 1e6  # precision of comparable vectors: nothing is known beyond them, and they are what they are
+RIDGE = tuple(10.0**power for power in range(-3, 5))
+
+
+@dataclass(frozen=True)
+class Base:
+    """A space beside the own one."""
+
+    name: str
+    aligner: Aligner
+    names: dict[str, str]  # modality of the collection -> modality of the base
+    weight: float = 1.0
+    bridge: Tensor | None = None  # (L, width): from own latents to the base, for rows that it does not know
+
+
+# ---- which bases
+
+
+def open_bases(
+    base: Any,
+    shared: Sequence[Sequence[str]] | None,
+    widths: Mapping[str, int],
+    encoders: Mapping[str, str],
+) -> list[Base]:
+    """The bases that the arguments of an aligner mean, for modalities of these widths and, where known, encoders."""
+    given = [] if base is None else list(base) if isinstance(base, (list, tuple)) else [base]
+    opened = [_opened(one, number, len(given)) for number, one in enumerate(given)]
+    bases = [Base(name, aligner, _matched(name, aligner, widths, encoders)) for name, aligner in opened]
+    for names in shared or ():
+        group = _shared_group(names, widths)
+        bases.append(Base("+".join(group), shared_space(group, widths[group[0]]), {name: name for name in group}))
+    return bases
+
+
+def load_base(name: str | Path) -> Aligner:
+    """The aligner of a base: one that ships with the package, by name, or one that was saved, by its path.
+
+    Examples
+    --------
+    >>> from calmrl.aligner import load_base
+    >>> load_base("named-things").modalities_  # doctest: +SKIP
+    ('image', 'text', 'multilingual', 'speech', 'sound')
+    """
+    from calmrl.aligner.estimator import Aligner
+
+    path = BASES[str(name)] if str(name) in BASES else Path(name)
+    if not path.exists():
+        raise InputError(
+            f"there is no base {str(name)!r}: neither a folder of that name nor one of those that come with calmrl "
+            f"({', '.join(BASES)})"
+        )
+    return Aligner.load(path)
+
+
+def _opened(given: Any, number: int, count: int) -> tuple[str, Aligner]:
+    from calmrl.aligner.estimator import Aligner
+
+    if isinstance(given, Aligner):
+        if not given.__sklearn_is_fitted__():
+            raise InputError("base is an Aligner that is not fitted; fit it, or pass the name of a base")
+        return "base" if count == 1 else f"base {number + 1}", given
+    if isinstance(given, (str, Path)):
+        return str(given), load_base(given)
+    raise InputError(
+        f"base must be a fitted Aligner, a name ({', '.join(BASES)}), a path, or a list of these; got {type(given).__name__}"
+    )
+
+
+def _matched(name: str, aligner: Aligner, widths: Mapping[str, int], encoders: Mapping[str, str]) -> dict[str, str]:
+    """Modality of the collection -> modality of the base: of the same encoder, or, where that is not known, of the same name.
+
+    Modalities that only the base has keep their names, so that one can ask with them.
+    """
+    known = {modality: str(entry["name"]) for modality, entry in (aligner.encoders_ or {}).get("encoders", {}).items()}
+    names = {}
+    for modality, width in widths.items():
+        encoder = encoders.get(modality)
+        same = [inner for inner, its in known.items() if its == encoder]
+        if encoder is None and modality in aligner.widths_:
+            same = [modality]
+        if same and aligner.widths_[same[0]] == width:
+            names[modality] = same[0]
+    if not names:
+        has = ", ".join(f"{inner} (width {width})" for inner, width in aligner.widths_.items())
+        rows = ", ".join(f"{modality} (width {width})" for modality, width in widths.items())
+        raise InputError(
+            f"the base {name} knows {has}, the rows have {rows}; none is of the same name and width, or made by the same "
+            "encoder"
+        )
+    only_there = [inner for inner in aligner.widths_ if inner not in names.values() and inner not in widths]
+    return names | {inner: inner for inner in only_there}
+
+
+def _shared_group(names: Sequence[str], widths: Mapping[str, int]) -> list[str]:
+    group = [names] if isinstance(names, str) else list(names)
+    if len(group) < 2 or len(set(group)) < len(group):
+        raise InputError(
+            f"shared is a list of groups of two or more modalities, such as [('image', 'text')]; got {names!r}"
+        )
+    unknown = [name for name in group if name not in widths]
+    if unknown:
+        raise InputError(f"shared names {unknown[0]!r}, but the rows have {', '.join(widths)}")
+    if len({widths[name] for name in group}) > 1:
+        has = ", ".join(f"{name} {widths[name]}" for name in group)
+        raise InputError(f"modalities whose vectors are comparable have one width; got {has}")
+    return group
+
+
+def shared_space(names: Sequence[str], width: int) -> Aligner:
+    """Modalities whose vectors are comparable as they are, as an aligner: every row is its own direction."""
+    from calmrl.aligner.estimator import Aligner
+
+    eye, zero = torch.eye(width, dtype=torch.float64), torch.zeros(width, dtype=torch.float64)
+    maps = [
+        FeatureMap(zero, True, eye[:0], torch.zeros(2, dtype=torch.float64), zero, eye, torch.ones(width).double())
+        for _ in names
+    ]
+    aligner = Aligner(features="linear", unit_rows=True, whitening=0.0, latent_dim=width)
+    aligner.names_ = aligner.modalities_ = tuple(names)
+    aligner.feature_maps_ = maps
+    aligner.space_ = Space([eye for _ in names], [zero for _ in names], [SURE * eye for _ in names])
+    aligner.head_maps_ = head_maps(maps, 0.0, aligner.space_)
+    aligner.choice_ = {
+        "features": "linear",
+        "unit_rows": True,
+        "whitening": 0.0,
+        "latent_dim": width,
+        "comparable": True,
+    }
+    aligner.evidence_, aligner.gain_, aligner.dispersion_ = {}, 0.0, 1.0
+    aligner.base_, aligner.own_weight_, aligner.encoders_ = [], 1.0, None
+    return aligner
+
+
+# ---- with which weights
+
+
+@dataclass(frozen=True)
+class Weights:
+    """What stands beside what: the weight of the own space and of each base, which sum to 1."""
+
+    own: float
+    bases: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Sides:
+    """Vectors of the held-out rows of a fold in the own space and in each base: per space, per modality, (n_m, width)."""
+
+    spaces: list[list[Tensor]]
+    held: Rows
+
+    def spreads(self) -> list[float]:
+        """Standard deviation of the cosines between different modalities, per space."""
+        return [spread(vectors) for vectors in self.spaces]
+
+    def outcome(self, weights: Weights, every: bool = False) -> Outcome:
+        """What the held-out rows find with these weights."""
+        roots = [math.sqrt(weight) for weight in (weights.own, *weights.bases)]
+        used = [(root, space) for root, space in zip(roots, self.spaces, strict=True) if root > 0]
+        mixed = [torch.cat([root * space[m] for root, space in used], dim=1) for m in range(len(self.spaces[0]))]
+        return outcome(mixed, self.held.present, self.held.relevant, every)
+
+
+def sides_of(fold: Fold, space: Space, candidate: Candidate, bases: Sequence[Base]) -> Sides:
+    """Where the held-out rows of a fold lie."""
+    train, held = fold.whitened(candidate)
+    heads = [space.head(m, rows) for m, rows in enumerate(held)]
+    spaces = [[direction(head) for head in heads]]
+    mean = None
+    for base in bases:
+        vectors = vectors_by_modality(base, fold.held, fold.names)
+        if any(part is None for part in vectors):
+            if mean is None:
+                learned: list[Tensor | None] = [space.head(m, rows).double() for m, rows in enumerate(train)]
+                mean = space.posterior(learned, fold.train.present, range(len(train)))
+            bridge = fit_bridge(base, fold.train, fold.names, mean)
+            vectors = [
+                shortened(head.double() @ bridge) if part is None else part
+                for part, head in zip(vectors, heads, strict=True)
+            ]
+        spaces.append([part.to(head) for part, head in zip(vectors, heads, strict=True)])  # type: ignore[union-attr]
+    return Sides(spaces, fold.held)
+
+
+def vectors_by_modality(base: Base, rows: Rows, names: Sequence[str]) -> list[Tensor | None]:
+    """Vectors in the base of the rows that have each modality, from that modality alone; None where the base lacks it."""
+    out: list[Tensor | None] = []
+    for m, name in enumerate(names):
+        inner = base.names.get(name)
+        values = rows.of(m)
+        everything = torch.ones((len(values), 1), dtype=torch.bool, device=values.device)
+        out.append(None if inner is None else place(base.aligner, [values], everything, [inner]))
+    return out
+
+
+def fit_bridge(base: Base, rows: Rows, names: Sequence[str], mean: Tensor) -> Tensor:
+    """The regression of base vectors on own latents (n, L), over the rows that the base knows; ridge by cross-validation."""
+    inner = [base.names.get(name) for name in names]
+    known = rows.present & torch.tensor([name is not None for name in inner], device=rows.present.device)
+    at = known.any(1)
+    columns = [values[at] for values in rows.z]
+    target = place(base.aligner, columns, known[at], inner)
+    return ridge(mean[at].double(), target)
+
+
+def ridge(x: Tensor, y: Tensor) -> Tensor:
+    """(L, width) of the regression y = x B without intercept; the penalty has the least generalised cross-validation error."""
+    u, s, vt = torch.linalg.svd(x, full_matrices=False)
+    part, n = u.T @ y, len(x)
+    rest = y.square().sum() - part.square().sum()
+    best, error = s, math.inf
+    for penalty in RIDGE:
+        kept = s.square() / (s.square() + penalty)
+        left = rest + ((1 - kept)[:, None] * part).square().sum()
+        found = float(left) / max(1e-12, 1 - float(kept.sum()) / n) ** 2 if float(kept.sum()) < n else math.inf
+        if found < error:
+            best, error = s / (s.square() + penalty), found
+    return vt.T @ (best[:, None] * part)
+
+
+def spread(vectors: Sequence[Tensor]) -> float:
+    """Standard deviation of the inner products between different modalities; 1 where there are none."""
+    products = [
+        vectors[a][:1000] @ vectors[b][:1000].T
+        for a, b in permutations(range(len(vectors)), 2)
+        if a < b and len(vectors[a]) and len(vectors[b])
+    ]
+    found = [float(part.std()) for part in products if part.numel() > 1]
+    return float(np.mean(found)) if found and np.mean(found) > 0 else 1.0
+
+
+def weights_of(share: float, mix: Sequence[float], spreads: Sequence[float]) -> Weights:
+    """Weights from the share of the own space and the mix of bases, given the spread of each space, the own one first."""
+    raw = [share / spreads[0], *((1 - share) * part / sd for part, sd in zip(mix, spreads[1:], strict=True))]
+    return Weights(raw[0] / sum(raw), tuple(part / sum(raw) for part in raw[1:]))
+
+
+def mixes(count: int) -> list[tuple[float, ...]]:
+    """Bases to be tried together: all alike, and each alone."""
+    every = [tuple([1 / count] * count)]
+    return every + [tuple(float(a == b) for b in range(count)) for a in range(count)] if count > 1 else every
+
+
+@dataclass(frozen=True)
+class Mixture:
+    """The weights that cross-validation chose, what each fold finds with those that the others chose, and all scores."""
+
+    weights: Weights
+    share: float
+    mix: tuple[float, ...]
+    judged: list[Outcome]
+    scores: list[dict[str, Any]]  # {"own": share, "bases": mix, "score": ...}, best first
+
+    def summary(self, bases: Sequence[Base]) -> dict[str, Any]:
+        """As a plain dict: the weight of each space, and all that was tried."""
+        weights = {base.name: weight for base, weight in zip(bases, self.weights.bases, strict=True)}
+        return {"own": self.weights.own, **weights, "share": self.share, "tried": self.scores}
+
+
+def weigh(sides: list[Sides], pairs: float, needed: bool) -> Mixture:
+    """Choose weights; `pairs` is how many rows the own space learns a direction from, `needed` forbids to go without bases."""
+    from calmrl.aligner.crossvalidation import score
+
+    spreads = np.mean([side.spreads() for side in sides], axis=0).tolist()
+    settings = [
+        (share, mix)
+        for mix in mixes(len(spreads) - 1)
+        for share in SHARES
+        if share < 1 or (mix == mixes(len(spreads) - 1)[0] and not needed)
+    ]
+    found = {setting: [side.outcome(weights_of(*setting, spreads)) for side in sides] for setting in settings}
+    usual = pairs / (2 * pairs + USUAL)
+    chosen = nearest_of_best(found, usual)
+    judged = []
+    for f, side in enumerate(sides):
+        others = {setting: [one for g, one in enumerate(outcomes) if g != f] for setting, outcomes in found.items()}
+        judged.append(side.outcome(weights_of(*nearest_of_best(others, usual), spreads), every=True))
+    ranked = sorted(((score(outcomes), setting) for setting, outcomes in found.items()), key=lambda pair: -pair[0])
+    scores = [{"own": share, "bases": list(mix), "score": value} for value, (share, mix) in ranked]
+    return Mixture(weights_of(*chosen, spreads), *chosen, judged, scores)
+
+
+Setting = tuple[float, tuple[float, ...]]
+
+
+def nearest_of_best(found: Mapping[Setting, list[Outcome]], usual: float) -> Setting:
+    """Of the settings that are level with the best, the one that is nearest to the usual one."""
+    gains = {setting: _gains(outcomes) for setting, outcomes in found.items()}
+    best = max(gains, key=lambda setting: np.mean([gain.mean() for gain in gains[setting].values()]))
+    near = []
+    for setting, mine in gains.items():
+        behind = [gains[best][key] - mine[key] for key in mine]
+        error = math.sqrt(sum(gain.var() / len(gain) for gain in behind)) / len(behind)
+        if np.mean([gain.mean() for gain in behind]) <= NOISE * error:
+            near.append(setting)
+    return min(near, key=lambda setting: abs(setting[0] - usual) + ALONE * (len(set(setting[1])) > 1))
+
+
+def _gains(outcomes: Sequence[Outcome]) -> dict[tuple[int, int], np.ndarray]:
+    """log(gallery) / rank of every query, per direction."""
+    keys = dict.fromkeys(key for one in outcomes for key in one)
+    return {
+        key: np.concatenate([math.log(one[key].gallery) / one[key].ranks for one in outcomes if key in one])
+        for key in keys
+    }
+
+
+def weighted(bases: Sequence[Base], weights: Weights, rows: Rows, names: Sequence[str], mean: Tensor) -> list[Base]:
+    """The bases that have any weight, with it, and with the bridge from the own latents of these rows where one is needed."""
+    out = []
+    for base, weight in zip(bases, weights.bases, strict=True):
+        if weight > 0:
+            bridge = fit_bridge(base, rows, names, mean) if any(name not in base.names for name in names) else None
+            out.append(replace(base, weight=weight, bridge=bridge))
+    return out
