@@ -6,16 +6,16 @@ other, so that the inner product of two items is the weighted sum of their cosin
 
 Cosines of different spaces vary by different amounts. So weights are chosen as shares of the spread: a share s of the own space
 means w_own sd_own : w_base sd_base = s : 1 - s, where sd is the standard deviation of the cosines of held-out queries with all
-gallery items. Cross-validation over the collection's own pairs tries SHARES, with all bases alike and with each alone. Few pairs
-say little, so it takes, of all that is within two standard errors of the best, what is next to what n pairs usually deserve:
-a share of n / (2 n + 400), and all bases alike.
+gallery items. Cross-validation over the collection's own pairs tries SHARES, with all bases alike and with each alone. Few
+pairs say little, so it takes, of all that is within two standard errors of the best, what is next to what n pairs usually
+deserve: a share of n / (2 n + 400), and all bases alike.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import permutations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,10 +26,12 @@ from torch import Tensor
 
 from calmrl._support.registry import Registry
 from calmrl.aligner.crossvalidation import Fold, Outcome, Rows, outcome
+from calmrl.aligner.expected import Evidence
 from calmrl.aligner.features import FeatureMap
-from calmrl.aligner.posterior import place, shortened
+from calmrl.aligner.posterior import AS_LEARNED, Columns, place, shortened
 from calmrl.aligner.space import Candidate, Space, direction, head_maps
 from calmrl.errors import InputError
+from calmrl.latent.rows import Source
 
 if TYPE_CHECKING:
     from calmrl.aligner.estimator import Aligner
@@ -41,6 +43,7 @@ NOISE = 2.0  # standard errors within which two settings are level
 ALONE = 0.3  # as far from usual as so much more or less of a share: a base without the others
 MIN_PAIRS = 20  # rows that must have both of two modalities before anything is learned from them beside a base
 SURE = 1e6  # precision of comparable vectors: nothing is known beyond them, and they are what they are
+CENTRE_ROWS = 50  # rows that the centre of a base counts as, beside those of the collection
 RIDGE = tuple(10.0**power for power in range(-3, 5))
 
 
@@ -53,6 +56,12 @@ class Base:
     names: dict[str, str]  # modality of the collection -> modality of the base
     weight: float = 1.0
     bridge: Tensor | None = None  # (L, width): from own latents to the base, for rows that it does not know
+    centres: dict[str, Tensor] = field(default_factory=dict)  # modality of the collection -> mean of its rows
+
+    def place(self, columns: Columns, present: Tensor, names: Sequence[str]) -> Tensor:
+        """Vectors (n, width) of rows whose columns are these modalities of the collection."""
+        inner = [self.names.get(name) for name in names]
+        return place(self.aligner, columns, present, inner, AS_LEARNED.inside(self.centres, names))
 
 
 # ---- which bases
@@ -170,8 +179,71 @@ def shared_space(names: Sequence[str], width: int) -> Aligner:
         "comparable": True,
     }
     aligner.evidence_, aligner.gain_, aligner.dispersion_ = {}, 0.0, 1.0
-    aligner.base_, aligner.own_weight_, aligner.encoders_ = [], 1.0, None
+    aligner.base_, aligner.own_weight_, aligner.elsewhere_, aligner.encoders_ = [], 1.0, {}, None
     return aligner
+
+
+def centred(base: Base, source: Source) -> Base:
+    """The base, centred by the means of the rows as far as there are rows; comparable vectors stay as they are."""
+    if base.aligner.choice_.get("comparable"):
+        return base
+    centres = {}
+    for name, mean, count in zip(source.names, source.mean, source.count.tolist(), strict=True):
+        if name in base.names and count:
+            centres[name] = (count * mean.double() + CENTRE_ROWS * _centre(base.aligner, base.names[name]).to(mean)) / (
+                count + CENTRE_ROWS
+            )
+    return replace(base, centres=centres)
+
+
+def _centre(aligner: Aligner, name: str) -> Tensor:
+    """Around which a base was learned; the mean of its spaces where there are several."""
+    own = [aligner.feature_maps_[aligner.names_.index(name)].centre] if name in aligner.names_ else []
+    others = [_centre(base.aligner, base.names[name]) for base in aligner.base_ if name in base.names]
+    return torch.stack([*own, *others]).double().mean(0)
+
+
+def alike(bases: Sequence[Base], rows: Rows, names: Sequence[str]) -> list[Base]:
+    """The bases alone, all with the same share of the spread."""
+    spreads = [1.0]
+    for base in bases:
+        vectors = [part for part in vectors_by_modality(base, rows, names) if part is not None]
+        spreads.append(spread(vectors))
+    weights = weights_of(0.0, mixes(len(bases))[0], spreads)
+    return [replace(base, weight=weight) for base, weight in zip(bases, weights.bases, strict=True)]
+
+
+# ---- what a base reached elsewhere
+
+
+def found_in(aligner: Aligner, z: Mapping[str, Any], most: int = 250, seed: int = 0) -> dict[str, Evidence]:
+    """What the rows of another collection find of each other: direction -> evidence, of galleries of at most `most` rows.
+
+    Missing rows are NaN. Rows are drawn at random; pass one row per concept, or siblings stand in each other's way.
+    """
+    names = [name for name in z if name in aligner.widths_]
+    arrays = {name: np.asarray(z[name]) for name in names}
+    observed = np.stack([~np.isnan(values).any(1) for values in arrays.values()], axis=1)
+    evidence = {}
+    for a, b in permutations(range(len(names)), 2):
+        both = np.flatnonzero(observed[:, a] & observed[:, b])
+        taken = np.random.default_rng(seed).permutation(both)[:most]
+        if len(taken) < 2:
+            continue
+        unit = [torch.from_numpy(aligner.embed({names[m]: arrays[names[m]][taken]})) for m in (a, b)]
+        found = outcome(unit, torch.ones((len(taken), 2), dtype=torch.bool))
+        evidence[f"{names[a]}->{names[b]}"] = Evidence.of([found[0, 1]])
+    return evidence
+
+
+def quoted(bases: Sequence[Base], asked: str, wanted: str) -> list[Evidence]:
+    """What the first base that knows this direction reached on collections it had not seen, one each."""
+    for base in bases:
+        key = f"{base.names.get(asked)}->{base.names.get(wanted)}"
+        found = [directions[key] for directions in base.aligner.elsewhere_.values() if key in directions]
+        if found:
+            return found
+    return []
 
 
 # ---- with which weights
@@ -229,21 +301,17 @@ def vectors_by_modality(base: Base, rows: Rows, names: Sequence[str]) -> list[Te
     """Vectors in the base of the rows that have each modality, from that modality alone; None where the base lacks it."""
     out: list[Tensor | None] = []
     for m, name in enumerate(names):
-        inner = base.names.get(name)
         values = rows.of(m)
         everything = torch.ones((len(values), 1), dtype=torch.bool, device=values.device)
-        out.append(None if inner is None else place(base.aligner, [values], everything, [inner]))
+        out.append(base.place([values], everything, [name]) if name in base.names else None)
     return out
 
 
 def fit_bridge(base: Base, rows: Rows, names: Sequence[str], mean: Tensor) -> Tensor:
     """The regression of base vectors on own latents (n, L), over the rows that the base knows; ridge by cross-validation."""
-    inner = [base.names.get(name) for name in names]
-    known = rows.present & torch.tensor([name is not None for name in inner], device=rows.present.device)
+    known = rows.present & torch.tensor([name in base.names for name in names], device=rows.present.device)
     at = known.any(1)
-    columns = [values[at] for values in rows.z]
-    target = place(base.aligner, columns, known[at], inner)
-    return ridge(mean[at].double(), target)
+    return ridge(mean[at].double(), base.place([values[at] for values in rows.z], known[at], names))
 
 
 def ridge(x: Tensor, y: Tensor) -> Tensor:

@@ -6,8 +6,8 @@ import hashlib
 import os
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from itertools import combinations
+from dataclasses import dataclass
+from itertools import combinations, permutations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,10 +18,10 @@ from torch import Tensor
 
 from calmrl._support.arguments import check_choice, check_whole, seed_of
 from calmrl._support.tensor_files import load_state, save_state
-from calmrl.aligner.base import MIN_PAIRS, Base, open_bases, weighted
+from calmrl.aligner.base import MIN_PAIRS, Base, alike, centred, open_bases, quoted, weighted
 from calmrl.aligner.choose import choose
 from calmrl.aligner.crossvalidation import fit_feature_maps, sample
-from calmrl.aligner.expected import Evidence, expectation
+from calmrl.aligner.expected import Evidence, expectation, expectation_elsewhere
 from calmrl.aligner.features import FeatureMap
 from calmrl.aligner.posterior import place
 from calmrl.aligner.refine import refine_space
@@ -226,9 +226,13 @@ class Aligner(OnHub, BlockColumns, EmbedsFiles, TransformerMixin, BaseEstimator)
         What was chosen, its score, and "candidates": all that were tried, on how many "folds", best first.
     expected_ : dict
         Direction ("text->image") -> R@1 and R@10 to expect on new items in a gallery of n, in percent, and the interval
-        "low" to "high" for R@1. Directions that no row shows are not in it. `expected(n)` is the same for any n. With
+        "low" to "high" for R@1. Directions that no row shows are not in it, unless a base can be quoted ("collections").
+        `expected(n)` is the same for any n. With
         `relevant`, "own" is how many of the n count for a query on average.
     modalities_ : tuple of str
+    elsewhere_ : dict
+        Collection -> direction -> `Evidence`, of collections that it was not fitted on: what aligners with this one as their
+        base quote where no pairs say anything. `calmrl.aligner.found_in` measures it.
     encoders_ : dict or None
         What encoded the features, if it was fitted on a directory of `calmrl extract`; `embed_files` needs it.
 
@@ -253,6 +257,7 @@ class Aligner(OnHub, BlockColumns, EmbedsFiles, TransformerMixin, BaseEstimator)
     own_weight_: float
     base_: list[Base]
     evidence_: dict[str, Evidence]
+    elsewhere_: dict[str, dict[str, Evidence]]
     gain_: float
     dispersion_: float
 
@@ -305,6 +310,7 @@ class Aligner(OnHub, BlockColumns, EmbedsFiles, TransformerMixin, BaseEstimator)
         present: Array | None = None,
         groups: Sequence[Any] | None = None,
         relevant: Sequence[Any] | str | None = None,
+        encoders: Mapping[str, str] | None = None,
     ) -> Aligner:
         """Choose and fit.
 
@@ -324,10 +330,13 @@ class Aligner(OnHub, BlockColumns, EmbedsFiles, TransformerMixin, BaseEstimator)
             NaN) count for themselves only. By default every row does. It says nothing about folds: rows with one
             value are in several of them, as new items will have values that were seen, unless `groups` keeps them
             together.
+        encoders : mapping of str to str, optional
+            Modality -> name of the encoder that made its vectors, by which modalities of a base are recognised. Features
+            of `calmrl extract` say it themselves.
         """
         arguments = self.get_params(deep=False)
         check_aligner(arguments)
-        encoders = None
+        described = None
         if self._holds_features(z):
             z = from_object(z)
         if present is None and isinstance(z, FeatureSet):
@@ -335,21 +344,23 @@ class Aligner(OnHub, BlockColumns, EmbedsFiles, TransformerMixin, BaseEstimator)
                 groups = list(z.column(GROUP))
             if isinstance(relevant, str):
                 relevant = None if relevant == ROW else list(z.column(relevant))
-            encoders = recorded_encoders([z.info], z.names)
+            described = recorded_encoders([z.info], z.names)
             z, present = z.z, np.asarray(z.present)
         if is_matrix(z):
             z, present = self._as_dict(z, present, reset=True)
         given = tuple(z) if isinstance(z, Mapping) else None
         source = open_source(*_sorted(z, present))
-        made_by = {name: str(entry["name"]) for name, entry in (encoders or {}).get("encoders", {}).items()}
-        bases = open_bases(self.base, self.shared, dict(zip(source.names, source.widths, strict=True)), made_by)
+        made_by = {name: str(entry["name"]) for name, entry in (described or {}).get("encoders", {}).items()}
+        widths = dict(zip(source.names, source.widths, strict=True))
+        bases = open_bases(self.base, self.shared, widths, {**made_by, **(encoders or {})})
+        bases = [centred(base, source) for base in bases]
         numbers = [group_numbers(groups, source), relevance_numbers(relevant, source)]
-        self.modalities_, self.encoders_ = given or source.names, encoders
+        self.modalities_, self.encoders_, self.elsewhere_ = given or source.names, described, {}
         if not bases:
             check_pairs(source)
         linked, (siblings, alike) = linked_rows(source, numbers) if bases else (source, numbers)
         if linked is None:
-            self._rest_on(bases)
+            self._rest_on(bases, source)
         else:
             self._fit_own(linked, siblings, alike, bases)
         return self
@@ -387,7 +398,7 @@ class Aligner(OnHub, BlockColumns, EmbedsFiles, TransformerMixin, BaseEstimator)
             if not self.own_weight_:
                 self._forget_own()
 
-    def _rest_on(self, bases: list[Base]) -> None:
+    def _rest_on(self, bases: list[Base], source: Source) -> None:
         """No rows say how the modalities belong together: the bases alone."""
         warnings.warn(
             f"no two modalities are linked by {MIN_PAIRS} rows or more, so that nothing is learned from the rows: embeddings "
@@ -395,10 +406,12 @@ class Aligner(OnHub, BlockColumns, EmbedsFiles, TransformerMixin, BaseEstimator)
             UserWarning,
             stacklevel=3,
         )
+        rows = sample(source, None, SAMPLE_ROWS, seed_of(self.random_state))
         self._forget_own()
         self.evidence_, self.gain_, self.dispersion_ = {}, 0.0, 1.0
-        self.base_ = [replace(base, weight=1 / len(bases)) for base in bases]
-        self.choice_ = {"beside": {"own": 0.0, **{base.name: base.weight for base in self.base_}}}
+        self.base_ = alike(bases, rows, source.names)
+        beside = {"own": 0.0, **{base.name: base.weight for base in self.base_}}
+        self.choice_ = {"beside": beside, "why": f"no two modalities are linked by {MIN_PAIRS} rows or more"}
 
     def _forget_own(self) -> None:
         self.names_, self.feature_maps_, self.head_maps_, self.space_, self.own_weight_ = (), [], [], None, 0.0
@@ -443,11 +456,11 @@ class Aligner(OnHub, BlockColumns, EmbedsFiles, TransformerMixin, BaseEstimator)
         order = [*(name for name in self.modalities_ if name in widths), *widths]
         return {name: widths[name] for name in dict.fromkeys(order)}
 
-    def head(self, m: int, rows: Tensor) -> Tensor:
-        """The posterior mean given modality m alone, (n, L) float64."""
+    def head(self, m: int, rows: Tensor, centre: Tensor | None = None) -> Tensor:
+        """The posterior mean given modality m alone, (n, L) float64; `centre` replaces that of the training rows."""
         assert self.space_ is not None, "there is no own space"
         bias = self.space_.bias[m].to(rows.device, torch.float64)
-        return self.feature_maps_[m].project(rows, self.head_maps_[m]) + bias
+        return self.feature_maps_[m].project(rows, self.head_maps_[m], centre) + bias
 
     def transform(self, z: Any, present: Array | None = None) -> Array:
         """`embed`, under the name that pipelines of scikit-learn call."""
@@ -484,13 +497,21 @@ class Aligner(OnHub, BlockColumns, EmbedsFiles, TransformerMixin, BaseEstimator)
         "low" to "high" holds the R@1 that n new queries measure, in about nine of ten cases. New items must be like the
         training rows; `n` beyond the folds' galleries is an extrapolation, and the interval grows with it. With `relevant`,
         the gallery is the query's own row and n - 1 random others, some of which count as well: "own" on average.
+
+        Where no rows show a direction but a base knows it, the row quotes what that base reached on collections it had not
+        seen; "collections" says on how many, and the interval is for one more such collection.
         """
         check_is_fitted(self)
         if n is not None and (isinstance(n, bool) or not isinstance(n, (int, np.integer)) or n < 2):
             raise InputError(f"n is the number of gallery items, a whole number from 2 on; got {n!r}")
-        places = {name: j for j, name in enumerate(self.modalities_)}
-        keys = sorted(self.evidence_, key=lambda key: [places[name] for name in key.split("->")])
-        return {key: expectation(self.evidence_[key], self.gain_, self.dispersion_, n) for key in keys}
+        rows = {}
+        for asked, wanted in permutations(self.widths_, 2):
+            key = f"{asked}->{wanted}"
+            if key in self.evidence_:
+                rows[key] = expectation(self.evidence_[key], self.gain_, self.dispersion_, n)
+            elif evidence := quoted(self.base_, asked, wanted):
+                rows[key] = expectation_elsewhere(evidence, n)
+        return rows
 
     # ---- on disk
 

@@ -29,15 +29,18 @@ independent queries as this does.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from scipy.stats import betabinom
+from scipy.stats import t as student
 
 from calmrl.aligner.crossvalidation import FoldDirection, Outcome, RelevantRanks, at_most
 
 KS = (1, 10)
 LEVEL = 0.9
+UNLIKE = 0.7  # standard deviation between collections of the logit of R@1, where one collection cannot say it
 
 
 @dataclass(frozen=True)
@@ -164,6 +167,27 @@ def expectation(evidence: Evidence, gain: float, more: float, n: int | None) -> 
     hits = betabinom.ppf([(1 - LEVEL) / 2, (1 + LEVEL) / 2], n, p * size, (1 - p) * size)
     row = {**recalls, "low": 100 * float(hits[0]) / n, "high": 100 * float(hits[1]) / n, "n": n}
     return row if evidence.own is None else {**row, "own": evidence.own.mean_count(n, evidence.gallery)}
+
+
+def expectation_elsewhere(evidence: Sequence[Evidence], n: int | None) -> dict[str, float]:
+    """As `expectation`, for a collection of which no pairs are known, from what others found that were not learned from.
+
+    Collections differ by more than their queries do: the interval is that of one more collection, by the t-distribution of the
+    logit of R@1 over collections, and of n queries in it.
+    """
+    n = int(np.median([np.median(one.gallery) for one in evidence])) if n is None else n
+    row: dict[str, float] = {}
+    for k in KS:
+        logits = np.array([_logit(_clipped(one.recall(k, n), len(one.ranks))) for one in evidence])
+        row[f"R@{k}"] = 100 * _moved(0.5, float(logits.mean()))
+        if k == 1:
+            p, many = _moved(0.5, float(logits.mean())), len(logits)
+            between = float(logits.std(ddof=1)) if many > 1 else UNLIKE
+            error = math.sqrt(between**2 * (1 + 1 / many) + 1 / (n * p * (1 - p)))
+            reach = float(student.ppf((1 + LEVEL) / 2, max(1, many - 1))) * error
+            row |= {"low": 100 * _moved(p, -reach), "high": 100 * _moved(p, reach)}
+    row["R@10"] = max(row["R@1"], row["R@10"]) if n > 10 else 100.0
+    return {**{key: row[key] for key in ("R@1", "R@10", "low", "high")}, "n": n, "collections": len(evidence)}
 
 
 def _spread(evidence: Evidence, raw: float, p: float, more: float, n: int) -> float:

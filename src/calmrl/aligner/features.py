@@ -52,10 +52,14 @@ class FeatureMap:
         """Features of rows, in their dtype."""
         return self.project(x, self.projection).to(x.dtype)
 
-    def project(self, x: Tensor, matrix: Tensor) -> Tensor:
-        """(k(x, landmarks) - offset) @ matrix, float64, computed in blocks of bounded size."""
+    def project(self, x: Tensor, matrix: Tensor, centre: Tensor | None = None) -> Tensor:
+        """(k(x, landmarks) - offset) @ matrix, float64, computed in blocks of bounded size.
+
+        `centre` stands for that of the training rows, where rows of another collection lie around another one.
+        """
+        own = self.centre if centre is None else centre
         centre, landmarks, offset, matrix = (
-            part.to(x.device, torch.float64) for part in (self.centre, self.landmarks, self.offset, matrix)
+            part.to(x.device, torch.float64) for part in (own, self.landmarks, self.offset, matrix)
         )
         parts = []
         for start, stop in blocks_of_rows(len(x), 32 * len(matrix), KERNEL_BYTES):

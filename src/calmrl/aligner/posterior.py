@@ -16,7 +16,8 @@ to the power of its weight:
 
 With one term of weight 1 per modality this is the posterior mean that `Aligner.embed` scales to unit length.
 
-Spaces beside the own one give further columns: their unit vectors times the root of their weight. A row that has nothing a base
+Spaces beside the own one give further columns: their unit vectors times the root of their weight. Their rows are centred by the
+means of this collection, which lies elsewhere than those that the base was learned from. A row that has nothing a base
 knows gets its columns there from its own latents, E B, where B is the regression of base vectors on latents: they are the
 shorter, the less is known. Certainties are averaged with the weights.
 """
@@ -24,6 +25,7 @@ shorter, the less is known. Certainties are averaged with the weights.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -40,24 +42,40 @@ if TYPE_CHECKING:
 ROWS = 4096  # embedded at once
 
 Columns = Sequence[Tensor | None]  # values (n, d) per column; None where no row has it
+Names = Sequence[str | None]  # of the modality of each column; None where a space does not know it
 
 
-def place(
-    aligner: Aligner,
-    columns: Columns,
-    present: Tensor,
-    names: Sequence[str | None],
-    weights: Sequence[float] | None = None,
-) -> Tensor:
+@dataclass(frozen=True)
+class How:
+    """How columns are read: with which weights, and around which centres instead of those that a space was learned with."""
+
+    weights: Sequence[float] | None = None
+    centres: Sequence[Tensor | None] | None = None
+
+    def centre(self, j: int) -> Tensor | None:
+        """The centre of a column; None for that of the space."""
+        return None if self.centres is None else self.centres[j]
+
+    def inside(self, centres: Mapping[str, Tensor], names: Names) -> How:
+        """For a base: around the means of the collection, by name of the modality."""
+        if self.centres is not None or not centres:
+            return self
+        return How(self.weights, [None if name is None else centres.get(name) for name in names])
+
+
+AS_LEARNED = How()
+
+
+def place(aligner: Aligner, columns: Columns, present: Tensor, names: Names, how: How = AS_LEARNED) -> Tensor:
     """Vectors (n, width) float64 of rows; column j holds values of the modality `names[j]`, or of one that is not known."""
     parts = []
     mean = None
     if aligner.space_ is not None:
-        mean = own_mean(aligner, columns, present, names, weights)
+        mean = own_mean(aligner, columns, present, names, how)
         parts.append(aligner.own_weight_**0.5 * direction(mean))
     for base in aligner.base_:
         inner = [None if name is None else base.names.get(name) for name in names]
-        vectors = place(base.aligner, columns, present, inner, weights)
+        vectors = place(base.aligner, columns, present, inner, how.inside(base.centres, names))
         if base.bridge is not None and mean is not None:
             unknown = ~_known(present, inner).any(1)
             vectors[unknown] = shortened(mean[unknown] @ base.bridge.to(mean))
@@ -65,37 +83,31 @@ def place(
     return torch.cat(parts, dim=1)
 
 
-def own_mean(
-    aligner: Aligner,
-    columns: Columns,
-    present: Tensor,
-    names: Sequence[str | None],
-    weights: Sequence[float] | None = None,
-) -> Tensor:
+def own_mean(aligner: Aligner, columns: Columns, present: Tensor, names: Names, how: How = AS_LEARNED) -> Tensor:
     """The posterior mean in the own space, (n, L)."""
     mine, which = _own_columns(aligner, names)
     assert aligner.space_ is not None, "there is no own space"
     heads: list[Tensor | None] = []
     for j, m in zip(mine, which, strict=True):
         values = columns[j]
-        heads.append(None if values is None else aligner.head(m, values[present[:, j]]))
-    power = None if weights is None else [weights[j] for j in mine]
+        heads.append(None if values is None else aligner.head(m, values[present[:, j]], how.centre(j)))
+    power = None if how.weights is None else [how.weights[j] for j in mine]
     return aligner.space_.posterior(heads, present[:, mine], which, power)
 
 
-def certainty(aligner: Aligner, columns: Columns, present: Tensor, names: Sequence[str | None]) -> Tensor:
+def certainty(aligner: Aligner, columns: Columns, present: Tensor, names: Names, how: How = AS_LEARNED) -> Tensor:
     """How far what is observed determines the place of each row, (n,), from 0 to 1."""
     own = total = torch.zeros(len(present), dtype=torch.float64, device=present.device)
     if aligner.space_ is not None:
         mine, which = _own_columns(aligner, names)
-        length = own_mean(aligner, columns, present, names).square().sum(dim=1)
+        length = own_mean(aligner, columns, present, names, how).square().sum(dim=1)
         spread = aligner.space_.variance(present[:, mine], which)
         share = length / (length + spread).clamp(min=NOTHING**2)
         own = torch.where(length > NOTHING**2, share, 0.0)
         total = aligner.own_weight_ * own
     for base in aligner.base_:
         inner = [None if name is None else base.names.get(name) for name in names]
-        there = certainty(base.aligner, columns, present, inner)
+        there = certainty(base.aligner, columns, present, inner, how.inside(base.centres, names))
         if base.bridge is not None:
             there = torch.where(_known(present, inner).any(1), there, own)
         total = total + base.weight * there
@@ -107,13 +119,13 @@ def shortened(vectors: Tensor) -> Tensor:
     return vectors / vectors.norm(dim=1, keepdim=True).clamp(min=1.0)
 
 
-def _own_columns(aligner: Aligner, names: Sequence[str | None]) -> tuple[list[int], list[int]]:
+def _own_columns(aligner: Aligner, names: Names) -> tuple[list[int], list[int]]:
     """(columns that the own space knows, the number of the modality of each)"""
     mine = [j for j, name in enumerate(names) if name in aligner.names_]
     return mine, [aligner.names_.index(str(names[j])) for j in mine]
 
 
-def _known(present: Tensor, names: Sequence[str | None]) -> Tensor:
+def _known(present: Tensor, names: Names) -> Tensor:
     """`present` without the columns that have no name."""
     return present & torch.tensor([name is not None for name in names], device=present.device)
 
@@ -150,7 +162,8 @@ def fuse(aligner: Aligner, terms: Sequence[tuple[str, np.ndarray, float]]) -> np
             raise InputError(f"{name} has width {len(value)} but the aligner was fitted on width {widths[name]}")
     columns = [to_tensor(np.asarray(value)[None]) for _, value, _ in terms]
     everything = torch.ones((1, len(terms)), dtype=torch.bool)
-    vector = place(aligner, columns, everything, [name for name, _, _ in terms], [weight for *_, weight in terms])[0]
+    names, weights = [name for name, _, _ in terms], [weight for *_, weight in terms]
+    vector = place(aligner, columns, everything, names, How(weights))[0]
     if not bool(vector.any()):
         raise InputError("the query says nothing: it equals the average of all items; ask with something else")
     return vector.numpy()

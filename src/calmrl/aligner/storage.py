@@ -32,12 +32,16 @@ def to_state(aligner: Aligner) -> dict[str, Any]:
         tensors |= {f"space.{name}.{part}": getattr(aligner.space_, part)[m] for part in SPACE}
     for key, evidence in aligner.evidence_.items():
         tensors |= evidence_tensors(key, evidence)
+    for collection, directions in aligner.elsewhere_.items():
+        for key, evidence in directions.items():
+            tensors |= evidence_tensors(f"{collection}.{key}", evidence)
     bases = []
     for number, base in enumerate(aligner.base_):
         inner = to_state(base.aligner)
         tensors |= {f"base.{number}.{name}": tensor for name, tensor in inner["tensors"].items()}
         if base.bridge is not None:
             tensors[f"bridge.{number}"] = base.bridge
+        tensors |= {f"centre.{number}.{name}": centre for name, centre in base.centres.items()}
         bases.append({"name": base.name, "names": base.names, "weight": base.weight, "aligner": inner["meta"]})
     given = {**aligner.get_params(deep=False), "blocks": aligner.plain_blocks()}
     given["base"] = [base.name for base in aligner.base_ if base.name not in _groups(aligner)] or None
@@ -51,6 +55,7 @@ def to_state(aligner: Aligner) -> dict[str, Any]:
         "dispersion": aligner.dispersion_,
         "encoders": aligner.encoders_,
         "own_weight": aligner.own_weight_,
+        "elsewhere": {collection: list(directions) for collection, directions in aligner.elsewhere_.items()},
         "base": bases,
     }
     return {"meta": meta, "tensors": tensors}
@@ -96,7 +101,11 @@ def from_state(state: dict[str, Any], origin: str = "a saved aligner") -> Aligne
             "evidence_": evidence,
             "gain_": meta["gain"],
             "dispersion_": meta["dispersion"],
-            "encoders_": meta.get("encoders"),  # absent in files of earlier versions, as are the two below
+            "encoders_": meta.get("encoders"),  # absent in files of earlier versions, as are the three below
+            "elsewhere_": {
+                collection: {key: _evidence(f"{collection}.{key}", tensors) for key in keys}
+                for collection, keys in meta.get("elsewhere", {}).items()
+            },
             "own_weight_": meta.get("own_weight", 1.0),
             "base_": [_base(number, saved, tensors) for number, saved in enumerate(meta.get("base", []))],
         }
@@ -111,7 +120,10 @@ def _base(number: int, saved: dict[str, Any], tensors: dict[str, Tensor]) -> Bas
     prefix = f"base.{number}."
     inner = {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
     aligner = from_state({"meta": saved["aligner"], "tensors": inner}, "a saved base")
-    return Base(saved["name"], aligner, saved["names"], saved["weight"], tensors.get(f"bridge.{number}"))
+    centres = {
+        name: tensors[f"centre.{number}.{name}"] for name in saved["names"] if f"centre.{number}.{name}" in tensors
+    }
+    return Base(saved["name"], aligner, saved["names"], saved["weight"], tensors.get(f"bridge.{number}"), centres)
 
 
 def _evidence(key: str, tensors: dict[str, Tensor]) -> Evidence:

@@ -126,5 +126,5 @@ def build_aligner(
     arguments = section.model_dump(exclude={"kind", "groups", "relevant"})
     aligner = Aligner(**arguments, random_state=seed)
     size, rank = world()
-    mine = {"groups": groups[rank::size] or None, "relevant": relevant[rank::size] or None}  # as `own_rows` takes them
-    return AlignedModel.of(aligner.fit(*own_rows(z, present), **mine))
+    siblings, alike = groups[rank::size] or None, relevant[rank::size] or None  # as `own_rows` takes them
+    return AlignedModel.of(aligner.fit(*own_rows(z, present), groups=siblings, relevant=alike))
