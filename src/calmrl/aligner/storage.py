@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -22,14 +23,26 @@ if TYPE_CHECKING:
 
 MAP_PARTS = ("centre", "landmarks", "shape", "offset", "projection", "variance")
 SPACE = ("weight", "bias", "information")
+LARGE = 1 << 15  # numbers from which on a matrix of a compact aligner has 8 bits for each
 
 
-def to_state(aligner: Aligner) -> dict[str, Any]:
-    """{"meta": json-able, "tensors": name -> tensor}"""
+def to_state(aligner: Aligner, compact: bool = False) -> dict[str, Any]:
+    """{"meta": json-able, "tensors": name -> tensor}
+
+    `compact` keeps what embedding needs: every modality leads into the latents directly, and large matrices have 8 bits
+    per number and a scale for each row.
+    """
     tensors: dict[str, Tensor] = {}
     for m, name in enumerate(aligner.names_):
-        tensors |= {f"lift.{name}.{part}": getattr(aligner.feature_maps_[m], part) for part in MAP_PARTS}
-        tensors |= {f"space.{name}.{part}": getattr(aligner.space_, part)[m] for part in SPACE}
+        assert aligner.space_ is not None, "there is no own space"
+        lift, parts = aligner.feature_maps_[m], {part: getattr(aligner.space_, part)[m] for part in SPACE}
+        if compact:
+            lift = replace(lift, projection=aligner.head_maps_[m], variance=torch.ones(aligner.space_.latent_dim))
+            del parts["weight"]  # the identity
+        tensors |= {f"lift.{name}.{part}": getattr(lift, part) for part in MAP_PARTS}
+        tensors |= {f"space.{name}.{part}": tensor for part, tensor in parts.items()}
+    if compact:
+        tensors = _smaller(tensors)
     for key, evidence in aligner.evidence_.items():
         tensors |= evidence_tensors(key, evidence)
     for collection, directions in aligner.elsewhere_.items():
@@ -37,7 +50,7 @@ def to_state(aligner: Aligner) -> dict[str, Any]:
             tensors |= evidence_tensors(f"{collection}.{key}", evidence)
     bases = []
     for number, base in enumerate(aligner.base_):
-        inner = to_state(base.aligner)
+        inner = to_state(base.aligner, compact)
         tensors |= {f"base.{number}.{name}": tensor for name, tensor in inner["tensors"].items()}
         if base.bridge is not None:
             tensors[f"bridge.{number}"] = base.bridge
@@ -50,6 +63,7 @@ def to_state(aligner: Aligner) -> dict[str, Any]:
         "modalities": list(aligner.modalities_),
         "order": list(aligner.names_),
         "choice": aligner.choice_,
+        "compact": compact,
         "directions": list(aligner.evidence_),
         "gain": aligner.gain_,
         "dispersion": aligner.dispersion_,
@@ -83,6 +97,9 @@ def from_state(state: dict[str, Any], origin: str = "a saved aligner") -> Aligne
     meta, tensors = state["meta"], state["tensors"]
     try:
         order, choice = meta["order"], meta["choice"]
+        whitening = choice.get("whitening", 0.0)
+        if meta.get("compact"):
+            whitening, tensors = 0.0, _larger(tensors, order)
         maps = [
             FeatureMap(unit=choice["unit_rows"], **{part: tensors[f"lift.{name}.{part}"] for part in MAP_PARTS})
             for name in order
@@ -95,7 +112,7 @@ def from_state(state: dict[str, Any], origin: str = "a saved aligner") -> Aligne
             "names_": tuple(order),
             "modalities_": tuple(meta["modalities"]),
             "feature_maps_": maps,
-            "head_maps_": [] if space is None else head_maps(maps, choice["whitening"], space),
+            "head_maps_": [] if space is None else head_maps(maps, whitening, space),
             "space_": space,
             "choice_": choice,
             "evidence_": evidence,
@@ -114,6 +131,30 @@ def from_state(state: dict[str, Any], origin: str = "a saved aligner") -> Aligne
         return aligner
     except Exception as error:  # damaged numbers make constructors raise anything
         raise InputError(f"{origin} is incomplete ({reason_of(error)}); save it again") from error
+
+
+def _smaller(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Large matrices in 8 bits with a scale per row, under the name and "NAME:scale"; everything else in single precision."""
+    out = {}
+    for name, tensor in tensors.items():
+        if tensor.ndim == 2 and tensor.numel() > LARGE:
+            scale = (tensor.abs().amax(1, keepdim=True) / 127).clamp(min=1e-30)
+            out[name], out[f"{name}:scale"] = (tensor / scale).round().to(torch.int8), scale.float()
+        else:
+            out[name] = tensor.float()
+    return out
+
+
+def _larger(tensors: dict[str, Tensor], order: list[str]) -> dict[str, Tensor]:
+    """The inverse of `_smaller`, in double precision, with the weights that a compact state leaves out."""
+    out = dict(tensors)
+    for name, tensor in tensors.items():
+        if name.startswith(("lift.", "space.")) and not name.endswith(":scale"):
+            scale = tensors.get(f"{name}:scale")
+            out[name] = tensor.double() if scale is None else tensor.double() * scale.double()
+    for name in order:
+        out[f"space.{name}.weight"] = torch.eye(len(out[f"space.{name}.bias"]), dtype=torch.float64)
+    return out
 
 
 def _base(number: int, saved: dict[str, Any], tensors: dict[str, Tensor]) -> Base:
