@@ -74,7 +74,7 @@ def run(
         as_json(made.as_dict())
     else:
         _show(made)
-    note("\nthe numbers are in")
+    note("\nthe numbers are in:")
     for file in made.files:
         (note if json else data)(str(file))
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from calmrl._support.text import plural
 from calmrl.config.schema.train import HideSection, SourceSection, TrainConfig
 from calmrl.data.hiding import hide
 from calmrl.data.media.manifest import Manifest, Row, build, drop_empty, read_rows
@@ -112,9 +113,9 @@ def read_media(
     if section.allow_missing:
         take_out(manifest, problems, unplayable_files(manifest, inputs.workers))
     if problems and not section.allow_missing:
-        advice = "repair them, or set allow_missing: true to go on without them; they are counted then"
+        advice = "repair what is wrong, or set allow_missing: true to leave it out, counted"
         raise InputError(
-            "\n    ".join([f"{where} has {len(problems)} problems; {advice}", *problems.lines(allowed=False)])
+            "\n    ".join([f"{where} has {plural(len(problems), 'problem')}; {advice}", *problems.lines(allowed=False)])
         )
     if not manifest.items:
         raise InputError("\n    ".join([f"{where}: no item is left", *problems.lines(allowed=True)]))
