@@ -52,7 +52,7 @@ def flip(file: Path) -> None:
 def checked(index: Index | Path | str) -> tuple[list[str], list[str]]:
     """(problems, what was told)"""
     told: list[str] = []
-    return check_source(index.path if isinstance(index, Index) else index, tell=told.append), told
+    return check_source(index.path if isinstance(index, Index) else index, report=told.append), told
 
 
 def test_checksums_are_right_after_every_change(index, monkeypatch):

@@ -124,7 +124,7 @@ def test_problems_of_features(tmp_path):
     z["image"][4] = z["text"][4] = np.nan
     np.savez(tmp_path / "f.npz", **z, split=np.array(["train", "test", "val", "", "", "dev"]))
     said = []
-    assert check_source(tmp_path / "f.npz", tell=said.append) == [
+    assert check_source(tmp_path / "f.npz", report=said.append) == [
         "image: 1 row is zero throughout; a missing modality is NaN, or False in present",
         "1 row has no modality at all (first: row 4); leave such rows out",
         "the split column holds dev; rows count only as train, val, test",

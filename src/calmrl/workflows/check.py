@@ -34,20 +34,20 @@ def check_source(
     path: str | Path | PublicCollection,
     *,
     progress: Progress | None = None,
-    tell: Callable[[str], None] = lambda line: None,
+    report: Callable[[str], None] = lambda line: None,
 ) -> list[str]:
     """A sentence for every kind of problem, with examples; empty if all is well.
 
     Every file of a folder, a table or a public collection is decoded, and every item and file of an index is compared with its
-    checksum. `tell` gets what the source holds.
+    checksum. `report` gets what the source holds.
     """
     progress = progress or no_progress
     if form_of(path) == INDEX:
         assert isinstance(path, (str, Path))
-        return _index_problems(path, progress, tell)
+        return _index_problems(path, progress, report)
     seen = survey(path)
     for line in seen.lines():
-        tell(line)
+        report(line)
     if seen.manifest is None:
         assert seen.features is not None
         return _feature_problems(seen.features)
@@ -104,7 +104,7 @@ def _value_problems(values: np.ndarray, present: np.ndarray, name: str) -> list[
     return problems
 
 
-def _index_problems(path: str | Path, progress: Progress, tell: Callable[[str], None]) -> list[str]:
+def _index_problems(path: str | Path, progress: Progress, report: Callable[[str], None]) -> list[str]:
     """Its files first: they can be compared even where LanceDB cannot read them."""
     problems = [] if is_remote(path) else _file_problems(Path(path))
     try:
@@ -129,9 +129,9 @@ def _index_problems(path: str | Path, progress: Progress, tell: Callable[[str], 
         first = ", ".join(map(repr, list(damaged)[: checksums.NAMED]))
         problems.append(f"{len(damaged)} of {total} items are not what was written ({what}; first: {first}); {again}")
     if not problems:
-        tell(f"{plural(total, 'item')}, all checksums right")
+        report(f"{plural(total, 'item')}, all checksums right")
     if checksums.COLUMN not in names:
-        tell("its items have no checksums of their own, which a search verifies; make the index again to have them")
+        report("its items have no checksums of their own, which a search verifies; make the index again to have them")
     return problems
 
 

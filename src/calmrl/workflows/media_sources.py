@@ -34,7 +34,7 @@ def open_media(config: TrainConfig) -> tuple[dict[str, Any], list[Any], list[str
     manifests: dict[str, Manifest] = {}
     for name, section in config.sources.items():
         try:
-            manifests[name] = read_media(section, inputs, config.root, tell=_note_to(notes, name))
+            manifests[name] = read_media(section, inputs, config.root, report=_note_to(notes, name))
         except InputError as error:
             problems.append(f"source {name}: {error}" + (f"\n    {section.needs.strip()}" if section.needs else ""))
     problems += inputs.missing()
@@ -91,16 +91,16 @@ def _splits(manifest: Manifest) -> np.ndarray:
 
 
 def read_media(
-    section: SourceSection, inputs: MediaInputs, root: str | None, *, tell: Callable[[str], None] = lambda line: None
+    section: SourceSection, inputs: MediaInputs, root: str | None, *, report: Callable[[str], None] = lambda line: None
 ) -> Manifest:
     """The manifest of a source for `inputs`; a modality it has no column for is missing in all its rows.
 
     Any problem is an error, unless the section allows it: then `left_out` of the manifest counts what is left out, and
-    `tell` gets it in words.
+    `report` gets it in words.
     """
     problems = Problems()
     names, kinds = inputs.names, inputs.kinds
-    where, home, rows = _rows_of(section, inputs, root, problems, tell)
+    where, home, rows = _rows_of(section, inputs, root, problems, report)
     columns = {key for _, row in rows for key in row}
     rows = [(line, {**{name: None for name in names if name not in columns}, **row}) for line, row in rows]
     if section.part is not None:
@@ -122,7 +122,7 @@ def read_media(
     manifest.left_out = count_skipped(parts, problems)
     words = skipped_words(counts_of_test(manifest.left_out, whole=True))
     for line in [f"left out: {words}", *problems.lines(allowed=True)] if words else ():
-        tell(line)
+        report(line)
     return manifest
 
 
@@ -131,14 +131,14 @@ def _rows_of(
     inputs: MediaInputs,
     root: str | None,
     problems: Problems,
-    tell: Callable[[str], None],
+    report: Callable[[str], None],
 ) -> tuple[str, Path, list[Row]]:
     """(what messages call the source, the folder that paths start from, its rows)"""
     if section.collection is not None:
         collection = section.collection.at(root)
         content = collection.read()
         for line in (content.counts, *content.notes):
-            tell(line)
+            report(line)
         return str(collection), Path(), content.rows
     path = _at(str(section.manifest), root)
     folders = {name: _at(folder, root) for name, folder in section.media.items()}
@@ -152,7 +152,7 @@ def _rows_of(
     notes: list[str] = []
     rows = read_annotations(path, section.layout, folders, wanted, notes)
     for line in notes:
-        tell(line)
+        report(line)
     return str(path), path.parent, rows
 
 
