@@ -17,7 +17,7 @@ import pytest
 from calmrl._support.filesystem import locked
 from calmrl.cli import main
 from calmrl.data.features.feature_set import files_of, open_features
-from calmrl.data.media.decode import Job
+from calmrl.data.media.jobs import Job
 from calmrl.data.media.manifest import SPLITS
 from calmrl.data.media.public_collections import PublicCollection
 from calmrl.encoders import load_encoder

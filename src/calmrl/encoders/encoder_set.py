@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from calmrl._support.text import plural
-from calmrl.data.media.decode import Job, decoded
+from calmrl.data.media.jobs import Job, decoded
 from calmrl.data.media.manifest import as_texts
 from calmrl.data.media.problems import Unreadable
 from calmrl.encoders.base import Encoder

@@ -14,7 +14,7 @@ from calmrl._support.parsing import quiet_on_error
 from calmrl._support.text import plural
 from calmrl.arrays import blocks_of_rows
 from calmrl.data.features.feature_set import FeatureSet
-from calmrl.data.media.decode import Job
+from calmrl.data.media.jobs import Job
 from calmrl.data.media.manifest import SPLITS
 from calmrl.data.media.public_collections import PublicCollection
 from calmrl.data.media.streams import RATE

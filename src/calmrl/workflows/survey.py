@@ -13,7 +13,7 @@ import numpy as np
 
 from calmrl._support.text import plural
 from calmrl.data.features.feature_set import FeatureSet
-from calmrl.data.media.decode import Job, decoded
+from calmrl.data.media.jobs import Job, decoded
 from calmrl.data.media.manifest import SPLITS, Item, Manifest, drop_empty, modality_of
 from calmrl.data.media.problems import MediaProblem, Problems, Unreadable, check_file
 from calmrl.data.media.public_collections import PublicCollection
