@@ -100,8 +100,8 @@ def imputation_error(
         if n < 2:
             if directions is None:
                 continue
-            rows = plural(n, "row has", "rows have")
-            raise InputError(f"{task}: {rows} all of these modalities; at least two are needed to measure it")
+            rows_have = plural(n, "row has", "rows have")
+            raise InputError(f"{task}: {rows_have} all of these modalities; at least two are needed to measure it")
         part = views.take(rows_with_all)
         filled = to_tensor(imputer.transform({name: part.arrays[name] for name in sources})[target]).double()
         truth = to_tensor(part.arrays[target]).double()
