@@ -406,10 +406,10 @@ class Index:
         return {name: np.asarray(values, np.float64) for name, values in pairs.items() if values is not None}
 
     def hub_vectors(self) -> np.ndarray:
-        """Places of a sample of items, (n, L)."""
+        """Places of a sample of items, (n, L); none in an index where nothing is aligned."""
         offsets = neighbours.hub_sample(len(self)).tolist()
         taken: list[Any] = []
-        if offsets:
+        if offsets and self.layout["width"]:
             with self._reading():
                 taken = self.table.take_offsets(offsets).select(["vector"]).to_arrow()["vector"].to_pylist()
         kept = [value for value in taken if value is not None]
