@@ -49,7 +49,7 @@ def encode(manifest: Path, encoders: dict[str, str], out: Path, workers: int) ->
         encoders,
         out,
         workers=workers,
-        tell=lambda line: print(line, file=sys.stderr),
+        report=lambda line: print(line, file=sys.stderr),
         progress=lambda done, total, what: print(f"{what} {done}/{total}", file=sys.stderr, end="\r"),
     )
 

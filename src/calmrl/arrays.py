@@ -107,7 +107,7 @@ def check(
     n = _common_length(z)
     values = values and not (present is not None and getattr(z, "checked", False))  # who made it has checked them
     if n < min_rows:
-        raise InputError(f"z has {n} rows; at least {min_rows} needed")
+        raise InputError(f"z has {n} row{'' if n == 1 else 's'}; at least {min_rows} needed")
     if present is None:
         if not values:
             raise InputError("present is None; pass a bool array with one column per modality")

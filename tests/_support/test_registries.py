@@ -45,7 +45,7 @@ def test_the_closest_name(name, names, found):
     assert closest(name, names) == found
 
 
-@pytest.mark.parametrize(("name", "hint"), [("mea", r'; did you mean "mean"\?'), ("xyz", "")])
+@pytest.mark.parametrize(("name", "hint"), [("mea", r'; did you mean "mean"\?'), ("xyz", r"\.")])
 def test_an_unknown_name(name, hint):
     with pytest.raises(InputError, match=rf'^unknown thing "{name}"{hint} Known: gaussian, kernel, mean\.$'):
         lookup(dict.fromkeys(["mean", "gaussian", "kernel"]), name, "thing")

@@ -15,9 +15,7 @@ def passed(monkeypatch):
         calls: list[tuple[tuple, dict]] = []
 
         def stand_in(*arguments, **options):
-            calls.append(
-                (arguments, {n: v for n, v in options.items() if n not in ("progress", "report", "tell", "command")})
-            )
+            calls.append((arguments, {n: v for n, v in options.items() if n not in ("progress", "report", "command")}))
             return result
 
         place, _, name = address.rpartition(".")

@@ -114,7 +114,7 @@ def test_next_steps(shown, best, more):
     assert sum(line.startswith("  calmrl train") for line in lines) == min(best, 3)
     assert ("  ... and 1 more, for the configs in train" in lines) == more
     assert " ".join(lines[-2:]).endswith(
-        "open report.html to see it; tables for a paper are in tables; the numbers are in"
+        "open report.html to see it; tables for a paper are in tables; the numbers are in:"
     )
 
 

@@ -57,7 +57,7 @@ def test_diagnose(calmrl, passed, monkeypatch):
     assert json.loads(calmrl("diagnose", "f", "--json")[1]) == {"n": 1}
     code, out, err = calmrl("diagnose", "f", "--out", "o", "--seed", "3", "--force")
     assert (code, out) == (0, "o/diagnosis.json\n")
-    assert err == "all is well\n\nopen o/report.html to see it; the numbers are in\n"
+    assert err == "all is well\n\nopen o/report.html to see it; the numbers are in:\n"
     assert json.loads(calmrl("diagnose", "f", "--out", "o", "--json")[1]) == {"n": 1}
     assert [options for _, options in calls][:3] == [
         {"out": None, "seed": 0, "force": False},
@@ -125,7 +125,7 @@ def test_init(calmrl, passed):
     calls = passed("calmrl.workflows.init.init", made)
     code, out, err = calmrl("init", "photos", "--out", "w")
     assert (code, out) == (0, "w\n")
-    assert err == "two items\ntake care\nwrote a.yaml, b.md to\nnext:\n  calmrl train a\n"
+    assert err == "two items\ntake care\nwrote a.yaml, b.md to:\nnext:\n  calmrl train a\n"
     calmrl("init", "photos", "--out", "w", "--force")
     assert calls == [((Path("photos"), Path("w")), {"force": force}) for force in (False, True)]
 

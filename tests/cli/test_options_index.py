@@ -150,7 +150,7 @@ def test_paths_of_hits(calmrl, index):
     index(hit(paths={"image": "i", "text": "t"}), hit(id="b", paths={"image": "i"}), hit(id="c", paths={}))
     code, out, err = calmrl("search", "ix", "dog", "--paths", "--having", "text")
     assert (code, out) == (0, "/photos/a.text\n/photos/b.image\n")
-    assert err == "1 of 3 hits have no file\n"
+    assert err == "1 of 3 hits without a file\n"
     index(hit())
     assert calmrl("search", "ix", "dog", "--paths") == (0, "/photos/a.image\n", "")
 

@@ -63,11 +63,11 @@ def test_evaluate(calmrl, passed):
     assert (code, out) == (0, "run/results.json\n")
     assert err.count("c is left out") == 2
     assert "1,234" in err
-    assert err.endswith("note: take care\n\nthe numbers are in\n")
+    assert err.endswith("note: take care\n\nthe numbers are in:\n")
     code, out, err = calmrl("evaluate", "run", "--data", "f", "--relevant-by", "labels", "--out", "r.json", "--engine", "ray",
                             "--address", "x", "--force", "--json")  # fmt: skip
     assert json.loads(out) == {"n": 1}
-    assert err.endswith("the numbers are in\nr.json\n")
+    assert err.endswith("the numbers are in:\nr.json\n")
     assert calls == [
         ((Path("run"), None, Path("run/results.json")),
          {"force": False, "relevant_by": "id", "engine": "local", "address": None}),
@@ -171,7 +171,7 @@ def test_reproduce(calmrl, passed):
     assert err.endswith("calmrl: table1 needs what is missing above\n")
     code, out, err = calmrl("reproduce", "table1", "--root", "r", "--out", "o", "--smoke", "--device", "cpu", "--json")
     assert (code, json.loads(out)) == (0, {"n": 1})
-    assert err == "\nthe numbers are in\no/t.md\n"
+    assert err == "\nthe numbers are in:\no/t.md\n"
     assert calls[1:] == [
         (("table1", None, Path("reproduced")), {"smoke": False, "check_only": True, "device": "auto"}),
         (("table1", Path("r"), Path("o")), {"smoke": True, "check_only": False, "device": "cpu"}),

@@ -82,7 +82,8 @@ def test_a_line_per_minute_without_a_terminal(capsys) -> None:
         while told.count("\n") < 3:
             time.sleep(0.01)
             told += capsys.readouterr().err
-    lines = told.splitlines()
+    lines = told[: told.rindex("\n")].splitlines()  # the next one may have been read in the middle
+    assert len(lines) >= 3
     assert all(line.endswith(" encode text: 3 of 9") for line in lines[1:])
     with Progress() as progress:
         progress(1, 1, "quick")

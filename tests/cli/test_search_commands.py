@@ -54,7 +54,7 @@ def test_an_index_is_checked(place, calmrl) -> None:
     code, out, err = calmrl("check", "ix", "--json")
     assert code == 2
     problem = json.loads(out)["problems"][0]
-    assert problem.startswith(f"1 files of ix are not what was written (items.lance/data/{data.name}); copy the index")
+    assert problem.startswith(f"1 file of ix is not what was written (items.lance/data/{data.name}); copy the index")
     assert "panicked" not in err
     assert "Traceback" not in err
 

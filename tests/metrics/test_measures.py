@@ -107,7 +107,7 @@ def test_two_rows_are_enough_to_measure_an_error_and_equal_ones_have_no_spread()
     ] == pytest.approx(1)
     one = {name: values[:1] for name, values in z.items()}
     assert imputation_error(MeanImputer().fit(z), one) == []
-    with pytest.raises(InputError, match="a->b: 1 rows have all of these modalities; at least two are needed"):
+    with pytest.raises(InputError, match="a->b: 1 row has all of these modalities; at least two are needed"):
         imputation_error(MeanImputer().fit(z), one, directions=[(["a"], "b")])
 
 

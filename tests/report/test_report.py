@@ -282,7 +282,7 @@ def test_names_cannot_break_out(tmp_path):
     prose = as_markdown(page).split("```")[0]
     assert "<script" not in re.sub(r"\\.", "", prose)
     assert "](http" not in re.sub(r"\\.", "", prose)
-    assert "1 files could not be read" in as_html(page)
+    assert "1 file could not be read" in as_html(page)
     written = write_page(page, tmp_path / "out" / "report.html")
     for path in written[2:]:
         assert re.fullmatch(r"[a-z]+-\d+\.svg", path.name)
@@ -310,7 +310,7 @@ def test_pictures_may_be_inside_results(tmp_path):
     near = [{"method": "m", "task": "text->image", "query": "q", "rank": 2, "found": found}]
     html = as_html(build_page(_results(tmp_path, [_row()], neighbours=near)))
     assert sum(tag == "img" for tag, _ in _Tags(html).tags) == 1
-    assert "1 files could not be read, first one inside results.json" in html
+    assert "1 file could not be read, first one inside results.json" in html
 
 
 def _tone(seconds: float) -> bytes:

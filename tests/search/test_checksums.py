@@ -52,7 +52,7 @@ def flip(file: Path) -> None:
 def checked(index: Index | Path | str) -> tuple[list[str], list[str]]:
     """(problems, what was told)"""
     told: list[str] = []
-    return check_source(index.path if isinstance(index, Index) else index, tell=told.append), told
+    return check_source(index.path if isinstance(index, Index) else index, report=told.append), told
 
 
 def test_checksums_are_right_after_every_change(index, monkeypatch):
@@ -136,7 +136,7 @@ def test_a_damaged_file_is_named(tmp_path, monkeypatch, capfd, part):
     assert checked(index)[0] == []
     flip(file)
     problems, told = checked(index)
-    assert f"1 files of {index.path} are not what was written (items.lance/{part}/" in problems[0]
+    assert f"1 file of {index.path} is not what was written (items.lance/{part}/" in problems[0]
     assert file.name in problems[0]
     assert problems[0].endswith("copy the index again, or make it again with calmrl index SOURCE --out NEW")
     assert "all checksums right" not in "".join(told)
@@ -153,7 +153,7 @@ def test_a_lost_version_is_noticed(index):
     min((Path(index.path) / "items.lance" / "_versions").glob("*.manifest")).unlink()
     assert len(Index.open(index.path)) == N  # the item is there again
     (problem,), _ = checked(index)
-    assert f"1 files of {index.path} are missing (items.lance/_versions/" in problem
+    assert f"1 file of {index.path} is missing (items.lance/_versions/" in problem
 
 
 def test_the_list_and_the_parts_are_verified_too(index):
@@ -200,7 +200,7 @@ def test_an_index_of_a_version_without_checksums(tmp_path, monkeypatch):
     assert index.search(like="item 7", k=1)
     no_own = "its items have no checksums of their own, which a search verifies; make the index again to have them"
     (problem,), told = checked(index)
-    assert "have no checksum: they are of a version without checksums, or" in problem
+    assert "have no checksum: of a version without checksums, or" in problem
     assert told == [no_own]
     index.add(features())
     assert len(index) == N

@@ -311,7 +311,7 @@ def test_items_with_the_same_value_count_in_what_is_expected(tmp_path) -> None:
     (line,) = [line for line in index.summary() if "image->sound" in line]
     row = index.expected["image->sound"]
     assert f"chance {100 * row['own'] / row['n']:4.1f}  R@10" in line  # about half of the items count
-    with pytest.raises(InputError, match="no item has a value in the column 'colour'"):
+    with pytest.raises(InputError, match='no column "colour"; there are text, labels, size, my column'):
         Index.build(DATA, tmp_path / "no", model=settings(), relevant="colour")
     with pytest.raises(InputError, match="relevant has 3 values but there are 200 items; pass one per item"):
         Index.build(DATA, tmp_path / "no", model=settings(), relevant=["a", "b", "c"])

@@ -232,7 +232,12 @@ def test_a_manifest(tmp_path, colour_index) -> None:
 
     write(rows[:-3])
     names = {"image": "see", "text": "read"}
-    index = Index.build(tmp_path / "media" / "items.csv", tmp_path / "ix", names, model=settings())
+    ENCODED.clear()
+    for column in ("groups", "relevant"):
+        with pytest.raises(InputError, match='no column "colour"; there are text, labels, number'):
+            Index.build(tmp_path / "media" / "items.csv", tmp_path / "ix", names, **{column: "colour"})
+    assert ENCODED == []  # it is said before the work begins
+    index = Index.build(tmp_path / "media" / "items.csv", tmp_path / "ix", names, model=settings(), groups="number")
     hit = index.search(text=f"{' '.join(map(str, colour(4)))}", k=1)[0]
     assert hit.id == "n4"
     assert index.item("n4").columns == {"number": "4"}

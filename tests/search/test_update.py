@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 
-from calmrl.data.media.problems import Problems
+pytest.importorskip("lancedb", reason="the extra search is not installed")
+
+from calmrl import Index
+from calmrl.data import FeatureSet
+from calmrl.data.features.directory import meta_table
 from calmrl.errors import InputError
-from calmrl.search import update
-from calmrl.search.collection import ItemRecord
-from calmrl.search.update import Change, _check_clash, _differs, _fetch, _note_unknown, _Wanted
+from calmrl.search.update import Change
+from tests.support.colour_world import colour, settings, write_picture, write_sound, write_text
+
+
+def features(ids, name="here") -> FeatureSet:
+    values = np.random.default_rng(0).normal(size=(len(ids), 4)).astype(np.float32)
+    return FeatureSet({"image": values}, None, meta_table(len(ids), ids=list(ids)), name=name)
 
 
 def test_lines_for_people():
@@ -25,99 +31,56 @@ def test_lines_for_people():
     ]
 
 
-def test_items_of_one_file_or_all_but_the_removed():
-    items = [ItemRecord("a", paths={"image": "a.png"}), ItemRecord("b"), ItemRecord("sub/c", paths={"text": "x.txt"})]
-    for wanted, ids in (
-        (_Wanted(None, {"b"}), ["a", "sub/c"]),
-        (_Wanted("a.png", set()), ["a"]),
-        (_Wanted("b.png", {"b"}), ["b"]),
-        (_Wanted("sub/c.png", set()), ["sub/c"]),
-        (_Wanted("x.txt", set()), ["sub/c"]),
-    ):
-        assert [item.id for item in items if wanted(item)] == ids
+@pytest.fixture
+def index(tmp_path):
+    return Index.build(features("abcdx"), tmp_path / "ix", model=settings())
 
 
-def test_an_item_that_differs():
-    item = ItemRecord("a", fingerprints={"image": ["key", 1, 2]})
-    same = {"fingerprint": item.digest(), "fingerprints": {"image": ["key", 1, 2]}}
-    assert not _differs(item, same)
-    assert _differs(item, None)
-    assert _differs(item, same | {"fingerprints": {"image": ["key", 1, 3]}})  # only its time, which is to be kept
-    assert _differs(item, same | {"fingerprint": "other"})
-
-
-def test_ids_of_another_source_are_named():
-    known = [ItemRecord(str(i)) for i in range(5)]
-    rows = {str(i): {"root": "here" if i == 0 else "there"} for i in range(5)}
+@pytest.mark.parametrize(("ids", "named"), [("abc", "'a', 'b', 'c'"), ("abcd", "'a', 'b', 'c'")])
+def test_ids_of_another_source_are_named(index, ids, named):
     with pytest.raises(
-        InputError, match=r"4 ids are in the index already, from there \(first: '1', '2', '3'\); rename"
+        InputError, match=rf"{len(ids)} ids are in the index already, from here \(first: {named}\); rename"
     ):
-        _check_clash(known, rows, SimpleNamespace(root="here"))
-    _check_clash(known[:1], rows, SimpleNamespace(root="here"))
+        index.add(features([*ids, "new"], name="there"))
+    assert index.add(features("new", name="there")).added == list("new")
 
 
-@pytest.mark.parametrize(("unknown", "named"), [("abc", "'a', 'b', 'c' in"), ("abcd", "'a', 'b', 'c' and 1 more in")])
-def test_unknown_ids_are_named(unknown, named):
-    index = SimpleNamespace(path="ix", refresh=lambda: None, rows=lambda columns, where: [{"id": "x"}])
-    with pytest.raises(InputError, match=f"no item {named} ix; nothing was removed"):
-        update.remove(index, ["x", *unknown])
-    assert update.remove(index, []) == 0
+@pytest.mark.parametrize(("unknown", "named"), [("efg", "'e', 'f', 'g' in"), ("efgh", "'e', 'f', 'g' and 1 more in")])
+def test_unknown_ids_are_named(index, unknown, named):
+    with pytest.raises(InputError, match=f"no item {named} .*ix; nothing was removed"):
+        index.remove(["x", *unknown])
+    assert index.remove([]) == 0
+    assert len(index) == 5
 
 
-def test_vectors_are_found_by_their_content():
-    rows = {
-        "a": {"fingerprints": {"image": ["k1", 0, 0]}},
-        "b": {"fingerprints": {"image": ["k2", 0, 0], "text": ["k1", 0, 0]}},
-        "c": {"fingerprints": {"text": ["k3", 0, 0]}},
-    }
-    asked = []
-
-    def held(columns, where):
-        asked.append((columns, where))
-        return [{"id": "a", "f_1": [1.0, 2.0]}, {"id": "b", "f_1": None}]
-
-    index = SimpleNamespace(layout={"modalities": {"text": {}, "image": {}}}, rows=held)
-    found = _fetch(index, rows, "image", ["k1", "k2", "k9"])
-    assert {key: value.tolist() for key, value in found.items()} == {"k1": [1.0, 2.0]}
-    assert found["k1"].dtype == np.float32
-    assert asked == [(["id", "f_1"], "id IN ('a', 'b')")]
-    assert _fetch(index, rows, "image", ["k9"]) == {}
-    assert len(asked) == 1
+@pytest.fixture
+def folder(tmp_path, colour_encoders):
+    """Three pictures, one of them with a text; the index knows pictures and texts."""
+    pytest.importorskip("PIL.Image", reason="Pillow (calmrl[media]) is not installed")
+    (tmp_path / "f" / "sub").mkdir(parents=True)
+    for number, name in enumerate(("a", "b", "sub/c")):
+        write_picture(tmp_path / "f" / f"{name}.png", colour(number))
+    write_text(tmp_path / "f" / "b.txt", colour(1))
+    Index.build(tmp_path / "f", tmp_path / "ix", {"image": "see", "text": "read"}, model=settings())
+    return tmp_path / "f"
 
 
-def test_files_of_a_kind_that_the_index_lacks():
-    items = [SimpleNamespace(cells={"video": 1, "image": 2}), SimpleNamespace(cells={"video": 1})]
-    manifest = SimpleNamespace(kinds={"video": "image", "image": "image", "sound": "audio"}, items=items)
-    opened = SimpleNamespace(manifest=manifest, problems=Problems())
-    _note_unknown(SimpleNamespace(layout={"modalities": {"image": {}, "text": {}}}), opened)
-    (problem,) = opened.problems
-    assert (problem.kind, problem.scope) == ("video is not in the index", "file")
-    assert problem.detail == "2 files; the index has image, text: make it again to include them"
+def test_removed_items_stay_out_unless_one_of_their_files_is_named(folder):
+    index = Index.open(folder.parent / "ix")
+    for file, id in (("a.png", "a"), ("b.txt", "b"), ("sub/c.png", "sub/c")):
+        assert index.remove(id) == 1
+        change = index.add(folder)
+        assert (change.added, change.left_out, change.unchanged) == ([], [id], 2)
+        assert index.add(folder / file).added == [id]
+        assert index.add(folder).unchanged == 3
 
 
-class Table:
-    def __init__(self):
-        self.calls = []
-
-    def delete(self, where):
-        self.calls.append(("delete", where))
-
-    def merge_insert(self, column):
-        self.calls.append(("merge", column))
-        return self
-
-    def __getattr__(self, name):
-        return lambda *given, **named: self.calls.append((name, *given[:1])) or self
-
-
-@pytest.mark.parametrize("search", [None, {"index": "graph"}])
-def test_one_commit_per_change(search, monkeypatch):
-    tidied, refreshed = [], []
-    monkeypatch.setattr(update.store, "tidy", lambda table, always: tidied.append(always))
-    index = SimpleNamespace(table=Table(), layout={"search": search}, refresh=lambda: refreshed.append(1))
-    update._commit(index, None, [])
-    assert index.table.calls == []
-    update._commit(index, [], ["a'b"])
-    assert index.table.calls == [("delete", "id IN ('a''b')")]
-    assert tidied == [search is not None] * 2
-    assert len(refreshed) == 2
+def test_files_of_a_kind_that_the_index_lacks(folder):
+    index = Index.open(folder.parent / "ix")
+    write_sound(folder / "a.wav", colour(0))
+    write_sound(folder / "b.wav", colour(1))
+    change = index.add(folder)
+    assert change.changed == ["a", "b"]
+    (problem,) = change.problems
+    assert problem.endswith("2 files; the index has text, image: make it again to include them")
+    assert "sound is not in the index" in problem

@@ -219,7 +219,7 @@ def test_two_runs_do_not_write_into_one_folder(tmp_path):
 def test_resuming_where_nothing_was_begins_and_says_so(tmp_path):
     said: list[str] = []
     cfg = config(tmp_path, stages=[{"steps": 2}])
-    train(cfg, tmp_path / "out", resume=True, tell=said.append)
+    train(cfg, tmp_path / "out", resume=True, report=said.append)
     assert any("holds no checkpoint yet; starting from the beginning" in text for text in said)
 
 

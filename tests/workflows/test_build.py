@@ -80,7 +80,7 @@ def opened(**more) -> tuple[TrainConfig, Data]:
 
 
 HIDING = {"sources": {"a": {"features": "x", "hide": {"kind": "one", "rate": 0.5}}}}
-LEFT_OUT = "source a: 3 rows have none of image, text and are left out"
+LEFT_OUT = "source a: left out 3 rows with none of image, text"
 
 
 @pytest.mark.parametrize(

@@ -116,7 +116,7 @@ def test_nothing_missing_is_said(tmp_path, calmrl):
     write_features(tmp_path / "features", made.z, made.present)
     code, _, err = calmrl("diagnose", tmp_path / "features")
     assert code == 0
-    assert "Nothing is missing: all 300 rows have all 2 modalities" in " ".join(err.split())
+    assert "Nothing is missing in 300 rows of 2 modalities" in " ".join(err.split())
     assert "cannot be imputed" not in err
 
 
@@ -411,7 +411,7 @@ def test_counts_are_over_all_rows_and_the_sample_says_its_size():
     assert [m.rows for m in found.modalities] == [n - 1, 399]
     text = " ".join(as_text(found).split())
     assert f"Tested on {SAMPLE_ROWS:,} of {n:,} rows" in text
-    assert "1 rows have no modality at all" in text
+    assert "1 row has no modality at all" in text
 
 
 def test_zeros_and_constant_columns_are_named():

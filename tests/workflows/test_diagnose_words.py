@@ -104,7 +104,7 @@ def test_verdicts_at_their_limits(recoverable, verdict, begins, ends):
     assert (said["verdict"], said["rests_on"]["value"], said["words"][0]) == (verdict, found.back, sentence)
 
 
-NOTHING_MISSING = "Nothing is missing: all 1,000 rows have all 3 modalities; there is nothing to impute."
+NOTHING_MISSING = "Nothing is missing in 1,000 rows of 3 modalities; there is nothing to impute."
 APART = "Whether imputing helps cannot be measured: no two modalities occur together in enough rows."
 ALONE = "There is only one modality, so there is nothing to predict it from."
 
@@ -179,7 +179,7 @@ ONE_SPACE = "The features are in one space already; the largest modality gap is 
         ({"shift": Shift(1.0, 0, 0.995, 0, 0, 0, 5, True)}, "after imputing: 0.5 % less.", "no less"),
         ({"shift": Shift(0.4, 0, 0.399, 0, 0, 0, 5, False)}, "by 0.40 after imputing: no less.", "complete rows"),
         ({"shift": Shift(0.0, 0, 0.3, 0, 0, 0, 5, True)}, "by 0.30 after imputing: no less.", "two modalities or more"),
-        ({}, "10 rows have no modality at all; they count as missing everything and are not tested.", "Too few"),
+        ({}, "10 rows have no modality at all; such rows lack everything and are not tested.", "Too few"),
         ({"patterns": WHOLE}, NOTHING_MISSING, "no modality at all"),
         ({"modalities": [modality("a", 990, zeros=1200)]}, f"{IS_ZERO} and diagnose again.", "never vary"),
         ({"modalities": [modality("c", 590, 1500, constant=3)]}, "3 of the 1,500 columns of c never vary.", "is zero"),

@@ -17,7 +17,7 @@ import pytest
 from calmrl._support.filesystem import locked
 from calmrl.cli import main
 from calmrl.data.features.feature_set import files_of, open_features
-from calmrl.data.media.decode import Job
+from calmrl.data.media.jobs import Job
 from calmrl.data.media.manifest import SPLITS
 from calmrl.data.media.public_collections import PublicCollection
 from calmrl.encoders import load_encoder
@@ -220,7 +220,9 @@ def test_done_already_is_not_done_again(tmp_path) -> None:
     extract(manifest, ENCODERS, tmp_path / "f")
     told: list[str] = []
     calls: list[str] = []
-    extract(manifest, ENCODERS, tmp_path / "f", tell=told.append, progress=lambda done, total, what: calls.append(what))
+    extract(
+        manifest, ENCODERS, tmp_path / "f", report=told.append, progress=lambda done, total, what: calls.append(what)
+    )
     assert any("nothing to do" in line for line in told)
     assert not any(what.startswith("encode") for what in calls)
     with pytest.raises(InputError, match="frames differ"):

@@ -182,7 +182,7 @@ def test_check_of_features(tmp_path, capsys) -> None:
     np.savez(tmp_path / "f.npz", **z, split=np.array(["train", "test", "dev", "train", "train", "test"]))
     problems = check_source(tmp_path / "f.npz")
     assert len(problems) == 2
-    assert "a: 1 rows are zero throughout" in problems[0]
+    assert "a: 1 row is zero throughout" in problems[0]
     assert "holds dev" in problems[1]
     z["a"][2] = 1
     write_features(tmp_path / "f", z)

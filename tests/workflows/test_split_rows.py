@@ -22,12 +22,14 @@ def section(**values) -> SourceSection:
     return SourceSection.model_validate({"features": "x", **values})
 
 
-@pytest.mark.parametrize(("fraction", "held"), [(0.1, 2), (0.01, 1), (0.5, 10)])
-def test_without_validation_rows_some_are_held_out(fraction, held):
+@pytest.mark.parametrize(
+    ("fraction", "held", "are"), [(0.1, 2, "rows are"), (0.01, 1, "row is"), (0.5, 10, "rows are")]
+)
+def test_without_validation_rows_some_are_held_out(fraction, held, are):
     rows, kept, notes = split_rows(data(), section(), ["image"], fraction, 0)
     assert (len(rows), len(kept)) == (20 - held, held)
     assert sorted([*rows, *kept]) == list(range(20))
-    assert notes == [f'no row has split "val", so {held} training rows are held out']
+    assert notes == [f'no row has split "val", so {held} training {are} held out']
     again = split_rows(data(), section(), ["image"], fraction, 0)
     assert again[0].tolist() == rows.tolist()
     if held > 1:

@@ -47,7 +47,7 @@ def test_the_lines_of_a_survey():
         "missing: 15.6 % of the blocks; 12 items have everything",
         "  12 items have image + text",
         "  3 items have image",
-        "  1 items have nothing",
+        "  1 item has nothing",
         "split: none; the configs draw one: 60 % train, 10 % val, 30 % test",
         "texts: 3, of which 2 differ; an item with a repeated text cannot be found by its text alone, so R@1 stays low",
         "labels: 2 classes of 4 to 13 items",
@@ -82,8 +82,8 @@ def test_modalities_that_hardly_meet_are_a_warning(together, warned):
 def test_at_most_five_patterns_are_shown():
     rows = [[(i >> bit) & 1 for bit in range(3)] for i in range(7)]
     lines = seen(rows, names=("a", "b", "c")).lines()
-    assert "  2 items have one of 2 other patterns" in lines
-    assert sum(" items have " in line and line.startswith("  1") for line in lines) == 5
+    assert "  2 items have 2 other patterns" in lines
+    assert sum(" item has " in line and line.startswith("  1") for line in lines) == 5
     assert not any("other patterns" in line for line in seen(rows[:5], names=("a", "b", "c")).lines())
 
 
@@ -124,9 +124,9 @@ def test_problems_of_features(tmp_path):
     z["image"][4] = z["text"][4] = np.nan
     np.savez(tmp_path / "f.npz", **z, split=np.array(["train", "test", "val", "", "", "dev"]))
     said = []
-    assert check_source(tmp_path / "f.npz", tell=said.append) == [
-        "image: 1 rows are zero throughout; a missing modality is NaN, or False in present",
-        "1 rows have no modality at all (first: row 4); leave them out",
+    assert check_source(tmp_path / "f.npz", report=said.append) == [
+        "image: 1 row is zero throughout; a missing modality is NaN, or False in present",
+        "1 row has no modality at all (first: row 4); leave such rows out",
         "the split column holds dev; rows count only as train, val, test",
     ]
     assert said[0] == "6 items, 2 modalities: image, text"

@@ -79,5 +79,5 @@ def lookup(registry: Mapping[str, T], name: str, what: str) -> T:
     if name in registry:
         return registry[name]
     near = closest(name, registry)
-    hint = f'; did you mean "{near}"?' if near else ""
+    hint = f'; did you mean "{near}"?' if near else "."
     raise InputError(f'unknown {what} "{name}"{hint} Known: {", ".join(sorted(registry))}.')

@@ -75,7 +75,7 @@ def _check_source(path: str | Path | PublicCollection, overrides: list[str] | No
     if overrides:
         raise InputError(f"{path} is not a config, so {overrides[0]} changes nothing; leave it out")
     with Progress() as progress:
-        problems = check_source(path, progress=progress, tell=note)
+        problems = check_source(path, progress=progress, report=note)
     if json:
         as_json({"ok": not problems, "problems": problems, "config": None})
     for problem in problems:

@@ -141,7 +141,7 @@ def _next_steps(comparison: Comparison, out: Path) -> None:
         note(_folded(f"  {row.command}"))
     if len(comparison.best) > len(shown):
         note(f"  ... and {len(comparison.best) - len(shown)} more, for the configs in {out / 'train'}")
-    text = f"open {out / 'report.html'} to see it; tables for a paper are in {out / 'tables'}; the numbers are in"
+    text = f"open {out / 'report.html'} to see it; tables for a paper are in {out / 'tables'}; the numbers are in:"
     note("\n" + textwrap.fill(text, WIDTH, break_long_words=False, break_on_hyphens=False))
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from calmrl._support.text import plural
 from calmrl.cli.printing import note
 
 if TYPE_CHECKING:
@@ -43,7 +44,8 @@ def run(
 
     emoji, stamps = out / "emoji.index", out / "stamps.index"
     note("1. Methods compared on rows that lack modalities: about a minute")
-    note(f"every method has {resolved.trials} trials of at most {resolved.steps} steps, chosen on validation rows")
+    trials, steps = plural(resolved.trials, "trial"), plural(resolved.steps, "step")
+    note(f"every method has {trials} of at most {steps}, chosen on validation rows")
     comparison = compare_and_show(
         resolved,
         out,

@@ -28,7 +28,7 @@ def run(
         diagnosis = diagnose(features, out=out, seed=seed, force=force, command=command, progress=bar)
     note(diagnosis.as_text())
     if out is not None:
-        note(f"\nopen {out / 'report.html'} to see it; the numbers are in")
+        note(f"\nopen {out / 'report.html'} to see it; the numbers are in:")
         if not json:
             data(str(out / "diagnosis.json"))
     if json:

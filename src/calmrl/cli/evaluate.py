@@ -54,7 +54,7 @@ def run(
             shown = title
     for sentence in evaluation.remarks:
         note(textwrap.fill(f"note: {sentence}", 80, subsequent_indent="  "))
-    note("\nthe numbers are in")
+    note("\nthe numbers are in:")
     (note if json else data)(str(out))
 
 

@@ -118,5 +118,5 @@ def run(
     options = config.model_dump(exclude={"kind", "manifest", "collection"}) | given
     with Progress() as progress:
         where: dict[str, Any] = {"engine": engine, "address": address}
-        features = extract(source, options.pop("encoders"), out, progress=progress, tell=note, **where, **options)
+        features = extract(source, options.pop("encoders"), out, progress=progress, report=note, **where, **options)
     note(f"{out}: {plural(len(features), 'item')}")

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from calmrl._support.text import plural
 from calmrl.cli.printing import Progress, as_json, note
 from calmrl.cli.shared_options import AddressOption, EngineOption
 
@@ -58,7 +59,9 @@ def run(
     damaged = ", ".join(f"{name} {count}" for name, count in result.damaged.items() if count)
     if damaged:
         note(f"warning: value blocks that are not finite, counted as missing: {damaged}")
-    note(f"imputed {result.imputed} of {result.blocks} value blocks in {result.rows} rows; wrote {out}")
+    note(
+        f"imputed {result.imputed} of {plural(result.blocks, 'value block')} in {plural(result.rows, 'row')}; wrote {out}"
+    )
     if json:
         as_json(asdict(result))
 
@@ -73,7 +76,7 @@ def _chosen(choice: dict[str, Any]) -> str:
     error = choice["error"]
     if error is None:
         return "\n".join(["too few blocks to compare imputers:", *lines])
-    head = f"chosen on {choice['held_out']} held-out blocks, error {error:.3f} (1 = the column means):"
+    head = f"chosen on {plural(choice['held_out'], 'held-out block')}, error {error:.3f} (1 = the column means):"
     return "\n".join([head, *lines])
 
 

@@ -57,6 +57,6 @@ def run(
             engine=engine,
             address=address,
             progress=progress,
-            tell=note,
+            report=note,
         )
     note(f'wrote {out}: search it with: calmrl search {shlex.quote(str(out))} "..." ({plural(len(made), "item")})')

@@ -29,7 +29,7 @@ def run(
     start = init(collection_of(source, collection, annotations, media) or source, out, force=force)
     for line in [*start.survey.lines(), *start.notes]:
         note(line)
-    note(f"wrote {', '.join(file.name for file in start.files)} to")
+    note(f"wrote {', '.join(file.name for file in start.files)} to:")
     data(str(out))
     note("next:")
     for line in start.commands:

@@ -62,7 +62,7 @@ def run(
     with Progress() as bar:
         try:
             made = reproduce(
-                table, root, out, smoke=smoke, check_only=check, device=device.value, progress=bar, tell=_quiet
+                table, root, out, smoke=smoke, check_only=check, device=device.value, progress=bar, report=_quiet
             )
         except Interrupted as stopped:
             error(str(stopped).partition(";")[0] + "; the same command continues from there")
@@ -74,7 +74,7 @@ def run(
         as_json(made.as_dict())
     else:
         _show(made)
-    note("\nthe numbers are in")
+    note("\nthe numbers are in:")
     for file in made.files:
         (note if json else data)(str(file))
 

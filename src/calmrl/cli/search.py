@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from calmrl._support.text import plural
 from calmrl.cli.printing import as_json, data, note
 from calmrl.errors import InputError
 
@@ -119,4 +120,4 @@ def _print_paths(index: Index, hits: list[Hit], having: list[str] | None) -> Non
             data(str(index.file(hit.id, next(iter(files)))))
         without += not files
     if without:
-        note(f"{without} of {len(hits)} hits have no file")
+        note(f"{without} of {plural(len(hits), 'hit')} without a file")

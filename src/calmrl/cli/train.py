@@ -43,7 +43,7 @@ def run(
                 out,
                 resume=resume,
                 progress=bar,
-                tell=note,
+                report=note,
                 timeout=timeout,
             )
         except Interrupted as stopped:

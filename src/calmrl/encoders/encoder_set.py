@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from calmrl.data.media.decode import Job, decoded
+from calmrl._support.text import plural
+from calmrl.data.media.jobs import Job, decoded
 from calmrl.data.media.manifest import as_texts
 from calmrl.data.media.problems import Unreadable
 from calmrl.encoders.base import Encoder
@@ -193,7 +194,7 @@ class EncoderSet:
                         z[name][place] = vector
         if bad:
             more = f"; and {len(bad) - SHOWN} more" if len(bad) > SHOWN else ""
-            raise InputError(f"{len(bad)} files cannot be used: {'; '.join(bad[:SHOWN])}{more}")
+            raise InputError(f"{plural(len(bad), 'file')} cannot be used: {'; '.join(bad[:SHOWN])}{more}")
         present = np.stack([np.isin(np.arange(len(cells)), list(rows[name])) for name in self.names], axis=1)
         return z, present
 

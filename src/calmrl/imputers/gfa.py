@@ -61,14 +61,10 @@ class GFAImputer(BlockImputer):
 
     Examples
     --------
-    >>> import numpy as np
-    >>> rng = np.random.default_rng(0)
-    >>> shared = rng.normal(size=(80, 2))
-    >>> z = {"image": shared @ rng.normal(size=(2, 4)), "text": shared @ rng.normal(size=(2, 3))}
-    >>> z["text"][:20] = np.nan
-    >>> imputed = GFAImputer(2).fit_transform(z)
-    >>> bool(np.isfinite(imputed["text"]).all())
-    True
+    >>> from calmrl.datasets import load_dataset
+    >>> data = load_dataset("world", n=80)  # lacks 30 % of its blocks
+    >>> GFAImputer(2).fit_transform(data.z, data.present)["text"].shape
+    (80, 48)
     """
 
     def __init__(

@@ -8,10 +8,10 @@ from torch.nn.functional import normalize
 
 from calmrl._support.signatures import Count, Fraction, Positive
 from calmrl.imputers.base import Blocks
-from calmrl.imputers.simple import DISTANCE_BYTES, MemoryImputer
+from calmrl.imputers.simple import NeighbourImputer, Ranking
 
 
-class KnowledgeBridgerImputer(MemoryImputer):
+class KnowledgeBridgerImputer(NeighbourImputer):
     """Candidates from memory, ranked by likeness and by structure; nothing is trained.
 
     For a row with modalities O, every item r of the memory that has the missing modality m is a candidate, with score
@@ -42,14 +42,10 @@ class KnowledgeBridgerImputer(MemoryImputer):
 
     Examples
     --------
-    >>> import numpy as np
-    >>> rng = np.random.default_rng(0)
-    >>> shared = rng.normal(size=(80, 2))
-    >>> z = {"image": shared @ rng.normal(size=(2, 4)), "text": shared @ rng.normal(size=(2, 3))}
-    >>> z["text"][:20] = np.nan
-    >>> imputed = KnowledgeBridgerImputer().fit_transform(z)
-    >>> bool(np.isfinite(imputed["text"]).all())
-    True
+    >>> from calmrl.datasets import load_dataset
+    >>> data = load_dataset("world", n=80)  # lacks 30 % of its blocks
+    >>> KnowledgeBridgerImputer().fit_transform(data.z, data.present)["text"].shape
+    (80, 48)
     """
 
     def __init__(
@@ -67,34 +63,24 @@ class KnowledgeBridgerImputer(MemoryImputer):
         self.temperature = temperature
         self.landmarks = landmarks
 
-    def _predict(self, seen: dict[int, Tensor], m: int, with_std: bool) -> tuple[Tensor, Tensor]:
-        pool = self.present_[:, m].nonzero()[:, 0].cpu()
-        mean, deviation = super()._predict(seen, m, with_std)
-        if not len(pool):
-            return mean, deviation
-        values = self.rows_[m].cpu()[pool]
-        present, direction = self.present_.cpu(), self._directions(values, m)
-        shared = torch.stack([present[pool, j] for j in seen]).double()  # (seen, pool)
+    def _ranking(self, seen: list[int], m: int, pool: Tensor) -> Ranking:
+        present, direction = self.present_.cpu()[pool], self._directions(self.rows_[m].cpu()[pool], m)
+        shared = present[:, seen].T.double()  # (seen, pool)
         memory = [self._directions(self.rows_[j].cpu()[pool], j) * shared[c, :, None] for c, j in enumerate(seen)]
-        marks = {j: self._landmarks(present[pool, j]) for j in seen}
-        relations = {j: _profile(direction @ direction[at].T) for j, at in marks.items()}  # (pool, landmarks)
-        guesses, spreads = [], []
-        step = max(1, DISTANCE_BYTES // (8 * len(pool)))
-        for start in range(0, len(mean), step):
-            mine = [self._directions(block[start : start + step], j) for j, block in seen.items()]
-            likeness = sum((a @ b.T for a, b in zip(mine, memory, strict=True)), torch.zeros((), dtype=torch.float64))
-            agreement = torch.zeros((), dtype=torch.float64)
-            for own, theirs, (j, at) in zip(mine, memory, marks.items(), strict=True):
-                agreement = agreement + _profile(own @ theirs[at].T) @ relations[j].T / len(seen)
+        marks = [self._landmarks(present[:, j]) for j in seen]
+        relations = [_profile(direction @ direction[at].T) for at in marks]  # (pool, landmarks)
+
+        def nearest(rows: list[Tensor]) -> tuple[Tensor, Tensor]:
+            likeness = agreement = torch.zeros((), dtype=torch.float64)
+            for j, block, theirs, at, relation in zip(seen, rows, memory, marks, relations, strict=True):
+                mine = self._directions(block, j)
+                likeness = likeness + mine @ theirs.T
+                agreement = agreement + _profile(mine @ theirs[at].T) @ relation.T / len(seen)
             score = (1 - self.structure) * likeness / shared.sum(0).clamp(min=1) + self.structure * agreement
             best = score.topk(min(self.n_candidates, len(pool)), dim=1)
-            weight = torch.softmax(best.values / self.temperature, dim=1)[:, None]  # (rows, 1, candidates)
-            candidates = values[best.indices]  # (rows, candidates, d)
-            guess = weight @ candidates  # (rows, 1, d)
-            guesses.append(guess[:, 0])
-            if with_std:
-                spreads.append((weight @ (candidates - guess).square_())[:, 0].sqrt())
-        return torch.cat(guesses), torch.cat(spreads) if with_std else deviation
+            return best.indices, torch.softmax(best.values / self.temperature, dim=1)
+
+        return nearest
 
     def _directions(self, block: Tensor, m: int) -> Tensor:
         """Centred rows of unit length."""

@@ -153,14 +153,10 @@ class MoPoEImputer(VAEImputer):
 
     Examples
     --------
-    >>> import numpy as np
-    >>> rng = np.random.default_rng(0)
-    >>> shared = rng.normal(size=(80, 2))
-    >>> z = {"image": shared @ rng.normal(size=(2, 4)), "text": shared @ rng.normal(size=(2, 3))}
-    >>> z["text"][:20] = np.nan
-    >>> imputed = MoPoEImputer(latent_dim=2, epochs=2).fit_transform(z)
-    >>> bool(np.isfinite(imputed["text"]).all())
-    True
+    >>> from calmrl.datasets import load_dataset
+    >>> data = load_dataset("world", n=80)  # lacks 30 % of its blocks
+    >>> MoPoEImputer(latent_dim=2, epochs=2).fit_transform(data.z, data.present)["text"].shape
+    (80, 48)
     """
 
     network_class = _MoPoENetwork
@@ -209,14 +205,10 @@ class MVAEImputer(VAEImputer):
 
     Examples
     --------
-    >>> import numpy as np
-    >>> rng = np.random.default_rng(0)
-    >>> shared = rng.normal(size=(80, 2))
-    >>> z = {"image": shared @ rng.normal(size=(2, 4)), "text": shared @ rng.normal(size=(2, 3))}
-    >>> z["text"][:20] = np.nan
-    >>> imputed = MVAEImputer(latent_dim=2, epochs=2).fit_transform(z)
-    >>> bool(np.isfinite(imputed["text"]).all())
-    True
+    >>> from calmrl.datasets import load_dataset
+    >>> data = load_dataset("world", n=80)  # lacks 30 % of its blocks
+    >>> MVAEImputer(latent_dim=2, epochs=2).fit_transform(data.z, data.present)["text"].shape
+    (80, 48)
     """
 
     network_class = _MVAENetwork

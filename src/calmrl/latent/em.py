@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -24,6 +23,7 @@ from sklearn.cluster import KMeans
 from torch import Tensor
 
 from calmrl._support.distributed import gather_objects, world
+from calmrl._support.output import replaced_file
 from calmrl._support.tensor_files import plain
 from calmrl.errors import InputError
 from calmrl.latent.model import Expectation, Parameters, random_parameters
@@ -196,9 +196,8 @@ class Checkpoint:
         if state.fallback is not None:
             tensors |= _tensors(state.fallback, "fallback")
         meta = json.dumps({"accelerate": state.accelerate, "objective": state.objective})
-        draft = self.file.with_suffix(".tmp")
-        save_file(plain(tensors), draft, metadata={"standing": meta})
-        os.replace(draft, self.file)
+        with replaced_file(self.file) as draft:
+            save_file(plain(tensors), draft, metadata={"standing": meta})
 
     def _part(self, tensors: dict[str, Tensor], part: str) -> Parameters:
         W, mu, noise = ([tensors[f"{part}/{kind}/{name}"] for name in self.names] for kind in PER_MODALITY)

@@ -16,6 +16,7 @@ from sklearn.model_selection import GroupKFold, cross_val_predict
 from torch import Tensor
 from torch.nn.functional import normalize
 
+from calmrl._support.text import plural
 from calmrl.anchors import completion_bounds, completion_shift, shift_bounds
 from calmrl.arrays import Array, Views, blocks_of_rows, check, to_tensor
 from calmrl.errors import InputError
@@ -99,7 +100,8 @@ def imputation_error(
         if n < 2:
             if directions is None:
                 continue
-            raise InputError(f"{task}: {n} rows have all of these modalities; at least two are needed to measure it")
+            rows_have = plural(n, "row has", "rows have")
+            raise InputError(f"{task}: {rows_have} all of these modalities; at least two are needed to measure it")
         part = views.take(rows_with_all)
         filled = to_tensor(imputer.transform({name: part.arrays[name] for name in sources})[target]).double()
         truth = to_tensor(part.arrays[target]).double()

@@ -396,7 +396,7 @@ def upset(
         dots.plot(there, [i] * len(there), "o-", color=INK, markersize=6.5, linewidth=1.6)
     if rest:
         left_over = sum(count for _, count in rest)
-        text = f"{len(rest)} rarer patterns: {left_over:,} rows ({100 * left_over / total:.1f} %)"
+        text = f"{plural(len(rest), 'rarer pattern')}: {plural(left_over, 'row')} ({100 * left_over / total:.1f} %)"
         bars.text(0, len(shown), text, va="center", fontsize=7)
     rows = [count for _, count in shown]
     drawn = bars.barh(range(len(shown)), rows, height=0.62, color=BLUE, edgecolor=INK, linewidth=0.5)

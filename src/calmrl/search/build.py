@@ -39,7 +39,7 @@ from calmrl.errors import InputError
 from calmrl.models.saved import load
 from calmrl.protocols import Progress
 from calmrl.search import checksums, neighbours, store
-from calmrl.search.collection import Collection, described, from_features, kinds_of, sha256
+from calmrl.search.collection import Collection, ItemRecord, described, from_features, kinds_of, sha256
 from calmrl.search.encoding import encode, records_of
 from calmrl.sources import ITEMS, PARTS, Source, is_remote, open_source
 
@@ -143,11 +143,14 @@ def _collect(
     names = {**encoders, **(default_encoders(others) if others else {})}
     chosen = EncoderSet({name: names[name] for name in kinds}, dtype="float32")
     records = records_of(opened)
+    for column in (groups, options.relevant):
+        if isinstance(column, str) and column != ROW:
+            column_of(records, column)  # to be told now, not after hours of encoding
     collection = encode(opened, records, chosen, part / "cells", progress=options.progress, engine=options.engine)
     if not len(collection):
         raise InputError("no item is left: " + "; ".join(collection.problems.lines(True)))
     if groups is not None:
-        collection.groups = [item.columns.get(groups) for item in collection.records]
+        collection.groups = column_of(collection.records, groups)
     return collection, chosen.describe()
 
 
@@ -304,13 +307,20 @@ def relevance_of_items(collection: Collection, relevant: str | Sequence[Any] | N
                 f"relevant has {len(relevant)} values but there are {len(collection)} items; pass one per item"
             )
         return list(relevant)
-    if relevant in ("text", "labels"):
-        values: list[Any] = [item.texts if relevant == "text" else item.labels for item in collection.records]
-    else:
-        values = [item.columns.get(relevant) for item in collection.records]
+    values = column_of(collection.records, relevant)
     if not any(value is not None for value in relevance_texts(values)):
         raise InputError(f"no item has a value in the column {relevant!r}, so it cannot say which items are relevant")
     return values
+
+
+def column_of(records: Sequence[ItemRecord], name: str) -> list[Any]:
+    """One value per item: its text, its labels, or what it has in another column of the source."""
+    if name in ("text", "labels"):
+        return [item.texts if name == "text" else item.labels for item in records]
+    known = dict.fromkeys(column for item in records for column in item.columns)
+    if name not in known:
+        raise InputError(f'no column "{name}"; there are {", ".join(("text", "labels", *known))}')
+    return [item.columns.get(name) for item in records]
 
 
 def _digest(

@@ -13,6 +13,7 @@ import numpy as np
 
 from calmrl._support.engine import Engine, opened
 from calmrl._support.parsing import naming
+from calmrl._support.text import plural
 from calmrl.aligner.estimator import Aligner
 from calmrl.encoders.encoder_set import EncoderSet
 from calmrl.errors import InputError
@@ -74,8 +75,8 @@ def summary(index: Index) -> list[str]:
     """Items, patterns, recall to expect per direction, what cannot be searched and why."""
     every = patterns(index)
     listed = ", ".join(f"{count} {name}" for name, count in list(every.items())[:SHOWN])
-    more = f", and {len(every) - SHOWN} more patterns" if len(every) > SHOWN else ""
-    lines = [f"{len(index)} items: {listed}{more}"]
+    more = f", and {plural(len(every) - SHOWN, 'more pattern')}" if len(every) > SHOWN else ""
+    lines = [f"{plural(len(index), 'item')}: {listed}{more}"]
     expected = index.expected
     if expected:
         lines.append(
@@ -405,10 +406,10 @@ class Index:
         return {name: np.asarray(values, np.float64) for name, values in pairs.items() if values is not None}
 
     def hub_vectors(self) -> np.ndarray:
-        """Places of a sample of items, (n, L)."""
+        """Places of a sample of items, (n, L); none in an index where nothing is aligned."""
         offsets = neighbours.hub_sample(len(self)).tolist()
         taken: list[Any] = []
-        if offsets:
+        if offsets and self.layout["width"]:
             with self._reading():
                 taken = self.table.take_offsets(offsets).select(["vector"]).to_arrow()["vector"].to_pylist()
         kept = [value for value in taken if value is not None]

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
+from calmrl._support.text import plural
 from calmrl.errors import InputError, need
 from calmrl.server.limits import Limits, is_loopback
 
@@ -55,7 +56,7 @@ def run_server(
         report(WARNING.format(host=host, change=", and change it" if allow_add else ""))
     listening = listen(host, port)
     shown = f"[{host}]" if ":" in host else host
-    report(f"{len(index):,} items at http://{shown}:{listening.getsockname()[1]}/ (Ctrl-C stops)")
+    report(f"{plural(len(index), 'item')} at http://{shown}:{listening.getsockname()[1]}/ (Ctrl-C stops)")
     with listening, suppress(KeyboardInterrupt):  # Ctrl-C is how it is stopped
         uvicorn.Server(server_config(index, host, allow_add, limits)).run(sockets=[listening])
 

@@ -25,7 +25,7 @@ from safetensors.torch import save_file
 
 from calmrl._support.distributed import world
 from calmrl._support.filesystem import flush
-from calmrl._support.output import read_sealed, write_sealed
+from calmrl._support.output import read_sealed, replaced_file, write_sealed
 from calmrl._support.parsing import reason_of
 from calmrl._support.tensor_files import load_state, load_tensors, plain, save_state
 from calmrl.errors import InputError
@@ -89,9 +89,8 @@ def write(folder: Path, step: int, content: Checkpoint, *, best: bool, keep: int
 
 def mark_best(folder: Path, step: int) -> None:
     """Note down which checkpoint is the best one."""
-    draft = folder / f"{DRAFT}best"
-    draft.write_text(f"step-{step:08d}\n", encoding="utf-8")
-    os.replace(draft, folder / "best")
+    with replaced_file(folder / "best") as draft:
+        draft.write_text(f"step-{step:08d}\n", encoding="utf-8")
 
 
 def newest(folder: Path) -> Path | None:

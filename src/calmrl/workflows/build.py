@@ -14,6 +14,7 @@ from torch import nn
 from calmrl._support.distributed import own_rows, world
 from calmrl._support.registry import lookup
 from calmrl._support.section import Section
+from calmrl._support.text import plural
 from calmrl.alignment import CalibratedAlignment
 from calmrl.config.schema.train import CalibrationSection, SourceSection, TrainConfig
 from calmrl.data.features.feature_set import FeatureSet, open_features, relevance_texts
@@ -71,7 +72,7 @@ def open_data(config: TrainConfig, given: Mapping[str, FeatureSet] | None = None
         except InputError as error:
             problems.append(f"source {name}: {error}" + (f"\n    {section.needs.strip()}" if section.needs else ""))
     if problems:
-        found = f"{len(problems)} of {len(config.sources)} sources cannot be opened"
+        found = f"{len(problems)} of {plural(len(config.sources), 'source')} cannot be opened"
         raise InputError("\n  ".join([found, *problems]))
     widths = widths_of(opened, config.modalities)
     train, validation, notes = {}, [], []
@@ -91,7 +92,7 @@ def open_data(config: TrainConfig, given: Mapping[str, FeatureSet] | None = None
         notes += [f"source {name}: {text}" for text in said]
         unusable = train[name].unusable + validation[-1].unusable
         if unusable:
-            notes.append(f"source {name}: {unusable} rows have none of {', '.join(widths)} and are left out")
+            notes.append(f"source {name}: left out {plural(unusable, 'row')} with none of {', '.join(widths)}")
     return Data(train, validation, widths, notes, opened)
 
 
@@ -194,7 +195,11 @@ def split_rows(
     count = max(1, round(fraction * len(rows)))
     chosen = np.zeros(len(rows), dtype=bool)
     chosen[np.random.default_rng(seed).choice(len(rows), count, replace=False)] = True
-    return rows[~chosen], rows[chosen], [*notes, f'no row has split "val", so {count} training rows are held out']
+    return (
+        rows[~chosen],
+        rows[chosen],
+        [*notes, f'no row has split "val", so {plural(count, "training row is", "training rows are")} held out'],
+    )
 
 
 def parts_of(

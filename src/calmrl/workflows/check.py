@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from calmrl._support.parsing import quiet_on_error
+from calmrl._support.text import plural
 from calmrl.arrays import blocks_of_rows
 from calmrl.data.features.feature_set import FeatureSet
-from calmrl.data.media.decode import Job
+from calmrl.data.media.jobs import Job
 from calmrl.data.media.manifest import SPLITS
 from calmrl.data.media.public_collections import PublicCollection
 from calmrl.data.media.streams import RATE
@@ -33,20 +34,20 @@ def check_source(
     path: str | Path | PublicCollection,
     *,
     progress: Progress | None = None,
-    tell: Callable[[str], None] = lambda line: None,
+    report: Callable[[str], None] = lambda line: None,
 ) -> list[str]:
     """A sentence for every kind of problem, with examples; empty if all is well.
 
     Every file of a folder, a table or a public collection is decoded, and every item and file of an index is compared with its
-    checksum. `tell` gets what the source holds.
+    checksum. `report` gets what the source holds.
     """
     progress = progress or no_progress
     if form_of(path) == INDEX:
         assert isinstance(path, (str, Path))
-        return _index_problems(path, progress, tell)
+        return _index_problems(path, progress, report)
     seen = survey(path)
     for line in seen.lines():
-        tell(line)
+        report(line)
     if seen.manifest is None:
         assert seen.features is not None
         return _feature_problems(seen.features)
@@ -75,7 +76,8 @@ def _feature_problems(features: FeatureSet) -> list[str]:
         problems += _value_problems(features.z[name], np.asarray(features.present[:, j]), name)
     empty = np.flatnonzero(~np.asarray(features.present).any(axis=1))
     if len(empty):
-        problems.append(f"{len(empty)} rows have no modality at all (first: row {empty[0]}); leave them out")
+        rows_have = plural(len(empty), "row has", "rows have")
+        problems.append(f"{rows_have} no modality at all (first: row {empty[0]}); leave such rows out")
     parts: Any = [] if features.split is None else features.split
     unknown = sorted({str(part) for part in parts if part not in (None, "", *SPLITS)})
     if unknown:
@@ -94,15 +96,15 @@ def _value_problems(values: np.ndarray, present: np.ndarray, name: str) -> list[
         zero += int((here & (rows == 0).all(axis=1)).sum())
     problems = []
     if bad:
-        problems.append(
-            f"{name}: {len(bad)} rows that count as present hold values that are not finite (first: row {bad[0]})"
-        )
+        rows_hold = plural(len(bad), "row that counts as present holds", "rows that count as present hold")
+        problems.append(f"{name}: {rows_hold} values that are not finite (first: row {bad[0]})")
     if zero:
-        problems.append(f"{name}: {zero} rows are zero throughout; a missing modality is NaN, or False in present")
+        rows_are = plural(zero, "row is", "rows are")
+        problems.append(f"{name}: {rows_are} zero throughout; a missing modality is NaN, or False in present")
     return problems
 
 
-def _index_problems(path: str | Path, progress: Progress, tell: Callable[[str], None]) -> list[str]:
+def _index_problems(path: str | Path, progress: Progress, report: Callable[[str], None]) -> list[str]:
     """Its files first: they can be compared even where LanceDB cannot read them."""
     problems = [] if is_remote(path) else _file_problems(Path(path))
     try:
@@ -127,10 +129,14 @@ def _index_problems(path: str | Path, progress: Progress, tell: Callable[[str], 
         first = ", ".join(map(repr, list(damaged)[: checksums.NAMED]))
         problems.append(f"{len(damaged)} of {total} items are not what was written ({what}; first: {first}); {again}")
     if not problems:
-        tell(f"{total} items, all checksums right")
+        report(f"{plural(total, 'item')}, all checksums right")
     if checksums.COLUMN not in names:
-        tell("its items have no checksums of their own, which a search verifies; make the index again to have them")
+        report("its items have no checksums of their own, which a search verifies; make the index again to have them")
     return problems
+
+
+def _files(names: Sequence[str], path: Path, is_: str, are: str) -> str:
+    return plural(len(names), f"file of {path} {is_}", f"files of {path} {are}")
 
 
 def _file_problems(path: Path) -> list[str]:
@@ -143,11 +149,11 @@ def _file_problems(path: Path) -> list[str]:
         if names:
             more = f" and {len(names) - checksums.NAMED} more" if len(names) > checksums.NAMED else ""
             listed = ", ".join(names[: checksums.NAMED])
-            problems.append(f"{len(names)} files of {path} are {what} ({listed}{more}); {MAKE_AGAIN}")
+            problems.append(f"{_files(names, path, 'is', 'are')} {what} ({listed}{more}); {MAKE_AGAIN}")
     if found.unrecorded:
         problems.append(
-            f"{len(found.unrecorded)} files of {path} have no checksum: they are of a version without checksums, or of a "
-            f"change that is under way or was stopped; to record them: calmrl add {shlex.quote(str(path))} SOURCE"
+            f"{_files(found.unrecorded, path, 'has', 'have')} no checksum: of a version without checksums, or of a change "
+            f"that is under way or was stopped; to record them: calmrl add {shlex.quote(str(path))} SOURCE"
         )
     return problems
 

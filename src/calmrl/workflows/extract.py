@@ -60,7 +60,7 @@ def extract(
     engine: str | Engine = "local",
     address: str | None = None,
     progress: Progress | None = None,
-    tell: Callable[[str], None] | None = None,
+    report: Callable[[str], None] | None = None,
 ) -> FeatureSet:
     """Encode a collection of files into a feature directory, and report what is unusable.
 
@@ -100,7 +100,7 @@ def extract(
         Of the Ray cluster; by default the one of this machine, or one that is started on its cores.
     progress : callable, optional
         Called with (done so far, of how many, what is being done).
-    tell : callable, optional
+    report : callable, optional
         Gets sentences for people.
 
     Examples
@@ -108,7 +108,7 @@ def extract(
     >>> extract("items.csv", {"image": "efficientnet_lite0", "text": "minilm"}, "features")  # doctest: +SKIP
     """
     out = Path(out)
-    tell = tell or (lambda line: None)
+    report = report or (lambda line: None)
     progress = progress or no_progress
     source = Path(manifest) if isinstance(manifest, (str, Path)) else manifest
     check_directory(out)
@@ -118,12 +118,12 @@ def extract(
             raise InputError("an annotation file needs its encoders named, for instance `encoders={'vision': NAME}`")
         found = open_source(source, accept=FILES).manifest
         encoders = default_encoders(found.kinds if found is not None else {})
-        tell("encoders: " + ", ".join(f"{name}={encoder}" for name, encoder in encoders.items()))
+        report("encoders: " + ", ".join(f"{name}={encoder}" for name, encoder in encoders.items()))
     chosen = EncoderSet(encoders, frames=frames, dtype=dtype, device=device)
     opened = _read(source, chosen, root, captions, layout, media, ignore)
     collection, problems = opened.manifest, opened.problems
     assert collection is not None
-    _tell_all(opened.remarks, tell)
+    _report_all(opened.remarks, report)
     info: dict[str, Any] = {
         "made_by": "calmrl extract",
         "encoders": chosen.names,
@@ -131,8 +131,8 @@ def extract(
         "listed": collection.digest(),
     }
     if out.exists() and any(out.iterdir() if out.is_dir() else [out]):
-        return _reuse(out, info, tell)
-    report, parts = beside(out, "problems.csv"), collection.parts()
+        return _reuse(out, info, report)
+    listing, parts = beside(out, "problems.csv"), collection.parts()
     drop_empty(collection, problems)
     processes = workers if len(file_cells(collection)) > FEW else 0
     with locked(beside(out, "vectors"), out), writing(out):
@@ -141,15 +141,15 @@ def extract(
             if (absent or problems.blocking()) and not allow_missing:  # list everything, encode nothing
                 undecodable = undecodable_files(collection, chosen.job_of, "check", progress, pool)
                 checked = take_out(collection, problems, undecodable)
-                _tell_all(checked.lines(allow_missing), tell)
-                stop_at_problems(checked, report, allow_missing)
+                _report_all(checked.lines(allow_missing), report)
+                stop_at_problems(checked, listing, allow_missing)
             take_out(collection, problems, absent)
             stores, info["encoding"] = open_stores(beside(out, "vectors"), chosen)
             spread = None if engine == "local" else started
             undecodable = _encode(collection, chosen, stores, pool, batch_size, progress, spread)
             checked = take_out(collection, problems, undecodable)
-        _tell_all(checked.lines(allow_missing), tell)
-        stop_at_problems(checked, report, allow_missing)
+        _report_all(checked.lines(allow_missing), report)
+        stop_at_problems(checked, listing, allow_missing)
         info |= {"collection": collection.digest(), "problems": len(problems.blocking())}
         info |= {"left_out": left_out} if (left_out := count_skipped(parts, problems)) else {}
         features = _write(collection, chosen, stores, out, info)
@@ -157,9 +157,9 @@ def extract(
         return features
 
 
-def _tell_all(lines: list[str], tell: Callable[[str], None]) -> None:
+def _report_all(lines: list[str], report: Callable[[str], None]) -> None:
     for line in lines:
-        tell(line)
+        report(line)
 
 
 def _check_options(source: Any, layout: str | None, media: Any, captions: Any, root: Any) -> None:
@@ -306,7 +306,7 @@ def _is_of(folder: Path, info: dict[str, Any]) -> bool:
     return (folder / "features.json").is_file() and open_features(folder).info == info
 
 
-def _reuse(out: Path, info: dict[str, Any], tell: Callable[[str], None]) -> FeatureSet:
+def _reuse(out: Path, info: dict[str, Any], report: Callable[[str], None]) -> FeatureSet:
     """Features that are there already, if they are the same."""
     features = open_features(out)
     differs = [key for key in info if features.info.get(key) != info[key]]
@@ -315,5 +315,5 @@ def _reuse(out: Path, info: dict[str, Any], tell: Callable[[str], None]) -> Feat
             f"{out} holds features made otherwise ({', '.join(differs)} differ); remove it, or choose another"
         )
     remove_stores(beside(out, "vectors"))  # a run may have been stopped before it came to this
-    tell(f"{out} is complete already; nothing to do")
+    report(f"{out} is complete already; nothing to do")
     return features

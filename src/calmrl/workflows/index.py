@@ -12,7 +12,7 @@ def index(
     out: str | Path,
     encoders: Mapping[str, str] | None = None,
     *,
-    tell: Callable[[str], None] | None = None,
+    report: Callable[[str], None] | None = None,
     **options: Any,
 ) -> Index:
     """Encode, align in closed form, and write a searchable table.
@@ -25,7 +25,7 @@ def index(
         The index to write. Call it again to continue where it stopped.
     encoders, **options
         See `calmrl.Index.build`.
-    tell : callable, optional
+    report : callable, optional
         Gets sentences for people: problems, items, patterns, recall to expect, what cannot be searched.
 
     Examples
@@ -33,7 +33,7 @@ def index(
     >>> index("photos", "photos.index")  # doctest: +SKIP
     """
     made = Index.build(source, out, encoders, **options)
-    if tell is not None:
+    if report is not None:
         for line in [*made.layout["problems"], *made.summary()]:
-            tell(line)
+            report(line)
     return made

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from calmrl._support.output import check_writable, new_file
+from calmrl._support.text import plural
 from calmrl.config.yaml_text import write_yaml
 from calmrl.data.media.manifest import Manifest
 from calmrl.data.media.public_collections import PublicCollection
@@ -169,7 +170,9 @@ def _allow_text(seen: Survey) -> str:
     """Downloads of public collections are never complete: where files are absent, the config says that it goes on."""
     absent = sum(problem.scope == "cell" for problem in seen.problems)
     if seen.form == "collection" and absent:
-        return f"allow_missing: true  # {absent} files are not there; they count as missing, and every table says so\n"
+        return (
+            f"allow_missing: true  # {plural(absent, 'file')} not found: counted as missing, and every table says so\n"
+        )
     return "allow_missing: false  # true: what cannot be decoded counts as missing\n"
 
 

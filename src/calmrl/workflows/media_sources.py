@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from calmrl._support.text import plural
 from calmrl.config.schema.train import HideSection, SourceSection, TrainConfig
 from calmrl.data.hiding import hide
 from calmrl.data.media.manifest import Manifest, Row, build, drop_empty, read_rows
@@ -33,7 +34,7 @@ def open_media(config: TrainConfig) -> tuple[dict[str, Any], list[Any], list[str
     manifests: dict[str, Manifest] = {}
     for name, section in config.sources.items():
         try:
-            manifests[name] = read_media(section, inputs, config.root, tell=_note_to(notes, name))
+            manifests[name] = read_media(section, inputs, config.root, report=_note_to(notes, name))
         except InputError as error:
             problems.append(f"source {name}: {error}" + (f"\n    {section.needs.strip()}" if section.needs else ""))
     problems += inputs.missing()
@@ -90,16 +91,16 @@ def _splits(manifest: Manifest) -> np.ndarray:
 
 
 def read_media(
-    section: SourceSection, inputs: MediaInputs, root: str | None, *, tell: Callable[[str], None] = lambda line: None
+    section: SourceSection, inputs: MediaInputs, root: str | None, *, report: Callable[[str], None] = lambda line: None
 ) -> Manifest:
     """The manifest of a source for `inputs`; a modality it has no column for is missing in all its rows.
 
     Any problem is an error, unless the section allows it: then `left_out` of the manifest counts what is left out, and
-    `tell` gets it in words.
+    `report` gets it in words.
     """
     problems = Problems()
     names, kinds = inputs.names, inputs.kinds
-    where, home, rows = _rows_of(section, inputs, root, problems, tell)
+    where, home, rows = _rows_of(section, inputs, root, problems, report)
     columns = {key for _, row in rows for key in row}
     rows = [(line, {**{name: None for name in names if name not in columns}, **row}) for line, row in rows]
     if section.part is not None:
@@ -112,16 +113,16 @@ def read_media(
     if section.allow_missing:
         take_out(manifest, problems, unplayable_files(manifest, inputs.workers))
     if problems and not section.allow_missing:
-        advice = "repair them, or set allow_missing: true to go on without them; they are counted then"
+        advice = "repair what is wrong, or set allow_missing: true to leave it out, counted"
         raise InputError(
-            "\n    ".join([f"{where} has {len(problems)} problems; {advice}", *problems.lines(allowed=False)])
+            "\n    ".join([f"{where} has {plural(len(problems), 'problem')}; {advice}", *problems.lines(allowed=False)])
         )
     if not manifest.items:
         raise InputError("\n    ".join([f"{where}: no item is left", *problems.lines(allowed=True)]))
     manifest.left_out = count_skipped(parts, problems)
     words = skipped_words(counts_of_test(manifest.left_out, whole=True))
     for line in [f"left out: {words}", *problems.lines(allowed=True)] if words else ():
-        tell(line)
+        report(line)
     return manifest
 
 
@@ -130,14 +131,14 @@ def _rows_of(
     inputs: MediaInputs,
     root: str | None,
     problems: Problems,
-    tell: Callable[[str], None],
+    report: Callable[[str], None],
 ) -> tuple[str, Path, list[Row]]:
     """(what messages call the source, the folder that paths start from, its rows)"""
     if section.collection is not None:
         collection = section.collection.at(root)
         content = collection.read()
         for line in (content.counts, *content.notes):
-            tell(line)
+            report(line)
         return str(collection), Path(), content.rows
     path = _at(str(section.manifest), root)
     folders = {name: _at(folder, root) for name, folder in section.media.items()}
@@ -151,7 +152,7 @@ def _rows_of(
     notes: list[str] = []
     rows = read_annotations(path, section.layout, folders, wanted, notes)
     for line in notes:
-        tell(line)
+        report(line)
     return str(path), path.parent, rows
 
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from calmrl._support.text import plural
 from calmrl.data.features.feature_set import FeatureSet
-from calmrl.data.media.decode import Job, decoded
+from calmrl.data.media.jobs import Job, decoded
 from calmrl.data.media.manifest import SPLITS, Item, Manifest, drop_empty, modality_of
 from calmrl.data.media.problems import MediaProblem, Problems, Unreadable, check_file
 from calmrl.data.media.public_collections import PublicCollection
@@ -56,18 +56,17 @@ class Survey:
     def lines(self) -> list[str]:
         """All of it, for people."""
         n = len(self.present)
-        lines = [*self.remarks, f"{n} items, {len(self.names)} modalities: {', '.join(self.names)}"]
+        lines = [
+            *self.remarks,
+            f"{plural(n, 'item')}, {plural(len(self.names), 'modality', 'modalities')}: {', '.join(self.names)}",
+        ]
         lines += [f"  {name}: {count} of {n}" for name, count in zip(self.names, self.present.sum(axis=0), strict=True)]
         complete = int(self.present.all(axis=1).sum())
-        lines.append(
-            f"missing: {100 * (1 - self.present.mean()):.1f} % of the blocks; {complete} items have everything"
-        )
-        lines += [
-            f"  {row.rows} items have {' + '.join(row.modalities) or 'nothing'}" for row in self._patterns()[:SHOWN]
-        ]
+        lines.append(f"missing: {100 * (1 - self.present.mean()):.1f} % of the blocks; {_have(complete)} everything")
+        lines += [f"  {_have(row.rows)} {' + '.join(row.modalities) or 'nothing'}" for row in self._patterns()[:SHOWN]]
         hidden = self._patterns()[SHOWN:]
         if hidden:
-            lines.append(f"  {sum(row.rows for row in hidden)} items have one of {len(hidden)} other patterns")
+            lines.append(f"  {_have(sum(row.rows for row in hidden))} {plural(len(hidden), 'other pattern')}")
         return [*lines, self._split_line(complete), *self._text_lines(), *self._label_lines(), *self._warnings()]
 
     def _patterns(self) -> list[Any]:
@@ -99,15 +98,21 @@ class Survey:
         counts = Counter(
             str(part) for label in given for part in (label if isinstance(label, (list, tuple)) else [label])
         )
-        return [f"labels: {len(counts)} classes of {min(counts.values())} to {max(counts.values())} items"]
+        least, most = min(counts.values()), max(counts.values())
+        sizes = plural(most, "item") if least == most else f"{least:,} to {plural(most, 'item')}"
+        return [f"labels: {plural(len(counts), 'class', 'classes')} of {sizes}"]
 
     def _warnings(self) -> list[str]:
         lines = []
         for j, name in enumerate(self.names):
             together = (self.present[:, j, None] & np.delete(self.present, j, axis=1)).any(axis=1).sum()
             if len(self.names) > 1 and together < FEW_ROWS:
-                lines.append(f"warning: only {together} items have {name} and something else, too few to align it")
+                lines.append(f"warning: only {_have(together)} {name} and something else, too few to align it")
         return lines
+
+
+def _have(count: int) -> str:
+    return plural(count, "item has", "items have")
 
 
 def survey(source: str | Path | PublicCollection) -> Survey:
@@ -174,7 +179,7 @@ class CheckedCollection:
     def lines(self, allowed: bool) -> list[str]:
         """What is there and what is wrong, for people."""
         items = self.manifest.items
-        lines = [f"{len(items)} items"]
+        lines = [plural(len(items), "item")]
         for name in self.manifest.kinds:
             here = sum(name in item.cells for item in items)
             bad = sum(problem.scope == "cell" and problem.column == name for problem in self.problems)

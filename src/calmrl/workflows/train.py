@@ -36,7 +36,7 @@ def train(
     resume: bool = False,
     cpu: bool = False,
     progress: Progress | None = None,
-    tell: Callable[[str], None] = lambda text: None,
+    report: Callable[[str], None] = lambda text: None,
     timeout: float = WAIT_SECONDS,
 ) -> Outcome:
     """Train a model and write the run to a directory. Every process of a distributed run calls this; the first writes.
@@ -53,7 +53,7 @@ def train(
         Train on the CPU even where there is another device.
     progress : callable, optional
         Called with (steps done, steps in all, what is being done).
-    tell : callable
+    report : callable
         Gets sentences for people.
     timeout : float
         Seconds that a process waits for another one before that counts as lost.
@@ -76,7 +76,7 @@ def train(
     with alone, explain_lost_process(advice):
         if rank == 0:
             _check_folder(config, out, resume)  # another run may have written it before this one had the lock
-        return _train(config, out, rank, resume, cpu, progress or no_progress, tell)
+        return _train(config, out, rank, resume, cpu, progress or no_progress, report)
 
 
 def _check_folder(config: TrainConfig, out: Path, resume: bool) -> None:
@@ -96,7 +96,7 @@ def _train(
     resume: bool,
     cpu: bool,
     progress: Progress,
-    tell: Callable[[str], None],
+    report: Callable[[str], None],
 ) -> Outcome:
     progress(0, 0, "reading the data")
     data = open_data(config)
@@ -109,9 +109,9 @@ def _train(
         if not (out / "config.yaml").is_file():
             dump(config, out / "config.yaml")
         if resume and newest(out / "checkpoints") is None:
-            tell(f"{out} holds no checkpoint yet; starting from the beginning")
+            report(f"{out} holds no checkpoint yet; starting from the beginning")
         for note in data.notes:
-            tell(note)
+            report(note)
     outcome = trainer.run(resume=resume)
     trainer.take_best()
     warnings = _warnings(step, data.validation, trainer.accelerator.device)
@@ -119,7 +119,7 @@ def _train(
         infos = [features.info for features in data.opened.values()]
         export(step, config, outcome, out / "model", recorded_encoders(infos, tuple(step.model.names)))
         for warning in warnings:
-            tell(f"warning: on validation rows, {warning}")
+            report(f"warning: on validation rows, {warning}")
     wait_for_all()
     return outcome
 

@@ -269,7 +269,7 @@ def test_rows_are_a_split_a_mask_or_numbers() -> None:
 def test_rows_without_a_modality_are_an_error_or_counted() -> None:
     features = numbered(10)
     features.present[4] = False
-    with pytest.raises(InputError, match=r"1 rows have no modality at all \(first: row 4\)"):
+    with pytest.raises(InputError, match=r"1 row has no modality at all \(first: row 4\)"):
         Batches(features, 2)
     rows = FeatureRows.of(features)
     assert rows.unusable == 1

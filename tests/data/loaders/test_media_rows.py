@@ -113,12 +113,12 @@ def test_training_draws_anew_each_epoch_and_the_same_for_the_same_seed(files) ->
 
 
 def test_nothing_is_decoded_that_is_not_asked_for(files, monkeypatch) -> None:
-    import calmrl.data.media.decode as decode
+    import calmrl.data.media.jobs as jobs
 
     read: list[str] = []
-    frames, audio = decode.read_frames, decode.read_audio
-    monkeypatch.setattr(decode, "read_frames", lambda p, *more: read.append(f"see {p[-6:]}") or frames(p, *more))
-    monkeypatch.setattr(decode, "read_audio", lambda p, *more, **how: read.append(f"hear {p[-6:]}") or audio(p, *more))
+    frames, audio = jobs.read_frames, jobs.read_audio
+    monkeypatch.setattr(jobs, "read_frames", lambda p, *more: read.append(f"see {p[-6:]}") or frames(p, *more))
+    monkeypatch.setattr(jobs, "read_audio", lambda p, *more, **how: read.append(f"hear {p[-6:]}") or audio(p, *more))
     hide = np.ones((10, 4), dtype=bool)
     hide[:, 0] = [True, False] * 5
     hide[:, 1] = [False, True] * 5

@@ -13,10 +13,10 @@ import torch
 
 from calmrl.data.loaders import media_rows
 from calmrl.data.loaders.media_rows import MediaRows
-from calmrl.data.media import decode
-from calmrl.data.media.decode import Job, as_file, decoded
+from calmrl.data.media import jobs
 from calmrl.data.media.decoding import Decoding
 from calmrl.data.media.images import FrameTransform
+from calmrl.data.media.jobs import Job, as_file, decoded
 from calmrl.data.media.manifest import Item, Manifest
 from calmrl.data.media.problems import Unreadable
 from calmrl.errors import InputError
@@ -172,13 +172,13 @@ def test_jobs_of_texts_and_files(tmp_path: Path) -> None:
 
 def test_jobs_of_sounds_and_pictures(monkeypatch) -> None:
     calls: list[Any] = []
-    monkeypatch.setattr(decode, "read_audio", lambda *given, **rules: calls.append((*given, rules)) or "samples")
+    monkeypatch.setattr(jobs, "read_audio", lambda *given, **rules: calls.append((*given, rules)) or "samples")
     assert job("a.wav", "audio", str.upper).run() == "SAMPLES"
     job("a.wav", "audio", str, decoding=Decoding()).run()
     assert calls == [("a.wav", 16_000, {}), ("a.wav", 16_000, {"channel": "left", "resampling": "sinc"})]
     image = pytest.importorskip("PIL.Image", reason="Pillow (calmrl[media]) is not installed")
     picture = np.full((4, 6, 3), 255, np.uint8)
-    monkeypatch.setattr(decode, "open_image", lambda source: image.fromarray(picture))
+    monkeypatch.setattr(jobs, "open_image", lambda source: image.fromarray(picture))
     assert job("a.png", "image", lambda p: np.zeros(p.size)).run().shape == (1, 6, 4)
     assert job("a.png", "image", FrameTransform(4)).run().shape == (1, 3, 4, 4)
     drawn: list[Any] = []
@@ -187,7 +187,7 @@ def test_jobs_of_sounds_and_pictures(monkeypatch) -> None:
         drawn.append((path, n, None if generator is None else generator.initial_seed(), rule))
         return [picture] * n, [0.0] * n
 
-    monkeypatch.setattr(decode, "read_frames", read_frames)
+    monkeypatch.setattr(jobs, "read_frames", read_frames)
     assert job("a.MP4", "image", FrameTransform(4)).run().shape == (2, 3, 4, 4)
     assert job("a.mp4", "image", lambda p: np.zeros(p.size), seed=7, decoding=Decoding()).run().shape == (2, 6, 4)
     assert drawn == [("a.MP4", 2, None, "equal"), ("a.mp4", 2, 7, "split")]
@@ -195,20 +195,20 @@ def test_jobs_of_sounds_and_pictures(monkeypatch) -> None:
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_jobs_in_order(monkeypatch, workers: int) -> None:
-    monkeypatch.setattr(decode, "AHEAD", 3)
+    monkeypatch.setattr(jobs, "AHEAD", 3)
 
     def fail(text: str) -> str:
         if text == "4":
             raise Unreadable("bad", text)
         return text
 
-    jobs = [job([str(i)], "text", fail) for i in range(8)]
+    many = [job([str(i)], "text", fail) for i in range(8)]
     pool = ThreadPoolExecutor(workers) if workers else None
-    got = list(decoded(jobs, pool))
+    got = list(decoded(many, pool))
     assert [one if isinstance(one, list) else one.kind for one in got] == [
         [c] if c != "4" else "bad" for c in "01234567"
     ]
-    kept = list(decoded(jobs, pool, keep=False))
+    kept = list(decoded(many, pool, keep=False))
     assert [one is None for one in kept] == [c != "4" for c in "01234567"]
     if pool is not None:
         pool.shutdown()

@@ -25,7 +25,7 @@ def test_items_and_modalities_are_counted_where_they_belong() -> None:
         "": {"listed": 1},
     }
     test = counts_of_test(left_out)
-    assert skipped_words(test) == "1 items, vision of 2, audio of 1 (of 3 listed items)"
+    assert skipped_words(test) == "1 item, vision of 2, audio of 1 (of 3 listed items)"
     assert counts_of_test(left_out, whole=True) == {"listed": 6, "items": 2, "vision": 2, "audio": 1}
     assert counts_of_test({"train": {"listed": 2, "items": 1}}) == {"listed": 2, "items": 1}
 

@@ -115,7 +115,7 @@ def test_what_was_left_out_is_counted():
     assert counts_of_test(counts) == {"listed": 2, "vision": 1, "items": 1}
     assert counts_of_test(counts, whole=True) == {"listed": 4, "vision": 1, "items": 2}
     assert skipped_words({"listed": 2000, "items": 1, "vision": 1500, "audio": 0}) == (
-        "1 items, vision of 1,500 (of 2,000 listed items)"
+        "1 item, vision of 1,500 (of 2,000 listed items)"
     )
     assert skipped_words({"listed": 2000, "items": 0}) == ""
     assert count_skipped({"a": "test"}, [problem for problem in problems if problem.scope == "file"]) == {}
@@ -133,6 +133,6 @@ def test_problems_as_lines():
     for number in range(3):
         problems.add("strange", "file", detail=f"f{number}")
     assert len(problems) == 7
-    many = "line 1, id i1, vision x.mp4; line 2, id i2, vision x.mp4; line 3, id i3, vision x.mp4; and 1 more"
+    many = "line 1, id i1, vision: x.mp4; line 2, id i2, vision: x.mp4; line 3, id i3, vision: x.mp4; and 1 more"
     assert problems.lines(allowed=False) == [f"4 x gone: {many}", "3 x strange -> left aside: f0; f1; f2"]
     assert problems.lines(allowed=True)[0] == f"4 x gone -> this modality counts as missing: {many}"

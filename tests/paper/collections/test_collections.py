@@ -40,7 +40,7 @@ def vggsound(tmp_path):
 def test_extract_counts_what_is_not_there(vggsound, tmp_path) -> None:
     collection, told = PublicCollection("vggsound", vggsound), list[str]()
     with pytest.raises(InputError, match="8 problems, all of them listed in"):
-        extract(collection, ENCODERS, tmp_path / "f", tell=told.append)
+        extract(collection, ENCODERS, tmp_path / "f", report=told.append)
     assert told[0] == "vggsound all: train 4 of 183,730 published, test 4 of 15,496 published items"
     features = extract(collection, ENCODERS, tmp_path / "f", allow_missing=True)
     lost = {"listed": 4, "vision": 2, "audio": 2}

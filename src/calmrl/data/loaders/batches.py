@@ -16,6 +16,7 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 import torch
 
+from calmrl._support.text import plural
 from calmrl.data.features.feature_set import FeatureSet
 from calmrl.data.loaders.feature_rows import FeatureRows
 from calmrl.errors import InputError
@@ -288,8 +289,8 @@ def _all_rows(features: FeatureSet) -> FeatureRows:
     if rows.unusable:
         empty = np.flatnonzero(~features.present.any(axis=1))
         raise InputError(
-            f"{len(empty)} rows have no modality at all (first: row {empty[0]}); leave them out with "
-            "FeatureRows.of(features), whose `unusable` counts them"
+            f"{plural(len(empty), 'row has', 'rows have')} no modality at all (first: row {empty[0]}); leave such rows out "
+            "with FeatureRows.of(features), whose `unusable` counts them"
         )
     return rows
 

@@ -20,10 +20,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from calmrl.data.media.decode import Job, decoded
 from calmrl.data.media.decoding import Decoding
 from calmrl.data.media.fbank import BEATS_BINS, BEATS_FRAMES, beats_fbank
 from calmrl.data.media.images import FrameTransform
+from calmrl.data.media.jobs import Job, decoded
 from calmrl.data.media.manifest import Item, Manifest
 from calmrl.data.media.problems import Unreadable
 from calmrl.data.media.streams import RATE, segment_frames

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from calmrl._support.output import new_file
+from calmrl._support.text import plural
 from calmrl.errors import InputError
 
 
@@ -108,7 +109,7 @@ class Problems:
 
 def _example(problem: MediaProblem) -> str:
     where = [f"line {problem.line}" if problem.line else "", f"id {problem.id}" if problem.id else "", problem.column]
-    return _printable(" ".join(part for part in (", ".join(p for p in where if p), problem.detail) if part))
+    return _printable(": ".join(part for part in (", ".join(p for p in where if p), problem.detail) if part))
 
 
 def _printable(value: object) -> str:
@@ -155,6 +156,6 @@ def counts_of_test(left_out: Mapping[str, Mapping[str, int]], *, whole: bool = F
 
 def skipped_words(counts: Mapping[str, int]) -> str:
     """5 items, vision of 37, audio of 131 (of 1,000 listed items); empty if nothing is left out."""
-    words = [f"{counts[ITEMS]:,} items"] if counts.get(ITEMS) else []
+    words = [plural(counts[ITEMS], "item")] if counts.get(ITEMS) else []
     words += [f"{name} of {count:,}" for name, count in counts.items() if name not in (LISTED, ITEMS) and count]
-    return f"{', '.join(words)} (of {counts[LISTED]:,} listed items)" if words else ""
+    return f"{', '.join(words)} (of {plural(counts[LISTED], 'listed item')})" if words else ""

@@ -44,7 +44,7 @@ class ReproductionRun:
         Where models encode and train: "cpu", or another device of torch.
     changes : callable
         Run -> key=value changes to its config.
-    progress, tell : callable
+    progress, report : callable
         Get what is being done, and sentences.
     """
 
@@ -53,7 +53,7 @@ class ReproductionRun:
     device: str = "cpu"
     changes: Callable[[Run], Sequence[str]] = lambda run: ()
     progress: Progress = no_progress
-    tell: Callable[[str], None] = lambda text: None
+    report: Callable[[str], None] = lambda text: None
     left_out: dict[str, dict[str, int]] = field(default_factory=dict)  # by collection: test media that are not there
     _rows: dict[tuple[str, str], list[Any]] = field(default_factory=dict)
 
@@ -86,7 +86,7 @@ class ReproductionRun:
             self.progress(done, total, f"{run}: {text}")
 
         resume = (folder / "config.yaml").is_file()
-        train(config, folder, resume=resume, cpu=self.device == "cpu", progress=show, tell=self._named(run))
+        train(config, folder, resume=resume, cpu=self.device == "cpu", progress=show, report=self._named(run))
         return folder
 
     def value(self, wanted: Value) -> Measurement | None:
@@ -158,7 +158,7 @@ class ReproductionRun:
         return picture({name: z[name][complete] for j, name in enumerate(z) if there[j]})
 
     def _named(self, run: str) -> Callable[[str], None]:
-        return lambda text: self.tell(f"{run}: {text}")
+        return lambda text: self.report(f"{run}: {text}")
 
 
 def count_rows(collection: str, root: Path) -> list[Measurement]:

@@ -205,7 +205,7 @@ def reproduce(
     check_only: bool = False,
     device: str = "auto",
     progress: Progress | None = None,
-    tell: Callable[[str], None] = lambda text: None,
+    report: Callable[[str], None] = lambda text: None,
 ) -> Reproduction:
     """Train and measure what a table or figure of the paper shows, and put our numbers beside the published ones.
 
@@ -226,7 +226,7 @@ def reproduce(
         "auto" takes a GPU where there is one, "cpu" does not.
     progress : callable, optional
         Called with (done so far, of how many, what is being done).
-    tell : callable
+    report : callable
         Gets sentences for people.
 
     Returns
@@ -248,7 +248,7 @@ def reproduce(
         device=_device(device),
         changes=smoke_changes if smoke else lambda run: (),
         progress=progress or no_progress,
-        tell=tell,
+        report=report,
     )
     needs = needs_of(table, experiments.root)
     check_now = not check_only or all(need.there for need in needs)

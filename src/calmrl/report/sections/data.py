@@ -6,7 +6,7 @@ from pathlib import Path
 
 import yaml
 
-from calmrl._support.text import Cell, Line, Number, Table
+from calmrl._support.text import Cell, Line, Number, Table, plural
 from calmrl.data.features.feature_set import ROW
 from calmrl.report.blocks import Album, Block, Code, Figure, Text
 from calmrl.report.estimates import readable
@@ -43,9 +43,11 @@ def data(results: Results) -> list[Block]:
                 continue
             where = f"{setting} ({source.name})" if len(results.sources) > 1 else setting
             has, most = max(counts, key=lambda item: item[1])
-            alt = f"Missing patterns of {where}: {len(counts)} patterns in {rows:,} rows. "
-            alt += f"The most frequent has {', '.join(has) or 'nothing'}: {most:,} rows."
-            panels.append(upset(f"patterns-{len(panels) + 1}", alt, counts, order, title=f"{where}: {rows:,} rows"))
+            alt = f"Missing patterns of {where}: {plural(len(counts), 'pattern')} in {plural(rows, 'row')}. "
+            alt += f"The most frequent has {', '.join(has) or 'nothing'}: {plural(most, 'row')}."
+            panels.append(
+                upset(f"patterns-{len(panels) + 1}", alt, counts, order, title=f"{where}: {plural(rows, 'row')}")
+            )
     if panels:
         caption = (
             "Which modalities occur together. Every line is a pattern: filled dots are the modalities that are there, "
@@ -114,7 +116,7 @@ def _table(task: str, every: list[Neighbours], folder: Path, album: Album) -> Ta
     if any(isinstance(cell, Cell) and cell.sound for line in lines for cell in line):
         caption += " Sounds are cut after some seconds."
     if len(album.unread) > before:
-        caption += f" {len(album.unread) - before} files could not be read, first {album.unread[before]}."
+        caption += f" {plural(len(album.unread) - before, 'file')} could not be read, first {album.unread[before]}."
     return Table(caption, ["query", "method", rank, *(f"found {i + 1}" for i in range(width))], lines)
 
 

@@ -8,6 +8,7 @@ from typing import Any, cast
 
 import numpy as np
 
+from calmrl._support.text import plural
 from calmrl.config import CompareConfig
 from calmrl.data.media.problems import counts_of_test
 from calmrl.metrics.measures import TidyRow
@@ -105,7 +106,7 @@ def _shift(rows: Sequence[TidyRow], place: Place, methods: Sequence[str]) -> lis
     closer = sum(after[seed] < before[seed] for seed in before)
     return [
         f"imputing what test items lack {verb} those of complete items (distance {b:.3f} to {a:.3f} with {name}; closer "
-        f"in {closer} of {len(before)} seeds)."
+        f"in {closer} of {plural(len(before), 'seed')})."
     ]
 
 

@@ -24,6 +24,7 @@ from calmrl._support.engine import worker_pool
 from calmrl._support.filesystem import remove_leftovers
 from calmrl._support.output import new_file
 from calmrl._support.parsing import parsing
+from calmrl._support.text import plural
 from calmrl.config import CompareConfig
 from calmrl.config.schema.train import ModelSection, TrainConfig
 from calmrl.data.features.feature_set import relevance_of
@@ -221,7 +222,8 @@ def _examples(
     shown = nearest_examples(rows.features, rows.test.home, z, present, relevant_by)
     examples: dict[str, Any] = {"neighbours": shown}
     if complete.sum() < 4:
-        left_out.append(f"examples: {int(complete.sum())} test rows have every modality; a map needs at least 4")
+        rows_have = plural(int(complete.sum()), "test row has", "test rows have")
+        left_out.append(f"examples: {rows_have} every modality; a map needs at least 4")
     else:
         examples["map"] = picture({name: values[complete] for name, values in z.items()}, MAPPED)
     return examples

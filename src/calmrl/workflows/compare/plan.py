@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from calmrl._support.text import plural
 from calmrl.config import CompareConfig
 from calmrl.config.loading import load_values
 from calmrl.config.schema.train import ObjectiveSection, SourceSection, TrainConfig
@@ -138,7 +139,9 @@ def plan(config: CompareConfig) -> Plan:
                 "blocks of the training rows are missing before anything is hidden."
             )
         elif ideals:
-            notes.append(f"{dataset}: {', '.join(ideals)} trains on {rows} rows (at most), all of them complete.")
+            notes.append(
+                f"{dataset}: {', '.join(ideals)} trains on {plural(rows, 'row')} (at most), all of them complete."
+            )
     if not jobs:
         raise InputError("no method is left to compare; add one that may lack modalities, such as aligner")
     return Plan(jobs, notes)
@@ -236,8 +239,8 @@ def repeats(features: FeatureSet, test: np.ndarray) -> list[str]:
     counts = " and ".join(repeated.values())
     columns = " or ".join(column for column, _ in repeated)
     return [
-        f"{counts} in {rows} test rows, yet a query finds only its own row; with `relevant_by` {columns}, every item with "
-        "the same value counts."
+        f"{counts} in {plural(rows, 'test row')}, yet a query finds only its own row; with `relevant_by` {columns}, every "
+        "item with the same value counts."
     ]
 
 

@@ -54,7 +54,7 @@ def _verdicts(diagnosis: Diagnosis) -> list[Block]:
 
 def _missing(diagnosis: Diagnosis) -> list[Block]:
     counts = [(p.modalities, p.rows) for p in diagnosis.patterns]
-    alt = "; ".join(f"{' + '.join(p.modalities) or 'nothing'}: {p.rows} rows" for p in diagnosis.patterns[:8])
+    alt = "; ".join(f"{' + '.join(p.modalities) or 'nothing'}: {plural(p.rows, 'row')}" for p in diagnosis.patterns[:8])
     names = [m.name for m in diagnosis.modalities]
     caption = (
         f"Which modalities rows have. All {diagnosis.rows:,} rows are counted; {100 * diagnosis.incomplete:.1f} % of them lack "
@@ -195,7 +195,7 @@ def _patterns(diagnosis: Diagnosis) -> str:
     rest = diagnosis.patterns[MOST_PATTERNS:]
     if rest:
         rows = sum(pattern.rows for pattern in rest)
-        lines.append([f"{len(rest)} rarer patterns", f"{rows:,}", f"{100 * rows / diagnosis.rows:.1f} %"])
+        lines.append([plural(len(rest), "rarer pattern"), f"{rows:,}", f"{100 * rows / diagnosis.rows:.1f} %"])
     return to_text(Table("", ["patterns", "rows", "share"], lines))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from calmrl._support.text import listed
+from calmrl._support.text import listed, plural
 from calmrl.workflows.diagnose.examine import Diagnosis
 
 LIKELY, LITTLE = 0.2, 0.1  # explained share of what is missing from which imputing is likely to help, or a little
@@ -25,10 +25,9 @@ class Verdict:
 
 def overall(diagnosis: Diagnosis) -> Verdict:
     """Whether imputing is expected to help."""
-    rows = f"{diagnosis.rows:,} rows"
     if diagnosis.incomplete == 0:
-        every = f"all {rows} have all {len(diagnosis.modalities)} modalities"
-        sentence = f"Nothing is missing: {every}; there is nothing to impute."
+        rows, modalities = plural(diagnosis.rows, "row"), plural(len(diagnosis.modalities), "modality", "modalities")
+        sentence = f"Nothing is missing in {rows} of {modalities}; there is nothing to impute."
         return Verdict("all", "nothing missing", sentence, 0.0, "share of rows that lack something")
     if not diagnosis.directions:
         if len(diagnosis.modalities) == 1:
@@ -65,7 +64,7 @@ def _modality(diagnosis: Diagnosis, name: str, missing: float, blocks: int) -> V
     singles = [d for d in diagnosis.directions if d.target == name and len(d.sources) == 1]
     best = max(singles, key=lambda d: d.explained, default=None)
     whole = diagnosis.whole(name)
-    tested = "" if whole is None else f", tested on {whole.n:,} hidden blocks"
+    tested = "" if whole is None else f", tested on {plural(whole.n, 'hidden block')}"
     if best is not None and share >= LITTLE:
         tested += f"; the best single source is {best.sources[0]} ({percent(best.explained)})"
     phrase = _graded(share, "can be imputed", "can be imputed roughly", "cannot be imputed")
@@ -118,12 +117,13 @@ def remarks(diagnosis: Diagnosis) -> list[str]:
     empty = sum(p.rows for p in diagnosis.patterns if not p.modalities)
     if empty:
         sentences.append(
-            f"{empty:,} rows have no modality at all; they count as missing everything and are not tested."
+            f"{plural(empty, 'row has', 'rows have')} no modality at all; such rows lack everything and are not tested."
         )
     for m in diagnosis.modalities:
         if m.zeros:
+            rows = plural(m.zeros, "row that counts", "rows that count")
             sentences.append(
-                f"{m.name} is zero throughout in {m.zeros:,} rows that count as observed; if zeros stand for missing, "
+                f"{m.name} is zero throughout in {rows} as observed; if zeros stand for missing, "
                 "mark these rows as missing and diagnose again."
             )
         if m.constant and m.rows:
