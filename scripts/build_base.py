@@ -34,8 +34,8 @@ ENCODERS = {
     "sound": "yamnet",
 }
 HEADS = ("head_efficientnet", "head_yamnet")
-COLLECTIONS = ("emoji", "stamps", "gcompris", "pysiogame", "scratch", "opensfx", "spoken")
-DROPPED = ("wesnoth",)  # tried, without gain
+COLLECTIONS = ("emoji", "stamps", "gcompris", "pysiogame", "scratch", "opensfx")
+DROPPED = ("wesnoth", "spoken", "ktuberling")  # tried, without gain
 TESTED = ("stamps", "emoji", "gcompris", "pysiogame")  # left out in turn
 CONTROL = "clipart"
 SETTINGS = {"features": "kernel", "unit_rows": True, "whitening": 0.5, "latent_dim": 256, "prior": 550.0}
@@ -97,10 +97,10 @@ def views(name: str, rows: Rows) -> list[Rows]:
     """The rows of a source; a second hand, second words and names in a second language are rows of their own."""
     first = {modality: rows[modality] for modality in ENCODERS if modality in rows}
     second = {"image": "image2", "multilingual": "multilingual2"}
-    others = {modality: rows[other] for modality, other in second.items() if other in rows}
+    others = {modality: rows[other] for modality, other in second.items() if other in rows and modality in first}
     if name == "emoji":
         others["text"] = rows["text2"]
-    if "speech" in rows and "multilingual2" in rows:  # spoken in that language
+    if "speech" in first and "multilingual2" in rows:  # spoken in that language
         others["speech"] = first.pop("speech")
     if others and "image" not in others and "image" in rows:
         others["image"] = rows["image"]
