@@ -42,13 +42,16 @@ def rasterise(path: Path, pixels: int = PIXELS) -> bytes:
     return bytes(resvg_py.svg_to_bytes(svg_path=str(path), **side, **settings))
 
 
-def encode(manifest: Path, encoders: dict[str, str], out: Path, workers: int) -> FeatureSet:
+def encode(
+    manifest: Path, encoders: dict[str, str], out: Path, workers: int, allow_missing: bool = False
+) -> FeatureSet:
     """`calmrl extract`, with its progress on the screen."""
     return extract(
         manifest,
         encoders,
         out,
         workers=workers,
+        allow_missing=allow_missing,
         report=lambda line: print(line, file=sys.stderr),
         progress=lambda done, total, what: print(f"{what} {done}/{total}", file=sys.stderr, end="\r"),
     )

@@ -36,7 +36,7 @@ from calmrl.latent.rows import Source
 if TYPE_CHECKING:
     from calmrl.aligner.estimator import Aligner
 
-BASES: Registry[Path] = Registry("base", {})
+BASES: Registry[Path] = Registry("base", {"named-things": Path(__file__).parent / "bases" / "named-things"})
 SHARES = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.85, 1.0)  # of the own space
 USUAL = 400  # with half as many pairs, the own space usually deserves a quarter
 NOISE = 2.0  # standard errors within which two settings are level
@@ -101,6 +101,18 @@ def load_base(name: str | Path) -> Aligner:
             f"({', '.join(BASES)})"
         )
     return Aligner.load(path)
+
+
+def fitting_base(widths: Mapping[str, int], encoders: Mapping[str, str]) -> str | None:
+    """The base of those that come with calmrl whose encoders made these vectors; None where none did."""
+    for name in BASES:
+        try:
+            aligner = load_base(name)
+            _matched(name, aligner, {m: width for m, width in widths.items() if m in encoders}, encoders)
+        except InputError:
+            continue
+        return name
+    return None
 
 
 def _opened(given: Any, number: int, count: int) -> tuple[str, Aligner]:

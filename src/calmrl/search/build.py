@@ -12,7 +12,7 @@ import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ from calmrl._support.filesystem import put_in_place
 from calmrl._support.output import check_directory, new_file, part_folder
 from calmrl._support.parsing import read_json
 from calmrl._support.tensor_files import from_files, to_files
+from calmrl.aligner.base import fitting_base
 from calmrl.aligner.estimator import Aligner
 from calmrl.aligner.posterior import embed_with_certainty
 from calmrl.aligner.storage import from_state, to_state
@@ -34,7 +35,7 @@ from calmrl.data.features.distributed_rows import DistributedArrays
 from calmrl.data.features.feature_set import ROW, relevance_texts
 from calmrl.data.patterns import connected, rows_together
 from calmrl.encoders.encoder_set import EncoderSet
-from calmrl.encoders.registry import default_encoders, full_name
+from calmrl.encoders.registry import DEFAULTS, default_encoders, full_name, is_installed, joint_space, kind_of
 from calmrl.errors import InputError
 from calmrl.models.saved import load
 from calmrl.protocols import Progress
@@ -49,6 +50,10 @@ PLACE_ROWS = 1 << 14  # items that are placed at once; a whole number of the blo
 HEADER = "aligner.json"  # of a saved aligner
 
 
+AUTO = "auto"  # the base that fits the encoders
+ASKED_WITH = ("text", "image")  # kinds that an index can be asked with although no item has them
+
+
 @dataclass(frozen=True)
 class BuildOptions:
     """How an index is made: the arguments of `Index.build`."""
@@ -59,6 +64,7 @@ class BuildOptions:
     relevant: str | Sequence[Any] | None = None
     progress: Progress | None = None
     engine: Engine | None = None  # None: this process
+    base: str | Path | Aligner | None = AUTO
 
 
 def build(source: Any, path: str | Path, options: BuildOptions) -> None:
@@ -75,6 +81,9 @@ def build(source: Any, path: str | Path, options: BuildOptions) -> None:
         _check_free(path)
         collection, description = _collect(opened, encoders, part, options)
         aligner, layout = _align(collection, part, options)
+        if description is not None:
+            entries = {name: extra for name in layout["modalities"] if (extra := _description_in(aligner, name))}
+            description = {**description, "encoders": {**entries, **description["encoders"]}}
         layout |= {
             "encoders": description,
             "source": {"type": opened.form, "path": opened.root},
@@ -163,12 +172,17 @@ def _align(collection: Collection, part: Path, options: BuildOptions) -> tuple[A
     settings = model if isinstance(model, Aligner) and not model.__sklearn_is_fitted__() else Aligner(random_state=0)
     fits = model is None or model is settings
     if fits:
+        settings = with_base(settings, options.base, collection)
         inside, why = linked(names, collection.present)
+        if settings.base is not None or settings.shared is not None:
+            inside = names
         values = relevance_of_items(collection, options.relevant)
         if options.progress is not None and inside:
             what = f"align {', '.join(inside)} ({len(collection)} items)"
             options.progress(0, 0, what)  # how long is not known
         aligner = fit(collection, inside, siblings, part, settings, values, options.engine)
+        if aligner is not None:
+            inside = [name for name in names if name in aligner.widths_]
     else:
         if options.relevant is not None:
             raise InputError(
@@ -182,10 +196,12 @@ def _align(collection: Collection, part: Path, options: BuildOptions) -> tuple[A
             "width": int(collection.z[name].shape[1]),
             "encoder": collection.encoders.get(name),
             "aligned": name in inside,
-            "why": why.get(name),
+            "why": None if name in inside else why.get(name),
         }
         for name in names
     }
+    if aligner is not None:
+        modalities |= only_asked_with(aligner, collection)
     layout = {
         "format": store.FORMAT,
         "version": store.VERSION,
@@ -289,12 +305,59 @@ def fit(
         given = (DistributedArrays(z, present, engine), None)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="no row has both")  # `expected` says it for each direction
-        aligner = clone(settings).fit(*given, groups=labels, relevant=values)
+        warnings.filterwarnings("ignore", message="no two modalities are linked")  # and the summary this
+        encoders = {name: collection.encoders[name] for name in names if name in collection.encoders}
+        aligner = clone(settings).fit(*given, groups=labels, relevant=values, encoders=encoders)
     marker.unlink(missing_ok=True)
     aligner.save(keep / "aligner", overwrite=(keep / "aligner").exists())
     with new_file(marker) as draft:
         draft.write_text(json.dumps(digest), encoding="utf-8")
     return aligner
+
+
+def with_base(settings: Aligner, base: Any, collection: Collection) -> Aligner:
+    """The settings of the aligner with what fits the encoders: a base, and both sides of a joint model as one of their own."""
+    if settings.base is not None or settings.shared is not None:
+        return settings
+    joint: dict[str, list[str]] = {}
+    for name, encoder in collection.encoders.items():
+        if (space := joint_space(encoder)) is not None:
+            joint.setdefault(space, []).append(name)
+    shared = [tuple(names) for names in joint.values() if len(names) > 1] or None
+    widths = {name: int(values.shape[1]) for name, values in collection.z.items()}
+    if base == AUTO:
+        base = fitting_base(widths, collection.encoders)
+    return clone(settings).set_params(base=base, shared=shared)
+
+
+def only_asked_with(aligner: Aligner, collection: Collection) -> dict[str, dict[str, Any]]:
+    """Texts or pictures that no item has but that a base knows, so that one can ask with them: entries of the layout.
+
+    The aligner gives them the name of their kind, by which files that are added later are recognised.
+    """
+    entries: dict[str, dict[str, Any]] = {}
+    there = set(collection.kinds.values())
+    for number, base in enumerate(aligner.base_):
+        known = {name: str(entry["name"]) for name, entry in (base.aligner.encoders_ or {}).get("encoders", {}).items()}
+        names = {name: inner for name, inner in base.names.items() if name in collection.z}
+        for kind in ASKED_WITH:
+            sides = [inner for inner, encoder in known.items() if kind_of(encoder) == kind and is_installed(encoder)]
+            if kind in there or kind in collection.z or kind in entries or not sides:
+                continue
+            inner = min(sides, key=lambda side: known[side] != DEFAULTS[kind])
+            names[kind] = inner
+            width = base.aligner.widths_[inner]
+            entries[kind] = {"kind": kind, "width": width, "encoder": known[inner], "aligned": True, "why": None}
+        aligner.base_[number] = replace(base, names=names)
+    return entries
+
+
+def _description_in(aligner: Aligner | None, name: str) -> dict[str, Any] | None:
+    """How a base describes the encoder of a modality."""
+    for base in [] if aligner is None else aligner.base_:
+        if name in base.names and base.aligner.encoders_ is not None:
+            return base.aligner.encoders_["encoders"].get(base.names[name])
+    return None
 
 
 def relevance_of_items(collection: Collection, relevant: str | Sequence[Any] | None) -> list[Any] | None:
@@ -338,7 +401,8 @@ def _digest(
     encoders = {name: collection.encoders.get(name) for name in names}
     siblings = None if groups is None else [str(label) for label in groups]
     values = None if relevant is None else relevance_texts(relevant)
-    return sha256(json.dumps([content, encoders, siblings, values, settings.get_params(deep=False)]).encode())
+    arguments = {name: str(value) for name, value in settings.get_params(deep=False).items()}
+    return sha256(json.dumps([content, encoders, siblings, values, arguments]).encode())
 
 
 def load_aligner(path: str | Path) -> Aligner:
@@ -364,7 +428,7 @@ def encoders_of(model: Any) -> dict[str, str]:
 
 def check_aligner(aligner: Aligner, collection: Collection) -> tuple[list[str], dict[str, str]]:
     """(modalities that a given aligner covers, why the others are not searched)."""
-    widths = {name: len(lift.centre) for name, lift in zip(aligner.names_, aligner.feature_maps_, strict=True)}
+    widths = aligner.widths_
     inside = [name for name in collection.z if name in widths]
     for name in inside:
         if collection.z[name].shape[1] != widths[name]:
@@ -384,32 +448,22 @@ def place(
     if aligner is None or not len(collection):
         width = 0 if aligner is None else aligner.width_
         return np.zeros((len(collection), width), np.float32), np.zeros(len(collection), np.float32)
-    k, n = len(aligner.names_), len(collection)
-    present = np.zeros((n, k), dtype=bool)
-    for j, name in enumerate(aligner.names_):
-        if name in collection.z:
-            present[:, j] = collection.present[:, list(collection.z).index(name)]
-    held = {name: collection.z[name] for name in aligner.names_ if name in collection.z}
-    starts = range(0, n, PLACE_ROWS)
+    names = sorted(name for name in collection.z if name in aligner.widths_)
+    present = collection.present[:, [list(collection.z).index(name) for name in names]]
     blocks = (
         (
-            {name: np.array(a[start : start + PLACE_ROWS]) for name, a in held.items()},
-            present[start : start + PLACE_ROWS],
+            {name: np.array(collection.z[name][start : start + PLACE_ROWS]) for name in names},
+            np.asarray(present[start : start + PLACE_ROWS]),
         )
-        for start in starts
+        for start in range(0, len(collection), PLACE_ROWS)
     )
     parts = list((engine or LocalEngine()).map(_place_block, blocks, aligner))
     return np.concatenate([vectors for vectors, _ in parts]), np.concatenate([certainty for _, certainty in parts])
 
 
 def _place_block(block: tuple[dict[str, np.ndarray], np.ndarray], aligner: Aligner) -> tuple[np.ndarray, np.ndarray]:
-    """(vectors, certainty) of some items; a modality that no item has is left out of the block."""
-    values, present = block
-    z = {
-        name: values[name] if name in values else np.zeros((len(present), len(lift.centre)), np.float32)
-        for name, lift in zip(aligner.names_, aligner.feature_maps_, strict=True)
-    }
-    return embed_with_certainty(aligner, z, present)
+    """(vectors, certainty) of some items."""
+    return embed_with_certainty(aligner, *block)
 
 
 def aligner_parts(aligner: Aligner | None) -> dict[str, bytes]:

@@ -20,7 +20,7 @@ from calmrl.errors import InputError
 from calmrl.metrics.retrieve import chance_level
 from calmrl.protocols import Progress
 from calmrl.search import checksums, neighbours, store
-from calmrl.search.build import BuildOptions, aligner_from, build
+from calmrl.search.build import AUTO, BuildOptions, aligner_from, build
 from calmrl.search.hits import Hit, Item, Rows
 from calmrl.search.query import LIKE, Features, QueryVectors, terms_of
 from calmrl.search.store import reading
@@ -140,6 +140,7 @@ class Index:
         encoders: Mapping[str, str] | None = None,
         *,
         model: str | Path | Aligner | None = None,
+        base: str | Path | Aligner | None = AUTO,
         groups: str | Sequence[Any] | None = None,
         relevant: str | Sequence[Any] | None = None,
         engine: str | Engine = "local",
@@ -159,6 +160,9 @@ class Index:
             Modality -> name of an encoder; by default those of `calmrl.encoders.default_encoders`.
         model : path or Aligner, optional
             A fitted aligner to use instead of fitting one on the items; one that is not fitted says how to fit.
+        base : str, path or Aligner, optional
+            What was learned elsewhere, to stand beside what the items' own pairs say (`Aligner(base=)`): by default the base
+            that comes with calmrl, if one was made with the encoders of the items; None for none.
         groups : str or sequence, optional
             A column, or a label per item, that says which items are siblings; see `Aligner.fit`.
         relevant : str or sequence, optional
@@ -174,7 +178,7 @@ class Index:
         """
         with opened(engine, address) as started:
             where = None if engine == "local" else started
-            build(source, path, BuildOptions(encoders, model, groups, relevant, progress, where))
+            build(source, path, BuildOptions(encoders, model, groups, relevant, progress, where, base))
         return cls(path)
 
     @classmethod
