@@ -38,8 +38,9 @@ COLLECTIONS = ("emoji", "stamps", "gcompris", "pysiogame", "scratch", "opensfx")
 DROPPED = ("wesnoth", "spoken", "ktuberling")  # tried, without gain
 TESTED = ("stamps", "emoji", "gcompris", "pysiogame")  # left out in turn
 CONTROL = "clipart"
-SETTINGS = {"features": "kernel", "unit_rows": True, "whitening": 0.5, "latent_dim": 256, "prior": 550.0}
-LANDMARKS = 1500
+SETTINGS = {"features": "kernel", "unit_rows": True, "whitening": 0.5, "prior": 550.0}
+LATENTS = {"heads": 256, "collections": 512}
+LANDMARKS = 1000
 GALLERY = 250
 
 Rows = dict[str, np.ndarray]
@@ -82,15 +83,15 @@ def read(path: Path) -> Rows:
 def make(sources: dict[str, Rows], names: Iterable[str], without: str = "") -> Aligner:
     """The base of some collections, without one of them; its voices are left out as well."""
     kept = [name for name in names if name != without]
-    heads = fitted(HEADS, sources)
-    collections = fitted(kept, sources)
+    heads = fitted(HEADS, sources, LATENTS["heads"])
+    collections = fitted(kept, sources, LATENTS["collections"])
     return Aligner(base=[heads, collections]).fit(sample(sources, kept))
 
 
-def fitted(names: Iterable[str], sources: dict[str, Rows]) -> Aligner:
+def fitted(names: Iterable[str], sources: dict[str, Rows], latents: int) -> Aligner:
     """One space from all rows of some sources."""
     z = joined([part for name in names for part in views(name, sources[name])])
-    return Aligner(**SETTINGS, refine="never", candidates=1, folds=2, landmarks=LANDMARKS).fit(z)
+    return Aligner(**SETTINGS, latent_dim=latents, refine="never", candidates=1, folds=2, landmarks=LANDMARKS).fit(z)
 
 
 def views(name: str, rows: Rows) -> list[Rows]:

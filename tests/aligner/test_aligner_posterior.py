@@ -88,6 +88,6 @@ def test_terms_that_cannot_be(fitted):
 
 
 def test_a_query_that_says_nothing(fitted, monkeypatch):
-    monkeypatch.setattr(Aligner, "head", lambda aligner, m, values: torch.zeros(1, 6, dtype=torch.float64))
+    monkeypatch.setattr(Aligner, "head", lambda aligner, m, rows, centre: torch.zeros(1, 6, dtype=torch.float64))
     with pytest.raises(InputError, match="the query says nothing: it equals the average of all items"):
         fuse(fitted[0], [("m0", np.ones(12), 1.0)])

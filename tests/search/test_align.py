@@ -174,7 +174,7 @@ def test_what_no_item_of_these_modalities_has_is_left_out_of_the_fit(fitted, tmp
     seen = {}
 
     class Fake:
-        def fit(self, z, present, groups, relevant):
+        def fit(self, z, present, groups, relevant, encoders):
             seen.update(z=z, present=present, groups=groups, relevant=relevant)
             return self
 

@@ -255,6 +255,7 @@ class Aligner(OnHub, BlockColumns, EmbedsFiles, TransformerMixin, BaseEstimator)
     head_maps_: list[Tensor]  # (n_landmarks or d, L): from similarities to the head, whitening included
     space_: Space | None  # None where bases stand alone
     own_weight_: float
+    compact_: bool = False  # whether it was read from a compact file
     base_: list[Base]
     evidence_: dict[str, Evidence]
     elsewhere_: dict[str, dict[str, Evidence]]

@@ -27,7 +27,7 @@ LARGE = 1 << 15  # numbers from which on a matrix of a compact aligner has 8 bit
 
 
 def to_state(aligner: Aligner, compact: bool = False) -> dict[str, Any]:
-    """{"meta": json-able, "tensors": name -> tensor}
+    """{"meta": json-able, "tensors": name -> tensor}; a base that was read from a compact file stays compact.
 
     `compact` keeps what embedding needs: every modality leads into the latents directly, and large matrices have 8 bits
     per number and a scale for each row.
@@ -50,7 +50,7 @@ def to_state(aligner: Aligner, compact: bool = False) -> dict[str, Any]:
             tensors |= evidence_tensors(f"{collection}.{key}", evidence)
     bases = []
     for number, base in enumerate(aligner.base_):
-        inner = to_state(base.aligner, compact)
+        inner = to_state(base.aligner, compact or base.aligner.compact_)
         tensors |= {f"base.{number}.{name}": tensor for name, tensor in inner["tensors"].items()}
         if base.bridge is not None:
             tensors[f"bridge.{number}"] = base.bridge
@@ -118,11 +118,12 @@ def from_state(state: dict[str, Any], origin: str = "a saved aligner") -> Aligne
             "evidence_": evidence,
             "gain_": meta["gain"],
             "dispersion_": meta["dispersion"],
-            "encoders_": meta.get("encoders"),  # absent in files of earlier versions, as are the three below
+            "encoders_": meta.get("encoders"),  # absent in files of earlier versions, as are the four below
             "elsewhere_": {
                 collection: {key: _evidence(f"{collection}.{key}", tensors) for key in keys}
                 for collection, keys in meta.get("elsewhere", {}).items()
             },
+            "compact_": bool(meta.get("compact")),
             "own_weight_": meta.get("own_weight", 1.0),
             "base_": [_base(number, saved, tensors) for number, saved in enumerate(meta.get("base", []))],
         }
