@@ -59,7 +59,7 @@ def test_a_graph_for_so_many_vectors(rows, graphs, monkeypatch):
     table = SimpleNamespace(create_index=lambda column, config, replace: made.append((column, config, replace)))
     monkeypatch.setattr(neighbours, "GRAPH_ROWS", 10)
     monkeypatch.setattr(neighbours, "need", lambda *names: SimpleNamespace(HnswSq=lambda **settings: settings))
-    monkeypatch.setattr(neighbours, "true_neighbours", lambda table, rows: [])
+    monkeypatch.setattr(neighbours, "true_neighbours", lambda table, rows, metric: [])
     how = neighbours.build_ann(table, rows)
     settings = {"distance_type": "cosine", "num_partitions": graphs, "m": 16, "ef_construction": 150}
     assert made == [("vector", settings, True)]
@@ -74,16 +74,16 @@ def test_a_graph_for_so_many_vectors(rows, graphs, monkeypatch):
 
 
 def test_recall_counts_others_only(monkeypatch):
-    def near(table, vector, k, how, columns):
+    def near(table, vector, k, how, columns, metric):
         assert k == 11
         assert list(columns) == ["id"]
         return [{"id": id} for id in (table["exact"] if how is None else table["graph"])]
 
     monkeypatch.setattr(neighbours, "near", near)
     table = {"exact": list(range(11)), "graph": [0, 1, 2, 3, 4, 5, *range(20, 25)]}
-    truth = [(UNIT[0], 0, neighbours._others(table, UNIT[0], 0, None)), (UNIT[1], 99, set())]
+    truth = [(UNIT[0], 0, neighbours._others(table, UNIT[0], 0, None, "cosine")), (UNIT[1], 99, set())]
     assert truth[0][2] == set(range(1, 11))
-    assert neighbours._others(table, UNIT[0], 99, None) == set(range(10))
+    assert neighbours._others(table, UNIT[0], 99, None, "cosine") == set(range(10))
     assert neighbours.recall(table, {}, truth) == (5 / 10 + 0) / 2
 
 
@@ -139,7 +139,7 @@ def test_queries_are_drawn_and_items_without_a_place_left_out(monkeypatch):
         def to_pylist(self):
             return [held[i] for i in self.places]
 
-    monkeypatch.setattr(neighbours, "_others", lambda table, vector, own, how: {own, how})
+    monkeypatch.setattr(neighbours, "_others", lambda table, vector, own, how, metric: {own, how})
     assert len(neighbours.true_neighbours(Table(), 200)) in (99, 100)
     truth = neighbours.true_neighbours(Table(), 5)
     assert [(vector.tolist(), own, ids) for vector, own, ids in truth] == [

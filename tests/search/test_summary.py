@@ -18,6 +18,7 @@ from calmrl.search.index import Index, about, summary
 
 
 class Held:
+    aligner = None
     expected: ClassVar[dict] = {"text->image": {"R@1": 12.34, "R@10": 50.0, "low": 9.6, "high": 15.2, "n": 40}}
     layout: ClassVar[dict] = {"search": {"index": "IVF", "recall@10": 0.9876, "queries": 100}}
 
@@ -83,7 +84,7 @@ def bare(monkeypatch):
     )
     asked = []
 
-    def near_query(table, vector, k, how, filters, column="vector"):
+    def near_query(table, vector, k, how, filters, column="vector", metric="cosine"):
         rows = pa.table({"id": range(3), "_distance": [0.0, 0.1, 0.2], "nearness": [1.0, 0.7, 0.4]})
 
         def select(columns):

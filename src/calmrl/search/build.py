@@ -210,6 +210,7 @@ def _align(collection: Collection, part: Path, options: BuildOptions) -> tuple[A
         "modalities": modalities,
         "columns": store.columns_of(collection.records),
         "width": 0 if aligner is None else aligner.width_,
+        "metric": neighbours.DOT if aligner is not None and aligner.base_ else neighbours.COSINE,
         "fitted_on": len(collection) if fits else None,
     }
     return aligner, layout
@@ -244,7 +245,7 @@ def _write(
     table = store.create_items(target, batches(), layout)
     layout["search"] = None
     if len(placed) > neighbours.EXACT_ROWS:
-        layout["search"] = neighbours.build_ann(table, len(collection))
+        layout["search"] = neighbours.build_ann(table, len(collection), layout["metric"])
     store.write_parts(target, {store.LAYOUT: json.dumps(layout).encode(), **aligner_parts(aligner)})
     if target is not path:
         checksums.record(Path(target))

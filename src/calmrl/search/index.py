@@ -46,6 +46,7 @@ def about(index: Index) -> dict[str, Any]:
             for name, entry in layout["modalities"].items()
         },
         "latents": layout["width"],
+        "base": [] if index.aligner is None else [{"name": b.name, "weight": b.weight} for b in index.aligner.base_],
         "fitted_on": layout["fitted_on"],
         "search": {"exact": True} if layout["search"] is None else {"exact": False, **layout["search"]},
         "source": layout["source"],
@@ -77,19 +78,17 @@ def summary(index: Index) -> list[str]:
     listed = ", ".join(f"{count} {name}" for name, count in list(every.items())[:SHOWN])
     more = f", and {plural(len(every) - SHOWN, 'more pattern')}" if len(every) > SHOWN else ""
     lines = [f"{plural(len(index), 'item')}: {listed}{more}"]
-    expected = index.expected
-    if expected:
-        lines.append(
-            "expected on new items, by cross-validation (R@1 with its 90 % interval, R@10, and what a random order reaches, "
-            "in a gallery of n):"
-        )
-        width = max(map(len, expected))
-        for direction, e in expected.items():
-            interval = f"({e['low']:.0f} to {e['high']:.0f})"
-            first, ten = (f"chance {chance_level(k, int(e['n']), e.get('own', 1.0)):4.1f}" for k in (1, 10))
-            lines.append(
-                f"  {direction:<{width}}  R@1 {e['R@1']:5.1f} {interval:<11} {first}  R@10 {e['R@10']:5.1f} {ten}  n {e['n']}"
-            )
+    if beside := beside_sentence(index.aligner):
+        lines.append(beside)
+    measured = {direction: e for direction, e in index.expected.items() if "collections" not in e}
+    quoted = {direction: e for direction, e in index.expected.items() if "collections" in e}
+    what = "(R@1 with its 90 % interval, R@10, and what a random order reaches, in a gallery of n):"
+    for rows, source in (
+        (measured, "by cross-validation"),
+        (quoted, "from what the base reached on collections new to it"),
+    ):
+        if rows:
+            lines += [f"expected on new items, {source} {what}", *_expected_lines(rows)]
     for name, entry in index.modalities().items():
         if not entry["aligned"]:
             lines.append(f"{name} is found only by {name} itself, not by other modalities: {entry['why']}")
@@ -104,6 +103,28 @@ def summary(index: Index) -> list[str]:
             f"{100 * how['recall@10']:.1f} % of the true ten nearest ({how['queries']} items as queries)"
         )
     return lines
+
+
+def _expected_lines(expected: dict[str, dict[str, float]]) -> list[str]:
+    width = max(map(len, expected))
+    lines = []
+    for direction, e in expected.items():
+        interval = f"({e['low']:.0f} to {e['high']:.0f})"
+        first, ten = (f"chance {chance_level(k, int(e['n']), e.get('own', 1.0)):4.1f}" for k in (1, 10))
+        lines.append(
+            f"  {direction:<{width}}  R@1 {e['R@1']:5.1f} {interval:<11} {first}  R@10 {e['R@10']:5.1f} {ten}  n {e['n']}"
+        )
+    return lines
+
+
+def beside_sentence(aligner: Aligner | None) -> str | None:
+    """What the places of items rest on, where a base has a part in it."""
+    if aligner is None or not aligner.base_:
+        return None
+    names = " and ".join(f"{base.name} (weight {base.weight:.2f})" for base in aligner.base_)
+    if aligner.space_ is None:
+        return f"too few items have two modalities to learn from: places are those of {names} alone"
+    return f"places rest on what the items' own pairs say (weight {aligner.own_weight_:.2f}) beside {names}"
 
 
 HUB_CANDIDATES = 1000  # nearest items among which hubs are taken back, at least
@@ -279,8 +300,8 @@ class Index:
         filters = " AND ".join(conditions) or None
         if hubs:
             return self._without_hubs(vector, int(k), filters)
-        how = self.layout["search"] if column == "vector" else None
-        query = neighbours.near_query(self.table, vector, int(k), how, filters, column)
+        how, metric = (self.layout["search"], self._metric) if column == "vector" else (None, neighbours.COSINE)
+        query = neighbours.near_query(self.table, vector, int(k), how, filters, column, metric)
         groups = ("description", "vector" if column == "vector" else "features")
         rows = self._fetch(query, [*self._rows.of_hits, "_distance"], *groups)
         return [self._rows.hit(row, 1.0 - row["_distance"]) for row in rows]
@@ -288,7 +309,7 @@ class Index:
     def _without_hubs(self, vector: np.ndarray, k: int, filters: str | None) -> list[Hit]:
         """CSLS among the nearest candidates."""
         most = max(HUB_CANDIDATES, 10 * k)
-        query = neighbours.near_query(self.table, vector, most, self.layout["search"], filters)
+        query = neighbours.near_query(self.table, vector, most, self.layout["search"], filters, metric=self._metric)
         rows = self._read(query, [*self._rows.of_hits, "nearness", "_distance"], "description")
         own = float(neighbours.hubness(np.asarray(vector, np.float32)[None], self.hub_vectors())[0])
         distance, hubness = (rows[name].to_numpy().astype(np.float64) for name in ("_distance", "nearness"))
@@ -377,6 +398,11 @@ class Index:
     def _reading(self) -> AbstractContextManager[None]:
         """Errors of LanceDB name the index."""
         return store.reading(self.path)
+
+    @property
+    def _metric(self) -> str:
+        """How places are compared; indexes of earlier versions do not say it."""
+        return str(self.layout.get("metric", neighbours.COSINE))
 
     @cached_property
     def aligner(self) -> Aligner | None:

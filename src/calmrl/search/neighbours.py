@@ -26,6 +26,7 @@ QUERIES = 100  # to measure recall
 K = 10
 SAMPLE = 4096  # items that hubs are measured against
 BLOCK = 4096
+COSINE, DOT = "cosine", "dot"  # between unit vectors, and where shorter ones are less certain
 
 
 def hubness(vectors: np.ndarray, gallery: np.ndarray, own: bool = False) -> np.ndarray:
@@ -49,36 +50,38 @@ def hub_sample(count: int) -> np.ndarray:
     return np.arange(count) if count <= SAMPLE else np.sort(np.random.default_rng(0).choice(count, SAMPLE, False))
 
 
-def build_ann(table: Any, rows: int) -> dict[str, Any]:
+def build_ann(table: Any, rows: int, metric: str = COSINE) -> dict[str, Any]:
     """Index the vectors of a large table; says how it is searched, and which recall that reaches."""
     graphs = -(-rows // GRAPH_ROWS)
-    settings = {"distance_type": "cosine", "num_partitions": graphs, "m": LINKS, "ef_construction": CONSIDERED}
+    settings = {"distance_type": metric, "num_partitions": graphs, "m": LINKS, "ef_construction": CONSIDERED}
     config = need("lancedb.index", "search", "An index").HnswSq(**settings)
     table.create_index("vector", config=config, replace=True)
     how: dict[str, Any] = {"index": "IVF_HNSW_SQ", "graphs": graphs, "visited": VISITED, "refine": REFINE}
-    truth = true_neighbours(table, rows)
-    while (share := recall(table, how, truth)) < ENOUGH and how["visited"] < MOST_VISITED:
+    truth = true_neighbours(table, rows, metric)
+    while (share := recall(table, how, truth, metric)) < ENOUGH and how["visited"] < MOST_VISITED:
         how["visited"] *= 2
     return how | {"recall@10": share, "queries": len(truth)}
 
 
-def true_neighbours(table: Any, rows: int) -> list[tuple[np.ndarray, Any, set[Any]]]:
+def true_neighbours(table: Any, rows: int, metric: str = COSINE) -> list[tuple[np.ndarray, Any, set[Any]]]:
     """(vector, id, ids of the K nearest others) of some items, by exact search."""
     places = np.random.default_rng(0).choice(rows, min(rows, QUERIES), replace=False)
     taken = table.take_offsets(sorted(places.tolist())).select(["id", "vector"]).to_arrow().to_pylist()
     items = [(np.asarray(row["vector"], np.float32), row["id"]) for row in taken if row["vector"] is not None]
-    return [(vector, own, _others(table, vector, own, None)) for vector, own in items]
+    return [(vector, own, _others(table, vector, own, None, metric)) for vector, own in items]
 
 
-def recall(table: Any, how: dict[str, Any], truth: list[tuple[np.ndarray, Any, set[Any]]]) -> float:
+def recall(
+    table: Any, how: dict[str, Any], truth: list[tuple[np.ndarray, Any, set[Any]]], metric: str = COSINE
+) -> float:
     """Mean share of the true nearest others that the index finds."""
-    shares = [len(ids & _others(table, vector, own, how)) / max(1, len(ids)) for vector, own, ids in truth]
+    shares = [len(ids & _others(table, vector, own, how, metric)) / max(1, len(ids)) for vector, own, ids in truth]
     return float(np.mean(shares)) if shares else 1.0
 
 
-def _others(table: Any, vector: np.ndarray, own: Any, how: dict[str, Any] | None) -> set[Any]:
+def _others(table: Any, vector: np.ndarray, own: Any, how: dict[str, Any] | None, metric: str) -> set[Any]:
     """Ids of the K nearest rows other than the one that asks."""
-    ids = [row["id"] for row in near(table, vector, K + 1, how, ["id"])]
+    ids = [row["id"] for row in near(table, vector, K + 1, how, ["id"], metric=metric)]
     return set([id for id in ids if id != own][:K])
 
 
@@ -90,16 +93,23 @@ def near(
     columns: Iterable[str],
     where: str | None = None,
     column: str = "vector",
+    metric: str = COSINE,
 ) -> list[dict[str, Any]]:
-    """The k nearest rows by cosine, as dicts with `_distance`; `how` is None for exact search."""
-    return near_query(table, vector, k, how, where, column).select([*columns, "_distance"]).to_list()
+    """The k nearest rows, as dicts with `_distance`; `how` is None for exact search."""
+    return near_query(table, vector, k, how, where, column, metric).select([*columns, "_distance"]).to_list()
 
 
 def near_query(
-    table: Any, vector: np.ndarray, k: int, how: dict[str, Any] | None, where: str | None = None, column: str = "vector"
+    table: Any,
+    vector: np.ndarray,
+    k: int,
+    how: dict[str, Any] | None,
+    where: str | None = None,
+    column: str = "vector",
+    metric: str = COSINE,
 ) -> Any:
     """The query of LanceDB that `near` runs."""
-    query = table.search(np.asarray(vector, np.float32), vector_column_name=column).metric("cosine").limit(k)
+    query = table.search(np.asarray(vector, np.float32), vector_column_name=column).metric(metric).limit(k)
     if how is None:
         query = query.bypass_vector_index()
     else:
