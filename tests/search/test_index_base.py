@@ -34,12 +34,12 @@ def installed(monkeypatch):
     monkeypatch.setattr(build, "is_installed", lambda name: True)
 
 
-def features(z, encoders=None):
+def features(z, encoders=None, what="item"):
     n = len(next(iter(z.values())))
-    meta = meta_table(n, ids=[f"item {i}" for i in range(n)])
+    meta = meta_table(n, ids=[f"{what} {i}" for i in range(n)])
     present = np.stack([~np.isnan(values).any(1) for values in z.values()], axis=1)
     z = {name: values.astype(np.float32) for name, values in z.items()}
-    return FeatureSet(z, present, meta, name="items", info={"encoders": encoders or {n: MADE_BY[n] for n in z}})
+    return FeatureSet(z, present, meta, name=f"{what}s", info={"encoders": encoders or {n: MADE_BY[n] for n in z}})
 
 
 def share_found(index, texts):
