@@ -3,6 +3,7 @@
     python scripts/base_sources.py --work DIR
     python scripts/measure_base.py DIR                     three seeds, gallery of 250, 0 to 400 pairs
     python scripts/measure_base.py DIR --split item        siblings of a concept may be on both sides, as random rows are
+    python scripts/measure_base.py DIR --study             the rows and holes of `calmrl compare study`, with and without a base
 
 Own rows: so many pairs, and the rest of the collection with one modality each. Test items are of concepts that no own row shows
 (--split concept). Everything is chosen without them.
@@ -13,8 +14,11 @@ from __future__ import annotations
 import argparse
 import time
 import warnings
+from collections.abc import Iterable
 from dataclasses import replace
+from itertools import permutations
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from build_base import COLLECTIONS as SOURCES
@@ -22,6 +26,13 @@ from build_base import TESTED, Rows, make, one_per_concept, read
 
 from calmrl import Aligner
 from calmrl.aligner import found_in
+from calmrl.config import load
+from calmrl.data.features.feature_set import FeatureSet
+from calmrl.datasets import load_dataset
+from calmrl.datasets.emoji import BUNDLE, REDUCED
+from calmrl.datasets.registry import indexing_of
+from calmrl.metrics import retrieval
+from calmrl.workflows.compare.plan import open_rows
 
 PAIRS = (0, 25, 50, 150, 400)
 COLLECTIONS = ("stamps", "emoji", "clipart")
@@ -37,9 +48,13 @@ def main() -> None:
     parser.add_argument("--pairs", type=int, action="append", help="only with so many pairs")
     parser.add_argument("--split", choices=("concept", "item"), default="concept")
     parser.add_argument("--text", choices=("text", "multilingual"), default="text", help="encoder of the words")
+    parser.add_argument("--study", action="store_true", help="the rows of the study instead")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     sources = {path.stem: read(path) for path in sorted(options.features.glob("*.npz"))}
+    if options.study:
+        study(sources, options.only or ("stamps", "emoji"), options.seeds)
+        return
     print(
         "| collection | pairs | base | own | side by side | share of own | expected covers | s |\n" + "|---" * 8 + "|"
     )
@@ -63,6 +78,55 @@ def main() -> None:
             line(
                 name, pairs, [trial(rows, concepts, base, pairs, seed, options.split) for seed in range(options.seeds)]
             )
+
+
+def study(sources: dict[str, Rows], names: Iterable[str], seeds: int) -> None:
+    """Mean R@1 over all directions of the test rows of the study, from `Aligner()` and from the same beside a base."""
+    print("| collection | setting | aligner | aligner from the base | difference |\n" + "|---" * 5 + "|")
+    for name in names:
+        base = make(sources, SOURCES, without=name)
+        for setting in ("two-source", "one-source"):
+            pairs = [of_study(name, setting, seed, base) for seed in range(seeds)]
+            own, both = (np.array(column) for column in zip(*pairs, strict=True))
+            cells = [f"{part.mean():.1f} ± {part.std(ddof=1):.1f}" for part in (own, both, both - own)]
+            print(f"| {name} | {setting} | " + " | ".join(cells) + " |", flush=True)
+
+
+def of_study(name: str, setting: str, seed: int, base: Aligner) -> tuple[float, float]:
+    """(R@1 of the own space, R@1 beside the base) of one split."""
+    config = load("study", [], kind="compare").only(name)
+    rows = open_rows(config, setting, seed, None)
+    raw, encoders = load_dataset(name, standardize=False), indexing_of(name).encoders
+    train, test = (as_encoded(raw, part) for part in (next(iter(rows.data.train.values())), rows.test))
+    groups = list(rows.features.column(config.source.resplit.by)[next(iter(rows.data.train.values())).home])
+    own = Aligner(random_state=seed).fit(train, groups=groups)
+    both = Aligner(random_state=seed, base=base).fit(train, groups=groups, encoders=encoders)
+    return mean_recall(own, test), mean_recall(both, test)
+
+
+def as_encoded(raw: FeatureSet, part: Any) -> Rows:
+    """The rows of a part of the study, NaN where they are missing, with reduced features back in the space of their encoder."""
+    z = {}
+    for j, name in enumerate(raw.names):
+        values = np.array(raw.z[name][part.home])
+        encoder = next((encoder for encoder, modalities in REDUCED.items() if name in modalities), None)
+        if raw.name == "emoji" and encoder is not None:
+            with np.load(BUNDLE) as saved:
+                values = values @ saved[f"{encoder}_basis"].astype(np.float32).T + saved[f"{encoder}_centre"]
+        values[~part.present[:, j]] = np.nan
+        z[name] = values
+    return z
+
+
+def mean_recall(aligner: Aligner, z: Rows) -> float:
+    """R@1 in percent, over all directions alike."""
+    found = []
+    for asked, wanted in permutations(z, 2):
+        both = ~np.isnan(z[asked]).any(1) & ~np.isnan(z[wanted]).any(1)
+        if both.sum() > 1:
+            queries, gallery = (aligner.embed({name: z[name][both]}) for name in (asked, wanted))
+            found.append(retrieval(queries, gallery)["R@1"])
+    return float(np.mean(found))
 
 
 def renamed(base: Aligner, name: str) -> Aligner:
