@@ -85,7 +85,9 @@ def make(sources: dict[str, Rows], names: Iterable[str], without: str = "") -> A
     kept = [name for name in names if name != without]
     heads = fitted(HEADS, sources, LATENTS["heads"])
     collections = fitted(kept, sources, LATENTS["collections"])
-    return Aligner(base=[heads, collections]).fit(sample(sources, kept))
+    base = Aligner(base=[heads, collections]).fit(sample(sources, kept))
+    base.encoders_ = {"encoders": {name: {"name": encoder} for name, encoder in ENCODERS.items()}}
+    return base
 
 
 def fitted(names: Iterable[str], sources: dict[str, Rows], latents: int) -> Aligner:

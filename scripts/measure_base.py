@@ -107,7 +107,7 @@ def of_study(name: str, setting: str, seed: int, base: Aligner) -> tuple[float, 
 def as_encoded(raw: FeatureSet, part: Any) -> Rows:
     """The rows of a part of the study, NaN where they are missing, with reduced features back in the space of their encoder."""
     z = {}
-    for j, name in enumerate(raw.names):
+    for j, name in enumerate(part.fetch(np.arange(1), part.present[:1], 0)):
         values = np.array(raw.z[name][part.home])
         encoder = next((encoder for encoder, modalities in REDUCED.items() if name in modalities), None)
         if raw.name == "emoji" and encoder is not None:

@@ -5,7 +5,7 @@ import pytest
 from sklearn.exceptions import NotFittedError
 
 from calmrl import Aligner
-from calmrl.aligner.estimator import check_aligner, check_pairs, group_numbers, relevance_numbers
+from calmrl.aligner.rows import check_aligner, check_pairs, group_numbers, relevance_numbers
 from calmrl.errors import InputError
 from calmrl.latent.rows import open_source
 from tests.aligner.aligner_data import FAST, linear_rows

@@ -319,3 +319,46 @@ def test_shared_space_is_an_aligner():
     aligner = shared_space(["image", "text"], 5)
     rows = np.random.default_rng(0).normal(size=(4, 5))
     assert_allclose(aligner.embed({"image": rows}), rows / np.linalg.norm(rows, axis=1, keepdims=True), atol=1e-12)
+
+
+def crowded(n, seed):
+    """Rows of `items` with hubs among the images: some lie in the middle of all and are near to every text."""
+    z = items(n, seed)
+    z["image"][: n // 6] = CENTRE["image"] + 0.15 * (z["image"][: n // 6] - CENTRE["image"])
+    return z
+
+
+def test_hubs_are_corrected_for_with_training_items_alone():
+    z, new = crowded(240, 1), crowded(60, 2)
+    aligner = Aligner(**FAST, hubs="always").fit(z)
+    plain = Aligner(**FAST).fit(z)
+    assert aligner.choice_["hubs"] is True
+    assert plain.choice_["hubs"] is False
+    assert set(aligner.choice_["hub_scores"]) == {"plain", "corrected"}
+    text, image = aligner.embed({"text": new["text"]}), aligner.embed({"image": new["image"]})
+    assert_array_equal(text, plain.embed({"text": new["text"]}))
+    references = aligner.references_["text"].double().numpy()
+    level = np.sort(image @ references.T, axis=1)[:, -10:].mean(1)
+    got = aligner.similarity({"text": new["text"]}, {"image": new["image"]})
+    assert_allclose(got, text @ image.T - level / 2, atol=1e-9)
+    one = aligner.similarity({"text": new["text"][:1]}, {"image": new["image"]})
+    assert_allclose(one, got[:1], atol=1e-12)  # other queries do not matter
+    both = aligner.similarity({"text": new["text"], "image": new["image"]}, {"image": new["image"]})
+    other = np.sort(image @ aligner.references_["image"].double().numpy().T, axis=1)[:, -10:].mean(1)
+    assert_allclose(both, aligner.embed(new) @ image.T - (level + other) / 4, atol=1e-9)
+    levels = aligner.hub_levels(torch.from_numpy(image))
+    assert_allclose(levels["text"].numpy(), level, atol=1e-9)
+
+
+def test_whether_hubs_are_corrected_for_is_chosen_and_saved(tmp_path):
+    z, new = items(200, 1), items(30, 2)
+    chosen = Aligner(**FAST, hubs="auto").fit(z)
+    scores = chosen.choice_["hub_scores"]
+    assert chosen.choice_["hubs"] is False or scores["corrected"] > scores["plain"]
+    aligner = Aligner(**FAST, hubs="always").fit(z)
+    aligner.save(tmp_path / "aligner")
+    again = Aligner.load(tmp_path / "aligner")
+    wanted = aligner.similarity({"text": new["text"]}, {"image": new["image"]})
+    assert_array_equal(again.similarity({"text": new["text"]}, {"image": new["image"]}), wanted)
+    assert aligner.hub_levels(aligner.embed(new)).keys() == {"image", "text"}
+    assert Aligner(**FAST).fit(z).hub_levels(aligner.embed(new)) == {}

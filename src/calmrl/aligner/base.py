@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 
 from calmrl._support.registry import Registry
-from calmrl.aligner.crossvalidation import Fold, Outcome, Rows, outcome
+from calmrl.aligner.crossvalidation import Fold, Outcome, Rows, outcome, score
 from calmrl.aligner.expected import Evidence
 from calmrl.aligner.features import FeatureMap
 from calmrl.aligner.posterior import AS_LEARNED, Columns, place, shortened
@@ -41,7 +41,7 @@ SHARES = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.85, 1.0)  # of the own space
 USUAL = 400  # with half as many pairs, the own space usually deserves a quarter
 NOISE = 2.0  # standard errors within which two settings are level
 ALONE = 0.3  # as far from usual as so much more or less of a share: a base without the others
-MIN_PAIRS = 20  # rows that must have both of two modalities before anything is learned from them beside a base
+MIN_PAIRS = 20  # rows that must have both of two modalities before anything is learned from them
 SURE = 1e6  # precision of comparable vectors: nothing is known beyond them, and they are what they are
 CENTRE_ROWS = 50  # rows that the centre of a base counts as, beside those of the collection
 RIDGE = tuple(10.0**power for power in range(-3, 5))
@@ -190,7 +190,7 @@ def shared_space(names: Sequence[str], width: int) -> Aligner:
         "latent_dim": width,
         "comparable": True,
     }
-    aligner.evidence_, aligner.gain_, aligner.dispersion_ = {}, 0.0, 1.0
+    aligner.evidence_, aligner.gain_, aligner.dispersion_, aligner.references_ = {}, 0.0, 1.0, {}
     aligner.base_, aligner.own_weight_, aligner.elsewhere_, aligner.encoders_ = [], 1.0, {}, None
     return aligner
 
@@ -269,44 +269,49 @@ class Weights:
     bases: tuple[float, ...]
 
 
+OWN = Weights(1.0, ())  # without bases
+
+
 @dataclass(frozen=True)
 class Sides:
-    """Vectors of the held-out rows of a fold in the own space and in each base: per space, per modality, (n_m, width)."""
+    """Vectors of rows of a fold in the own space and in each base: per space, per modality, (n_m, width)."""
 
     spaces: list[list[Tensor]]
-    held: Rows
+    rows: Rows
 
     def spreads(self) -> list[float]:
         """Standard deviation of the cosines between different modalities, per space."""
         return [spread(vectors) for vectors in self.spaces]
 
-    def outcome(self, weights: Weights, every: bool = False) -> Outcome:
-        """What the held-out rows find with these weights."""
+    def mixed(self, weights: Weights) -> list[Tensor]:
+        """Their vectors with these weights, per modality."""
         roots = [math.sqrt(weight) for weight in (weights.own, *weights.bases)]
         used = [(root, space) for root, space in zip(roots, self.spaces, strict=True) if root > 0]
-        mixed = [torch.cat([root * space[m] for root, space in used], dim=1) for m in range(len(self.spaces[0]))]
-        return outcome(mixed, self.held.present, self.held.relevant, every)
+        return [torch.cat([root * space[m] for root, space in used], dim=1) for m in range(len(self.spaces[0]))]
+
+    def outcome(self, weights: Weights, every: bool = False, references: list[Tensor] | None = None) -> Outcome:
+        """What the rows find of each other with these weights."""
+        return outcome(self.mixed(weights), self.rows.present, self.rows.relevant, every, references)
 
 
-def sides_of(fold: Fold, space: Space, candidate: Candidate, bases: Sequence[Base]) -> Sides:
-    """Where the held-out rows of a fold lie."""
-    train, held = fold.whitened(candidate)
-    heads = [space.head(m, rows) for m, rows in enumerate(held)]
+def sides_of(fold: Fold, space: Space, candidate: Candidate, bases: Sequence[Base], train: bool = False) -> Sides:
+    """Where the held-out rows of a fold lie, or its training rows."""
+    features = fold.whitened(candidate)
+    rows = fold.train if train else fold.held
+    heads = [space.head(m, part) for m, part in enumerate(features[0 if train else 1])]
     spaces = [[direction(head) for head in heads]]
     mean = None
     for base in bases:
-        vectors = vectors_by_modality(base, fold.held, fold.names)
+        vectors = vectors_by_modality(base, rows, fold.names)
+        bridge = torch.empty(0)
         if any(part is None for part in vectors):
             if mean is None:
-                learned: list[Tensor | None] = [space.head(m, rows).double() for m, rows in enumerate(train)]
-                mean = space.posterior(learned, fold.train.present, range(len(train)))
+                learned: list[Tensor | None] = [space.head(m, part).double() for m, part in enumerate(features[0])]
+                mean = space.posterior(learned, fold.train.present, range(len(learned)))
             bridge = fit_bridge(base, fold.train, fold.names, mean)
-            vectors = [
-                shortened(head.double() @ bridge) if part is None else part
-                for part, head in zip(vectors, heads, strict=True)
-            ]
-        spaces.append([part.to(head) for part, head in zip(vectors, heads, strict=True)])  # type: ignore[union-attr]
-    return Sides(spaces, fold.held)
+        own = zip(vectors, heads, strict=True)
+        spaces.append([shortened(head @ bridge.to(head)) if part is None else part.to(head) for part, head in own])
+    return Sides(spaces, rows)
 
 
 def vectors_by_modality(base: Base, rows: Rows, names: Sequence[str]) -> list[Tensor | None]:
@@ -382,8 +387,6 @@ class Mixture:
 
 def weigh(sides: list[Sides], pairs: float, needed: bool) -> Mixture:
     """Choose weights; `pairs` is how many rows the own space learns a direction from, `needed` forbids to go without bases."""
-    from calmrl.aligner.crossvalidation import score
-
     spreads = np.mean([side.spreads() for side in sides], axis=0).tolist()
     settings = [
         (share, mix)

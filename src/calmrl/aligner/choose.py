@@ -19,10 +19,10 @@ import numpy as np
 import torch
 
 from calmrl._support.engine import Engine
-from calmrl.aligner.base import Base, Mixture, Sides, sides_of, weigh
+from calmrl.aligner.base import OWN, Base, Mixture, Sides, Weights, sides_of, weigh
 from calmrl.aligner.crossvalidation import DistributedFolds, Fold, Outcome, Rows, folds_of, score
 from calmrl.aligner.expected import Evidence, dispersion, learning_gain
-from calmrl.aligner.refine import refine_space, steps_worth
+from calmrl.aligner.refine import gains_beyond_noise, refine_space, steps_worth
 from calmrl.aligner.space import Candidate, Grid
 from calmrl.data.patterns import rows_together
 
@@ -119,6 +119,7 @@ def behind(mine: Outcome, leader: Outcome) -> bool:
     return bool(mean + RACE * error <= 0)
 
 
+REFERENCES = 500  # training items per modality that hubs are measured with
 SEARCH_ROWS = 2400  # rows of the cross-validation: 1,600 to learn from and 800 to find, three times
 
 
@@ -135,6 +136,8 @@ class Choice:
     rows: int  # that the cross-validation used
     refined: dict[int, float]  # steps -> score, where refinement was tried
     mixture: Mixture | None = None  # what stands beside what, where there are bases
+    hubs: bool = False  # whether hubs are corrected for
+    hub_scores: dict[str, float] = field(default_factory=dict)  # with and without the correction
 
     def summary(self, latent_dim: int) -> dict[str, Any]:
         """As a plain dict: the choice, and all candidates from the best to the worst, those that ran on one fold last."""
@@ -146,6 +149,8 @@ class Choice:
             "score": self.scores[self.candidate][1] if self.scores else None,
             "rows": self.rows,
             "candidates": [{**candidate.row(), "score": value, "folds": folds} for candidate, (folds, value) in ranked],
+            "hubs": self.hubs,
+            **({"hub_scores": self.hub_scores} if self.hub_scores else {}),
             "refinement": [{"steps": steps, "score": value} for steps, value in self.refined.items()],
         }
 
@@ -163,6 +168,7 @@ def choose(
     engine: Engine | None = None,
     bases: Sequence[Base] = (),
     needed: bool = False,
+    hubs: str = "never",
 ) -> Choice:
     """Search the grid on at most SEARCH_ROWS of the rows; `total` is how many rows the final fit has.
 
@@ -186,14 +192,20 @@ def choose(
     smaller = DistributedFolds([Fold(names, parts[f - 1], parts[f], seed, landmarks) for f in range(folds)], engine)
     smaller.ahead([(f, winner) for f in range(folds)])
     fewer, more = [smaller.evaluate(f, winner) for f in range(folds)], search.tried[winner]
-    judged, mixture = better if steps else judged, None
+    judged, mixture, weights = better if steps else judged, None, OWN
     if bases:
         mixture = weigh([_sides(search, f, winner, steps, bases) for f in range(folds)], _pairs(rows), needed)
-        judged = mixture.judged
+        judged, weights = mixture.judged, mixture.weights
         fewer, more = (
             [sides_of(fold, fold.spaces[winner], winner, bases).outcome(mixture.weights) for fold in some]
             for some in (smaller.folds, search.folds)
         )
+    corrected = judged
+    if hubs != "never":
+        corrected = [_without_hubs(search, f, winner, steps, bases, weights) for f in range(folds)]
+    hub_scores = {} if hubs == "never" else {"plain": score(judged), "corrected": score(corrected)}
+    without_hubs = hubs == "always" or (hubs == "auto" and gains_beyond_noise(judged, corrected))
+    judged = corrected if without_hubs else judged
     gain = learning_gain(fewer, more, (folds - 1), total / float(np.mean([len(fold.train) for fold in search.folds])))
     return Choice(
         winner,
@@ -205,16 +217,28 @@ def choose(
         len(rows),
         refined,
         mixture,
+        without_hubs,
+        hub_scores,
     )
 
 
-def _sides(search: CandidateSearch, f: int, winner: Candidate, steps: int, bases: Sequence[Base]) -> Sides:
-    """Where the held-out rows of a fold lie, in the space that the other folds chose, or in the refined one."""
+def _sides(
+    search: CandidateSearch, f: int, winner: Candidate, steps: int, bases: Sequence[Base], train: bool = False
+) -> Sides:
+    """Where the held-out (or training) rows of a fold lie, in the space that the other folds chose, or in the refined one."""
     fold, candidate = search.folds[f], winner if steps else search.best(without=f)
     space = fold.spaces[candidate]
     if steps:
         space = refine_space(space, fold.whitened(candidate)[0], fold.train.present, steps, fold.seed)
-    return sides_of(fold, space, candidate, bases)
+    return sides_of(fold, space, candidate, bases, train)
+
+
+def _without_hubs(
+    search: CandidateSearch, f: int, winner: Candidate, steps: int, bases: Sequence[Base], weights: Weights
+) -> Outcome:
+    """What a fold finds where hubs are corrected for with its training rows."""
+    held, train = (_sides(search, f, winner, steps, bases, part) for part in (False, True))
+    return held.outcome(weights, True, [vectors[:REFERENCES] for vectors in train.mixed(weights)])
 
 
 def _pairs(rows: Rows) -> float:

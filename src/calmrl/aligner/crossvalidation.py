@@ -267,11 +267,32 @@ def fit_feature_maps(rows: Rows, features: str, unit: bool, seed: int, landmarks
     return [fit_kernel(rows.of(m), unit, generator, landmarks) for m in range(len(rows.z))]
 
 
-def outcome(unit: list[Tensor], present: Tensor, relevant: np.ndarray | None = None, every: bool = False) -> Outcome:
+HUB_NEIGHBOURS = 10
+
+
+def hub_levels(gallery: Tensor, references: Tensor) -> Tensor:
+    """r(g), (n,): the mean of the ten largest inner products of each gallery vector with those of training items.
+
+    An item near to everything has a high level; s(q, g) - r(g) / 2 takes that off, without looking at other queries.
+    """
+    most = min(HUB_NEIGHBOURS, len(references))
+    if not most:
+        return gallery.new_zeros(len(gallery))
+    parts = [(block @ references.T).topk(most, dim=1).values.mean(1) for block in gallery.split(4096)]
+    return torch.cat(parts) if parts else gallery.new_zeros(0)
+
+
+def outcome(
+    unit: list[Tensor],
+    present: Tensor,
+    relevant: np.ndarray | None = None,
+    every: bool = False,
+    references: list[Tensor] | None = None,
+) -> Outcome:
     """Ranks for every direction with at least one query and two gallery items; `unit[m]` are the rows that have m.
 
     `relevant` says which rows count for each other, as in `Rows`. With `every`, all relevant items are looked at, not the
-    best alone.
+    best alone. `references[m]`, vectors of training items from modality m, correct for hubs.
     """
     directions: Outcome = {}
     ids = _row_ids(relevant, len(present))
@@ -289,14 +310,18 @@ def outcome(unit: list[Tensor], present: Tensor, relevant: np.ndarray | None = N
         else:
             own = relevant_items(asked.tolist(), there.tolist(), len(queries), len(gallery))
 
-        def scores(start: int, stop: int, queries: Tensor = queries, gallery: Tensor = gallery) -> Tensor:
-            return queries[start:stop] @ gallery.T
+        level = gallery.new_zeros(len(gallery)) if references is None else hub_levels(gallery, references[a]) / 2
+
+        def scores(
+            start: int, stop: int, queries: Tensor = queries, gallery: Tensor = gallery, level: Tensor = level
+        ) -> Tensor:
+            return queries[start:stop] @ gallery.T - level
 
         ranks = ranks_of_scores(scores, len(queries), own, step=1024)
         several = None
         if every and len(there.unique()) < len(there):
             same = (asked[:, None] == there).to(gallery.device)
-            several = relevant_ranks(queries @ gallery.T, same, number[both, b])
+            several = relevant_ranks(queries @ gallery.T - level, same, number[both, b])
         directions[a, b] = FoldDirection(ranks.expected().numpy(), len(gallery), several)
     return directions
 

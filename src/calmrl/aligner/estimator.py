@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import combinations, permutations
+from collections.abc import Mapping, Sequence
+from itertools import permutations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,159 +14,31 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from calmrl._support.arguments import check_choice, check_whole, seed_of
+from calmrl._support.arguments import seed_of
 from calmrl._support.tensor_files import load_state, save_state
 from calmrl.aligner.base import MIN_PAIRS, Base, alike, centred, open_bases, quoted, weighted
-from calmrl.aligner.choose import choose
-from calmrl.aligner.crossvalidation import fit_feature_maps, sample
+from calmrl.aligner.choose import REFERENCES, choose
+from calmrl.aligner.crossvalidation import fit_feature_maps, hub_levels, sample
 from calmrl.aligner.expected import Evidence, expectation, expectation_elsewhere
 from calmrl.aligner.features import FeatureMap
 from calmrl.aligner.posterior import place
 from calmrl.aligner.refine import refine_space
+from calmrl.aligner.rows import check_aligner, check_pairs, group_numbers, linked_rows, relevance_numbers
 from calmrl.aligner.space import Space, fit_all, head_maps, make_grid
 from calmrl.aligner.storage import from_state, to_state
-from calmrl.arrays import Array, blocks_of_rows, check
+from calmrl.arrays import Array, blocks_of_rows, check, to_tensor
 from calmrl.data.features.distributed_rows import DistributedArrays
-from calmrl.data.features.feature_set import ROW, FeatureSet, relevance_texts
-from calmrl.data.patterns import connected
+from calmrl.data.features.feature_set import ROW, FeatureSet
 from calmrl.encoders.encoder_set import EmbedsFiles, recorded_encoders
 from calmrl.errors import InputError
 from calmrl.hub import OnHub
 from calmrl.imputers.base import BlockColumns, Blocks, is_matrix
 from calmrl.interop.containers import from_object
-from calmrl.latent.rows import Source, check_links, open_source, working_dtype
+from calmrl.latent.rows import Source, open_source, working_dtype
 from calmrl.metrics.retrieve import check_hubs, csls
 
 if TYPE_CHECKING:
     from calmrl.hub import Card
-
-
-NAMES = {"features": ("auto", "linear", "kernel"), "refine": ("auto", "never", "always")}
-
-
-def check_aligner(arguments: dict[str, Any]) -> None:
-    """Every argument of the constructor, with one error that names the first wrong one."""
-    for name, allowed in NAMES.items():
-        check_choice(name, arguments[name], allowed)
-    if not isinstance(arguments["unit_rows"], (bool, np.bool_)) and arguments["unit_rows"] != "auto":
-        raise InputError(f"unit_rows must be True, False or 'auto'; got {arguments['unit_rows']!r}")
-    _number("whitening", arguments["whitening"], 0.0, 1.0, "a number from 0 to 1, or 'auto'")
-    _number("prior", arguments["prior"], 0.0, float("inf"), "a number of rows >= 0, or 'auto'")
-    if arguments["latent_dim"] != "auto":
-        check_whole("latent_dim", arguments["latent_dim"], also=", or 'auto'")
-    for name, least in (("candidates", 1), ("folds", 2), ("landmarks", 2)):
-        check_whole(name, arguments[name], least)
-
-
-def _number(name: str, value: Any, low: float, high: float, allowed: str) -> None:
-    if isinstance(value, str) and value == "auto":
-        return
-    if isinstance(value, (str, bool)) or not low <= value <= high or value == float("inf"):
-        raise InputError(f"{name} must be {allowed}; got {value!r}")
-
-
-def check_pairs(source: Source) -> None:
-    """Modalities that no row has or that nothing links are errors; few rows and pairs that never meet are warnings."""
-    if len(source.names) < 2:
-        raise InputError(f"z has one modality ({source.names[0]}); an aligner needs at least two")
-    absent = [name for name, count in zip(source.names, source.count.tolist(), strict=True) if count == 0]
-    if absent:
-        raise InputError(
-            f"modality {absent[0]!r} is observed in no row, so nothing can be learned about it; leave it out, or add "
-            "rows that have it"
-        )
-    check_links(source)
-    apart = [
-        f"{source.names[a]} and {source.names[b]}"
-        for a, b in combinations(range(len(source.names)), 2)
-        if source.together[a, b] == 0
-    ]
-    if apart:
-        warnings.warn(
-            f"no row has both {'; nor '.join(apart)}: they are aligned through other modalities only, and expected_ says "
-            "nothing about them",
-            UserWarning,
-            stacklevel=3,
-        )
-
-
-def group_numbers(groups: Sequence[Any] | None, source: Source) -> np.ndarray | None:
-    """One number per row from any labels; equal labels give equal numbers in every process."""
-    if groups is None:
-        return None
-    labels = _one_per_row("groups", "label", groups, source)
-    number = {label: _hash(label) for label in set(labels)}
-    return np.array([number[label] for label in labels], dtype=np.int64)
-
-
-def relevance_numbers(relevant: Sequence[Any] | None, source: Source) -> np.ndarray | None:
-    """One number per row from any values, as `group_numbers`; -1 for rows without a value."""
-    if relevant is None:
-        return None
-    texts = relevance_texts(_one_per_row("relevant", "value", relevant, source))
-    number = {text: -1 if text is None else _hash(text) for text in set(texts)}
-    return np.array([number[text] for text in texts], dtype=np.int64)
-
-
-def _one_per_row(name: str, what: str, values: Sequence[Any], source: Source) -> list[Any]:
-    if isinstance(values, (str, bytes)):
-        raise InputError(
-            f"{name} is {values!r}, the name of a column, but z is no feature set; pass one {what} per row"
-        )
-    listed = values.tolist() if hasattr(values, "tolist") else list(values)
-    rows = sum(len(views) for views in source.chunks())
-    if len(listed) != rows:
-        raise InputError(f"{name} has {len(listed)} {what}s but z has {rows} rows; pass one {what} per row")
-    return listed
-
-
-def _hash(label: Any) -> int:
-    digest = hashlib.sha256(f"{type(label).__name__}:{label}".encode()).digest()
-    return int.from_bytes(digest[:8], "little") >> 1
-
-
-def linked_rows(source: Source, numbers: list[np.ndarray | None]) -> tuple[Source | None, list[np.ndarray | None]]:
-    """The modalities that enough rows link, of the rows that have any of them, with these numbers; None without such.
-
-    A base knows about the others; so it is no error that nothing can be learned about them here.
-    """
-    groups = [group for group in connected(source.together.cpu().numpy(), MIN_PAIRS) if len(group) > 1]
-    if not groups:
-        return None, numbers
-    inside = sorted(max(groups, key=lambda group: sum(float(source.count[m]) for m in group)))
-    if len(inside) == len(source.names):
-        return source, numbers
-    if source.distributed is not None:
-        apart = [name for m, name in enumerate(source.names) if m not in inside]
-        raise InputError(
-            f"too few rows have {apart[0]!r} and another modality; with an engine, leave it out of the fit"
-        )
-    chunks = _Columns(source, inside)
-    kept = np.concatenate([views.present[:, inside].any(1).cpu().numpy() for views in source.chunks()])
-    z: Any = chunks
-    present = None
-    if source.in_memory:
-        ((z, present),) = list(chunks)
-    return open_source(z, present), [None if part is None else part[kept] for part in numbers]
-
-
-@dataclass(frozen=True)
-class _Columns:
-    """Some modalities of a source, as chunks of the rows that have any of them."""
-
-    source: Source
-    inside: list[int]
-
-    def __iter__(self) -> Iterator[tuple[dict[str, Tensor], Tensor]]:
-        for views in self.source.chunks():
-            at = views.present[:, self.inside].any(1).nonzero()[:, 0]
-            taken = views.take(at)
-            rows = taken.rows(0, len(at))
-            z = {}
-            for m in self.inside:
-                values = rows[m]
-                z[views.names[m]] = torch.full((len(at), views.widths[m]), float("nan")) if values is None else values
-            yield z, taken.present[:, self.inside]
 
 
 SAMPLE_ROWS = 10_000  # looked at for landmarks and principal directions
@@ -210,6 +80,9 @@ class Aligner(OnHub, BlockColumns, EmbedsFiles, TransformerMixin, BaseEstimator)
         Rows that kernel features compare with, at most.
     random_state : int or None
         Seed of folds, landmarks and the start of EM; None draws one.
+    hubs : {"never", "auto", "always"}
+        Whether `similarity` takes off r(g) / 2, where r(g) is the mean of the ten largest similarities of a gallery item to
+        training items of the query's modality: "auto" where held-out rows gain from it beyond noise.
     base : str, path, Aligner, list of these, or None
         What was learned elsewhere with the same encoders, to stand beside the own space: a base that comes with calmrl, a
         saved or a fitted aligner. Its weight is chosen by cross-validation over the rows' own pairs; without any, the base
@@ -255,6 +128,7 @@ class Aligner(OnHub, BlockColumns, EmbedsFiles, TransformerMixin, BaseEstimator)
     head_maps_: list[Tensor]  # (n_landmarks or d, L): from similarities to the head, whitening included
     space_: Space | None  # None where bases stand alone
     own_weight_: float
+    references_: dict[str, Tensor]  # modality -> vectors of training items, where hubs are corrected for
     compact_: bool = False  # whether it was read from a compact file
     base_: list[Base]
     evidence_: dict[str, Evidence]
@@ -275,10 +149,12 @@ class Aligner(OnHub, BlockColumns, EmbedsFiles, TransformerMixin, BaseEstimator)
         landmarks: int = 2000,
         random_state: int | None = 0,
         *,
+        hubs: str = "never",
         base: Any = None,
         shared: Sequence[Sequence[str]] | None = None,
         blocks: Blocks = None,
     ) -> None:
+        self.hubs = hubs
         self.base = base
         self.shared = shared
         self.blocks = blocks
@@ -378,7 +254,10 @@ class Aligner(OnHub, BlockColumns, EmbedsFiles, TransformerMixin, BaseEstimator)
         searched = (self.candidates, self.folds, self.landmarks, self.refine)
         engine = None if source.distributed is None else source.distributed.rows.engine
         needed = any(name not in names for name in self.modalities_)
-        choice = choose(names, rows, source.rows, grid, *searched, seed, engine, bases, needed)
+        choice = choose(names, rows, source.rows, grid, *searched, seed, engine, bases, needed, self.hubs)
+        if bases and choice.mixture is None:
+            self._rest_on(bases, source)  # nothing can be held out that says how much the own space is worth
+            return
         candidate = choice.candidate
         maps = fit_feature_maps(rows, candidate.features, candidate.unit_rows, seed, self.landmarks)
         space = fit_all(source, maps, candidate, seed)
@@ -398,6 +277,12 @@ class Aligner(OnHub, BlockColumns, EmbedsFiles, TransformerMixin, BaseEstimator)
             self.choice_["beside"] = choice.mixture.summary(bases)
             if not self.own_weight_:
                 self._forget_own()
+        self.references_ = {}
+        if choice.hubs:
+            for m, name in enumerate(names):
+                values = rows.of(m)[:REFERENCES]
+                everything = torch.ones((len(values), 1), dtype=torch.bool, device=values.device)
+                self.references_[name] = place(self, [values], everything, [name]).half().cpu()
 
     def _rest_on(self, bases: list[Base], source: Source) -> None:
         """No rows say how the modalities belong together: the bases alone."""
@@ -409,7 +294,7 @@ class Aligner(OnHub, BlockColumns, EmbedsFiles, TransformerMixin, BaseEstimator)
         )
         rows = sample(source, None, SAMPLE_ROWS, seed_of(self.random_state))
         self._forget_own()
-        self.evidence_, self.gain_, self.dispersion_ = {}, 0.0, 1.0
+        self.evidence_, self.gain_, self.dispersion_, self.references_ = {}, 0.0, 1.0, {}
         self.base_ = alike(bases, rows, source.names)
         beside = {"own": 0.0, **{base.name: base.weight for base in self.base_}}
         self.choice_ = {"beside": beside, "why": f"no two modalities are linked by {MIN_PAIRS} rows or more"}
@@ -475,15 +360,36 @@ class Aligner(OnHub, BlockColumns, EmbedsFiles, TransformerMixin, BaseEstimator)
     def similarity(self, queries: Any, gallery: Any, hubs: str | None = None, k: int = 10) -> Array:
         """Cosines (Q, G) between items with any modalities; missing ones are NaN rows or left out of the dict.
 
-        With hubs="csls" the mean cosine to the `k` nearest on either side is taken off: 2 cos(q, g) - r(q) - r(g). Items
-        that are near to everything then no longer crowd out the others. It depends on all queries together.
+        Where `choice_["hubs"]` says so, they are corrected for hubs, items that are near to everything: r(g) / 2 is taken off,
+        which depends on the gallery item and the query's modalities alone. With hubs="csls" the mean cosine to the `k` nearest
+        on either side is taken off: 2 cos(q, g) - r(q) - r(g); that depends on all queries together.
         """
         check_hubs(hubs, k)
         left, right = self.embed(queries), self.embed(gallery)
         if isinstance(left, Tensor) != isinstance(right, Tensor):
             raise InputError("queries and gallery mix NumPy arrays and torch tensors; pass one kind")
         scores = left @ right.T
-        return scores if hubs is None else csls(scores, k)
+        if hubs is not None:
+            return csls(scores, k)
+        return scores - self._levels(queries, right) if self.references_ else scores
+
+    def _levels(self, queries: Any, gallery: Array) -> Array:
+        """r(g) / 2 for every query, (Q, G): the mean over the modalities that it has."""
+        names, widths = zip(*sorted(self.widths_.items()), strict=True)
+        if is_matrix(queries) or self._holds_features(queries):
+            queries, _ = self._as_dict(queries, None, reset=False)
+        known = [name in self.references_ for name in names]
+        asked = check(queries, None, names=names, widths=widths).present[:, known].double()
+        levels = self.hub_levels(gallery)
+        table = torch.stack([to_tensor(levels[name]) for name in names if name in levels], dim=1).double()  # (G, k)
+        mean = (asked / asked.sum(1, keepdim=True).clamp(min=1)).to(table) @ table.T / 2
+        return mean.to(gallery) if isinstance(gallery, Tensor) else mean.numpy().astype(gallery.dtype)
+
+    def hub_levels(self, vectors: Array) -> dict[str, Array]:
+        """r(g) of embedded gallery items, (N,), by the modality that a query has; empty where hubs are not corrected for."""
+        given = to_tensor(vectors)
+        levels = {name: hub_levels(given, part.to(given)) for name, part in self.references_.items()}
+        return levels if isinstance(vectors, Tensor) else {name: level.numpy() for name, level in levels.items()}
 
     # ---- what to expect
 

@@ -45,6 +45,7 @@ def to_state(aligner: Aligner, compact: bool = False) -> dict[str, Any]:
         tensors = _smaller(tensors)
     for key, evidence in aligner.evidence_.items():
         tensors |= evidence_tensors(key, evidence)
+    tensors |= {f"reference.{name}": vectors for name, vectors in aligner.references_.items()}
     for collection, directions in aligner.elsewhere_.items():
         for key, evidence in directions.items():
             tensors |= evidence_tensors(f"{collection}.{key}", evidence)
@@ -69,6 +70,7 @@ def to_state(aligner: Aligner, compact: bool = False) -> dict[str, Any]:
         "dispersion": aligner.dispersion_,
         "encoders": aligner.encoders_,
         "own_weight": aligner.own_weight_,
+        "references": list(aligner.references_),
         "elsewhere": {collection: list(directions) for collection, directions in aligner.elsewhere_.items()},
         "base": bases,
     }
@@ -118,11 +120,12 @@ def from_state(state: dict[str, Any], origin: str = "a saved aligner") -> Aligne
             "evidence_": evidence,
             "gain_": meta["gain"],
             "dispersion_": meta["dispersion"],
-            "encoders_": meta.get("encoders"),  # absent in files of earlier versions, as are the four below
+            "encoders_": meta.get("encoders"),  # absent in files of earlier versions, as are those below
             "elsewhere_": {
                 collection: {key: _evidence(f"{collection}.{key}", tensors) for key in keys}
                 for collection, keys in meta.get("elsewhere", {}).items()
             },
+            "references_": {name: tensors[f"reference.{name}"] for name in meta.get("references", [])},
             "compact_": bool(meta.get("compact")),
             "own_weight_": meta.get("own_weight", 1.0),
             "base_": [_base(number, saved, tensors) for number, saved in enumerate(meta.get("base", []))],

@@ -26,7 +26,7 @@ from calmrl._support.filesystem import put_in_place
 from calmrl._support.output import check_directory, new_file, part_folder
 from calmrl._support.parsing import read_json
 from calmrl._support.tensor_files import from_files, to_files
-from calmrl.aligner.base import fitting_base
+from calmrl.aligner.base import MIN_PAIRS, fitting_base
 from calmrl.aligner.estimator import Aligner
 from calmrl.aligner.posterior import embed_with_certainty
 from calmrl.aligner.storage import from_state, to_state
@@ -45,7 +45,6 @@ from calmrl.search.encoding import encode, records_of
 from calmrl.sources import ITEMS, PARTS, Source, is_remote, open_source
 
 ROWS = 2048  # written at once
-MIN_PAIRS = 20  # items that must have both of two modalities before anything is learned from them
 PLACE_ROWS = 1 << 14  # items that are placed at once; a whole number of the blocks that `embed_with_certainty` works in
 HEADER = "aligner.json"  # of a saved aligner
 
