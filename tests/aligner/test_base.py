@@ -214,7 +214,9 @@ def test_modalities_are_recognised_by_their_encoders(base):
     known.encoders_ = {"encoders": {"image": {"name": "eye"}, "text": {"name": "word"}}}
     z = items(120, 5)
     renamed = {"photo": z["image"], "title": z["text"]}
-    with pytest.raises(InputError, match=r"the base base knows image \(width 24\), text \(width 16\), the rows have photo"):
+    with pytest.raises(
+        InputError, match=r"the base base knows image \(width 24\), text \(width 16\), the rows have photo"
+    ):
         Aligner(base=known).fit(renamed)
     encoders = {"photo": "eye", "title": "word"}
     aligner = Aligner(**FAST, base=known).fit(renamed, encoders=encoders)

@@ -136,3 +136,23 @@ def test_both_sides_of_a_joint_model_are_their_own_base(tmp_path):
 def test_a_base_that_does_not_fit(base, tmp_path):
     with pytest.raises(InputError, match="none is of the same name and width, or made by the same encoder"):
         Index.build(features({"other": np.ones((30, 7))}, {"x": "y"}), tmp_path / "ix", base=base)
+
+
+def test_hubs_are_corrected_for_where_the_aligner_says_so(base, tmp_path):
+    z = items(120, 3)
+    index = Index.build(features(z), tmp_path / "ix", model=Aligner(**FAST, hubs="always"), base=base)
+    assert index.layout["hubs"] == ["image", "text"]
+    assert "corrected for hubs" in "\n".join(index.summary())
+    new = items(8, 4)
+    for i in range(8):
+        scores = index.aligner.similarity({"text": new["text"][[i]]}, z)[0]
+        hits = index.search(text=new["text"][i], k=5)
+        assert [hit.id for hit in hits] == [f"item {j}" for j in np.argsort(-scores)[:5]]
+        np.testing.assert_allclose([hit.similarity for hit in hits], -np.sort(-scores)[:5], atol=1e-5)
+    index.add(features({"text": new["text"], "image": new["image"]}, what="later"))
+    plain = Index.build(features(z), tmp_path / "plain", model=Aligner(**FAST, hubs="never"), base=base)
+    assert plain.layout["hubs"] == []
+    scores = index.aligner.similarity({"text": new["text"][:1]}, {name: np.r_[z[name], new[name]] for name in z})[0]
+    names = [*(f"item {i}" for i in range(120)), *(f"later {i}" for i in range(8))]
+    assert [hit.id for hit in index.search(text=new["text"][0], k=9)] == [names[j] for j in np.argsort(-scores)[:9]]
+    assert len(index.search(like="item 3", k=4)) == 4

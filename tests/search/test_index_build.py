@@ -94,6 +94,6 @@ def test_items_are_written_in_pieces_after_a_run_that_was_stopped(tmp_path, monk
 @pytest.mark.parametrize(("exact", "graph"), [(60, False), (59, True)])
 def test_tables_above_a_size_get_a_graph(exact, graph, tmp_path, monkeypatch):
     monkeypatch.setattr(neighbours, "EXACT_ROWS", exact)
-    monkeypatch.setattr(neighbours, "build_ann", lambda table, rows: {"rows": rows})
+    monkeypatch.setattr(neighbours, "build_ann", lambda table, rows, metric: {"rows": rows})
     Index.build(pairs(), tmp_path / "ix", model=settings())
     assert Index.open(tmp_path / "ix").layout["search"] == ({"rows": 60} if graph else None)

@@ -411,8 +411,8 @@ def test_a_graph_is_searched_deeper_until_it_finds_enough(monkeypatch, shares, v
             assert column == "vector"
 
     answers = iter(shares)
-    monkeypatch.setattr(neighbours, "true_neighbours", lambda table, rows: [None] * 7)
-    monkeypatch.setattr(neighbours, "recall", lambda table, how, truth: next(answers))
+    monkeypatch.setattr(neighbours, "true_neighbours", lambda table, rows, metric: [None] * 7)
+    monkeypatch.setattr(neighbours, "recall", lambda table, how, truth, metric: next(answers))
     how = neighbours.build_ann(Table(), 60_000)
     assert (how["visited"], how["recall@10"], how["queries"]) == (visited, shares[-1], 7)
     assert (how["index"], how["refine"]) == ("IVF_HNSW_SQ", 5)  # as docs/how-to/search.md has it

@@ -170,7 +170,13 @@ def _shared_group(names: Sequence[str], widths: Mapping[str, int]) -> list[str]:
 
 
 def shared_space(names: Sequence[str], width: int) -> Aligner:
-    """Modalities whose vectors are comparable as they are, as an aligner: every row is its own direction."""
+    """Modalities whose vectors are comparable as they are, as an aligner: every row is its own direction.
+
+    Examples
+    --------
+    >>> shared_space(["image", "text"], 512).width_
+    512
+    """
     from calmrl.aligner.estimator import Aligner
 
     eye, zero = torch.eye(width, dtype=torch.float64), torch.zeros(width, dtype=torch.float64)
@@ -232,6 +238,14 @@ def found_in(aligner: Aligner, z: Mapping[str, Any], most: int = 250, seed: int 
     """What the rows of another collection find of each other: direction -> evidence, of galleries of at most `most` rows.
 
     Missing rows are NaN. Rows are drawn at random; pass one row per concept, or siblings stand in each other's way.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rows = np.eye(20)
+    >>> found = found_in(shared_space(["image", "text"], 20), {"image": rows, "text": rows})
+    >>> found["text->image"].recall(1, 20)
+    1.0
     """
     names = [name for name in z if name in aligner.widths_]
     arrays = {name: np.asarray(z[name]) for name in names}

@@ -168,7 +168,11 @@ def _align(collection: Collection, part: Path, options: BuildOptions) -> tuple[A
     siblings = collection.groups if groups is None or isinstance(groups, str) else list(groups)
     if siblings is not None and len(siblings) != len(collection):
         raise InputError(f"groups has {len(siblings)} labels but there are {len(collection)} items; pass one per item")
-    settings = model if isinstance(model, Aligner) and not model.__sklearn_is_fitted__() else Aligner(random_state=0)
+    settings = (
+        model
+        if isinstance(model, Aligner) and not model.__sklearn_is_fitted__()
+        else Aligner(hubs=AUTO, random_state=0)
+    )
     fits = model is None or model is settings
     if fits:
         settings = with_base(settings, options.base, collection)
@@ -209,6 +213,7 @@ def _align(collection: Collection, part: Path, options: BuildOptions) -> tuple[A
         "modalities": modalities,
         "columns": store.columns_of(collection.records),
         "width": 0 if aligner is None else aligner.width_,
+        "hubs": [] if aligner is None else sorted(aligner.references_),
         "metric": neighbours.DOT if aligner is not None and aligner.base_ else neighbours.COSINE,
         "fitted_on": len(collection) if fits else None,
     }
@@ -237,7 +242,8 @@ def _write(
     def batches() -> Iterator[pa.RecordBatch]:
         for start in range(0, len(collection), ROWS):
             rows = list(range(start, min(start + ROWS, len(collection))))
-            yield store.batch(collection.take(rows), vectors[rows], certainty[rows], hubness[rows], layout)
+            levels = hub_levels(aligner, vectors[rows])
+            yield store.batch(collection.take(rows), vectors[rows], certainty[rows], hubness[rows], layout, levels)
             if options.progress is not None:
                 options.progress(rows[-1] + 1, len(collection), "write items")
 
@@ -464,6 +470,11 @@ def place(
 def _place_block(block: tuple[dict[str, np.ndarray], np.ndarray], aligner: Aligner) -> tuple[np.ndarray, np.ndarray]:
     """(vectors, certainty) of some items."""
     return embed_with_certainty(aligner, *block)
+
+
+def hub_levels(aligner: Aligner | None, vectors: np.ndarray) -> dict[str, np.ndarray]:
+    """What is taken off the similarity of items to a query, by its modality: r(g) / 2."""
+    return {} if aligner is None else {name: level / 2 for name, level in aligner.hub_levels(vectors).items()}
 
 
 def aligner_parts(aligner: Aligner | None) -> dict[str, bytes]:

@@ -28,7 +28,13 @@ from calmrl.errors import InputError
 
 COLUMN = "checksum"
 GROUPS = ("description", "columns", "record", "thumbnail", "features", "vector")  # in this order in the column
-DESCRIPTION = {"text", "label", "paths", "certainty", "nearness"}  # and has_0, ...: what a search returns and ranks by
+DESCRIPTION = {
+    "text",
+    "label",
+    "paths",
+    "certainty",
+    "nearness",
+}  # and has_0, hub_0, ...: what a search returns and ranks by
 RECORD = {"labels", "stamps", "fingerprint"}
 BYTES = 8  # of a digest: for damage, not against forgery
 HEADER = "checksums.json"
@@ -43,7 +49,7 @@ def columns_of(group: str, names: Iterable[str]) -> list[str]:
 
 
 def _group_of(name: str) -> str:
-    if name in DESCRIPTION or name.startswith("has_"):
+    if name in DESCRIPTION or name.startswith(("has_", "hub_")):
         return "description"
     if name in RECORD:
         return "record"

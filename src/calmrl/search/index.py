@@ -80,6 +80,8 @@ def summary(index: Index) -> list[str]:
     lines = [f"{plural(len(index), 'item')}: {listed}{more}"]
     if beside := beside_sentence(index.aligner):
         lines.append(beside)
+    if index.layout.get("hubs"):
+        lines.append("similarities are corrected for hubs, items near to everything: held-out items gained from it")
     measured = {direction: e for direction, e in index.expected.items() if "collections" not in e}
     quoted = {direction: e for direction, e in index.expected.items() if "collections" in e}
     what = "(R@1 with its 90 % interval, R@10, and what a random order reaches, in a gallery of n):"
@@ -277,7 +279,8 @@ class Index:
         where : str, optional
             A condition on columns, such as "label = 'dog' and certainty > 0.5".
         hubs : bool
-            Correct for hubs (CSLS, with the items themselves as queries): similarities then are 2 cos - r(query) - r(item).
+            Correct for hubs by CSLS, with the items themselves as queries: similarities then are 2 cos - r(query) - r(item).
+            Without it, similarities are corrected where cross-validation chose so (`Aligner(hubs="auto")`): cos - r(item) / 2.
 
         Returns
         -------
@@ -300,6 +303,8 @@ class Index:
         filters = " AND ".join(conditions) or None
         if hubs:
             return self._without_hubs(vector, int(k), filters)
+        if column == "vector" and self.layout.get("hubs"):
+            return self._without_levels(vector, int(k), filters, self._queries.asked_with(terms))
         how, metric = (self.layout["search"], self._metric) if column == "vector" else (None, neighbours.COSINE)
         query = neighbours.near_query(self.table, vector, int(k), how, filters, column, metric)
         groups = ("description", "vector" if column == "vector" else "features")
@@ -313,7 +318,22 @@ class Index:
         rows = self._read(query, [*self._rows.of_hits, "nearness", "_distance"], "description")
         own = float(neighbours.hubness(np.asarray(vector, np.float32)[None], self.hub_vectors())[0])
         distance, hubness = (rows[name].to_numpy().astype(np.float64) for name in ("_distance", "nearness"))
-        scores = 2 * (1.0 - distance) - own - hubness
+        return self._best(rows, 2 * (1.0 - distance) - own - hubness, k)
+
+    def _without_levels(self, vector: np.ndarray, k: int, filters: str | None, names: list[str]) -> list[Hit]:
+        """The nearest candidates by similarity less the level of each, the mean over the modalities of the query."""
+        kept: list[str] = self.layout["hubs"]
+        columns = [f"hub_{kept.index(name)}" for name in names if name in kept] or [
+            f"hub_{j}" for j in range(len(kept))
+        ]
+        most = max(HUB_CANDIDATES, 10 * k)
+        query = neighbours.near_query(self.table, vector, most, self.layout["search"], filters, metric=self._metric)
+        rows = self._read(query, [*self._rows.of_hits, *columns, "_distance"], "description")
+        levels = np.mean([rows[name].to_numpy() for name in columns], axis=0)
+        return self._best(rows, 1.0 - rows["_distance"].to_numpy().astype(np.float64) - levels, k)
+
+    def _best(self, rows: Any, scores: np.ndarray, k: int) -> list[Hit]:
+        """The rows with the highest scores as hits, verified."""
         best = np.argsort(-scores, kind="stable")[:k]
         hits = self._verified(rows.take(best), self._rows.of_hits, "description")
         return [self._rows.hit(row, score) for row, score in zip(hits, scores[best], strict=True)]

@@ -162,6 +162,11 @@ class QueryVectors:
             raise InputError(f"{' and '.join(used)} are not in one space ({reasons}); ask with one of them")
         return _sum([(_unit(features[used[0]], used[0]), weight) for features, weight in parts]), self._column(used[0])
 
+    def asked_with(self, terms: list[Term]) -> list[str]:
+        """The modalities that a query has; an item of the collection stands for all."""
+        names = [self.name_of(term.modality) for term in terms if term.modality != LIKE and term.weight > 0]
+        return list(dict.fromkeys(names)) or list(self.layout["modalities"])
+
     def _column(self, name: str) -> str:
         return f"f_{list(self.layout['modalities']).index(name)}"
 

@@ -11,6 +11,7 @@ version. Every commit leaves a piece of the table and a version of it; `tidy` jo
 | paths, stamps | JSON: modality -> file; modality -> its fingerprint [SHA-256, size, time] |
 | fingerprint | `ItemRecord.digest`: changes with everything but times |
 | certainty, nearness | of its place; its hubness, the mean cosine with its nearest neighbours |
+| hub_0, ... | what is taken off its similarity to a query of each modality of layout["hubs"], where hubs are corrected for |
 | thumbnail | a small picture |
 | has_0, has_1, ... | whether a modality was observed |
 | x_0, x_1, ... | other columns of the source |
@@ -112,6 +113,7 @@ def schema_of(layout: Mapping[str, Any]) -> pa.Schema:
     fields = [pa.field(name, pa.string()) for name in ("id", "text", "label", "split", "root", "paths", "stamps")]
     fields += [pa.field("labels", pa.list_(pa.string())), pa.field("fingerprint", pa.string())]
     fields += [pa.field(name, pa.float32()) for name in ("certainty", "nearness")]
+    fields += [pa.field(f"hub_{j}", pa.float32()) for j in range(len(layout.get("hubs", ())))]
     fields.append(pa.field("thumbnail", pa.large_binary()))
     fields += [pa.field(f"has_{j}", pa.bool_()) for j in range(len(layout["modalities"]))]
     fields += [pa.field(column["column"], HOLDS[column["holds"]]) for column in layout["columns"].values()]
@@ -138,9 +140,14 @@ def columns_of(records: Iterable[ItemRecord]) -> dict[str, dict[str, str]]:
 
 
 def batch(
-    collection: Collection, vectors: np.ndarray, certainty: np.ndarray, hubness: np.ndarray, layout: Mapping[str, Any]
+    collection: Collection,
+    vectors: np.ndarray,
+    certainty: np.ndarray,
+    hubness: np.ndarray,
+    layout: Mapping[str, Any],
+    levels: Mapping[str, np.ndarray] | None = None,
 ) -> pa.RecordBatch:
-    """Items as rows of the table."""
+    """Items as rows of the table; `levels` are those of `Aligner.hub_levels`, by modality."""
     schema = schema_of(layout)
     records = collection.records
     values: dict[str, Any] = {
@@ -157,6 +164,7 @@ def batch(
         "nearness": hubness,
         "thumbnail": [collection.thumbnail(row) for row in range(len(records))],
     }
+    values |= {f"hub_{j}": (levels or {})[name] for j, name in enumerate(layout.get("hubs", ()))}
     places = {name: j for j, name in enumerate(collection.z)}
     for j, name in enumerate(layout["modalities"]):
         has = collection.present[:, places[name]] if name in places else np.zeros(len(records), bool)

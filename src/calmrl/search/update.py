@@ -18,7 +18,7 @@ from calmrl.data.media.manifest import modality_of
 from calmrl.errors import InputError
 from calmrl.protocols import Progress
 from calmrl.search import checksums, neighbours, store
-from calmrl.search.build import place, working_folder
+from calmrl.search.build import hub_levels, place, working_folder
 from calmrl.search.collection import Collection, ItemRecord, from_features
 from calmrl.search.encoding import UNREADABLE, Memory, encode, records_of
 from calmrl.search.where import quote
@@ -260,7 +260,8 @@ def _commit(index: Index, fresh: Collection | None, removed: list[str]) -> None:
         merge = table.merge_insert("id").when_matched_update_all().when_not_matched_insert_all()
         if removed:
             merge = merge.when_not_matched_by_source_delete(_any_of(removed))
-        rows = pa.Table.from_batches([store.batch(fresh, vectors, certainty, hubness, index.layout)])
+        levels = hub_levels(index.aligner, vectors)
+        rows = pa.Table.from_batches([store.batch(fresh, vectors, certainty, hubness, index.layout, levels)])
         merge.execute(rows, on_bad_vectors="null")
     store.tidy(table, always=index.layout["search"] is not None)
     index.refresh()
