@@ -8,7 +8,7 @@ Cosines of different spaces vary by different amounts. So weights are chosen as 
 means w_own sd_own : w_base sd_base = s : 1 - s, where sd is the standard deviation of the cosines of held-out queries with all
 gallery items. Cross-validation over the collection's own pairs tries SHARES, with all bases alike and with each alone. Few
 pairs say little, so it takes, of all that is within two standard errors of the best, what is next to what n pairs usually
-deserve: a share of n / (2 n + 400), and all bases alike.
+deserve: a share of n / (2 n + 200), and all bases alike.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 BASES: Registry[Path] = Registry("base", {"named-things": Path(__file__).parent / "bases" / "named-things"})
 SHARES = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.85, 1.0)  # of the own space
-USUAL = 400  # with half as many pairs, the own space usually deserves a quarter
+USUAL = 200  # with half as many pairs, the own space usually deserves a quarter
 NOISE = 2.0  # standard errors within which two settings are level
 ALONE = 0.3  # as far from usual as so much more or less of a share: a base without the others
 MIN_PAIRS = 20  # rows that must have both of two modalities before anything is learned from them
