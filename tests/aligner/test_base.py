@@ -214,13 +214,18 @@ def test_modalities_are_recognised_by_their_encoders(base):
     known.encoders_ = {"encoders": {"image": {"name": "eye"}, "text": {"name": "word"}}}
     z = items(120, 5)
     renamed = {"photo": z["image"], "title": z["text"]}
-    with pytest.raises(InputError, match="the base base knows image .width 24., text .width 16., the rows have photo"):
+    with pytest.raises(InputError, match=r"the base base knows image .width 24., text .width 16., the rows have photo"):
         Aligner(base=known).fit(renamed)
     encoders = {"photo": "eye", "title": "word"}
     aligner = Aligner(**FAST, base=known).fit(renamed, encoders=encoders)
     assert aligner.base_[0].names == {"photo": "image", "title": "text"}
     with pytest.raises(InputError, match="none is of the same name and width, or made by the same encoder"):
         Aligner(base=known).fit(z, encoders={"image": "other", "text": "else"})
+
+
+def test_a_base_that_does_not_know_its_encoders_is_matched_by_names(base):
+    aligner = Aligner(**FAST, base=base).fit(items(120, 5), encoders={"image": "eye", "text": "word"})
+    assert aligner.base_[0].names == {"image": "image", "text": "text"}
 
 
 def test_texts_can_ask_for_pictures_although_no_row_has_one(base):
@@ -237,7 +242,9 @@ def test_queries_with_weights_are_fused_in_every_space(base):
     whole = aligner.embed(new)
     assert_allclose(fuse(aligner, [(name, new[name][0], 1.0) for name in new]), whole[0], atol=1e-10)
     towards = fuse(aligner, [("image", new["image"][0], 1.0), ("text", new["text"][1], 0.1)])
-    assert towards @ aligner.embed({"image": new["image"][:1]})[0] > towards @ aligner.embed({"text": new["text"][1:2]})[0]
+    assert (
+        towards @ aligner.embed({"image": new["image"][:1]})[0] > towards @ aligner.embed({"text": new["text"][1:2]})[0]
+    )
 
 
 def test_torch_gives_the_same_as_numpy(base):
@@ -258,7 +265,11 @@ def test_chunks_give_the_same_as_arrays(base):
 
 def test_modalities_that_too_few_rows_link_are_left_to_the_base(base):
     z = items(200, 2, ("image", "text", "sound"))
-    z["text"][10:100], z["image"][100:], z["sound"][100:] = np.nan, np.nan, np.nan  # ten rows have image, text and sound
+    z["text"][10:100], z["image"][100:], z["sound"][100:] = (
+        np.nan,
+        np.nan,
+        np.nan,
+    )  # ten rows have image, text and sound
     as_chunks = [({name: values[i : i + 50] for name, values in z.items()}, None) for i in range(0, 200, 50)]
     groups = [f"g{i}" for i in range(200)]
     for given in (z, as_chunks):
@@ -300,7 +311,11 @@ def test_bases_that_are_none(arguments, message):
 def test_the_base_that_comes_with_calmrl():
     base = load_base("named-things")
     assert set(base.widths_) == {"image", "text", "multilingual", "speech", "sound"}
-    assert {entry["name"] for entry in base.encoders_["encoders"].values()} >= {"efficientnet_lite0", "minilm", "yamnet"}
+    assert {entry["name"] for entry in base.encoders_["encoders"].values()} >= {
+        "efficientnet_lite0",
+        "minilm",
+        "yamnet",
+    }
     assert {"stamps", "emoji"} <= set(base.elsewhere_)
     assert "clipart" not in base.elsewhere_
 

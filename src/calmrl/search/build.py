@@ -26,7 +26,7 @@ from calmrl._support.filesystem import put_in_place
 from calmrl._support.output import check_directory, new_file, part_folder
 from calmrl._support.parsing import read_json
 from calmrl._support.tensor_files import from_files, to_files
-from calmrl.aligner.base import fitting_base
+from calmrl.aligner.base import fitting_base, load_base
 from calmrl.aligner.estimator import Aligner
 from calmrl.aligner.posterior import embed_with_certainty
 from calmrl.aligner.storage import from_state, to_state
@@ -69,6 +69,8 @@ class BuildOptions:
 
 def build(source: Any, path: str | Path, options: BuildOptions) -> None:
     """Write the index of a source; see `calmrl.Index.build`."""
+    if isinstance(options.base, (str, Path)) and options.base != AUTO:
+        load_base(options.base)  # to be told now, not after hours of encoding
     with working_folder(path) as part:
         given = {modality: full_name(modality, name) for modality, name in (options.encoders or {}).items()}
         of_model = encoders_of(options.model)

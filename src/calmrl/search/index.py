@@ -17,7 +17,6 @@ from calmrl._support.text import plural
 from calmrl.aligner.estimator import Aligner
 from calmrl.encoders.encoder_set import EncoderSet
 from calmrl.errors import InputError
-from calmrl.metrics.retrieve import chance_level
 from calmrl.protocols import Progress
 from calmrl.search import checksums, neighbours, store
 from calmrl.search.build import AUTO, BuildOptions, aligner_from, build
@@ -72,24 +71,12 @@ def patterns(index: Index) -> dict[str, int]:
 
 
 def summary(index: Index) -> list[str]:
-    """Items, patterns, recall to expect per direction, what cannot be searched and why."""
+    """Items, patterns, the space and recall to expect per direction, what cannot be searched and why."""
     every = patterns(index)
     listed = ", ".join(f"{count} {name}" for name, count in list(every.items())[:SHOWN])
     more = f", and {plural(len(every) - SHOWN, 'more pattern')}" if len(every) > SHOWN else ""
     lines = [f"{plural(len(index), 'item')}: {listed}{more}"]
-    expected = index.expected
-    if expected:
-        lines.append(
-            "expected on new items, by cross-validation (R@1 with its 90 % interval, R@10, and what a random order reaches, "
-            "in a gallery of n):"
-        )
-        width = max(map(len, expected))
-        for direction, e in expected.items():
-            interval = f"({e['low']:.0f} to {e['high']:.0f})"
-            first, ten = (f"chance {chance_level(k, int(e['n']), e.get('own', 1.0)):4.1f}" for k in (1, 10))
-            lines.append(
-                f"  {direction:<{width}}  R@1 {e['R@1']:5.1f} {interval:<11} {first}  R@10 {e['R@10']:5.1f} {ten}  n {e['n']}"
-            )
+    lines += [] if index.aligner is None else index.aligner.summary()
     for name, entry in index.modalities().items():
         if not entry["aligned"]:
             lines.append(f"{name} is found only by {name} itself, not by other modalities: {entry['why']}")
