@@ -73,7 +73,7 @@ def test_beside_a_saved_base(saved, features, tmp_path):
     assert [base.name for base in made.base_] == [str(saved)]
     again, new = Aligner.load(tmp_path / "beside"), rows(9, 4)
     np.testing.assert_allclose(again.embed(new), made.embed(new), atol=1e-12)
-    with pytest.raises(InputError, match="no row links image and text"):
+    with pytest.raises(InputError, match="no row links text with image, not even through a third modality"):
         align(unpaired(60, 2), tmp_path / "none")
     assert not (tmp_path / "none").exists()
 
