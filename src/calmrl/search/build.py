@@ -42,7 +42,7 @@ from calmrl.protocols import Progress
 from calmrl.search import checksums, neighbours, store
 from calmrl.search.collection import Collection, ItemRecord, described, from_features, kinds_of, sha256
 from calmrl.search.encoding import encode, records_of
-from calmrl.sources import ITEMS, PARTS, Source, is_remote, open_source
+from calmrl.sources import DATASET, ITEMS, PARTS, Source, is_remote, open_source
 
 ROWS = 2048  # written at once
 MIN_PAIRS = 20  # items that must have both of two modalities before anything is learned from them
@@ -76,6 +76,8 @@ def build(source: Any, path: str | Path, options: BuildOptions) -> None:
         of_model = encoders_of(options.model)
         known = {**of_model, **given}
         opened = open_source(source, kinds_of(known) if known else None, some=bool(of_model))
+        if opened.form == DATASET and options.base == AUTO:
+            options = replace(options, base=None)  # it was learned from them, and would promise too much
         encoders = {name: known[name] for name in known if name in given or name in opened.modalities}
         if is_index(path):
             _check_same(path, opened, encoders)

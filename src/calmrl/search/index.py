@@ -149,7 +149,8 @@ class Index:
             A fitted aligner to use instead of fitting one on the items; one that is not fitted says how to fit.
         base : str, path or Aligner, optional
             What was learned elsewhere, to stand beside what the items' own pairs say (`Aligner(base=)`): by default the base
-            that comes with calmrl, if one was made with the encoders of the items; None for none.
+            that comes with calmrl, if one was made with the encoders of the items, and none for bundled data sets, from which
+            it was learned; None for none.
         groups : str or sequence, optional
             A column, or a label per item, that says which items are siblings; see `Aligner.fit`.
         relevant : str or sequence, optional
