@@ -169,7 +169,14 @@ def _shared_group(names: Sequence[str], widths: Mapping[str, int]) -> list[str]:
 
 
 def shared_space(names: Sequence[str], width: int) -> Aligner:
-    """Modalities whose vectors are comparable as they are, as an aligner: every row is its own direction."""
+    """Modalities whose vectors are comparable as they are, as an aligner: every row is its own direction.
+
+    Examples
+    --------
+    >>> joint = shared_space(["image", "text"], 2)
+    >>> joint.similarity({"image": np.array([[2.0, 0.0]])}, {"text": np.array([[3.0, 4.0]])}).round(6).tolist()
+    [[0.6]]
+    """
     from calmrl.aligner.estimator import Aligner
 
     eye, zero = torch.eye(width, dtype=torch.float64), torch.zeros(width, dtype=torch.float64)
@@ -231,6 +238,13 @@ def found_in(aligner: Aligner, z: Mapping[str, Any], most: int = 250, seed: int 
     """What the rows of another collection find of each other: direction -> evidence, of galleries of at most `most` rows.
 
     Missing rows are NaN. Rows are drawn at random; pass one row per concept, or siblings stand in each other's way.
+
+    Examples
+    --------
+    >>> rows = np.random.default_rng(0).normal(size=(50, 8))
+    >>> found = found_in(shared_space(["image", "text"], 8), {"image": rows, "text": 2 * rows})
+    >>> found["text->image"].recall(1, 50)
+    1.0
     """
     names = [name for name in z if name in aligner.widths_]
     arrays = {name: np.asarray(z[name]) for name in names}

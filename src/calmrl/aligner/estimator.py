@@ -88,7 +88,7 @@ def check_pairs(source: Source) -> None:
             f"no row has both {'; nor '.join(apart)}: they are aligned through other modalities only, and expected_ says "
             "nothing about them",
             UserWarning,
-            stacklevel=3,
+            stacklevel=4,
         )
 
 
@@ -407,7 +407,7 @@ class Aligner(OnHub, BlockColumns, EmbedsFiles, TransformerMixin, BaseEstimator)
             f"no two modalities are linked by {MIN_PAIRS} rows or more, so that nothing is learned from the rows: embeddings "
             f"are those of {' and '.join(base.name for base in bases)} alone",
             UserWarning,
-            stacklevel=3,
+            stacklevel=4,
         )
         rows = sample(source, None, SAMPLE_ROWS, seed_of(self.random_state))
         self._forget_own()
