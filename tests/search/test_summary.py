@@ -17,7 +17,6 @@ from calmrl.search import index as index_module
 from calmrl.search import index as summary_module
 from calmrl.search.index import Index, about, summary
 
-
 EXPECTED = {"text->image": {"R@1": 12.34, "R@10": 50.0, "low": 9.6, "high": 15.2, "n": 40}}
 
 
