@@ -24,6 +24,7 @@ import numpy as np
 from base_items import PACKAGES, Item, imagenet_names, translation, unpack
 from bundling import Groups, encode
 
+from calmrl._support.registry import lookup
 from calmrl.data.features.feature_set import FeatureSet
 from calmrl.datasets import load_dataset
 from calmrl.datasets.emoji import BUNDLE as EMOJI
@@ -56,18 +57,18 @@ class Source:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--work", type=Path, required=True, help="folder for the files and what is made on the way")
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--work", type=Path, metavar="DIR", required=True, help="folder to write to")
     parser.add_argument("sources", nargs="*", metavar="SOURCE", help=f"by default all: {', '.join(SOURCES)}")
     options = parser.parse_args()
-    for name in options.sources or SOURCES:
+    for name, source in {name: lookup(SOURCES, name, "source") for name in options.sources or SOURCES}.items():
         folder = options.work / name
         folder.mkdir(parents=True, exist_ok=True)
-        made = SOURCES[name].make(folder)
+        made = source.make(folder)
         arrays = made if isinstance(made, dict) else features(made, folder)
         np.savez_compressed(options.work / f"{name}.npz", **arrays)
         rows = ", ".join(f"{key} {np.isfinite(arrays[key][:, 0]).sum()}" for key in ENCODERS if key in arrays)
-        print(f"{name}.npz: {len(arrays['ids'])} rows ({rows}), {len(set(arrays['group']))} groups; {SOURCES[name]}")
+        print(f"{name}.npz: {len(arrays['ids'])} rows ({rows}), {len(set(arrays['group']))} groups; {source}")
 
 
 def features(items: list[Item], work: Path) -> Arrays:

@@ -47,8 +47,8 @@ Rows = dict[str, np.ndarray]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("features", type=Path, help="folder that base_sources.py has written")
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("features", type=Path, metavar="DIR", help="folder that base_sources.py has written")
     parser.add_argument("--write", action="store_true", help="replace the base in the package")
     parser.add_argument("--sources", action="store_true", help="also say what each source brings, by leaving it out")
     options = parser.parse_args()

@@ -225,6 +225,11 @@ def test_modalities_are_recognised_by_their_encoders(base):
         Aligner(base=known).fit(z, encoders={"image": "other", "text": "else"})
 
 
+def test_a_base_that_does_not_know_its_encoders_is_matched_by_names(base):
+    aligner = Aligner(**FAST, base=base).fit(items(120, 5), encoders={"image": "eye", "text": "word"})
+    assert aligner.base_[0].names == {"image": "image", "text": "text"}
+
+
 def test_texts_can_ask_for_pictures_although_no_row_has_one(base):
     with pytest.warns(UserWarning, match="no two modalities"):
         aligner = Aligner(base=base).fit({"image": items(50, 5)["image"]})

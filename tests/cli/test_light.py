@@ -21,7 +21,17 @@ print([name for name in {HEAVY} if name in sys.modules], file=sys.stderr)
 
 @pytest.mark.parametrize(
     "line",
-    ["--help", "--version", "ls", "ls imputers --json", "check impute", "check stamps", "check demo", "cp impute f"],
+    [
+        "--help",
+        "--version",
+        "ls",
+        "ls imputers --json",
+        "ls bases",
+        "check impute",
+        "check stamps",
+        "check demo",
+        "cp impute f",
+    ],
 )
 def test_no_torch(line, tmp_path):
     run = [sys.executable, "-c", CODE, *line.split()]

@@ -40,6 +40,7 @@ def test_all_lists_are_headed_and_one_is_not(calmrl):
     [
         (completion.config_names, "stam", ["stamps"]),
         (completion.shelf_names, "enc", ["encoders"]),
+        (completion.base_names, "named", ["named-things"]),
         (completion.table_names, "table1", ["table1", "table10"]),
         (completion.encoder_pairs, "image", []),
         (completion.encoder_pairs, "image=eff", ["image=efficientnet_lite0"]),

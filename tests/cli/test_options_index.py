@@ -96,10 +96,21 @@ def test_index(calmrl, passed):
     assert code == 0
     assert 'wrote ix: search it with: calmrl search ix "..." (2 items)' in err
     calmrl("index", "photos", "--out", "ix", "--encoder", "image=a", "--model", "m", "--groups", "g", "--relevant-by", "r",
-           "--engine", "ray", "--address", "x")  # fmt: skip
-    nothing = {"model": None, "groups": None, "relevant": None, "engine": "local", "address": None}
-    given = {"model": Path("m"), "groups": "g", "relevant": "r", "engine": "ray", "address": "x"}
+           "--engine", "ray", "--address", "x", "--base", "none")  # fmt: skip
+    nothing = {"model": None, "base": "auto", "groups": None, "relevant": None, "engine": "local", "address": None}
+    given = {"model": Path("m"), "base": None, "groups": "g", "relevant": "r", "engine": "ray", "address": "x"}
     assert calls == [(("photos", "ix", None), nothing), (("photos", "ix", {"image": "a"}), given)]
+
+
+def test_align(calmrl, passed):
+    calls = passed("calmrl.workflows.align.align")
+    code, out, err = calmrl("align", "features", "--out", "my base")
+    assert (code, out) == (0, "")
+    assert err == "wrote my base: index other items beside it with: calmrl index SOURCE --out INDEX --base 'my base'\n"
+    calmrl("align", "f", "--out", "b", "--base", "x", "--groups", "g", "--relevant-by", "r", "--compact")
+    nothing = {"base": None, "groups": None, "relevant": None, "compact": False}
+    given = {"base": "x", "groups": "g", "relevant": "r", "compact": True}
+    assert calls == [(("features", Path("my base")), nothing), (("f", Path("b")), given)]
 
 
 def test_search_by_default(calmrl, index):

@@ -9,6 +9,7 @@ import pytest
 
 from calmrl.data import FeatureSet
 from calmrl.data.features.feature_set import ROW
+from calmrl.datasets import load_dataset
 from calmrl.errors import InputError
 from calmrl.search import build as align
 from calmrl.search.build import MIN_PAIRS, aligner_from, aligner_parts, check_aligner, linked, place, relevance_of_items
@@ -209,3 +210,16 @@ def test_a_model_of_another_kind_is_refused(tmp_path, monkeypatch):
     assert align.encoders_of(None) == align.encoders_of(settings()) == {}
     (tmp_path / "aligner.json").touch()
     assert align.encoders_of(tmp_path) == {}
+
+
+@pytest.mark.parametrize(("bundled", "base"), [(True, None), (False, "named-things")])
+def test_a_bundled_data_set_is_not_put_beside_the_base_that_was_learned_from_it(bundled, base, tmp_path, monkeypatch):
+    def stop(collection, names, groups, keep, settings, *more):
+        raise InterruptedError(settings.base)
+
+    monkeypatch.setattr(align, "fit", stop)
+    source = "stamps" if bundled else load_dataset("stamps", standardize=False)
+    encoders = {"image": "efficientnet_lite0", "text": "minilm"}
+    with pytest.raises(InterruptedError) as stopped:
+        align.build(source, tmp_path / "index", align.BuildOptions(None if bundled else encoders))
+    assert stopped.value.args == (base,)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
@@ -54,7 +56,7 @@ def test_pictures_alone_are_found_by_texts(base, tmp_path):
         "kind": "text", "n": 0, "searchable": True, "encoder": "use_multilingual", "aligned": True, "why": None,
     }  # fmt: skip
     assert share_found(index, new["text"]) > 0.4
-    assert f"places are those of {base} (weight 1.00) alone" in "\n".join(index.summary())
+    assert f"{base} (weight 1.00), alone, for too few rows have two modalities" in "\n".join(index.summary())
     assert [one["name"] for one in index.about()["base"]] == [str(base)]
     again = Index.open(tmp_path / "ix")
     assert share_found(again, new["text"]) == share_found(index, new["text"])
@@ -82,7 +84,7 @@ def test_own_pairs_stand_beside_the_base(base, tmp_path):
     z = items(120, 3)
     index = Index.build(features(z), tmp_path / "ix", model=Aligner(**FAST), base=base)
     assert 0 < index.aligner.own_weight_ < 1
-    assert "places rest on what the items' own pairs say (weight" in "\n".join(index.summary())
+    assert f"features (weight {index.aligner.own_weight_:.2f}), beside {base} (weight" in "\n".join(index.summary())
     assert share_found(index, z["text"]) > 0.8
     assert index.layout["metric"] == "dot"
 
@@ -100,7 +102,7 @@ def test_vectors_that_are_less_certain_are_shorter_and_come_later(base, tmp_path
 
 
 def test_the_base_of_the_package_is_taken_where_its_encoders_are(monkeypatch, base):
-    monkeypatch.setattr("calmrl.aligner.base.BASES", {"named-things": base})
+    monkeypatch.setattr("calmrl.aligner.base.BASES", {"named-things": SimpleNamespace(path=base)})
     from calmrl.aligner.base import fitting_base
 
     assert fitting_base({"photo": 24}, {"photo": "efficientnet_lite0"}) == "named-things"

@@ -11,15 +11,17 @@ import pytest
 
 pytest.importorskip("lancedb", reason="the extra search is not installed")
 
+from calmrl.aligner.expected import expected_lines
 from calmrl.errors import InputError
 from calmrl.search import index as index_module
 from calmrl.search import index as summary_module
 from calmrl.search.index import Index, about, summary
 
+EXPECTED = {"text->image": {"R@1": 12.34, "R@10": 50.0, "low": 9.6, "high": 15.2, "n": 40}}
+
 
 class Held:
-    aligner = None
-    expected: ClassVar[dict] = {"text->image": {"R@1": 12.34, "R@10": 50.0, "low": 9.6, "high": 15.2, "n": 40}}
+    aligner = SimpleNamespace(base_=[], summary=lambda: ["one space: a", *expected_lines(EXPECTED)])
     layout: ClassVar[dict] = {"search": {"index": "IVF", "recall@10": 0.9876, "queries": 100}}
 
     def __len__(self):
@@ -36,7 +38,8 @@ def test_sentences(monkeypatch):
     monkeypatch.setattr(summary_module, "patterns", lambda index: {f"p{j}": j for j in range(8, 0, -1)})
     lines = summary(Held())
     assert lines[0] == "5 items: " + ", ".join(f"{j} p{j}" for j in range(8, 0, -1))  # eight are all named
-    assert lines[2:] == [
+    assert lines[1] == "one space: a"
+    assert lines[3:] == [
         "  text->image  R@1  12.3 (10 to 15)  chance  2.5  R@10  50.0 chance 25.0  n 40",
         "image: no encoder is known, so only vectors and items of the index can ask with it",
         "sound is found only by sound itself, not by other modalities: few pairs",

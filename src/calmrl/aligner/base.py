@@ -24,7 +24,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from calmrl._support.registry import Registry
+from calmrl.aligner.bases import BASES
 from calmrl.aligner.crossvalidation import Fold, Outcome, Rows, outcome, score
 from calmrl.aligner.expected import Evidence
 from calmrl.aligner.features import FeatureMap
@@ -36,7 +36,6 @@ from calmrl.latent.rows import Source
 if TYPE_CHECKING:
     from calmrl.aligner.estimator import Aligner
 
-BASES: Registry[Path] = Registry("base", {"named-things": Path(__file__).parent / "bases" / "named-things"})
 SHARES = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.85, 1.0)  # of the own space
 USUAL = 200  # with half as many pairs, the own space usually deserves a quarter
 NOISE = 2.0  # standard errors within which two settings are level
@@ -94,7 +93,7 @@ def load_base(name: str | Path) -> Aligner:
     """
     from calmrl.aligner.estimator import Aligner
 
-    path = BASES[str(name)] if str(name) in BASES else Path(name)
+    path = BASES[str(name)].path if str(name) in BASES else Path(name)
     if not path.exists():
         raise InputError(
             f"there is no base {str(name)!r}: neither a folder of that name nor one of those that come with calmrl "
@@ -130,7 +129,7 @@ def _opened(given: Any, number: int, count: int) -> tuple[str, Aligner]:
 
 
 def _matched(name: str, aligner: Aligner, widths: Mapping[str, int], encoders: Mapping[str, str]) -> dict[str, str]:
-    """Modality of the collection -> modality of the base: of the same encoder, or, where that is not known, of the same name.
+    """Modality of the collection -> modality of the base: of the same encoder, or, where one side does not know it, name.
 
     Modalities that only the base has keep their names, so that one can ask with them.
     """
@@ -139,7 +138,7 @@ def _matched(name: str, aligner: Aligner, widths: Mapping[str, int], encoders: M
     for modality, width in widths.items():
         encoder = encoders.get(modality)
         same = [inner for inner, its in known.items() if its == encoder]
-        if encoder is None and modality in aligner.widths_:
+        if (encoder is None or modality not in known) and not same and modality in aligner.widths_:
             same = [modality]
         if same and aligner.widths_[same[0]] == width:
             names[modality] = same[0]
@@ -174,8 +173,9 @@ def shared_space(names: Sequence[str], width: int) -> Aligner:
 
     Examples
     --------
-    >>> shared_space(["image", "text"], 512).width_
-    512
+    >>> joint = shared_space(["image", "text"], 2)
+    >>> joint.similarity({"image": np.array([[2.0, 0.0]])}, {"text": np.array([[3.0, 4.0]])}).round(6).tolist()
+    [[0.6]]
     """
     from calmrl.aligner.estimator import Aligner
 
@@ -241,10 +241,9 @@ def found_in(aligner: Aligner, z: Mapping[str, Any], most: int = 250, seed: int 
 
     Examples
     --------
-    >>> import numpy as np
-    >>> rows = np.eye(20)
-    >>> found = found_in(shared_space(["image", "text"], 20), {"image": rows, "text": rows})
-    >>> found["text->image"].recall(1, 20)
+    >>> rows = np.random.default_rng(0).normal(size=(50, 8))
+    >>> found = found_in(shared_space(["image", "text"], 8), {"image": rows, "text": 2 * rows})
+    >>> found["text->image"].recall(1, 50)
     1.0
     """
     names = [name for name in z if name in aligner.widths_]

@@ -19,7 +19,7 @@ from calmrl._support.tensor_files import load_state, save_state
 from calmrl.aligner.base import MIN_PAIRS, Base, alike, centred, open_bases, quoted, weighted
 from calmrl.aligner.choose import REFERENCES, choose
 from calmrl.aligner.crossvalidation import fit_feature_maps, hub_levels, sample
-from calmrl.aligner.expected import Evidence, expectation, expectation_elsewhere
+from calmrl.aligner.expected import Evidence, expectation, expectation_elsewhere, expected_lines
 from calmrl.aligner.features import FeatureMap
 from calmrl.aligner.posterior import place
 from calmrl.aligner.refine import refine_space
@@ -171,14 +171,16 @@ class Aligner(OnHub, BlockColumns, EmbedsFiles, TransformerMixin, BaseEstimator)
 
     def __repr__(self, N_CHAR_MAX: int = 700) -> str:
         text = super().__repr__(N_CHAR_MAX)
-        if not hasattr(self, "space_"):
-            return text
+        return f"{text}, fitted: {self._spaces()}" if hasattr(self, "space_") else text
+
+    def _spaces(self) -> str:
+        """What is embedded, and the spaces side by side with their weights."""
         raw = "" if self.encoders_ is None else ", reads files"
         parts = [f"{base.name} (weight {base.weight:.2f})" for base in self.base_]
         if self.space_ is not None:
             share = f" (weight {self.own_weight_:.2f})" if parts else ""
             parts.insert(0, f"{self.space_.latent_dim} latents, {self.choice_['features']} features{share}")
-        return f"{text}, fitted: {', '.join(self.modalities_)} -> {', beside '.join(parts)}{raw}"
+        return f"{', '.join(self.modalities_)} -> {', beside '.join(parts)}{raw}"
 
     @torch.no_grad()
     def fit(
@@ -290,7 +292,7 @@ class Aligner(OnHub, BlockColumns, EmbedsFiles, TransformerMixin, BaseEstimator)
             f"no two modalities are linked by {MIN_PAIRS} rows or more, so that nothing is learned from the rows: embeddings "
             f"are those of {' and '.join(base.name for base in bases)} alone",
             UserWarning,
-            stacklevel=3,
+            stacklevel=4,
         )
         rows = sample(source, None, SAMPLE_ROWS, seed_of(self.random_state))
         self._forget_own()
@@ -419,6 +421,12 @@ class Aligner(OnHub, BlockColumns, EmbedsFiles, TransformerMixin, BaseEstimator)
             elif evidence := quoted(self.base_, asked, wanted):
                 rows[key] = expectation_elsewhere(evidence, n)
         return rows
+
+    def summary(self) -> list[str]:
+        """What was chosen and what to expect, as sentences."""
+        check_is_fitted(self)
+        alone = ", alone, for too few rows have two modalities to learn from" if self.space_ is None else ""
+        return [f"one space: {self._spaces()}{alone}", *expected_lines(self.expected_)]
 
     # ---- on disk
 

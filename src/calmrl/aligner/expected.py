@@ -29,7 +29,7 @@ independent queries as this does.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -37,6 +37,7 @@ from scipy.stats import betabinom
 from scipy.stats import t as student
 
 from calmrl.aligner.crossvalidation import FoldDirection, Outcome, RelevantRanks, at_most
+from calmrl.metrics.retrieve import chance_level
 
 KS = (1, 10)
 LEVEL = 0.9
@@ -188,6 +189,31 @@ def expectation_elsewhere(evidence: Sequence[Evidence], n: int | None) -> dict[s
             row |= {"low": 100 * _moved(p, -reach), "high": 100 * _moved(p, reach)}
     row["R@10"] = max(row["R@1"], row["R@10"]) if n > 10 else 100.0
     return {**{key: row[key] for key in ("R@1", "R@10", "low", "high")}, "n": n, "collections": len(evidence)}
+
+
+HELD_OUT = (
+    "expected on new items, by cross-validation (R@1 with its 90 % interval, R@10, and what a random order reaches, in a "
+    "gallery of n):"
+)
+QUOTED = (
+    "no pairs show these; what the base reached, on average, on collections that it had not seen (with the 90 % interval of "
+    "one more collection):"
+)
+
+
+def expected_lines(expected: Mapping[str, Mapping[str, float]]) -> list[str]:
+    """`Aligner.expected_` as a table for people: what was held out, and then what a base is quoted for."""
+    width = max(map(len, expected), default=0)
+    lines = []
+    for heading, quoted in ((HELD_OUT, False), (QUOTED, True)):
+        rows = {direction: e for direction, e in expected.items() if ("collections" in e) is quoted}
+        lines += [heading] if rows else []
+        for direction, e in rows.items():
+            interval = f"({e['low']:.0f} to {e['high']:.0f})"
+            first, ten = (f"chance {chance_level(k, int(e['n']), e.get('own', 1.0)):4.1f}" for k in KS)
+            row = f"  {direction:<{width}}  R@1 {e['R@1']:5.1f} {interval:<11} {first}  R@10 {e['R@10']:5.1f} {ten}  n {e['n']}"
+            lines.append(row + (f"  collections {e['collections']}" if quoted else ""))
+    return lines
 
 
 def _spread(evidence: Evidence, raw: float, p: float, more: float, n: int) -> float:

@@ -69,7 +69,7 @@ def check_pairs(source: Source) -> None:
             f"no row has both {'; nor '.join(apart)}: they are aligned through other modalities only, and expected_ says "
             "nothing about them",
             UserWarning,
-            stacklevel=3,
+            stacklevel=4,
         )
 
 

@@ -15,6 +15,7 @@ import typer
 from calmrl._support.output import unwritable
 from calmrl.cli import (
     add,
+    align,
     check,
     compare,
     cp,
@@ -38,7 +39,7 @@ from calmrl.cli.printing import error, note
 from calmrl.errors import InputError, JobError, MissingExtraError, ProcessLost
 
 COMMANDS = (
-    *(demo, init, diagnose, extract, impute, index, add, remove, search, serve),
+    *(demo, init, diagnose, extract, impute, align, index, add, remove, search, serve),
     *(train, evaluate, compare, report, reproduce, ls, cp, check, doctor),
 )
 

@@ -8,12 +8,13 @@ import typer
 
 from calmrl._support.text import plural
 from calmrl.cli.printing import Progress, note
-from calmrl.cli.shared_options import AddressOption, EngineOption, pairs
+from calmrl.cli.shared_options import AddressOption, EngineOption, base_names, pairs
 
 EXAMPLE = """Example:
   calmrl index photos --out photos.index
   calmrl index items.csv --out items.index --encoder image=efficientnet_lite0
-  calmrl index emoji --out emoji.index"""
+  calmrl index emoji --out emoji.index
+  calmrl index photos --out photos.index --base mine"""
 
 
 def run(
@@ -27,7 +28,12 @@ def run(
         Path | None, typer.Option(help="A saved aligner to use, instead of fitting one on the items.")
     ] = None,
     base: Annotated[
-        str, typer.Option(help="A base by name or path, or none; by default the one that fits the encoders.")
+        str,
+        typer.Option(
+            help="What was learned elsewhere, to stand beside: a name (calmrl ls bases), a path, auto for the one that fits "
+            "the encoders, or none.",
+            autocompletion=base_names,
+        ),
     ] = "auto",
     groups: Annotated[
         str | None,

@@ -22,6 +22,7 @@ REGISTRIES = {
     "datasets": ["calmrl.datasets.registry:DATASETS"],
     "collections": ["calmrl.data.media.public_collections:COLLECTIONS"],
     "encoders": ["calmrl.encoders.registry:ENCODERS"],  # frozen: extract, index
+    "bases": ["calmrl.aligner.bases:BASES"],  # align, index
     "towers": ["calmrl.paper.vast.section:TOWERS"],  # trainable: train, model.kind vast
     "tables": ["calmrl.paper.reproduce.registry:PAPER_TABLES"],  # of the paper: reproduce
 }
@@ -35,7 +36,7 @@ def run(
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON: {shelf: {name: what it is}}.")] = False,
 ) -> None:
-    """List methods, losses, models, imputers, data, encoders, towers, tables of the paper and shipped configs."""
+    """List methods, losses, models, imputers, data, encoders, bases, towers, tables of the paper and shipped configs."""
     shelves = SHELVES if what is None else (lookup({shelf: shelf for shelf in SHELVES}, what, "list"),)
     listing = {shelf: entries(shelf) for shelf in shelves}
     if json:

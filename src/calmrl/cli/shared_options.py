@@ -43,6 +43,11 @@ def encoder_pairs(incomplete: str) -> list[str]:
     return [f"{modality}={name}" for name in names_of("encoders", start)] if equals else []
 
 
+def base_names(incomplete: str) -> list[str]:
+    """Bases that come with calmrl; the shell itself adds folders."""
+    return names_of("bases", incomplete)
+
+
 def collection_names(incomplete: str) -> list[str]:
     """Public collections, and once one is typed, its splits."""
     name, colon, start = incomplete.partition(":")

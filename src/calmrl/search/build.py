@@ -26,7 +26,7 @@ from calmrl._support.filesystem import put_in_place
 from calmrl._support.output import check_directory, new_file, part_folder
 from calmrl._support.parsing import read_json
 from calmrl._support.tensor_files import from_files, to_files
-from calmrl.aligner.base import MIN_PAIRS, fitting_base
+from calmrl.aligner.base import MIN_PAIRS, fitting_base, load_base
 from calmrl.aligner.estimator import Aligner
 from calmrl.aligner.posterior import embed_with_certainty
 from calmrl.aligner.storage import from_state, to_state
@@ -42,7 +42,7 @@ from calmrl.protocols import Progress
 from calmrl.search import checksums, neighbours, store
 from calmrl.search.collection import Collection, ItemRecord, described, from_features, kinds_of, sha256
 from calmrl.search.encoding import encode, records_of
-from calmrl.sources import ITEMS, PARTS, Source, is_remote, open_source
+from calmrl.sources import DATASET, ITEMS, PARTS, Source, is_remote, open_source
 
 ROWS = 2048  # written at once
 PLACE_ROWS = 1 << 14  # items that are placed at once; a whole number of the blocks that `embed_with_certainty` works in
@@ -68,11 +68,15 @@ class BuildOptions:
 
 def build(source: Any, path: str | Path, options: BuildOptions) -> None:
     """Write the index of a source; see `calmrl.Index.build`."""
+    if isinstance(options.base, (str, Path)) and options.base != AUTO:
+        load_base(options.base)  # to be told now, not after hours of encoding
     with working_folder(path) as part:
         given = {modality: full_name(modality, name) for modality, name in (options.encoders or {}).items()}
         of_model = encoders_of(options.model)
         known = {**of_model, **given}
         opened = open_source(source, kinds_of(known) if known else None, some=bool(of_model))
+        if opened.form == DATASET and options.base == AUTO:
+            options = replace(options, base=None)  # it was learned from them, and would promise too much
         encoders = {name: known[name] for name in known if name in given or name in opened.modalities}
         if is_index(path):
             _check_same(path, opened, encoders)

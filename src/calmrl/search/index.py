@@ -17,7 +17,6 @@ from calmrl._support.text import plural
 from calmrl.aligner.estimator import Aligner
 from calmrl.encoders.encoder_set import EncoderSet
 from calmrl.errors import InputError
-from calmrl.metrics.retrieve import chance_level
 from calmrl.protocols import Progress
 from calmrl.search import checksums, neighbours, store
 from calmrl.search.build import AUTO, BuildOptions, aligner_from, build
@@ -73,24 +72,14 @@ def patterns(index: Index) -> dict[str, int]:
 
 
 def summary(index: Index) -> list[str]:
-    """Items, patterns, recall to expect per direction, what cannot be searched and why."""
+    """Items, patterns, the space and recall to expect per direction, what cannot be searched and why."""
     every = patterns(index)
     listed = ", ".join(f"{count} {name}" for name, count in list(every.items())[:SHOWN])
     more = f", and {plural(len(every) - SHOWN, 'more pattern')}" if len(every) > SHOWN else ""
     lines = [f"{plural(len(index), 'item')}: {listed}{more}"]
-    if beside := beside_sentence(index.aligner):
-        lines.append(beside)
+    lines += [] if index.aligner is None else index.aligner.summary()
     if index.layout.get("hubs"):
         lines.append("similarities are corrected for hubs, items near to everything: held-out items gained from it")
-    measured = {direction: e for direction, e in index.expected.items() if "collections" not in e}
-    quoted = {direction: e for direction, e in index.expected.items() if "collections" in e}
-    what = "(R@1 with its 90 % interval, R@10, and what a random order reaches, in a gallery of n):"
-    for rows, source in (
-        (measured, "by cross-validation"),
-        (quoted, "from what the base reached on collections new to it"),
-    ):
-        if rows:
-            lines += [f"expected on new items, {source} {what}", *_expected_lines(rows)]
     for name, entry in index.modalities().items():
         if not entry["aligned"]:
             lines.append(f"{name} is found only by {name} itself, not by other modalities: {entry['why']}")
@@ -105,28 +94,6 @@ def summary(index: Index) -> list[str]:
             f"{100 * how['recall@10']:.1f} % of the true ten nearest ({how['queries']} items as queries)"
         )
     return lines
-
-
-def _expected_lines(expected: dict[str, dict[str, float]]) -> list[str]:
-    width = max(map(len, expected))
-    lines = []
-    for direction, e in expected.items():
-        interval = f"({e['low']:.0f} to {e['high']:.0f})"
-        first, ten = (f"chance {chance_level(k, int(e['n']), e.get('own', 1.0)):4.1f}" for k in (1, 10))
-        lines.append(
-            f"  {direction:<{width}}  R@1 {e['R@1']:5.1f} {interval:<11} {first}  R@10 {e['R@10']:5.1f} {ten}  n {e['n']}"
-        )
-    return lines
-
-
-def beside_sentence(aligner: Aligner | None) -> str | None:
-    """What the places of items rest on, where a base has a part in it."""
-    if aligner is None or not aligner.base_:
-        return None
-    names = " and ".join(f"{base.name} (weight {base.weight:.2f})" for base in aligner.base_)
-    if aligner.space_ is None:
-        return f"too few items have two modalities to learn from: places are those of {names} alone"
-    return f"places rest on what the items' own pairs say (weight {aligner.own_weight_:.2f}) beside {names}"
 
 
 HUB_CANDIDATES = 1000  # nearest items among which hubs are taken back, at least
@@ -185,7 +152,8 @@ class Index:
             A fitted aligner to use instead of fitting one on the items; one that is not fitted says how to fit.
         base : str, path or Aligner, optional
             What was learned elsewhere, to stand beside what the items' own pairs say (`Aligner(base=)`): by default the base
-            that comes with calmrl, if one was made with the encoders of the items; None for none.
+            that comes with calmrl, if one was made with the encoders of the items, and none for bundled data sets, from which
+            it was learned; None for none.
         groups : str or sequence, optional
             A column, or a label per item, that says which items are siblings; see `Aligner.fit`.
         relevant : str or sequence, optional

@@ -1,3 +1,4 @@
+from .align import align as align
 from .compare.run import Comparison as Comparison
 from .compare.run import compare as compare
 from .diagnose.examine import Diagnosis as Diagnosis
