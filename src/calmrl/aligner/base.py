@@ -228,10 +228,13 @@ def alike(bases: Sequence[Base], rows: Rows, names: Sequence[str]) -> list[Base]
 # ---- what a base reached elsewhere
 
 
-def found_in(aligner: Aligner, z: Mapping[str, Any], most: int = 250, seed: int = 0) -> dict[str, Evidence]:
+def found_in(
+    aligner: Aligner, z: Mapping[str, Any], most: int = 250, seed: int = 0, relevant: np.ndarray | None = None
+) -> dict[str, Evidence]:
     """What the rows of another collection find of each other: direction -> evidence, of galleries of at most `most` rows.
 
-    Missing rows are NaN. Rows are drawn at random; pass one row per concept, or siblings stand in each other's way.
+    Missing rows are NaN. Rows are drawn at random; pass one row per concept, or siblings stand in each other's way. `relevant`
+    is a number per row: rows with the same one count for each other, those with -1 for themselves only.
     """
     names = [name for name in z if name in aligner.widths_]
     arrays = {name: np.asarray(z[name]) for name in names}
@@ -243,7 +246,8 @@ def found_in(aligner: Aligner, z: Mapping[str, Any], most: int = 250, seed: int 
         if len(taken) < 2:
             continue
         unit = [torch.from_numpy(aligner.embed({names[m]: arrays[names[m]][taken]})) for m in (a, b)]
-        found = outcome(unit, torch.ones((len(taken), 2), dtype=torch.bool))
+        count = None if relevant is None else relevant[taken]
+        found = outcome(unit, torch.ones((len(taken), 2), dtype=torch.bool), count, every=count is not None)
         evidence[f"{names[a]}->{names[b]}"] = Evidence.of([found[0, 1]])
     return evidence
 
