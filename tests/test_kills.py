@@ -12,7 +12,7 @@ from tests.support.train_data import environment
 pytestmark = pytest.mark.soak
 
 TIMES = {"train": 2, "impute": 3, "extract": 3, "compare": 2, "index": 2, "add": 2, "refit": 2}
-NEEDS = {"extract": ["PIL.Image", "av"], **dict.fromkeys(("index", "add", "refit"), ["lancedb", "PIL.Image", "av"])}
+NEEDS = {"extract": ["PIL.Image", "av"], **{verb: ["lancedb", "PIL.Image", "av"] for verb in ("index", "add", "refit")}}
 
 
 @pytest.mark.skipif(not hasattr(__import__("os"), "fork"), reason="needs fork")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from pathlib import Path
 
@@ -11,10 +12,11 @@ import pytest
 pytest.importorskip("lancedb", reason="the extra search is not installed")
 
 from calmrl import Aligner, Index
+from calmrl.cli import main
 from calmrl.data import FeatureSet
 from calmrl.data.features.directory import meta_table
 from calmrl.errors import InputError
-from calmrl.search import refit, store
+from calmrl.search import Change, refit, store
 from calmrl.search.refit import Gain, has_grown
 from calmrl.workflows.check import check_source
 
@@ -272,3 +274,34 @@ def test_gain_in_words():
     assert Gain(many, dict.fromkeys(many, 20.0), 1.0, 50).sentence() == (
         "on average over 3 directions R@1 is 30 instead of 20 (of 50)"
     )
+
+
+def test_siblings_of_what_was_learned_from_are_no_evidence(tmp_path):
+    """Every caption comes once more: who has learned the first one knows the second."""
+    z = {name: np.repeat(values[:60], 2, axis=0) for name, values in WORLD.items()}
+    meta = meta_table(120, ids=[f"item {i}" for i in range(120)], columns={"group": [i // 2 for i in range(120)]})
+    first = z | {"text": np.where((np.arange(120) % 2 == 0)[:, None], z["text"], np.nan)}
+    index = Index.build(FeatureSet(first, None, meta, name="items"), tmp_path / "ix", model=Aligner(**FAST), base=None)
+    assert index.layout["fit"]["groups"] == "group"
+    old = index.aligner
+    line = index.add(FeatureSet(z, None, meta, name="items")).refit
+    assert "with 120 pairs" in line
+    n = int(line.rpartition("(of ")[2].partition(")")[0])
+    for asked, wanted in (("text", "image"), ("image", "text")):
+        expected = old.expected(n)[f"{asked}->{wanted}"]["R@1"]  # nothing is new to it: its own cross-validation stands
+        assert f"instead of {expected:.0f}" in line.partition(f"{asked} finds {wanted} at R@1 ")[2][:20]
+
+
+@pytest.mark.parametrize(("flags", "given"), [([], None), (["--refit"], True), (["--no-refit"], False)])
+def test_the_command(flags, given, index, monkeypatch, capsys):
+    asked = []
+
+    def add(self, source, **named):
+        asked.append(named["refit"])
+        return Change(refit="it was tried")
+
+    monkeypatch.setattr(Index, "add", add)
+    with contextlib.suppress(SystemExit):
+        main(["add", str(index.path), "source", *flags])
+    assert asked == [given]
+    assert "it was tried" in capsys.readouterr().err

@@ -25,6 +25,7 @@ import pyarrow as pa
 
 from calmrl._support.text import plural
 from calmrl.aligner.base import found_in
+from calmrl.aligner.crossvalidation import FoldDirection
 from calmrl.aligner.estimator import Aligner
 from calmrl.aligner.expected import Evidence
 from calmrl.data.features.feature_set import relevance_texts
@@ -112,7 +113,7 @@ def _fit_again(index: Index, recipe: dict[str, Any], part: Path, force: bool, pr
         for name, entry in index.layout["modalities"].items()
     }
     lost = [name for name, entry in index.layout["modalities"].items() if entry["aligned"] > entries[name]["aligned"]]
-    gain = _compare(index, aligner, collection, paired, relevant)
+    gain = _compare(index, aligner, collection, paired, groups, relevant)
     layout = {**index.layout, "fit": recipe}
     if not force and (lost or not gain.pays):
         learned = {name: content for name, content in index.parts.items() if name != store.LAYOUT}
@@ -250,21 +251,28 @@ class Gain:
 
 
 def _compare(
-    index: Index, aligner: Aligner, collection: Collection, paired: np.ndarray, relevant: list[Any] | None
+    index: Index,
+    aligner: Aligner,
+    collection: Collection,
+    paired: np.ndarray,
+    groups: list[Any] | None,
+    relevant: list[Any] | None,
 ) -> Gain:
     """What an aligner reaches instead of that of an index, in every direction that pairs show."""
-    old = _measured(index, collection, paired, relevant)
     shown = aligner.evidence_
-    sizes = [int(np.median(one.gallery)) for one in (*shown.values(), *(old[key] for key in shown if key in old))]
-    n = max(2, min(sizes, default=2))
+    size = max(2, min((int(np.median(one.gallery)) for one in shown.values()), default=2))
+    found = _measured(index, collection, paired, groups, relevant, size)
+    old = {key: one for key, one in found.items() if key in shown and len(one.ranks) >= MIN_PAIRS}
+    n = max(2, min([size, *(int(np.median(one.gallery)) for one in old.values())]))
     expected = aligner.expected(n)
+    before = {key: 100 * one.recall(1, n) for key, one in old.items()}
+    if index.aligner is not None:  # too few that it has not seen: its own cross-validation
+        for key in (key for key in shown if key not in old and key in index.aligner.evidence_):
+            old[key] = index.aligner.evidence_[key]
+            before[key] = index.aligner.expected(n)[key]["R@1"]
     errors = [math.hypot(*(_error(one[key], n) for one in (shown, old) if key in one)) for key in shown]
-    return Gain(
-        {key: expected[key]["R@1"] for key in shown},
-        {key: 100 * old[key].recall(1, n) for key in shown if key in old},
-        float(np.mean(errors)) if errors else 0.0,  # directions are of the same pairs, so that they err together
-        n,
-    )
+    error = float(np.mean(errors)) if errors else 0.0  # directions are of the same pairs, so that they err together
+    return Gain({key: expected[key]["R@1"] for key in shown}, before, error, n)
 
 
 def _error(evidence: Evidence, n: int) -> float:
@@ -274,26 +282,47 @@ def _error(evidence: Evidence, n: int) -> float:
 
 
 def _measured(
-    index: Index, collection: Collection, paired: np.ndarray, relevant: list[Any] | None
+    index: Index,
+    collection: Collection,
+    paired: np.ndarray,
+    groups: list[Any] | None,
+    relevant: list[Any] | None,
+    size: int,
 ) -> dict[str, Evidence]:
-    """What the aligner of an index finds among pairs that it has not seen."""
+    """What the aligner of an index finds among pairs that it has not seen, nor siblings of them.
+
+    Galleries are about as large as the folds of a cross-validation and, like these, of whole groups of siblings.
+    """
     if index.aligner is None:
         return {}
-    seen = np.frombuffer(index.parts.get(LEARNED, b""), np.uint64)
-    new = paired & ~np.isin(marks(collection.records), seen)
+    seen = paired & np.isin(marks(collection.records), np.frombuffer(index.parts.get(LEARNED, b""), np.uint64))
+    labels = np.arange(len(paired))
+    if groups is not None:
+        labels = np.unique([f"{type(label).__name__}:{label}" for label in groups], return_inverse=True)[1]
+    new = paired & ~np.isin(labels, labels[seen])
     random, present = np.random.default_rng(0), collection.present
     drawn = [
         random.permutation(np.flatnonzero(new & present[:, a] & present[:, b]))[:MOST]
         for a, b in combinations(range(present.shape[1]), 2)
     ]
     rows = np.unique(np.concatenate([np.zeros(0, np.int64), *drawn]))
-    z = {
-        name: np.where(present[rows, j][:, None], np.asarray(values[rows], np.float64), np.nan)
-        for j, (name, values) in enumerate(collection.z.items())
-    }
-    numbers = None
-    if relevant is not None:
-        texts = relevance_texts([relevant[int(row)] for row in rows])
-        known = {text: number for number, text in enumerate(dict.fromkeys(text for text in texts if text is not None))}
-        numbers = np.array([-1 if text is None else known[text] for text in texts], np.int64)
-    return found_in(index.aligner, z, MOST, relevant=numbers)
+    numbers = None if relevant is None else _numbers([relevant[int(row)] for row in rows])
+    part = random.permutation(int(labels.max(initial=0)) + 1)[labels[rows]] % max(1, round(len(rows) / size))
+    found: dict[str, list[FoldDirection]] = {}
+    for number in np.unique(part):
+        taken = np.flatnonzero(part == number)
+        z = {
+            name: np.where(present[rows[taken], j][:, None], np.asarray(values[rows[taken]], np.float64), np.nan)
+            for j, (name, values) in enumerate(collection.z.items())
+        }
+        evidence = found_in(index.aligner, z, MOST, relevant=None if numbers is None else numbers[taken])
+        for key, one in evidence.items():
+            found.setdefault(key, []).append(FoldDirection(one.ranks, int(one.gallery[0]), one.own))
+    return {key: Evidence.of(parts) for key, parts in found.items()}
+
+
+def _numbers(values: list[Any]) -> np.ndarray:
+    """Equal where values are, -1 where there is none."""
+    texts = relevance_texts(values)
+    known = {text: number for number, text in enumerate(dict.fromkeys(text for text in texts if text is not None))}
+    return np.array([-1 if text is None else known[text] for text in texts], np.int64)
