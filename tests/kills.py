@@ -160,6 +160,7 @@ VERBS = {
     "compare": Verb(COMPARE, _features, _compare_state, []),
     "index": Verb(["index", "colours", "--out", "out", "--model", "aligner", *_named()], _index_inputs, _index_state, []),
     "add": Verb(["add", "out", "colours"], _add_inputs, _index_state, [], _made),
+    "refit": Verb(["add", "out", "colours", "--refit"], _add_inputs, _index_state, [], _made),
 }  # fmt: skip
 
 

@@ -11,8 +11,8 @@ from tests.support.train_data import environment
 
 pytestmark = pytest.mark.soak
 
-TIMES = {"train": 2, "impute": 3, "extract": 3, "compare": 2, "index": 2, "add": 2}
-NEEDS = {"extract": ["PIL.Image", "av"], "index": ["lancedb", "PIL.Image", "av"], "add": ["lancedb", "PIL.Image", "av"]}
+TIMES = {"train": 2, "impute": 3, "extract": 3, "compare": 2, "index": 2, "add": 2, "refit": 2}
+NEEDS = {"extract": ["PIL.Image", "av"], **{verb: ["lancedb", "PIL.Image", "av"] for verb in ("index", "add", "refit")}}
 
 
 @pytest.mark.skipif(not hasattr(__import__("os"), "fork"), reason="needs fork")

@@ -85,8 +85,8 @@ def test_layouts_of_other_versions():
     good = {"format": "calmrl.index", "version": 1}
     assert store.read_layout({"index.json": json.dumps(good).encode()}, "ix") == good
     assert store.read_layout({"index.json": b'{"format": "calmrl.index"}'}, "ix") == {"format": "calmrl.index"}
-    for wrong in ({"format": "calmrl.index", "version": 3}, {"format": "other", "version": 1}):
-        with pytest.raises(InputError, match=r"ix has format .*; this calmrl reads calmrl\.index up to 2"):
+    for wrong in ({"format": "calmrl.index", "version": 4}, {"format": "other", "version": 1}):
+        with pytest.raises(InputError, match=r"ix has format .*; this calmrl reads calmrl\.index up to 3"):
             store.read_layout({"index.json": json.dumps(wrong).encode()}, "ix")
     with pytest.raises(InputError, match="ix is a damaged index: its layout is a list; make it again"):
         store.read_layout({"index.json": b"[]"}, "ix")

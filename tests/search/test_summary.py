@@ -98,6 +98,7 @@ def bare(monkeypatch):
 
     index._columns = ["id"]  # of a table without checksums
     index.table = SimpleNamespace(checkout_latest=lambda: None)
+    index._switch, index._seen = SimpleNamespace(checkout_latest=lambda: None, version=1), 1
     index._queries = SimpleNamespace(vector=lambda terms: (np.array([1.0, 0.0]), "vector"))
     monkeypatch.setattr(index_module.neighbours, "near_query", near_query)
     monkeypatch.setattr(Index, "hub_vectors", lambda self: np.eye(2, dtype=np.float32))

@@ -33,7 +33,8 @@ class Keeping:
     def about(self):
         return {}
 
-    def add(self, manifest):
+    def add(self, manifest, refit):
+        assert refit is False  # a request does not wait for that
         (line,) = manifest.read_text(encoding="utf-8").splitlines()
         row = json.loads(line)
         if self.problems is not None:

@@ -234,10 +234,13 @@ def alike(bases: Sequence[Base], rows: Rows, names: Sequence[str]) -> list[Base]
 # ---- what a base reached elsewhere
 
 
-def found_in(aligner: Aligner, z: Mapping[str, Any], most: int = 250, seed: int = 0) -> dict[str, Evidence]:
+def found_in(
+    aligner: Aligner, z: Mapping[str, Any], most: int = 250, seed: int = 0, relevant: np.ndarray | None = None
+) -> dict[str, Evidence]:
     """What the rows of another collection find of each other: direction -> evidence, of galleries of at most `most` rows.
 
-    Missing rows are NaN. Rows are drawn at random; pass one row per concept, or siblings stand in each other's way.
+    Missing rows are NaN. Rows are drawn at random; pass one row per concept, or siblings stand in each other's way. `relevant`
+    is a number per row: rows with the same one count for each other, those with -1 for themselves only.
 
     Examples
     --------
@@ -256,7 +259,9 @@ def found_in(aligner: Aligner, z: Mapping[str, Any], most: int = 250, seed: int 
         if len(taken) < 2:
             continue
         unit = [torch.from_numpy(aligner.embed({names[m]: arrays[names[m]][taken]})) for m in (a, b)]
-        found = outcome(unit, torch.ones((len(taken), 2), dtype=torch.bool))
+        count = None if relevant is None else relevant[taken]
+        kept = [aligner.references_.get(names[m], unit[0][:0]).to(unit[0]) for m in (a, b)]  # of none, hubs stay
+        found = outcome(unit, torch.ones((len(taken), 2), dtype=torch.bool), count, count is not None, kept)
         evidence[f"{names[a]}->{names[b]}"] = Evidence.of([found[0, 1]])
     return evidence
 

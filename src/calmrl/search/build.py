@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from importlib.metadata import version
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +27,8 @@ from calmrl._support.filesystem import put_in_place
 from calmrl._support.output import check_directory, new_file, part_folder
 from calmrl._support.parsing import read_json
 from calmrl._support.tensor_files import from_files, to_files
-from calmrl.aligner.base import MIN_PAIRS, fitting_base, load_base
-from calmrl.aligner.estimator import Aligner
+from calmrl.aligner.base import BASES, MIN_PAIRS, fitting_base, load_base
+from calmrl.aligner.estimator import GROUP, Aligner
 from calmrl.aligner.posterior import embed_with_certainty
 from calmrl.aligner.storage import from_state, to_state
 from calmrl.arrays import check
@@ -47,8 +48,7 @@ from calmrl.sources import DATASET, ITEMS, PARTS, Source, is_remote, open_source
 ROWS = 2048  # written at once
 PLACE_ROWS = 1 << 14  # items that are placed at once; a whole number of the blocks that `embed_with_certainty` works in
 HEADER = "aligner.json"  # of a saved aligner
-
-
+LEARNED = "learned"  # the part that holds the marks of the items whose pairs the aligner has seen
 AUTO = "auto"  # the base that fits the encoders
 ASKED_WITH = ("text", "image")  # kinds that an index can be asked with although no item has them
 
@@ -104,7 +104,7 @@ def is_index(path: str | Path) -> bool:
 
 def _check_same(path: str | Path, opened: Source, encoders: Mapping[str, str]) -> None:
     """Refuse to take the index of something else for the one that is asked for."""
-    _, parts = store.open_tables(path)
+    _, parts, _ = store.open_tables(path)
     layout = store.read_layout(parts, path)
     made = {name: entry["encoder"] for name, entry in layout["modalities"].items()}
     differs = [f"{name}={encoder}" for name, encoder in encoders.items() if made.get(name) != encoder]
@@ -180,16 +180,8 @@ def _align(collection: Collection, part: Path, options: BuildOptions) -> tuple[A
     fits = model is None or model is settings
     if fits:
         settings = with_base(settings, options.base, collection)
-        inside, why = linked(names, collection.present)
-        if settings.base is not None or settings.shared is not None:
-            inside = names
         values = relevance_of_items(collection, options.relevant)
-        if options.progress is not None and inside:
-            what = f"align {', '.join(inside)} ({len(collection)} items)"
-            options.progress(0, 0, what)  # how long is not known
-        aligner = fit(collection, inside, siblings, part, settings, values, options.engine)
-        if aligner is not None:
-            inside = [name for name in names if name in aligner.widths_]
+        aligner, inside, why = fit_linked(collection, siblings, part, settings, values, options)
     else:
         if options.relevant is not None:
             raise InputError(
@@ -216,10 +208,10 @@ def _align(collection: Collection, part: Path, options: BuildOptions) -> tuple[A
         "made": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "modalities": modalities,
         "columns": store.columns_of(collection.records),
-        "width": 0 if aligner is None else aligner.width_,
-        "hubs": [] if aligner is None else sorted(aligner.references_),
-        "metric": neighbours.DOT if aligner is not None and aligner.base_ else neighbours.COSINE,
+        **measures_of(aligner),
         "fitted_on": len(collection) if fits else None,
+        "fit": recipe(settings, collection, options) if fits else None,
+        ITEMS: ITEMS,
     }
     return aligner, layout
 
@@ -237,11 +229,7 @@ def _write(
     if not is_remote(path):
         target = part / "database"
         shutil.rmtree(target, ignore_errors=True)
-    vectors, certainty = place(aligner, collection, options.engine)
-    placed = np.flatnonzero(vectors.any(axis=1))
-    hubness = np.zeros(len(collection), np.float32)
-    sample = vectors[placed[neighbours.hub_sample(len(placed))]]
-    hubness[placed] = neighbours.hubness(vectors[placed], sample, own=len(placed) <= neighbours.SAMPLE)
+    vectors, certainty, hubness = place_all(aligner, collection, options.engine)
 
     def batches() -> Iterator[pa.RecordBatch]:
         for start in range(0, len(collection), ROWS):
@@ -251,17 +239,88 @@ def _write(
             if options.progress is not None:
                 options.progress(rows[-1] + 1, len(collection), "write items")
 
-    table = store.create_items(target, batches(), layout)
-    layout["search"] = None
-    if len(placed) > neighbours.EXACT_ROWS:
-        layout["search"] = neighbours.build_ann(table, len(collection), layout["metric"])
-    store.write_parts(target, {store.LAYOUT: json.dumps(layout).encode(), **aligner_parts(aligner)})
+    write_tables(target, batches(), vectors, aligner, layout, collection)
     if target is not path:
         checksums.record(Path(target))
         put_in_place(Path(target), Path(path))
 
 
+def write_tables(
+    path: str | Path,
+    batches: Iterator[pa.RecordBatch],
+    vectors: np.ndarray,
+    aligner: Aligner | None,
+    layout: dict[str, Any],
+    collection: Collection,
+) -> None:
+    """The items, at these places; then the parts, by which they become the index."""
+    table = store.create_items(path, batches, layout)
+    layout["search"] = None
+    if int(vectors.any(axis=1).sum()) > neighbours.EXACT_ROWS:
+        layout["search"] = neighbours.build_ann(table, len(collection), layout["metric"])
+    parts = {store.LAYOUT: json.dumps(layout).encode(), **aligner_parts(aligner)}
+    if layout["fit"] is not None and aligner is not None and aligner.evidence_:
+        paired = collection.present.sum(axis=1) > 1
+        parts[LEARNED] = marks([item for item, has in zip(collection.records, paired, strict=True) if has]).tobytes()
+    store.write_parts(path, parts)
+
+
 # ---- the shared space
+
+
+def recipe(settings: Aligner, collection: Collection, options: BuildOptions) -> dict[str, Any] | None:
+    """What the space was fitted with and on, so that it can be fitted again; None where a file cannot say it."""
+    groups, relevant = options.groups, options.relevant
+    bases = settings.base if isinstance(settings.base, (list, tuple)) else [settings.base]
+    if any(not isinstance(given, (str, Path, type(None))) for given in (groups, relevant, *bases)):
+        return None
+    if groups is None and collection.groups is not None:
+        groups = GROUP
+    named = [str(base) if str(base) in BASES else str(Path(base).absolute()) for base in bases if base is not None]
+    entry = {
+        "settings": settings.get_params(deep=False) | {"base": named or None},
+        "groups": groups,
+        "relevant": relevant,
+        "pairs": pair_counts(list(collection.z), collection.present),
+    }
+    try:
+        return json.loads(json.dumps(entry))
+    except TypeError:
+        return None
+
+
+def pair_counts(names: Sequence[str], present: np.ndarray) -> dict[str, int]:
+    """ "image + text" -> how many items have both."""
+    together = rows_together(present)
+    return {f"{names[a]} + {names[b]}": int(together[a, b]) for a, b in combinations(range(len(names)), 2)}
+
+
+def marks(records: Sequence[ItemRecord]) -> np.ndarray:
+    """A number per item, (N,) uint64, that changes with its id and with what it was made of."""
+    content = [[item.id, {name: print_[0] for name, print_ in item.fingerprints.items()}] for item in records]
+    return np.array([int(sha256(json.dumps(one, sort_keys=True).encode())[:16], 16) for one in content], np.uint64)
+
+
+def fit_linked(
+    collection: Collection,
+    groups: Sequence[Any] | None,
+    keep: Path,
+    settings: Aligner,
+    relevant: Sequence[Any] | None,
+    options: BuildOptions,
+) -> tuple[Aligner | None, list[str], dict[str, str]]:
+    """(the aligner of all modalities that pairs or a base link, these, why the others are not among them)"""
+    names = list(collection.z)
+    inside, why = linked(names, collection.present)
+    if settings.base is not None or settings.shared is not None:
+        inside = names
+    if options.progress is not None and inside:
+        what = f"align {', '.join(inside)} ({len(collection)} items)"
+        options.progress(0, 0, what)  # how long is not known
+    aligner = fit(collection, inside, groups, keep, settings, relevant, options.engine)
+    if aligner is not None:
+        inside = [name for name in names if name in aligner.widths_]
+    return aligner, inside, why
 
 
 def linked(names: Sequence[str], present: np.ndarray) -> tuple[list[str], dict[str, str]]:
@@ -451,6 +510,18 @@ def check_aligner(aligner: Aligner, collection: Collection) -> tuple[list[str], 
     return inside, {name: "the model does not know it" for name in collection.z if name not in widths}
 
 
+def place_all(
+    aligner: Aligner | None, collection: Collection, engine: Engine | None = None
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(vectors (N, L), certainty (N,), hubness (N,)) of all items of an index."""
+    vectors, certainty = place(aligner, collection, engine)
+    placed = np.flatnonzero(vectors.any(axis=1))
+    hubness = np.zeros(len(collection), np.float32)
+    sample = vectors[placed[neighbours.hub_sample(len(placed))]]
+    hubness[placed] = neighbours.hubness(vectors[placed], sample, own=len(placed) <= neighbours.SAMPLE)
+    return vectors, certainty, hubness
+
+
 def place(
     aligner: Aligner | None, collection: Collection, engine: Engine | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
@@ -474,6 +545,14 @@ def place(
 def _place_block(block: tuple[dict[str, np.ndarray], np.ndarray], aligner: Aligner) -> tuple[np.ndarray, np.ndarray]:
     """(vectors, certainty) of some items."""
     return embed_with_certainty(aligner, *block)
+
+
+def measures_of(aligner: Aligner | None) -> dict[str, Any]:
+    """What a layout says of an aligner: width of places, modalities of queries that correct for hubs, how places are compared."""
+    if aligner is None:
+        return {"width": 0, "hubs": [], "metric": neighbours.COSINE}
+    metric = neighbours.DOT if aligner.base_ else neighbours.COSINE
+    return {"width": aligner.width_, "hubs": sorted(aligner.references_), "metric": metric}
 
 
 def hub_levels(aligner: Aligner | None, vectors: np.ndarray) -> dict[str, np.ndarray]:

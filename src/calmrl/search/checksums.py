@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import shlex
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -39,7 +40,7 @@ RECORD = {"labels", "stamps", "fingerprint"}
 BYTES = 8  # of a digest: for damage, not against forgery
 HEADER = "checksums.json"
 HINT = "latest_version_hint.json"  # LanceDB writes it anew with every commit, and finds the latest version without it
-ROWS = "items.lance/data/"  # whose rows have checksums of their own
+ROWS = re.compile(r"items(-\d+)?\.lance/data/")  # whose rows have checksums of their own
 NAMED = 3  # items in an error
 
 
@@ -153,7 +154,7 @@ def compare_files(index: Path, wanted: Callable[[str], bool] = lambda name: True
 def check_before_change(index: Path) -> None:
     """Refuse to change an index whose graphs, deletions or versions are damaged: what is made from them would get new
     checksums, and look right. Rows keep theirs."""
-    found = compare_files(index, lambda name: not name.startswith(ROWS))
+    found = compare_files(index, lambda name: not ROWS.match(name))
     if found.damaged or found.missing:
         wrong = ", ".join([*found.damaged, *found.missing][:NAMED])
         raise InputError(

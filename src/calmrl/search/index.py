@@ -99,6 +99,10 @@ def summary(index: Index) -> list[str]:
 HUB_CANDIDATES = 1000  # nearest items among which hubs are taken back, at least
 
 
+def _candidates(k: int) -> int:
+    return max(HUB_CANDIDATES, 10 * int(k))
+
+
 class Index:
     """A searchable collection on disk: made by `build`, opened by `open`.
 
@@ -114,8 +118,9 @@ class Index:
 
     def __init__(self, path: str | Path) -> None:
         self.path = path
-        self.table, self._parts = store.open_tables(path)
-        self.layout = store.read_layout(self._parts, path)
+        self.table, self.parts, self._switch = store.open_tables(path)
+        self._seen = self._switch.version
+        self.layout = store.read_layout(self.parts, path)
         with self._reading():
             self._rows = Rows(self.layout)
             self._columns: list[str] = self.table.schema.names
@@ -178,7 +183,13 @@ class Index:
         return cls(path)
 
     def add(
-        self, source: Any, *, prune: bool = False, removed: bool = False, progress: Progress | None = None
+        self,
+        source: Any,
+        *,
+        prune: bool = False,
+        removed: bool = False,
+        refit: bool | None = None,
+        progress: Progress | None = None,
     ) -> Change:
         """Add what is new or changed in a source, in one commit; only new content is encoded.
 
@@ -191,9 +202,13 @@ class Index:
         removed : bool
             Add items of a folder again that `remove` took out; otherwise they stay out, unless one of their files is the
             source.
+        refit : bool, optional
+            Whether the space is fitted again on all items, at the end and in one commit of its own. By default where the
+            pairs of some two modalities have grown by half and finding them gains more than noise; `Change.refit` says
+            what it gained. An index that was made with a given model keeps it.
         progress : callable, optional
         """
-        return add(self, source, prune, progress, removed)
+        return add(self, source, prune, progress, removed, refit)
 
     def remove(self, ids: str | Iterable[str]) -> int:
         """Remove items by id, in one commit; returns how many. An unknown id is an error, and nothing is removed.
@@ -203,9 +218,23 @@ class Index:
         return remove(self, ids)
 
     def refresh(self) -> None:
-        """See what others have committed since."""
+        """See what others have committed since: other items, or a space that was fitted again."""
         with self._reading():
-            self.table.checkout_latest()
+            self._switch.checkout_latest()
+            if self._switch.version == self._seen:
+                self.table.checkout_latest()
+                return
+        fresh = type(self)(self.path)
+        if fresh.layout["encoders"] == self.layout["encoders"] and "_encoders" in self.__dict__:
+            fresh.__dict__["_encoders"] = self._encoders
+        self.__dict__ = fresh.__dict__  # at one moment, for other threads
+
+    def _now(self) -> Index:
+        """This index as it is after a refresh, which those of other threads leave alone."""
+        self.refresh()
+        view = object.__new__(type(self))
+        view.__dict__ = self.__dict__
+        return view
 
     def folder_changes(self) -> FolderChanges:
         """Which files of its folders are new, changed or gone, by names, sizes and times."""
@@ -258,9 +287,10 @@ class Index:
         if isinstance(k, bool) or not isinstance(k, (int, np.integer)) or k < 1:
             raise InputError(f"k is how many items to return, a whole number from 1 on; got {k!r}")
         terms = terms_of({"text": text, "image": image, "sound": sound, LIKE: like, **others})
-        self.refresh()
+        now = self._now()
+        table, how, metric, queries = now.table, now.layout["search"], now._metric, now._queries
         conditions = self._rows.conditions(having, lacking, where)
-        vector, column = self._queries.vector(terms)
+        vector, column = queries.vector(terms)
         own = [quote(str(term.value)) for term in terms if term.modality == LIKE]
         if own:
             conditions.append(f"id NOT IN ({', '.join(own)})")
@@ -270,32 +300,30 @@ class Index:
             conditions.append(f"has_{column.removeprefix('f_')}")
         filters = " AND ".join(conditions) or None
         if hubs:
-            return self._without_hubs(vector, int(k), filters)
-        if column == "vector" and self.layout.get("hubs"):
-            return self._without_levels(vector, int(k), filters, self._queries.asked_with(terms))
-        how, metric = (self.layout["search"], self._metric) if column == "vector" else (None, neighbours.COSINE)
-        query = neighbours.near_query(self.table, vector, int(k), how, filters, column, metric)
+            query = neighbours.near_query(table, vector, _candidates(k), how, filters, metric=metric)
+            return self._without_hubs(query, vector, int(k))
+        if column == "vector" and (kept := now.layout.get("hubs")):
+            query = neighbours.near_query(table, vector, _candidates(k), how, filters, metric=metric)
+            return self._without_levels(query, int(k), kept, queries.asked_with(terms))
+        if column != "vector":
+            how, metric = None, neighbours.COSINE
+        query = neighbours.near_query(table, vector, int(k), how, filters, column, metric)
         groups = ("description", "vector" if column == "vector" else "features")
         rows = self._fetch(query, [*self._rows.of_hits, "_distance"], *groups)
         return [self._rows.hit(row, 1.0 - row["_distance"]) for row in rows]
 
-    def _without_hubs(self, vector: np.ndarray, k: int, filters: str | None) -> list[Hit]:
+    def _without_hubs(self, query: Any, vector: np.ndarray, k: int) -> list[Hit]:
         """CSLS among the nearest candidates."""
-        most = max(HUB_CANDIDATES, 10 * k)
-        query = neighbours.near_query(self.table, vector, most, self.layout["search"], filters, metric=self._metric)
         rows = self._read(query, [*self._rows.of_hits, "nearness", "_distance"], "description")
         own = float(neighbours.hubness(np.asarray(vector, np.float32)[None], self.hub_vectors())[0])
         distance, hubness = (rows[name].to_numpy().astype(np.float64) for name in ("_distance", "nearness"))
         return self._best(rows, 2 * (1.0 - distance) - own - hubness, k)
 
-    def _without_levels(self, vector: np.ndarray, k: int, filters: str | None, names: list[str]) -> list[Hit]:
+    def _without_levels(self, query: Any, k: int, kept: list[str], names: list[str]) -> list[Hit]:
         """The nearest candidates by similarity less the level of each, the mean over the modalities of the query."""
-        kept: list[str] = self.layout["hubs"]
         columns = [f"hub_{kept.index(name)}" for name in names if name in kept] or [
             f"hub_{j}" for j in range(len(kept))
         ]
-        most = max(HUB_CANDIDATES, 10 * k)
-        query = neighbours.near_query(self.table, vector, most, self.layout["search"], filters, metric=self._metric)
         rows = self._read(query, [*self._rows.of_hits, *columns, "_distance"], "description")
         levels = np.mean([rows[name].to_numpy() for name in columns], axis=0)
         return self._best(rows, 1.0 - rows["_distance"].to_numpy().astype(np.float64) - levels, k)
@@ -396,7 +424,7 @@ class Index:
     def aligner(self) -> Aligner | None:
         """The aligner behind it; None where no two modalities could be aligned."""
         with naming(self.path), self._reading():
-            return aligner_from(self._parts)
+            return aligner_from(self.parts)
 
     def encoders(self) -> EncoderSet:
         """The encoders of its modalities."""

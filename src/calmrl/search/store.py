@@ -4,6 +4,10 @@
 `parts` is written last: a database without it is not an index. Every change of the items is one commit, and a reader sees one
 version. Every commit leaves a piece of the table and a version of it; `tidy` joins the pieces and drops old versions.
 
+Where all places change at once, the items are written into another table (`items-2`, ...), which the layout names: with the
+commit of `parts`, readers see the new places, aligner and layout. The table before stays for those who still read it; the
+next change drops it.
+
 | column of items | holds |
 |---|---|
 | id, text, split, root | texts; several captions are lines of `text` |
@@ -40,7 +44,7 @@ from calmrl.search.collection import Collection, ItemRecord
 from calmrl.sources import ITEMS, PARTS, is_remote
 
 LAYOUT = "index.json"
-FORMAT, VERSION = "calmrl.index", 2
+FORMAT, VERSION = "calmrl.index", 3  # since 3 the layout names the table of items
 CHECKSUMS_SINCE = 2
 DAMAGED = "if it is damaged, copy or make it again"
 PIECES = 32  # of the table of items, at most: a search looks into each of them
@@ -66,8 +70,8 @@ def table_names(database: Any) -> list[str]:
     return list(database.list_tables().tables)
 
 
-def open_tables(path: str | Path) -> tuple[Any, dict[str, bytes]]:
-    """(the table of items, the parts) of an index."""
+def open_tables(path: str | Path) -> tuple[Any, dict[str, bytes], Any]:
+    """(the table of items, the parts, the table of these) of an index."""
     if not is_remote(path) and not Path(path).is_dir():
         part = Path(f"{path}.part")
         hint = f"; {part.name} beside it is unfinished: run calmrl index again to finish it" if part.exists() else ""
@@ -75,13 +79,39 @@ def open_tables(path: str | Path) -> tuple[Any, dict[str, bytes]]:
     with reading(path):
         database = connect(path)
         names = table_names(database)
-        if PARTS not in names or ITEMS not in names:
+        if PARTS not in names or not any(is_items(name) for name in names):
             raise InputError(f"{path} is not a calmrl index; make one with calmrl index SOURCE --out NEW")
-        rows = database.open_table(PARTS).to_arrow().to_pylist()
+        table = database.open_table(PARTS)
+        rows = table.to_arrow().to_pylist()
         for row in rows:
             if row.get("sha256") not in (None, hashlib.sha256(row["content"]).hexdigest()):
                 raise InputError(f"{path} is damaged: its part {row['name']} is not what was written; {DAMAGED}")
-        return database.open_table(ITEMS), {row["name"]: row["content"] for row in rows}
+        parts = {row["name"]: row["content"] for row in rows}
+        return database.open_table(_items_named(parts)), parts, table
+
+
+def is_items(name: str) -> bool:
+    """Whether a table holds items, now or before."""
+    return name.partition("-")[0] == ITEMS
+
+
+def _items_named(parts: Mapping[str, bytes]) -> str:
+    layout = json.loads(parts[LAYOUT])
+    return layout.get(ITEMS, ITEMS) if isinstance(layout, dict) else ITEMS
+
+
+def next_items(path: str | Path) -> str:
+    """A name for the table that takes the place of the items; not one that a run left which was stopped."""
+    numbers = [int(name.partition("-")[2] or 1) for name in table_names(connect(path)) if is_items(name)]
+    return f"{ITEMS}-{max(numbers) + 1}"
+
+
+def drop_other_items(path: str | Path, layout: Mapping[str, Any]) -> None:
+    """Drop tables of items that were replaced, or that a run left which was stopped."""
+    database = connect(path)
+    for name in table_names(database):
+        if is_items(name) and name != layout.get(ITEMS, ITEMS):
+            database.drop_table(name)
 
 
 def read_layout(parts: Mapping[str, bytes], path: str | Path) -> dict[str, Any]:
@@ -98,14 +128,18 @@ def read_layout(parts: Mapping[str, bytes], path: str | Path) -> dict[str, Any]:
 
 
 def write_parts(path: str | Path, parts: Mapping[str, bytes]) -> None:
-    """The last step of making an index."""
+    """The last step of making an index, or of giving it other parts: one commit."""
     contents = list(parts.values())
     columns = {
         "name": list(parts),
         "content": pa.array(contents, pa.large_binary()),
         "sha256": [hashlib.sha256(content).hexdigest() for content in contents],
     }
-    connect(path).create_table(PARTS, pa.table(columns))
+    database = connect(path)
+    if PARTS not in table_names(database):
+        database.create_table(PARTS, pa.table(columns))
+    else:
+        database.create_table(PARTS, pa.table(columns), mode="overwrite").optimize(cleanup_older_than=KEPT_FOR)
 
 
 def schema_of(layout: Mapping[str, Any]) -> pa.Schema:
@@ -175,6 +209,29 @@ def batch(
         values[column["column"]] = [_as(column["holds"], item.columns.get(name)) for item in records]
     if layout["width"]:
         values["vector"] = _lists(vectors, np.logical_not(vectors.any(axis=1)))
+    return _batch(values, schema)
+
+
+def moved(
+    rows: pa.RecordBatch,
+    vectors: np.ndarray,
+    certainty: np.ndarray,
+    hubness: np.ndarray,
+    layout: Mapping[str, Any],
+    levels: Mapping[str, np.ndarray],
+) -> pa.RecordBatch:
+    """Rows of the table at other places."""
+    places = {
+        **{f"hub_{j}": levels[name] for j, name in enumerate(layout.get("hubs", ()))},
+        "certainty": certainty,
+        "nearness": hubness,
+        "vector": _lists(vectors, np.logical_not(vectors.any(axis=1))),
+    }
+    return _batch({**{name: rows[name] for name in rows.schema.names}, **places}, schema_of(layout))
+
+
+def _batch(values: Mapping[str, Any], schema: pa.Schema) -> pa.RecordBatch:
+    """Columns as rows of the table, with their checksums."""
     own = [field for field in schema if field.name != checksums.COLUMN]
     arrays = [
         values[field.name] if isinstance(values[field.name], pa.Array) else pa.array(values[field.name], field.type)
@@ -201,7 +258,8 @@ def _as(holds: str, value: Any) -> Any:
 
 def create_items(path: str | Path, batches: Iterator[pa.RecordBatch], layout: Mapping[str, Any]) -> Any:
     """The table of items, written in one commit."""
-    return connect(path).create_table(ITEMS, batches, schema=schema_of(layout), on_bad_vectors="null")
+    name = layout.get(ITEMS, ITEMS)
+    return connect(path).create_table(name, batches, schema=schema_of(layout), on_bad_vectors="null")
 
 
 def tidy(table: Any, always: bool = False) -> None:

@@ -21,6 +21,7 @@ from calmrl.search import checksums, neighbours, store
 from calmrl.search.build import hub_levels, place, working_folder
 from calmrl.search.collection import Collection, ItemRecord, from_features
 from calmrl.search.encoding import UNREADABLE, Memory, encode, records_of
+from calmrl.search.refit import check_recipe, fit_again
 from calmrl.search.where import quote
 from calmrl.sources import FOLDER, Source, is_remote, open_source
 
@@ -46,6 +47,7 @@ class Change:
     left_out: list[str] = field(default_factory=list)
     unchanged: int = 0
     problems: list[str] = field(default_factory=list)
+    refit: str | None = None  # what fitting the space again gained, if it was tried
 
     def lines(self) -> list[str]:
         """The same in sentences."""
@@ -63,17 +65,24 @@ class Change:
         if self.gone:
             count = "1 item is gone from its" if len(self.gone) == 1 else f"{len(self.gone)} items are gone from their"
             lines.append(f"{count} source but still in the index; `prune=True` removes what is gone")
-        return lines
+        return lines if self.refit is None else [*lines, self.refit]
 
 
 def add(
-    index: Index, source: Any, prune: bool = False, progress: Progress | None = None, removed: bool = False
+    index: Index,
+    source: Any,
+    prune: bool = False,
+    progress: Progress | None = None,
+    removed: bool = False,
+    refit: bool | None = None,
 ) -> Change:
     """Add what is new or changed in a source; with `prune` remove what is gone from it.
 
     Items of a folder that were removed on purpose stay out, unless `removed` says otherwise or `source` is one of their files.
     """
     index.refresh()
+    if refit:
+        check_recipe(index)
     with _changing(index) as part:
         kinds = {name: entry["kind"] for name, entry in index.layout["modalities"].items() if entry["kind"] != "vector"}
         folder, file = _folder_of(index, source)
@@ -87,6 +96,9 @@ def add(
         change.removed = gone if prune else []
         _commit(index, fresh, change.removed)
         clear_removed(index.path, opened.root, sorted(set(on_purpose) & set(change.added)))
+        if refit is not False:
+            _record(index)
+            change.refit = fit_again(index, part, bool(refit), progress)
         return change
 
 
@@ -97,8 +109,12 @@ def _changing(index: Index) -> Iterator[Path]:
         if not is_remote(index.path):
             checksums.check_before_change(Path(index.path))
         yield part
-        if not is_remote(index.path):
-            checksums.record(Path(index.path))
+        _record(index)
+
+
+def _record(index: Index) -> None:
+    if not is_remote(index.path):
+        checksums.record(Path(index.path))
 
 
 def _folder_of(index: Index, source: Any) -> tuple[str | None, str | None]:
@@ -254,6 +270,7 @@ def _commit(index: Index, fresh: Collection | None, removed: list[str]) -> None:
     if fresh is None or not len(fresh):
         if removed:
             table.delete(_any_of(removed))
+            store.drop_other_items(index.path, index.layout)
     else:
         vectors, certainty = place(index.aligner, fresh)
         hubness = neighbours.hubness(vectors, index.hub_vectors())
@@ -263,6 +280,7 @@ def _commit(index: Index, fresh: Collection | None, removed: list[str]) -> None:
         levels = hub_levels(index.aligner, vectors)
         rows = pa.Table.from_batches([store.batch(fresh, vectors, certainty, hubness, index.layout, levels)])
         merge.execute(rows, on_bad_vectors="null")
+        store.drop_other_items(index.path, index.layout)
     store.tidy(table, always=index.layout["search"] is not None)
     index.refresh()
 

@@ -55,7 +55,7 @@ def add_item(
         manifest = folder / "item.jsonl"
         manifest.write_text(json.dumps(row) + "\n", encoding="utf-8")
         with CHANGING:
-            change = index.add(manifest)
+            change = index.add(manifest, refit=False)  # a request does not wait for that
         if row["id"] not in change.added:
             raise InputError(f"the item cannot be used: {'; '.join(change.problems) or 'nothing of it can be read'}")
     except BaseException:

@@ -109,7 +109,7 @@ def _index_problems(path: str | Path, progress: Progress, report: Callable[[str]
     problems = [] if is_remote(path) else _file_problems(Path(path))
     try:
         with quiet_on_error(bool(problems)):
-            table, parts = store.open_tables(path)
+            table, parts, _ = store.open_tables(path)
             store.read_layout(parts, path)
             with store.reading(path):
                 names, total = table.schema.names, int(table.count_rows())
