@@ -64,8 +64,8 @@ def test_add(calmrl, index):
     _, out, _ = calmrl("add", "ix", "photos", "--prune", "--removed", "--json")
     assert json.loads(out)["added"] == ["x"]
     assert opened.asked == [
-        ("photos", {"prune": False, "removed": False}),
-        ("photos", {"prune": True, "removed": True}),
+        ("photos", {"prune": False, "removed": False, "refit": None}),
+        ("photos", {"prune": True, "removed": True, "refit": None}),
     ]
 
 

@@ -16,7 +16,7 @@ from calmrl.data.features.distributed_rows import DistributedArrays
 from calmrl.errors import InputError, MissingExtraError
 from calmrl.metrics import ranks as products
 from calmrl.metrics import retrieval
-from calmrl.search import build as align
+from calmrl.search import space as align
 from calmrl.workflows.evaluate import evaluate
 from calmrl.workflows.extract import extract
 from calmrl.workflows.train import train

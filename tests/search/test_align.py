@@ -11,9 +11,10 @@ from calmrl.data import FeatureSet
 from calmrl.data.features.feature_set import ROW
 from calmrl.datasets import load_dataset
 from calmrl.errors import InputError
-from calmrl.search import build as align
-from calmrl.search.build import MIN_PAIRS, aligner_from, aligner_parts, check_aligner, linked, place, relevance_of_items
+from calmrl.search import space as align
+from calmrl.search.build import build
 from calmrl.search.collection import Collection, ItemRecord, from_features
+from calmrl.search.space import MIN_PAIRS, aligner_from, aligner_parts, check_aligner, linked, place, relevance_of_items
 from calmrl.sources import open_source
 from tests.support.colour_world import settings
 
@@ -221,5 +222,5 @@ def test_a_bundled_data_set_is_not_put_beside_the_base_that_was_learned_from_it(
     source = "stamps" if bundled else load_dataset("stamps", standardize=False)
     encoders = {"image": "efficientnet_lite0", "text": "minilm"}
     with pytest.raises(InterruptedError) as stopped:
-        align.build(source, tmp_path / "index", align.BuildOptions(None if bundled else encoders))
+        build(source, tmp_path / "index", align.BuildOptions(None if bundled else encoders))
     assert stopped.value.args == (base,)

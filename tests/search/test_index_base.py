@@ -14,7 +14,7 @@ from calmrl.data import FeatureSet
 from calmrl.data.features.directory import meta_table
 from calmrl.encoders.registry import joint_space
 from calmrl.errors import InputError
-from calmrl.search import build
+from calmrl.search import space
 from tests.aligner.test_base import FAST, items
 
 MADE_BY = {"image": "efficientnet_lite0", "text": "use_multilingual"}
@@ -33,7 +33,7 @@ def base(tmp_path_factory):
 
 @pytest.fixture(autouse=True)
 def installed(monkeypatch):
-    monkeypatch.setattr(build, "is_installed", lambda name: True)
+    monkeypatch.setattr(space, "is_installed", lambda name: True)
 
 
 def features(z, encoders=None, what="item"):

@@ -9,61 +9,50 @@ from __future__ import annotations
 import json
 import shutil
 import time
-import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from importlib.metadata import version
-from itertools import combinations
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from sklearn.base import clone
 
-from calmrl._support.engine import Engine, LocalEngine
 from calmrl._support.filesystem import put_in_place
-from calmrl._support.output import check_directory, new_file, part_folder
-from calmrl._support.parsing import read_json
-from calmrl._support.tensor_files import from_files, to_files
-from calmrl.aligner.base import BASES, MIN_PAIRS, fitting_base, load_base
-from calmrl.aligner.estimator import GROUP, Aligner
-from calmrl.aligner.posterior import embed_with_certainty
-from calmrl.aligner.storage import from_state, to_state
-from calmrl.arrays import check
-from calmrl.data.features.distributed_rows import DistributedArrays
-from calmrl.data.features.feature_set import ROW, relevance_texts
-from calmrl.data.patterns import connected, rows_together
+from calmrl._support.output import check_directory, part_folder
+from calmrl.aligner.base import load_base
+from calmrl.aligner.estimator import Aligner
+from calmrl.data.features.feature_set import ROW
 from calmrl.encoders.encoder_set import EncoderSet
-from calmrl.encoders.registry import DEFAULTS, default_encoders, full_name, is_installed, joint_space, kind_of
+from calmrl.encoders.registry import default_encoders, full_name
 from calmrl.errors import InputError
-from calmrl.models.saved import load
-from calmrl.protocols import Progress
 from calmrl.search import checksums, neighbours, store
-from calmrl.search.collection import Collection, ItemRecord, described, from_features, kinds_of, sha256
+from calmrl.search.collection import Collection, described, from_features, kinds_of
 from calmrl.search.encoding import encode, records_of
+from calmrl.search.space import (
+    AUTO,
+    LEARNED,
+    BuildOptions,
+    aligner_parts,
+    check_aligner,
+    column_of,
+    description_in,
+    encoders_of,
+    fit_linked,
+    hub_levels,
+    load_aligner,
+    marks,
+    measures_of,
+    only_asked_with,
+    place_all,
+    recipe,
+    relevance_of_items,
+    with_base,
+)
 from calmrl.sources import DATASET, ITEMS, PARTS, Source, is_remote, open_source
 
 ROWS = 2048  # written at once
-PLACE_ROWS = 1 << 14  # items that are placed at once; a whole number of the blocks that `embed_with_certainty` works in
-HEADER = "aligner.json"  # of a saved aligner
-LEARNED = "learned"  # the part that holds the marks of the items whose pairs the aligner has seen
-AUTO = "auto"  # the base that fits the encoders
-ASKED_WITH = ("text", "image")  # kinds that an index can be asked with although no item has them
-
-
-@dataclass(frozen=True)
-class BuildOptions:
-    """How an index is made: the arguments of `Index.build`."""
-
-    encoders: Mapping[str, str] | None = None
-    model: str | Path | Aligner | None = None
-    groups: str | Sequence[Any] | None = None
-    relevant: str | Sequence[Any] | None = None
-    progress: Progress | None = None
-    engine: Engine | None = None  # None: this process
-    base: str | Path | Aligner | None = AUTO
 
 
 def build(source: Any, path: str | Path, options: BuildOptions) -> None:
@@ -85,7 +74,7 @@ def build(source: Any, path: str | Path, options: BuildOptions) -> None:
         collection, description = _collect(opened, encoders, part, options)
         aligner, layout = _align(collection, part, options)
         if description is not None:
-            entries = {name: extra for name in layout["modalities"] if (extra := _description_in(aligner, name))}
+            entries = {name: extra for name in layout["modalities"] if (extra := description_in(aligner, name))}
             description = {**description, "encoders": {**entries, **description["encoders"]}}
         layout |= {
             "encoders": description,
@@ -263,308 +252,3 @@ def write_tables(
         paired = collection.present.sum(axis=1) > 1
         parts[LEARNED] = marks([item for item, has in zip(collection.records, paired, strict=True) if has]).tobytes()
     store.write_parts(path, parts)
-
-
-# ---- the shared space
-
-
-def recipe(settings: Aligner, collection: Collection, options: BuildOptions) -> dict[str, Any] | None:
-    """What the space was fitted with and on, so that it can be fitted again; None where a file cannot say it."""
-    groups, relevant = options.groups, options.relevant
-    bases = settings.base if isinstance(settings.base, (list, tuple)) else [settings.base]
-    if any(not isinstance(given, (str, Path, type(None))) for given in (groups, relevant, *bases)):
-        return None
-    if groups is None and collection.groups is not None:
-        groups = GROUP
-    named = [str(base) if str(base) in BASES else str(Path(base).absolute()) for base in bases if base is not None]
-    entry = {
-        "settings": settings.get_params(deep=False) | {"base": named or None},
-        "groups": groups,
-        "relevant": relevant,
-        "pairs": pair_counts(list(collection.z), collection.present),
-    }
-    try:
-        return json.loads(json.dumps(entry))
-    except TypeError:
-        return None
-
-
-def pair_counts(names: Sequence[str], present: np.ndarray) -> dict[str, int]:
-    """ "image + text" -> how many items have both."""
-    together = rows_together(present)
-    return {f"{names[a]} + {names[b]}": int(together[a, b]) for a, b in combinations(range(len(names)), 2)}
-
-
-def marks(records: Sequence[ItemRecord]) -> np.ndarray:
-    """A number per item, (N,) uint64, that changes with its id and with what it was made of."""
-    content = [[item.id, {name: print_[0] for name, print_ in item.fingerprints.items()}] for item in records]
-    return np.array([int(sha256(json.dumps(one, sort_keys=True).encode())[:16], 16) for one in content], np.uint64)
-
-
-def fit_linked(
-    collection: Collection,
-    groups: Sequence[Any] | None,
-    keep: Path,
-    settings: Aligner,
-    relevant: Sequence[Any] | None,
-    options: BuildOptions,
-) -> tuple[Aligner | None, list[str], dict[str, str]]:
-    """(the aligner of all modalities that pairs or a base link, these, why the others are not among them)"""
-    names = list(collection.z)
-    inside, why = linked(names, collection.present)
-    if settings.base is not None or settings.shared is not None:
-        inside = names
-    if options.progress is not None and inside:
-        what = f"align {', '.join(inside)} ({len(collection)} items)"
-        options.progress(0, 0, what)  # how long is not known
-    aligner = fit(collection, inside, groups, keep, settings, relevant, options.engine)
-    if aligner is not None:
-        inside = [name for name in names if name in aligner.widths_]
-    return aligner, inside, why
-
-
-def linked(names: Sequence[str], present: np.ndarray) -> tuple[list[str], dict[str, str]]:
-    """(modalities that enough items link with each other, why each of the others is not among them)."""
-    together = rows_together(present)
-    groups = [group for group in connected(together, MIN_PAIRS) if len(group) > 1]
-    inside = max(groups, key=lambda group: int(np.asarray(present)[:, group].any(axis=1).sum()), default=[])
-    return [names[j] for j in inside], {
-        name: _reason(name, names, together, j) for j, name in enumerate(names) if j not in inside
-    }
-
-
-def _reason(name: str, names: Sequence[str], together: np.ndarray, j: int) -> str:
-    if not together[j, j]:
-        return "no item has it"
-    others = [(int(together[j, other]), names[other]) for other in range(len(names)) if other != j]
-    if not others:
-        return "it is the only modality, so nothing else can find it"
-    pairs, other = max(others)
-    with_other = f"{pairs} items have both {name} and {other}"
-    return (
-        f"{with_other if pairs else f'no item has both {name} and another modality'}; {MIN_PAIRS} are needed to align"
-    )
-
-
-def fit(
-    collection: Collection,
-    names: list[str],
-    groups: Sequence[Any] | None,
-    keep: Path,
-    settings: Aligner,
-    relevant: Sequence[Any] | None = None,
-    engine: Engine | None = None,
-) -> Aligner | None:
-    """The aligner of these modalities; kept in a folder until the index is whole, so that a killed run need not refit."""
-    if not names:
-        return None
-    digest = _digest(collection, names, groups, settings, relevant)
-    marker = keep / "fitted.json"
-    if marker.is_file() and read_json(marker, "remove its folder, and the aligner is fitted again") == digest:
-        return Aligner.load(keep / "aligner")
-    columns = [list(collection.z).index(name) for name in names]
-    rows = np.flatnonzero(collection.present[:, columns].any(axis=1))
-    whole = len(rows) == len(collection)
-    z = {name: collection.z[name] if whole else np.asarray(collection.z[name][rows]) for name in names}
-    labels, values = (None if given is None else [given[int(row)] for row in rows] for given in (groups, relevant))
-    present = collection.present[rows][:, columns]
-    given: Any = (z, present)
-    if engine is not None:
-        check(z, present)
-        given = (DistributedArrays(z, present, engine), None)
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="no row has both")  # `expected` says it for each direction
-        warnings.filterwarnings("ignore", message="no two modalities are linked")  # and the summary this
-        encoders = {name: collection.encoders[name] for name in names if name in collection.encoders}
-        aligner = clone(settings).fit(*given, groups=labels, relevant=values, encoders=encoders)
-    marker.unlink(missing_ok=True)
-    aligner.save(keep / "aligner", overwrite=(keep / "aligner").exists())
-    with new_file(marker) as draft:
-        draft.write_text(json.dumps(digest), encoding="utf-8")
-    return aligner
-
-
-def with_base(settings: Aligner, base: Any, collection: Collection) -> Aligner:
-    """The settings of the aligner with what fits the encoders: a base, and both sides of a joint model as one of their own."""
-    if settings.base is not None or settings.shared is not None:
-        return settings
-    joint: dict[str, list[str]] = {}
-    for name, encoder in collection.encoders.items():
-        if (space := joint_space(encoder)) is not None:
-            joint.setdefault(space, []).append(name)
-    shared = [tuple(names) for names in joint.values() if len(names) > 1] or None
-    widths = {name: int(values.shape[1]) for name, values in collection.z.items()}
-    if base == AUTO:
-        base = fitting_base(widths, collection.encoders)
-    return clone(settings).set_params(base=base, shared=shared)
-
-
-def only_asked_with(aligner: Aligner, collection: Collection) -> dict[str, dict[str, Any]]:
-    """Texts or pictures that no item has but that a base knows, so that one can ask with them: entries of the layout.
-
-    The aligner gives them the name of their kind, by which files that are added later are recognised.
-    """
-    entries: dict[str, dict[str, Any]] = {}
-    there = set(collection.kinds.values())
-    for number, base in enumerate(aligner.base_):
-        known = {name: str(entry["name"]) for name, entry in (base.aligner.encoders_ or {}).get("encoders", {}).items()}
-        names = {name: inner for name, inner in base.names.items() if name in collection.z}
-        for kind in ASKED_WITH:
-            sides = [inner for inner, encoder in known.items() if kind_of(encoder) == kind and is_installed(encoder)]
-            if kind in there or kind in collection.z or kind in entries or not sides:
-                continue
-            inner = min(sides, key=lambda side: known[side] != DEFAULTS[kind])
-            names[kind] = inner
-            width = base.aligner.widths_[inner]
-            entries[kind] = {"kind": kind, "width": width, "encoder": known[inner], "aligned": True, "why": None}
-        aligner.base_[number] = replace(base, names=names)
-    return entries
-
-
-def _description_in(aligner: Aligner | None, name: str) -> dict[str, Any] | None:
-    """How a base describes the encoder of a modality."""
-    for base in [] if aligner is None else aligner.base_:
-        if name in base.names and base.aligner.encoders_ is not None:
-            return base.aligner.encoders_["encoders"].get(base.names[name])
-    return None
-
-
-def relevance_of_items(collection: Collection, relevant: str | Sequence[Any] | None) -> list[Any] | None:
-    """One value per item: those of a column, or as given."""
-    if relevant is None or (isinstance(relevant, str) and relevant == ROW):
-        return None
-    if not isinstance(relevant, str):
-        if len(relevant) != len(collection):
-            raise InputError(
-                f"relevant has {len(relevant)} values but there are {len(collection)} items; pass one per item"
-            )
-        return list(relevant)
-    values = column_of(collection.records, relevant)
-    if not any(value is not None for value in relevance_texts(values)):
-        raise InputError(f"no item has a value in the column {relevant!r}, so it cannot say which items are relevant")
-    return values
-
-
-def column_of(records: Sequence[ItemRecord], name: str) -> list[Any]:
-    """One value per item: its text, its labels, or what it has in another column of the source."""
-    if name in ("text", "labels"):
-        return [item.texts if name == "text" else item.labels for item in records]
-    known = dict.fromkeys(column for item in records for column in item.columns)
-    if name not in known:
-        raise InputError(f'no column "{name}"; there are {", ".join(("text", "labels", *known))}')
-    return [item.columns.get(name) for item in records]
-
-
-def _digest(
-    collection: Collection,
-    names: list[str],
-    groups: Sequence[Any] | None,
-    settings: Aligner,
-    relevant: Sequence[Any] | None,
-) -> str:
-    """Changes with everything that the fit depends on."""
-    content = [
-        [item.id, {name: item.fingerprints[name][0] for name in names if name in item.fingerprints}]
-        for item in collection.records
-    ]
-    encoders = {name: collection.encoders.get(name) for name in names}
-    siblings = None if groups is None else [str(label) for label in groups]
-    values = None if relevant is None else relevance_texts(relevant)
-    arguments = {name: str(value) for name, value in settings.get_params(deep=False).items()}
-    return sha256(json.dumps([content, encoders, siblings, values, arguments]).encode())
-
-
-def load_aligner(path: str | Path) -> Aligner:
-    """An aligner that was saved, or that `calmrl train` made."""
-    if (Path(path) / HEADER).is_file():
-        return Aligner.load(path)
-    model = load(path).model
-    if not hasattr(model, "aligner"):
-        raise InputError(
-            f"{path} holds a model of kind {model.kind!r}; an index takes a saved Aligner, or what "
-            "calmrl train method=aligner made, because it fuses queries by the posterior of the latent model"
-        )
-    return model.aligner
-
-
-def encoders_of(model: Any) -> dict[str, str]:
-    """Modality -> encoder that a trained model was made with, where it says so."""
-    if model is None or isinstance(model, Aligner) or (Path(model) / HEADER).is_file():
-        return {}
-    described = getattr(load(model), "encoders_", None) or {}
-    return {name: entry["name"] for name, entry in described.get("encoders", {}).items()}
-
-
-def check_aligner(aligner: Aligner, collection: Collection) -> tuple[list[str], dict[str, str]]:
-    """(modalities that a given aligner covers, why the others are not searched)."""
-    widths = aligner.widths_
-    inside = [name for name in collection.z if name in widths]
-    for name in inside:
-        if collection.z[name].shape[1] != widths[name]:
-            raise InputError(
-                f"{name} has width {collection.z[name].shape[1]} but the model was fitted on width {widths[name]}; use "
-                "the encoder that the model was made with"
-            )
-    if not inside:
-        raise InputError(f"the model knows {', '.join(widths)}, the collection has {', '.join(collection.z)}")
-    return inside, {name: "the model does not know it" for name in collection.z if name not in widths}
-
-
-def place_all(
-    aligner: Aligner | None, collection: Collection, engine: Engine | None = None
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(vectors (N, L), certainty (N,), hubness (N,)) of all items of an index."""
-    vectors, certainty = place(aligner, collection, engine)
-    placed = np.flatnonzero(vectors.any(axis=1))
-    hubness = np.zeros(len(collection), np.float32)
-    sample = vectors[placed[neighbours.hub_sample(len(placed))]]
-    hubness[placed] = neighbours.hubness(vectors[placed], sample, own=len(placed) <= neighbours.SAMPLE)
-    return vectors, certainty, hubness
-
-
-def place(
-    aligner: Aligner | None, collection: Collection, engine: Engine | None = None
-) -> tuple[np.ndarray, np.ndarray]:
-    """(vectors (N, L), certainty (N,)) of items; zero where nothing that is aligned was observed."""
-    if aligner is None or not len(collection):
-        width = 0 if aligner is None else aligner.width_
-        return np.zeros((len(collection), width), np.float32), np.zeros(len(collection), np.float32)
-    names = sorted(name for name in collection.z if name in aligner.widths_)
-    present = collection.present[:, [list(collection.z).index(name) for name in names]]
-    blocks = (
-        (
-            {name: np.array(collection.z[name][start : start + PLACE_ROWS]) for name in names},
-            np.asarray(present[start : start + PLACE_ROWS]),
-        )
-        for start in range(0, len(collection), PLACE_ROWS)
-    )
-    parts = list((engine or LocalEngine()).map(_place_block, blocks, aligner))
-    return np.concatenate([vectors for vectors, _ in parts]), np.concatenate([certainty for _, certainty in parts])
-
-
-def _place_block(block: tuple[dict[str, np.ndarray], np.ndarray], aligner: Aligner) -> tuple[np.ndarray, np.ndarray]:
-    """(vectors, certainty) of some items."""
-    return embed_with_certainty(aligner, *block)
-
-
-def measures_of(aligner: Aligner | None) -> dict[str, Any]:
-    """What a layout says of an aligner: width of places, modalities of queries that correct for hubs, how places are compared."""
-    if aligner is None:
-        return {"width": 0, "hubs": [], "metric": neighbours.COSINE}
-    metric = neighbours.DOT if aligner.base_ else neighbours.COSINE
-    return {"width": aligner.width_, "hubs": sorted(aligner.references_), "metric": metric}
-
-
-def hub_levels(aligner: Aligner | None, vectors: np.ndarray) -> dict[str, np.ndarray]:
-    """What is taken off the similarity of items to a query, by its modality: r(g) / 2."""
-    return {} if aligner is None else {name: level / 2 for name, level in aligner.hub_levels(vectors).items()}
-
-
-def aligner_parts(aligner: Aligner | None) -> dict[str, bytes]:
-    """A fitted aligner as the files that it is saved in."""
-    return {} if aligner is None else to_files(to_state(aligner), "aligner")
-
-
-def aligner_from(parts: Mapping[str, bytes]) -> Aligner | None:
-    """The inverse of `aligner_parts`."""
-    return from_state(from_files(parts, "aligner")) if HEADER in parts else None

@@ -19,9 +19,10 @@ from calmrl.encoders.encoder_set import EncoderSet
 from calmrl.errors import InputError
 from calmrl.protocols import Progress
 from calmrl.search import checksums, neighbours, store
-from calmrl.search.build import AUTO, BuildOptions, aligner_from, build
+from calmrl.search.build import build
 from calmrl.search.hits import Hit, Item, Rows
 from calmrl.search.query import LIKE, Features, QueryVectors, terms_of
+from calmrl.search.space import AUTO, BuildOptions, aligner_from
 from calmrl.search.store import reading
 from calmrl.search.update import Change, FolderChanges, add, folder_changes, remove
 from calmrl.search.where import quote

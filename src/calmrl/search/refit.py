@@ -24,7 +24,7 @@ import numpy as np
 import pyarrow as pa
 
 from calmrl._support.text import plural
-from calmrl.aligner.base import found_in
+from calmrl.aligner.base import MIN_PAIRS, found_in
 from calmrl.aligner.crossvalidation import FoldDirection
 from calmrl.aligner.estimator import Aligner
 from calmrl.aligner.expected import Evidence
@@ -32,10 +32,10 @@ from calmrl.data.features.feature_set import relevance_texts
 from calmrl.errors import InputError
 from calmrl.protocols import Progress
 from calmrl.search import checksums, store
-from calmrl.search.build import (
+from calmrl.search.build import ROWS, write_tables
+from calmrl.search.collection import Collection, ItemRecord
+from calmrl.search.space import (
     LEARNED,
-    MIN_PAIRS,
-    ROWS,
     BuildOptions,
     column_of,
     fit_linked,
@@ -46,9 +46,7 @@ from calmrl.search.build import (
     pair_counts,
     place_all,
     relevance_of_items,
-    write_tables,
 )
-from calmrl.search.collection import Collection, ItemRecord
 from calmrl.sources import ITEMS
 
 if TYPE_CHECKING:

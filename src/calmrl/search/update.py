@@ -18,10 +18,11 @@ from calmrl.data.media.manifest import modality_of
 from calmrl.errors import InputError
 from calmrl.protocols import Progress
 from calmrl.search import checksums, neighbours, store
-from calmrl.search.build import hub_levels, place, working_folder
+from calmrl.search.build import working_folder
 from calmrl.search.collection import Collection, ItemRecord, from_features
 from calmrl.search.encoding import UNREADABLE, Memory, encode, records_of
 from calmrl.search.refit import check_recipe, fit_again
+from calmrl.search.space import hub_levels, place
 from calmrl.search.where import quote
 from calmrl.sources import FOLDER, Source, is_remote, open_source
 
