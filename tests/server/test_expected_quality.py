@@ -62,3 +62,9 @@ def test_percent_of_guessing(n, text):
 def test_nothing_right_is_never_guessed():
     numbers = {"R@1": 0, "R@10": 0, "low": 0, "high": 0, "n": 10, "own": 0}
     assert expected_sentences({"text->image": numbers}, KINDS)[0]["sentence"].endswith("guessing gives 0 % and 0 %.")
+
+
+def test_what_was_learned_elsewhere_is_quoted_as_that():
+    numbers = {"R@1": 22.0, "R@10": 48.0, "low": 9.0, "high": 44.0, "n": 250, "collections": 4}
+    row = expected_sentences({"text->image": numbers}, KINDS)[0]
+    assert row["sentence"].endswith("4 %. That is what was learned elsewhere reached on 4 other collections.")

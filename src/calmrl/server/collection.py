@@ -203,7 +203,7 @@ def expected_sentences(
     ----------
     expected : mapping
         Direction ("text->image") -> R@1, R@10, low and high (of R@1) in percent, and n, the items searched;
-        "own", where several are right, is how many.
+        "own", where several are right, is how many; "collections", where a base is quoted, is how many it was tried on.
     modalities : mapping
         Name -> its kind, among others.
     """
@@ -222,6 +222,8 @@ def _row(direction: str, numbers: Mapping[str, float], modalities: Mapping[str, 
         f"{_whole(numbers['high'])}) and among the first ten in {_of_100(numbers['R@10'])}; "
         f"guessing gives {_percent(chance['chance R@1'])} and {_percent(chance['chance R@10'])}."
     )
+    if "collections" in numbers:
+        sentence += f" That is what was learned elsewhere reached on {numbers['collections']:.0f} other collections."
     return {"direction": direction, "from": given, "to": target, "sentence": sentence, **numbers, **chance}
 
 
