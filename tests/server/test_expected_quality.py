@@ -67,4 +67,4 @@ def test_nothing_right_is_never_guessed():
 def test_what_was_learned_elsewhere_is_quoted_as_that():
     numbers = {"R@1": 22.0, "R@10": 48.0, "low": 9.0, "high": 44.0, "n": 250, "collections": 4}
     row = expected_sentences({"text->image": numbers}, KINDS)[0]
-    assert row["sentence"].endswith("4 %. That is what was learned elsewhere reached on 4 other collections.")
+    assert row["sentence"].endswith("4.0 %. That is what was learned elsewhere reached on 4 other collections.")
