@@ -148,6 +148,7 @@ def _fit(z: Rows, present: np.ndarray, candidate: Candidate, seed: int) -> Align
     aligner.names_, aligner.modalities_, aligner.feature_maps_ = source.names, tuple(z), maps
     aligner.space_ = fit_all(source, maps, candidate, seed)
     aligner.head_maps_ = head_maps(maps, candidate.whitening, aligner.space_)
+    aligner.base_, aligner.own_weight_, aligner.references_ = [], 1.0, {}
     return aligner
 
 
