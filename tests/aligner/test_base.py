@@ -167,9 +167,18 @@ def test_saved_nested_and_compact(base, tmp_path):
     assert_array_equal(again.embed(new), aligner.embed(new))
     assert again.choice_ == aligner.choice_
     assert repr(again).partition("fitted")[2] == repr(aligner).partition("fitted")[2]
+    refitted = clone(again).fit(items(200, 2, ("image", "text", "sound")))
+    assert_allclose(refitted.embed(new), aligner.embed(new), atol=1e-9)
     aligner.save(tmp_path / "small", compact=True)
     small = Aligner.load(tmp_path / "small")
     assert_allclose((small.embed(new) * aligner.embed(new)).sum(1), 1, atol=0.01)
+
+
+def test_a_base_by_path_stays_a_path(base, tmp_path):
+    base.save(tmp_path / "base")
+    aligner = Aligner(**FAST, base=tmp_path / "base").fit(items(150, 2))
+    aligner.save(tmp_path / "aligner")
+    assert Aligner.load(tmp_path / "aligner").base == [str(tmp_path / "base")]
 
 
 def test_large_matrices_of_a_compact_aligner_have_eight_bits(tmp_path):

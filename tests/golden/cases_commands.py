@@ -162,7 +162,9 @@ def _(place: Place) -> Any:
     inputs.colours(place.path / "colours", 12)
     Path("colours/notes.pdf").write_text("x")
     (place.path / "empty").mkdir()
-    with patch("calmrl.encoders.registry.find_spec", lambda name: name if name in ("PIL", "av") else None):  # no encoder
+    with patch(
+        "calmrl.encoders.registry.find_spec", lambda name: name if name in ("PIL", "av") else None
+    ):  # no encoder
         found = {
             "folder": place.calmrl("init", "colours", "--out", "w"),
             "empty": place.calmrl("init", "empty", "--out", "v"),

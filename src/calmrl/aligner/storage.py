@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 MAP_PARTS = ("centre", "landmarks", "shape", "offset", "projection", "variance")
 SPACE = ("weight", "bias", "information")
+HELD = ":held:"  # the argument `base` of an aligner whose bases were objects: those that it holds
 LARGE = 1 << 15  # numbers from which on a matrix of a compact aligner has 8 bits for each
 
 
@@ -58,7 +60,9 @@ def to_state(aligner: Aligner, compact: bool = False) -> dict[str, Any]:
         tensors |= {f"centre.{number}.{name}": centre for name, centre in base.centres.items()}
         bases.append({"name": base.name, "names": base.names, "weight": base.weight, "aligner": inner["meta"]})
     given = {**aligner.get_params(deep=False), "blocks": aligner.plain_blocks()}
-    given["base"] = [base.name for base in aligner.base_ if base.name not in _groups(aligner)] or None
+    named = aligner.base if isinstance(aligner.base, (list, tuple)) else [aligner.base]
+    if aligner.base is not None:
+        given["base"] = [str(base) for base in named] if all(isinstance(base, (str, Path)) for base in named) else HELD
     meta = {
         "arguments": given,
         "modalities": list(aligner.modalities_),
@@ -75,11 +79,6 @@ def to_state(aligner: Aligner, compact: bool = False) -> dict[str, Any]:
         "base": bases,
     }
     return {"meta": meta, "tensors": tensors}
-
-
-def _groups(aligner: Aligner) -> set[str]:
-    """Names of the bases that `shared` stands for."""
-    return {"+".join(group) for group in aligner.shared or ()}
 
 
 def evidence_tensors(key: str, evidence: Evidence) -> dict[str, Tensor]:
@@ -110,7 +109,7 @@ def from_state(state: dict[str, Any], origin: str = "a saved aligner") -> Aligne
         _check_shapes(order, maps, parts)
         space = Space(*parts) if order else None
         evidence = {key: _evidence(key, tensors) for key in meta["directions"]}
-        learned = {
+        learned: dict[str, Any] = {
             "names_": tuple(order),
             "modalities_": tuple(meta["modalities"]),
             "feature_maps_": maps,
@@ -131,6 +130,9 @@ def from_state(state: dict[str, Any], origin: str = "a saved aligner") -> Aligne
             "base_": [_base(number, saved, tensors) for number, saved in enumerate(meta.get("base", []))],
         }
         aligner = Aligner(**meta["arguments"])
+        if aligner.base == HELD:
+            shared = {"+".join(group) for group in aligner.shared or ()}
+            aligner.base = [base.aligner for base in learned["base_"] if base.name not in shared]
         aligner.__dict__.update(learned)
         return aligner
     except Exception as error:  # damaged numbers make constructors raise anything
