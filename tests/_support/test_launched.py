@@ -20,6 +20,7 @@ from calmrl.errors import InputError, ProcessLost
     [
         ("[gloo/transport/pair.cc] Connection closed by peer", "another of the 3 processes has ended"),
         ("Timed out waiting 5000ms for recv", "another of the 3 processes did not answer in time"),
+        ("Application timeout caused pair closure", "another of the 3 processes did not answer in time"),
     ],
 )
 def test_a_lost_process_is_a_sentence(reason, sentence):

@@ -116,7 +116,15 @@ class _GatherRows(torch.autograd.Function):
 
 
 WAIT_SECONDS = 600.0  # how long a process waits for another one before it counts as lost
-LOST = ("gloo", "nccl", "connection closed by peer", "connection reset by peer", "broken pipe", "timed out waiting")
+LOST = (
+    "gloo",
+    "nccl",
+    "connection closed by peer",
+    "connection reset by peer",
+    "broken pipe",
+    "timed out waiting",
+    "pair closure",
+)
 
 
 def join(timeout: float = WAIT_SECONDS) -> tuple[int, int]:
