@@ -30,6 +30,7 @@ from calmrl.aligner.expected import Evidence
 from calmrl.aligner.features import FeatureMap
 from calmrl.aligner.posterior import AS_LEARNED, Columns, place, shortened
 from calmrl.aligner.space import Candidate, Space, direction, head_maps
+from calmrl.encoders.encoder_set import encoder_names
 from calmrl.errors import InputError
 from calmrl.latent.rows import Source
 
@@ -133,7 +134,7 @@ def _matched(name: str, aligner: Aligner, widths: Mapping[str, int], encoders: M
 
     Modalities that only the base has keep their names, so that one can ask with them.
     """
-    known = {modality: str(entry["name"]) for modality, entry in (aligner.encoders_ or {}).get("encoders", {}).items()}
+    known = encoder_names(aligner.encoders_)
     names = {}
     for modality, width in widths.items():
         encoder = encoders.get(modality)

@@ -29,7 +29,7 @@ from calmrl.aligner.storage import from_state, to_state
 from calmrl.arrays import Array, blocks_of_rows, check, to_tensor
 from calmrl.data.features.distributed_rows import DistributedArrays
 from calmrl.data.features.feature_set import ROW, FeatureSet
-from calmrl.encoders.encoder_set import EmbedsFiles, recorded_encoders
+from calmrl.encoders.encoder_set import EmbedsFiles, encoder_names, recorded_encoders
 from calmrl.errors import InputError
 from calmrl.hub import OnHub
 from calmrl.imputers.base import BlockColumns, Blocks, is_matrix
@@ -229,9 +229,8 @@ class Aligner(OnHub, BlockColumns, EmbedsFiles, TransformerMixin, BaseEstimator)
             z, present = self._as_dict(z, present, reset=True)
         given = tuple(z) if isinstance(z, Mapping) else None
         source = open_source(*_sorted(z, present))
-        made_by = {name: str(entry["name"]) for name, entry in (described or {}).get("encoders", {}).items()}
         widths = dict(zip(source.names, source.widths, strict=True))
-        bases = open_bases(self.base, self.shared, widths, {**made_by, **(encoders or {})})
+        bases = open_bases(self.base, self.shared, widths, {**encoder_names(described), **(encoders or {})})
         bases = [centred(base, source) for base in bases]
         numbers = [group_numbers(groups, source), relevance_numbers(relevant, source)]
         self.modalities_, self.encoders_, self.elsewhere_ = given or source.names, described, {}
@@ -263,7 +262,9 @@ class Aligner(OnHub, BlockColumns, EmbedsFiles, TransformerMixin, BaseEstimator)
         candidate = choice.candidate
         maps = fit_feature_maps(rows, candidate.features, candidate.unit_rows, seed, self.landmarks)
         space = fit_all(source, maps, candidate, seed)
-        features = [lift(rows.of(m)) * lift.scale(candidate.whitening) for m, lift in enumerate(maps)]
+        features = []
+        if choice.refine_steps or choice.mixture is not None:
+            features = [lift(rows.of(m)) * lift.scale(candidate.whitening) for m, lift in enumerate(maps)]
         if choice.refine_steps:
             space = refine_space(space, features, rows.present, choice.refine_steps, seed)
         self.names_, self.feature_maps_, self.space_ = source.names, maps, space

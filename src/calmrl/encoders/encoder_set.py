@@ -411,6 +411,12 @@ def recorded_encoders(infos: Iterable[Mapping[str, Any]], modalities: Sequence[s
     return {**first, "encoders": {name: entries[name] for name in modalities}}
 
 
+def encoder_names(description: Mapping[str, Any] | None) -> dict[str, str]:
+    """Modality -> name of its encoder, as `EncoderSet.describe` has it; empty where nothing is described."""
+    entries = {} if description is None else description.get("encoders", {})
+    return {name: str(entry["name"]) for name, entry in entries.items()}
+
+
 def _description(info: Mapping[str, Any]) -> dict[str, Any] | None:
     """What `calmrl extract` recorded, also in features that were imputed afterwards."""
     if "encoding" in info:

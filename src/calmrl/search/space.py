@@ -25,6 +25,7 @@ from calmrl.arrays import check
 from calmrl.data.features.distributed_rows import DistributedArrays
 from calmrl.data.features.feature_set import ROW, relevance_texts
 from calmrl.data.patterns import connected, rows_together
+from calmrl.encoders.encoder_set import encoder_names
 from calmrl.encoders.registry import DEFAULTS, is_installed, joint_space, kind_of
 from calmrl.errors import InputError
 from calmrl.models.saved import load
@@ -191,7 +192,7 @@ def only_asked_with(aligner: Aligner, collection: Collection) -> dict[str, dict[
     entries: dict[str, dict[str, Any]] = {}
     there = set(collection.kinds.values())
     for number, base in enumerate(aligner.base_):
-        known = {name: str(entry["name"]) for name, entry in (base.aligner.encoders_ or {}).get("encoders", {}).items()}
+        known = encoder_names(base.aligner.encoders_)
         names = {name: inner for name, inner in base.names.items() if name in collection.z}
         for kind in ASKED_WITH:
             sides = [inner for inner, encoder in known.items() if kind_of(encoder) == kind and is_installed(encoder)]
@@ -275,8 +276,7 @@ def encoders_of(model: Any) -> dict[str, str]:
     """Modality -> encoder that a trained model was made with, where it says so."""
     if model is None or isinstance(model, Aligner) or (Path(model) / HEADER).is_file():
         return {}
-    described = getattr(load(model), "encoders_", None) or {}
-    return {name: entry["name"] for name, entry in described.get("encoders", {}).items()}
+    return encoder_names(getattr(load(model), "encoders_", None))
 
 
 def check_aligner(aligner: Aligner, collection: Collection) -> tuple[list[str], dict[str, str]]:
