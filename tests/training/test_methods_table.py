@@ -153,6 +153,27 @@ def test_endings_that_change_the_trials():
     assert find_method("gram+csls").hubs == "csls"
 
 
+def test_the_same_without_imputed_rows():
+    calmrl, observed, init = (find_method(f"calmrl{ending}") for ending in ("", "+observed", "+init"))
+    assert calmrl.calibrated
+    assert any(key.startswith("calibration.") for key in calmrl.recipe)
+    assert observed.trials == calmrl.trials
+    assert len(observed.trials) == 16
+    assert calmrl.recipe == observed.recipe | {"calibration.imputer": calmrl.recipe["calibration.imputer"]}
+    assert flags(observed) == flags(calmrl) - {"calibrated", "hide_one", "ours"}
+    stages = calmrl.stages("steps", 8)
+    hidden = [stage.pop("hide_one", False) for stage in stages]
+    assert hidden == [True, False]
+    assert stages == observed.stages("steps", 8)
+    assert init.stages("steps", 8) == []
+    assert init.recipe == observed.recipe
+    assert [set(trial) for trial in init.trials] == [{FEATURES, HEADS}] * 4
+    for method in (calmrl, observed, init):
+        started, stages = continual(method, 8)
+        assert started.recipe["model.latent_rows"] == "complete"
+        assert bool(stages) == method.steps
+
+
 def test_another_imputer_in_every_trial():
     more = {"calibration.refit": 10_000, WEIGHT: 0.5}
     expected = [
@@ -191,6 +212,8 @@ def test_parts_of_the_aligner():
         ("aligner", "kernel", "calibrated, calmrl, calmrl-printed, calmrl-start, closed-form, contrastive, vast, gram, "
          "triangle, pmrl"),
         ("gram+csls", "csls", ", ".join(METHODS)),
+        ("pmrl", "observed", "calibrated, calmrl, calmrl-printed, calmrl-start"),
+        ("pmrl", "init", "calibrated, calmrl"),
     ],
 )  # fmt: skip
 def test_endings_that_do_not_fit_say_where_they_go(name, ending, possible):

@@ -26,6 +26,7 @@ class Method:
     staged : complete rows first, then all rows
     hide_one : hides one modality of every complete row in the first stage
     steps : False makes no step at all
+    init_only : whether it stands for the heads that another method starts from
     latent : whether it uses a latent model anywhere
     ours : whether this project or its paper proposes it, as opposed to a baseline
     ideal : whether it sees the rows with nothing hidden
@@ -40,6 +41,7 @@ class Method:
     staged: bool = False
     hide_one: bool = False
     steps: bool = True
+    init_only: bool = False
     latent: bool = False
     ours: bool = False
     ideal: bool = False
@@ -290,7 +292,7 @@ def _with_latent(method: Method) -> Method:
 
 
 def _slower(trials: Iterable[Changes]) -> tuple[Changes, ...]:
-    return tuple(trial | {RATE: SLOWER.get(trial[RATE], trial[RATE])} for trial in trials)
+    return tuple(trial | {RATE: SLOWER.get(trial[RATE], trial[RATE])} if RATE in trial else trial for trial in trials)
 
 
 def _with_mlp(method: Method) -> Method:
@@ -307,8 +309,46 @@ def _is_baseline(method: Method) -> bool:
     return not (method.ours or method.ideal)
 
 
+def _with_observed(method: Method) -> Method:
+    """The same start, stages and trials, without imputed rows and without hiding anything to impute."""
+    return replace(
+        method,
+        about=f"{method.about}; nothing imputed, for comparison",
+        recipe={key: value for key, value in method.recipe.items() if not key.startswith("calibration.")},
+        trials=_without(method.trials, lambda key: key.startswith("calibration.")),
+        calibrated=False,
+        hide_one=False,
+        ours=False,
+    )
+
+
+def _with_init(method: Method) -> Method:
+    """The heads that a method starts from, without a step."""
+    observed = _with_observed(method)
+    return replace(
+        observed,
+        about=f"{method.about}; before its first step",
+        trials=_without(observed.trials, lambda key: key in (TEMPERATURE, RATE)),
+        steps=False,
+        init_only=True,
+        ours=method.ours,
+    )
+
+
+def _without(trials: Iterable[Changes], dropped: Callable[[str], bool]) -> tuple[Changes, ...]:
+    """The trials without some keys, those that become equal once."""
+    kept: list[Changes] = []
+    for trial in trials:
+        rest = {key: value for key, value in trial.items() if not dropped(key)}
+        if rest not in kept:
+            kept.append(rest)
+    return tuple(kept)
+
+
 Suffix = tuple[Callable[[Method], bool], Callable[[Method], Method]]  # (which methods take it, what it does)
 SUFFIXES: dict[str, Suffix] = {
+    "observed": (lambda method: method.calibrated, _with_observed),
+    "init": (lambda method: method.steps and method.recipe.get("model.init") == "latent", _with_init),
     "latent": (lambda method: _is_baseline(method) and not method.latent, _with_latent),
     "staged": (
         _is_baseline,
@@ -328,13 +368,13 @@ def continual(method: Method, steps: int) -> tuple[Method, list[Changes]]:
 
     Heads start from a latent model of the complete rows, for every method alike, and what counts is the model at the end.
     """
-    first, last = replace(method, staged=True).stages("steps", steps)
+    stages = replace(method, staged=True).stages("steps", steps)
     aligned = replace(
         method,
         recipe=method.recipe | LATENT_START | {"model.latent_rows": "complete", "validation.every": 0},
         trials=_slower(method.trials),
     )
-    return aligned, [first, last | {"incomplete_only": True, "fresh_best": True}]
+    return aligned, stages and [stages[0], stages[1] | {"incomplete_only": True, "fresh_best": True}]
 
 
 def _with_imputer(method: Method, imputer: str) -> Method:

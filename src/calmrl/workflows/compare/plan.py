@@ -248,7 +248,7 @@ def trials_of(name: str, steps: int, count: int, regime: str = "joint") -> list[
     """(form of the features, changes to the training config) of each trial of a method."""
     method = find_method(name)
     stages = method.stages("steps", steps)
-    if regime == "continual" and method.steps and not method.ideal:
+    if regime == "continual" and (method.steps or method.init_only) and not method.ideal:
         method, stages = continual(method, steps)
     trained = "+".join(part for part in name.split("+") if part != method.hubs)  # without the way it is measured
     fixed = {"method": "aligner" if method.ideal else trained, "stages": stages}
