@@ -157,7 +157,10 @@ def test_rows_of_a_calibration():
     assert coverage_rows(z, present, align) == coverage(align.imputer, whole, None, hidden)
     completed = align.complete(whole, ~hidden)
     assert shift_rows(z, present, align) == anchor_shift_rows(whole, ~hidden, completed, renormalize=False)
-    assert imputation_rows(z, present, None) == coverage_rows(z, present, None) == shift_rows(z, present, None) == []
+    assert imputation_rows(z, present, None) == coverage_rows(z, present, None) == []
+    before = [row for row in shift_rows(z, present, align) if row["task"] == "observed"]
+    assert len(before) == 3
+    assert shift_rows(z, present, None) == before
 
 
 def test_what_two_modalities_cannot_tell():

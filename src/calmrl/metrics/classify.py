@@ -24,8 +24,11 @@ Predict = Callable[[np.ndarray], np.ndarray]  # vectors (N, d) -> numbers of cla
 
 
 def linear_probe(x: np.ndarray, y: np.ndarray, x_val: np.ndarray, y_val: np.ndarray) -> Predict:
-    """Logistic regression on frozen vectors, its C the one of `STRENGTHS` with the best accuracy on validation rows."""
-    models = [LogisticRegression(C=strength, max_iter=2000).fit(x, y) for strength in STRENGTHS]
+    """Logistic regression on frozen vectors, its C the one of `STRENGTHS` with the best accuracy on validation rows.
+
+    Solved far beyond what accuracy needs, so that rounding, which differs between processes, cannot change an answer.
+    """
+    models = [LogisticRegression(C=strength, max_iter=2000, tol=1e-8).fit(x, y) for strength in STRENGTHS]
     return _best(models, x_val, y_val)
 
 

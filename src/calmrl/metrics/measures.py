@@ -176,10 +176,10 @@ def anchor_shift_rows(
     """Mean anchor shift before ("observed") and after ("calibrated") completing, each with the means of its bounds.
 
     `z_complete` are held-out items with everything, `present` says what to leave of them, `completed` is a fitted imputer
-    or the dict that its `transform` returned. With `renormalize` all vectors are brought to length 1 first, imputed ones
-    too, as `CalibratedAlignment` does by default; without, all stay as they are, and an imputed vector counts the less
-    the shorter it is, that is, the less the imputer knows. Rows in which something is missing count; the bounds of
-    `calmrl.anchors` hold row by row, and so for the means. Shifts lie between 0 and 2.
+    or the dict that its `transform` returned; None measures "observed" alone. With `renormalize` all vectors are brought to
+    length 1 first, imputed ones too, as `CalibratedAlignment` does by default; without, all stay as they are, and an imputed
+    vector counts the less the shorter it is, that is, the less the imputer knows. Rows in which something is missing count;
+    the bounds of `calmrl.anchors` hold row by row, and so for the means. Shifts lie between 0 and 2.
 
     Examples
     --------
@@ -193,7 +193,10 @@ def anchor_shift_rows(
     incomplete = (~mask).any(1).nonzero()[:, 0]
     if not len(incomplete):
         raise InputError("present is True everywhere: nothing is missing, so no anchor moves; hide something first")
-    if not isinstance(completed, Mapping):
+    tasks = ("observed", "calibrated")
+    if completed is None:
+        completed, tasks = z_complete, tasks[:1]
+    elif not isinstance(completed, Mapping):
         completed = completed.transform(z_complete, present)
     left = mask[incomplete].numpy(force=True)
     whole, filled = (
@@ -204,7 +207,7 @@ def anchor_shift_rows(
     shifts = completion_shift(whole, filled, left)
     bounds = (shift_bounds(whole, left), completion_bounds(whole, filled, left))
     rows = []
-    for task, shift, (low, high) in zip(("observed", "calibrated"), shifts, bounds, strict=True):
+    for task, shift, (low, high) in zip(tasks, shifts, bounds, strict=False):
         for suffix, values in (("", shift), ("_low", low), ("_high", high)):
             rows.append(row(task, f"anchor_shift{suffix}", values.mean(), len(incomplete)))
     return rows

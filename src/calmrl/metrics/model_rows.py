@@ -142,14 +142,15 @@ def coverage_rows(z: Vectors, present: torch.Tensor, align: CalibratedAlignment 
 
 
 def shift_rows(z: Vectors, present: torch.Tensor, align: CalibratedAlignment | None) -> list[Measurement]:
-    """Anchor shift before and after imputing, on complete test rows that lose a modality each."""
-    if align is None or len(z) < 3:
+    """Anchor shift before and, where a model imputes, after it, on complete test rows that lose a modality each."""
+    if len(z) < 3:
         return []
     whole = _complete(z, present)
     if len(whole) < 3:
         raise NotMeasurable(f"the test rows have {', '.join(whole)} only; three modalities are needed")
     left = ~_one_each(whole)
-    return anchor_shift_rows(whole, left, align.complete(whole, left), renormalize=False)
+    completed = None if align is None else align.complete(whole, left)
+    return anchor_shift_rows(whole, left, completed, renormalize=False)
 
 
 def pool_rows(z: Vectors, present: torch.Tensor, align: CalibratedAlignment | None, seed: int) -> list[Measurement]:
