@@ -52,7 +52,7 @@ def test_every_method_has_as_many_trials_as_the_aligner_has_candidates():
     assert tiny().trials == TRIALS
     names = [*METHODS, *(name + end for name in BASELINES for end in ("+latent", "+mlp", "+latent+mlp", "+kernel"))]
     for name in (*names, "calibrated:mvae"):
-        if not METHODS[name.partition("+")[0].partition(":")[0]].recipe.get("model.kind"):  # not the aligner itself
+        if find_method(name).model != "aligner":
             assert len(find_method(name).trials) == TRIALS, name
 
 
@@ -141,7 +141,7 @@ def test_halving_lets_the_better_half_go_on():
     assert worst <= min(score for one, score in zip(trials, stopped, strict=True) if one.steps > 5)
 
 
-@pytest.mark.parametrize("name", ["contrastive", "closed-form", "aligner"])
+@pytest.mark.parametrize("name", ["contrastive", "closed-form", "aligner", "cca"])
 def test_test_rows_cannot_change_a_choice(name, monkeypatch):
     config = tiny(steps=6, trials=6)
     before = run_job(config, Job("world", "pairs", name, 0))
@@ -187,7 +187,7 @@ def test_validation_scores_by_relevance_are_those_of_retrieval_with_ids():
 
 def test_all_methods_are_chosen_by_the_relevance_that_they_are_compared_by():
     config = tiny(relevant_by="labels")
-    for method in ("contrastive", "aligner"):
+    for method in ("contrastive", "aligner", "cca"):
         one = trial(config, method)
         labels = one.rows.features.labels[one.rows.data.validation[0].home]
         assert one.trainer.relevant == [str(label) for label in labels]
