@@ -20,7 +20,7 @@ from calmrl.workflows.compare import jobs as job_module
 from calmrl.workflows.compare.jobs import Trial, make_trial, run_job, shared_rows, train_and_choose
 from calmrl.workflows.compare.plan import Job, training_config, trials_of
 
-BASELINES = [name for name, method in METHODS.items() if not (method.ours or method.ideal)]
+OBJECTIVES = [name for name, method in METHODS.items() if method.steps and not method.ours]
 TINY = {
     "kind": "compare",
     "source": {
@@ -50,14 +50,14 @@ def trial(config: CompareConfig, method: str, number: int = 0, **changes) -> Tri
 
 def test_every_method_has_as_many_trials_as_the_aligner_has_candidates():
     assert tiny().trials == TRIALS
-    names = [*METHODS, *(name + end for name in BASELINES for end in ("+latent", "+mlp", "+latent+mlp", "+kernel"))]
+    names = [*METHODS, *(name + end for name in OBJECTIVES for end in ("+latent", "+mlp", "+latent+mlp", "+kernel"))]
     for name in (*names, "calibrated:mvae"):
         if find_method(name).model != "aligner":
             assert len(find_method(name).trials) == TRIALS, name
 
 
-def test_baselines_try_both_heads_rates_forms_and_temperatures_or_priors():
-    for name in BASELINES:
+def test_objectives_try_both_heads_rates_forms_and_temperatures_or_priors():
+    for name in OBJECTIVES:
         for method, last in ((name, "objective.temperature"), (f"{name}+latent", "model.latent_prior")):
             trials = find_method(method).trials
             for key in ("model.hidden", "optimiser.learning_rate", "model.standardize", last):

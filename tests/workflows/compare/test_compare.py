@@ -29,7 +29,7 @@ from calmrl.workflows.compare.plan import Job, Sweep, features_of, jobs_of, open
 from tests.support import warm
 from tests.support.waiting import patience
 
-BASELINES = [name for name, method in METHODS.items() if not (method.ours or method.ideal)]
+OBJECTIVES = [name for name, method in METHODS.items() if method.steps and not method.ours]
 TINY = {
     "kind": "compare",
     "source": {
@@ -179,7 +179,7 @@ def test_a_directory_of_something_else_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "name", [*METHODS, *(f"{o}+latent+staged" for o in BASELINES), *(f"calibrated:{i}" for i in IMPUTERS)]
+    "name", [*METHODS, *(f"{o}+latent+staged" for o in OBJECTIVES), *(f"calibrated:{i}" for i in IMPUTERS)]
 )
 def test_every_method_gets_the_same_budget(name):
     trials = trials_of(name, 100, TRIALS)
@@ -270,7 +270,7 @@ def test_the_demo_and_the_study_are_comparisons():
         demo.methods
     )
     assert set(demo.methods) < set(study.methods)
-    assert {*BASELINES, *(f"{name}+latent" for name in BASELINES)} <= set(study.methods)
+    assert {*OBJECTIVES, *(f"{name}+latent" for name in OBJECTIVES)} <= set(study.methods)
     assert (len(demo.seeds), len(study.seeds)) == (1, 10)
     assert (demo.trials, study.trials) == (6, 16)
     assert demo.steps == study.steps

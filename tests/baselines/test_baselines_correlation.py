@@ -7,30 +7,10 @@ import pytest
 from sklearn.cross_decomposition import CCA as IterativeCCA
 
 from calmrl.baselines import CCA, GCCA, MCCA
+from tests.baselines.baseline_rows import rows_of, scores
 from tests.reference import baselines as slow
 
 PLAIN = {"features": "linear", "unit_rows": False}
-
-
-def rows_of(seed=0, n=60, widths=(5, 4, 6), latents=3, rate=0.3):
-    rng = np.random.default_rng(seed)
-    shared = rng.normal(size=(n, latents))
-    x = [shared @ rng.normal(size=(latents, d)) + 0.7 * rng.normal(size=(n, d)) for d in widths]
-    present = rng.random((n, len(widths))) > rate
-    present[np.arange(n), rng.integers(len(widths), size=n)] = True
-    present[:8] = True
-    return {f"m{j}": side for j, side in enumerate(x)}, present
-
-
-def scores(vectors, pairs):
-    """Cosines of rows of two modalities."""
-    a, b = (v / np.linalg.norm(v, axis=1, keepdims=True) for v in vectors)
-    return a @ b.T * pairs
-
-
-def scaled(x):
-    """Mean variance one, as features have; turned axes do not matter to any of these methods."""
-    return (x - x.mean(0)) / np.sqrt(np.trace(np.cov(x.T, ddof=0)) / x.shape[1])
 
 
 def test_without_ridge_the_correlations_and_coordinates_are_those_of_scikit_learn():
@@ -77,10 +57,10 @@ def test_one_space_is_that_of_the_twin_with_masks(twin, kind, ridge, rate):
     coordinates = [(x - mean) @ matrix for x, mean, matrix in zip(z.values(), means, maps, strict=True)]
     for a, b in ((0, 1), (2, 0)):
         got = fitted.similarity({f"m{a}": z[f"m{a}"]}, {f"m{b}": z[f"m{b}"]})
-        np.testing.assert_allclose(got, scores((coordinates[a], coordinates[b]), 1), atol=1e-6)
+        np.testing.assert_allclose(got, scores((coordinates[a], coordinates[b])), atol=1e-6)
     # an item with two modalities is the mean of both, not of unit vectors
     got = fitted.similarity({"m0": z["m0"], "m1": z["m1"]}, {"m2": z["m2"]})
-    np.testing.assert_allclose(got, scores((coordinates[0] + coordinates[1], coordinates[2]), 1), atol=1e-6)
+    np.testing.assert_allclose(got, scores((coordinates[0] + coordinates[1], coordinates[2])), atol=1e-6)
 
 
 def test_scales_of_modalities_do_not_matter():

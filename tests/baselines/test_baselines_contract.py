@@ -11,7 +11,7 @@ from sklearn.base import clone
 
 from calmrl.baselines import BASELINES, load_baseline
 from calmrl.errors import InputError
-from tests.baselines.test_correlation import rows_of
+from tests.baselines.baseline_rows import rows_of
 
 NAMES = list(BASELINES)
 SEEDS = st.integers(0, 10_000)
