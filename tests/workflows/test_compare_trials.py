@@ -157,6 +157,19 @@ def test_test_rows_cannot_change_a_choice(name, monkeypatch):
     assert (after.chosen, after.trials, after.curve) == (before.chosen, before.trials, before.curve)
 
 
+@pytest.mark.parametrize("name", ["cca", "mcca", "gcca", "asif", "ridge", "procrustes"])
+def test_classical_baselines_are_chosen_among_their_trials_on_validation_rows(name):
+    config = tiny()
+    result = run_job(config, Job("world", "pairs", name, 0))
+    scores = [one[config.metric] for one in result.trials]
+    assert len(scores) == TRIALS
+    assert result.chosen == scores.index(max(scores))
+    assert {one["changes"]["model.features"] for one in result.trials} == {"kernel", "linear"}
+    assert {one["steps"] for one in result.trials} == {0}
+    again = trial(config, name, result.chosen)
+    assert again.score() == max(scores)
+
+
 def test_validation_scores_are_those_of_retrieval():
     generator = torch.Generator().manual_seed(0)
     z = {name: torch.randn(60, 4, generator=generator) for name in ("a", "b", "c")}
