@@ -179,3 +179,31 @@ def test_constant_modalities_and_items_at_the_centre_give_no_nan():
             for key in z:
                 assert np.isfinite(model.embed({key: z[key]})).all()
                 assert np.isfinite(model.embed({key: centre[key]})).all()
+
+
+@pytest.mark.parametrize("name", ["cca", "asif", "ridge", "procrustes"])
+def test_several_modalities_ask_by_the_sum_of_their_cosines(name):
+    z, present = rows_of()
+    model = fitted(name, z, present)
+    one, other = (model.similarity({key: z[key]}, {"m1": z["m1"]}) for key in ("m0", "m2"))
+    own = np.einsum("nd,nd->n", model.embed({"m0": z["m0"]}), model.embed({"m2": z["m2"]}))
+    together = model.similarity({"m0": z["m0"], "m2": z["m2"]}, {"m1": z["m1"]})
+    np.testing.assert_allclose(together * np.sqrt(2 + 2 * own)[:, None], one + other, atol=1e-9)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_items_are_found_over_three_links_that_no_row_shows(name):
+    rng = np.random.default_rng(0)
+    shared = rng.normal(size=(330, 3))
+    turn = [np.linalg.qr(rng.normal(size=(6, 6)))[0][:3] for _ in range(4)]
+    z = {f"m{j}": shared @ matrix + 0.01 * rng.normal(size=(330, 6)) for j, matrix in enumerate(turn)}
+    present = np.zeros((330, 4), dtype=bool)
+    for j in range(3):
+        present[100 * j : 100 * (j + 1), [j, j + 1]] = True
+    present[300:] = True
+    train = {key: x[:300] for key, x in z.items()}
+    few_directions = {"directions": 3} if "directions" in BASELINES[name]().get_params() else {}
+    with pytest.warns(UserWarning, match="m0 and m2; nor m0 and m3; nor m1 and m3: they are aligned through other"):
+        model = fitted(name, train, present[:300], features="linear", unit_rows=False, **few_directions)
+    found = model.similarity({"m0": z["m0"][300:]}, {"m3": z["m3"][300:]}).argmax(1) == np.arange(30)
+    assert found.mean() > 0.1  # by chance 0.03
