@@ -134,9 +134,9 @@ def test_the_closed_form():
     ("name", "axes"),
     [
         *((name, {"ridge": (1.0, 0.3, 3.0, 0.1), "directions": (256, 100)}) for name in ("cca", "mcca", "gcca")),
-        ("asif", {"power": (8.0, 4.0), "nearest": (800, 50), "whitening": (0.0, 0.5)}),
+        ("asif", {"power": (4.0, 2.0, 8.0, 1.0), "whitening": (0.5, 0.0)}),
         ("ridge", {"ridge": (1.0, 0.3, 3.0, 0.1), "whitening": (0.5, 0.0)}),
-        ("procrustes", {"directions": (64, 128, 256, 32), "whitening": (0.5, 0.0)}),
+        ("procrustes", {"directions": (256, 128, 64, 512), "whitening": (0.0, 0.5)}),
     ],
 )
 def test_classical_baselines_have_as_many_trials_as_objectives(name, axes):

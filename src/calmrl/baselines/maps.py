@@ -173,8 +173,8 @@ class ProcrustesMap(_OntoHub):
 
     def __init__(
         self,
-        directions: int = 64,
-        whitening: float = 0.5,
+        directions: int = 256,
+        whitening: float = 0.0,
         hub: str | None = None,
         features: str = "kernel",
         unit_rows: bool = True,

@@ -174,6 +174,6 @@ class ProcrustesSection(BaselineSection):
     """The arguments of `calmrl.baselines.ProcrustesMap`."""
 
     kind: Literal["procrustes"]
-    directions: Count = 64
-    whitening: Fraction = 0.5
+    directions: Count = 256
+    whitening: Fraction = 0.0
     hub: str | None = None

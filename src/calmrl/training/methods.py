@@ -242,14 +242,7 @@ METHODS: Registry[Method] = Registry(
         "asif": _classical(
             "asif",
             "ASIF: relative representations by the rows that have both",
-            grid(
-                {
-                    "model.power": (8.0, 4.0),
-                    "model.nearest": (800, 50),
-                    "model.whitening": (0.0, 0.5),
-                    **KINDS_OF_FEATURES,
-                }
-            ),
+            grid({"model.power": (4.0, 2.0, 8.0, 1.0), "model.whitening": (0.5, 0.0), **KINDS_OF_FEATURES}),
         ),
         "ridge": _classical(
             "ridge",
@@ -259,7 +252,7 @@ METHODS: Registry[Method] = Registry(
         "procrustes": _classical(
             "procrustes",
             "rotation onto the modality that meets the others most",
-            grid({"model.directions": (64, 128, 256, 32), "model.whitening": (0.5, 0.0), **KINDS_OF_FEATURES}),
+            grid({"model.directions": (256, 128, 64, 512), "model.whitening": (0.0, 0.5), **KINDS_OF_FEATURES}),
         ),
         "ideal": replace(_ALIGNER, about="the recipe of aligner with nothing missing", ours=False, ideal=True),
     },
