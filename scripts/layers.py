@@ -29,6 +29,7 @@ ORDER = (
     ("alignment",),
     ("metrics",),
     ("aligner",),
+    ("baselines",),
     ("models",),
     ("evaluate", "search", "training"),
     ("config",),

@@ -2,6 +2,7 @@ from . import aligner as aligner
 from . import alignment as alignment
 from . import anchors as anchors
 from . import arrays as arrays
+from . import baselines as baselines
 from . import config as config
 from . import data as data
 from . import datasets as datasets

@@ -130,6 +130,44 @@ def test_the_closed_form():
     assert list(method.trials) == expected
 
 
+@pytest.mark.parametrize(
+    ("name", "axes"),
+    [
+        *((name, {"ridge": (1.0, 0.3, 3.0, 0.1), "directions": (256, 100)}) for name in ("cca", "mcca", "gcca")),
+        ("asif", {"power": (4.0, 2.0, 8.0, 1.0), "whitening": (0.5, 0.0)}),
+        ("ridge", {"ridge": (1.0, 0.3, 3.0, 0.1), "whitening": (0.5, 0.0)}),
+        ("procrustes", {"directions": (256, 128, 64, 512), "whitening": (0.0, 0.5)}),
+    ],
+)
+def test_classical_baselines_have_as_many_trials_as_objectives(name, axes):
+    method = METHODS[name]
+    assert (method.recipe, method.model) == ({"model.kind": name}, name)
+    assert flags(method) == set()
+    expected = [
+        {
+            **{f"model.{key}": value for key, value in zip(axes, values, strict=True)},
+            FEATURES: None,
+            "model.features": kind,
+        }
+        for values in itertools.product(*axes.values())
+        for kind in ("kernel", "linear")
+    ]
+    assert list(method.trials) == expected
+    assert len(expected) == TRIALS
+    assert method.stages("steps", 10) == []
+
+
+def test_a_method_in_closed_form_goes_with_its_own_kind_of_model():
+    config = {"kind": "train", "sources": {"a": {"dataset": "digits"}}}
+    for method, kind, fitting in (("cca", "aligner", "aligner"), ("aligner", "mcca", "mcca"), ("gram", "cca", "cca")):
+        with pytest.raises(
+            ValueError, match=f"method {method} does not go with model.kind {kind}; set method={fitting}"
+        ):
+            TrainConfig.model_validate(config | {"method": method, "model": {"kind": kind}})
+    chosen = TrainConfig.model_validate(config | {"method": "cca", "model": {"ridge": 0.2}}).model
+    assert (chosen.kind, chosen.ridge, chosen.directions, chosen.features) == ("cca", 0.2, 256, "kernel")
+
+
 def test_heads_from_the_latent_model_move_slower_and_differ_in_the_prior():
     method = find_method("gram+latent")
     assert method.recipe == METHODS["gram"].recipe | LATENT_START

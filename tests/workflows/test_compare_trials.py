@@ -20,7 +20,7 @@ from calmrl.workflows.compare import jobs as job_module
 from calmrl.workflows.compare.jobs import Trial, make_trial, run_job, shared_rows, train_and_choose
 from calmrl.workflows.compare.plan import Job, training_config, trials_of
 
-BASELINES = [name for name, method in METHODS.items() if not (method.ours or method.ideal)]
+OBJECTIVES = [name for name, method in METHODS.items() if method.steps and not method.ours]
 TINY = {
     "kind": "compare",
     "source": {
@@ -50,14 +50,14 @@ def trial(config: CompareConfig, method: str, number: int = 0, **changes) -> Tri
 
 def test_every_method_has_as_many_trials_as_the_aligner_has_candidates():
     assert tiny().trials == TRIALS
-    names = [*METHODS, *(name + end for name in BASELINES for end in ("+latent", "+mlp", "+latent+mlp", "+kernel"))]
+    names = [*METHODS, *(name + end for name in OBJECTIVES for end in ("+latent", "+mlp", "+latent+mlp", "+kernel"))]
     for name in (*names, "calibrated:mvae"):
-        if not METHODS[name.partition("+")[0].partition(":")[0]].recipe.get("model.kind"):  # not the aligner itself
+        if find_method(name).model != "aligner":
             assert len(find_method(name).trials) == TRIALS, name
 
 
-def test_baselines_try_both_heads_rates_forms_and_temperatures_or_priors():
-    for name in BASELINES:
+def test_objectives_try_both_heads_rates_forms_and_temperatures_or_priors():
+    for name in OBJECTIVES:
         for method, last in ((name, "objective.temperature"), (f"{name}+latent", "model.latent_prior")):
             trials = find_method(method).trials
             for key in ("model.hidden", "optimiser.learning_rate", "model.standardize", last):
@@ -141,7 +141,7 @@ def test_halving_lets_the_better_half_go_on():
     assert worst <= min(score for one, score in zip(trials, stopped, strict=True) if one.steps > 5)
 
 
-@pytest.mark.parametrize("name", ["contrastive", "closed-form", "aligner"])
+@pytest.mark.parametrize("name", ["contrastive", "closed-form", "aligner", "cca"])
 def test_test_rows_cannot_change_a_choice(name, monkeypatch):
     config = tiny(steps=6, trials=6)
     before = run_job(config, Job("world", "pairs", name, 0))
@@ -155,6 +155,19 @@ def test_test_rows_cannot_change_a_choice(name, monkeypatch):
     after = run_job(config, Job("world", "pairs", name, 0))
     assert after.rows != before.rows
     assert (after.chosen, after.trials, after.curve) == (before.chosen, before.trials, before.curve)
+
+
+@pytest.mark.parametrize("name", ["cca", "mcca", "gcca", "asif", "ridge", "procrustes"])
+def test_classical_baselines_are_chosen_among_their_trials_on_validation_rows(name):
+    config = tiny()
+    result = run_job(config, Job("world", "pairs", name, 0))
+    scores = [one[config.metric] for one in result.trials]
+    assert len(scores) == TRIALS
+    assert result.chosen == scores.index(max(scores))
+    assert {one["changes"]["model.features"] for one in result.trials} == {"kernel", "linear"}
+    assert {one["steps"] for one in result.trials} == {0}
+    again = trial(config, name, result.chosen)
+    assert again.score() == max(scores)
 
 
 def test_validation_scores_are_those_of_retrieval():
@@ -187,7 +200,7 @@ def test_validation_scores_by_relevance_are_those_of_retrieval_with_ids():
 
 def test_all_methods_are_chosen_by_the_relevance_that_they_are_compared_by():
     config = tiny(relevant_by="labels")
-    for method in ("contrastive", "aligner"):
+    for method in ("contrastive", "aligner", "cca"):
         one = trial(config, method)
         labels = one.rows.features.labels[one.rows.data.validation[0].home]
         assert one.trainer.relevant == [str(label) for label in labels]

@@ -2,68 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
-
-import numpy as np
-import torch
-from torch import nn
 
 from calmrl._support.distributed import own_rows, world
 from calmrl.aligner.estimator import Aligner
 from calmrl.aligner.storage import from_state, to_state
+from calmrl.models.fitted import FittedModel, training_rows
 from calmrl.models.registry import AlignerSection
 
 
-class AlignedModel(nn.Module):
-    """Unit vectors of every modality from an `Aligner`; `embed` gives the vector of a row from all that it has.
+class AlignedModel(FittedModel):
+    """Unit vectors of every modality from an `Aligner`."""
 
-    Its numbers are buffers, so that it is saved and moved like any module; nothing in it is trained.
-
-    Parameters
-    ----------
-    meta : dict
-        What the aligner is: arguments, modalities, choice.
-    tensors : dict
-        Name of each tensor -> (dtype, shape).
-    """
-
-    kind = "aligner"  # its name in MODELS
-
-    def __init__(self, meta: dict[str, Any], tensors: Mapping[str, tuple[str, list[int]]]) -> None:
-        super().__init__()
-        self.meta, self.shapes = meta, {name: (dtype, list(shape)) for name, (dtype, shape) in tensors.items()}
-        self.names: tuple[str, ...] = tuple(meta["modalities"])
-        for name, (dtype, shape) in self.shapes.items():
-            self.register_buffer(_key(name), torch.zeros(shape, dtype=getattr(torch, dtype)))
-        self._fitted: Aligner | None = None
-        self.register_load_state_dict_post_hook(lambda module, keys: setattr(module, "_fitted", None))
-
-    @classmethod
-    def of(cls, aligner: Aligner) -> AlignedModel:
-        """The model of a fitted aligner."""
-        state = to_state(aligner)
-        shapes = {
-            name: (str(tensor.dtype).removeprefix("torch."), list(tensor.shape))
-            for name, tensor in state["tensors"].items()
-        }
-        model = cls(state["meta"], shapes)
-        for name, tensor in state["tensors"].items():
-            model.get_buffer(_key(name)).copy_(tensor)
-        return model
+    kind = "aligner"
+    to_state, from_state = staticmethod(to_state), staticmethod(from_state)
 
     @property
     def aligner(self) -> Aligner:
         """The aligner itself."""
-        if self._fitted is None:
-            tensors = {name: self.get_buffer(_key(name)) for name in self.shapes}
-            self._fitted = from_state({"meta": self.meta, "tensors": tensors})
-        return self._fitted
-
-    @property
-    def arguments(self) -> dict[str, Any]:
-        """What to call the class with to get one of the same shape."""
-        return {"meta": self.meta, "tensors": self.shapes}
+        aligner: Aligner = self.estimator
+        return aligner
 
     @property
     def choice(self) -> str:
@@ -76,53 +35,25 @@ class AlignedModel(nn.Module):
         )
 
     @property
-    def width(self) -> int:
+    def width(self) -> int:  # type: ignore[override]
         return int(self.meta["choice"]["latent_dim"])
 
     @property
-    def widths(self) -> dict[str, int]:
+    def widths(self) -> dict[str, int]:  # type: ignore[override]
         return {name: self.shapes[f"lift.{name}.centre"][1][0] for name in self.names}
-
-    @torch.no_grad()
-    def forward(self, inputs: Mapping[str, torch.Tensor], present: torch.Tensor) -> dict[str, torch.Tensor]:
-        """Unit vectors (N, width) of every modality; 0 in rows that lack it."""
-        vectors = {}
-        for j, name in enumerate(self.names):
-            has = present[:, j]
-            rows = inputs[name].new_zeros(len(has), self.width)
-            if has.any():
-                rows[has] = self.aligner.embed({name: inputs[name][has]}).to(rows)
-            vectors[name] = rows
-        return vectors
-
-    def encode(self, inputs: Mapping[str, torch.Tensor], present: torch.Tensor) -> tuple[dict[str, torch.Tensor], None]:
-        """(`forward`, the tokens a matching head could look at: none)."""
-        return self(inputs, present), None
-
-    @torch.no_grad()
-    def embed(self, z: Any, present: Any = None) -> Any:
-        """One unit vector per row, from all that it has."""
-        return self.aligner.embed(z, present)
-
-
-def _key(name: str) -> str:
-    """Names of buffers must not contain dots."""
-    return name.replace(".", "/")
 
 
 def build_aligner(
     section: AlignerSection, data: Any, names: Sequence[str], seed: int, root: str | None = None
 ) -> AlignedModel:
     """The aligner of the training rows; it has no step to make after that."""
-    parts, masks, groups, relevant = [], [], [], []
+    groups, relevant = [], []
     for name, rows in data.train.items():
-        parts.append(rows.fetch(np.arange(len(rows)), rows.present, 0))
-        masks.append(torch.from_numpy(rows.present))
         if section.groups is not None:
             groups += [f"{name}/{label}" for label in data.opened[name].column(section.groups)[rows.home]]
         if section.relevant is not None:
             relevant += list(data.opened[name].column(section.relevant)[rows.home])
-    z, present = {name: torch.cat([part[name] for part in parts]) for name in names}, torch.cat(masks)
+    z, present = training_rows(data, names)
     arguments = section.model_dump(exclude={"kind", "groups", "relevant"})
     aligner = Aligner(**arguments, random_state=seed)
     size, rank = world()

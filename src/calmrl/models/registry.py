@@ -71,6 +71,23 @@ MODELS: Registry[ModelKind] = Registry(
             "calmrl.models.aligned:AlignedModel",
             steps=False,
         ),
+        **{
+            name: ModelKind(
+                about,
+                f"calmrl.models.registry:{section}",
+                "calmrl.models.classical:build_classical",
+                "calmrl.models.classical:ClassicalModel",
+                steps=False,
+            )
+            for name, section, about in (
+                ("cca", "CorrelationSection", "CCA of every pair of modalities, in closed form, on frozen features"),
+                ("mcca", "CorrelationSection", "multi-set CCA, one space in closed form, on frozen features"),
+                ("gcca", "CorrelationSection", "MAXVAR generalised CCA, one space in closed form, on frozen features"),
+                ("asif", "AsifSection", "relative representations by rows that have both, on frozen features"),
+                ("ridge", "RidgeSection", "ridge regression onto a hub modality, on frozen features"),
+                ("procrustes", "ProcrustesSection", "rotation onto a hub modality, on frozen features"),
+            )
+        },
         "vast": ModelKind(
             "the paper's towers on raw video, audio and text",
             "calmrl.paper.vast.section:VastSection",
@@ -115,3 +132,48 @@ class AlignerSection(Section):
     landmarks: Count = 2000
     groups: str | None = None
     relevant: str | None = None
+
+
+class BaselineSection(Section):
+    """The arguments that all of `calmrl.baselines` have."""
+
+    kind: str
+    features: Literal["linear", "kernel"] = "kernel"
+    unit_rows: bool = True
+    landmarks: Count = 2000
+
+
+class CorrelationSection(BaselineSection):
+    """The arguments of `calmrl.baselines.CCA`, `MCCA` and `GCCA`."""
+
+    kind: Literal["cca", "mcca", "gcca"]
+    ridge: NotNegative = 1.0
+    directions: Count = 256
+
+
+class AsifSection(BaselineSection):
+    """The arguments of `calmrl.baselines.ASIF`."""
+
+    kind: Literal["asif"]
+    nearest: Count = 800
+    power: NotNegative = 8.0
+    whitening: Fraction = 0.0
+    anchors: Count = 2000
+
+
+class RidgeSection(BaselineSection):
+    """The arguments of `calmrl.baselines.RidgeMap`."""
+
+    kind: Literal["ridge"]
+    ridge: NotNegative = 1.0
+    whitening: Fraction = 0.5
+    hub: str | None = None
+
+
+class ProcrustesSection(BaselineSection):
+    """The arguments of `calmrl.baselines.ProcrustesMap`."""
+
+    kind: Literal["procrustes"]
+    directions: Count = 256
+    whitening: Fraction = 0.0
+    hub: str | None = None

@@ -76,7 +76,7 @@ def grid(axes: Mapping[str, Iterable[Any]]) -> tuple[Changes, ...]:
     return tuple(dict(zip(axes, values, strict=True)) for values in product(*axes.values()))
 
 
-TRIALS = 16  # of every method that makes steps; candidates of the aligner are at most as many
+TRIALS = 16  # of every method; candidates of the aligner are at most as many
 RATE = "optimiser.learning_rate"
 FEATURES = "model.standardize"
 HEADS = "model.hidden"
@@ -194,6 +194,16 @@ _PRINTED = Method(
     ours=True,
 )
 
+RIDGES = (1.0, 0.3, 3.0, 0.1)
+KINDS_OF_FEATURES = {FEATURES: (None,), "model.features": ("kernel", "linear")}
+CORRELATION_TRIALS = grid({"model.ridge": RIDGES, "model.directions": (256, 100), **KINDS_OF_FEATURES})
+
+
+def _classical(kind: str, about: str, trials: tuple[Changes, ...]) -> Method:
+    """A baseline in closed form, on the features of the aligner. Its trials differ in the arguments of its class."""
+    return Method(about, "contrastive", {"model.kind": kind}, trials, steps=False)
+
+
 METHODS: Registry[Method] = Registry(
     "method",
     {
@@ -226,6 +236,26 @@ METHODS: Registry[Method] = Registry(
         "gram": _baseline("gram", "InfoNCE over volumes"),
         "triangle": _baseline("triangle", "InfoNCE over areas of triangles"),
         "pmrl": _baseline("pmrl", "leading singular value and anchors"),
+        "cca": _classical(
+            "cca", "ridge CCA of every pair of modalities, directions weighted by correlation", CORRELATION_TRIALS
+        ),
+        "mcca": _classical("mcca", "multi-set CCA from the covariances of rows that have both", CORRELATION_TRIALS),
+        "gcca": _classical("gcca", "generalised CCA (MAXVAR) with missing rows", CORRELATION_TRIALS),
+        "asif": _classical(
+            "asif",
+            "ASIF: relative representations by the rows that have both",
+            grid({"model.power": (4.0, 2.0, 8.0, 1.0), "model.whitening": (0.5, 0.0), **KINDS_OF_FEATURES}),
+        ),
+        "ridge": _classical(
+            "ridge",
+            "ridge regression onto the modality that meets the others most",
+            grid({"model.ridge": RIDGES, "model.whitening": (0.5, 0.0), **KINDS_OF_FEATURES}),
+        ),
+        "procrustes": _classical(
+            "procrustes",
+            "rotation onto the modality that meets the others most",
+            grid({"model.directions": (256, 128, 64, 512), "model.whitening": (0.0, 0.5), **KINDS_OF_FEATURES}),
+        ),
         "ideal": replace(_ALIGNER, about="the recipe of aligner with nothing missing", ours=False, ideal=True),
     },
 )
@@ -305,8 +335,9 @@ def _with_kernel(method: Method) -> Method:
     return replace(method, about=f"{method.about}, on kernel features", trials=trials)
 
 
-def _is_baseline(method: Method) -> bool:
-    return not (method.ours or method.ideal)
+def _is_objective(method: Method) -> bool:
+    """Whether it is a published objective, which trains heads."""
+    return method.steps and not method.ours
 
 
 def _with_observed(method: Method) -> Method:
@@ -347,11 +378,15 @@ def _without(trials: Iterable[Changes], dropped: Callable[[str], bool]) -> tuple
 
 Suffix = tuple[Callable[[Method], bool], Callable[[Method], Method]]  # (which methods take it, what it does)
 SUFFIXES: dict[str, Suffix] = {
+<<<<<<< HEAD
     "observed": (lambda method: method.calibrated, _with_observed),
     "init": (lambda method: method.steps and method.recipe.get("model.init") == "latent", _with_init),
     "latent": (lambda method: _is_baseline(method) and not method.latent, _with_latent),
+=======
+    "latent": (lambda method: _is_objective(method) and not method.latent, _with_latent),
+>>>>>>> classical
     "staged": (
-        _is_baseline,
+        _is_objective,
         lambda method: replace(method, about=f"{method.about}, complete rows first", staged=True),
     ),
     "mlp": (lambda method: all(HEADS in trial for trial in method.trials), _with_mlp),

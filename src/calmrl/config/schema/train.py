@@ -322,8 +322,9 @@ class TrainConfig(Section):
             )
         if self.calibration is not None and not method.calibrated:
             raise ValueError(f"method {self.method} does not calibrate; remove calibration, or set method=calibrated")
-        if MODELS[self.model.kind].steps != MODELS[method.model].steps:
-            fitting = "calibrated or contrastive" if MODELS[self.model.kind].steps else "aligner"
+        kinds = self.model.kind, method.model
+        if kinds[0] != kinds[1] and not all(MODELS[kind].steps for kind in kinds):
+            fitting = "calibrated or contrastive" if MODELS[self.model.kind].steps else self.model.kind
             raise ValueError(
                 f"method {self.method} does not go with model.kind {self.model.kind}; set method={fitting}, "
                 "or leave model.kind out"

@@ -33,7 +33,6 @@ from calmrl.errors import InputError, JobError
 from calmrl.metrics.measures import Measurement
 from calmrl.metrics.model_rows import LabelledRows, Vectors, measure_rows, picture
 from calmrl.models.heads import UNIT_ROWS
-from calmrl.models.registry import MODELS
 from calmrl.protocols import Progress, no_progress
 from calmrl.training.loop import Trainer
 from calmrl.training.methods import Changes, find_method
@@ -310,7 +309,7 @@ def longest_first(jobs: Sequence[Job]) -> list[Job]:
 
     def takes(job: Job) -> int:
         method = find_method(job.method)
-        return 2 if not MODELS[method.model].steps else int(method.calibrated)
+        return 2 if method.model == "aligner" else int(method.calibrated)
 
     return sorted(jobs, key=takes, reverse=True)
 

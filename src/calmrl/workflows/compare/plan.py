@@ -284,9 +284,12 @@ def training_config(config: CompareConfig, setting: str, seed: int, changes: Map
     }
     if setting:
         values["sources"][NAME]["hide"] = config.settings[setting].hide
-    if not MODELS[changes.get("model.kind", "heads")].steps:
+    kind = MODELS[changes.get("model.kind", "heads")]
+    if not kind.steps:
         groups = None if config.source.resplit is None else config.source.resplit.by
-        values["model"] = {"candidates": config.trials, "groups": groups, "relevant": relevant}
+        wanted = {"candidates": config.trials, "groups": groups, "relevant": relevant}
+        known = kind.part("section").model_fields
+        values["model"] = {key: value for key, value in wanted.items() if key in known}
     for key, value in changes.items():
         here = values
         *path, last = key.split(".")

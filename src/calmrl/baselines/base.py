@@ -1,0 +1,325 @@
+"""What all baselines share: features, the vector of an item from what it has, and files.
+
+The features f^m of modality m are those of the aligner: centred rows, of unit length or not, then the leading principal
+directions of the values or of a kernel, scaled to mean variance one.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Any, ClassVar, TypeVar
+
+import numpy as np
+import torch
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import check_is_fitted
+from torch import Tensor
+from torch.nn.functional import normalize
+
+from calmrl._support.arguments import check_choice, check_whole, seed_of
+from calmrl._support.moments import numpy_eigh
+from calmrl._support.parsing import reason_of
+from calmrl._support.tensor_files import load_state, save_state
+from calmrl.aligner.features import RANK, FeatureMap, fit_kernel, fit_linear
+from calmrl.aligner.storage import MAP_PARTS
+from calmrl.arrays import Array, Views, blocks_of_rows, check, to_tensor
+from calmrl.baselines.registry import BASELINES
+from calmrl.data.patterns import connected, rows_together
+from calmrl.errors import InputError
+from calmrl.latent.rows import working_dtype
+
+LEAST = 2  # rows that must have both of two modalities before anything is learned from them directly
+EMBED_BYTES = 1 << 27
+FEATURES = ("linear", "kernel")
+B = TypeVar("B", bound="Baseline")
+
+
+@dataclass(frozen=True)
+class TrainingFeatures:
+    """Features of the training rows: `values[m]` is (N, r_m), 0 in rows that lack m."""
+
+    names: tuple[str, ...]
+    values: list[Tensor]
+    present: Tensor  # (N, k)
+
+    @property
+    def together(self) -> np.ndarray:
+        """(k, k) rows that have both modalities."""
+        return rows_together(self.present.numpy())
+
+    def of(self, m: int) -> Tensor:
+        """The rows that have modality m."""
+        return self.values[m][self.present[:, m]]
+
+    def both(self, a: int, b: int) -> tuple[Tensor, Tensor]:
+        """Modalities a and b of the rows that have both."""
+        rows = self.present[:, a] & self.present[:, b]
+        return self.values[a][rows], self.values[b][rows]
+
+
+class Baseline(ABC, BaseEstimator):
+    """Modalities in, unit vectors out, learned in closed form from incomplete rows.
+
+    A subclass learns tensors from features and gives the vectors of one modality; an item has the sum over what it has,
+    scaled to unit length.
+    """
+
+    name: ClassVar[str]  # in BASELINES
+    unit_first: ClassVar[bool] = True  # whether vectors of one modality have unit length before they are added
+
+    features: str
+    unit_rows: bool
+    landmarks: int
+    random_state: int | None
+    whitening: float = 0.0
+
+    names_: tuple[str, ...]  # in the order of the parts below
+    modalities_: tuple[str, ...]  # in the order of the input
+    feature_maps_: list[FeatureMap]
+    together_: np.ndarray  # (k, k) training rows that have both modalities
+    learned_: dict[str, Tensor]
+
+    @abstractmethod
+    def _check_arguments(self) -> None:
+        """An InputError for the first wrong argument of the subclass."""
+
+    @abstractmethod
+    def _learn(self, rows: TrainingFeatures) -> dict[str, Tensor]:
+        """What is learned from the features, by name."""
+
+    @abstractmethod
+    def _vectors(self, m: int, f: Tensor) -> Tensor:
+        """(n, width_) of features of modality m."""
+
+    @property
+    @abstractmethod
+    def width_(self) -> int:
+        """Width of the embedding."""
+
+    @torch.no_grad()
+    def fit(self: B, z: Mapping[str, Array], present: Array | None = None) -> B:
+        """Learn from rows with any of the modalities.
+
+        Parameters
+        ----------
+        z : dict
+            Modality -> (N, d_m), NumPy or torch.
+        present : bool array (N, k), optional
+            By default a row that is entirely NaN is missing.
+        """
+        check_choice("features", self.features, FEATURES)
+        check_whole("landmarks", self.landmarks, 2)
+        if not isinstance(self.unit_rows, (bool, np.bool_)):
+            raise InputError(f"unit_rows must be True or False; got {self.unit_rows!r}")
+        self._check_arguments()
+        views = check(z, present, min_rows=1)
+        order = sorted(range(len(views.names)), key=lambda m: views.names[m])  # so that their order does not matter
+        self.modalities_, self.names_ = views.names, tuple(views.names[m] for m in order)
+        mask = views.present[:, order].cpu()
+        check_linked(self.names_, mask)
+        arrays = [to_tensor(views.arrays[name]).detach().cpu() for name in self.names_]
+        observed = [array[mask[:, m]].double() for m, array in enumerate(arrays)]
+        generator = torch.Generator().manual_seed(seed_of(self.random_state))
+        self.feature_maps_ = [
+            fit_linear(x, bool(self.unit_rows))
+            if self.features == "linear"
+            else fit_kernel(x, bool(self.unit_rows), generator, self.landmarks)
+            for x in observed
+        ]
+        values = []
+        for m, x in enumerate(observed):
+            f = self._features(m, x)
+            values.append(f.new_zeros(len(mask), f.shape[1]).index_put((mask[:, m].nonzero()[:, 0],), f))
+        rows = TrainingFeatures(self.names_, values, mask)
+        self.together_ = rows.together
+        self.learned_ = self._learn(rows)
+        return self
+
+    def _features(self, m: int, x: Tensor) -> Tensor:
+        """(n, r_m) float64."""
+        lift = self.feature_maps_[m]
+        return lift.project(x, lift.projection * lift.scale(self.whitening))
+
+    @torch.no_grad()
+    def embed(self, z: Mapping[str, Array], present: Array | None = None) -> Array:
+        """Unit vectors (N, width_) from whatever each row has; missing modalities may be left out of the dict.
+
+        An item about which nothing is known has the vector zero. NumPy in, NumPy out; torch in, torch out.
+        """
+        check_is_fitted(self)
+        widths = self.widths_
+        views = check(z, present, names=self.names_, widths=[widths[name] for name in self.names_])
+        largest = max(max(len(lift.landmarks), len(lift.centre)) for lift in self.feature_maps_)
+        blocks = blocks_of_rows(len(views), 32 * max(largest, self.width_), EMBED_BYTES)
+        parts = [self._embed_rows(views, start, stop) for start, stop in blocks]
+        vectors = torch.cat(parts) if parts else torch.zeros((0, self.width_))
+        vectors = vectors.to(views.present.device, working_dtype(views))
+        return vectors if isinstance(views.given(), Tensor) else vectors.numpy()
+
+    def _embed_rows(self, views: Views, start: int, stop: int) -> Tensor:
+        present = views.present[start:stop].cpu()
+        total = torch.zeros((stop - start, self.width_), dtype=torch.float64)
+        for m, values in enumerate(views.rows(start, stop)):
+            has = present[:, m]
+            if values is not None and has.any():
+                vectors = self._vectors(m, self._features(m, values.detach().cpu()[has].double()))
+                total[has] += normalize(vectors, dim=1) if self.unit_first else vectors
+        return normalize(total, dim=1)
+
+    def similarity(self, queries: Mapping[str, Array], gallery: Mapping[str, Array]) -> Array:
+        """Cosines (Q, G) between items with any modalities; missing ones are NaN rows or left out of the dict."""
+        left, right = self.embed(queries), self.embed(gallery)
+        if isinstance(left, Tensor) != isinstance(right, Tensor):
+            raise InputError("queries and gallery mix NumPy arrays and torch tensors; pass one kind")
+        return left @ right.T
+
+    @property
+    def widths_(self) -> dict[str, int]:
+        """Modality -> width of its input."""
+        widths = {name: len(lift.centre) for name, lift in zip(self.names_, self.feature_maps_, strict=True)}
+        return {name: widths[name] for name in self.modalities_}
+
+    def save(self, path: str | os.PathLike[str], overwrite: bool = False) -> None:
+        """Write a folder with baseline.json and baseline.safetensors, which `load_baseline` reads; no pickle."""
+        check_is_fitted(self)
+        save_state(to_state(self), path, overwrite, name="baseline")
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "learned_")
+
+
+class OneSpace(Baseline):
+    """A baseline that maps the features of every modality into one space: f^m map_m + bias_m."""
+
+    def _vectors(self, m: int, f: Tensor) -> Tensor:
+        return f @ self.learned_[f"map.{self.names_[m]}"] + self.learned_[f"bias.{self.names_[m]}"]
+
+    @property
+    def width_(self) -> int:
+        """Width of the space."""
+        return len(self.learned_[f"bias.{self.names_[0]}"])
+
+
+def check_linked(names: tuple[str, ...], present: Tensor) -> None:
+    """Modalities that no row has or that nothing links are errors; pairs that never meet are a warning."""
+    if len(names) < 2:
+        raise InputError(f"z has one modality ({names[0]}); a baseline needs at least two")
+    together = rows_together(present.numpy())
+    absent = [name for m, name in enumerate(names) if together[m, m] == 0]
+    if absent:
+        raise InputError(
+            f"modality {absent[0]!r} is observed in no row, so nothing can be learned about it; leave it out, or add "
+            "rows that have it"
+        )
+    first, *others = connected(together, LEAST)
+    if others:
+        apart = ", ".join(names[m] for m in sorted(m for group in others for m in group))
+        raise InputError(
+            f"fewer than {LEAST} rows link {apart} with {', '.join(names[m] for m in first)}, also through a third "
+            "modality, so nothing can be learned between them; add rows that have both, or fit them separately"
+        )
+    unseen = [f"{names[a]} and {names[b]}" for a, b in combinations(range(len(names)), 2) if together[a, b] < LEAST]
+    if unseen:
+        warnings.warn(
+            f"fewer than {LEAST} rows have both {'; nor '.join(unseen)}: they are aligned through other modalities only",
+            UserWarning,
+            stacklevel=3,
+        )
+
+
+def chain(together: np.ndarray, a: int, b: int) -> list[int]:
+    """The modalities from a to b, of which any two neighbours meet in rows: as few as possible, then by most rows.
+
+    Examples
+    --------
+    >>> chain(np.array([[9, 0, 5], [0, 9, 4], [5, 4, 9]]), 0, 1)
+    [0, 2, 1]
+    """
+    best: dict[int, tuple[float, list[int]]] = {a: (np.inf, [a])}
+    edge = [a]
+    while b not in best and edge:
+        reached: dict[int, tuple[float, list[int]]] = {}
+        for m in edge:
+            rows, path = best[m]
+            for n in range(len(together)):
+                width = min(rows, together[m, n])
+                if n not in best and width >= LEAST and (n not in reached or width > reached[n][0]):
+                    reached[n] = (width, [*path, n])
+        best |= reached
+        edge = sorted(reached)
+    return best[b][1]
+
+
+def covariance(x: Tensor, y: Tensor) -> Tensor:
+    """(r, s) of the columns of two sides of the same rows; 0 without rows."""
+    if not len(x):
+        return x.new_zeros(x.shape[1], y.shape[1])
+    return (x - x.mean(0)).T @ (y - y.mean(0)) / len(x)
+
+
+def inverse_root(covariance: Tensor, ridge: float) -> Tensor:
+    """(C + ridge mean(diag C) I)^(-1/2); directions in which there is nothing stay out."""
+    values, vectors = numpy_eigh((covariance + covariance.T) / 2)
+    values = values.clamp(min=0) + ridge * covariance.diagonal().mean()
+    there = values > RANK * values.max()
+    return (vectors * torch.where(there, torch.where(there, values, 1.0).rsqrt(), 0.0)) @ vectors.T
+
+
+def check_number(name: str, value: Any, low: float, high: float = float("inf")) -> None:
+    """A finite number from `low` to `high`."""
+    number = isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, (bool, np.bool_))
+    if not number or not low <= value <= high or value == float("inf"):
+        limits = f">= {low:g}" if high == float("inf") else f"from {low:g} to {high:g}"
+        raise InputError(f"{name} must be a number {limits}; got {value!r}")
+
+
+def to_state(baseline: Baseline) -> dict[str, Any]:
+    """{"meta": json-able, "tensors": name -> tensor} of a fitted baseline."""
+    tensors = {f"learned.{key}": tensor for key, tensor in baseline.learned_.items()}
+    for name, lift in zip(baseline.names_, baseline.feature_maps_, strict=True):
+        tensors |= {f"lift.{name}.{part}": getattr(lift, part) for part in MAP_PARTS}
+    meta = {
+        "baseline": baseline.name,
+        "arguments": baseline.get_params(),
+        "modalities": list(baseline.modalities_),
+        "together": baseline.together_.tolist(),
+    }
+    return {"meta": meta, "tensors": tensors}
+
+
+def from_state(state: dict[str, Any], origin: str = "a saved baseline") -> Baseline:
+    """The inverse of `to_state`; `origin` names it in errors."""
+    meta, tensors = state["meta"], state["tensors"]
+    try:
+        baseline: Baseline = BASELINES[meta["baseline"]](**meta["arguments"])
+        baseline.modalities_ = tuple(meta["modalities"])
+        baseline.names_ = tuple(sorted(meta["modalities"]))
+        baseline.feature_maps_ = [
+            FeatureMap(unit=bool(baseline.unit_rows), **{part: tensors[f"lift.{name}.{part}"] for part in MAP_PARTS})
+            for name in baseline.names_
+        ]
+        baseline.together_ = np.array(meta["together"], dtype=np.int64).reshape(len(baseline.names_), -1)
+        prefix = "learned."
+        baseline.learned_ = {
+            key.removeprefix(prefix): tensor for key, tensor in tensors.items() if key.startswith(prefix)
+        }
+        one = {name: torch.zeros((1, width)) for name, width in baseline.widths_.items()}
+        baseline.embed(one)  # parts that do not fit each other are found here
+        return baseline
+    except Exception as error:  # damaged numbers make constructors raise anything
+        raise InputError(f"{origin} is incomplete ({reason_of(error)}); save it again") from error
+
+
+def load_baseline(path: str | os.PathLike[str]) -> Baseline:
+    """Read what `save` of a baseline wrote.
+
+    Examples
+    --------
+    >>> load_baseline("my-cca").similarity(queries, gallery)  # doctest: +SKIP
+    """
+    return from_state(load_state(path, name="baseline"), f"the saved baseline in {path}")
