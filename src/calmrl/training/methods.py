@@ -123,8 +123,8 @@ def _objective(name: str) -> Changes:
     return {"objective": {"name": name} | plain}
 
 
-def _baseline(objective: str, about: str) -> Method:
-    return Method(about, objective, _objective(objective), _trials(objective))
+def _baseline(objective: str, about: str, **more: Any) -> Method:
+    return Method(about, objective, {"objective": _objective(objective)["objective"] | more}, _trials(objective))
 
 
 _ALIGNER = Method(
@@ -224,6 +224,10 @@ METHODS: Registry[Method] = Registry(
         "gram": _baseline("gram", "InfoNCE over volumes"),
         "triangle": _baseline("triangle", "InfoNCE over areas of triangles"),
         "pmrl": _baseline("pmrl", "leading singular value and anchors"),
+        "symile": _baseline("symile", "InfoNCE over products of all modalities"),
+        "confu": _baseline("confu", "InfoNCE over all pairs, and of two fused modalities with a third", fusion="learned"),
+        "fusemix": _baseline("fusemix", "InfoNCE over all pairs of rows that are mixed before the heads"),
+        "structure": _baseline("structure", "InfoNCE over all pairs, neighbourhoods as before the heads", warmup=20),
         "ideal": replace(_ALIGNER, about="the recipe of aligner with nothing missing", ours=False, ideal=True),
     },
 )

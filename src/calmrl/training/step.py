@@ -12,6 +12,8 @@ from calmrl.alignment import CalibratedAlignment
 from calmrl.data.loaders.batches import Batches
 from calmrl.errors import InputError
 from calmrl.losses.contrastive import ContrastiveLoss
+from calmrl.losses.fusemix import FuseMixLoss
+from calmrl.losses.structure import StructureLoss
 
 START_TEMPERATURE = 0.07  # of the contrast, for a model without one of its own
 
@@ -19,7 +21,8 @@ START_TEMPERATURE = 0.07  # of the contrast, for a model without one of its own
 class Step(nn.Module):
     """loss = objective(model(inputs)) + matching_weight * matching(observed representations) + fused_weight * contrast.
 
-    `objective` is a loss or a `CalibratedAlignment`; `matching` may be None. `contrast` of the texts with the vectors of a
+    `objective` is a loss or a `CalibratedAlignment`; `matching` may be None. In training the inputs of a `FuseMixLoss` are mixed
+    first; a `StructureLoss` also gets the inputs. `contrast` of the texts with the vectors of a
     model's fused heads, as in VAST, is there with `fused_weight` > 0 only. After each call `last` holds detached scalars:
     every term, and what the objective reports about itself.
     """
@@ -57,16 +60,20 @@ class Step(nn.Module):
         return self.objective if isinstance(self.objective, CalibratedAlignment) else None
 
     def forward(self, inputs: Mapping[str, Any], present: Tensor, generator: torch.Generator | None = None) -> Tensor:
-        """The loss of a batch; `generator` draws the negatives of the matching term.
+        """The loss of a batch; `generator` draws the negatives of the matching term, and rows to mix.
 
         It is NaN, in every process, if any representation is not finite; the latent model does not see those.
         """
+        if self.training and isinstance(self.objective, FuseMixLoss):
+            inputs = self.objective.mix(inputs, present, generator=generator)
         z, tokens = self.model.encode(inputs, present)
         finite = torch.stack([torch.isfinite(rows.detach()).all() for rows in z.values()]).all()
         (broken,) = all_sum([(~finite).to(torch.float32)])
         if broken:
             return torch.nan * torch.stack([rows.sum() for rows in z.values()]).sum()
-        if self.start is None:
+        if isinstance(self.objective, StructureLoss):
+            value = self.objective(z, present, features=inputs)
+        elif self.start is None:
             value = self.objective(z, present)
         else:
             with torch.no_grad():
