@@ -110,7 +110,8 @@ def test_mistakes_in_overrides_and_in_the_file_are_shown_together(write):
             "kind: train\nsources: {a: {dataset: digits}}\nmethod: calmlr",
             "line 3, method: should be 'aligner', 'calibrated', 'calmrl', 'calmrl-printed', 'calmrl-start', "
             "'closed-form', 'contrastive', "
-            "'vast', 'gram', 'triangle' or 'pmrl'; got 'calmlr'; did you mean \"calmrl\"?",
+            "'vast', 'gram', 'triangle', 'pmrl', 'symile', 'confu', 'fusemix' or 'structure'; "
+            "got 'calmlr'; did you mean \"calmrl\"?",
         ),
     ],
 )

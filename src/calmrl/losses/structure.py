@@ -26,14 +26,14 @@ class StructureLoss(ContrastiveLoss):
         P_ij = softmax_j(x_i . x_j / t),    Q_ij = softmax_j(z_i . z_j / t),
         S_m = mean_i JS(P_i, Q_i),          JS(p, q) = (KL(p | (p + q) / 2) + KL(q | (p + q) / 2)) / 2
 
-    and L = InfoNCE + w mean_m S_m, over the modalities that two rows or more have. The weight w grows linearly from 0 to `weight`
-    over the first `warmup` calls in training, which a checkpoint counts on.
+    and L = InfoNCE + w mean_m S_m, over the modalities that two rows or more have. The weight w grows linearly from 0 to
+    `weight` over the first `warmup` calls in training; their number is part of the state.
 
     | input | meaning |
     |---|---|
     | z | dict of modality name -> (N, d) tensor of unit vectors, the same d for all; k >= 2 modalities |
     | present | (N, k) bool; None: rows that are NaN throughout are missing |
-    | features | dict of the same names -> (N, d_m) vectors before the heads, of any widths; they get no gradient. None leaves out the second part |
+    | features | dict of the same names -> (N, d_m) vectors before the heads, without gradient; None: InfoNCE alone |
 
     When to use which: few pairs and many rows of a single modality, on features of frozen encoders: such rows take part in
     the second term. Defaults are those of the published code, for one level of neighbourhoods; it takes the divergences from

@@ -225,7 +225,9 @@ METHODS: Registry[Method] = Registry(
         "triangle": _baseline("triangle", "InfoNCE over areas of triangles"),
         "pmrl": _baseline("pmrl", "leading singular value and anchors"),
         "symile": _baseline("symile", "InfoNCE over products of all modalities"),
-        "confu": _baseline("confu", "InfoNCE over all pairs, and of two fused modalities with a third", fusion="learned"),
+        "confu": _baseline(
+            "confu", "InfoNCE over all pairs, and of two fused modalities with a third", fusion="learned"
+        ),
         "fusemix": _baseline("fusemix", "InfoNCE over all pairs of rows that are mixed before the heads"),
         "structure": _baseline("structure", "InfoNCE over all pairs, neighbourhoods as before the heads", warmup=20),
         "ideal": replace(_ALIGNER, about="the recipe of aligner with nothing missing", ours=False, ideal=True),

@@ -21,10 +21,10 @@ START_TEMPERATURE = 0.07  # of the contrast, for a model without one of its own
 class Step(nn.Module):
     """loss = objective(model(inputs)) + matching_weight * matching(observed representations) + fused_weight * contrast.
 
-    `objective` is a loss or a `CalibratedAlignment`; `matching` may be None. In training the inputs of a `FuseMixLoss` are mixed
-    first; a `StructureLoss` also gets the inputs. `contrast` of the texts with the vectors of a
-    model's fused heads, as in VAST, is there with `fused_weight` > 0 only. After each call `last` holds detached scalars:
-    every term, and what the objective reports about itself.
+    `objective` is a loss or a `CalibratedAlignment`; `matching` may be None. A `FuseMixLoss` mixes the inputs before the model
+    sees them, in training; a `StructureLoss` gets the inputs too. `contrast` of the texts with the vectors of a model's fused
+    heads, as in VAST, is there with `fused_weight` > 0 only. After each call `last` holds detached scalars: every term, and
+    what the objective reports about itself.
     """
 
     def __init__(
