@@ -44,14 +44,14 @@ class Encoders(nn.Module):
 def measure(encoders: nn.Module, x: dict[str, torch.Tensor], present: torch.Tensor) -> dict[str, list[torch.Tensor]]:
     """Value, gradients of the encoders and of the loss's parameters, for every loss."""
     found = {}
-    makes = LOSSES | {
+    makes = dict(LOSSES.items()) | {
         "structure": lambda chunk_size: StructureLoss(chunk_size=chunk_size, warmup=0),
         "confu, learned": lambda chunk_size: ConfuLoss(fusion="learned", names=NAMES, width=4, chunk_size=chunk_size),
     }
     for kind, make in makes.items():
         for chunk in CHUNKS:
             torch.manual_seed(2)
-            loss = make(chunk_size=chunk)
+            loss = make(chunk_size=chunk).double()
             encoders.zero_grad()
             value = loss(encoders(x), present, **({"features": x} if kind == "structure" else {}))
             value.backward()

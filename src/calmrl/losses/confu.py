@@ -14,7 +14,7 @@ from calmrl.errors import InputError
 from calmrl.losses.base import Batch, joined
 from calmrl.losses.contrastive import ContrastiveLoss
 
-Fused = tuple[tuple[int, int], int]  # (the columns that are fused, the column they are compared with)
+NO_DIRECTION = 1e-2  # a sum of two unit vectors that is shorter is not scaled to length one
 
 
 class ConfuLoss(ContrastiveLoss):
@@ -98,14 +98,14 @@ class ConfuLoss(ContrastiveLoss):
             raise InputError(f"two modalities are fused; got {len(two)} ({', '.join(two)})")
         if self.mixers is None:
             first, second = two.values()
-            return normalize(first + second, dim=1, eps=1e-6)
+            return normalize(first + second, dim=1, eps=NO_DIRECTION)
         unknown = [name for name in two if name not in self.names]
         if unknown:
             raise InputError(f"modality {unknown[0]!r} is not one of {', '.join(self.names)}, which this loss fuses")
         a, b = sorted(two, key=self.names.index)
         mixer: Any = self.mixers[self._place[a, b]]
         side = torch.cat([two[a], two[b]], dim=1)
-        return normalize(mixer(side.to(mixer[0].weight.dtype)), dim=1, eps=1e-6).to(side.dtype)
+        return normalize(mixer(side.to(mixer[0].weight.dtype)), dim=1).to(side.dtype)
 
     def _fused(self, batch: Batch, temperature: Tensor) -> tuple[Tensor, Tensor]:
         """(mean over the terms of the second part, their number)."""

@@ -22,8 +22,8 @@ class SymileLoss(AnchoredLoss):
 
     and the loss is the mean of these terms. What competes depends on `negatives`:
 
-    - "mixed": others of any rows, one row for each modality of S but a, as in the published code with `n_squared`. A set of
-      four modalities or more would need N^3 of them and takes "rows".
+    - "mixed": others of any rows, one row for each modality of S but a, as in the published code with `n_squared`. That is N^2
+      of them for each row of three modalities; with batches of thousands take "rows". Larger sets always do.
     - "rows": the others of one row at a time, from all rows that have them.
 
     Rows with more modalities than S compete with what S has, so a pair competes with all vectors of the other modality, as
