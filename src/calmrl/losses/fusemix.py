@@ -27,8 +27,8 @@ class FuseMixLoss(ContrastiveLoss):
     | z | dict of modality name -> (N, d) tensor of unit vectors, the same d for all; k >= 2 modalities |
     | present | (N, k) bool; None: rows that are NaN throughout are missing |
 
-    When to use which: few pairs on features of frozen encoders. Without `mix` it is `ContrastiveLoss`. `calmrl train` mixes the
-    features of each training batch, in every process its own rows; negatives are those of all.
+    When to use which: few pairs on features of frozen encoders. Without `mix` it is `ContrastiveLoss`. `calmrl train` mixes
+    what goes into the heads in each training batch, in every process its own rows; negatives are those of all.
 
     After each call `last` holds the detached scalars "temperature" and "terms" (number of (pair, row) terms).
 
