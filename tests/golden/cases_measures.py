@@ -100,9 +100,6 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
     "contrastive": [{}, {"anchor": None}, {"temperature": 0.2, "learn_temperature": False, "label_smoothing": 0.0}],
     "gram": [{}, {"sign_guard": False}, {"anchor": "image"}],
     "pmrl": [{}, {"log": False}, {"temperature": 0.2, "anchor_temperature": 0.5, "sign_guard": False}],
-    "confu": [{}, {"weight": 0.9, "label_smoothing": 0.1}],
-    "structure": [{}],
-    "symile": [{}, {"negatives": "rows", "anchor": "image"}],
     "triangle": [{}, {"root": False}],
     "vast": [{}, {"label_smoothing": 0.0}],
 }
