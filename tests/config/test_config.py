@@ -109,8 +109,8 @@ def test_mistakes_in_overrides_and_in_the_file_are_shown_together(write):
         (
             "kind: train\nsources: {a: {dataset: digits}}\nmethod: calmlr",
             "line 3, method: should be 'aligner', 'calibrated', 'calmrl', 'calmrl-printed', 'calmrl-start', "
-            "'closed-form', 'contrastive', 'vast', 'gram', 'triangle', 'pmrl', 'cca', 'mcca', 'gcca', 'asif', 'ridge' or "
-            "'procrustes'; got 'calmlr'; did you mean \"calmrl\"?",
+            "'closed-form', 'contrastive', 'vast', 'gram', 'triangle', 'pmrl', 'cca', 'mcca', 'gcca', 'asif', 'ridge', "
+            "'procrustes', 'symile', 'confu', 'fusemix' or 'structure'; got 'calmlr'; did you mean \"calmrl\"?",
         ),
     ],
 )

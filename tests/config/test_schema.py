@@ -278,6 +278,22 @@ def test_what_does_not_go_together(section, values, said):
             {"method": "gram", "stages": [{"epochs": 1, "sources": ["a", "b"]}]},
             "stage joint names the source b; there are a",
         ),
+        (
+            {"method": "calibrated", "objective": {"name": "structure"}},
+            "the objective structure uses what goes into the heads, and imputed vectors have no such features; "
+            "set method=structure",
+        ),
+        (
+            {"method": "fusemix", "model": {"kind": "vast", "tokenizer": "t"}, "sources": {"a": FILES}},
+            "the objective fusemix uses what goes into the heads, but model.kind vast reads raw media; extract features",
+        ),
+        ({"method": "fusemix", "objective": {"name": "fusemix", "alpha": 0.0}}, "greater than 0"),
+        ({"method": "structure", "objective": {"name": "structure", "weight": -1.0}}, "greater than or equal to 0"),
+        ({"method": "structure", "objective": {"name": "structure", "warmup": -1}}, "greater than or equal to 0"),
+        ({"method": "confu", "objective": {"name": "confu", "weight": 1.5}}, "less than or equal to 1"),
+        ({"method": "confu", "objective": {"name": "confu", "fusion": "sum"}}, "'mean' or 'learned'"),
+        ({"method": "confu", "objective": {"name": "confu", "width": 4}}, "Extra inputs are not permitted"),
+        ({"method": "symile", "objective": {"name": "symile", "negatives": "none"}}, "'mixed' or 'rows'"),
         ({"method": "ideal"}, "ideal is a row of comparisons only; to train on complete rows, hide nothing"),
     ],
 )

@@ -354,7 +354,8 @@ _method("calibrated")
 @case("training/other methods", TRAINED)
 def _(place: Place) -> Any:
     found: dict[str, Any] = {}
-    for name in ("contrastive", "vast", "gram", "triangle", "contrastive+latent", "calmrl-start", "aligner", "ideal"):
+    names = ("contrastive", "vast", "gram", "triangle", "fusemix", "contrastive+latent", "calmrl-start")
+    for name in (*names, "aligner", "ideal"):
         config = train_config(method=name, stages=[{"steps": 3}])
         result = place.calmrl("train", config, "--out", name)
         found[name] = {key: result[key] for key in ("code", "out", "err")}

@@ -25,11 +25,16 @@ def views(n: int = 5, k: int = 4, dtype: torch.dtype = torch.float64) -> dict[st
 
 
 PATTERN = torch.tensor([[1, 1, 1, 1], [0, 1, 1, 0], [1, 1, 0, 1], [1, 0, 0, 1], [0, 1, 0, 0]], dtype=torch.bool)
+FIXED = ("pmrl", "confu", "structure")
 TWINS = {
     "pmrl": lambda z, p: slow.pmrl(z, p, 0.05, 0.1),
     "contrastive": lambda z, p: slow.contrastive(z, p, "text", 0.07, 0.1),
     "vast": lambda z, p: slow.contrastive(z, p, "text", 0.07, 0.1),
     "gram": lambda z, p: slow.gram(z, p, "text", 0.07, 0.1, guard=True),
+    "symile": lambda z, p: slow.symile(z, p, None, 0.07),
+    "confu": lambda z, p: slow.confu(z, p, 0.07),
+    "fusemix": lambda z, p: slow.contrastive(z, p, None, 0.07, 0.0),
+    "structure": lambda z, p: slow.contrastive(z, p, None, 0.05, 0.0),
     "triangle": lambda z, p: slow.triangle(z, p, "text", 0.07, 0.1, root=True),
 }
 
@@ -39,11 +44,17 @@ def test_defaults_are_the_documented_ones(kind: str) -> None:
     z, loss = views(), LOSSES[kind]()
     assert loss.last == {}
     torch.testing.assert_close(loss(z, PATTERN), TWINS[kind](z, PATTERN), rtol=1e-6, atol=0)
-    assert len(list(loss.parameters())) == (kind != "pmrl")  # the temperature is learned
+    assert len(list(loss.parameters())) == (kind not in FIXED)  # the temperature is learned
     assert loss.chunk_size is None
 
 
-@pytest.mark.parametrize(("kind", "terms"), [("contrastive", 5), ("vast", 5), ("gram", 3), ("triangle", 3)])
+@pytest.mark.parametrize(
+    ("kind", "terms"),
+    [
+        *(("contrastive", 5), ("vast", 5), ("gram", 3), ("triangle", 3)),
+        *(("symile", 4 + 2 + 3 + 2), ("confu", 11 + 12 + 3), ("fusemix", 11), ("structure", 11)),
+    ],
+)
 def test_number_of_terms(kind: str, terms: int) -> None:
     """(pair, row) terms of the contrastive loss, rows with text and something else of the others."""
     loss = LOSSES[kind](temperature=0.5)

@@ -15,7 +15,17 @@ from torch.nn.functional import normalize
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from calmrl.errors import InputError
-from calmrl.losses import LOSSES, ContrastiveLoss, GramLoss, PMRLLoss, TriangleLoss
+from calmrl.losses import (
+    LOSSES,
+    ConfuLoss,
+    ContrastiveLoss,
+    FuseMixLoss,
+    GramLoss,
+    PMRLLoss,
+    StructureLoss,
+    SymileLoss,
+    TriangleLoss,
+)
 from tests.reference import losses as slow
 
 NAMES = ("image", "text", "audio", "depth", "touch")
@@ -42,9 +52,26 @@ CASES = {
         TriangleLoss("text", 0.2, root=False, label_smoothing=0.0, **FIXED),
         lambda z, p: slow.triangle(z, p, "text", 0.2, 0.0, root=False),
     ),
+    "symile": (SymileLoss(None, 0.2, **FIXED), lambda z, p: slow.symile(z, p, None, 0.2)),
+    "symile, rows": (
+        SymileLoss(None, 0.2, negatives="rows", label_smoothing=0.1, **FIXED),
+        lambda z, p: slow.symile(z, p, None, 0.2, 0.1, mixed=False),
+    ),
+    "symile, text": (
+        SymileLoss("text", 0.2, label_smoothing=0.1, **FIXED),
+        lambda z, p: slow.symile(z, p, "text", 0.2, 0.1),
+    ),
+    "confu": (ConfuLoss(0.2), lambda z, p: slow.confu(z, p, 0.2)),
+    "confu, mostly fused": (
+        ConfuLoss(0.2, weight=0.9, label_smoothing=0.1),
+        lambda z, p: slow.confu(z, p, 0.2, 0.1, 0.9),
+    ),
+    "fusemix": (FuseMixLoss(None, 0.2, **FIXED), lambda z, p: slow.contrastive(z, p, None, 0.2, 0.0)),
+    "structure": (StructureLoss(None, 0.2), lambda z, p: slow.contrastive(z, p, None, 0.2, 0.0)),
     "triangle, every anchor": (TriangleLoss(None, 0.2, **FIXED), lambda z, p: slow.triangle(z, p, None, 0.2)),
 }
 DEFAULTS = [PMRLLoss(), ContrastiveLoss(**FIXED), GramLoss(**FIXED), TriangleLoss(**FIXED)]
+DEFAULTS += [SymileLoss(**FIXED), ConfuLoss(), FuseMixLoss(**FIXED), StructureLoss()]
 
 
 def views(seed: int, n: int, k: int, d: int = 6, dtype: torch.dtype = torch.float64) -> slow.Views:
@@ -114,6 +141,18 @@ def test_order_of_modalities_does_not_matter(name: str, seed: int) -> None:
     swapped = {list(z)[j]: z[list(z)[j]] for j in order}
     ours, other = loss(z, present), loss(swapped, present[:, order])
     torch.testing.assert_close(ours, other, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", CASES)
+@given(seed=st.integers(0, 10_000))
+@settings(deadline=None, max_examples=8)
+def test_order_of_rows_does_not_matter(name: str, seed: int) -> None:
+    loss, _ = CASES[name]
+    z, present = views(seed, 6, 3), pattern(seed, 6, 3)
+    assume(name != "pmrl as published" or signs_are_clear(z, present))
+    order = torch.randperm(6, generator=torch.Generator().manual_seed(seed))
+    again = loss({key: rows[order] for key, rows in z.items()}, present[order])
+    torch.testing.assert_close(again, loss(z, present), rtol=1e-9, atol=1e-12)
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -210,7 +249,8 @@ def test_memory_never_grows_with_n_squared_times_d(kind: str) -> None:
     z = {name: v.detach().requires_grad_() for name, v in views(0, n, k, d).items()}
     with Largest() as seen:
         LOSSES[kind]()(z, torch.ones(n, k, dtype=torch.bool)).backward()
-    assert seen.entries <= max(n * k * d, n * n * k)
+    wide = k * (k - 1) // 2 if kind in ("confu", "fusemix", "structure") else k  # all pairs, side by side
+    assert seen.entries <= max(n * wide * d, n * n * wide)
     n, d = 96, 4
     z = views(0, n, k, d)
     with Largest() as seen:
@@ -239,7 +279,7 @@ def test_bfloat16_autocast(kind: str) -> None:
     assert rough == loss(widened, present)  # half precision in, float32 inside
 
 
-@pytest.mark.parametrize("kind", ["contrastive", "gram", "triangle"])
+@pytest.mark.parametrize("kind", ["contrastive", "gram", "triangle", "symile", "fusemix"])
 def test_temperature_is_learned_or_fixed(kind: str) -> None:
     z, present = views(0, 6, 3), pattern(0, 6, 3, 1.0)
     learned = LOSSES[kind](temperature=0.1)
@@ -347,7 +387,7 @@ def test_errors_say_what_to_do() -> None:
         PMRLLoss()(z, pattern(0, 3, 2))
 
 
-@pytest.mark.parametrize("name", ["pmrl", "contrastive", "gram", "triangle", "matching"])
+@pytest.mark.parametrize("name", [*(name for name in LOSSES if name != "vast"), "matching"])
 def test_examples_in_docstrings_run(name: str) -> None:
     failed, tried = doctest.testmod(importlib.import_module(f"calmrl.losses.{name}"))
     assert tried

@@ -13,7 +13,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from calmrl._support.distributed import leave
 from calmrl.errors import InputError
-from calmrl.losses import LOSSES, InstanceMatching
+from calmrl.losses import LOSSES, ConfuLoss, InstanceMatching, StructureLoss
 from calmrl.losses.base import joined
 from tests.support import warm
 
@@ -42,13 +42,18 @@ class Encoders(nn.Module):
 
 
 def measure(encoders: nn.Module, x: dict[str, torch.Tensor], present: torch.Tensor) -> dict[str, list[torch.Tensor]]:
-    """Value, gradients of the encoders and of the temperature, for every loss."""
+    """Value, gradients of the encoders and of the loss's parameters, for every loss."""
     found = {}
-    for kind, make in LOSSES.items():
+    makes = dict(LOSSES.items()) | {
+        "structure": lambda chunk_size: StructureLoss(chunk_size=chunk_size, warmup=0),
+        "confu, learned": lambda chunk_size: ConfuLoss(fusion="learned", names=NAMES, width=4, chunk_size=chunk_size),
+    }
+    for kind, make in makes.items():
         for chunk in CHUNKS:
-            loss = make(chunk_size=chunk)
+            torch.manual_seed(2)
+            loss = make(chunk_size=chunk).double()
             encoders.zero_grad()
-            value = loss(encoders(x), present)
+            value = loss(encoders(x), present, **({"features": x} if kind == "structure" else {}))
             value.backward()
             parts = [value.detach(), *(p.grad for p in loss.parameters())]
             parts += [torch.zeros_like(p) if p.grad is None else p.grad.clone() for p in encoders.parameters()]

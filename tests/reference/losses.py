@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from itertools import combinations
+from itertools import combinations, product
+from math import prod
 
 import torch
 
@@ -129,3 +130,72 @@ def anchored(z: Views, present: torch.Tensor, anchor: str | None, score, kind, s
             smoothing,
         )
     return mean(terms, z)
+
+
+def symile(
+    z: Views, present: torch.Tensor, anchor: str | None, t: float = 0.07, smoothing: float = 0.0, mixed: bool = True
+) -> torch.Tensor:
+    names = list(z)
+    has = {name: [i for i in range(len(present)) if present[i, j]] for j, name in enumerate(names)}
+    terms = []
+    for i in range(len(present)):
+        own = [name for name in names if i in has[name]]
+        for name in own if len(own) >= 2 else []:
+            if anchor not in (None, name):
+                continue
+            others = [other for other in own if other != name]
+            rows = [has[other] for other in others]
+            together = [(j,) * len(others) for j in range(len(present)) if all(j in each for each in rows)]
+            candidates = list(product(*rows)) if mixed and len(others) == 2 else together
+            scores = []
+            for chosen in candidates:
+                vectors = [z[name][i], *(z[other][j] for other, j in zip(others, chosen, strict=True))]
+                width = len(vectors[0])
+                scores.append(prod(vectors[1:], start=vectors[0]).sum() * width ** ((len(own) - 2) / 2) / t)
+            terms.append(cross_entropy(scores, candidates.index((i,) * len(others)), smoothing))
+    return mean(terms, z)
+
+
+def confu(  # type: ignore[no-untyped-def]
+    z: Views, present: torch.Tensor, t: float = 0.07, smoothing: float = 0.0, weight: float = 0.5, fuse=None
+) -> torch.Tensor:
+    """`fuse(a, b, x, y)` is the fused vector of x of modality a and y of modality b; their mean if it is not given."""
+    names = list(z)
+    fuse = fuse or (lambda a, b, x, y: (x + y) / 2)
+    terms = []
+    for a, b in combinations(names, 2):
+        for c in names:
+            if c in (a, b):
+                continue
+
+            def score(i: int, j: int, a: str = a, b: str = b, c: str = c) -> torch.Tensor:
+                f = fuse(a, b, z[a][i], z[b][i])
+                return f @ z[c][j] / f.norm() / t
+
+            both = [bool(row[names.index(a)] and row[names.index(b)]) for row in present]
+            third = [bool(row[names.index(c)]) for row in present]
+            terms += both_ways(score, len(present), both.__getitem__, third.__getitem__, lambda j: 0, smoothing)
+    return (1 - weight) * contrastive(z, present, None, t, smoothing) + weight * mean(terms, z)
+
+
+def neighbours(rows: list[torch.Tensor], t: float) -> list[torch.Tensor]:
+    """The softmax over all rows, itself too, of the similarities of each row, centred."""
+    unit = [row / row.norm() for row in rows]
+    centre = sum(unit) / len(unit)
+    return [torch.softmax(torch.stack([(a - centre) @ (b - centre) / t for b in unit]), dim=0) for a in unit]
+
+
+def structure(z: Views, present: torch.Tensor, features: Views, weight: float, t: float = 0.05) -> torch.Tensor:
+    changes = []
+    for j, name in enumerate(z):
+        rows = [i for i in range(len(present)) if present[i, j]]
+        if len(rows) < 2:
+            continue
+        divergences = []
+        before = neighbours([features[name][i] for i in rows], t)
+        after = neighbours([z[name][i] for i in rows], t)
+        for p, q in zip(before, after, strict=True):
+            m = (p + q) / 2
+            divergences.append(((p * (p / m).log()).sum() + (q * (q / m).log()).sum()) / 2)
+        changes.append(torch.stack(divergences).mean())
+    return contrastive(z, present, None, t, 0.0) + weight * mean(changes, z)

@@ -14,6 +14,7 @@ RATE, FEATURES, HEADS = "optimiser.learning_rate", "model.standardize", "model.h
 TEMPERATURE, PRIOR, WEIGHT = "objective.temperature", "model.latent_prior", "calibration.weight"
 LATENT_START = {"model.init": "latent", PRIOR: 300.0, "model.latent_iterations": 8}
 GAUSSIAN = {"method": "gaussian", "latent_dim": 64, "prior": 300.0, "max_iter": 15}
+BASELINES = ["contrastive", "vast", "gram", "triangle", "pmrl", "symile", "confu", "fusemix", "structure"]
 PLAIN = {"learn_temperature": False, "label_smoothing": 0.0}
 CALIBRATED = {
     **LATENT_START,
@@ -50,12 +51,16 @@ def test_a_grid_has_every_combination_and_the_last_key_changes_first():
     )
 
 
-@pytest.mark.parametrize("name", ["contrastive", "vast", "gram", "triangle", "pmrl"])
+MORE = {"confu": {"fusion": "learned"}, "structure": {"warmup": 20}}  # what recipes of objectives have beside PLAIN
+
+
+@pytest.mark.parametrize("name", BASELINES)
 def test_baselines(name):
     method = METHODS[name]
     temperatures = (0.5, 0.2) if name == "pmrl" else (0.2, 0.07)
     assert method.objective == name
-    assert method.recipe == {"objective": {"name": name} if name == "pmrl" else {"name": name, **PLAIN}}
+    plain = {} if name == "pmrl" else PLAIN
+    assert method.recipe == {"objective": {"name": name, **plain, **MORE.get(name, {})}}
     assert list(method.trials) == combined(t=temperatures, r=(3e-3, 1e-2), f=("scale", "whiten"), h=(None, 256))
     assert len(method.trials) == TRIALS == 16
     flags = (method.calibrated, method.staged, method.hide_one, method.latent, method.ours, method.ideal)
@@ -242,13 +247,11 @@ def test_parts_of_the_aligner():
 @pytest.mark.parametrize(
     ("name", "ending", "possible"),
     [
-        ("aligner", "latent", "contrastive, vast, gram, triangle, pmrl"),
-        ("gram+latent", "latent", "contrastive, vast, gram, triangle, pmrl"),
-        ("calibrated", "staged", "contrastive, vast, gram, triangle, pmrl"),
-        ("ideal", "staged", "contrastive, vast, gram, triangle, pmrl"),
-        ("closed-form", "mlp", "calmrl, calmrl-printed, calmrl-start, contrastive, vast, gram, triangle, pmrl"),
-        ("aligner", "kernel", "calibrated, calmrl, calmrl-printed, calmrl-start, closed-form, contrastive, vast, gram, "
-         "triangle, pmrl"),
+        *((name, ending, ", ".join(BASELINES)) for name, ending in (
+            ("aligner", "latent"), ("gram+latent", "latent"), ("calibrated", "staged"), ("ideal", "staged"))),
+        ("closed-form", "mlp", ", ".join(["calmrl", "calmrl-printed", "calmrl-start", *BASELINES])),
+        ("aligner", "kernel", ", ".join(
+            ["calibrated", "calmrl", "calmrl-printed", "calmrl-start", "closed-form", *BASELINES])),
         ("gram+csls", "csls", ", ".join(METHODS)),
         ("pmrl", "observed", "calibrated, calmrl, calmrl-printed, calmrl-start"),
         ("pmrl", "init", "calibrated, calmrl"),

@@ -8,7 +8,8 @@ import torch
 
 from calmrl import CalibratedAlignment, GaussianImputer
 from calmrl.data import Batches
-from calmrl.losses import PMRLLoss
+from calmrl.errors import InputError
+from calmrl.losses import ContrastiveLoss, FuseMixLoss, PMRLLoss, StructureLoss
 from calmrl.models.heads import Heads
 from calmrl.training.step import NotFinite, Step, must_be_finite
 from calmrl.training.validate import calibration_scores
@@ -140,3 +141,44 @@ def test_at_most_eight_rows_are_named(count, more):
         f"the loss of step 4 is not finite. The rows of its batch: {named}{more}. "
         "Look at their values, or lower the learning rate; the last checkpoint is whole"
     )
+
+
+def test_rows_are_mixed_before_the_heads_and_in_training_only():
+    x, present = batch()
+    torch.manual_seed(0)
+    model = Heads({"image": 4, "text": 4}, 3)
+    step = Step(model, FuseMixLoss(learn_temperature=False))
+    seeded = [torch.Generator().manual_seed(seed) for seed in (1, 1, 2, 1)]
+    first, again, other = (step.train()(x, present, generator).detach() for generator in seeded[:3])
+    assert first == again
+    assert first != other
+    mixed = step.objective.mix(x, present, generator=seeded[3])
+    assert step.objective(model(mixed, present), present) == first
+    plain = ContrastiveLoss(None, label_smoothing=0.0, learn_temperature=False)(model(x, present), present)
+    assert step.eval()(x, present, seeded[0]) == plain
+
+
+def test_neighbourhoods_are_compared_with_those_of_the_inputs():
+    x, present = batch()
+    torch.manual_seed(0)
+    model = Heads({"image": 4, "text": 4}, 3, inner={"image": 2, "text": 4})
+    model.standardize(
+        {"image": torch.ones(4), "text": torch.zeros(4)}, {"image": torch.randn(4, 2), "text": torch.eye(4) * 2}
+    )
+    step = Step(model, StructureLoss(warmup=2)).train()
+    values = [step(x, present).detach() for _ in range(4)]
+    z = model(x, present)
+    x = {name: model.standardized(name, rows) for name, rows in x.items()}  # what the heads see
+    alone, whole = StructureLoss()(z, present), StructureLoss(warmup=0)(z, present, features=x)
+    assert values[0] == alone
+    assert values[1] == pytest.approx((float(alone.detach()) + float(whole.detach())) / 2)
+    assert values[2] == values[3] == whole
+    assert step.last["weight"] == 10.0
+    assert step.last["structure"] > 0
+
+
+def test_an_objective_of_features_needs_a_model_that_has_some():
+    with pytest.raises(
+        InputError, match="FuseMixLoss uses what goes into the heads, and Linear has no head_inputs; train"
+    ):
+        Step(torch.nn.Linear(2, 2), FuseMixLoss())

@@ -49,6 +49,8 @@ def documented(program: str) -> tuple[str, ...]:
 CASES = {
     "stages": CHANGES | {"model": {"kind": "heads", "width": 8}},
     "latent start": CHANGES | {"stages": [{"steps": 4}]},
+    "structure": {"method": "structure", "stages": [{"steps": 5}], "batch_size": 23},
+    "confu": {"method": "confu", "stages": [{"steps": 5}], "batch_size": 23},
     "gradient": {
         "calibration": {"imputer": {"method": "gaussian", "latent_dim": 4}, "update": "gradient"},
         "stages": [{"steps": 5}],
@@ -131,6 +133,11 @@ def test_a_latent_model_fitted_by_gradient_in_two_processes(in_double):
     compare(
         in_double[1]["gradient"], in_double[2]["gradient"], tolerance=1e-4
     )  # it starts from a fit in single precision
+
+
+@pytest.mark.parametrize("method", ["structure", "confu"])
+def test_features_and_weights_of_an_objective_in_two_processes(method, in_double):
+    compare(in_double[1][method], in_double[2][method])
 
 
 def test_two_processes_resume_exactly(tmp_path):

@@ -37,6 +37,9 @@ CASES = {
     "mvae, stepwise": {"calibration": {"imputer": {"method": "mvae", "hidden": 8, "epochs": 2}}},
     "gradient": {"calibration": {**GAUSSIAN, "update": "gradient"}},
     "pmrl": {"method": "pmrl", "matching": {"hidden": 8, "layers": 1, "heads": 2}},
+    "fusemix": {"method": "fusemix"},
+    "structure": {"method": "structure"},
+    "confu": {"method": "confu"},
     "stages": {
         "model": {"kind": "heads", "width": 8, "hidden": 12},
         "stages": [

@@ -142,9 +142,9 @@ SCORES_AT_ONCE = 1 << 22  # entries of the score matrix held at once, unless the
 Block = Callable[[int, int], Tensor]
 
 
-def chunks(n: int, chunk_size: int | None) -> list[tuple[int, int]]:
-    """(start, stop) pairs that cover the n rows of an n x n score matrix."""
-    step = max(1, SCORES_AT_ONCE // max(1, n)) if chunk_size is None else chunk_size
+def chunks(n: int, chunk_size: int | None, columns: int | None = None) -> list[tuple[int, int]]:
+    """(start, stop) pairs that cover the rows of a score matrix, n x n unless `columns` says otherwise."""
+    step = max(1, SCORES_AT_ONCE // max(1, n if columns is None else columns)) if chunk_size is None else chunk_size
     return [(start, min(n, start + step)) for start in range(0, n, step)] or [(0, 0)]
 
 
@@ -161,7 +161,7 @@ def row_terms(block: Block, candidates: Tensor, chunk_size: int | None = None) -
         masked = s.masked_fill(~candidates[None, :], torch.finfo(s.dtype).min) if some_out else s
         return _own(s, start) - masked.logsumexp(1)
 
-    return torch.cat(_each(part, chunks(len(candidates), chunk_size)))
+    return torch.cat(each_chunk(part, chunks(len(candidates), chunk_size)))
 
 
 def symmetric_terms(
@@ -192,7 +192,7 @@ def symmetric_terms(
             row_out = row_out | (kinds[start:stop, None] != kinds)
         return _Reduce.apply(s, row_out, ~queries[..., start:stop, None], of_kind, start, bool(smoothing))
 
-    parts = list(zip(*_each(part, chunks(queries.shape[-1], chunk_size)), strict=True))
+    parts = list(zip(*each_chunk(part, chunks(queries.shape[-1], chunk_size)), strict=True))
     rows, own = torch.cat(parts[0], dim=-1), torch.cat(parts[2], dim=-1)
     columns = parts[1][0] if len(parts[1]) == 1 else torch.stack(parts[1]).logsumexp(0)
     terms = rows + columns - 2 * own
@@ -247,7 +247,7 @@ def _own(s: Tensor, start: int) -> Tensor:
     return s[..., start : start + s.shape[-2]].diagonal(dim1=-2, dim2=-1)
 
 
-def _each(part: Callable[[int, int], object], spans: list[tuple[int, int]]) -> list:
+def each_chunk(part: Callable[[int, int], object], spans: list[tuple[int, int]]) -> list:
     """`part` of every chunk; with several, their inner tensors are computed again in the backward pass."""
     if len(spans) == 1 or not torch.is_grad_enabled():
         return [part(*span) for span in spans]
@@ -321,10 +321,15 @@ class AnchoredLoss(nn.Module, ABC):
         batch = joined(z, present)
         with full_precision(batch.z):
             temperature = self.temperature(batch.z)
-            totals, counts = zip(*(self._terms(batch, turn, temperature) for turn in self._turns(batch)), strict=True)
-            terms = torch.stack(counts).sum()
+            value, terms = self._mean(batch, self._turns(batch), temperature)
             self._remember(batch, temperature.detach(), terms)
-            return torch.stack(totals).sum() / terms.clamp(min=1)
+            return value
+
+    def _mean(self, batch: Batch, turns: Sequence[Any], temperature: Tensor) -> tuple[Tensor, Tensor]:
+        """(mean over the terms of some turns, their number)."""
+        totals, counts = zip(*(self._terms(batch, turn, temperature) for turn in turns), strict=True)
+        terms = torch.stack(counts).sum()
+        return torch.stack(totals).sum() / terms.clamp(min=1), terms
 
     def _turns(self, batch: Batch) -> Sequence[Any]:
         """The columns that are the anchor, one after the other."""

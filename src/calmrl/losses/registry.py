@@ -12,10 +12,16 @@ if TYPE_CHECKING:
 LOSSES: Registry[type[nn.Module]] = Registry(
     "objective",
     {
+        "confu": "calmrl.losses.confu:ConfuLoss",
         "contrastive": "calmrl.losses.contrastive:ContrastiveLoss",
+        "fusemix": "calmrl.losses.fusemix:FuseMixLoss",
         "gram": "calmrl.losses.gram:GramLoss",
         "pmrl": "calmrl.losses.pmrl:PMRLLoss",
+        "structure": "calmrl.losses.structure:StructureLoss",
+        "symile": "calmrl.losses.symile:SymileLoss",
         "triangle": "calmrl.losses.triangle:TriangleLoss",
         "vast": "calmrl.losses.contrastive:VastLoss",
     },
 )
+
+OF_FEATURES = frozenset({"fusemix", "structure"})  # they also use what goes into the heads

@@ -116,16 +116,28 @@ class Heads(nn.Module):
     def forward(self, inputs: Mapping[str, Tensor], present: Tensor) -> dict[str, Tensor]:
         """Unit vectors (N, width) for every modality; 0 in rows that lack it."""
         z = {}
-        for j, name in enumerate(self.names):
-            has = present[:, j]
-            projected = normalize(self.heads[name](self.standardized(name, inputs[name][has])), dim=1)
-            rows = projected.new_zeros(len(has), self.width)
-            z[name] = rows.index_put((has.nonzero()[:, 0],), projected)
+        for name, has in zip(self.names, present.T, strict=True):
+            z[name] = _spread(normalize(self.heads[name](self.standardized(name, inputs[name][has])), dim=1), has)
         return z
+
+    def head_inputs(self, inputs: Mapping[str, Tensor], present: Tensor) -> dict[str, Tensor]:
+        """Features as the heads see them, for every modality; 0 in rows that lack it."""
+        columns = zip(self.names, present.T, strict=True)
+        return {name: _spread(self.standardized(name, inputs[name][has]), has) for name, has in columns}
+
+    def project(self, features: Mapping[str, Tensor], present: Tensor) -> dict[str, Tensor]:
+        """`forward` from what `head_inputs` gave, perhaps changed."""
+        columns = zip(self.names, present.T, strict=True)
+        return {name: _spread(normalize(self.heads[name](features[name][has]), dim=1), has) for name, has in columns}
 
     def encode(self, inputs: Mapping[str, Tensor], present: Tensor) -> tuple[dict[str, Tensor], None]:
         """(`forward`, the tokens a matching head could look at: none)."""
         return self(inputs, present), None
+
+
+def _spread(rows: Tensor, has: Tensor) -> Tensor:
+    """Rows of those that have them at their places, 0 elsewhere."""
+    return rows.new_zeros(len(has), rows.shape[1]).index_put((has.nonzero()[:, 0],), rows)
 
 
 class SkipHead(nn.Module):

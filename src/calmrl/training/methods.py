@@ -125,8 +125,8 @@ def _objective(name: str) -> Changes:
     return {"objective": {"name": name} | plain}
 
 
-def _baseline(objective: str, about: str) -> Method:
-    return Method(about, objective, _objective(objective), _trials(objective))
+def _baseline(objective: str, about: str, **more: Any) -> Method:
+    return Method(about, objective, {"objective": _objective(objective)["objective"] | more}, _trials(objective))
 
 
 _ALIGNER = Method(
@@ -256,6 +256,12 @@ METHODS: Registry[Method] = Registry(
             "rotation onto the modality that meets the others most",
             grid({"model.directions": (256, 128, 64, 512), "model.whitening": (0.0, 0.5), **KINDS_OF_FEATURES}),
         ),
+        "symile": _baseline("symile", "InfoNCE over products of all modalities"),
+        "confu": _baseline(
+            "confu", "InfoNCE over all pairs, and of two fused modalities with a third", fusion="learned"
+        ),
+        "fusemix": _baseline("fusemix", "InfoNCE over all pairs of rows that are mixed before the heads"),
+        "structure": _baseline("structure", "InfoNCE over all pairs, neighbourhoods as before the heads", warmup=20),
         "ideal": replace(_ALIGNER, about="the recipe of aligner with nothing missing", ours=False, ideal=True),
     },
 )
@@ -378,13 +384,9 @@ def _without(trials: Iterable[Changes], dropped: Callable[[str], bool]) -> tuple
 
 Suffix = tuple[Callable[[Method], bool], Callable[[Method], Method]]  # (which methods take it, what it does)
 SUFFIXES: dict[str, Suffix] = {
-<<<<<<< HEAD
     "observed": (lambda method: method.calibrated, _with_observed),
     "init": (lambda method: method.steps and method.recipe.get("model.init") == "latent", _with_init),
-    "latent": (lambda method: _is_baseline(method) and not method.latent, _with_latent),
-=======
     "latent": (lambda method: _is_objective(method) and not method.latent, _with_latent),
->>>>>>> classical
     "staged": (
         _is_objective,
         lambda method: replace(method, about=f"{method.about}, complete rows first", staged=True),

@@ -12,16 +12,20 @@ from calmrl.alignment import CalibratedAlignment
 from calmrl.data.loaders.batches import Batches
 from calmrl.errors import InputError
 from calmrl.losses.contrastive import ContrastiveLoss
+from calmrl.losses.fusemix import FuseMixLoss
+from calmrl.losses.structure import StructureLoss
 
+OF_FEATURES = (FuseMixLoss, StructureLoss)  # they use what goes into the heads
 START_TEMPERATURE = 0.07  # of the contrast, for a model without one of its own
 
 
 class Step(nn.Module):
     """loss = objective(model(inputs)) + matching_weight * matching(observed representations) + fused_weight * contrast.
 
-    `objective` is a loss or a `CalibratedAlignment`; `matching` may be None. `contrast` of the texts with the vectors of a
-    model's fused heads, as in VAST, is there with `fused_weight` > 0 only. After each call `last` holds detached scalars:
-    every term, and what the objective reports about itself.
+    `objective` is a loss or a `CalibratedAlignment`; `matching` may be None. A `FuseMixLoss` mixes what goes into the heads,
+    in training; a `StructureLoss` gets it too. `contrast` of the texts with the vectors of a model's fused heads, as in VAST,
+    is there with `fused_weight` > 0 only. After each call `last` holds detached scalars: every term, and what the objective
+    reports about itself.
     """
 
     def __init__(
@@ -38,6 +42,11 @@ class Step(nn.Module):
         if fused_weight:
             start = float(getattr(matching, "temperature", START_TEMPERATURE))
             self.contrast = ContrastiveLoss(anchor="text", temperature=start)
+        if isinstance(objective, OF_FEATURES) and not hasattr(model, "head_inputs"):
+            raise InputError(
+                f"{type(objective).__name__} uses what goes into the heads, and {type(model).__name__} has no head_inputs; "
+                "train Heads on features"
+            )
         self.model: Any = model
         self.objective: Any = objective
         self.matching, self.matching_weight = matching, matching_weight
@@ -57,16 +66,18 @@ class Step(nn.Module):
         return self.objective if isinstance(self.objective, CalibratedAlignment) else None
 
     def forward(self, inputs: Mapping[str, Any], present: Tensor, generator: torch.Generator | None = None) -> Tensor:
-        """The loss of a batch; `generator` draws the negatives of the matching term.
+        """The loss of a batch; `generator` draws the negatives of the matching term, and rows to mix.
 
         It is NaN, in every process, if any representation is not finite; the latent model does not see those.
         """
-        z, tokens = self.model.encode(inputs, present)
+        z, tokens, features = self._encoded(inputs, present, generator)
         finite = torch.stack([torch.isfinite(rows.detach()).all() for rows in z.values()]).all()
         (broken,) = all_sum([(~finite).to(torch.float32)])
         if broken:
             return torch.nan * torch.stack([rows.sum() for rows in z.values()]).sum()
-        if self.start is None:
+        if isinstance(self.objective, StructureLoss):
+            value = self.objective(z, present, features=features)
+        elif self.start is None:
             value = self.objective(z, present)
         else:
             with torch.no_grad():
@@ -83,6 +94,17 @@ class Step(nn.Module):
             self._contrasted = contrasted.detach()
             value = value + self.fused_weight * contrasted
         return value
+
+    def _encoded(
+        self, inputs: Mapping[str, Any], present: Tensor, generator: torch.Generator | None
+    ) -> tuple[dict[str, Tensor], Any, dict[str, Tensor] | None]:
+        """(representations, tokens for the matching head, features before the heads where the objective uses them)."""
+        if not isinstance(self.objective, OF_FEATURES):
+            return *self.model.encode(inputs, present), None
+        features = self.model.head_inputs(inputs, present)
+        if self.training and isinstance(self.objective, FuseMixLoss):
+            features = self.objective.mix(features, present, generator=generator)
+        return self.model.project(features, present), None, features
 
     def _texts_and_fused(self, z: Mapping[str, Tensor], present: Tensor, fused: Tensor) -> tuple[Any, Tensor]:
         """Texts and the vectors of all else, with which rows have them."""

@@ -38,10 +38,13 @@ from calmrl.training.validate import encode_all
 from calmrl.workflows.media_sources import hidden, media_inputs, open_media
 
 
-def build_objective(section: Section) -> nn.Module:
-    """The loss of an objective section."""
+def build_objective(section: Section, names: Sequence[str], width: int) -> nn.Module:
+    """The loss of an objective section, for vectors of this width of these modalities."""
     arguments = section.model_dump()
-    return LOSSES[arguments.pop("name")](**arguments)
+    name = arguments.pop("name")
+    sized = {"names": list(names), "width": width}
+    needed = LOSSES.signature(name).parameters
+    return LOSSES[name](**arguments, **{key: value for key, value in sized.items() if key in needed})
 
 
 @dataclass
@@ -102,7 +105,7 @@ def build_step(config: TrainConfig, data: Data, model: Any = None) -> Step:
     model = start_model(config, data) if model is None else model
     freeze(model, config.optimiser.freeze)
     torch.manual_seed(config.seed)
-    objective = build_objective(config.chosen_objective)
+    objective = build_objective(config.chosen_objective, model.names, model.width)
     _take_temperature(objective, model)
     if find_method(config.method).calibrated:
         objective = _calibrated(objective, config.calibration or CalibrationSection(), model, sources, config.seed)

@@ -13,7 +13,7 @@ from calmrl._support.signatures import Count, Fraction, NotNegative, Positive, S
 from calmrl.data.media.decoding import Resize
 from calmrl.errors import InputError
 from calmrl.imputers.registry import IMPUTERS
-from calmrl.losses.registry import LOSSES
+from calmrl.losses.registry import LOSSES, OF_FEATURES
 from calmrl.models.registry import MODELS
 from calmrl.training.methods import METHODS, RENAMED, TEMPERATURE, find_method
 
@@ -170,7 +170,7 @@ class ObjectiveSection(ChosenSection):
 
     registry = LOSSES
     tag = "name"
-    leave_out: ClassVar[frozenset[str]] = frozenset({"chunk_size"})
+    leave_out: ClassVar[frozenset[str]] = frozenset({"chunk_size", "names", "width"})
     defaults: ClassVar[dict[str, dict[str, object]]] = {"contrastive": {"anchor": None}}  # all pairs
 
     name: str
@@ -320,6 +320,12 @@ class TrainConfig(Section):
                 f"method {self.method} is the objective {method.objective}, but objective.name is "
                 f"{self.objective.name}; set method={self.objective.name}, or method=calibrated to calibrate it"
             )
+        objective = method.objective if self.objective is None else self.objective.name
+        if method.calibrated and objective in OF_FEATURES:
+            raise ValueError(
+                f"the objective {objective} uses what goes into the heads, and imputed vectors have no such features; "
+                f"set method={objective}"
+            )
         if self.calibration is not None and not method.calibrated:
             raise ValueError(f"method {self.method} does not calibrate; remove calibration, or set method=calibrated")
         kinds = self.model.kind, method.model
@@ -336,6 +342,11 @@ class TrainConfig(Section):
             if raw != source.is_media:
                 what = "a manifest or a collection" if raw else "dataset or features"
                 raise ValueError(f"model.kind {self.model.kind} reads {what}, but source {name} is something else")
+        if raw and objective in OF_FEATURES:
+            raise ValueError(
+                f"the objective {objective} uses what goes into the heads, but model.kind {self.model.kind} reads raw media; "
+                "extract features first, or set another objective"
+            )
         if raw and self.matching is not None:
             raise ValueError(
                 f"model.kind {self.model.kind} has a matching head of its own: model.matching and matching_weight"
