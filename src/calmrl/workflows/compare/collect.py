@@ -221,8 +221,9 @@ def _about(config: CompareConfig) -> dict[str, Any]:
 def _training_rows(config: CompareConfig, result: JobResult) -> dict[str, Any]:
     """How complete the training rows of a job are; `config` is about one data set."""
     names = list(_about(config)["modalities"])
-    mask = [[name in pattern["has"] for name in names] for pattern in result.patterns]
-    return asdict(completeness(np.array(mask, dtype=bool), [pattern["rows"] for pattern in result.patterns]))
+    has = [name in pattern["has"] for pattern in result.patterns for name in names]
+    rows = [pattern["rows"] for pattern in result.patterns]
+    return asdict(completeness(np.array(has, dtype=bool).reshape(len(rows), len(names)), rows))
 
 
 def _of_dataset(config: CompareConfig, job: Job) -> str:
