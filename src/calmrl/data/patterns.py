@@ -65,8 +65,9 @@ def completeness(present: Array, rows: Sequence[int] | None = None) -> Completen
 
     Examples
     --------
-    >>> completeness(np.array([[True, True, True], [True, False, False]]))
-    Completeness(rows=2, missing=0.3333333333333333, complete=0.5, pairs=0.5, rarest=1)
+    >>> import numpy as np
+    >>> completeness(np.array([[True, True], [True, False]]))
+    Completeness(rows=2, missing=0.25, complete=0.5, pairs=0.5, rarest=1)
     """
     mask = to_tensor(present).cpu().numpy().astype(np.int64)
     weights = np.ones(len(mask), dtype=np.int64) if rows is None else np.asarray(rows, dtype=np.int64)
