@@ -165,6 +165,12 @@ def _open_features(source: Any) -> Source:
     return Source(FEATURES, str(Path(source).resolve()), features=open_features(source))
 
 
+def dataset_or_path(source: FeatureSet | str | Path) -> FeatureSet | str | Path:
+    """A bundled data set where nothing but its name is given, and no file of that name exists; anything else as it is."""
+    named = isinstance(source, (str, Path)) and str(source) in DATASETS and not Path(source).exists()
+    return _open_dataset(str(source)) if named else source
+
+
 def _open_dataset(name: str) -> FeatureSet:
     """A bundled data set with features as the encoders gave them, so that new files can be compared with them."""
     raw = {"standardize": False} if "standardize" in DATASETS.signature(name).parameters else {}

@@ -54,6 +54,16 @@ def test_chance_is_in_the_footer_and_data_sets_in_the_head():
     assert [column.header for column in table.columns][1:] == ["d\ns\nn = 40", "e\ns\nn = 40"]
 
 
+def test_how_complete_training_rows_are_is_in_the_footer():
+    training = {"s": {"rows": 200, "missing": 0.25, "complete": 0.004, "pairs": 0.5, "rarest": 3}}
+    rows = [row("a", 10.0), row("a", 2.54, metric="chance R@1"), row("a", 20.0, setting="t")]
+    (table,) = tables(results_of({Path("a/results.json"): {"rows": rows, "meta": {"training": training}}}))
+    names, first, second = (column.footer.split("\n") for column in table.columns)
+    assert names == ["by chance", "blocks missing", "complete rows", "pairs seen"]
+    assert first == ["2.5", "25.0 %", "0.4 %", "50.0 %"]
+    assert second == ["", "", "", ""]
+
+
 @pytest.mark.parametrize(("settings", "columns"), [(4, [4]), (5, [4, 1]), (8, [4, 4])])
 def test_as_many_tables_as_the_width_needs(settings, columns):
     found = results(*(row("a", 1.0, setting=f"s{j}") for j in range(settings)))

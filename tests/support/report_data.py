@@ -52,6 +52,10 @@ def demo_like() -> dict[str, Any]:
                 {"has": ["image", "text"], "rows": 760},
             ],
         },
+        "training": {
+            "two-source": {"rows": 950, "missing": 0.2667, "complete": 0.2, "pairs": 0.4667, "rarest": 190},
+            "one-source": {"rows": 950, "missing": 0.2667, "complete": 0.2, "pairs": 0.4667, "rarest": 190},
+        },
         "curves": [
             {
                 "setting": setting,

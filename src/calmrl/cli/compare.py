@@ -86,6 +86,7 @@ def _is_features(name: str) -> bool:
 
 WIDTH = 80  # columns of a screen
 COMMANDS = 3  # that train a best row, shown at most
+SHARES = {"blocks missing": "missing", "complete rows": "complete", "pairs seen": "pairs"}  # of the training rows
 METHOD, CELL = 22, 14  # of them, for the names of methods and for each data set and setting
 
 
@@ -180,5 +181,9 @@ def _table(results: Results, rows: Sequence[Any], places: Sequence[tuple[str, st
         cells = [means.get((method, place)) for place in places]
         lines.append([method, *("–" if cell is None else cell.text(1) for cell in cells)])
     levels = [chances.get((place, "average")) for place in places]
-    chance = [["by chance", *("" if level is None else f"{level:.1f}" for level in levels)]] if chances else []
-    return to_terminal(Table("", head, lines, chance), edge=True, name_width=METHOD - 2, width=CELL - 3)
+    apart = [["by chance", *("" if level is None else f"{level:.1f}" for level in levels)]] if chances else []
+    training = [results.training.get(results.place_name(place)) for place in places]
+    if any(training):
+        for share, field in SHARES.items():
+            apart.append([share, *("" if one is None else f"{100 * getattr(one, field):.1f} %" for one in training)])
+    return to_terminal(Table("", head, lines, apart), edge=True, name_width=METHOD - 2, width=CELL - 3)

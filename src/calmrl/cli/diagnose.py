@@ -14,7 +14,10 @@ EXAMPLE = """Example:
 
 
 def run(
-    features: Annotated[Path, typer.Argument(help="A feature directory, or a .npz, .safetensors or .parquet file.")],
+    features: Annotated[
+        Path,
+        typer.Argument(help="A feature directory, a .npz, .safetensors or .parquet file, or the name of a data set."),
+    ],
     out: Annotated[Path | None, typer.Option("--out", help="A directory to write, with report and numbers.")] = None,
     seed: Annotated[int, typer.Option("--seed", help="Which rows are drawn, and their folds.")] = 0,
     json: Annotated[bool, typer.Option("--json", help="Print the numbers as JSON.")] = False,

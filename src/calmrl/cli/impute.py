@@ -21,7 +21,10 @@ EXAMPLE = """Example:
 
 
 def run(
-    features: Annotated[Path, typer.Argument(help="A feature directory, or a .npz, .safetensors or .parquet file.")],
+    features: Annotated[
+        Path,
+        typer.Argument(help="A feature directory, a .npz, .safetensors or .parquet file, or the name of a data set."),
+    ],
     out: Annotated[Path, typer.Option("--out", help="The feature directory to write.")],
     overrides: Annotated[list[str] | None, typer.Argument(help="key=value, to change single keys.")] = None,
     std: Annotated[bool, typer.Option("--std", help="Also write standard deviations; the same as std=true.")] = False,

@@ -25,4 +25,5 @@ from .media.public_collections import PublicCollection as PublicCollection
 from .media.public_collections import read_annotations as read_annotations
 from .media.streams import read_audio as read_audio
 from .media.streams import read_frames as read_frames
+from .patterns import completeness as completeness
 from .patterns import pattern_table as pattern_table

@@ -49,6 +49,39 @@ def rows_together(present: Array) -> np.ndarray:
     return np.asarray(mask.T @ mask)
 
 
+@dataclass(frozen=True)
+class Completeness:
+    """How complete rows are: settings that lack as many blocks can differ much in complete rows and in pairs."""
+
+    rows: int
+    missing: float  # share of the blocks
+    complete: float  # share of the rows that have every modality
+    pairs: float  # share of all pairs of modalities, row by row, of which the row has both
+    rarest: int  # rows that have both of the two modalities that are together least often
+
+
+def completeness(present: Array, rows: Sequence[int] | None = None) -> Completeness:
+    """What (N, k) blocks have in common; `rows` says how many rows each line of `present` stands for, by default one.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> completeness(np.array([[True, True], [True, False]]))
+    Completeness(rows=2, missing=0.25, complete=0.5, pairs=0.5, rarest=1)
+    """
+    mask = to_tensor(present).cpu().numpy().astype(np.int64)
+    weights = np.ones(len(mask), dtype=np.int64) if rows is None else np.asarray(rows, dtype=np.int64)
+    n, k = int(weights.sum()), mask.shape[1]
+    together = (mask.T @ (mask * weights[:, None]))[np.triu_indices(k, 1)]  # rows that have both, pair by pair
+    return Completeness(
+        rows=n,
+        missing=float(1 - weights @ mask.sum(axis=1) / max(1, n * k)) if n else 0.0,
+        complete=float(weights[mask.all(axis=1)].sum() / max(1, n)),
+        pairs=float(together.sum() / max(1, n * len(together))),
+        rarest=int(together.min(initial=n)),
+    )
+
+
 def connected(together: np.ndarray, least: int = 1) -> list[list[int]]:
     """Groups of modalities that `least` rows or more connect, directly or through others; the largest group first.
 

@@ -20,6 +20,7 @@ DATASETS: Registry[Callable[..., FeatureSet]] = Registry(
     {
         "stamps": "calmrl.datasets.stamps:stamps",
         "emoji": "calmrl.datasets.emoji:emoji",
+        "characters": "calmrl.datasets.characters:characters",
         "digits": "calmrl.datasets.digits:digits",
         "mfeat": "calmrl.datasets.digits:mfeat",
         "world": "calmrl.datasets.world:world",

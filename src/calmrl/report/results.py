@@ -127,6 +127,16 @@ class PatternRows(BaseModel):
     rows: NonNegativeInt
 
 
+class TrainingRows(BaseModel):
+    """How complete the training rows of a setting are, as `calmrl.data.patterns.Completeness` says."""
+
+    rows: NonNegativeInt
+    missing: float
+    complete: float
+    pairs: float
+    rarest: NonNegativeInt
+
+
 class CurvePoint(BaseModel):
     """A point of a training curve."""
 
@@ -184,6 +194,7 @@ class Meta(BaseModel):
     settings: dict[str, str] = {}
     methods: dict[str, MethodInfo] = {}
     patterns: dict[str, list[PatternRows]] = {}
+    training: dict[str, TrainingRows] = {}
     curves: list[CurvePoint] = []
     maps: dict[str, PointMap] = {}
     neighbours: list[Neighbours] = []
@@ -243,6 +254,11 @@ class Results:
         """(name of a place, its rows), in the order of the rows."""
         places = self.places(rows)
         return [(self.place_name(place), [row for row in rows if row.place == place]) for place in places]
+
+    @property
+    def training(self) -> dict[str, TrainingRows]:
+        """Name of a place -> how complete its training rows are, where that is known."""
+        return {name: rows for source in self.sources for name, rows in source.meta.training.items()}
 
     def chances(self, metric: str) -> dict[tuple[tuple[str, str], str], float]:
         """(place, task) -> what a random order reaches by this metric, the mean over seeds."""

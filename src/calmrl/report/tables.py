@@ -350,6 +350,18 @@ def dataset_table(meta: Meta) -> ResultTable:
     return ResultTable("Datasets", tuple(columns), (("", tuple(lines)),) if lines else (), notes)
 
 
+def setting_table(meta: Meta) -> ResultTable:
+    """Settings down; how complete their training rows are across."""
+    shares = {"blocks missing (%)": "missing", "complete rows (%)": "complete", "pairs seen (%)": "pairs"}
+    columns = [Column("", name, "", ()) for name in ("training rows", *shares, "rarest pair")]
+    lines = []
+    for setting, rows in (meta or {}).get("training", {}).items():
+        cells = (str(rows["rows"]), *(f"{100 * rows[key]:.1f}" for key in shares.values()), str(rows["rarest"]))
+        lines.append(ResultLine(setting, "baseline", cells))
+    notes = ("Rarest pair: how many rows have the two modalities that are together least often.",)
+    return ResultTable("Training rows", tuple(columns), (("", tuple(lines)),) if lines else (), notes)
+
+
 def all_tables(results: Mapping[str, Any]) -> dict[str, ResultTable]:
     """name -> table, for every table that `results` ({"rows", "meta"}) has something for."""
     rows, meta = results["rows"], results.get("meta") or {}
@@ -378,6 +390,7 @@ def all_tables(results: Mapping[str, Any]) -> dict[str, ResultTable]:
         },
         **{f"sweep-{_file_name(name)}": table for name, table in sweep_tables(rows, meta).items()},
         "datasets": dataset_table(meta),
+        "settings": setting_table(meta),
     }
     if len(made["ablation"].columns) < 2:
         del made["ablation"]  # no method comes in variants

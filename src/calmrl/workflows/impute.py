@@ -31,6 +31,7 @@ from calmrl.errors import InputError
 from calmrl.imputers.calibration import coverage_fault
 from calmrl.imputers.registry import make_imputer
 from calmrl.protocols import Progress, StatefulImputer
+from calmrl.sources import dataset_or_path
 
 IMPUTE_BYTES = 1 << 25  # rows are imputed in blocks of about this size
 USELESS = 0.98  # normalised error from which imputed values count as no better than the column means
@@ -70,7 +71,7 @@ def impute(
     Parameters
     ----------
     features : FeatureSet, str or Path
-        Features, or where they are.
+        Features, where they are, or the name of a bundled data set.
     out : str or Path
         The directory to write; it is written atomically.
     config : ImputeConfig, optional
@@ -94,6 +95,7 @@ def impute(
     config = ImputeConfig(kind="impute") if config is None else config
     out = Path(out)
     check_free(out, force=force)
+    features = dataset_or_path(features)
     settings = config.model_dump(mode="json")
     arguments = {"features": _identity(features), "config": settings, "allow_missing": allow_missing}
     place = Path(os.path.realpath(out))

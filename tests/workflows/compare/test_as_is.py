@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+from itertools import combinations
 
 import numpy as np
 import pytest
@@ -18,7 +19,7 @@ from calmrl.errors import InputError, JobError
 from calmrl.workflows import compare, evaluate
 from calmrl.workflows.compare import jobs as jobs_module
 from calmrl.workflows.compare.plan import Job, anchor_of, config_for, jobs_of, plan, repeats, training_config, trials_of
-from tests.support.own_collection import own_collection
+from tests.support.own_collection import WIDTHS, own_collection
 
 SMALL = ["seeds=[0]", "steps=4", "trials=1", "width=4", "workers=1", "batch_size=64"]
 
@@ -44,6 +45,19 @@ def test_nothing_is_hidden_and_every_modality_has_its_own_name(comparison):
     patterns = content["meta"]["patterns"]["as-is"]
     assert sum(pattern["rows"] for pattern in patterns) == 400
     assert any(len(pattern["has"]) < 3 for pattern in patterns)
+
+
+def test_how_complete_training_rows_are_is_counted(comparison):
+    meta = json.loads((comparison.directory / "results.json").read_text())["meta"]
+    held, rows = meta["patterns"]["as-is"], meta["training"]["as-is"]
+    assert rows["rows"] == 400
+    assert rows["missing"] == pytest.approx(1 - sum(len(p["has"]) * p["rows"] for p in held) / 1200)
+    assert rows["complete"] == pytest.approx(sum(p["rows"] for p in held if len(p["has"]) == 3) / 400)
+    pairs = {pair: sum(p["rows"] for p in held if set(pair) <= set(p["has"])) for pair in combinations(WIDTHS, 2)}
+    assert rows["pairs"] == pytest.approx(sum(pairs.values()) / 1200)
+    assert rows["rarest"] == min(pairs.values())
+    table = (comparison.directory / "tables" / "settings.csv").read_text()
+    assert table.splitlines()[1].split(",")[1:3] == ["as-is", "400"]
 
 
 def test_ideal_is_left_out_with_a_sentence(comparison):

@@ -11,7 +11,7 @@ from calmrl.data.features.feature_set import ROW
 from calmrl.report.blocks import Album, Block, Code, Figure, Text
 from calmrl.report.estimates import readable
 from calmrl.report.figures import Panel, upset
-from calmrl.report.results import FoundItem, Neighbours, Results
+from calmrl.report.results import FoundItem, Neighbours, Results, TrainingRows
 
 
 def data(results: Results) -> list[Block]:
@@ -29,8 +29,7 @@ def data(results: Results) -> list[Block]:
         ]
         blocks.append(Table("The data.", ["dataset", "rows", "modalities (width)", "source"], lines))
     if results.settings:
-        lines = [[name, about] for name, about in results.settings.items()]
-        blocks.append(Table("The settings: what is missing.", ["setting", "what it is"], lines, sortable=False))
+        blocks.append(_settings(results))
     panels: list[Panel] = []
     for source in results.sources:
         for setting, found in source.meta.patterns.items():
@@ -55,6 +54,31 @@ def data(results: Results) -> list[Block]:
         )
         blocks.append(Figure(caption, panels))
     return blocks
+
+
+def _settings(results: Results) -> Table:
+    """What is hidden, and how complete that leaves the training rows."""
+    lines: list[Line] = [[name, about] for name, about in results.settings.items()]
+    head, caption, known = ["setting", "what it is"], "The settings: what is missing.", results.training
+    if known:
+        head += ["training rows", "blocks missing (%)", "complete rows (%)", "pairs seen (%)", "rarest pair"]
+        caption += (
+            " Pairs seen: of the pairs of modalities of all rows, those of which the row has both. Rarest pair: how many rows "
+            "have the two modalities that are together least often."
+        )
+        lines = [[*line, *_completeness(known.get(str(line[0])))] for line in lines]
+    return Table(caption, head, lines, sortable=False)
+
+
+def _completeness(rows: TrainingRows | None) -> Line:
+    if rows is None:
+        return [""] * 5
+    shares = (100 * share for share in (rows.missing, rows.complete, rows.pairs))
+    return [
+        Number(f"{rows.rows:,}", rows.rows),
+        *(Number(f"{share:.1f}", share) for share in shares),
+        Number(f"{rows.rarest:,}", rows.rarest),
+    ]
 
 
 def methods(results: Results) -> list[Block]:

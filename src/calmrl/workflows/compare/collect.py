@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any, cast
 
 import numpy as np
@@ -11,6 +11,7 @@ import numpy as np
 from calmrl._support.text import plural
 from calmrl.config import CompareConfig
 from calmrl.data.media.problems import counts_of_test
+from calmrl.data.patterns import completeness
 from calmrl.metrics.measures import TidyRow
 from calmrl.metrics.significance import PairedDifference, holm, mean_interval, paired_bootstraps
 from calmrl.training.methods import Method, find_method
@@ -155,6 +156,11 @@ def collect(
         "patterns": {
             places[job[:2]]: result.patterns for job, result in first.items() if not find_method(job.method).ideal
         },
+        "training": {
+            places[job[:2]]: _training_rows(config.only(job.dataset), result)
+            for job, result in first.items()
+            if not find_method(job.method).ideal
+        },
         "curves": [
             {"setting": places[job[:2]], "method": job.row, "seed": job.seed, **point}
             for job, result in first.items()
@@ -210,6 +216,14 @@ def _about(config: CompareConfig) -> dict[str, Any]:
     widths = {name: array.shape[1] for name, array in features.z.items() if name in (config.modalities or features.z)}
     lost = counts_of_test(features.info.get("left_out", {}), whole=config.source.resplit is not None)
     return {"rows": len(features), "modalities": widths, "source": features.source, "left_out": lost}
+
+
+def _training_rows(config: CompareConfig, result: JobResult) -> dict[str, Any]:
+    """How complete the training rows of a job are; `config` is about one data set."""
+    names = list(_about(config)["modalities"])
+    has = [name in pattern["has"] for pattern in result.patterns for name in names]
+    rows = [pattern["rows"] for pattern in result.patterns]
+    return asdict(completeness(np.array(has, dtype=bool).reshape(len(rows), len(names)), rows))
 
 
 def _of_dataset(config: CompareConfig, job: Job) -> str:

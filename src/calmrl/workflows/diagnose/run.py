@@ -17,6 +17,7 @@ from calmrl.report import Code, Figure, Page, PageSection, Text, write_page
 from calmrl.report.blocks import Block
 from calmrl.report.figures import Mark, clip, dots, upset
 from calmrl.report.style import style_of
+from calmrl.sources import dataset_or_path
 from calmrl.workflows.diagnose.examine import Diagnosis, examine
 from calmrl.workflows.diagnose.predictable import FOLDS
 from calmrl.workflows.diagnose.sentences import LITTLE, by_modality, gain_words, overall, percent, remarks
@@ -266,8 +267,8 @@ def diagnose(
 
     Parameters
     ----------
-    features: a feature directory or file, what `open_features` gives (memory-mapped ones are read in chunks), or `z` of
-        the shared convention.
+    features: a feature directory or file, the name of a bundled data set, what `open_features` gives (memory-mapped ones
+        are read in chunks), or `z` of the shared convention.
     present: bool (N, k), with `z`.
     out: a directory to write report.html, report.md, figures and diagnosis.json into.
     seed: which rows are drawn, and their folds.
@@ -277,6 +278,8 @@ def diagnose(
     """
     if out is not None:
         check_free(Path(out), force=force)
+    if isinstance(features, (str, Path)):
+        features = dataset_or_path(features)
     if isinstance(features, (str, Path)):
         features = open_features(Path(features))
     elif not isinstance(features, FeatureSet):
