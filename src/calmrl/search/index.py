@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -20,7 +21,9 @@ from calmrl.encoders.encoder_set import EncoderSet
 from calmrl.errors import InputError
 from calmrl.protocols import Progress
 from calmrl.search import checksums, neighbours, store
-from calmrl.search.build import build
+from calmrl.search.build import NAMES, build
+from calmrl.search.collection import NAMED
+from calmrl.search.encoding import TEXTS
 from calmrl.search.hits import Hit, Item, Rows
 from calmrl.search.query import LIKE, Features, QueryVectors, Term, terms_of
 from calmrl.search.space import AUTO, BuildOptions, aligner_from
@@ -83,6 +86,8 @@ def summary(index: Index) -> list[str]:
     lines += [] if index.aligner is None else index.aligner.summary()
     if index.layout.get("hubs"):
         lines.append("similarities are corrected for hubs, items near to everything: held-out items gained from it")
+    if index.layout.get(NAMES):
+        lines.append("names of files stand for texts where items have none")
     for name, entry in index.modalities().items():
         if not entry["aligned"]:
             lines.append(f"{name} is found only by {name} itself, not by other modalities: {entry['why']}")
@@ -344,7 +349,9 @@ class Index:
     def _counter(self, conditions: list[str]) -> Callable[[str | None], int]:
         def count(condition: str | None) -> int:
             with self._reading():
-                return int(self.table.count_rows(" AND ".join([*conditions, *([condition] if condition else [])]) or None))
+                return int(
+                    self.table.count_rows(" AND ".join([*conditions, *([condition] if condition else [])]) or None)
+                )
 
         return count
 
@@ -381,7 +388,7 @@ class Index:
         """(an Arrow table of items, their scores), the best first."""
         within = asked.column != "vector"
         if within:
-            conditions = [*conditions, f"{asked.column} IS NOT NULL"]
+            conditions = [*conditions, self.encoded(list(self.layout["modalities"])[int(asked.column[2:])])]
         where = " AND ".join(conditions) or None
         kept = [] if within or asked.hubs else self.layout.get("hubs") or []
         corrected = asked.hubs or bool(kept)
@@ -526,6 +533,12 @@ class Index:
         row = self._row(id, [f"f_{j}" for j in range(len(names))], "features")
         pairs = {name: row[f"f_{j}"] for j, name in enumerate(names)}
         return {name: np.asarray(values, np.float64) for name, values in pairs.items() if values is not None}
+
+    def encoded(self, modality: str) -> str:
+        """An SQL condition: items that have features of a modality, if only of their name."""
+        has = f"has_{list(self.layout['modalities']).index(modality)}"
+        named = self.layout.get(NAMES) and modality == TEXTS
+        return f"({has} OR contains(stamps, {quote(json.dumps({TEXTS: [NAMED]})[1:-3])}))" if named else has
 
     def hub_vectors(self) -> np.ndarray:
         """Places of a sample of items, (n, L); none in an index where nothing is aligned."""

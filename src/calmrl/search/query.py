@@ -186,7 +186,10 @@ class QueryVectors:
             return None
         if isinstance(value, bytes):
             return sha256(value)
-        if not isinstance(value, (str, Path)) or self.layout["modalities"][self.name_of(term.modality)]["kind"] == "text":
+        if (
+            not isinstance(value, (str, Path))
+            or self.layout["modalities"][self.name_of(term.modality)]["kind"] == "text"
+        ):
             return None
         return checksum(Path(value).expanduser())
 
