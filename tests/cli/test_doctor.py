@@ -28,7 +28,7 @@ def test_doctor_tries_the_default_encoders(calmrl, monkeypatch):
 
     broken = replace(TINY["tiny_audio"].make(), encode=fails)
     monkeypatch.setitem(ENCODERS, "tiny_audio", replace(TINY["tiny_audio"], make=lambda: broken))
-    code, out, _ = calmrl("doctor", "--json")
+    _, out, _ = calmrl("doctor", "--json")
     told = json.loads(out)["encoders"]
     assert {kind: entry["works"] for kind, entry in told.items()} == {
         "text": True, "image": True, "audio": False, "speech": False,

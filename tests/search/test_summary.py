@@ -81,7 +81,7 @@ def bare(monkeypatch):
     index = object.__new__(Index)
     index.path, index.layout = (
         "ix",
-        {"search": "how", "modalities": dict.fromkeys("abcde", {}), "width": 2, "encoders": None},
+        {"search": "how", "modalities": {name: {} for name in "abcde"}, "width": 2, "encoders": None},
     )
     index._rows = SimpleNamespace(
         conditions=lambda *given: ["cond"] if any(given) else [],

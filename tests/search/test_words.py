@@ -79,7 +79,7 @@ def test_the_item_that_is_called_so_is_first():
 
 def test_the_item_that_says_exactly_that_is_first():
     items = {"1": "a horse and a dog", "2": "Horse!\nsteed", "3": "horse horse horse"}
-    assert [(match.id, match.exact) for match in found_in(items, "horse")][0] == ("2", True)
+    assert next((match.id, match.exact) for match in found_in(items, "horse")) == ("2", True)
     assert found_in(items, "a  HORSE and a dog")[0].id == "1"
     assert found_in(items, "horse")[0].parts == ("words",)
 
@@ -132,13 +132,13 @@ def first(index, **query):
 
 
 def test_a_name_finds_its_item(own):
-    index, folder = own
+    index, _ = own
     for name in NAMED:
         hit = first(index, text=name)
         assert (hit.id, hit.found[0]) == (name, "name")
     hits = index.search(text="bear", k=SIZE + 3)
     assert {hit.id for hit in hits if "name" in hit.found} == {"PolarBear_02", "brown-bear"}
-    assert [hit.id for hit in hits[:2]] != [] and {hit.id for hit in hits[:2]} == {"PolarBear_02", "brown-bear"}
+    assert {hit.id for hit in hits[:2]} == {"PolarBear_02", "brown-bear"}
     assert all("vectors" in hit.found for hit in hits)
     assert len({hit.id for hit in hits}) == len(hits) == SIZE + 3
     assert all(hit.found == ("vectors",) for hit in index.search(text="polar bear", k=5, words=False))
@@ -150,7 +150,7 @@ def test_conditions_removed_and_added_items(own):
     assert all(hit.label == "dark" for hit in index.search(text="polar bear", where="label = 'dark'"))
     assert first(index, text="polar bear", lacking="text").id == "PolarBear_02"
     assert all("text" in hit.modalities for hit in index.search(text="polar bear", having="text", k=SIZE))
-    assert "PolarBear_02" not in {hit.id for hit in index.search(text=["bear", (-1, "polar")], k=1)}
+    assert "PolarBear_02" not in {hit.id for hit in index.search(text=["bear", (-0.5, "polar")], k=1)}
     index.remove("PolarBear_02")
     assert first(index, text="polar bear").id != "PolarBear_02"
     assert index.add(folder, removed=True).added == ["PolarBear_02"]
@@ -161,7 +161,7 @@ def test_conditions_removed_and_added_items(own):
 
 
 def test_the_very_text_and_the_very_file_come_first(own):
-    index, folder = own
+    index, _ = own
     item = next(item for item in index.items(limit=SIZE) if {"text", "image"} <= set(item.modalities))
     hit = first(index, text=item.text)
     assert (hit.id, "words" in hit.found) == (item.id, True)

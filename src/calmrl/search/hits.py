@@ -22,8 +22,8 @@ class Hit:
     ----------
     id : str
     similarity : float
-        Cosine with the query (0 for an item that has no place and was found by its name or words), less half of r(item) where the index corrects for hubs; with `hubs=True` the score of CSLS,
-        2 cos - r(query) - r(item).
+        Cosine with the query, less half of r(item) where the index corrects for hubs; with `hubs=True` the score of CSLS,
+        2 cos - r(query) - r(item). 0 for an item that has no place and was found by its name or words.
     certainty : float or None
         How far what is observed of the item determines its place, 0 to 1, from the variance of its posterior; see
         docs/how-to/search.md. None where there is no latent model.

@@ -27,50 +27,11 @@ NAME, WORDS, FILE, VECTORS = "name", "words", "file", "vectors"  # what finds a 
 EACH = "\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af"  # letters that are words: kana, Chinese characters, Hangul
 TOKEN = re.compile(rf"[{EACH}]|[^\W\d_{EACH}]+|\d+")
 HASH = re.compile(r"[0-9A-Za-z]*(?:[0-9][A-Za-z]+[0-9]|[A-Za-z][0-9]+[A-Za-z])[0-9A-Za-z]*")
-SAYS_NOTHING = frozenset(
-    [
-        "img",
-        "image",
-        "images",
-        "dsc",
-        "dscn",
-        "dscf",
-        "dcim",
-        "pxl",
-        "mvi",
-        "vid",
-        "video",
-        "mov",
-        "gopr",
-        "photo",
-        "photos",
-        "picture",
-        "pictures",
-        "pic",
-        "pics",
-        "foto",
-        "scan",
-        "screenshot",
-        "screen",
-        "shot",
-        "clip",
-        "file",
-        "files",
-        "copy",
-        "untitled",
-        "unnamed",
-        "unknown",
-        "track",
-        "audio",
-        "recording",
-        "rec",
-        "sound",
-        "voice",
-        "item",
-        "whatsapp",
-        "data",
-    ]
-)  # words in names that cameras, phones and programs give
+SAYS_NOTHING = frozenset({
+    *("img", "image", "images", "dsc", "dscn", "dscf", "dcim", "pxl", "mvi", "vid", "video", "mov", "gopr", "photo", "photos"),
+    *("picture", "pictures", "pic", "pics", "foto", "scan", "screenshot", "screen", "shot", "clip", "file", "files", "copy"),
+    *("untitled", "unnamed", "unknown", "track", "audio", "recording", "rec", "sound", "voice", "item", "whatsapp", "data"),
+})  # words in names that cameras, phones and programs give  # fmt: skip
 LONG = 3  # letters of a word that says something
 COLUMNS = ("id", "text", "label", "paths")
 MOST = 2000  # rows that are ranked
