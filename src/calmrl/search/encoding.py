@@ -48,7 +48,7 @@ def names_as_texts(opened: Source) -> None:
     assert manifest is not None
     for item in manifest.items:
         if TEXTS not in item.cells and (name := name_words(item.id)) is not None:
-            item.cells[TEXTS] = [name]
+            item.cells[TEXTS], item.columns[NAMED] = [name], True
     if any(TEXTS in item.cells for item in manifest.items):
         manifest.kinds = {TEXTS: TEXTS, **manifest.kinds}
 
@@ -73,7 +73,7 @@ def _record(item: Item, opened: Source, before: Mapping[str, Fingerprint]) -> It
         content = sha256("\0".join(cell).encode()) if isinstance(cell, list) else None
         fingerprints[name] = _fingerprint(file, content, before.get(name))
     labels, texts = item.columns.get("labels"), item.columns.get("text")
-    if opened.form == FOLDER and TEXTS in item.cells and not texts:
+    if NAMED in item.columns:
         fingerprints[TEXTS][0] = NAMED + fingerprints[TEXTS][0]
     return ItemRecord(
         item.id,
