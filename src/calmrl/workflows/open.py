@@ -21,7 +21,13 @@ NOUNS = {"image": "picture", "sound": "sound", "text": "text", "video": "film"}
 
 @dataclass(frozen=True)
 class OpenedIndex:
-    """An index, and what was done to have it: "made", "3 added, 1 removed", or "nothing has changed"."""
+    """An index, and what was done to have it: "made", "3 added, 1 removed", or "nothing has changed".
+
+    Examples
+    --------
+    >>> open_index("photos").done  # doctest: +SKIP
+    'nothing has changed'
+    """
 
     index: Index
     done: str
