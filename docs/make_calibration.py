@@ -4,8 +4,8 @@
     python docs/make_calibration.py runs/calibration
 
 A table stands between `<!-- calibration: NAME -->` and `<!-- end of calibration -->`: `found` is R@1 and the difference by
-paired bootstrap over test items, `forgotten` is R@1 of the directions that the second stage shows and of those that it does not,
-`anchors` is the anchor shift.
+paired bootstrap over test items, `forgotten` is R@1 of the directions that the second stage shows and of those that it does
+not, `anchors` is the anchor shift.
 """
 
 from __future__ import annotations

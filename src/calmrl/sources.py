@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from calmrl._support.parsing import parsing
+from calmrl._support.places import check_source, holds_index, is_remote
 from calmrl.data.features.feature_set import FeatureSet, open_features
 from calmrl.data.features.formats import FORMATS
 from calmrl.data.media.folder import read_folder
@@ -30,7 +31,6 @@ FOLDER, MANIFEST, FEATURES, INDEX, DATASET, COLLECTION = (
     "dataset",
     "collection",
 )
-ITEMS, PARTS = "items", "parts"  # the tables of an index
 
 
 @dataclass
@@ -55,11 +55,6 @@ class Source:
         return indexing_of(self.root if self.form == DATASET else None)
 
 
-def is_remote(path: Any) -> bool:
-    """Whether a path is an address such as s3://bucket/index."""
-    return isinstance(path, str) and "://" in path
-
-
 def form_of(source: Any) -> str | None:
     """What a source is; None for a path that does not exist, or a file whose suffix says nothing.
 
@@ -80,7 +75,7 @@ def form_of(source: Any) -> str | None:
         return INDEX
     path = Path(source)
     if path.is_dir():
-        if any((path / f"{table}.lance").is_dir() for table in (ITEMS, PARTS)):
+        if holds_index(path):
             return INDEX
         return FEATURES if (path / "features.json").exists() or any(path.glob("*.npy")) else FOLDER
     if not path.exists():
@@ -149,9 +144,7 @@ def _refuse(source: Any, form: str | None, accept: Collection[str]) -> NoReturn:
         ending = files if FEATURES in accept else tables
         raise InputError(f"{source} ends in {Path(source).suffix!r}; give a folder, or a file that ends in {ending}")
     if DATASET in accept:
-        raise InputError(
-            f"{source} is neither a file or folder nor a bundled data set ({', '.join(DATASETS)}); check the name"
-        )
+        check_source(source, list(DATASETS))
     if FEATURES in accept:
         raise InputError(f"{source} does not exist; give a folder of files, a table of files, or features")
     raise InputError(f"no manifest at {source}; give a file that ends in {tables}")

@@ -37,3 +37,22 @@ def test_no_torch(line, tmp_path):
     run = [sys.executable, "-c", CODE, *line.split()]
     done = subprocess.run(run, capture_output=True, text=True, check=True, cwd=tmp_path)
     assert done.stderr.splitlines()[-1] == "[]"
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("search nope.index dog", "no index at nope.index"),
+        ("serve nope.index", "no index at nope.index"),
+        ("add nope.index photos", "no index at nope.index"),
+        ("remove nope.index a", "no index at nope.index"),
+        ("index nope --out x", "nope is neither a file or folder nor a bundled data set"),
+        ("open nope", "nope is neither a file or folder nor a bundled data set"),
+    ],
+)
+def test_a_wrong_path_is_told_at_once(line, says, tmp_path):
+    code = CODE.replace("assert not stop.code, stop.code", "assert stop.code == 2, stop.code")
+    run = [sys.executable, "-c", code, *line.split()]
+    done = subprocess.run(run, capture_output=True, text=True, check=True, cwd=tmp_path)
+    assert done.stderr.startswith(f"calmrl: {says}")
+    assert done.stderr.splitlines()[-1] == "[]"

@@ -42,6 +42,14 @@ class Index:
         return Path("/photos") / f"{id}.{modality}"
 
 
+@pytest.fixture(autouse=True)
+def here(tmp_path, monkeypatch):
+    """What the commands find where they look: an index by its tables, and a folder of files."""
+    (tmp_path / "ix" / "items.lance").mkdir(parents=True)
+    (tmp_path / "photos").mkdir()
+    monkeypatch.chdir(tmp_path)
+
+
 @pytest.fixture
 def index(monkeypatch):
     def use(*hits, since=None):
@@ -137,7 +145,7 @@ def test_search_with_everything(calmrl, index, tmp_path, monkeypatch):
             "like": ["b"], "having": ["image", "text"], "lacking": ["sound"], "where": "w", "k": 3, "hubs": True,
         }
     ]  # fmt: skip
-    assert json.loads(out) == {"hubs": "csls", "hits": [HIT | {"label": None, "modalities": []}]}
+    assert json.loads(out) == {"hubs": "csls", "hits": [HIT | {"label": None, "modalities": [], "found": ["vectors"]}]}
     _, out, _ = calmrl("search", "ix", "dog", "--json")
     assert json.loads(out)["hubs"] is None
 

@@ -180,7 +180,7 @@ ERRORS = [
     (["search", "ix", "--image", "no.png"], "there is no file no.png"),
     (["search", "ix", "--with", "smell"], "is not MODALITY=VALUE"),
     (["search", "nothing", "dog"], "no index at nothing"),
-    (["search", "colours", "dog"], "is not a calmrl index"),
+    (["remove", "colours", "dog"], "is not a calmrl index"),
     (["remove", "ix", "nobody"], "nothing was removed"),
     (["add", "ix", "nowhere"], "neither a file or folder"),
     (["index", "colours", "--out", "colours"], "exists and is not a calmrl index"),

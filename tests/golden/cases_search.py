@@ -180,7 +180,7 @@ def _(place: Place) -> Any:
         ("search", "ix", "--with", "smell=q.png"),
         ("search", "ix", "--like", "nobody"),
         ("search", "nothing", "dog"),
-        ("search", "colours", "dog"),
+        ("remove", "colours", "dog"),
         ("remove", "ix", "nobody"),
         ("add", "ix", "nowhere"),
         ("add", "nowhere", "colours"),

@@ -302,6 +302,6 @@ def test_the_command(flags, given, index, monkeypatch, capsys):
 
     monkeypatch.setattr(Index, "add", add)
     with contextlib.suppress(SystemExit):
-        main(["add", str(index.path), "source", *flags])
+        main(["add", str(index.path), str(index.path), *flags])
     assert asked == [given]
     assert "it was tried" in capsys.readouterr().err

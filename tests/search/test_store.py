@@ -12,10 +12,10 @@ import pytest
 
 pytest.importorskip("lancedb", reason="the extra search is not installed")
 
+from calmrl._support.places import is_remote
 from calmrl.errors import InputError
 from calmrl.search import store
 from calmrl.search.collection import Collection, ItemRecord
-from calmrl.sources import is_remote
 
 RECORDS = [
     ItemRecord(

@@ -79,11 +79,14 @@ def test_what_is_known_about_encoders(monkeypatch):
 def bare(monkeypatch):
     """An index without a table, and what is asked of it."""
     index = object.__new__(Index)
-    index.path, index.layout = "ix", {"search": "how", "modalities": {"a": {}}, "width": 2, "encoders": None}
+    index.path, index.layout = (
+        "ix",
+        {"search": "how", "modalities": {name: {} for name in "abcde"}, "width": 2, "encoders": None},
+    )
     index._rows = SimpleNamespace(
         conditions=lambda *given: ["cond"] if any(given) else [],
         of_hits=["id"],
-        hit=lambda row, similarity: (row["id"], round(float(similarity), 6)),
+        hit=lambda row, similarity, *found: (row["id"], round(float(similarity), 6)),
     )
     asked = []
 
@@ -99,7 +102,7 @@ def bare(monkeypatch):
     index._columns = ["id"]  # of a table without checksums
     index.table = SimpleNamespace(checkout_latest=lambda: None)
     index._switch, index._seen = SimpleNamespace(checkout_latest=lambda: None, version=1), 1
-    index._queries = SimpleNamespace(vector=lambda terms: (np.array([1.0, 0.0]), "vector"))
+    index._queries = SimpleNamespace(vector=lambda terms: (np.array([1.0, 0.0]), "vector"), asked_with=lambda terms: [])
     monkeypatch.setattr(index_module.neighbours, "near_query", near_query)
     monkeypatch.setattr(Index, "hub_vectors", lambda self: np.eye(2, dtype=np.float32))
     return index, asked
@@ -107,10 +110,10 @@ def bare(monkeypatch):
 
 def test_how_near_items_are_asked_for(bare):
     index, asked = bare
-    assert index.search(text="a") == [(0, 1.0), (1, 0.9), (2, 0.8)]
-    index.search(like=["x'y", "z"], k=3, where="w")
-    index._queries = SimpleNamespace(vector=lambda terms: (np.array([1.0, 0.0]), "f_4"))
-    index.search(text="a")
+    assert index.search(text="a", words=False) == [(0, 1.0), (1, 0.9), (2, 0.8)]
+    index.search(like=["x'y", "z"], k=3, where="w", words=False)
+    index._queries.vector = lambda terms: (np.array([1.0, 0.0]), "f_4")
+    index.search(text="a", words=False)
     assert asked == [
         (10, "how", ["id", "_distance"], None, "vector"),
         (3, "how", ["id", "_distance"], "cond AND id NOT IN ('x''y', 'z')", "vector"),
@@ -123,7 +126,7 @@ def test_how_near_items_are_asked_for(bare):
 @pytest.mark.parametrize(("k", "most"), [(2, 1000), (100, 1000), (101, 1010)])
 def test_hubs_are_taken_back_among_many(k, most, bare):
     index, asked = bare
-    hits = index.search(text="a", k=k, hubs=True)
+    hits = index.search(text="a", k=k, hubs=True, words=False)
     own = 0.5  # the mean cosine of (1, 0) with the two of the sample
     assert asked == [(most, "how", ["id", "nearness", "_distance"], None, "vector")]
     expected = [(2, 2 * 0.8 - own - 0.4), (1, 2 * 0.9 - own - 0.7), (0, 2 - own - 1.0)]

@@ -82,7 +82,7 @@ def test_an_item_its_thumbnail_and_its_files(client, shapes):
         "columns": {"shape": "circle"},
     }  # fmt: skip
     hit = client.get("/api/search?like=red%2Fcircle&k=1").json()["hits"][0]
-    assert set(hit) == {*item, "similarity"} - {"columns"}
+    assert set(hit) == {*item, "similarity", "found"} - {"columns"}
     assert client.get(item["thumbnail"]).headers["content-type"] == "image/png"
     sound = client.get(item["files"]["sound"]["url"])
     assert sound.content == shapes.file("red/circle", "sound").read_bytes()

@@ -169,3 +169,36 @@ def test_nothing_is_aborted_after_the_end(connection):
     connection.connection_lost(None)
     assert [timer.cancelled for timer in connection.seen.timers] == [True, True]
     assert connection.seen.calls[-1] == ("connection_lost", None)
+
+
+def test_the_address_is_told_once_it_can_be_asked(shapes, started):
+    told = []
+    run_server(shapes, port=0, report=lambda line: None, started=told.append)
+    assert started.places == [("127.0.0.1", 0)]
+    assert told == [f"http://127.0.0.1:{told[0].split(':')[-1]}"]
+
+
+def test_a_port_that_is_taken(shapes, started, monkeypatch):
+    def listen_to(host, port):
+        started.places.append((host, port))
+        if port:
+            raise InputError("taken")
+        return listen("127.0.0.1", 0)
+
+    monkeypatch.setattr(run, "listen", listen_to)
+    run_server(shapes, port=None, report=lambda line: None)
+    assert started.places == [("127.0.0.1", 8000), ("127.0.0.1", 0)]
+
+
+def test_the_browser_is_opened_where_there_is_a_screen(monkeypatch):
+    shown = []
+    monkeypatch.setattr("webbrowser.open", shown.append)
+    monkeypatch.setattr("threading.Thread.start", lambda thread: thread._target(*thread._args))
+    monkeypatch.setattr("sys.platform", "linux")
+    for name in ("DISPLAY", "WAYLAND_DISPLAY"):
+        monkeypatch.delenv(name, raising=False)
+    run.show("http://127.0.0.1:1/")
+    assert shown == []
+    monkeypatch.setenv("DISPLAY", ":0")
+    run.show("http://127.0.0.1:1/")
+    assert shown == ["http://127.0.0.1:1/"]

@@ -57,7 +57,7 @@ def _pixels(picture) -> np.ndarray:
 
 def _read(texts: list[str]) -> np.ndarray:
     _count("read", len(texts))
-    words = [text.split()[-3:] for text in texts]
+    words = [["0", "0", "0", *text.split()][-3:] for text in texts]
     return _lift(np.array([[float(word) if word.isdigit() else 0.0 for word in three] for three in words]), "read")
 
 

@@ -114,6 +114,7 @@ class ShapeItem:
 
 @dataclass
 class ShapeHit(ShapeItem):
+    found: ClassVar[tuple[str, ...]] = ("vectors",)
     similarity: float = 0.0
 
 

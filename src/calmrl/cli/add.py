@@ -4,7 +4,9 @@ from typing import Annotated
 
 import typer
 
+from calmrl._support.places import check_index
 from calmrl.cli.printing import Progress, as_json, note
+from calmrl.cli.shared_options import check_source
 
 EXAMPLE = """Example:
   calmrl add photos.index photos
@@ -30,6 +32,8 @@ def run(
     Items of a folder that calmrl remove took out stay out, unless a file of theirs is named. Where pairs
     have grown by half and it pays, the space is fitted again. Run the same line again to continue where it stopped.
     """
+    check_index(index)
+    check_source(source)
     from dataclasses import asdict
 
     from calmrl.search import Index

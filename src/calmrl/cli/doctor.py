@@ -20,12 +20,16 @@ def run(
     address: AddressOption = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Show versions, devices, which extras are installed, and what an engine would use."""
+    """Show versions, devices, which extras are installed, whether the default encoders work, and what an engine would use.
+
+    Each of them encodes one tiny text, picture or sound.
+    """
     from calmrl._support.engine import opened
 
     report = examine()
     with opened(engine, address) as started:
         report["engine"] = {"name": started.name, "uses": started.describe()}
+    report["encoders"] = try_encoders()
     if json:
         as_json(report)
         return
@@ -40,6 +44,11 @@ def run(
             lines += textwrap.wrap(
                 f"lacks {', '.join(absent)}", 79, initial_indent=" " * 27, subsequent_indent=" " * 33
             )
+    lines += ["", "encoders"]
+    for kind, entry in report["encoders"].items():
+        lines.append(f"  {kind:<7} {entry['name']:<19} {'works' if entry['works'] else 'does not work'}")
+        if entry["why"]:
+            lines += textwrap.wrap(entry["why"], 79, initial_indent=" " * 10, subsequent_indent=" " * 10)
     lines += ["", f"engine {report['engine']['name']}", *(f"  {line}" for line in report["engine"]["uses"])]
     data("\n".join(lines))
 
@@ -66,6 +75,23 @@ def examine() -> dict[str, Any]:
         extra = re.search(r"""extra\s*==\s*['"]([^'"]+)""", requirement)
         (extras.setdefault(extra.group(1), {}) if extra else packages)[name] = _version(name)
     return {"system": system, "packages": packages, "extras": extras}
+
+
+def try_encoders() -> dict[str, dict[str, Any]]:
+    """Per kind of file the default encoder, whether it works here, and why not."""
+    from calmrl.encoders.encoder_set import try_encoder
+    from calmrl.encoders.registry import DEFAULTS, default_encoders
+    from calmrl.errors import MissingExtraError
+
+    tried = {}
+    for kind, name in DEFAULTS.items():
+        try:
+            default_encoders({kind: "audio" if kind == "speech" else kind})
+            why = try_encoder(kind, name)
+        except MissingExtraError as error:
+            why = str(error)
+        tried[kind] = {"name": name, "works": why is None, "why": why}
+    return tried
 
 
 def _version(name: str) -> str | None:

@@ -8,7 +8,7 @@ import typer
 
 from calmrl._support.text import plural
 from calmrl.cli.printing import Progress, note
-from calmrl.cli.shared_options import AddressOption, EngineOption, base_names, pairs
+from calmrl.cli.shared_options import AddressOption, EngineOption, base_names, check_source, pairs
 
 EXAMPLE = """Example:
   calmrl index photos --out photos.index
@@ -52,6 +52,7 @@ def run(
 
     Items may lack any modality. Run the same line again to continue where it stopped.
     """
+    check_source(source)
     from calmrl.workflows.index import index
 
     named = pairs(encoder or [], "--encoder", "image=efficientnet_lite0")

@@ -32,7 +32,7 @@ def stderr_console() -> Console:
 
 OPTIONS = {
     **{name: f"--{name.replace('_', '-')}" for name in (
-        *("allow_add", "allow_missing", "data", "engine", "force", "host", "ignore", "layout", "media", "out", "port"),
+        *("allow_add", "allow_missing", "data", "engine", "force", "host", "ignore", "index", "layout", "media", "out", "port"),
         *("prune", "relevant_by", "removed", "resume", "root", "smoke"),
     )},
     "encoders": "--encoder",

@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+from calmrl._support.places import check_index
 from calmrl._support.text import plural
 from calmrl.cli.printing import note
 
@@ -19,6 +20,7 @@ def run(
 
     An unknown id is an error, and nothing is removed then.
     """
+    check_index(index)
     from calmrl.search import Index
 
     opened = Index.open(index)

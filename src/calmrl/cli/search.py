@@ -8,14 +8,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from calmrl._support.places import check_index, holds_index, index_of, is_remote
 from calmrl._support.text import plural
-from calmrl.cli.printing import as_json, data, note
+from calmrl.cli.printing import Progress, as_json, data, note
+from calmrl.cli.shared_options import IndexOption
 from calmrl.errors import InputError
 
 if TYPE_CHECKING:
     from calmrl.search import Hit, Index
 
 EXAMPLE = """Example:
+  calmrl search photos "a dog by the sea"
   calmrl search photos.index "a dog by the sea" --having image
   calmrl search photos.index "a dog by the sea" --lacking text
   calmrl search photos.index "2:dog + ./pool.jpg - fruit" -k 5
@@ -23,7 +26,9 @@ EXAMPLE = """Example:
 
 
 def run(
-    index: Annotated[str, typer.Argument(help="An index.")],
+    index: Annotated[
+        str, typer.Argument(help="An index; or a folder of files, whose index is made or brought up to date.")
+    ],
     text: Annotated[
         str | None, typer.Argument(help='Words, or terms with weights: "2:dog + ./pool.jpg - fruit".')
     ] = None,
@@ -40,14 +45,10 @@ def run(
     hubs: Annotated[bool, typer.Option("--hubs", help="Correct for hubs (CSLS).")] = False,
     json: Annotated[bool, typer.Option("--json", help="Hits as JSON.")] = False,
     paths: Annotated[bool, typer.Option("--paths", help="Only the files of the hits, one per line.")] = False,
+    place: IndexOption = None,
 ) -> None:
     """Find items by words, pictures, sounds, other items, or any mix of them."""
-    from calmrl.search import Index
-
-    opened = Index.open(index)
-    since = opened.folder_changes()
-    if since:
-        note(since.sentence(index))
+    opened = _opened(index, place)
     wanted, unwanted = (
         None if given is None else [name.strip() for name in given.split(",")] for given in (having, lacking)
     )
@@ -67,6 +68,27 @@ def run(
             data(_line(hit))
     if not hits:
         note("nothing was found: no item matches --having, --lacking and --where")
+
+
+def _opened(index: str, place: str | None) -> Index:
+    """An index, or that of a folder of files, made or brought up to date."""
+    if is_remote(index) or holds_index(index) or not Path(index).exists():
+        check_index(index)
+        from calmrl.search import Index
+
+        opened = Index.open(index)
+        since = opened.folder_changes()
+        if since:
+            note(since.sentence(index))
+        return opened
+    from calmrl.workflows.open import open_index
+
+    where = place or index_of(index)
+    note(f"{index} is no index: searching that of its files, {where}")
+    with Progress() as progress:
+        found = open_index(index, place, progress=progress)
+    note(found.done)
+    return found.index
 
 
 def _terms(

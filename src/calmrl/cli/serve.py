@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from calmrl._support.places import check_index
 from calmrl.cli.printing import note
 
 EXAMPLE = """Example:
@@ -19,6 +20,7 @@ def run(
     allow_add: Annotated[bool, typer.Option("--allow-add", help="Let clients add and remove items.")] = False,
 ) -> None:
     """Show a collection as a page in the browser, and answer programs with JSON, until it is stopped."""
+    check_index(index)
     from calmrl.search import Index
     from calmrl.server import run_server
 

@@ -111,6 +111,18 @@ def pairs(given: list[str], option: str, example: str) -> dict[str, str]:
     return values
 
 
+def check_source(source: str) -> None:
+    """Refuse a source that is not there, before anything that computes is imported."""
+    from calmrl._support import places
+    from calmrl.datasets.registry import DATASETS
+
+    places.check_source(source, list(DATASETS))
+
+
+IndexOption = Annotated[
+    str | None,
+    typer.Option("--index", help="Where the index is, or is to be made. [default: in the user's cache]"),
+]
 EngineOption = Annotated[
     str,
     typer.Option("--engine", help="Where the work is done: local, or ray for a Ray cluster. The result is the same."),

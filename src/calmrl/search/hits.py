@@ -11,6 +11,7 @@ from typing import Any
 from calmrl._support.registry import lookup
 from calmrl.errors import InputError
 from calmrl.search.where import Column, where_sql
+from calmrl.search.words import VECTORS
 
 
 @dataclass(frozen=True)
@@ -22,7 +23,7 @@ class Hit:
     id : str
     similarity : float
         Cosine with the query, less half of r(item) where the index corrects for hubs; with `hubs=True` the score of CSLS,
-        2 cos - r(query) - r(item).
+        2 cos - r(query) - r(item). 0 for an item that has no place and was found by its name or words.
     certainty : float or None
         How far what is observed of the item determines its place, 0 to 1, from the variance of its posterior; see
         docs/how-to/search.md. None where there is no latent model.
@@ -32,6 +33,9 @@ class Hit:
         Captions (a line each) and labels (with commas between them).
     paths : dict of str to str
         Modality -> file, relative to the collection.
+    found : tuple of str
+        What found it: "name" or "words" (its name, or what is written about it, has words of the query), "file" (it has the
+        very file that was asked with), "vectors" (it is one of the k nearest).
     """
 
     id: str
@@ -41,6 +45,7 @@ class Hit:
     text: str | None = None
     label: str | None = None
     paths: Mapping[str, str] = field(default_factory=dict)
+    found: tuple[str, ...] = (VECTORS,)
 
     @property
     def path(self) -> str | None:
@@ -100,9 +105,9 @@ class Rows:
         lookup(self.modalities, name, "modality")
         return list(self.modalities).index(name)
 
-    def hit(self, row: Mapping[str, Any], similarity: float) -> Hit:
+    def hit(self, row: Mapping[str, Any], similarity: float, found: tuple[str, ...] = (VECTORS,)) -> Hit:
         """A row with the columns `of_hits`."""
-        return Hit(similarity=float(similarity), **self._described(row))
+        return Hit(similarity=float(similarity), found=found, **self._described(row))
 
     def item(self, row: Mapping[str, Any]) -> Item:
         """A row with the columns `of_items`."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -19,13 +21,16 @@ from calmrl.encoders.encoder_set import EncoderSet
 from calmrl.errors import InputError
 from calmrl.protocols import Progress
 from calmrl.search import checksums, neighbours, store
-from calmrl.search.build import build
+from calmrl.search.build import NAMES, build
+from calmrl.search.collection import NAMED
+from calmrl.search.encoding import TEXTS
 from calmrl.search.hits import Hit, Item, Rows
-from calmrl.search.query import LIKE, Features, QueryVectors, terms_of
+from calmrl.search.query import LIKE, Features, QueryVectors, Term, terms_of
 from calmrl.search.space import AUTO, BuildOptions, aligner_from
 from calmrl.search.store import reading
 from calmrl.search.update import Change, FolderChanges, add, folder_changes, remove
 from calmrl.search.where import quote
+from calmrl.search.words import COLUMNS, FILE, MOST, VECTORS, Match, Read, fused, matches
 
 SHOWN = 8  # patterns in the sentences
 
@@ -81,6 +86,8 @@ def summary(index: Index) -> list[str]:
     lines += [] if index.aligner is None else index.aligner.summary()
     if index.layout.get("hubs"):
         lines.append("similarities are corrected for hubs, items near to everything: held-out items gained from it")
+    if index.layout.get(NAMES):
+        lines.append("names of files stand for texts where items have none")
     for name, entry in index.modalities().items():
         if not entry["aligned"]:
             lines.append(f"{name} is found only by {name} itself, not by other modalities: {entry['why']}")
@@ -97,11 +104,28 @@ def summary(index: Index) -> list[str]:
     return lines
 
 
+DEPTH = 50  # of both ranks that are fused, at least
 HUB_CANDIDATES = 1000  # nearest items among which hubs are taken back, at least
 
 
 def _candidates(k: int) -> int:
     return max(HUB_CANDIDATES, 10 * int(k))
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """A query as a vector: the column that it is compared with, whether CSLS corrects it, its modalities, how many hits."""
+
+    vector: np.ndarray
+    column: str
+    hubs: bool
+    modalities: list[str]
+    k: int
+
+    @property
+    def groups(self) -> tuple[str, ...]:
+        """What of a hit is verified."""
+        return ("description", "vector" if self.column == "vector" else "features")
 
 
 class Index:
@@ -255,6 +279,7 @@ class Index:
         lacking: str | Sequence[str] | None = None,
         where: str | None = None,
         hubs: bool = False,
+        words: bool = True,
         **others: Any,
     ) -> list[Hit]:
         """The items nearest to a query that mixes any modalities.
@@ -279,61 +304,118 @@ class Index:
         hubs : bool
             Correct for hubs by CSLS, with the items themselves as queries: similarities then are 2 cos - r(query) - r(item).
             Without it, similarities are corrected where cross-validation chose so (`Aligner(hubs="auto")`): cos - r(item) / 2.
+        words : bool
+            Whether names of items and what is written about them count too: a query of words alone ranks items by their
+            vectors and by the words that they share with it, and those that are called or say exactly that come first; so
+            does an item that has the very file that is asked with. False for vectors alone.
 
         Returns
         -------
         list of Hit
-            The most similar first.
+            The best first: by similarity, where no name, word or file matches (`Hit.found`).
         """
         if isinstance(k, bool) or not isinstance(k, (int, np.integer)) or k < 1:
             raise InputError(f"k is how many items to return, a whole number from 1 on; got {k!r}")
         terms = terms_of({"text": text, "image": image, "sound": sound, LIKE: like, **others})
         now = self._now()
-        table, how, metric, queries = now.table, now.layout["search"], now._metric, now._queries
-        conditions = self._rows.conditions(having, lacking, where)
-        vector, column = queries.vector(terms)
+        conditions = now._rows.conditions(having, lacking, where)
+        vector, column = now._queries.vector(terms)
         own = [quote(str(term.value)) for term in terms if term.modality == LIKE]
         if own:
             conditions.append(f"id NOT IN ({', '.join(own)})")
-        if column != "vector":
-            if hubs:
-                raise InputError("hubs=True needs aligned modalities; this query is compared within one modality")
-            conditions.append(f"has_{column.removeprefix('f_')}")
-        filters = " AND ".join(conditions) or None
-        if hubs:
-            query = neighbours.near_query(table, vector, _candidates(k), how, filters, metric=metric)
-            return self._without_hubs(query, vector, int(k))
-        if column == "vector" and (kept := now.layout.get("hubs")):
-            query = neighbours.near_query(table, vector, _candidates(k), how, filters, metric=metric)
-            return self._without_levels(query, int(k), kept, queries.asked_with(terms))
-        if column != "vector":
-            how, metric = None, neighbours.COSINE
-        query = neighbours.near_query(table, vector, int(k), how, filters, column, metric)
-        groups = ("description", "vector" if column == "vector" else "features")
-        rows = self._fetch(query, [*self._rows.of_hits, "_distance"], *groups)
-        return [self._rows.hit(row, 1.0 - row["_distance"]) for row in rows]
+        if column != "vector" and hubs:
+            raise InputError("hubs=True needs aligned modalities; this query is compared within one modality")
+        asked = _Asked(vector, column, hubs, now._queries.asked_with(terms), int(k))
+        found = now._typed(terms, conditions) if words else []
+        return now._hits(asked, conditions, found)
 
-    def _without_hubs(self, query: Any, vector: np.ndarray, k: int) -> list[Hit]:
-        """CSLS among the nearest candidates."""
-        rows = self._read(query, [*self._rows.of_hits, "nearness", "_distance"], "description")
-        own = float(neighbours.hubness(np.asarray(vector, np.float32)[None], self.hub_vectors())[0])
-        distance, hubness = (rows[name].to_numpy().astype(np.float64) for name in ("_distance", "nearness"))
-        return self._best(rows, 2 * (1.0 - distance) - own - hubness, k)
+    def _typed(self, terms: list[Term], conditions: list[str]) -> list[Match]:
+        """Items that words of the query name, or that have the very file that is asked with."""
+        if (asked := self._queries.words(terms)) is not None:
+            return matches(asked[0], self._reader(conditions), self._counter(conditions), asked[1])
+        if len(terms) == 1 and (digest := self._queries.file_digest(terms[0])) is not None:
+            rows = self._reader(conditions)(f"contains(stamps, {quote(digest)})", MOST)
+            return [Match(row["id"], 1.0, 1.0, True, (FILE,)) for row in rows]
+        return []
 
-    def _without_levels(self, query: Any, k: int, kept: list[str], names: list[str]) -> list[Hit]:
-        """The nearest candidates by similarity less the level of each, the mean over the modalities of the query."""
-        columns = [f"hub_{kept.index(name)}" for name in names if name in kept] or [
-            f"hub_{j}" for j in range(len(kept))
+    def _reader(self, conditions: list[str]) -> Read:
+        def read(condition: str, most: int) -> list[Any]:
+            query = self.table.search().where(" AND ".join([*conditions, f"({condition})"]))
+            with self._reading():
+                return query.select(list(COLUMNS)).limit(most).to_list()
+
+        return read
+
+    def _counter(self, conditions: list[str]) -> Callable[[str | None], int]:
+        def count(condition: str | None) -> int:
+            with self._reading():
+                return int(
+                    self.table.count_rows(" AND ".join([*conditions, *([condition] if condition else [])]) or None)
+                )
+
+        return count
+
+    def _hits(self, asked: _Asked, conditions: list[str], found: list[Match]) -> list[Hit]:
+        """The first k: by vectors alone, or by both ranks where names or words match."""
+        k, groups = asked.k, asked.groups
+        if not found:
+            rows, scores = self._nearest(asked, conditions, k)
+            hits = self._verified(rows, self._rows.of_hits, *groups)
+            return [self._rows.hit(row, score) for row, score in zip(hits, scores, strict=True)]
+        found = found[: max(k, DEPTH)]
+        named = f"id IN ({', '.join(quote(match.id) for match in found)})"
+        near, near_scores = self._nearest(asked, conditions, max(k, DEPTH))
+        more, more_scores = self._nearest(asked, [*conditions, named], len(found))
+        score = dict(zip(more["id"].to_pylist(), more_scores, strict=True))
+        score |= dict(zip(near["id"].to_pylist(), near_scores, strict=True))
+        order = sorted(score, key=lambda id: -score[id])  # a stable order, as LanceDB gave it
+        first = fused(order, found)[:k]
+        nearest, by_words = set(order[:k]), {match.id: match.parts for match in found}
+        rows = self._fetch(self._by_id(first), self._rows.of_hits, *groups)
+        stored = {row["id"]: row for row in rows}
+        return [
+            self._rows.hit(
+                stored[id], score.get(id, 0.0), (*by_words.get(id, ()), *((VECTORS,) if id in nearest else ()))
+            )
+            for id in first
+            if id in stored
         ]
-        rows = self._read(query, [*self._rows.of_hits, *columns, "_distance"], "description")
-        levels = np.mean([rows[name].to_numpy() for name in columns], axis=0)
-        return self._best(rows, 1.0 - rows["_distance"].to_numpy().astype(np.float64) - levels, k)
 
-    def _best(self, rows: Any, scores: np.ndarray, k: int) -> list[Hit]:
-        """The rows with the highest scores as hits, verified."""
-        best = np.argsort(-scores, kind="stable")[:k]
-        hits = self._verified(rows.take(best), self._rows.of_hits, "description")
-        return [self._rows.hit(row, score) for row, score in zip(hits, scores[best], strict=True)]
+    def _by_id(self, ids: list[str]) -> Any:
+        return self.table.search().where(f"id IN ({', '.join(map(quote, ids))})").limit(len(ids))
+
+    def _nearest(self, asked: _Asked, conditions: list[str], count: int) -> tuple[Any, np.ndarray]:
+        """(an Arrow table of items, their scores), the best first."""
+        within = asked.column != "vector"
+        if within:
+            conditions = [*conditions, self.encoded(list(self.layout["modalities"])[int(asked.column[2:])])]
+        where = " AND ".join(conditions) or None
+        kept = [] if within or asked.hubs else self.layout.get("hubs") or []
+        corrected = asked.hubs or bool(kept)
+        query = neighbours.near_query(
+            self.table,
+            asked.vector,
+            _candidates(count) if corrected else count,
+            None if within else self.layout["search"],
+            where,
+            asked.column,
+            neighbours.COSINE if within else self._metric,
+        )
+        levels = [f"hub_{kept.index(name)}" for name in asked.modalities if name in kept]
+        levels = levels or [f"hub_{j}" for j in range(len(kept))]
+        columns = [*self._rows.of_hits, *(["nearness"] if asked.hubs else levels), "_distance"]
+        rows = self._read(query, columns, *asked.groups)
+        scores = 1.0 - rows["_distance"].to_numpy().astype(np.float64)
+        if asked.hubs:
+            vector = np.asarray(asked.vector, np.float32)[None]
+            own = float(neighbours.hubness(vector, self.hub_vectors())[0])
+            scores = 2 * scores - own - rows["nearness"].to_numpy().astype(np.float64)
+        elif kept:
+            scores = scores - np.mean([rows[name].to_numpy() for name in levels], axis=0)
+        if corrected:
+            best = np.argsort(-scores, kind="stable")[:count]
+            rows, scores = rows.take(best), scores[best]
+        return rows, scores
 
     # ---- look at it
 
@@ -451,6 +533,12 @@ class Index:
         row = self._row(id, [f"f_{j}" for j in range(len(names))], "features")
         pairs = {name: row[f"f_{j}"] for j, name in enumerate(names)}
         return {name: np.asarray(values, np.float64) for name, values in pairs.items() if values is not None}
+
+    def encoded(self, modality: str) -> str:
+        """An SQL condition: items that have features of a modality, if only of their name."""
+        has = f"has_{list(self.layout['modalities']).index(modality)}"
+        named = self.layout.get(NAMES) and modality == TEXTS
+        return f"({has} OR contains(stamps, {quote(json.dumps({TEXTS: [NAMED]})[1:-3])}))" if named else has
 
     def hub_vectors(self) -> np.ndarray:
         """Places of a sample of items, (n, L); none in an index where nothing is aligned."""

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from calmrl._support.output import checksum
 from calmrl._support.registry import lookup
 from calmrl.aligner.estimator import Aligner
 from calmrl.aligner.posterior import fuse
@@ -24,6 +25,7 @@ from calmrl.arrays import to_tensor
 from calmrl.datasets.registry import Indexing, indexing_of
 from calmrl.encoders.encoder_set import EncoderSet
 from calmrl.errors import InputError, need
+from calmrl.search.collection import sha256
 from calmrl.sources import DATASET
 
 WEIGHT = re.compile(r"(\d+(?:\.\d*)?|\.\d+):\s*(?=[^\s\d])")  # not 3:00
@@ -166,6 +168,30 @@ class QueryVectors:
         """The modalities that a query has; an item of the collection stands for all."""
         names = [self.name_of(term.modality) for term in terms if term.modality != LIKE and term.weight > 0]
         return list(dict.fromkeys(names)) or list(self.layout["modalities"])
+
+    def words(self, terms: list[Term]) -> tuple[str, list[str]] | None:
+        """(what is asked for, what is pushed away) where all terms are texts; None for other queries."""
+        modalities = self.layout["modalities"]
+        if any(term.modality == LIKE or not isinstance(term.value, str) for term in terms):
+            return None
+        if any(modalities[self.name_of(term.modality)]["kind"] != "text" for term in terms):
+            return None
+        towards = [term.value for term in terms if term.weight > 0]
+        return (" ".join(towards), [term.value for term in terms if term.weight < 0]) if towards else None
+
+    def file_digest(self, term: Term) -> str | None:
+        """The SHA-256 of the file that a term asks with, as items have it; None where it is no file."""
+        value = term.value
+        if term.modality == LIKE or term.weight < 0:
+            return None
+        if isinstance(value, bytes):
+            return sha256(value)
+        if (
+            not isinstance(value, (str, Path))
+            or self.layout["modalities"][self.name_of(term.modality)]["kind"] == "text"
+        ):
+            return None
+        return checksum(Path(value).expanduser())
 
     def _column(self, name: str) -> str:
         return f"f_{list(self.layout['modalities']).index(name)}"

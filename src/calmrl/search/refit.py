@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from calmrl._support.places import ITEMS
 from calmrl._support.text import plural
 from calmrl.aligner.base import MIN_PAIRS, found_in
 from calmrl.aligner.crossvalidation import FoldDirection
@@ -47,7 +48,6 @@ from calmrl.search.space import (
     place_all,
     relevance_of_items,
 )
-from calmrl.sources import ITEMS
 
 if TYPE_CHECKING:
     from calmrl.search.index import Index
@@ -88,8 +88,9 @@ def has_grown(before: int, now: int) -> bool:
 
 
 def _pairs(index: Index) -> dict[str, int]:
+    """Pairs of features, which names have too."""
     names = list(index.layout["modalities"])
-    columns = [f"has_{j}" for j in range(len(names))]
+    columns = {f"has_{j}": index.encoded(name) for j, name in enumerate(names)}
     with store.reading(index.path):
         table = index.table.search().select(columns).limit(max(1, len(index))).to_arrow()
     return pair_counts(names, np.stack([table[column].to_numpy() for column in columns], axis=1))
@@ -152,7 +153,7 @@ def _items(index: Index, rows_of: Path) -> Collection:
     for rows in _batches(rows_of):
         start, stop = len(records), len(records) + len(rows)
         for name, j in number.items():
-            present[start:stop, j] = rows[f"has_{j}"].to_numpy(zero_copy_only=False)
+            present[start:stop, j] = rows[f"f_{j}"].is_valid().to_numpy(zero_copy_only=False)
             values = rows[f"f_{j}"].fill_null([0.0] * modalities[name]["width"]).flatten()
             files[name][start:stop] = values.to_numpy().reshape(stop - start, -1)
         own = {name: rows[column["column"]].to_pylist() for name, column in columns.items()}

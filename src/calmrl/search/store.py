@@ -17,9 +17,9 @@ next change drops it.
 | certainty, nearness | of its place; its hubness, the mean cosine with its nearest neighbours |
 | hub_0, ... | what is taken off its similarity to a query of each modality of layout["hubs"], where hubs are corrected for |
 | thumbnail | a small picture |
-| has_0, has_1, ... | whether a modality was observed |
+| has_0, has_1, ... | whether a modality was observed; a text that is the name of a file was not |
 | x_0, x_1, ... | other columns of the source |
-| f_0, f_1, ... | the features of each modality; null where it is missing |
+| f_0, f_1, ... | the features of each modality, of names too; null where there are none |
 | vector | the place in the shared space; null where nothing that is aligned was observed |
 | checksum | digests of the other columns, see `calmrl.search.checksums`; indexes of version 1 have none |
 """
@@ -38,10 +38,10 @@ import numpy as np
 import pyarrow as pa
 
 from calmrl._support.parsing import parsing
+from calmrl._support.places import ITEMS, PARTS, check_index, is_remote
 from calmrl.errors import InputError, need
 from calmrl.search import checksums
 from calmrl.search.collection import Collection, ItemRecord
-from calmrl.sources import ITEMS, PARTS, is_remote
 
 LAYOUT = "index.json"
 FORMAT, VERSION = "calmrl.index", 3  # since 3 the layout names the table of items
@@ -72,10 +72,7 @@ def table_names(database: Any) -> list[str]:
 
 def open_tables(path: str | Path) -> tuple[Any, dict[str, bytes], Any]:
     """(the table of items, the parts, the table of these) of an index."""
-    if not is_remote(path) and not Path(path).is_dir():
-        part = Path(f"{path}.part")
-        hint = f"; {part.name} beside it is unfinished: run calmrl index again to finish it" if part.exists() else ""
-        raise InputError(f"no index at {path}; make one with calmrl index SOURCE --out {path}{hint}")
+    check_index(path)
     with reading(path):
         database = connect(path)
         names = table_names(database)
@@ -202,7 +199,7 @@ def batch(
     places = {name: j for j, name in enumerate(collection.z)}
     for j, name in enumerate(layout["modalities"]):
         has = collection.present[:, places[name]] if name in places else np.zeros(len(records), bool)
-        values[f"has_{j}"] = has
+        values[f"has_{j}"] = has & np.array([item.observed(name) for item in records], bool)
         rows = collection.z[name] if name in places else np.zeros((len(records), layout["modalities"][name]["width"]))
         values[f"f_{j}"] = _lists(rows, np.logical_not(has))
     for name, column in layout["columns"].items():

@@ -14,17 +14,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from calmrl._support.places import is_remote
 from calmrl.data.media.manifest import modality_of
 from calmrl.errors import InputError
 from calmrl.protocols import Progress
 from calmrl.search import checksums, neighbours, store
-from calmrl.search.build import working_folder
+from calmrl.search.build import NAMES, working_folder
 from calmrl.search.collection import Collection, ItemRecord, from_features
-from calmrl.search.encoding import UNREADABLE, Memory, encode, records_of
+from calmrl.search.encoding import UNREADABLE, Memory, encode, names_as_texts, records_of
 from calmrl.search.refit import check_recipe, fit_again
 from calmrl.search.space import hub_levels, place
 from calmrl.search.where import quote
-from calmrl.sources import FOLDER, Source, is_remote, open_source
+from calmrl.sources import FOLDER, Source, open_source
 
 if TYPE_CHECKING:
     from calmrl.search.index import Index
@@ -88,6 +89,8 @@ def add(
         kinds = {name: entry["kind"] for name, entry in index.layout["modalities"].items() if entry["kind"] != "vector"}
         folder, file = _folder_of(index, source)
         opened = open_source(source if folder is None else folder, kinds or None, some=True)
+        if index.layout.get(NAMES) and opened.form == FOLDER:  # indexes of earlier versions do not say it
+            names_as_texts(opened)
         rows = _stored(index)
         on_purpose = removed_items(index.path).get(opened.root, {}) if opened.form == FOLDER else {}
         wanted = _Wanted(file, set() if removed or file is not None else set(on_purpose) - set(rows))

@@ -2,7 +2,11 @@
 
 import asyncio
 import errno
+import os
 import socket
+import sys
+import threading
+import webbrowser
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
@@ -11,6 +15,7 @@ from calmrl._support.text import plural
 from calmrl.errors import InputError, need
 from calmrl.server.limits import Limits, is_loopback
 
+PORT = 8000
 BACKLOG = 128
 WARNING = (
     "warning: {host} is reachable from other machines. Everyone who reaches it can read the whole collection{change}; "
@@ -22,10 +27,11 @@ def run_server(
     index: Any,
     *,
     host: str = "127.0.0.1",
-    port: int = 8000,
+    port: int | None = PORT,
     allow_add: bool = False,
     limits: Limits | None = None,
     report: Callable[[str], None] = print,
+    started: Callable[[str], None] | None = None,
 ) -> None:
     """Serve a collection until the process is interrupted.
 
@@ -34,13 +40,15 @@ def run_server(
     index : Index
         The collection.
     host, port : str, int
-        Where to listen; port 0 takes a free one.
+        Where to listen; port 0 takes a free one, None 8000 or a free one.
     allow_add : bool
         Whether clients may add and remove items.
     limits : Limits, optional
         What one client may ask for.
     report : callable
         Gets the lines for people.
+    started : callable, optional
+        Gets the address, once it can be asked.
 
     Examples
     --------
@@ -48,17 +56,38 @@ def run_server(
     >>> run_server(Index.open("photos.index"), port=8000)  # doctest: +SKIP
     """
     limits = limits or Limits()
-    for package in ("uvicorn", "fastapi", "python_multipart"):
-        need(package, "serve", "Serving a collection")
+    check_installed()
     import uvicorn
 
     if not is_loopback(host):
         report(WARNING.format(host=host, change=", and change it" if allow_add else ""))
-    listening = listen(host, port)
-    shown = f"[{host}]" if ":" in host else host
-    report(f"{plural(len(index), 'item')} at http://{shown}:{listening.getsockname()[1]}/ (Ctrl-C stops)")
+    listening = _listen_somewhere(host) if port is None else listen(host, port)
+    address = f"http://{f'[{host}]' if ':' in host else host}:{listening.getsockname()[1]}/"
+    report(f"{plural(len(index), 'item')} at {address} (Ctrl-C stops)")
+    if started is not None:
+        started(address)
     with listening, suppress(KeyboardInterrupt):  # Ctrl-C is how it is stopped
         uvicorn.Server(server_config(index, host, allow_add, limits)).run(sockets=[listening])
+
+
+def check_installed() -> None:
+    """Refuse to serve without the packages for it."""
+    for package in ("uvicorn", "fastapi", "python_multipart"):
+        need(package, "serve", "Serving a collection")
+
+
+def show(address: str) -> None:
+    """Open a page in the browser of this machine, if it has a screen. One in the terminal would take it over."""
+    if sys.platform.startswith("linux") and not (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")):
+        return
+    threading.Thread(target=webbrowser.open, args=(address,), daemon=True).start()
+
+
+def _listen_somewhere(host: str) -> socket.socket:
+    try:
+        return listen(host, PORT)
+    except InputError:
+        return listen(host, 0)
 
 
 def server_config(index: Any, host: str, allow_add: bool, limits: Limits) -> Any:

@@ -242,6 +242,7 @@ class Hit(_Described):
     """An item that was found."""
 
     similarity: float | None
+    found: list[str] = Field(description="What found it: name, words, file or vectors.")
 
 
 class Items(BaseModel):
@@ -302,7 +303,7 @@ def item_model(item: Any, modalities: Mapping[str, Mapping[str, Any]]) -> Item:
 
 def hit_model(hit: Any, modalities: Mapping[str, Mapping[str, Any]]) -> Hit:
     """A hit of the index for an answer."""
-    return Hit(**plain({**described(hit, modalities), "similarity": hit.similarity}))
+    return Hit(**plain({**described(hit, modalities), "similarity": hit.similarity, "found": hit.found}))
 
 
 def media_type(path: str | PurePath) -> str:

@@ -11,6 +11,8 @@ from .impute import impute as impute
 from .index import index as index
 from .init import Start as Start
 from .init import init as init
+from .open import OpenedIndex as OpenedIndex
+from .open import open_index as open_index
 from .report import WrittenReport as WrittenReport
 from .report import report as report
 from .train import train as train

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from calmrl._support.parsing import quiet_on_error
+from calmrl._support.places import is_remote
 from calmrl._support.text import plural
 from calmrl.arrays import blocks_of_rows
 from calmrl.data.features.feature_set import FeatureSet
@@ -21,7 +22,7 @@ from calmrl.data.media.streams import RATE
 from calmrl.errors import InputError
 from calmrl.protocols import Progress, no_progress
 from calmrl.search import checksums, store
-from calmrl.sources import INDEX, form_of, is_remote
+from calmrl.sources import INDEX, form_of
 from calmrl.workflows.survey import survey, take_out, undecodable_files
 
 ROWS = 2048  # of an index, read at once

@@ -83,7 +83,7 @@ def stamps_index(path: str | Path) -> Index:
 
 def word_searches(index: Index, k: int = 5) -> list[DemoSearch]:
     """The pictures nearest to each word, among emoji of which no word was seen."""
-    return [DemoSearch(word, index.search(text=word, k=k, where="words = 'hidden'")) for word in WORDS]
+    return [DemoSearch(word, index.search(text=word, k=k, where="words = 'hidden'", words=False)) for word in WORDS]
 
 
 def sound_searches(index: Index, k: int = 5) -> list[DemoSearch]:
