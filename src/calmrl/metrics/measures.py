@@ -193,7 +193,7 @@ def anchor_shift_rows(
     incomplete = (~mask).any(1).nonzero()[:, 0]
     if not len(incomplete):
         raise InputError("present is True everywhere: nothing is missing, so no anchor moves; hide something first")
-    tasks = ("observed", "calibrated")
+    tasks: tuple[str, ...] = ("observed", "calibrated")
     if completed is None:
         completed, tasks = z_complete, tasks[:1]
     elif not isinstance(completed, Mapping):
