@@ -82,6 +82,7 @@ class GaussianImputer(SavedImputer, TransformerMixin, BaseEstimator):
     log_likelihood_: list[float]
     search_: list[dict[str, Any]]
     std_scale_: list[float]
+    hole_scale_: list[float]
     n_iter_: int
     _running: online.Running | None
     _numpy: bool
@@ -150,18 +151,18 @@ class GaussianImputer(SavedImputer, TransformerMixin, BaseEstimator):
         check_arguments(args)
         source = self._source(z, present)
         seed = seed_of(self.random_state)
-        settings, trials, scale = decide(args, source, seed, engine)
+        settings, trials, scale, hole_scale = decide(args, source, seed, engine)
         self._fit(source, settings, seed)
-        self.search_, self.std_scale_ = [trial.row() for trial in trials], scale
+        self.search_, self.std_scale_, self.hole_scale_ = [trial.row() for trial in trials], scale, hole_scale
         return self
 
     @explain_linalg_errors()
     def refit(self, z: Any, present: Array | None = None) -> GaussianImputer:
         """Fit on other rows with the settings that `fit` chose; nothing is searched, the scale of deviations stays."""
         check_is_fitted(self)
-        search, scale = self.search_, self.std_scale_
+        kept = self.search_, self.std_scale_, self.hole_scale_
         self._fit(self._source(z, present), self.settings_, seed_of(self.random_state))
-        self.search_, self.std_scale_ = search, scale
+        self.search_, self.std_scale_, self.hole_scale_ = kept
         return self
 
     def _source(self, z: Any, present: Array | None) -> Source:
@@ -174,6 +175,8 @@ class GaussianImputer(SavedImputer, TransformerMixin, BaseEstimator):
     def _fit(self, source: Source, settings: Settings, seed: int) -> None:
         running: online.Running | None = None
         stop: dict[str, Any] = {"max_iter": self.max_iter, "tol": self.tol}
+        if source.torn:
+            self._check_takes_holes(settings)
         if self.solver == "em":
             options = {"seed": seed, "m_step": self.m_step, "accelerate": self.accelerate, **stop}
             if settings.whitening:
@@ -202,6 +205,15 @@ class GaussianImputer(SavedImputer, TransformerMixin, BaseEstimator):
             )
         self._learn(params, settings, running, history, isinstance(next(source.chunks()).given(), Tensor))
 
+    def _check_takes_holes(self, settings: Settings) -> None:
+        if settings.whitening or self.solver == "gradient":
+            what = f"whitening={settings.whitening:g}" if settings.whitening else "solver='gradient'"
+            instead = "whitening=0" if settings.whitening else "solver='em'"
+            raise InputError(
+                f"{what} needs whole rows, but some rows have holes inside a modality; use {instead}, or complete the rows "
+                "first with a GaussianImputer that does"
+            )
+
     @explain_linalg_errors()
     def partial_fit(self, z: Any, present: Array | None = None) -> GaussianImputer:
         """Stepwise EM on one batch; continues from `fit` or from earlier batches. One component only.
@@ -225,7 +237,7 @@ class GaussianImputer(SavedImputer, TransformerMixin, BaseEstimator):
                     "partial_fit does not choose n_components and noise: give n_components=1 and a noise form, or start "
                     "with fit"
                 )
-            views = check(z, present, min_rows=1)
+            views = check(z, present, min_rows=1, holes=True)
             seed = seed_of(self.random_state)
             settings = decide_for_stream(args, source_of(views), seed)
             start = online.start(views, settings.latent_dim, seed)
@@ -268,6 +280,7 @@ class GaussianImputer(SavedImputer, TransformerMixin, BaseEstimator):
         self.n_iter_ = len(history)
         self.search_ = []
         self.std_scale_ = [1.0] * len(params.names)
+        self.hole_scale_ = [1.0] * len(params.names)
         self._running = running
         self._numpy = not torch_in
 
@@ -311,13 +324,13 @@ class GaussianImputer(SavedImputer, TransformerMixin, BaseEstimator):
     @torch.no_grad()
     def _batch_posterior(self, views: Views, learn: bool) -> BatchPosterior:
         if (views.names, views.widths) != (self.parameters_.names, self.parameters_.widths):
-            views = self._views(views.arrays, views.present)
+            views = self._views(views.arrays, views.present, holes=False)
         params = self._parameters(views)
         predict.need_one_component(params, "missing")
         expect = Expectation.of(params, working_dtype(views))
         posterior = BatchPosterior(expect, views.rows(0, len(views)), views.present)
         if not within_limit(posterior.x):
-            self._views(views.arrays, views.present)  # says which value is wrong
+            self._views(views.arrays, views.present, holes=False)  # says which value is wrong
         if learn:
             self._need_no_whitening("missing(learn=True)")
             self._running = online.absorb(posterior, views.present, self._running, self.step_size)
@@ -329,7 +342,7 @@ class GaussianImputer(SavedImputer, TransformerMixin, BaseEstimator):
         """As `transform`; with `return_std` also the predictive standard deviation of every entry (0 where observed)."""
         if not return_std or self._holds_features(z):
             return self.transform(z, present)
-        filled, std = predict.complete_with_std(*self._model(z, present), self.std_scale_)
+        filled, std = predict.complete_with_std(*self._model(z, present), self.std_scale_, self.hole_scale_)
         return self._in_kind(filled, z), self._in_kind(std, z)
 
     def predictive_covariance(self, z: Any, modality: str, present: Array | None = None) -> Array:
@@ -352,7 +365,7 @@ class GaussianImputer(SavedImputer, TransformerMixin, BaseEstimator):
         params, views = self._model(z, present)
         hide = torch.as_tensor(hidden, device=views.present.device) & views.present
         seen = replace(views, present=views.present & ~hide)
-        return coverage(views, hide, *predict.complete_with_std(params, seen, self.std_scale_), level)
+        return coverage(views, hide, *predict.complete_with_std(params, seen, self.std_scale_, self.hole_scale_), level)
 
     # ---- one shared space
 
@@ -445,8 +458,8 @@ class GaussianImputer(SavedImputer, TransformerMixin, BaseEstimator):
 
     # ---- input and output
 
-    def _views(self, z: Any, present: Array | None) -> Views:
-        return check(z, present, names=self.parameters_.names, widths=self.parameters_.widths)
+    def _views(self, z: Any, present: Array | None, holes: bool = True) -> Views:
+        return check(z, present, names=self.parameters_.names, widths=self.parameters_.widths, holes=holes)
 
     def _parameters(self, views: Views) -> Parameters:
         return self.parameters_.to(views.present.device)
