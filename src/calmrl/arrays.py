@@ -154,9 +154,13 @@ def with_holes(z: Mapping[str, Array], observed: Mapping[str, Array] | None) -> 
         shape = tuple(made[name].shape)
         if not isinstance(mask, (np.ndarray, torch.Tensor)) or mask.dtype not in (torch.bool, np.dtype(bool)):
             kind = getattr(mask, "dtype", type(mask).__name__)
-            raise InputError(f"observed[{name!r}] must be a bool array of shape {shape}, True where observed; got {kind}")
+            raise InputError(
+                f"observed[{name!r}] must be a bool array of shape {shape}, True where observed; got {kind}"
+            )
         if tuple(mask.shape) != shape:
-            raise InputError(f"observed[{name!r}] has shape {tuple(mask.shape)} but z[{name!r}] has {shape}; pass one per entry")
+            raise InputError(
+                f"observed[{name!r}] has shape {tuple(mask.shape)} but z[{name!r}] has {shape}; pass one per entry"
+            )
         if isinstance(made[name], torch.Tensor):
             made[name] = torch.where(to_tensor(mask).to(made[name].device), made[name], float("nan"))
         else:

@@ -137,19 +137,20 @@ class GaussianImputer(SavedImputer, TransformerMixin, BaseEstimator):
 
     # ---- fitting
 
-    def fit(self, z: Any, present: Array | None = None) -> GaussianImputer:
+    def fit(self, z: Any, present: Array | None = None, observed: Any = None) -> GaussianImputer:
         """Fit on a dict of arrays (memory-mapped ones in chunks), an iterable of (z, present) chunks, or a 2-D array.
 
         Objects that hold features will do as well: a feature set, MuData, AnnData, a frame, a Dataset (`calmrl.interop`).
+        Rows may have holes inside a modality: NaN, or entries that are False in `observed` (modality -> bool (N, d)).
         """
-        return self.fit_with(z, present, z.engine if isinstance(z, DistributedRows) else None)
+        return self.fit_with(z, present, z.engine if isinstance(z, DistributedRows) else None, observed)
 
     @explain_linalg_errors()
-    def fit_with(self, z: Any, present: Array | None, engine: Engine | None) -> GaussianImputer:
+    def fit_with(self, z: Any, present: Array | None, engine: Engine | None, observed: Any = None) -> GaussianImputer:
         """As `fit`; the trials of the search may be made by the workers of an engine."""
         args = self.get_params(deep=False)
         check_arguments(args)
-        source = self._source(z, present)
+        source = self._source(z, present, observed)
         seed = seed_of(self.random_state)
         settings, trials, scale, hole_scale = decide(args, source, seed, engine)
         self._fit(source, settings, seed)
@@ -165,8 +166,8 @@ class GaussianImputer(SavedImputer, TransformerMixin, BaseEstimator):
         self.search_, self.std_scale_, self.hole_scale_ = kept
         return self
 
-    def _source(self, z: Any, present: Array | None) -> Source:
-        z, present = self._as_dict(z, present, reset=True)
+    def _source(self, z: Any, present: Array | None, observed: Any = None) -> Source:
+        z, present = self._as_dict(z, present, reset=True, observed=observed)
         source = open_source(z, present)
         check_size(source)
         check_links(source)
@@ -291,15 +292,15 @@ class GaussianImputer(SavedImputer, TransformerMixin, BaseEstimator):
     # ---- completing
 
     @explain_linalg_errors()
-    def transform(self, z: Any, present: Array | None = None) -> Any:
-        """The input with every missing modality imputed; observed entries bit for bit as they were.
+    def transform(self, z: Any, present: Array | None = None, observed: Any = None) -> Any:
+        """The input with every missing modality and hole imputed; observed entries bit for bit as they were.
 
         Differentiable in torch inputs. Modalities of the model that `z` lacks altogether are added. An object that holds
         features (MuData, a frame, ...) comes back as a new one, with deviations and masks: `calmrl.interop.impute_object`.
         """
         if self._holds_features(z):
             return impute_object(self, z)
-        return self._in_kind(predict.complete(*self._model(z, present)), z)
+        return self._in_kind(predict.complete(*self._model(z, present, observed)), z)
 
     @explain_linalg_errors()
     def complete_batch(self, views: Views, *, learn: bool = False, unit: bool = False) -> Tensor:
@@ -338,11 +339,11 @@ class GaussianImputer(SavedImputer, TransformerMixin, BaseEstimator):
         return posterior
 
     @explain_linalg_errors()
-    def impute(self, z: Any, present: Array | None = None, return_std: bool = False) -> Any:
+    def impute(self, z: Any, present: Array | None = None, return_std: bool = False, observed: Any = None) -> Any:
         """As `transform`; with `return_std` also the predictive standard deviation of every entry (0 where observed)."""
         if not return_std or self._holds_features(z):
-            return self.transform(z, present)
-        filled, std = predict.complete_with_std(*self._model(z, present), self.std_scale_, self.hole_scale_)
+            return self.transform(z, present, observed)
+        filled, std = predict.complete_with_std(*self._model(z, present, observed), self.std_scale_, self.hole_scale_)
         return self._in_kind(filled, z), self._in_kind(std, z)
 
     def predictive_covariance(self, z: Any, modality: str, present: Array | None = None) -> Array:
@@ -464,9 +465,9 @@ class GaussianImputer(SavedImputer, TransformerMixin, BaseEstimator):
     def _parameters(self, views: Views) -> Parameters:
         return self.parameters_.to(views.present.device)
 
-    def _model(self, z: Any, present: Array | None) -> tuple[Parameters, Views]:
+    def _model(self, z: Any, present: Array | None, observed: Any = None) -> tuple[Parameters, Views]:
         check_is_fitted(self)
-        z, present = self._as_dict(z, present, reset=False)
+        z, present = self._as_dict(z, present, reset=False, observed=observed)
         views = self._views(z, present)
         return self._parameters(views), views
 

@@ -26,9 +26,9 @@ class MemoryImputer(BlockImputer):
     def __init__(self, *, blocks: Blocks = None) -> None:
         self.blocks = blocks
 
-    def fit(self, z: Any, present: Array | None = None) -> MemoryImputer:
+    def fit(self, z: Any, present: Array | None = None, observed: Any = None) -> MemoryImputer:
         """Keep the rows, in float64."""
-        views = self._training_rows(z, present)
+        views = self._training_rows(z, present, observed)
         self.names_, self.widths_ = views.names, views.widths
         self.present_ = views.present.clone()
         self.rows_ = [

@@ -295,9 +295,7 @@ def fixed_prior(args: dict[str, Any]) -> float:
     return 0.0 if args["n_components"] == 1 else MIXTURE_PRIOR
 
 
-def decide(
-    args: dict[str, Any], source: Source, seed: int, engine: Engine | None = None
-) -> Chosen:
+def decide(args: dict[str, Any], source: Source, seed: int, engine: Engine | None = None) -> Chosen:
     """(settings, trials, std scale, std scale of holes): as given, or searched on held-out blocks where something is "auto".
 
     Where nothing can be held out, "auto" is what `unchosen` says, with a warning.

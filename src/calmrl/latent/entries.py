@@ -73,10 +73,9 @@ def triangle(size: int, device: torch.device) -> tuple[Tensor, Tensor]:
 def symmetric(flat: Tensor, size: int) -> Tensor:
     """(..., size, size) from upper triangles (..., T)."""
     i, j = triangle(size, flat.device)
-    full = flat.new_empty((*flat.shape[:-1], size, size))
-    full[..., i, j] = flat
-    full[..., j, i] = flat
-    return full
+    at = torch.empty((size, size), dtype=torch.long, device=flat.device)
+    at[i, j] = at[j, i] = torch.arange(len(i), device=flat.device)
+    return flat[..., at]
 
 
 def entry_posteriors(params: Parameters, torn: Torn | None) -> Iterator[EntryPosterior]:
@@ -97,7 +96,7 @@ def entry_posteriors(params: Parameters, torn: Torn | None) -> Iterator[EntryPos
         gap = torch.where(patterns[slots][:, None], x[:, None] - table.mu, 0.0)  # (n, K, D)
         b = (gap.transpose(0, 1) @ table.weighted).transpose(0, 1)  # (n, K, L)
         V = V[slots]
-        mean = (V @ b[..., None])[..., 0]
+        mean = (V * b[..., None, :]).sum(-1)
         quadratic = (b * mean).sum(-1)
         distance = (gap.square() * table.precision).sum(-1)
         constant = (held @ table.constant.T + logdet)[slots]

@@ -117,7 +117,9 @@ class HeldOut:
             wrong += holes.weight[m] * float(error.square().sum(dtype=torch.float64))
         return wrong
 
-    def _entry_errors(self, params: Parameters, holes: Holes, with_variance: bool) -> Iterator[tuple[int, Tensor, Tensor]]:
+    def _entry_errors(
+        self, params: Parameters, holes: Holes, with_variance: bool
+    ) -> Iterator[tuple[int, Tensor, Tensor]]:
         """(modality, errors of hidden entries (n,), their predicted variance if `with_variance`) chunk by chunk."""
         packed, _, truth = self._guessed
         for index, _, post in by_pattern(params, packed):

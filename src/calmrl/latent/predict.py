@@ -141,7 +141,9 @@ def missing_means(expect: Expectation, packed: Pack, means: Tensor) -> list[tupl
     """For every modality the rows of the pack that lack it, and E[z^m | observed] there; for a single component."""
     imputed = []
     for m, (W, mu) in enumerate(zip(expect.loadings, expect.centre, strict=True)):
-        lacks = torch.ones(len(packed.order), dtype=torch.bool, device=means.device).index_fill_(0, packed.places[m], False)
+        lacks = torch.ones(len(packed.order), dtype=torch.bool, device=means.device).index_fill_(
+            0, packed.places[m], False
+        )
         place = lacks.nonzero()[:, 0]
         imputed.append((packed.order[place], torch.addmm(mu[0], means.index_select(0, place), W[0].T)))
     return imputed

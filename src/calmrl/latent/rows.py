@@ -245,7 +245,9 @@ class Source:
     together: Tensor  # (k, k) rows that have both modalities
     shared: bool  # whether the other processes hold further rows of the same source
     distributed: DistributedViews | None = None  # where an engine goes through the rows
-    entries: list[Tensor] | None = None  # (d_m,) rows in which each column is observed; None: all that have the modality
+    entries: list[Tensor] | None = (
+        None  # (d_m,) rows in which each column is observed; None: all that have the modality
+    )
     _packs: list[Pack] | None = None
 
     @property
@@ -400,9 +402,7 @@ class Measured:
         self.together += other.together
         self.count += other.count
         for m in range(len(self.mean)):
-            add_summary(
-                other.entries[m], other.mean[m], other.square[m], self.entries[m], self.mean[m], self.square[m]
-            )
+            add_summary(other.entries[m], other.mean[m], other.square[m], self.entries[m], self.mean[m], self.square[m])
 
 
 def _measure(views: Views) -> Measured:

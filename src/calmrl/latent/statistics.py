@@ -40,7 +40,9 @@ class Statistics:
     all1: Tensor  # (K, L) sum of m_i over all rows
     all2: Tensor  # (K, L, L) sum of m_i m_i^T + V over all rows
     log_likelihood: Tensor  # () sum of log p(z_i)
-    own: list[Tensor] = field(default_factory=list)  # (K, d, L + 1, L + 1) sum of E[[b, 1] [b, 1]^T] over rows with holes
+    own: list[Tensor] = field(
+        default_factory=list
+    )  # (K, d, L + 1, L + 1) sum of E[[b, 1] [b, 1]^T] over rows with holes
 
     @staticmethod
     def zeros(params: Parameters) -> Statistics:

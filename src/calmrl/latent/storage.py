@@ -58,7 +58,11 @@ def running_to_tensors(running: Running) -> dict[str, Tensor]:
     for field in fields(Statistics):
         value = getattr(running.average, field.name)
         listed = isinstance(value, list)
-        named = {f"running.{field.name}.{m}": t for m, t in enumerate(value)} if listed else {f"running.{field.name}": value}
+        named = (
+            {f"running.{field.name}.{m}": t for m, t in enumerate(value)}
+            if listed
+            else {f"running.{field.name}": value}
+        )
         tensors.update(named)
     if running.recent is not None:
         tensors.update({f"recent.{part}": getattr(running.recent, part) for part in PARTS})
