@@ -247,6 +247,8 @@ class AutoImputer(BlockImputer):
         self.choice_["held_out_by_modality"] = blocks
         self.choice_["coverage_by_modality"] = dict(zip(self.names_, covered, strict=True))
         self.settled_ = {name: fitted[name] for name in ("gaussian",) if name in fitted}
+        if views.holes:
+            self.settled_["gaussian"] = self.within_
         self.forms_ = fitted["kernel"].choice_ if "kernel" in fitted else {}
         return fitted
 
