@@ -67,7 +67,7 @@ def test_posterior_and_covariance_are_dense_conditioning():
 @pytest.mark.parametrize("isotropic", [True, False])
 def test_one_step_is_the_loop_over_entries(isotropic):
     z, _ = torn(n=70, holes=0.4)
-    source = open_source(z, None)
+    source = open_source(z, None, holes=True)
     start = start_at_random(source, 2, seed=0)
     prior = Prior(0.0, 0.0, 0.0, 0.0, source.variance, noise_floor(source))
     new = maximise(expected_statistics(source, start), start, prior, m_step="joint", isotropic=isotropic)
@@ -91,12 +91,12 @@ def test_the_objective_never_falls(K, noise, m_step, options):
 
 def test_sums_do_not_depend_on_chunks_or_order():
     z, _ = torn(n=90)
-    whole = expected(open_source(z, None))
+    whole = expected(open_source(z, None, holes=True))
     chunks = [({name: a[i : i + 17] for name, a in z.items()}, None) for i in range(0, 90, 17)]
     mixed = np.random.default_rng(0).permutation(90)
     for other in (
-        expected(open_source(chunks, None)),
-        expected(open_source({n: a[mixed] for n, a in z.items()}, None)),
+        expected(open_source(chunks, None, holes=True)),
+        expected(open_source({n: a[mixed] for n, a in z.items()}, None, holes=True)),
     ):
         for mine, theirs in zip(whole, other, strict=True):
             torch.testing.assert_close(mine, theirs, rtol=1e-9, atol=1e-9)
@@ -175,8 +175,8 @@ def test_observed_entries_come_back_bit_for_bit(dtype):
     z, _ = torn(n=60)
     z = {name: array.astype(dtype) for name, array in z.items()}
     model = fitted({name: array.astype(np.float64) for name, array in z.items()})
-    for given in (z, {name: torch.tensor(array) for name, array in z.items()}):
-        done = model.transform(given)
+    for kind in (z, {name: torch.tensor(array) for name, array in z.items()}):
+        done = model.transform(kind)
         for name in z:
             got, seen = np.asarray(done[name]), ~np.isnan(z[name])
             assert got.dtype == dtype
@@ -187,9 +187,9 @@ def test_observed_entries_come_back_bit_for_bit(dtype):
 def test_gradients_reach_what_was_observed():
     z, _ = torn(n=30)
     model = fitted(z)
-    given = {name: torch.tensor(array, requires_grad=True) for name, array in z.items()}
-    sum(part.square().sum() for part in model.transform(given).values()).backward()
-    for name, tensor in given.items():
+    tensors = {name: torch.tensor(array, requires_grad=True) for name, array in z.items()}
+    sum(part.square().sum() for part in model.transform(tensors).values()).backward()
+    for tensor in tensors.values():
         assert torch.isfinite(tensor.grad).all()
         assert (tensor.grad[torch.isnan(tensor)] == 0).all()
 
@@ -240,7 +240,7 @@ def test_likelihood_ratios_know_holes():
 
 
 def test_batches_with_holes_lead_where_a_fit_does():
-    z, truth = torn(n=600, holes=0.3)
+    z, _ = torn(n=600, holes=0.3)
     full = fitted(z, max_iter=60)
     stepwise = fitted(z, solver="stepwise", max_iter=12, batch_size=100)
     assert stepwise.score(z) == pytest.approx(full.score(z), abs=0.3)

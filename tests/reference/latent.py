@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 from scipy.special import logsumexp
 from scipy.stats import multivariate_normal
@@ -134,7 +136,7 @@ def em_step_by_entry(params, x, widths, isotropic):
     noise = rest / n
     if isotropic:
         edges = np.cumsum([0, *widths])
-        for low, high in zip(edges, edges[1:], strict=False):
+        for low, high in pairwise(edges):
             noise[low:high] = rest[low:high].sum() / n[low:high].sum()
     return solved[:, :L], solved[:, L], noise
 

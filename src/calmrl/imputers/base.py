@@ -97,6 +97,7 @@ class BlockColumns:
     """What an estimator with a `blocks` argument needs to take and return one array, or an object that holds features."""
 
     blocks: Blocks
+    takes_holes: ClassVar[bool] = False  # whether rows may be NaN in single entries
 
     def _holds_features(self, z: Any) -> bool:
         """Whether `z` is an object with named modalities; with `blocks` a frame is one matrix."""
@@ -125,7 +126,8 @@ class BlockColumns:
             return features.z, np.asarray(features.present)
         if isinstance(z, Mapping) or is_chunks(z):
             return z, present
-        array = validate_data(self, z, dtype=[np.float64, np.float32], ensure_all_finite="allow-nan", reset=reset)
+        finite = "allow-nan" if self.blocks is not None or self.takes_holes else True
+        array = validate_data(self, z, dtype=[np.float64, np.float32], ensure_all_finite=finite, reset=reset)
         places = self._places(array.shape[1], z)
         is_mask = getattr(present, "ndim", 0) == 2
         return {name: _block(array, at) for name, at in places.items()}, present if is_mask else None
@@ -169,7 +171,7 @@ class BlockColumns:
 
     def __sklearn_tags__(self) -> Tags:
         tags: Tags = super().__sklearn_tags__()  # type: ignore[misc]
-        tags.input_tags.allow_nan = True
+        tags.input_tags.allow_nan = self.blocks is not None or self.takes_holes
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags
 
@@ -284,6 +286,7 @@ class BlockImputer(SavedImputer, TransformerMixin, BaseEstimator, ABC):
     `fit` fits if rows have holes. What is imputed there, and its deviations, are those of the latent model.
     """
 
+    takes_holes = True
     within_: Any = None  # the latent model that completes holes; None if `fit` saw whole rows only
 
     def transform(self, z: Any, present: Array | None = None, observed: Any = None) -> Any:

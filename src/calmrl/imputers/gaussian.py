@@ -77,6 +77,7 @@ class GaussianImputer(SavedImputer, TransformerMixin, BaseEstimator):
 
     saved_as = "gaussian"
     title = "a Gaussian one"
+    takes_holes = True
     parameters_: Parameters
     settings_: Settings
     log_likelihood_: list[float]
@@ -168,7 +169,7 @@ class GaussianImputer(SavedImputer, TransformerMixin, BaseEstimator):
 
     def _source(self, z: Any, present: Array | None, observed: Any = None) -> Source:
         z, present = self._as_dict(z, present, reset=True, observed=observed)
-        source = open_source(z, present)
+        source = open_source(z, present, holes=True)
         check_size(source)
         check_links(source)
         return source

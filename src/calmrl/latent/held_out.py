@@ -231,7 +231,7 @@ def _hold_out_with_holes(views: Views, hidden: Tensor, generator: np.random.Gene
     ]
     names = zip(views.names, values, entries, strict=True)
     z = {name: torch.where(gone, float("nan"), v.detach()) for name, v, gone in names}
-    source = open_source(z, views.present & ~hidden, shared=False)
+    source = open_source(z, views.present & ~hidden, shared=False, holes=True)
     total = [v.mean().clamp(min=torch.finfo(torch.float64).tiny) for v in source.variance]
     in_blocks = sum(int(seen[gone].sum()) for seen, gone in zip(observed, hidden.unbind(1), strict=True))
     in_holes = sum(int(gone.sum()) for gone in entries)

@@ -313,15 +313,15 @@ class Source:
         return [torch.cat(part) for part in parts], torch.cat(masks), torch.cat(numbers)
 
 
-def open_source(z: Any, present: Array | None, shared: bool = True) -> Source:
+def open_source(z: Any, present: Array | None, shared: bool = True, holes: bool = False) -> Source:
     """A source from the convention's `z` and `present`, or from an iterable of (z, present) chunks.
 
-    `shared=False`: these rows are all there is, whatever other processes do.
+    `shared=False`: these rows are all there is, whatever other processes do. `holes`: rows may lack single entries.
     """
     if isinstance(z, DistributedRows):
         return _distributed_source(DistributedViews(z), z.names, z.widths, shared)
     if isinstance(z, Mapping):
-        views = check(z, present, min_rows=1, holes=True)
+        views = check(z, present, min_rows=1, holes=holes)
         mapped = any(isinstance(a, np.memmap) for a in views.arrays.values())
         chunks: Callable[[], Iterator[Views]] = (lambda: _pieces(views)) if mapped else (lambda: iter([views]))
         return _measured_source(views.names, views.widths, chunks, in_memory=not mapped, shared=shared)
@@ -334,10 +334,12 @@ def open_source(z: Any, present: Array | None, shared: bool = True) -> Source:
             "fit goes through the data several times, but a generator can be read only once; pass a list, or an object "
             "whose __iter__ starts anew (or feed it to partial_fit chunk by chunk)"
         )
-    first = next(_checked(z, None), None)
+    first = next(_checked(z, None, holes), None)
     if first is None:
         raise InputError("the iterable of chunks is empty; at least one (z, present) chunk needed")
-    return _measured_source(first.names, first.widths, lambda: _checked(z, first), in_memory=False, shared=shared)
+    return _measured_source(
+        first.names, first.widths, lambda: _checked(z, first, holes), in_memory=False, shared=shared
+    )
 
 
 def source_of(views: Views) -> Source:
@@ -355,12 +357,12 @@ def mapped_source(source: Source, change: Callable[[Views], Views], widths: tupl
     )
 
 
-def _checked(chunks: Iterable[Any], like: Views | None) -> Iterator[Views]:
+def _checked(chunks: Iterable[Any], like: Views | None, holes: bool) -> Iterator[Views]:
     for number, chunk in enumerate(chunks):
         if not isinstance(chunk, (tuple, list)) or len(chunk) != 2:
             raise InputError(f"chunk {number} must be a pair (z, present); got {type(chunk).__name__}")
         names, widths = (None, None) if like is None else (like.names, like.widths)
-        views = check(chunk[0], chunk[1], names=names, widths=widths, holes=True)
+        views = check(chunk[0], chunk[1], names=names, widths=widths, holes=holes)
         if len(views):
             yield views
 
