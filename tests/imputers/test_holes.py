@@ -96,7 +96,9 @@ def test_tensors_come_back_as_tensors(data):
 
 def test_fitted_on_whole_rows(data):
     z, truth = data
-    with pytest.raises(InputError, match=r"holes inside a modality \(m0, m1, m2\), but this RidgeImputer was fitted on whole"):
+    with pytest.raises(
+        InputError, match=r"holes inside a modality \(m0, m1, m2\), but this RidgeImputer was fitted on whole"
+    ):
         RidgeImputer().fit(truth).transform(z)
     kernel = KernelImputer().fit({name: array[:60] for name, array in truth.items()})
     assert kernel.within_ is None

@@ -173,6 +173,8 @@ class KernelImputer(BlockImputer):
     Deviations are those of the Gaussian process, its scale per column, per pattern of observed sources and finally
     per modality such that 90 % intervals cover 90 % of the training rows, each left out.
 
+    Holes inside a modality are completed first, by the latent model (`GaussianImputer`), with its deviations.
+
     Parameters
     ----------
     base : {"gaussian", "mean"}

@@ -40,6 +40,7 @@ POWERS = (0.35, 0.5, 0.6, 0.75)
 FIRST_POWER = 0.5
 ABANDON_RATIO = 1.1  # a first whitened trial that is worse than the best by this factor is the last
 MOST_LATENTS = 2048  # components x latents that a trial may have: more costs minutes and gained little
+MOST_FACTORS = 16_384  # components x latents^2 where rows have holes: nearly every row has a factor of its own there
 
 
 @dataclass(frozen=True)
@@ -208,6 +209,8 @@ def choose(
         if n_components != "auto":
             search.trials.clear()
         most = min(held.source.rows // 2, MOST_LATENTS // single.settings.latent_dim)
+        if held.holes is not None:
+            most = min(most, MOST_FACTORS // single.settings.latent_dim**2)
         search.components([count for count in counts if n_components != "auto" or count <= most], strengths, single)
     many = tuple(size for size in MANY_LATENTS if size <= largest)
     whitens = latent_dim == "auto" and whitening == "auto" and held.holes is None  # a row with holes cannot be turned

@@ -114,11 +114,13 @@ def pack(
     which modalities may be NaN in single entries.
     """
     if any(holes):
-        rows = _rows_with_holes(z, present, holes)
-        if bool(rows.any()):
-            whole = (~rows).nonzero()[:, 0]
+        lacking = _rows_with_holes(z, present, holes)
+        if bool(lacking.any()):
+            whole = (~lacking).nonzero()[:, 0]
             left = pack([v if v is None else v[whole] for v in z], present[whole], widths, dtype, shift)
-            return replace(left, order=whole[left.order], torn=_torn(z, present, widths, shift, rows.nonzero()[:, 0]))
+            return replace(
+                left, order=whole[left.order], torn=_torn(z, present, widths, shift, lacking.nonzero()[:, 0])
+            )
     patterns, order, bounds = group_rows(present)
     in_order = len(patterns) <= 1
     sizes = [stop - start for start, stop in pairwise(bounds)]
