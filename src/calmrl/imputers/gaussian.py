@@ -39,6 +39,9 @@ class GaussianImputer(SavedImputer, TransformerMixin, BaseEstimator):
     z^m = W^m beta + mu^m + eps^m with beta ~ N(0, I), eps^m ~ N(0, Psi^m); a missing z^m is imputed by
     W^m E[beta | observed] + mu^m.
 
+    A modality may also lack single entries of a row: NaN, or False in `observed`. Then E[beta | observed] follows from the
+    entries that the row has, each column is learned from the rows that have it, and the holes are imputed, too.
+
     - `latent_dim`: number of latents L, or "auto" to choose it on held-out blocks: a fixed number overfits or underfits most
       data. Where there is nothing to hold out (fewer than 3 rows, or none with two modalities), "auto" is 32 with a prior
       of 300 rows, with a warning. `partial_fit` takes 32, too, and chooses the prior on its first batch.
@@ -63,7 +66,8 @@ class GaussianImputer(SavedImputer, TransformerMixin, BaseEstimator):
     - `verbose`: print the search to standard error.
 
     Learned: `W_`, `mu_`, `sigma2_` (dicts per modality), `log_likelihood_` (the objective per row, one value per
-    iteration: log-likelihood, plus log prior where there is one), `settings_`, `search_`, `std_scale_`, `n_iter_`.
+    iteration: log-likelihood, plus log prior where there is one), `settings_`, `search_`, `std_scale_`, `hole_scale_`
+    (factors on the deviations of missing modalities, and of holes), `n_iter_`.
 
         >>> import numpy as np
         >>> rng = np.random.default_rng(0)

@@ -48,6 +48,8 @@ class GFAImputer(BlockImputer):
 
     Virtanen, Klami, Khan and Kaski, Bayesian group factor analysis, AISTATS 2012; Argelaguet et al., MOFA+, 2020.
 
+    Holes inside a modality are completed first, by the latent model (`GaussianImputer`), with its deviations.
+
     Parameters
     ----------
     latent_dim : int
