@@ -19,6 +19,7 @@ from calmrl.data.features.distributed_rows import DistributedRows
 from calmrl.errors import InputError
 from calmrl.imputers.base import BlockImputer, Blocks
 from calmrl.imputers.calibration import factors, levels, missing_counts
+from calmrl.imputers.holes import HoleCompletion, Neighbours, choose_holes, neighbours_of
 from calmrl.imputers.kernel import linked
 from calmrl.imputers.simple import MeanImputer
 from calmrl.imputers.stacking import (
@@ -62,8 +63,9 @@ class AutoImputer(BlockImputer):
     modality and number of observed modalities so that 90 % intervals cover 90 % of the held-out values; the deviations
     of the last fit, which saw these values, are brought to the size that was checked.
 
-    Holes inside a modality are completed by the latent model, whose settings and deviations are then chosen on held-out
-    blocks and held-out entries; the other candidates see completed rows.
+    Holes inside a modality are completed by the latent model, whose settings are then chosen on held-out blocks and entries,
+    averaged with the nearest rows by weights that are chosen on held-out entries. Deviations there are those of the latent
+    model, scaled so that 90 % intervals cover 90 % of these entries. The other candidates see completed rows.
 
     Parameters
     ----------
@@ -83,8 +85,8 @@ class AutoImputer(BlockImputer):
         "held_out" (number of blocks), "errors" (candidate -> normalised error over all modalities and per modality, 1.0 is the
         column mean), "weights" (modality -> candidate -> weight), "error" (of the average), "error_by_modality",
         "held_out_by_modality" (blocks, of modalities that some row lacks), "coverage_by_modality" (percent of the held-out
-        values inside 95 % intervals), "std_scale" (modality -> factor per number of observed modalities, 0 to k) and
-        "seconds" (candidate -> time).
+        values inside 95 % intervals), "std_scale" (modality -> factor per number of observed modalities, 0 to k),
+        "seconds" (candidate -> time) and, if rows have holes, "holes" (held-out entries, their errors and the weights).
     models_ : dict
         The fitted imputers by name.
 
@@ -95,6 +97,8 @@ class AutoImputer(BlockImputer):
     >>> AutoImputer(["ridge", "mean"]).fit_transform(data.z, data.present)["text"].shape
     (80, 48)
     """
+
+    neighbours_: Neighbours | None = None  # of rows with holes
 
     def __init__(
         self,
@@ -119,7 +123,7 @@ class AutoImputer(BlockImputer):
         z, present = self._as_dict(z, present, reset=True, observed=observed)
         views = check(z, present, min_rows=1, holes=True)
         names = self._names(views)
-        self.names_, self.widths_ = views.names, views.widths
+        self.names_, self.widths_, self.neighbours_ = views.names, views.widths, None
         self.seed_ = seed_of(self.random_state)
         sample = self._sample(views)
         mask = sample.present.cpu().numpy()
@@ -129,6 +133,7 @@ class AutoImputer(BlockImputer):
             return self
         engine = z.engine if isinstance(z, DistributedRows) else None
         trial = self._compare(sample, hidden, names, progress, engine)
+        self._choose_holes(sample)
         if progress is not None:
             progress(len(names), len(names) + 1, f"fitting {' + '.join(self.chosen_)}")
         self.refit(z, present)
@@ -153,6 +158,8 @@ class AutoImputer(BlockImputer):
             self._report(f"fitting {name} on all {len(views)} rows")
             fitted[name] = fitter.fit(name, arrays, views.present, fitted)
         self.models_ = {name: fitted[name] for name in self.chosen_}
+        if views.holes and self.neighbours_ is not None:
+            self.neighbours_ = neighbours_of(self.within_, views, self.neighbours_.weight, self.neighbours_.factor)
         return self
 
     # ---- choosing
@@ -193,6 +200,7 @@ class AutoImputer(BlockImputer):
         else:
             self.within_ = Fitter(self.seed_).fit("gaussian", dict(views.arrays), views.present, {})
             self.models_ = {"gaussian": self.within_}
+            self.settled_ = dict(self.models_)
         self.choice_ = {
             "held_out": blocks,
             "errors": {},
@@ -204,6 +212,16 @@ class AutoImputer(BlockImputer):
             "std_scale": self._scale_by_name(),
             "seconds": {},
         }
+        if taken == "gaussian":
+            self._choose_holes(self._sample(views))
+
+    def _choose_holes(self, views: Views) -> None:
+        """Choose on held-out entries how the latent model and the nearest rows complete holes together."""
+        self.neighbours_ = None
+        if views.holes:
+            weight, factor, measured = choose_holes(views, Fitter(self.seed_, self.settled_))
+            self.choice_["holes"] = measured
+            self.neighbours_ = neighbours_of(self.within_, views, weight, factor)
 
     def _compare(
         self,
@@ -351,6 +369,8 @@ class AutoImputer(BlockImputer):
         return filled, [scale[:, m, None] * v.sqrt() for m, v in enumerate(variance)]
 
     def _latent_model(self) -> Any:
+        if self.neighbours_ is not None and self.within_ is not None:
+            return HoleCompletion(self.within_, self.neighbours_)
         known = (
             self.within_,
             getattr(self, "models_", {}).get("gaussian"),
@@ -390,6 +410,8 @@ class AutoImputer(BlockImputer):
             "weight": torch.from_numpy(self.weight_),
             "scale": torch.from_numpy(self.scale_),
         }
+        if self.neighbours_ is not None:
+            tensors |= {f"neighbours.{name}": tensor for name, tensor in vars(self.neighbours_).items()}
         states = {}
         settled = {f"settled {name}": model for name, model in getattr(self, "settled_", {}).items()}
         for number, (name, model) in enumerate({**self.models_, **settled}.items()):
@@ -408,6 +430,9 @@ class AutoImputer(BlockImputer):
         self.chosen_, self.choice_, self.seed_ = meta["chosen"], meta["choice"], meta["seed"]
         self.weight_, self.scale_ = (tensors[key].cpu().numpy().copy() for key in ("weight", "scale"))
         self.models_, self.settled_, self.forms_ = {}, {}, meta["forms"]
+        start = "neighbours."
+        held = {key.removeprefix(start): t.cpu().clone() for key, t in tensors.items() if key.startswith(start)}
+        self.neighbours_ = Neighbours(**held) if held else None
         for number, (name, state) in enumerate(meta["states"].items()):
             start = f"{number}."
             held = {key[len(start) :]: t for key, t in tensors.items() if key.startswith(start)}
