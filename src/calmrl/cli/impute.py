@@ -34,7 +34,7 @@ def run(
     force: Annotated[bool, typer.Option("--force", help="Replace an earlier output of calmrl.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print counts and what was chosen to stdout.")] = False,
 ) -> None:
-    """Impute the modalities and the single values that rows lack, and mark what was imputed."""
+    """Impute what rows lack, modalities or single values, and mark what was imputed."""
     from calmrl.config import ImputeConfig, load
     from calmrl.workflows.impute import imputation_warnings, impute
 

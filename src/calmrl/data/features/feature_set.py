@@ -219,7 +219,8 @@ def _open(path: Path, modalities: Sequence[str] | None, holes: bool) -> FeatureS
     if path.suffix not in FORMATS:
         raise InputError(f"{path} has suffix {path.suffix!r}; features are a directory or one of {', '.join(FORMATS)}")
     with naming(path):
-        return FORMATS[path.suffix](path, modalities, holes)
+        read = FORMATS[path.suffix]
+        return read(path, modalities, holes=True) if holes else read(path, modalities)
 
 
 def part_of(path: Path) -> Path:
