@@ -27,6 +27,7 @@ class EntryPosterior(Posterior):
     """Posterior of rows that differ in what they have: the covariance is (n, K, L, L)."""
 
     rows: Tensor  # (n,) original index of each row
+    present: Tensor  # (n, k) bool
     x: Tensor  # (n, D) values, zero where not observed
     patterns: Tensor  # (P, D) bool: observed entries
     slots: Tensor  # (n,) the pattern of each row
@@ -101,4 +102,6 @@ def entry_posteriors(params: Parameters, torn: Torn | None) -> Iterator[EntryPos
         distance = (gap.square() * table.precision).sum(-1)
         constant = (held @ table.constant.T + logdet)[slots]
         log_joint = params.log_weight - 0.5 * (constant + distance - quadratic)
-        yield EntryPosterior(mean, V, log_joint, quadratic, torn.order[part], x, patterns, slots, distance)
+        yield EntryPosterior(
+            mean, V, log_joint, quadratic, torn.order[part], torn.present[part], x, patterns, slots, distance
+        )

@@ -16,7 +16,7 @@ from calmrl._support.registry import lookup
 from calmrl.anchors import anchor
 from calmrl.arrays import Array, Views, blocks_of_rows, like_input, to_tensor
 from calmrl.errors import InputError
-from calmrl.latent.entries import entry_posteriors, triangle
+from calmrl.latent.entries import EntryPosterior, entry_posteriors, triangle
 from calmrl.latent.model import Expectation, Parameters, Posterior, sum_of
 from calmrl.latent.rows import Pack, has_holes, pack, working_dtype
 
@@ -124,16 +124,12 @@ def _complete(
                 new = [predictive_mean(params, m, post) for m in range(len(filled))]
                 filled = [block.index_put((post.rows,), own) for block, own in zip(filled, new, strict=True)]
         else:
-            filled, std = _by_pattern_filled(params, packed, with_std=scale is not None)
+            filled, std = _by_pattern_filled(params, packed, scale, hole_scale)
         observed = views.observed(start, stop)
         for m, values in enumerate(views.rows(start, stop)):
             parts[m].append(keep_observed(values, observed[m], filled[m], views.given()))
         for m, block in enumerate(std):
-            if views.names[m] in views.holes and scale is not None and hole_scale is not None:
-                torn = views.present[start:stop, m, None]
-                spread[m].append(torch.where(observed[m], 0.0, torch.where(torn, hole_scale[m], scale[m]) * block))
-            elif scale is not None:
-                spread[m].append(scale[m] * block)
+            spread[m].append(torch.where(observed[m], 0.0, block) if views.names[m] in views.holes else block)
     return join(parts, views, params.widths), join(spread, views, params.widths) if scale is not None else {}
 
 
@@ -154,15 +150,20 @@ def _at(imputed: list[tuple[Tensor, Tensor]], n: int) -> list[Tensor]:
     return [values.new_zeros((n, values.shape[1])).index_copy(0, rows, values) for rows, values in imputed]
 
 
-def _by_pattern_filled(params: Parameters, packed: Pack, with_std: bool) -> tuple[list[Tensor], list[Tensor]]:
-    """(predictive means, deviations) pattern by pattern; without `with_std` there are no deviations."""
+def _by_pattern_filled(
+    params: Parameters, packed: Pack, scale: list[float] | None, hole_scale: list[float] | None
+) -> tuple[list[Tensor], list[Tensor]]:
+    """(predictive means, deviations) pattern by pattern; without scales there are no deviations."""
     filled = [packed.z[m].new_zeros((len(packed), width)) for m, width in enumerate(params.widths)]
-    std = [torch.zeros_like(block) for block in filled] if with_std else []
+    std = [torch.zeros_like(block) for block in filled] if scale is not None else []
     for rows, pattern, post in by_pattern(params, packed):
         for m in (~pattern).nonzero()[:, 0].tolist():
             filled[m] = filled[m].index_put((rows,), predictive_mean(params, m, post))
-            if with_std:
-                std[m] = std[m].index_put((rows,), predictive_variance(params, m, post).sqrt())
+            if scale is not None and hole_scale is not None:
+                factor: Tensor | float = scale[m]
+                if isinstance(post, EntryPosterior):
+                    factor = torch.where(post.present[:, m, None], hole_scale[m], scale[m])
+                std[m] = std[m].index_put((rows,), factor * predictive_variance(params, m, post).sqrt())
     return filled, std
 
 

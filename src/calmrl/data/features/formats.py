@@ -139,7 +139,8 @@ def copy_features(features: FeatureSet | str | Path, out: Path) -> None:
         copy_parquet(Path(features), out)
         return
     source = features if isinstance(features, FeatureSet) else open_features(features, holes=True)
-    write_features(out, source.z, source.present, ids=source.ids, info=source.info, **described(source.meta))
+    about = described(source.meta)
+    write_features(out, source.z, source.present, ids=source.ids, info=source.info, holes=True, **about)
 
 
 def copy_parquet(path: Path, out: Path) -> None:
@@ -158,7 +159,7 @@ def copy_parquet(path: Path, out: Path) -> None:
     widths = {name: array.shape[1] for name, array in first.items()}
     dtype = np.result_type(*(array.dtype for array in first.values())).name
     ids = column_values(table, "id") if "id" in table.column_names else range(file.metadata.num_rows)
-    with FeatureWriter(out, widths, ids, dtype=dtype, **described(table)) as writer:
+    with FeatureWriter(out, widths, ids, dtype=dtype, holes=True, **described(table)) as writer:
         start = 0
         for piece in _pieces(path, file, sum(widths.values())):
             rows = slice(start, start + piece.num_rows)
