@@ -11,6 +11,7 @@ from calmrl.data import open_features, write_features
 from calmrl.errors import InputError
 from calmrl.imputers import GaussianImputer
 from calmrl.workflows import impute
+from tests.engines.pickling_engine import PicklingEngine
 from tests.support.latent_data import torn
 
 CONFIG = ["imputer={method: gaussian, latent_dim: 2, max_iter: 30}", "std=true"]
@@ -91,3 +92,19 @@ def test_allow_missing_drops_blocks_with_infinity_and_keeps_holes(rows):
     assert result.damaged == {"m0": 1, "m1": 0}
     assert open_features(folder / "done").imputed[row, 0]
     assert set(result.holes) == {"m0", "m1"}
+
+
+@pytest.mark.filterwarnings("ignore:EM used all", "ignore:.*converge")
+@pytest.mark.parametrize("name", ["rows.npz", "null.parquet", "folder"])
+@pytest.mark.parametrize(
+    "method", ["{method: gaussian, latent_dim: 2, max_iter: 30}", "{method: auto, candidates: [ridge]}"]
+)
+def test_workers_complete_the_same_holes(rows, name, method):
+    _, folder = rows
+    config = load(None, [f"imputer={method}"], kind="impute")
+    impute(folder / name, folder / "here", config)
+    impute(folder / name, folder / "there", config, engine=PicklingEngine())
+    here, there = open_features(folder / "here"), open_features(folder / "there")
+    for modality in here.names:
+        assert np.isfinite(there.z[modality]).all()
+        np.testing.assert_allclose(here.z[modality], there.z[modality], atol=1e-6)
