@@ -205,6 +205,15 @@ def test_intervals_hold_what_they_claim():
         assert 0.88 <= inside[part].mean() <= 0.92
 
 
+def test_coverage_of_hidden_blocks_that_have_holes():
+    z, _ = torn(n=800, holes=0.2, noise=0.5)
+    model = fitted(z, max_iter=60)
+    present = np.stack([~np.isnan(array).all(1) for array in z.values()], axis=1)
+    hidden = present & (present.sum(1, keepdims=True) > 1)
+    hidden[:, 1:] = False
+    assert 0.86 < model.coverage(z, present, hidden)["m0"] < 0.94
+
+
 def test_draws_have_the_predicted_deviations():
     z, _ = torn(n=20)
     model = fitted(z)

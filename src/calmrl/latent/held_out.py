@@ -273,7 +273,8 @@ def coverage(
         rows = hidden[:, j]
         if bool(rows.any()):
             error = (to_tensor(array)[rows] - to_tensor(guess[name])[rows]).abs()
-            inside[name] = (error <= normal_reach(level) * to_tensor(std[name])[rows]).double()
+            hits = error <= normal_reach(level) * to_tensor(std[name])[rows]
+            inside[name] = hits[~torch.isnan(error)].double()  # of a hole in a hidden block nobody knows the truth
     if not inside:
         raise InputError("nothing is hidden: hidden must mark blocks that are present")
     shares = {name: float(hits.mean()) for name, hits in inside.items()}
