@@ -43,7 +43,7 @@ def run() -> list[dict[str, Any]]:
     }
     rows = []
     for rate in RATES:
-        gone = np.random.default_rng(round(100 * rate)).random(truth.shape) < rate
+        gone = np.random.default_rng(1000 + round(100 * rate)).random(truth.shape) < rate
         x = np.where(gone, np.nan, truth)
         mean = np.square((np.nanmean(x, axis=0) - truth)[gone]).sum()
         first = None

@@ -13,6 +13,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
@@ -220,7 +221,8 @@ def _open(path: Path, modalities: Sequence[str] | None, holes: bool) -> FeatureS
         raise InputError(f"{path} has suffix {path.suffix!r}; features are a directory or one of {', '.join(FORMATS)}")
     with naming(path):
         read = FORMATS[path.suffix]
-        return read(path, modalities, holes=True) if holes else read(path, modalities)
+        takes = holes and "holes" in inspect.signature(read).parameters
+        return read(path, modalities, holes=True) if takes else read(path, modalities)
 
 
 def part_of(path: Path) -> Path:

@@ -121,7 +121,7 @@ def read_parquet(path: Path, modalities: Sequence[str] | None, holes: bool = Fal
     return features
 
 
-Reader = Callable[..., FeatureSet]  # path, modalities wanted (None: all); and holes=True if single entries may be NaN
+Reader = Callable[..., FeatureSet]  # path, modalities wanted (None: all); and, if it has it, holes=True
 FORMATS: dict[str, Reader] = {".npz": read_npz, ".safetensors": read_safetensors, ".parquet": read_parquet}
 
 
