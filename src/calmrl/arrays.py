@@ -4,6 +4,7 @@ Every public function that takes representations goes through `check`, so that a
 
 - `present[i, j]` is True iff row i has the j-th modality of the dict.
 - `present=None` means: a row that is entirely NaN is missing; a partly-NaN row is an error.
+- Who can complete single entries (`holes=True`) takes partly-NaN rows: the modality is present, the NaN entries are holes.
 - Values in missing rows are never used, whatever they are.
 - NumPy in, NumPy out; torch in, torch out, on the same device and in the same dtype.
 - Every row needs at least one modality.
@@ -40,6 +41,7 @@ class Views:
     arrays: Mapping[str, Array]
     present: torch.Tensor  # (N, k) bool, on the arrays' device
     widths: tuple[int, ...]
+    holes: frozenset[str] = frozenset()  # modalities with NaN entries in rows that are present
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -58,7 +60,13 @@ class Views:
             name: a if a is None else a[rows.to(a.device)] if isinstance(a, torch.Tensor) else a[rows.cpu().numpy()]
             for name, a in self.arrays.items()
         }
-        return Views(arrays, self.present[rows.to(self.present.device)], self.widths)
+        return Views(arrays, self.present[rows.to(self.present.device)], self.widths, self.holes)
+
+    def observed(self, start: int, stop: int) -> list[torch.Tensor]:
+        """Of the rows start:stop, which entries of every modality were observed, bool (n, d_m), or (n, 1) for whole rows."""
+        has = [column[:, None] for column in self.present[start:stop].unbind(1)]
+        rows = zip(self.names, self.rows(start, stop), has, strict=True)
+        return [mask if v is None or name not in self.holes else mask & ~torch.isnan(v) for name, v, mask in rows]
 
     def given(self) -> Array:
         """One of the arrays that were given: it tells kind, device and dtype of what must be returned."""
@@ -75,6 +83,7 @@ def check(
     values: bool = True,
     empty_rows: bool = False,
     any_size: bool = False,
+    holes: bool = False,
 ) -> Views:
     """Check `z` and `present` against the convention and return them as `Views`.
 
@@ -94,6 +103,8 @@ def check(
         True lets rows without any modality through.
     any_size : bool
         True lets values through that are too large to be squared and summed; otherwise they are an error.
+    holes : bool
+        True lets single NaN entries through, in rows that have others; `Views.holes` says where they are.
     """
     if not isinstance(z, Mapping):
         raise InputError(
@@ -108,15 +119,19 @@ def check(
     values = values and not (present is not None and getattr(z, "checked", False))  # who made it has checked them
     if n < min_rows:
         raise InputError(f"z has {n} row{'' if n == 1 else 's'}; at least {min_rows} needed")
+    torn = frozenset(getattr(z, "holes", ()))  # of who has checked them; else they are found here
     if present is None:
         if not values:
             raise InputError("present is None; pass a bool array with one column per modality")
-        mask = torch.stack([_infer_present(name, array, any_size) for name, array in z.items()], dim=1)
+        found = {name: _infer_present(name, array, any_size, holes) for name, array in z.items()}
+        mask = torch.stack([column for column, _ in found.values()], dim=1)
+        torn = frozenset(name for name, (_, some) in found.items() if some)
     else:
         mask = _check_present(present, z, n)
         if values:
-            for j, (name, array) in enumerate(z.items()):
-                _check_observed_values(name, array, mask[:, j], any_size)
+            columns = zip(z.items(), mask.unbind(1), strict=True)
+            found_in = [n for (n, a), column in columns if _check_observed_values(n, a, column, any_size, holes)]
+            torn = frozenset(found_in)
     if not empty_rows:
         _check_no_empty_row(mask)
     arrays: Any = z if getattr(z, "checked", False) else dict(z)
@@ -126,7 +141,31 @@ def check(
         array.shape[1] if array is not None else width
         for array, width in zip(arrays.values(), widths or [0] * len(arrays), strict=True)
     )
-    return Views(arrays, mask, own_widths)
+    return Views(arrays, mask, own_widths, torn)
+
+
+def with_holes(z: Mapping[str, Array], observed: Mapping[str, Array] | None) -> dict[str, Array]:
+    """`z` with NaN where `observed` (modality -> bool (N, d_m)) is False; modalities that it does not name as they are."""
+    made = dict(z)
+    for name, mask in (observed or {}).items():
+        if name not in made:
+            raise InputError(f"observed has modality {name!r}, which z does not have; z has {', '.join(made)}")
+        _check_array(name, made[name])
+        shape = tuple(made[name].shape)
+        if not isinstance(mask, (np.ndarray, torch.Tensor)) or mask.dtype not in (torch.bool, np.dtype(bool)):
+            kind = getattr(mask, "dtype", type(mask).__name__)
+            raise InputError(
+                f"observed[{name!r}] must be a bool array of shape {shape}, True where observed; got {kind}"
+            )
+        if tuple(mask.shape) != shape:
+            raise InputError(
+                f"observed[{name!r}] has shape {tuple(mask.shape)} but z[{name!r}] has {shape}; pass one per entry"
+            )
+        if isinstance(made[name], torch.Tensor):
+            made[name] = torch.where(to_tensor(mask).to(made[name].device), made[name], float("nan"))
+        else:
+            made[name] = np.where(to_tensor(mask).cpu().numpy(), made[name], made[name].dtype.type("nan"))
+    return made
 
 
 def check_names(names: Sequence[Any]) -> None:
@@ -302,48 +341,73 @@ def _limit(block: torch.Tensor, any_size: bool) -> float:
     return largest if any_size else min(largest, LARGEST.get(block.dtype, LARGEST_ELSE))
 
 
-def _infer_present(name: str, array: Array, any_size: bool) -> torch.Tensor:
+def _infer_present(name: str, array: Array, any_size: bool, holes: bool) -> tuple[torch.Tensor, bool]:
+    """(which rows are not NaN throughout, whether some of them have holes)."""
     parts = [torch.ones(0, dtype=torch.bool, device=getattr(array, "device", "cpu"))]
+    some = False
     for start, block, usable in _usable_rows(array, any_size):
         odd = block[~usable]
         whole = torch.isnan(odd).all(dim=1)
-        if not bool(whole.all()):
-            row = start + int(torch.nonzero(~usable)[torch.nonzero(~whole)[0, 0], 0])
-            first = odd[~whole][0]
+        torn = _torn(odd, any_size) if holes else torch.zeros_like(whole)
+        if not bool((whole | torn).all()):
+            at = torch.nonzero(~whole & ~torn)[0, 0]
+            row = start + int(torch.nonzero(~usable)[at, 0])
+            first = odd[at]
             if bool(torch.isinf(first).any()):
                 raise InputError(
                     f"z[{name!r}] has an infinite value in row {row}; repair the value, or set the whole row to NaN to "
                     "mark the modality as missing"
                 )
-            if not bool(torch.isnan(first).any()):
+            if holes or not bool(torch.isnan(first).any()):
                 raise InputError(_too_large(name, row, first))
             raise InputError(
-                f"z[{name!r}] is partly NaN in row {row}; a missing modality is NaN in the whole row. Fill or drop the "
-                "single values, or pass present= to say which rows count"
+                f"z[{name!r}] is partly NaN in row {row}; a missing modality is NaN in the whole row. Impute the single "
+                "values first (calmrl impute), drop them, or pass present= to say which rows count"
             )
+        if bool(torn.any()):
+            some = True
+            usable[~usable] = torn
         parts.append(usable)
-    return torch.cat(parts)
+    return torch.cat(parts), some
 
 
-def _check_observed_values(name: str, array: Array, column: torch.Tensor, any_size: bool) -> None:
+def _torn(rows: torch.Tensor, any_size: bool) -> torch.Tensor:
+    """Rows in which some entries are NaN and all others are usable."""
+    gap = torch.isnan(rows)
+    return gap.any(dim=1) & ~gap.all(dim=1) & (gap | (rows.abs() <= _limit(rows, any_size))).all(dim=1)
+
+
+def _check_observed_values(name: str, array: Array, column: torch.Tensor, any_size: bool, holes: bool) -> bool:
+    """Whether rows that are present have holes."""
     if isinstance(array, torch.Tensor) and within_limit(array, any_size):
-        return
+        return False
+    some = False
     for start, block, usable in _usable_rows(array, any_size):
         bad = ~usable & column[start : start + len(block)]
+        if holes and bool(bad.any()):
+            torn = torch.zeros_like(bad)
+            torn[bad] = _torn(block[bad], any_size)
+            some = some or bool(torn.any())
+            bad = bad & ~torn
         if bool(bad.any()):
             row = int(torch.nonzero(bad)[0, 0])
-            if bool(torch.isfinite(block[row]).all()):
-                raise InputError(_too_large(name, start + row, block[row]))
-            what = "NaN" if bool(torch.isnan(block[row]).any()) else "an infinite value"
+            gap = torch.isnan(block[row])
+            what = "NaN"
+            if not bool(gap.any()) or (holes and not bool(gap.all())):
+                if not bool(torch.isinf(block[row]).any()):
+                    raise InputError(_too_large(name, start + row, block[row]))
+                what = "an infinite value"
             raise InputError(
                 f"z[{name!r}] has {what} in row {start + row}, which present marks as observed; repair the value "
                 "or set present to False there"
             )
+    return some
 
 
 def _too_large(name: str, row: int, values: torch.Tensor) -> str:
+    largest = float(values[~torch.isnan(values)].abs().max())
     return (
-        f"z[{name!r}] has a value of size {float(values.abs().max()):.3g} in row {row}, too large for {values.dtype} to be "
+        f"z[{name!r}] has a value of size {largest:.3g} in row {row}, too large for {values.dtype} to be "
         "squared and summed: repair it, or divide the modality by a constant"
     )
 

@@ -211,7 +211,7 @@ def _(place: Place) -> Any:
     mean = "imputer.method=mean"
     return {
         "nowhere": place.calmrl("impute", "nowhere", "--out", "o"),
-        "partly": place.calmrl("impute", "partly.npz", "--out", "o", mean),
+        "partly, completed": place.calmrl("impute", "partly.npz", "--out", "completed", mean),
         "infinite": place.calmrl("impute", "infinite.npz", "--out", "o", mean),
         "infinite, allowed": place.calmrl("impute", "infinite.npz", "--out", "o", mean, "--allow-missing"),
         "one modality": place.calmrl("impute", "one.npz", "--out", "p", mean),

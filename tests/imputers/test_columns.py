@@ -7,7 +7,7 @@ import pytest
 from scipy.sparse import csr_array
 
 from calmrl.errors import InputError
-from calmrl.imputers import MeanImputer
+from calmrl.imputers import GaussianImputer, MeanImputer
 from calmrl.imputers.base import block_columns, is_chunks, is_matrix
 
 CHUNK = ({"a": np.ones((1, 1))}, np.ones((1, 1), bool))
@@ -94,13 +94,15 @@ def test_columns_come_back_in_their_order(blocks):
     np.testing.assert_allclose(ignored, want)
 
 
-def test_missing_values_need_blocks():
+def test_one_block_may_have_holes_but_no_empty_row():
     x = np.random.default_rng(0).normal(size=(20, 3))
     x[0] = np.nan
-    with pytest.raises(ValueError, match="contains NaN"):
+    with pytest.raises(InputError, match=r"1 of 20 rows have no modality at all \(rows 0\)"):
         MeanImputer().fit(x)
+    x[0, 1] = 1.0
+    assert np.isfinite(GaussianImputer(1, max_iter=500).fit_transform(x)).all()
     assert MeanImputer(blocks=[3]).__sklearn_tags__().input_tags.allow_nan
-    assert not MeanImputer().__sklearn_tags__().input_tags.allow_nan
+    assert MeanImputer().__sklearn_tags__().input_tags.allow_nan
 
 
 def test_blocks_as_they_are_saved(tmp_path):

@@ -134,9 +134,9 @@ def test_settings_where_nothing_is_searched():
     source = SimpleNamespace(names=("a", "b"))
 
     def settled(**options):
-        settings, trials, scale = decide(GaussianImputer(**{"latent_dim": 3, **options}).get_params(), source, 0)
+        settings, trials, *scales = decide(GaussianImputer(**{"latent_dim": 3, **options}).get_params(), source, 0)
         assert trials == []
-        assert scale == [1.0, 1.0]
+        assert scales == [[1.0, 1.0], [1.0, 1.0]]
         return settings
 
     assert settled() == Settings(3)
@@ -158,13 +158,13 @@ def test_what_is_searched(monkeypatch, capsys, whitening, solver, searched):
     def choose(z, present, report, **options):
         given.update(options)
         report(Trial(Settings(3, whitening=0.5), 0.25))
-        return "settings", [Trial(Settings(3), 0.25)], [2.0]
+        return "settings", [Trial(Settings(3), 0.25)], [2.0], [3.0]
 
     monkeypatch.setattr("calmrl.latent.choose.sample_rows", lambda source, seed: (source, PAIRS))
     monkeypatch.setattr("calmrl.latent.choose.choose", choose)
     for verbose in (False, True):
         arguments = GaussianImputer("auto", whitening=whitening, solver=solver, verbose=verbose, prior=4.0).get_params()
-        assert decide(arguments, "rows", 6) == ("settings", [Trial(Settings(3), 0.25)], [2.0])
+        assert decide(arguments, "rows", 6) == ("settings", [Trial(Settings(3), 0.25)], [2.0], [3.0])
         said = capsys.readouterr().err
         assert ("tried 3 latents, 1 components, whitening 0.5: 0.2500\n" in said) == verbose
         assert ("held-out error" in said) == verbose

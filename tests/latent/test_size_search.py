@@ -142,16 +142,20 @@ def test_a_tenth_worse_is_not_abandoned():
 def chosen(monkeypatch):
     """`choose` with made-up errors: (options) -> (settings, trials)."""
 
-    def run(error=lambda s: 1.0, widths=(300, 300), rows=5000, **options):
+    def run(error=lambda s: 1.0, widths=(300, 300), rows=5000, holes=None, **options):
         held = SimpleNamespace(
-            source=SimpleNamespace(widths=widths, rows=rows), views=None, std_scale=lambda params: [params]
+            source=SimpleNamespace(widths=widths, rows=rows),
+            views=None,
+            holes=holes,
+            std_scale=lambda params: [params],
+            hole_scale=lambda params: [params + " in holes"],
         )
         monkeypatch.setattr(size_search, "hold_out", lambda z, present, seed: held)
         monkeypatch.setattr(size_search, "Trials", lambda *_: Made(error))
         given = {"latent_dim": "auto", "n_components": 1, "noise": "isotropic", "prior": "auto", "shrinkage": "auto"}
         given |= {"whitening": 0.0, "criterion": "imputation", "seed": 0, "max_iter": 10, "report": lambda trial: None}
-        settings, trials, scale = choose({}, None, **{**given, **options})
-        assert scale == [f"model {settings.latent_dim}"]
+        settings, trials, *scales = choose({}, None, **{**given, **options})
+        assert scales == [[f"model {settings.latent_dim}"], [f"model {settings.latent_dim} in holes"]]
         return settings, [trial.settings for trial in trials]
 
     return run
@@ -159,6 +163,12 @@ def chosen(monkeypatch):
 
 def distinct(trials, name):
     return sorted({getattr(one, name) for one in trials})
+
+
+def test_rows_with_holes_are_not_whitened(chosen):
+    for holes in (None, "some"):
+        _, trials = chosen(lambda s: 1.0 if s.whitening else 2.0, whitening="auto", holes=holes)
+        assert any(one.whitening for one in trials) == (holes is None)
 
 
 def test_what_auto_means(chosen):

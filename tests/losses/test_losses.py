@@ -8,7 +8,7 @@ import math
 
 import pytest
 import torch
-from hypothesis import assume, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from torch.autograd import gradcheck
 from torch.nn.functional import normalize
@@ -109,9 +109,12 @@ def signs_are_clear(z: slow.Views, present: torch.Tensor) -> bool:
     return True
 
 
+FEW_ARE_CLEAR = [HealthCheck.filter_too_much]  # signs of random vectors, for "pmrl as published"
+
+
 @pytest.mark.parametrize("name", CASES)
 @given(seed=st.integers(0, 10_000), n=st.integers(1, 5), k=st.integers(2, 4), share=st.sampled_from([0.4, 0.7, 1.0]))
-@settings(deadline=None, max_examples=12)
+@settings(deadline=None, max_examples=12, suppress_health_check=FEW_ARE_CLEAR)
 def test_value_and_gradient_of_the_slow_twin(name: str, seed: int, n: int, k: int, share: float) -> None:
     loss, twin = CASES[name]
     z, present = views(seed, n, k), pattern(seed, n, k, share)
@@ -145,7 +148,7 @@ def test_order_of_modalities_does_not_matter(name: str, seed: int) -> None:
 
 @pytest.mark.parametrize("name", CASES)
 @given(seed=st.integers(0, 10_000))
-@settings(deadline=None, max_examples=8)
+@settings(deadline=None, max_examples=8, suppress_health_check=FEW_ARE_CLEAR)
 def test_order_of_rows_does_not_matter(name: str, seed: int) -> None:
     loss, _ = CASES[name]
     z, present = views(seed, 6, 3), pattern(seed, 6, 3)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 from scipy.special import logsumexp
 from scipy.stats import multivariate_normal
@@ -88,6 +90,55 @@ def em_step(params, z, present):
         mu.append(c)
         noise.append(total / (len(rows) * z[m].shape[1]))
     return W, mu, noise
+
+
+def condition_entries(params, x, component=0):
+    """(mean, covariance) of the NaN entries of a row x (all modalities stacked) given the others, and log p of these."""
+    mu, cov, _ = joint(params, component)
+    seen, gone = np.flatnonzero(~np.isnan(x)), np.flatnonzero(np.isnan(x))
+    gain = cov[np.ix_(gone, seen)] @ np.linalg.inv(cov[np.ix_(seen, seen)])
+    mean = mu[gone] + gain @ (x[seen] - mu[seen])
+    density = multivariate_normal(mu[seen], cov[np.ix_(seen, seen)]).logpdf(x[seen])
+    return mean, cov[np.ix_(gone, gone)] - gain @ cov[np.ix_(seen, gone)], density
+
+
+def condition_mixture(params, x):
+    """(mean, deviations) of the NaN entries of a row x given the others, and log p of these, for any components."""
+    parts = [condition_entries(params, x, c) for c in range(params.n_components)]
+    logs = np.array([float(params.log_weight[c]) + part[2] for c, part in enumerate(parts)])
+    r = np.exp(logs - logsumexp(logs))
+    mean = sum(w * part[0] for w, part in zip(r, parts, strict=True))
+    square = sum(w * (np.diag(part[1]) + part[0] ** 2) for w, part in zip(r, parts, strict=True))
+    return mean, np.sqrt(square - mean**2), logsumexp(logs)
+
+
+def em_step_by_entry(params, x, widths, isotropic):
+    """One EM step, every column from the rows in which it is not NaN; x is (N, D), all modalities stacked. One component.
+
+    Returns W (D, L), mu (D,), noise (D,).
+    """
+    mu, cov, W = joint(params)
+    L, D = W.shape[1], x.shape[1]
+    left, right, squares, n = np.zeros((D, L + 1)), np.zeros((D, L + 1, L + 1)), np.zeros(D), np.zeros(D)
+    for row in x:
+        at = np.flatnonzero(~np.isnan(row))
+        gain = W[at].T @ np.linalg.inv(cov[np.ix_(at, at)])
+        one = np.append(gain @ (row[at] - mu[at]), 1.0)
+        second = np.outer(one, one)
+        second[:L, :L] += np.eye(L) - gain @ W[at]
+        for j in at:
+            left[j] += row[j] * one
+            right[j] += second
+            squares[j] += row[j] ** 2
+            n[j] += 1
+    solved = np.stack([left[j] @ np.linalg.inv(right[j]) for j in range(D)])
+    rest = np.array([squares[j] - 2 * solved[j] @ left[j] + solved[j] @ right[j] @ solved[j] for j in range(D)])
+    noise = rest / n
+    if isotropic:
+        edges = np.cumsum([0, *widths])
+        for low, high in pairwise(edges):
+            noise[low:high] = rest[low:high].sum() / n[low:high].sum()
+    return solved[:, :L], solved[:, L], noise
 
 
 def likelihood_ratio(params, q, q_present, g, g_present):

@@ -24,5 +24,22 @@ def from_model(seed=0, n=400, widths=(6, 5, 4), latents=2, noise=0.3, rate=0.4):
     return z, random_present(rng, n, len(widths), rate)
 
 
+def torn(seed=0, holes=0.25, **data):
+    """(z with NaN, truth): rows of a linear-Gaussian model that lack modalities and single entries; a few rows are whole."""
+    truth, present = from_model(seed, **data)
+    rng = np.random.default_rng(seed + 1)
+    z = with_nan(truth, present)
+    for j, array in enumerate(z.values()):
+        gone = rng.random(array.shape) < holes
+        gone[np.arange(len(array)), rng.integers(0, array.shape[1], len(array))] = False
+        gone[:8] = False
+        array[gone & present[:, [j]]] = np.nan
+    return z, truth
+
+
+def stacked(z):
+    return np.concatenate(list(z.values()), axis=1)
+
+
 def with_nan(z, present):
     return {name: np.where(present[:, [j]], array, np.nan) for j, (name, array) in enumerate(z.items())}

@@ -19,14 +19,25 @@ def add_rows(block: Tensor, count: Tensor, mean: Tensor, square: Tensor) -> None
         add_summary(number, centre, (block - centre).square().sum(0), count, mean, square)
 
 
+def add_entries(block: Tensor, count: Tensor, mean: Tensor, square: Tensor) -> None:
+    """As `add_rows`, for rows with NaN in single entries: every column has a count of its own, (d,)."""
+    if len(block):
+        seen = ~torch.isnan(block)
+        number = seen.sum(0).to(count.dtype)
+        centre = torch.where(seen, block, 0.0).sum(0) / number.clamp(min=1)
+        spread = torch.where(seen, block - centre, 0.0).square().sum(0)
+        add_summary(number, centre, spread, count, mean, square)
+
+
 def add_summary(n: Tensor, centre: Tensor, spread: Tensor, count: Tensor, mean: Tensor, square: Tensor) -> None:
-    """As `add_rows`, for n rows of which mean and sum of squared deviations are known."""
-    if not n > 0:
+    """As `add_rows`, for n rows of which mean and sum of squared deviations are known; counts may be per column."""
+    if not bool((n > 0).any()):
         return
     total = count + n
+    some = total.clamp(min=1)
     gap = centre - mean
-    square += spread + gap**2 * (count * n / total)
-    mean += gap * (n / total)
+    square += spread + gap**2 * (count * n / some)
+    mean += gap * (n / some)
     count.copy_(total)
 
 

@@ -37,7 +37,7 @@ def run(
     force: Annotated[bool, typer.Option("--force", help="Replace an earlier output of calmrl.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print counts and what was chosen to stdout.")] = False,
 ) -> None:
-    """Impute the modalities that rows lack, and mark what was imputed."""
+    """Impute what rows lack, modalities or single values, and mark what was imputed."""
     from calmrl.config import ImputeConfig, load
     from calmrl.workflows.impute import imputation_warnings, impute
 
@@ -62,6 +62,9 @@ def run(
     damaged = ", ".join(f"{name} {count}" for name, count in result.damaged.items() if count)
     if damaged:
         note(f"warning: value blocks that are not finite, counted as missing: {damaged}")
+    if result.holes:
+        listed = ", ".join(f"{name} {count}" for name, count in result.holes.items())
+        note(f"single values that were missing inside observed value blocks, imputed: {listed}")
     note(
         f"imputed {result.imputed} of {plural(result.blocks, 'value block')} in {plural(result.rows, 'row')}; wrote {out}"
     )

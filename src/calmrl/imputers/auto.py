@@ -19,6 +19,7 @@ from calmrl.data.features.distributed_rows import DistributedRows
 from calmrl.errors import InputError
 from calmrl.imputers.base import BlockImputer, Blocks
 from calmrl.imputers.calibration import factors, levels, missing_counts
+from calmrl.imputers.holes import HoleCompletion, Neighbours, choose_holes, neighbours_of
 from calmrl.imputers.kernel import linked
 from calmrl.imputers.simple import MeanImputer
 from calmrl.imputers.stacking import (
@@ -42,6 +43,14 @@ LEVEL_ROWS = 2000  # incomplete rows on which the deviations of two fits are com
 LEAST_BLOCKS = 10  # hidden blocks, below which nothing can be compared
 
 
+def _column_means(rows: np.ndarray) -> np.ndarray:
+    """Over the entries that are not NaN; 0 for a column without any."""
+    known = ~np.isnan(rows)
+    if known.all():
+        return np.asarray(rows.mean(axis=0))
+    return np.asarray(np.where(known, rows, 0.0).sum(axis=0) / np.maximum(known.sum(axis=0), 1))
+
+
 class AutoImputer(BlockImputer):
     """Whatever imputes held-out blocks of these data best: one imputer, or a weighted average of a few.
 
@@ -53,6 +62,10 @@ class AutoImputer(BlockImputer):
     the least squared error. What was kept is fitted again on all rows. Deviations are averaged alike and scaled per
     modality and number of observed modalities so that 90 % intervals cover 90 % of the held-out values; the deviations
     of the last fit, which saw these values, are brought to the size that was checked.
+
+    Holes inside a modality are completed by the latent model, whose settings are then chosen on held-out blocks and entries,
+    averaged with the nearest rows by weights that are chosen on held-out entries. Deviations there are those of the latent
+    model, scaled so that 90 % intervals cover 90 % of these entries. The other candidates see completed rows.
 
     Parameters
     ----------
@@ -72,8 +85,8 @@ class AutoImputer(BlockImputer):
         "held_out" (number of blocks), "errors" (candidate -> normalised error over all modalities and per modality, 1.0 is the
         column mean), "weights" (modality -> candidate -> weight), "error" (of the average), "error_by_modality",
         "held_out_by_modality" (blocks, of modalities that some row lacks), "coverage_by_modality" (percent of the held-out
-        values inside 95 % intervals), "std_scale" (modality -> factor per number of observed modalities, 0 to k) and
-        "seconds" (candidate -> time).
+        values inside 95 % intervals), "std_scale" (modality -> factor per number of observed modalities, 0 to k),
+        "seconds" (candidate -> time) and, if rows have holes, "holes" (held-out entries, their errors and the weights).
     models_ : dict
         The fitted imputers by name.
 
@@ -84,6 +97,8 @@ class AutoImputer(BlockImputer):
     >>> AutoImputer(["ridge", "mean"]).fit_transform(data.z, data.present)["text"].shape
     (80, 48)
     """
+
+    neighbours_: Neighbours | None = None  # of rows with holes
 
     def __init__(
         self,
@@ -98,24 +113,27 @@ class AutoImputer(BlockImputer):
         self.random_state = random_state
         self.verbose = verbose
 
-    def fit(self, z: Any, present: Array | None = None, progress: Progress | None = None) -> AutoImputer:
+    def fit(
+        self, z: Any, present: Array | None = None, progress: Progress | None = None, observed: Any = None
+    ) -> AutoImputer:
         """Compare the candidates on held-out blocks, then fit what was chosen on all rows.
 
         `progress` is called with (steps done, steps in all, what is done next): a step per candidate, and one for the rest.
         """
-        z, present = self._as_dict(z, present, reset=True)
-        views = check(z, present, min_rows=1)
+        z, present = self._as_dict(z, present, reset=True, observed=observed)
+        views = check(z, present, min_rows=1, holes=True)
         names = self._names(views)
-        self.names_, self.widths_ = views.names, views.widths
+        self.names_, self.widths_, self.neighbours_ = views.names, views.widths, None
         self.seed_ = seed_of(self.random_state)
         sample = self._sample(views)
         mask = sample.present.cpu().numpy()
         hidden = hidden_blocks(mask, np.random.default_rng(self.seed_))
         if int(hidden.sum()) < LEAST_BLOCKS:
-            self._settle_on_mean(views, int(hidden.sum()))
+            self._settle(views, int(hidden.sum()))
             return self
         engine = z.engine if isinstance(z, DistributedRows) else None
         trial = self._compare(sample, hidden, names, progress, engine)
+        self._choose_holes(sample)
         if progress is not None:
             progress(len(names), len(names) + 1, f"fitting {' + '.join(self.chosen_)}")
         self.refit(z, present)
@@ -125,14 +143,23 @@ class AutoImputer(BlockImputer):
     def refit(self, z: Any, present: Array | None = None) -> AutoImputer:
         """Fit what was chosen on other rows, with the same settings, weights and scale of deviations."""
         z, present = self._as_dict(z, present, reset=False)
-        views = check(z, present, names=self.names_, widths=self.widths_, min_rows=1)
+        views = check(z, present, names=self.names_, widths=self.widths_, min_rows=1, holes=True)
         arrays = z if isinstance(z, DistributedRows) else dict(views.arrays)
         fitted: dict[str, Any] = {}
         fitter = Fitter(self.seed_, getattr(self, "settled_", {}), getattr(self, "forms_", None))
+        self.within_ = None
+        if views.holes:
+            self._report(f"fitting gaussian on all {len(views)} rows, for their holes")
+            fitted["gaussian"] = self.within_ = fitter.fit("gaussian", arrays, views.present, fitted)
+            arrays = dict(self._without_holes(views)[0].arrays)
         for name in self.chosen_:
+            if name in fitted:
+                continue
             self._report(f"fitting {name} on all {len(views)} rows")
             fitted[name] = fitter.fit(name, arrays, views.present, fitted)
         self.models_ = {name: fitted[name] for name in self.chosen_}
+        if views.holes and self.neighbours_ is not None:
+            self.neighbours_ = neighbours_of(self.within_, views, self.neighbours_.weight, self.neighbours_.factor)
         return self
 
     # ---- choosing
@@ -155,20 +182,29 @@ class AutoImputer(BlockImputer):
         rows = np.random.default_rng(self.seed_).choice(len(views), CHOICE_ROWS, replace=False)
         return views.take(torch.from_numpy(np.sort(rows)))
 
-    def _settle_on_mean(self, views: Views, blocks: int) -> None:
-        warnings.warn(
-            f"only {blocks} blocks of rows with two modalities can be held out, too few to compare imputers: "
-            "missing values become column means",
-            UserWarning,
-            stacklevel=3,
-        )
-        self.chosen_, self.weight_ = ["mean"], np.ones((1, len(self.names_)))
+    def _settle(self, views: Views, blocks: int) -> None:
+        """Where no imputers can be compared: the latent model if there are holes, else column means."""
+        taken = "gaussian" if views.holes and linked(views.present) else "mean"
+        if bool((~views.present).any()) or not views.holes:
+            warnings.warn(
+                f"only {blocks} blocks of rows with two modalities can be held out, too few to compare imputers: "
+                f"missing values become {'column means' if taken == 'mean' else 'those of the latent model'}",
+                UserWarning,
+                stacklevel=3,
+            )
+        self.chosen_, self.weight_ = [taken], np.ones((1, len(self.names_)))
         self.scale_ = np.ones((len(self.names_) + 1, len(self.names_)))
-        self.models_ = {"mean": MeanImputer().fit(views.arrays, views.present)}
+        self.within_ = None
+        if taken == "mean":
+            self.models_ = {"mean": MeanImputer().fit(views.arrays, views.present)}
+        else:
+            self.within_ = Fitter(self.seed_).fit("gaussian", dict(views.arrays), views.present, {})
+            self.models_ = {"gaussian": self.within_}
+            self.settled_ = dict(self.models_)
         self.choice_ = {
             "held_out": blocks,
             "errors": {},
-            "weights": {name: {"mean": 1.0} for name in self.names_},
+            "weights": {name: {taken: 1.0} for name in self.names_},
             "error": None,
             "error_by_modality": dict.fromkeys(self.names_),
             "held_out_by_modality": {},
@@ -176,6 +212,16 @@ class AutoImputer(BlockImputer):
             "std_scale": self._scale_by_name(),
             "seconds": {},
         }
+        if taken == "gaussian":
+            self._choose_holes(self._sample(views))
+
+    def _choose_holes(self, views: Views) -> None:
+        """Choose on held-out entries how the latent model and the nearest rows complete holes together."""
+        self.neighbours_ = None
+        if views.holes:
+            weight, factor, measured = choose_holes(views, Fitter(self.seed_, self.settled_))
+            self.choice_["holes"] = measured
+            self.neighbours_ = neighbours_of(self.within_, views, weight, factor)
 
     def _compare(
         self,
@@ -190,10 +236,11 @@ class AutoImputer(BlockImputer):
         visible = views.present & ~hide
         truth = [as_double(values)[hidden[:, m]] for m, values in enumerate(views.rows(0, len(views)))]
         middle = [
-            as_double(values)[visible[:, m].cpu().numpy()].mean(axis=0) if bool(visible[:, m].any()) else 0.0
+            _column_means(as_double(values)[visible[:, m].cpu().numpy()]) if bool(visible[:, m].any()) else 0.0
             for m, values in enumerate(views.rows(0, len(views)))
         ]
-        totals = [float(np.square(t - c).sum()) for t, c in zip(truth, middle, strict=True)]
+        known = [~np.isnan(t) for t in truth]  # a hidden block may have holes, of which nobody knows the truth
+        totals = [float(np.square(np.where(k, t - c, 0)).sum()) for t, c, k in zip(truth, middle, known, strict=True)]
         stack = Stack(totals, [len(t) for t in truth], self.widths_)
         asked = hide.any(1).nonzero()[:, 0]
         at = hidden[asked.cpu().numpy()]
@@ -201,8 +248,9 @@ class AutoImputer(BlockImputer):
         seconds = {}
         for name, tried in self._tried(views, visible, asked, names, progress, engine):
             fitted[name], seconds[name] = tried.model, tried.seconds
-            errors = [guess[at[:, j]] - truth[j] for j, guess in enumerate(tried.guess)]
-            stack.guesses[name] = Guesses(errors, [std[at[:, j]] for j, std in enumerate(tried.std)])
+            errors = [np.where(known[j], g[at[:, j]] - truth[j], 0.0) for j, g in enumerate(tried.guess)]
+            spread = [np.where(known[j], std[at[:, j]], np.nan) for j, std in enumerate(tried.std)]
+            stack.guesses[name] = Guesses(errors, spread)
             self._report(f"{name}: held-out error {stack.error(name):.4f} ({tried.seconds:.1f} s)")
         weights = stack.weigh()
         visible_count = visible.sum(1).cpu().numpy()
@@ -217,6 +265,8 @@ class AutoImputer(BlockImputer):
         self.choice_["held_out_by_modality"] = blocks
         self.choice_["coverage_by_modality"] = dict(zip(self.names_, covered, strict=True))
         self.settled_ = {name: fitted[name] for name in ("gaussian",) if name in fitted}
+        if views.holes:
+            self.settled_["gaussian"] = self.within_
         self.forms_ = fitted["kernel"].choice_ if "kernel" in fitted else {}
         return fitted
 
@@ -233,12 +283,21 @@ class AutoImputer(BlockImputer):
         fitter, fitted = Fitter(self.seed_), dict[str, Any]()
         rows = replace(views, arrays=dict(views.arrays))
         others = [name for name in names if name != "gaussian"]
+        latent: Tried | None = None
+        if views.holes:  # the latent model completes them for the others
+            if progress is not None:
+                progress(0, len(names) + 1, "trying gaussian")
+            latent = try_candidate("gaussian", fitter, rows, visible, asked, fitted, engine)
+            fitted["gaussian"] = self.within_ = latent.model
+            rows = self._without_holes(replace(rows, present=visible))[0]
         guessed = (engine or LocalEngine()).map(try_candidate, others, fitter, rows, visible, asked, fitted)
         for step, name in enumerate(names):
             if progress is not None:
                 progress(step, len(names) + 1, f"trying {name}")
             if name != "gaussian":
                 yield name, next(guessed)
+            elif latent is not None:
+                yield name, latent
             elif linked(visible):
                 tried = try_candidate(name, fitter, rows, visible, asked, fitted, engine)
                 fitted[name] = tried.model
@@ -250,7 +309,10 @@ class AutoImputer(BlockImputer):
         """Percent of the held-out values of modality m inside their 95 % interval; None where nothing was held out."""
         if not score.size:
             return None
-        return 100 * float((score <= self.scale_[sources, m][:, None] * normal_reach(0.95)).mean())
+        known = ~np.isnan(score)
+        if not known.any():
+            return None
+        return 100 * float((score <= self.scale_[sources, m][:, None] * normal_reach(0.95))[known].mean())
 
     def _carry_levels(self, views: Views, trial: dict[str, Any]) -> None:
         """Bring the deviations of the last fit to the size of those that were checked, on blocks that are missing."""
@@ -260,8 +322,9 @@ class AutoImputer(BlockImputer):
             return
         taken = views.take(rows)
         present = taken.present.cpu().numpy()
+        whole = self._without_holes(taken)[0]
         before, after = (
-            [as_double(v.sqrt())[~present[:, m]] for m, v in enumerate(self._average(models, taken, with_std=True)[1])]
+            [as_double(v.sqrt())[~present[:, m]] for m, v in enumerate(self._average(models, whole, taken, True)[1])]
             for models in (trial, self.models_)
         )
         count = present.sum(axis=1)
@@ -298,21 +361,40 @@ class AutoImputer(BlockImputer):
     # ---- imputing
 
     def _fill(self, views: Views, with_std: bool) -> tuple[list[Tensor], list[Tensor]]:
-        filled, variance = self._average(self.models_, views, with_std)
-        scale = torch.from_numpy(self.scale_).to(views.present.device)[views.present.sum(1)]  # (N, k)
+        return self._fill_rows(views, views, with_std)
+
+    def _fill_rows(self, whole: Views, given: Views, with_std: bool) -> tuple[list[Tensor], list[Tensor]]:
+        filled, variance = self._average(self.models_, whole, given, with_std)
+        scale = torch.from_numpy(self.scale_).to(given.present.device)[given.present.sum(1)]  # (N, k)
         return filled, [scale[:, m, None] * v.sqrt() for m, v in enumerate(variance)]
 
-    def _average(self, models: dict[str, Any], views: Views, with_std: bool) -> tuple[list[Tensor], list[Tensor]]:
-        """(guesses, variances) per modality: the weighted averages of what the chosen models say."""
+    def _latent_model(self) -> Any:
+        if self.neighbours_ is not None and self.within_ is not None:
+            return HoleCompletion(self.within_, self.neighbours_)
+        known = (
+            self.within_,
+            getattr(self, "models_", {}).get("gaussian"),
+            getattr(self, "settled_", {}).get("gaussian"),
+        )
+        return next((model for model in known if model is not None), None)
+
+    def _average(
+        self, models: dict[str, Any], views: Views, given: Views, with_std: bool
+    ) -> tuple[list[Tensor], list[Tensor]]:
+        """(guesses, variances) per modality: the weighted averages of what the chosen models say.
+
+        `gaussian` takes the rows as they were `given`, with their holes, so that it knows what was not observed.
+        """
         device = views.present.device
         arrays = {name: a for name, a in views.arrays.items() if a is not None}
+        torn = {name: a for name, a in given.arrays.items() if a is not None}
         columns = [views.names.index(name) for name in arrays]
         present = views.present[:, columns]
         mask: Array = present if isinstance(views.given(), Tensor) else present.cpu().numpy()
         filled = [torch.zeros((len(views), d), dtype=torch.float64, device=device) for d in self.widths_]
         variance = [torch.zeros_like(block) for block in filled] if with_std else []
         for c, name in enumerate(self.chosen_):
-            answer = models[name].impute(arrays, mask, return_std=with_std)
+            answer = models[name].impute(torn if name == "gaussian" else arrays, mask, return_std=with_std)
             guess, std = answer if with_std else (answer, None)
             for m, modality in enumerate(self.names_):
                 weight = float(self.weight_[c, m])
@@ -328,6 +410,8 @@ class AutoImputer(BlockImputer):
             "weight": torch.from_numpy(self.weight_),
             "scale": torch.from_numpy(self.scale_),
         }
+        if self.neighbours_ is not None:
+            tensors |= {f"neighbours.{name}": tensor for name, tensor in vars(self.neighbours_).items()}
         states = {}
         settled = {f"settled {name}": model for name, model in getattr(self, "settled_", {}).items()}
         for number, (name, model) in enumerate({**self.models_, **settled}.items()):
@@ -346,6 +430,9 @@ class AutoImputer(BlockImputer):
         self.chosen_, self.choice_, self.seed_ = meta["chosen"], meta["choice"], meta["seed"]
         self.weight_, self.scale_ = (tensors[key].cpu().numpy().copy() for key in ("weight", "scale"))
         self.models_, self.settled_, self.forms_ = {}, {}, meta["forms"]
+        start = "neighbours."
+        held = {key.removeprefix(start): t.cpu().clone() for key, t in tensors.items() if key.startswith(start)}
+        self.neighbours_ = Neighbours(**held) if held else None
         for number, (name, state) in enumerate(meta["states"].items()):
             start = f"{number}."
             held = {key[len(start) :]: t for key, t in tensors.items() if key.startswith(start)}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -11,15 +12,17 @@ from typing import Any, ClassVar, TypeVar
 import numpy as np
 import torch
 from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import Tags
 from sklearn.utils.validation import _check_feature_names_in, check_is_fitted, validate_data
 from torch import Tensor
 
 from calmrl._support.parsing import naming, parsing
 from calmrl._support.tensor_files import load_state, save_state
-from calmrl.arrays import Array, Views, check, check_names
+from calmrl.arrays import Array, Views, check, check_names, to_tensor, with_holes
 from calmrl.errors import InputError
 from calmrl.hub import LIMITS, NO_NEWS, Card, OnHub
+from calmrl.imputers.registry import IMPUTERS
 from calmrl.interop.containers import from_object, impute_object, is_container
 from calmrl.latent.predict import join, keep_observed
 
@@ -94,13 +97,28 @@ class BlockColumns:
     """What an estimator with a `blocks` argument needs to take and return one array, or an object that holds features."""
 
     blocks: Blocks
+    takes_holes: ClassVar[bool] = False  # whether rows may be NaN in single entries
 
     def _holds_features(self, z: Any) -> bool:
         """Whether `z` is an object with named modalities; with `blocks` a frame is one matrix."""
         return is_container(z) and not (self.blocks is not None and hasattr(z, "columns"))
 
-    def _as_dict(self, z: Any, present: Array | None, reset: bool) -> tuple[Any, Array | None]:
-        """(dict, mask) of what was given; chunks as they are. A second 1-D argument is scikit-learn's y, and not used."""
+    def _as_dict(self, z: Any, present: Array | None, reset: bool, observed: Any = None) -> tuple[Any, Array | None]:
+        """(dict, mask) of what was given; chunks as they are. A second 1-D argument is scikit-learn's y, and not used.
+
+        Entries that are not `observed` (modality -> bool (N, d), or one array for one array) become NaN.
+        """
+        z, present = self._split(z, present, reset)
+        if observed is None:
+            return z, present
+        if not isinstance(z, Mapping):
+            raise InputError("observed goes with a dict or one array; in chunks mark single entries by NaN")
+        if not isinstance(observed, Mapping):
+            places = self._places(np.shape(observed)[-1], None)
+            observed = {name: _block(np.asarray(observed), at) for name, at in places.items()}
+        return with_holes(z, observed), present
+
+    def _split(self, z: Any, present: Array | None, reset: bool) -> tuple[Any, Array | None]:
         if self._holds_features(z):
             if getattr(present, "ndim", 0) == 2:
                 raise InputError(f"{type(z).__name__} says itself what is missing; leave out present")
@@ -108,7 +126,7 @@ class BlockColumns:
             return features.z, np.asarray(features.present)
         if isinstance(z, Mapping) or is_chunks(z):
             return z, present
-        finite = "allow-nan" if self.blocks is not None else True
+        finite = "allow-nan" if self.blocks is not None or self.takes_holes else True
         array = validate_data(self, z, dtype=[np.float64, np.float32], ensure_all_finite=finite, reset=reset)
         places = self._places(array.shape[1], z)
         is_mask = getattr(present, "ndim", 0) == 2
@@ -153,9 +171,14 @@ class BlockColumns:
 
     def __sklearn_tags__(self) -> Tags:
         tags: Tags = super().__sklearn_tags__()  # type: ignore[misc]
-        tags.input_tags.allow_nan = self.blocks is not None
+        tags.input_tags.allow_nan = self.blocks is not None or self.takes_holes
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags
+
+
+def _mask_like(views: Views) -> Array:
+    """`present` as the kind of array that was given."""
+    return views.present if isinstance(views.given(), Tensor) else views.present.cpu().numpy()
 
 
 @contextmanager
@@ -257,15 +280,22 @@ class SavedImputer(OnHub, BlockColumns):
 
 
 class BlockImputer(SavedImputer, TransformerMixin, BaseEstimator, ABC):
-    """Imputes missing blocks. A subclass has `fit`, `_fill`, `_learned` and `_relearn`, and an argument `blocks`."""
+    """Imputes missing blocks. A subclass has `fit`, `_fill`, `_learned` and `_relearn`, and an argument `blocks`.
 
-    def transform(self, z: Any, present: Array | None = None) -> Any:
-        """The input with every missing modality imputed; observed entries bit for bit as they were."""
-        return self.impute(z, present)
+    Holes inside a modality are completed first, by the latent model: a `GaussianImputer` with everything on "auto", which
+    `fit` fits if rows have holes. What is imputed there, and its deviations, are those of the latent model.
+    """
+
+    takes_holes = True
+    within_: Any = None  # the latent model that completes holes; None if `fit` saw whole rows only
+
+    def transform(self, z: Any, present: Array | None = None, observed: Any = None) -> Any:
+        """The input with everything missing imputed; observed entries bit for bit as they were."""
+        return self.impute(z, present, observed=observed)
 
     @explain_linalg_errors()
-    def impute(self, z: Any, present: Array | None = None, return_std: bool = False) -> Any:
-        """Impute every missing modality.
+    def impute(self, z: Any, present: Array | None = None, return_std: bool = False, observed: Any = None) -> Any:
+        """Impute every missing modality, and the holes inside those that are present.
 
         Parameters
         ----------
@@ -273,9 +303,11 @@ class BlockImputer(SavedImputer, TransformerMixin, BaseEstimator, ABC):
             Modality -> representations; a modality may be left out. Or one 2-D array (see `blocks`), or an object that
             holds features: it comes back as a new one with imputed values, deviations and masks (`calmrl.interop`).
         present : array of bool (N, k), optional
-            What was observed; by default the rows that are not NaN.
+            What was observed; by default the rows that are not NaN throughout.
         return_std : bool
             Also return a standard deviation per entry, 0 where observed.
+        observed : dict of str to array of bool (N, d), optional
+            Which entries of a modality count; others are holes, like NaN in a row that has other entries.
 
         Returns
         -------
@@ -284,32 +316,82 @@ class BlockImputer(SavedImputer, TransformerMixin, BaseEstimator, ABC):
         check_is_fitted(self)
         if self._holds_features(z):
             return impute_object(self, z)
-        arrays, present = self._as_dict(z, present, reset=False)
-        views = check(arrays, present, names=self.names_, widths=self.widths_)
-        imputed, std = self._fill(views, return_std)
-        values = views.rows(0, len(views))
-        done = [[keep_observed(v, views.present[:, m], imputed[m], views.given())] for m, v in enumerate(values)]
+        arrays, present = self._as_dict(z, present, reset=False, observed=observed)
+        views = check(arrays, present, names=self.names_, widths=self.widths_, holes=True)
+        whole, spread = self._without_holes(views)
+        imputed, std = self._fill_rows(whole, views, return_std)
+        values, observed = views.rows(0, len(views)), views.observed(0, len(views))
+        for name, deviation in spread.items():
+            m = views.names.index(name)
+            has = views.present[:, m, None]
+            imputed[m] = torch.where(has, to_tensor(whole.arrays[name]).to(imputed[m].dtype), imputed[m])
+            if return_std:
+                std[m] = torch.where(has, deviation.to(std[m].dtype), std[m])
+        done = [[keep_observed(v, observed[m], imputed[m], views.given())] for m, v in enumerate(values)]
         complete_z = self._in_kind(join(done, views, self.widths_), z)
         if not return_std:
             return complete_z
-        zero = [[torch.where(views.present[:, m, None], 0.0, s)] for m, s in enumerate(std)]
+        zero = [[torch.where(observed[m], 0.0, s)] for m, s in enumerate(std)]
         return complete_z, self._in_kind(join(zero, views, self.widths_), z)
 
-    def _training_rows(self, z: Any, present: Array | None) -> Views:
-        """What `fit` was given, checked."""
-        return check(*self._as_dict(z, present, reset=True), min_rows=1)
+    def _training_rows(self, z: Any, present: Array | None, observed: Any = None) -> Views:
+        """What `fit` was given, checked, with its holes completed."""
+        views = check(*self._as_dict(z, present, reset=True, observed=observed), min_rows=1, holes=True)
+        self.within_ = None
+        if views.holes:
+            seed = getattr(self, "random_state", 0)
+            latent = IMPUTERS["gaussian"]("auto", "auto", "auto", random_state=seed)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", ConvergenceWarning)  # the number of iterations is chosen, not reached
+                self.within_ = latent.fit(dict(views.arrays), _mask_like(views))
+        return self._without_holes(views)[0]
+
+    def _without_holes(self, views: Views) -> tuple[Views, dict[str, Tensor]]:
+        """(the rows with their holes completed by the latent model, its deviations (N, d) per modality that has holes)."""
+        if not views.holes:
+            return views, {}
+        model = self._latent_model()
+        if model is None:
+            raise InputError(
+                f"some rows have holes inside a modality ({', '.join(sorted(views.holes))}), but this {type(self).__name__} "
+                "was fitted on whole rows; fit it on rows with holes, or complete these first with a GaussianImputer"
+            )
+        given = {name: array for name, array in views.arrays.items() if array is not None}
+        at = [views.names.index(name) for name in given]
+        known = Views(given, views.present[:, at], tuple(views.widths[m] for m in at), views.holes)
+        values, std = model.impute(given, _mask_like(known), return_std=True)
+        arrays = {name: values[name] if name in views.holes else array for name, array in views.arrays.items()}
+        spread = {name: to_tensor(std[name]) for name in views.names if name in views.holes}
+        return Views(arrays, views.present, views.widths), spread
+
+    def _latent_model(self) -> Any:
+        """What completes holes; None if there is nothing that can."""
+        return self.within_
+
+    def _fill_rows(self, whole: Views, given: Views, with_std: bool) -> tuple[list[Tensor], list[Tensor]]:
+        """As `_fill`, where the rows as they were given are known too."""
+        return self._fill(whole, with_std)
 
     def get_state(self) -> dict[str, Any]:
         """Everything learned, as {"meta": json-able, "tensors": name -> tensor}."""
         check_is_fitted(self)
         meta, tensors = self._learned()
-        shape = {"names": list(self.names_), "widths": list(self.widths_)}
+        shape: dict[str, Any] = {"names": list(self.names_), "widths": list(self.widths_)}
+        if self.within_ is not None:
+            within = self.within_.get_state()
+            shape["within"] = within["meta"]
+            tensors = {**tensors, **{f"within.{name}": t for name, t in within["tensors"].items()}}
         return {"meta": {**shape, **meta}, "tensors": {name: t.detach().clone() for name, t in tensors.items()}}
 
     def set_state(self, state: dict[str, Any]) -> BlockImputer:
         """Take over what `get_state` gave."""
         self.names_, self.widths_ = tuple(state["meta"]["names"]), tuple(state["meta"]["widths"])
-        self._relearn(state["meta"], state["tensors"])
+        meta, start = state["meta"], "within."
+        inner = {name.removeprefix(start): t for name, t in state["tensors"].items() if name.startswith(start)}
+        self._relearn(meta, {name: t for name, t in state["tensors"].items() if not name.startswith(start)})
+        self.within_ = None
+        if "within" in meta:
+            self.within_ = IMPUTERS["gaussian"]().set_state({"meta": meta["within"], "tensors": inner})
         return self
 
     @abstractmethod

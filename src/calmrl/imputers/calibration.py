@@ -40,7 +40,7 @@ def factors(
     Parameters
     ----------
     scores : list of arrays (blocks, d_m)
-        |error| / deviation of the held-out blocks, per modality.
+        |error| / deviation of the held-out blocks, per modality; NaN where the truth is not known.
     sources : list of arrays (blocks,)
         How many modalities were observed in the row of each block.
     missing : array (k + 1, k)
@@ -53,8 +53,8 @@ def factors(
     array (k + 1, k)
     """
     factor = np.ones(missing.shape)
-    filled = [m for m, score in enumerate(scores) if score.size]
-    alike = [scores[m] / max(float(np.quantile(scores[m], level)), TINY) for m in filled]
+    filled = [m for m, score in enumerate(scores) if score.size and not np.isnan(score).all()]
+    alike = [scores[m] / max(_level(scores[m], level), TINY) for m in filled]
     shared = np.ones(len(missing))
     for s in range(len(missing)):
         own = [score[sources[m] == s] for m, score in zip(filled, alike, strict=True)]
@@ -66,7 +66,13 @@ def factors(
 
 def _lean(score: np.ndarray, blocks: int, level: float) -> float:
     """The quantile of scores that have quantile 1 on the whole, nearer to 1 the fewer the blocks."""
-    return max(float(np.quantile(score, level)), TINY) ** (blocks / (blocks + SHRINK)) if blocks else 1.0
+    some = blocks and not np.isnan(score).all()
+    return max(_level(score, level), TINY) ** (blocks / (blocks + SHRINK)) if some else 1.0
+
+
+def _level(score: np.ndarray, level: float) -> float:
+    """The quantile of the scores that are known."""
+    return float(np.quantile(score[~np.isnan(score)], level))
 
 
 def _of_modality(
@@ -74,7 +80,7 @@ def _of_modality(
 ) -> np.ndarray:
     growth, weight = shared.copy(), np.ones(len(score))
     even = score / shared[count][:, None]
-    even = even / max(float(np.quantile(even, level)), TINY)
+    even = even / max(_level(even, level), TINY)
     for s in np.unique(count):
         own = count == s
         growth[s] *= _lean(even[own], int(own.sum()), level)
@@ -87,6 +93,8 @@ def _of_modality(
 
 def _quantile(values: np.ndarray, weight: np.ndarray, level: float) -> float:
     """The smallest value at or below which lies `level` of the weight."""
+    known = ~np.isnan(values)
+    values, weight = values[known], weight[known]
     order = np.argsort(values)
     reached = np.cumsum(weight[order])
     return float(values[order[np.searchsorted(reached, level * reached[-1])]])

@@ -39,6 +39,9 @@ class GaussianImputer(SavedImputer, TransformerMixin, BaseEstimator):
     z^m = W^m beta + mu^m + eps^m with beta ~ N(0, I), eps^m ~ N(0, Psi^m); a missing z^m is imputed by
     W^m E[beta | observed] + mu^m.
 
+    A modality may also lack single entries of a row: NaN, or False in `observed`. Then E[beta | observed] follows from the
+    entries that the row has, each column is learned from the rows that have it, and the holes are imputed, too.
+
     - `latent_dim`: number of latents L, or "auto" to choose it on held-out blocks: a fixed number overfits or underfits most
       data. Where there is nothing to hold out (fewer than 3 rows, or none with two modalities), "auto" is 32 with a prior
       of 300 rows, with a warning. `partial_fit` takes 32, too, and chooses the prior on its first batch.
@@ -63,7 +66,8 @@ class GaussianImputer(SavedImputer, TransformerMixin, BaseEstimator):
     - `verbose`: print the search to standard error.
 
     Learned: `W_`, `mu_`, `sigma2_` (dicts per modality), `log_likelihood_` (the objective per row, one value per
-    iteration: log-likelihood, plus log prior where there is one), `settings_`, `search_`, `std_scale_`, `n_iter_`.
+    iteration: log-likelihood, plus log prior where there is one), `settings_`, `search_`, `std_scale_`, `hole_scale_`
+    (factors on the deviations of missing modalities, and of holes), `n_iter_`.
 
         >>> import numpy as np
         >>> rng = np.random.default_rng(0)
@@ -77,11 +81,13 @@ class GaussianImputer(SavedImputer, TransformerMixin, BaseEstimator):
 
     saved_as = "gaussian"
     title = "a Gaussian one"
+    takes_holes = True
     parameters_: Parameters
     settings_: Settings
     log_likelihood_: list[float]
     search_: list[dict[str, Any]]
     std_scale_: list[float]
+    hole_scale_: list[float]
     n_iter_: int
     _running: online.Running | None
     _numpy: bool
@@ -136,37 +142,38 @@ class GaussianImputer(SavedImputer, TransformerMixin, BaseEstimator):
 
     # ---- fitting
 
-    def fit(self, z: Any, present: Array | None = None) -> GaussianImputer:
+    def fit(self, z: Any, present: Array | None = None, observed: Any = None) -> GaussianImputer:
         """Fit on a dict of arrays (memory-mapped ones in chunks), an iterable of (z, present) chunks, or a 2-D array.
 
         Objects that hold features will do as well: a feature set, MuData, AnnData, a frame, a Dataset (`calmrl.interop`).
+        Rows may have holes inside a modality: NaN, or entries that are False in `observed` (modality -> bool (N, d)).
         """
-        return self.fit_with(z, present, z.engine if isinstance(z, DistributedRows) else None)
+        return self.fit_with(z, present, z.engine if isinstance(z, DistributedRows) else None, observed)
 
     @explain_linalg_errors()
-    def fit_with(self, z: Any, present: Array | None, engine: Engine | None) -> GaussianImputer:
+    def fit_with(self, z: Any, present: Array | None, engine: Engine | None, observed: Any = None) -> GaussianImputer:
         """As `fit`; the trials of the search may be made by the workers of an engine."""
         args = self.get_params(deep=False)
         check_arguments(args)
-        source = self._source(z, present)
+        source = self._source(z, present, observed)
         seed = seed_of(self.random_state)
-        settings, trials, scale = decide(args, source, seed, engine)
+        settings, trials, scale, hole_scale = decide(args, source, seed, engine)
         self._fit(source, settings, seed)
-        self.search_, self.std_scale_ = [trial.row() for trial in trials], scale
+        self.search_, self.std_scale_, self.hole_scale_ = [trial.row() for trial in trials], scale, hole_scale
         return self
 
     @explain_linalg_errors()
     def refit(self, z: Any, present: Array | None = None) -> GaussianImputer:
         """Fit on other rows with the settings that `fit` chose; nothing is searched, the scale of deviations stays."""
         check_is_fitted(self)
-        search, scale = self.search_, self.std_scale_
+        kept = self.search_, self.std_scale_, self.hole_scale_
         self._fit(self._source(z, present), self.settings_, seed_of(self.random_state))
-        self.search_, self.std_scale_ = search, scale
+        self.search_, self.std_scale_, self.hole_scale_ = kept
         return self
 
-    def _source(self, z: Any, present: Array | None) -> Source:
-        z, present = self._as_dict(z, present, reset=True)
-        source = open_source(z, present)
+    def _source(self, z: Any, present: Array | None, observed: Any = None) -> Source:
+        z, present = self._as_dict(z, present, reset=True, observed=observed)
+        source = open_source(z, present, holes=True)
         check_size(source)
         check_links(source)
         return source
@@ -174,6 +181,8 @@ class GaussianImputer(SavedImputer, TransformerMixin, BaseEstimator):
     def _fit(self, source: Source, settings: Settings, seed: int) -> None:
         running: online.Running | None = None
         stop: dict[str, Any] = {"max_iter": self.max_iter, "tol": self.tol}
+        if source.torn:
+            self._check_takes_holes(settings)
         if self.solver == "em":
             options = {"seed": seed, "m_step": self.m_step, "accelerate": self.accelerate, **stop}
             if settings.whitening:
@@ -202,6 +211,15 @@ class GaussianImputer(SavedImputer, TransformerMixin, BaseEstimator):
             )
         self._learn(params, settings, running, history, isinstance(next(source.chunks()).given(), Tensor))
 
+    def _check_takes_holes(self, settings: Settings) -> None:
+        if settings.whitening or self.solver == "gradient":
+            what = f"whitening={settings.whitening:g}" if settings.whitening else "solver='gradient'"
+            instead = "whitening=0" if settings.whitening else "solver='em'"
+            raise InputError(
+                f"{what} needs whole rows, but some rows have holes inside a modality; use {instead}, or complete the rows "
+                "first with a GaussianImputer that does"
+            )
+
     @explain_linalg_errors()
     def partial_fit(self, z: Any, present: Array | None = None) -> GaussianImputer:
         """Stepwise EM on one batch; continues from `fit` or from earlier batches. One component only.
@@ -225,7 +243,7 @@ class GaussianImputer(SavedImputer, TransformerMixin, BaseEstimator):
                     "partial_fit does not choose n_components and noise: give n_components=1 and a noise form, or start "
                     "with fit"
                 )
-            views = check(z, present, min_rows=1)
+            views = check(z, present, min_rows=1, holes=True)
             seed = seed_of(self.random_state)
             settings = decide_for_stream(args, source_of(views), seed)
             start = online.start(views, settings.latent_dim, seed)
@@ -268,6 +286,7 @@ class GaussianImputer(SavedImputer, TransformerMixin, BaseEstimator):
         self.n_iter_ = len(history)
         self.search_ = []
         self.std_scale_ = [1.0] * len(params.names)
+        self.hole_scale_ = [1.0] * len(params.names)
         self._running = running
         self._numpy = not torch_in
 
@@ -278,15 +297,15 @@ class GaussianImputer(SavedImputer, TransformerMixin, BaseEstimator):
     # ---- completing
 
     @explain_linalg_errors()
-    def transform(self, z: Any, present: Array | None = None) -> Any:
-        """The input with every missing modality imputed; observed entries bit for bit as they were.
+    def transform(self, z: Any, present: Array | None = None, observed: Any = None) -> Any:
+        """The input with every missing modality and hole imputed; observed entries bit for bit as they were.
 
         Differentiable in torch inputs. Modalities of the model that `z` lacks altogether are added. An object that holds
         features (MuData, a frame, ...) comes back as a new one, with deviations and masks: `calmrl.interop.impute_object`.
         """
         if self._holds_features(z):
             return impute_object(self, z)
-        return self._in_kind(predict.complete(*self._model(z, present)), z)
+        return self._in_kind(predict.complete(*self._model(z, present, observed)), z)
 
     @explain_linalg_errors()
     def complete_batch(self, views: Views, *, learn: bool = False, unit: bool = False) -> Tensor:
@@ -311,13 +330,13 @@ class GaussianImputer(SavedImputer, TransformerMixin, BaseEstimator):
     @torch.no_grad()
     def _batch_posterior(self, views: Views, learn: bool) -> BatchPosterior:
         if (views.names, views.widths) != (self.parameters_.names, self.parameters_.widths):
-            views = self._views(views.arrays, views.present)
+            views = self._views(views.arrays, views.present, holes=False)
         params = self._parameters(views)
         predict.need_one_component(params, "missing")
         expect = Expectation.of(params, working_dtype(views))
         posterior = BatchPosterior(expect, views.rows(0, len(views)), views.present)
         if not within_limit(posterior.x):
-            self._views(views.arrays, views.present)  # says which value is wrong
+            self._views(views.arrays, views.present, holes=False)  # says which value is wrong
         if learn:
             self._need_no_whitening("missing(learn=True)")
             self._running = online.absorb(posterior, views.present, self._running, self.step_size)
@@ -325,11 +344,11 @@ class GaussianImputer(SavedImputer, TransformerMixin, BaseEstimator):
         return posterior
 
     @explain_linalg_errors()
-    def impute(self, z: Any, present: Array | None = None, return_std: bool = False) -> Any:
+    def impute(self, z: Any, present: Array | None = None, return_std: bool = False, observed: Any = None) -> Any:
         """As `transform`; with `return_std` also the predictive standard deviation of every entry (0 where observed)."""
         if not return_std or self._holds_features(z):
-            return self.transform(z, present)
-        filled, std = predict.complete_with_std(*self._model(z, present), self.std_scale_)
+            return self.transform(z, present, observed)
+        filled, std = predict.complete_with_std(*self._model(z, present, observed), self.std_scale_, self.hole_scale_)
         return self._in_kind(filled, z), self._in_kind(std, z)
 
     def predictive_covariance(self, z: Any, modality: str, present: Array | None = None) -> Array:
@@ -352,7 +371,7 @@ class GaussianImputer(SavedImputer, TransformerMixin, BaseEstimator):
         params, views = self._model(z, present)
         hide = torch.as_tensor(hidden, device=views.present.device) & views.present
         seen = replace(views, present=views.present & ~hide)
-        return coverage(views, hide, *predict.complete_with_std(params, seen, self.std_scale_), level)
+        return coverage(views, hide, *predict.complete_with_std(params, seen, self.std_scale_, self.hole_scale_), level)
 
     # ---- one shared space
 
@@ -445,15 +464,15 @@ class GaussianImputer(SavedImputer, TransformerMixin, BaseEstimator):
 
     # ---- input and output
 
-    def _views(self, z: Any, present: Array | None) -> Views:
-        return check(z, present, names=self.parameters_.names, widths=self.parameters_.widths)
+    def _views(self, z: Any, present: Array | None, holes: bool = True) -> Views:
+        return check(z, present, names=self.parameters_.names, widths=self.parameters_.widths, holes=holes)
 
     def _parameters(self, views: Views) -> Parameters:
         return self.parameters_.to(views.present.device)
 
-    def _model(self, z: Any, present: Array | None) -> tuple[Parameters, Views]:
+    def _model(self, z: Any, present: Array | None, observed: Any = None) -> tuple[Parameters, Views]:
         check_is_fitted(self)
-        z, present = self._as_dict(z, present, reset=False)
+        z, present = self._as_dict(z, present, reset=False, observed=observed)
         views = self._views(z, present)
         return self._parameters(views), views
 

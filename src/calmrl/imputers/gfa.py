@@ -48,6 +48,8 @@ class GFAImputer(BlockImputer):
 
     Virtanen, Klami, Khan and Kaski, Bayesian group factor analysis, AISTATS 2012; Argelaguet et al., MOFA+, 2020.
 
+    Holes inside a modality are completed first, by the latent model (`GaussianImputer`), with its deviations.
+
     Parameters
     ----------
     latent_dim : int
@@ -83,11 +85,11 @@ class GFAImputer(BlockImputer):
         self.random_state = random_state
 
     @torch.no_grad()
-    def fit(self, z: Any, present: Array | None = None) -> GFAImputer:
+    def fit(self, z: Any, present: Array | None = None, observed: Any = None) -> GFAImputer:
         """Variational EM over all rows, in float64."""
         if self.latent_dim < 1 or self.max_iter < 1:
             raise InputError(f"latent_dim and max_iter must be positive; got {self.latent_dim} and {self.max_iter}")
-        views = self._training_rows(z, present)
+        views = self._training_rows(z, present, observed)
         self.names_, self.widths_ = views.names, views.widths
         rows = _observed(views, 0, len(views))
         generator = torch.Generator().manual_seed(seed_of(self.random_state))

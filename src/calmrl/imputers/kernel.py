@@ -173,6 +173,8 @@ class KernelImputer(BlockImputer):
     Deviations are those of the Gaussian process, its scale per column, per pattern of observed sources and finally
     per modality such that 90 % intervals cover 90 % of the training rows, each left out.
 
+    Holes inside a modality are completed first, by the latent model (`GaussianImputer`), with its deviations.
+
     Parameters
     ----------
     base : {"gaussian", "mean"}
@@ -222,10 +224,10 @@ class KernelImputer(BlockImputer):
         self.landmarks = landmarks
         self.random_state = random_state
 
-    def fit(self, z: Any, present: Array | None = None) -> KernelImputer:
+    def fit(self, z: Any, present: Array | None = None, observed: Any = None) -> KernelImputer:
         """Fit the base, then one regression per modality, in float64."""
         self._check_arguments()
-        views = self._training_rows(z, present)
+        views = self._training_rows(z, present, observed)
         return self.fit_on(views, self._fitted_base(views))
 
     def fit_on(self, views: Views, base: Any, forms: dict[str, dict[str, Any]] | None = None) -> KernelImputer:
@@ -239,6 +241,9 @@ class KernelImputer(BlockImputer):
         for m, name in enumerate(self.names_):
             self._fit_modality(views, m, name, (forms or {}).get(name, {}))
         return self
+
+    def _latent_model(self) -> Any:
+        return self.base_ if self.within_ is None and isinstance(self.base_, GaussianImputer) else self.within_
 
     def _check_arguments(self) -> None:
         if self.base not in BASES:
@@ -254,6 +259,8 @@ class KernelImputer(BlockImputer):
     def _fitted_base(self, views: Views) -> Any:
         """The imputer of the sources; the mean where nothing links all modalities or rows are too few to search."""
         z, present = views.arrays, views.present
+        if self.within_ is not None and self.base == "gaussian":
+            return self.within_
         if self.base == "mean" or not linked(present) or int((present.sum(1) > 1).sum()) < 2 * LEAST_ROWS:
             return MeanImputer().fit(z, present)
         with warnings.catch_warnings():

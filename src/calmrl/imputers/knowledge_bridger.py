@@ -27,6 +27,8 @@ class KnowledgeBridgerImputer(NeighbourImputer):
 
     Ke et al., Knowledge Bridger: towards training-free missing modality completion, CVPR 2025.
 
+    Holes inside a modality are completed first, by the latent model (`GaussianImputer`), with its deviations.
+
     Parameters
     ----------
     n_candidates : int

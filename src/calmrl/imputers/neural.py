@@ -91,9 +91,9 @@ class NeuralImputer(BlockImputer):
     def _prepare(self, network: Any, z: list[Tensor], present: Tensor) -> None:
         """What the network has to see of the training rows before the first step."""
 
-    def fit(self, z: Any, present: Array | None = None) -> NeuralImputer:
+    def fit(self, z: Any, present: Array | None = None, observed: Any = None) -> NeuralImputer:
         """`epochs` passes at most; keeps the weights with the least error on a tenth of the observed blocks, held out."""
-        views = self._training_rows(z, present)
+        views = self._training_rows(z, present, observed)
         self._start(views)
         self._observe(views)
         rows = [block.detach() for block in self._scaled(views, 0, len(views))]

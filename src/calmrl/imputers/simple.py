@@ -26,9 +26,9 @@ class MemoryImputer(BlockImputer):
     def __init__(self, *, blocks: Blocks = None) -> None:
         self.blocks = blocks
 
-    def fit(self, z: Any, present: Array | None = None) -> MemoryImputer:
+    def fit(self, z: Any, present: Array | None = None, observed: Any = None) -> MemoryImputer:
         """Keep the rows, in float64."""
-        views = self._training_rows(z, present)
+        views = self._training_rows(z, present, observed)
         self.names_, self.widths_ = views.names, views.widths
         self.present_ = views.present.clone()
         self.rows_ = [
@@ -81,6 +81,8 @@ class MemoryImputer(BlockImputer):
 class MeanImputer(MemoryImputer):
     """Every missing entry is its column's mean over the rows that have it.
 
+    Holes inside a modality are completed first, by the latent model (`GaussianImputer`), with its deviations.
+
     Parameters
     ----------
     blocks : list, dict or None
@@ -130,6 +132,8 @@ class KNNImputer(NeighbourImputer):
     Distance: mean squared difference per entry over the modalities that both rows have; rows that share none are never
     neighbours. Where no row qualifies, the column mean.
 
+    Holes inside a modality are completed first, by the latent model (`GaussianImputer`), with its deviations.
+
     Parameters
     ----------
     n_neighbors : int
@@ -175,6 +179,8 @@ class RidgeImputer(MemoryImputer):
 
     Fitted on the training rows that have the whole pattern and the missing modality. Where these are fewer than
     `min_rows`, the modality of the pattern that fewest of the rows have is left out; at the end, the column mean.
+
+    Holes inside a modality are completed first, by the latent model (`GaussianImputer`), with its deviations.
 
     Parameters
     ----------

@@ -84,6 +84,8 @@ class SMILImputer(NeuralImputer):
 
     Ma et al., SMIL: multimodal learning with severely missing modality, AAAI 2021.
 
+    Holes inside a modality are completed first, by the latent model (`GaussianImputer`), with its deviations.
+
     Parameters
     ----------
     priors : int

@@ -151,6 +151,8 @@ class MoPoEImputer(VAEImputer):
 
     Parameters: see `VAEImputer`.
 
+    Holes inside a modality are completed first, by the latent model (`GaussianImputer`), with its deviations.
+
     Examples
     --------
     >>> from calmrl.datasets import load_dataset
@@ -202,6 +204,8 @@ class MVAEImputer(VAEImputer):
     Wu and Goodman, Multimodal generative models for scalable weakly-supervised learning, NeurIPS 2018.
 
     Parameters: see `VAEImputer`.
+
+    Holes inside a modality are completed first, by the latent model (`GaussianImputer`), with its deviations.
 
     Examples
     --------

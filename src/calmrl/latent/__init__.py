@@ -4,6 +4,7 @@
 |---|---|
 | `rows` | where rows come from, sorted by pattern into packs; counts, means and variances of the first pass |
 | `model` | the parameters, and the posterior of the latents that follows from them |
+| `entries` | the posterior of rows with holes inside a modality, from the entries that they have |
 | `statistics` | the E-step: expected sufficient statistics, from rows or from sums by pattern |
 | `em` | the M-step with its prior, the loop, its checkpoint, mixtures, fits by `Settings` |
 | `batch` | one batch of a training step: its posterior, the batch completed, the gradient through that |

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from calmrl.latent.model import Expectation
+from calmrl.latent.rows import distinct_rows
 
 PADDED = 1024  # rows, and four times those of the batch: so many may be multiplied to have one product for all patterns
 
@@ -101,15 +102,6 @@ class BatchPosterior:
         else:
             done = torch.cat([rows @ own for rows, own in zip(in_order.split(self.counts.tolist()), V, strict=True)])
         return done.index_select(0, self.place)
-
-
-def distinct_rows(mask: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(P, k) patterns in an order that depends on nothing else, and which of them each row of the mask has (N,)."""
-    k, raw = mask.shape[1], mask.tobytes()
-    keys = [raw[start : start + k] for start in range(0, len(raw), k)]
-    places = {key: place for place, key in enumerate(sorted(set(keys)))}
-    patterns = np.frombuffer(b"".join(places), dtype=bool).reshape(-1, k)
-    return patterns.copy(), np.array([places[key] for key in keys], dtype=np.int64)
 
 
 def side_by_side(blocks: Sequence[Tensor], dtype: torch.dtype, out: Tensor | None = None) -> Tensor:

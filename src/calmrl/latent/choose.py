@@ -1,5 +1,7 @@
 """Choosing size, prior and noise on held-out blocks: hide observed modalities, fit on the rest, measure what comes back.
 
+Of rows with holes inside a modality single entries are hidden, too (`calmrl.latent.held_out`).
+
 Maximum likelihood with many latents overfits real data, so that the log-likelihood cannot choose. The search goes along
 one axis at a time (latents, noise, prior, components, whitening) as long as the held-out error falls, stops each trial when
 that error rises, and keeps the number of iterations that was best. Where there is an engine, its workers make trials ahead of
@@ -38,6 +40,7 @@ POWERS = (0.35, 0.5, 0.6, 0.75)
 FIRST_POWER = 0.5
 ABANDON_RATIO = 1.1  # a first whitened trial that is worse than the best by this factor is the last
 MOST_LATENTS = 2048  # components x latents that a trial may have: more costs minutes and gained little
+MOST_FACTORS = 16_384  # components x latents^2 where rows have holes: nearly every row has a factor of its own there
 
 
 @dataclass(frozen=True)
@@ -49,6 +52,9 @@ class Trial:
 
     def row(self) -> dict[str, Any]:
         return {**asdict(self.settings), "error": self.error}
+
+
+Chosen = tuple[Settings, list[Trial], list[float], list[float]]
 
 
 def smallest_of_the_best(trials: list[Trial]) -> Trial:
@@ -173,8 +179,9 @@ def choose(
     max_iter: int,
     report: Callable[[Trial], None],
     engine: Engine | None = None,
-) -> tuple[Settings, list[Trial], list[float]]:
-    """(best settings, all trials, std scale per modality); numbers that were given are kept, 'auto' ones are searched."""
+) -> Chosen:
+    """(best settings, all trials, std scale per modality, the same for holes); numbers that were given are kept, 'auto'
+    ones are searched."""
     held = hold_out(z, present, seed)
     search = Search(Trials(held, criterion, seed, max_iter), report, engine)
     largest = min(sum(held.source.widths), max(2, held.source.rows - 1))
@@ -202,12 +209,16 @@ def choose(
         if n_components != "auto":
             search.trials.clear()
         most = min(held.source.rows // 2, MOST_LATENTS // single.settings.latent_dim)
+        if held.holes is not None:
+            most = min(most, MOST_FACTORS // single.settings.latent_dim**2)
         search.components([count for count in counts if n_components != "auto" or count <= most], strengths, single)
     many = tuple(size for size in MANY_LATENTS if size <= largest)
-    if latent_dim == "auto" and whitening == "auto" and n_components in (1, "auto") and many:
+    whitens = latent_dim == "auto" and whitening == "auto" and held.holes is None  # a row with holes cannot be turned
+    if whitens and n_components in (1, "auto") and many:
         search.whitened(replace(start, whitening=FIRST_POWER), many, POWERS)
     best = search.best()
-    return best.settings, search.trials, held.std_scale(search.models[best.settings])
+    model = search.models[best.settings]
+    return best.settings, search.trials, held.std_scale(model), held.hole_scale(model)
 
 
 def sample_rows(source: Source, seed: int) -> tuple[dict[str, Any], Tensor]:
@@ -287,10 +298,8 @@ def fixed_prior(args: dict[str, Any]) -> float:
     return 0.0 if args["n_components"] == 1 else MIXTURE_PRIOR
 
 
-def decide(
-    args: dict[str, Any], source: Source, seed: int, engine: Engine | None = None
-) -> tuple[Settings, list[Trial], list[float]]:
-    """(settings, trials, std scale): as given, or searched on held-out blocks where something is "auto".
+def decide(args: dict[str, Any], source: Source, seed: int, engine: Engine | None = None) -> Chosen:
+    """(settings, trials, std scale, std scale of holes): as given, or searched on held-out blocks where something is "auto".
 
     Where nothing can be held out, "auto" is what `unchosen` says, with a warning.
     """
@@ -305,9 +314,9 @@ def decide(
             component_prior=shrinkage if mixture else 0.0,
             whitening=0.0 if args["whitening"] == "auto" else float(args["whitening"]),
         )
-        return settings, [], [1.0] * len(source.names)
+        return settings, [], [1.0] * len(source.names), [1.0] * len(source.names)
     z, present = sample_rows(source, seed)
-    why = nothing_to_hide(present)
+    why = nothing_to_hide(present) and nothing_to_hide(present, source.torn)
     if why:
         return decide(unchosen(args, source, why), source, seed)
     names = ("latent_dim", "n_components", "noise", "prior", "shrinkage", "criterion", "max_iter")
@@ -321,7 +330,7 @@ def decide(
             print(f"tried {shape}: {trial.error:.4f}", file=sys.stderr)
 
     with torch.no_grad():
-        settings, trials, scale = choose(
+        settings, trials, scale, hole_scale = choose(
             z,
             present,
             whitening=whitening,
@@ -332,7 +341,7 @@ def decide(
         )
     if args["verbose"]:
         print(table(trials), file=sys.stderr)
-    return settings, trials, scale
+    return settings, trials, scale, hole_scale
 
 
 def decide_for_stream(args: dict[str, Any], source: Source, seed: int) -> Settings:
@@ -347,13 +356,13 @@ def decide_for_stream(args: dict[str, Any], source: Source, seed: int) -> Settin
     if args["prior"] != "auto":
         return Settings(size, noise=args["noise"], prior=float(args["prior"]))
     z, present = sample_rows(source, seed)
-    why = nothing_to_hide(present)
+    why = nothing_to_hide(present) and nothing_to_hide(present, source.torn)
     if why:
         return Settings(size, noise=args["noise"], prior=unchosen(args, source, why)["prior"])
     fixed: dict[str, Any] = {"latent_dim": size, "n_components": 1, "shrinkage": 0.0, "whitening": 0.0, "seed": seed}
     given = {name: args[name] for name in ("noise", "prior", "criterion", "max_iter")}
     with torch.no_grad():
-        settings, _, _ = choose(z, present, **fixed, **given, report=lambda trial: None)
+        settings, *_ = choose(z, present, **fixed, **given, report=lambda trial: None)
     return replace(settings, iterations=None)
 
 

@@ -26,12 +26,14 @@ from calmrl._support.distributed import gather_objects, world
 from calmrl._support.output import replaced_file
 from calmrl._support.tensor_files import plain
 from calmrl.errors import InputError
+from calmrl.latent.entries import entry_posteriors
 from calmrl.latent.model import Expectation, Parameters, random_parameters
 from calmrl.latent.rows import Pack, Source
 from calmrl.latent.statistics import Moments, Statistics, add_moments, add_pack
 
 SAMPLE_ROWS = 20_000  # k-means sees at most about this many posterior means
 PER_MODALITY = ("W", "mu", "noise")
+TINY = torch.finfo(torch.float64).tiny
 
 
 # ---- prior and M-step
@@ -92,7 +94,7 @@ def maximise(stats: Statistics, old: Parameters, prior: Prior, *, m_step: str, i
     W_new, mu_new, noise_new = [], [], []
     for m in range(len(old.names)):
         n, m1, zm, z1, z2 = stats.n[m], stats.m1[m], stats.zm[m], stats.z1[m], stats.z2[m]
-        if not bool((n > 0).any()):  # never seen: nothing to learn from
+        if not bool((stats.count(m) > 0).any()):  # never seen: nothing to learn from
             W_new.append(old.W[m])
             mu_new.append(old.mu[m])
             noise_new.append(old.noise[m])
@@ -106,6 +108,16 @@ def maximise(stats: Statistics, old: Parameters, prior: Prior, *, m_step: str, i
             [torch.cat([m2, m1[..., None]], dim=2), torch.cat([m1, count[:, None]], dim=1)[:, None]], dim=1
         )  # (K, L + 1, L + 1)
         target = torch.cat([zm, z1[..., None]], dim=2)  # (K, d, L + 1)
+        if stats.own:
+            rows = stats.count(m)
+            solved, residual = _by_column(gram, target, z2, stats.own[m], rows + prior.mean, old.W[m], m_step)
+            residual, rows = residual + prior.noise * prior.scale[m], rows + prior.noise
+            if isotropic:
+                residual, rows = (part.sum(1, keepdim=True).expand_as(part) for part in (residual, rows))
+            W_new.append(solved[..., :L].contiguous())
+            mu_new.append(solved[..., L].contiguous())
+            noise_new.append((residual / rows.clamp(min=TINY)).clamp(min=prior.floor[m]))
+            continue
         if m_step == "joint":
             solved = _solve(gram, target)
         else:
@@ -126,6 +138,27 @@ def maximise(stats: Statistics, old: Parameters, prior: Prior, *, m_step: str, i
         noise_new.append((residual / (n + prior.noise)[:, None]).clamp(min=prior.floor[m]))
     weight = stats.rows + prior.weight
     return Parameters(old.names, W_new, mu_new, noise_new, (weight / weight.sum()).log())
+
+
+def _by_column(
+    gram: Tensor, target: Tensor, z2: Tensor, own: Tensor, count: Tensor, W: Tensor, m_step: str
+) -> tuple[Tensor, Tensor]:
+    """([W mu] (K, d, L + 1), expected squared residual + penalty (K, d)) where every column has rows of its own.
+
+    `gram` is that of the whole rows, `own` what rows with holes add for each column. A column that no row has stays at zero.
+    """
+    L = W.shape[2]
+    eye = torch.eye(L + 1, dtype=own.dtype, device=own.device)
+    gram = gram[:, None] + own + (count == 0)[..., None, None] * eye  # (K, d, L + 1, L + 1)
+    if m_step == "joint":
+        solved = _solve(gram, target[..., None, :])[..., 0, :]
+    else:
+        m1 = gram[..., :L, L]
+        mu = (target[..., L] - (W * m1).sum(2)) / count.clamp(min=TINY)
+        loading = _solve(gram[..., :L, :L], (target[..., :L] - mu[..., None] * m1)[..., None, :])[..., 0, :]
+        solved = torch.cat([loading, mu[..., None]], dim=2)
+    explained = (solved * target).sum(2)
+    return solved, z2 - 2 * explained + ((solved[..., None, :] @ gram)[..., 0, :] * solved).sum(2)
 
 
 def _solve(gram: Tensor, target: Tensor) -> Tensor:
@@ -248,6 +281,8 @@ def expected_statistics(source: Source, params: Parameters) -> Statistics:
     assert stats is not None  # a source has rows
     params.derived.clear()  # what all blocks used; a search remembers the parameters of many steps
     if source.shared:
+        if source.torn:
+            stats.with_own()  # also where no row of this process has a hole
         stats.over_processes()
     if params.n_components == 1:  # rows are centred: their sum is zero and their sum of squares is known
         add_moments(stats, params, [torch.zeros_like(sq) for sq in source.square], source.square)
@@ -365,6 +400,7 @@ def _every_step(packs: Iterable[Pack], base: Parameters, dtype: torch.dtype, ste
     parts = []
     for packed in packs:
         parts += [rows[::step] for rows in expect.means(packed)[1].double().split(packed.sizes)]
+        parts += [post.mean[::step, 0] for post in entry_posteriors(base, packed.torn)]
     return torch.cat(parts)
 
 

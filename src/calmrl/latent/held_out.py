@@ -1,4 +1,7 @@
-"""Held-out blocks: hide observed modalities, measure how well a model brings them back, and stop trials early by that."""
+"""Held-out blocks: hide observed modalities, measure how well a model brings them back, and stop trials early by that.
+
+Where rows have holes inside a modality, single entries are hidden too: what other rows lack is laid over rows that have it.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from calmrl._support.registry import lookup
-from calmrl.arrays import Array, Views, to_tensor
+from calmrl.arrays import Array, Views, check, to_tensor
 from calmrl.data.hiding import hide
 from calmrl.errors import InputError
 from calmrl.latent.em import Settings, fit_settings
@@ -25,6 +28,7 @@ from calmrl.latent.whitening import Whitening, principal_axes
 
 LEAST_ROWS = 3
 HELD_OUT = 0.1  # share of the observed blocks that is hidden
+LEAST_BLOCKS = 0.1  # share of the error that is that of blocks, where nearly all that is missing are single entries
 
 
 @dataclass
@@ -36,10 +40,13 @@ class HeldOut:
     hidden: Tensor  # (N, k) bool: blocks to be guessed
     weight: list[Tensor]  # (d_m,) of a squared error in each column: they sum to the normalised error
     beyond: float = 0.0  # the part of the error that no model of these columns can bring back
+    holes: Holes | None = None  # where rows have holes inside a modality
 
     @torch.no_grad()
     def error(self, params: Parameters) -> float:
         """Normalised squared error of the hidden blocks (1.0 = the column mean), modalities weighted by entries."""
+        if self.holes is not None:
+            return self._error_with_holes(params, self.holes)
         errors = self._single_errors(params) if params.n_components == 1 else self._errors(params, with_variance=False)
         wrong = (error.square().sum(0, dtype=torch.float64) @ self.weight[m] for m, error, *_ in errors)
         return self.beyond + float(sum(wrong))
@@ -89,19 +96,60 @@ class HeldOut:
         """Per modality, the factor on the predicted deviation with which `level` intervals cover `level` of the blocks."""
         ratios: list[list[Tensor]] = [[] for _ in params.names]
         for m, error, variance in self._errors(params, with_variance=True):
-            ratios[m].append((error.abs() / variance.sqrt()).reshape(-1).double())
-        return [
-            float(np.quantile(torch.cat(r).cpu().numpy(), level)) / normal_reach(level) if r else 1.0 for r in ratios
-        ]
+            ratio = (error.abs() / variance.sqrt()).reshape(-1).double()
+            ratios[m].append(ratio if self.holes is None else ratio[~torch.isnan(ratio)])
+        return _reaches(ratios, level)
+
+    @torch.no_grad()
+    def hole_scale(self, params: Parameters, level: float = 0.9) -> list[float]:
+        """As `std_scale`, for hidden entries of modalities that are visible otherwise."""
+        ratios: list[list[Tensor]] = [[] for _ in params.names]
+        if self.holes is not None:
+            for m, error, variance in self._entry_errors(params, self.holes, with_variance=True):
+                ratios[m].append(error.abs() / variance.sqrt())
+        return _reaches(ratios, level)
+
+    def _error_with_holes(self, params: Parameters, holes: Holes) -> float:
+        wrong = 0.0
+        for m, error, *_ in self._errors(params, with_variance=False):
+            wrong += float(error.nan_to_num(0.0).square().sum(0, dtype=torch.float64) @ self.weight[m])
+        for m, error, _ in self._entry_errors(params, holes, with_variance=False):
+            wrong += holes.weight[m] * float(error.square().sum(dtype=torch.float64))
+        return wrong
+
+    def _entry_errors(
+        self, params: Parameters, holes: Holes, with_variance: bool
+    ) -> Iterator[tuple[int, Tensor, Tensor]]:
+        """(modality, errors of hidden entries (n,), their predicted variance if `with_variance`) chunk by chunk."""
+        packed, _, truth = self._guessed
+        for index, _, post in by_pattern(params, packed):
+            for m, hidden in enumerate(holes.hidden):
+                ask = hidden[self._rows[index]]
+                if bool(ask.any()):
+                    error = (predictive_mean(params, m, post) - truth[m][index])[ask]
+                    yield m, error, predictive_variance(params, m, post)[ask] if with_variance else error
+
+    @cached_property
+    def _rows(self) -> Tensor:
+        """The rows of which something is hidden."""
+        some = self.hidden.any(1)
+        if self.holes is not None:
+            some = some | torch.stack([entries.any(1) for entries in self.holes.hidden]).any(0)
+        return some.nonzero()[:, 0]
 
     @cached_property
     def _guessed(self) -> tuple[Pack, Tensor, list[Tensor]]:
         """Of the rows with a hidden block, centred: what is visible, (n, k) which blocks are hidden, and all values."""
-        rows = self.hidden.any(1).nonzero()[:, 0]
+        rows = self._rows
         visible, hidden = (self.views.present & ~self.hidden)[rows], self.hidden[rows]
         z = [values[rows] for values in self.views.rows(0, len(self.views)) if values is not None]
         dtype = self.source.dtype
-        packed = pack(z, visible, self.source.widths, dtype, self.source.mean)
+        seen, torn = z, [False] * len(z)
+        if self.holes is not None:
+            hidden_entries = zip(z, self.holes.hidden, strict=True)
+            seen = [torch.where(entries[rows], float("nan"), v) for v, entries in hidden_entries]
+            torn = [True] * len(z)
+        packed = pack(seen, visible, self.source.widths, dtype, self.source.mean, torn)
         return packed, hidden, [v.to(dtype) - c.to(dtype) for v, c in zip(z, self.source.mean, strict=True)]
 
     def _single_errors(self, params: Parameters) -> Iterator[tuple[int, Tensor]]:
@@ -125,29 +173,95 @@ class HeldOut:
                 if not bool(ask.any()):
                     continue
                 part = replace(post, mean=post.mean[ask], log_joint=post.log_joint[ask])
+                if post.covariance.ndim == 4:
+                    part = replace(part, covariance=post.covariance[ask])
                 error = predictive_mean(params, m, part) - truth[m][index[ask]]
                 yield m, error, predictive_variance(params, m, part) if with_variance else error
 
 
-def nothing_to_hide(present: Tensor) -> str:
-    """Why no block can be held out to choose on; empty where one can."""
+def _reaches(ratios: list[list[Tensor]], level: float) -> list[float]:
+    """Per modality, the `level` quantile of errors in units of their deviations, relative to that of a normal one."""
+    joined = [torch.cat(parts).cpu().numpy() if parts else np.zeros(0) for parts in ratios]
+    return [float(np.quantile(part, level)) / normal_reach(level) if len(part) else 1.0 for part in joined]
+
+
+@dataclass(frozen=True)
+class Holes:
+    """Hidden entries of modalities that are visible otherwise."""
+
+    hidden: list[Tensor]  # (N, d_m) bool
+    weight: list[float]  # of a squared error in each modality
+
+
+def nothing_to_hide(present: Tensor, torn: bool = False) -> str:
+    """Why no block, nor an entry of rows that have holes, can be held out to choose on; empty where one can."""
     if len(present) < LEAST_ROWS:
         return f"choosing on held-out blocks needs at least {LEAST_ROWS} rows; got {len(present)}"
-    return "" if bool((present.sum(1) > 1).any()) else "no row has two modalities, so that none can be held out"
+    return "" if torn or bool((present.sum(1) > 1).any()) else "no row has two modalities, so that none can be held out"
 
 
 def hold_out(z: dict[str, Any], present: Tensor, seed: int) -> HeldOut:
-    """Hide about a tenth of the observed blocks; every row keeps one. `nothing_to_hide` says whether that is possible."""
+    """Hide about a tenth of the observed blocks; every row keeps one. `nothing_to_hide` says whether that is possible.
+
+    Where rows have holes, about a tenth of the observed entries is hidden as well.
+    """
     observed = int(present.sum())
     spare = observed - len(present)
     share = min(max(HELD_OUT, 1 / observed), spare / observed)
-    hidden = present & ~hide(present, share, np.random.default_rng(seed))
+    generator = np.random.default_rng(seed)
+    hidden = present & ~hide(present, share, generator)
+    checked = check(z, present, holes=True)
+    if checked.holes:
+        return _hold_out_with_holes(checked, hidden, generator)
     source = open_source(z, present & ~hidden, shared=False)
     views = Views(z, present, source.widths)
     entries = int((hidden.sum(0) * torch.tensor(source.widths, device=hidden.device)).sum())
     total = [v.mean().clamp(min=torch.finfo(torch.float64).tiny) for v in source.variance]
     weight = [(1 / (entries * t)).expand(d) for t, d in zip(total, source.widths, strict=True)]
     return HeldOut(source, views, hidden, weight)
+
+
+def _hold_out_with_holes(views: Views, hidden: Tensor, generator: np.random.Generator) -> HeldOut:
+    """Blocks and entries count by how many values of either kind the rows lack, blocks for at least LEAST_BLOCKS."""
+    values = [v for v in views.rows(0, len(views)) if v is not None]
+    observed = [column[:, None] & ~torch.isnan(v) for v, column in zip(values, views.present.unbind(1), strict=True)]
+    entries = [
+        hidden_entries(seen, has & ~gone, generator)
+        for seen, has, gone in zip(observed, views.present.unbind(1), hidden.unbind(1), strict=True)
+    ]
+    names = zip(views.names, values, entries, strict=True)
+    z = {name: torch.where(gone, float("nan"), v.detach()) for name, v, gone in names}
+    source = open_source(z, views.present & ~hidden, shared=False, holes=True)
+    total = [v.mean().clamp(min=torch.finfo(torch.float64).tiny) for v in source.variance]
+    in_blocks = sum(int(seen[gone].sum()) for seen, gone in zip(observed, hidden.unbind(1), strict=True))
+    in_holes = sum(int(gone.sum()) for gone in entries)
+    width = torch.tensor(views.widths, device=hidden.device)
+    lacking = int((~views.present).sum(0) @ width)
+    torn = sum(int((has[:, None] & ~seen).sum()) for seen, has in zip(observed, views.present.unbind(1), strict=True))
+    share = max(LEAST_BLOCKS, lacking / (lacking + torn)) if in_blocks else 0.0
+    share = share if in_holes else 1.0
+    weight = [(share / (max(in_blocks, 1) * t)).expand(d) for t, d in zip(total, views.widths, strict=True)]
+    holes = Holes(entries, [float((1 - share) / (max(in_holes, 1) * t)) for t in total])
+    return HeldOut(source, views, hidden, weight, holes=holes)
+
+
+def hidden_entries(seen: Tensor, rows: Tensor, generator: np.random.Generator) -> Tensor:
+    """(N, d) bool: entries to hide, about a tenth of those that are `seen`, in at most half of the `rows`.
+
+    What one row lacks is laid over another, so that hidden entries fall as holes do: single ones, or a group of columns.
+    """
+    device = seen.device
+    mask, at = seen.cpu().numpy(), rows.cpu().numpy()
+    donors = np.flatnonzero(at & mask.any(axis=1) & ~mask.all(axis=1))
+    hidden = np.zeros_like(mask)
+    targets = generator.permutation(np.flatnonzero(at))
+    targets = targets[: (len(targets) + 1) // 2]
+    if len(donors):
+        gone = mask[targets] & ~mask[generator.choice(donors, len(targets))]
+        gone[~(mask[targets] & ~gone).any(axis=1)] = False  # a row keeps an entry
+        gone[np.cumsum(gone.sum(axis=1)) > max(HELD_OUT * mask[at].sum(), 1)] = False
+        hidden[targets] = gone
+    return torch.from_numpy(hidden).to(device)
 
 
 def coverage(
@@ -159,7 +273,8 @@ def coverage(
         rows = hidden[:, j]
         if bool(rows.any()):
             error = (to_tensor(array)[rows] - to_tensor(guess[name])[rows]).abs()
-            inside[name] = (error <= normal_reach(level) * to_tensor(std[name])[rows]).double()
+            hits = error <= normal_reach(level) * to_tensor(std[name])[rows]
+            inside[name] = hits[~torch.isnan(error)].double()  # of a hole in a hidden block nobody knows the truth
     if not inside:
         raise InputError("nothing is hidden: hidden must mark blocks that are present")
     shares = {name: float(hits.mean()) for name, hits in inside.items()}

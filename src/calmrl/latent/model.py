@@ -116,7 +116,7 @@ class Posterior:
     """Posterior of rows that share one pattern."""
 
     mean: Tensor  # (n, K, L)
-    covariance: Tensor  # (K, L, L)
+    covariance: Tensor  # (K, L, L); (n, K, L, L) of rows with holes
     log_joint: Tensor  # (n, K) log of weight_c * p(z_i | c)
     quadratic: Tensor  # (n, K) m_i^T V^-1 m_i
 
@@ -163,7 +163,7 @@ class Expectation:
     def _factor(self, patterns: Tensor) -> tuple[Tensor, Tensor]:
         information = torch.stack(self.information)  # (k, K, L, L)
         present = patterns.to(information.dtype)  # (P, k)
-        return _inverse(self.eye + torch.tensordot(present, information, dims=1))
+        return inverse(self.eye + torch.tensordot(present, information, dims=1))
 
     def _keeps(self, patterns: Tensor) -> bool:
         return 0 < len(patterns) <= KEPT and patterns.device.type == "cpu" and not self.information[0].requires_grad
@@ -174,7 +174,7 @@ class Expectation:
         new = [key for key in keys if key not in self.factors]
         for start in range(0, len(new), self._group):
             group = new[start : start + self._group]
-            V, logdet = _inverse(self._precisions(group))
+            V, logdet = inverse(self._precisions(group))
             self.factors.update(zip(group, zip(V, logdet, V.to(self.dtype), strict=True), strict=True))
         return [self.factors[key] for key in keys]
 
@@ -268,14 +268,14 @@ class Expectation:
         return torch.cat(self.centre, dim=1)[0]
 
     def evidence(self, packed: Pack) -> Tensor:
-        """b = sum_m W^mT Psi_m^-1 (z^m - mu^m), (N, L), of all rows of a pack, for a single component."""
-        b = packed.z[0].new_zeros((len(packed), self.params.latent_dim))
+        """b = sum_m W^mT Psi_m^-1 (z^m - mu^m), (N, L), of all whole rows of a pack, for a single component."""
+        b = packed.z[0].new_zeros((len(packed.order), self.params.latent_dim))
         for m, z in enumerate(packed.z):
             b = b.index_add(0, packed.places[m], z @ self.scaled[m] - self.offset[m][0])
         return b
 
     def means(self, packed: Pack) -> tuple[Tensor, Tensor]:
-        """(b, V b), (N, L) each: `evidence` and the posterior means of all rows of a pack, in its order."""
+        """(b, V b), (N, L) each: `evidence` and the posterior means of all whole rows of a pack, in its order."""
         b = self.evidence(packed)
         keeps = self._keeps(packed.patterns)
         maps = [V[0] for _, _, V in self._kept(packed.patterns)] if keeps else self.maps(packed.patterns)[0]
@@ -283,7 +283,7 @@ class Expectation:
         return b, torch.cat(means) if means else b
 
 
-def _inverse(precision: Tensor) -> tuple[Tensor, Tensor]:
+def inverse(precision: Tensor) -> tuple[Tensor, Tensor]:
     """(V, log|V^-1|) of positive definite V^-1."""
     chol = torch.linalg.cholesky(precision)
     return torch.cholesky_inverse(chol), 2 * chol.diagonal(dim1=-2, dim2=-1).log().sum(-1)

@@ -18,8 +18,8 @@ from calmrl.arrays import Views
 from calmrl.latent.batch import BatchPosterior
 from calmrl.latent.em import expand, latent_moments, maximise, single_prior, smallest_noise
 from calmrl.latent.model import Expectation, Parameters, random_parameters
-from calmrl.latent.rows import Source, source_of, working_dtype
-from calmrl.latent.statistics import Statistics
+from calmrl.latent.rows import Source, has_holes, pack, source_of, working_dtype
+from calmrl.latent.statistics import Statistics, add_pack
 
 PARTS = ("cross", "square", "gram", "spread", "logdet")
 
@@ -162,8 +162,12 @@ def step(
 
     `most` is how many different rows there are, where that is known: seen again, they are not worth more.
     """
-    posterior = BatchPosterior(Expectation.of(params, working_dtype(views)), views.rows(0, len(views)), views.present)
-    running = absorb(posterior, views.present, running, step_size)
+    expect = Expectation.of(params, working_dtype(views))
+    if sum_over_processes(float(bool(views.holes)), views.present.device) > 0:
+        running = absorb_rows(views, expect, running, step_size)
+    else:
+        posterior = BatchPosterior(expect, views.rows(0, len(views)), views.present)
+        running = absorb(posterior, views.present, running, step_size)
     if running.rows == 0:
         return params, running
     running.settle()
@@ -192,11 +196,35 @@ def absorb(posterior: BatchPosterior, present: Tensor, running: Running | None, 
         if running.recent is None or not running.recent.takes(expect):
             running.settle()
             running.recent = Recent.nothing(expect.params, expect.dtype)
-        rate = (running.rows / rows + 2) ** -DECAY if step_size == "decay" else float(step_size)
+        rate = _rate(running, rows, step_size)
         running.recent.add(posterior, present, keep=1 - rate, add=rate / rows)
         running.squares = (1 - rate) ** 2 * running.squares + rate**2 / rows
         running.rows += rows
     return running
+
+
+@torch.no_grad()
+def absorb_rows(views: Views, expect: Expectation, running: Running | None, step_size: float | str) -> Running:
+    """As `absorb`, for a batch in which rows have holes inside a modality: it enters the average at once."""
+    running = Running(Statistics.zeros(expect.params), 0.0) if running is None else running
+    running.settle()
+    rows = sum_over_processes(len(views), views.present.device)
+    if rows > 0:
+        stats = Statistics.zeros(expect.params)
+        stats.with_own()
+        values, present = views.rows(0, len(views)), views.present
+        packed = pack(values, present, expect.params.widths, expect.dtype, holes=has_holes(views))
+        add_pack(stats, packed, expect)
+        stats.over_processes()
+        rate = _rate(running, rows, step_size)
+        running.average.combine(stats, keep=1 - rate, add=rate / rows)
+        running.squares = (1 - rate) ** 2 * running.squares + rate**2 / rows
+        running.rows += rows
+    return running
+
+
+def _rate(running: Running, rows: float, step_size: float | str) -> float:
+    return float((running.rows / rows + 2) ** -DECAY if step_size == "decay" else step_size)
 
 
 def passes(
@@ -221,6 +249,6 @@ def passes(
 
 def _moments(stats: Statistics, m: int) -> tuple[Tensor, Tensor]:
     """The running mean and variance of every column, (d,) each."""
-    n = stats.n[m].sum().clamp(min=1e-300)
+    n = stats.count(m).sum(0).clamp(min=1e-300)
     mean = stats.z1[m].sum(0) / n
     return mean, (stats.z2[m].sum(0) / n - mean**2).clamp(min=0)

@@ -16,8 +16,9 @@ from calmrl._support.registry import lookup
 from calmrl.anchors import anchor
 from calmrl.arrays import Array, Views, blocks_of_rows, like_input, to_tensor
 from calmrl.errors import InputError
+from calmrl.latent.entries import EntryPosterior, entry_posteriors, triangle
 from calmrl.latent.model import Expectation, Parameters, Posterior, sum_of
-from calmrl.latent.rows import Pack, pack, working_dtype
+from calmrl.latent.rows import Pack, has_holes, pack, working_dtype
 
 PREDICT_BYTES = 1 << 27
 
@@ -30,14 +31,21 @@ def packs_of(views: Views, params: Parameters) -> Iterator[tuple[int, int, Pack]
     """
     row_bytes = 8 * (sum(params.widths) + params.n_components * params.latent_dim * 4)
     for start, stop in blocks_of_rows(len(views), row_bytes, PREDICT_BYTES):
-        yield start, stop, pack(views.rows(start, stop), views.present[start:stop], params.widths, torch.float64)
+        present, holes = views.present[start:stop], has_holes(views)
+        yield start, stop, pack(views.rows(start, stop), present, params.widths, torch.float64, holes=holes)
 
 
 def by_pattern(params: Parameters, packed: Pack) -> Iterator[tuple[Tensor, Tensor, Posterior]]:
-    """(rows of the pack, pattern, their posterior) for each pattern."""
+    """(rows of the pack, pattern, their posterior) for each pattern.
+
+    Rows with holes come after the others, in chunks; their pattern is what all rows of the chunk have in full.
+    """
     expect = Expectation(params, packed.z[0].dtype)
     for p, V, logdet in expect.factored(packed.patterns):
         yield packed.rows(p), packed.patterns[p], expect.rows(packed.slices(p), V, logdet)
+    for post in entry_posteriors(params, packed.torn):
+        full = post.patterns.all(0).split(params.widths)
+        yield post.rows, torch.stack([columns.all() for columns in full]), post
 
 
 def predict(params: Parameters, m: int, post: Posterior) -> tuple[Tensor, Tensor]:
@@ -56,9 +64,21 @@ def predictive_mean(params: Parameters, m: int, post: Posterior) -> Tensor:
 def predictive_variance(params: Parameters, m: int, post: Posterior) -> Tensor:
     """Var[z^m | observed] per entry, (n, d): within each component W V W^T + Psi, and between components."""
     mean, resp = predict(params, m, post)
-    within = ((params.W[m] @ post.covariance) * params.W[m]).sum(2) + params.noise[m]  # (K, d)
     centre = (resp[..., None] * mean).sum(1, keepdim=True)
-    return resp @ within.to(mean.dtype) + (resp[..., None] * (mean - centre) ** 2).sum(1)
+    between = (resp[..., None] * (mean - centre) ** 2).sum(1)
+    if post.covariance.ndim == 4:  # rows with holes
+        within = _spread(params.W[m], post.covariance) + params.noise[m]  # (n, K, d)
+        return (resp[..., None] * within).sum(1) + between
+    within = ((params.W[m] @ post.covariance) * params.W[m]).sum(2) + params.noise[m]  # (K, d)
+    return resp @ within.to(mean.dtype) + between
+
+
+def _spread(W: Tensor, covariance: Tensor) -> Tensor:
+    """The diagonal of W V W^T for every row and component, (n, K, d), as one product of upper triangles."""
+    i, j = triangle(W.shape[2], W.device)
+    twice = torch.where(i == j, 1.0, 2.0).to(W.dtype)
+    flat = covariance[..., i, j].transpose(0, 1)  # (K, n, T)
+    return (flat @ (twice * W[..., i] * W[..., j]).mT).transpose(0, 1)
 
 
 def predictive_covariance(params: Parameters, m: int, post: Posterior) -> Tensor:
@@ -66,25 +86,32 @@ def predictive_covariance(params: Parameters, m: int, post: Posterior) -> Tensor
     mean, resp = predict(params, m, post)
     W = params.W[m]
     noise = torch.diag_embed(params.noise[m]) if params.rotations is None else params.rotations[m].covariance()
-    within = W @ post.covariance @ W.mT + noise  # (K, d, d)
+    within = W @ post.covariance @ W.mT + noise  # (K, d, d); (n, K, d, d) of rows with holes
     gap = mean - (resp[..., None] * mean).sum(1, keepdim=True)
     between = torch.einsum("nk,nkd,nke->nde", resp, gap, gap)
+    if within.ndim == 4:
+        return (resp[..., None, None] * within).sum(1) + between
     return torch.tensordot(resp, within.to(mean.dtype), dims=1) + between
 
 
 def complete(params: Parameters, views: Views) -> dict[str, Array]:
-    """The input with every missing modality replaced by its predictive mean; observed entries as they were."""
-    return _complete(params, views, None)[0]
+    """The input with every missing modality and entry replaced by its predictive mean; observed entries as they were."""
+    return _complete(params, views, None, None)[0]
 
 
 def complete_with_std(
-    params: Parameters, views: Views, scale: list[float]
+    params: Parameters, views: Views, scale: list[float], hole_scale: list[float]
 ) -> tuple[dict[str, Array], dict[str, Array]]:
-    """As `complete`, and the predictive standard deviation per entry, times `scale` per modality: 0 where observed."""
-    return _complete(params, views, scale)
+    """As `complete`, and the predictive standard deviation per entry: 0 where observed.
+
+    Times `scale` per modality where the modality is missing, times `hole_scale` in holes of one that is present.
+    """
+    return _complete(params, views, scale, hole_scale)
 
 
-def _complete(params: Parameters, views: Views, scale: list[float] | None) -> tuple[dict[str, Array], dict[str, Array]]:
+def _complete(
+    params: Parameters, views: Views, scale: list[float] | None, hole_scale: list[float] | None
+) -> tuple[dict[str, Array], dict[str, Array]]:
     """(completed, deviations); without `scale` there are no deviations."""
     parts: list[list[Tensor]] = [[] for _ in params.names]
     spread: list[list[Tensor]] = [[] for _ in params.names]
@@ -93,12 +120,16 @@ def _complete(params: Parameters, views: Views, scale: list[float] | None) -> tu
         if params.n_components == 1 and scale is None:
             expect = Expectation.of(params, packed.z[0].dtype)
             filled = _at(missing_means(expect, packed, expect.means(packed)[1]), len(packed))
+            for post in entry_posteriors(params, packed.torn):
+                new = [predictive_mean(params, m, post) for m in range(len(filled))]
+                filled = [block.index_put((post.rows,), own) for block, own in zip(filled, new, strict=True)]
         else:
-            filled, std = _by_pattern_filled(params, packed, scale)
+            filled, std = _by_pattern_filled(params, packed, scale, hole_scale)
+        observed = views.observed(start, stop)
         for m, values in enumerate(views.rows(start, stop)):
-            parts[m].append(keep_observed(values, views.present[start:stop, m], filled[m], views.given()))
+            parts[m].append(keep_observed(values, observed[m], filled[m], views.given()))
         for m, block in enumerate(std):
-            spread[m].append(block)
+            spread[m].append(torch.where(observed[m], 0.0, block) if views.names[m] in views.holes else block)
     return join(parts, views, params.widths), join(spread, views, params.widths) if scale is not None else {}
 
 
@@ -106,7 +137,9 @@ def missing_means(expect: Expectation, packed: Pack, means: Tensor) -> list[tupl
     """For every modality the rows of the pack that lack it, and E[z^m | observed] there; for a single component."""
     imputed = []
     for m, (W, mu) in enumerate(zip(expect.loadings, expect.centre, strict=True)):
-        lacks = torch.ones(len(packed), dtype=torch.bool, device=means.device).index_fill_(0, packed.places[m], False)
+        lacks = torch.ones(len(packed.order), dtype=torch.bool, device=means.device).index_fill_(
+            0, packed.places[m], False
+        )
         place = lacks.nonzero()[:, 0]
         imputed.append((packed.order[place], torch.addmm(mu[0], means.index_select(0, place), W[0].T)))
     return imputed
@@ -118,24 +151,27 @@ def _at(imputed: list[tuple[Tensor, Tensor]], n: int) -> list[Tensor]:
 
 
 def _by_pattern_filled(
-    params: Parameters, packed: Pack, scale: list[float] | None
+    params: Parameters, packed: Pack, scale: list[float] | None, hole_scale: list[float] | None
 ) -> tuple[list[Tensor], list[Tensor]]:
-    """(predictive means, deviations) pattern by pattern; without `scale` there are no deviations."""
+    """(predictive means, deviations) pattern by pattern; without scales there are no deviations."""
     filled = [packed.z[m].new_zeros((len(packed), width)) for m, width in enumerate(params.widths)]
     std = [torch.zeros_like(block) for block in filled] if scale is not None else []
     for rows, pattern, post in by_pattern(params, packed):
         for m in (~pattern).nonzero()[:, 0].tolist():
             filled[m] = filled[m].index_put((rows,), predictive_mean(params, m, post))
-            if scale is not None:
-                std[m] = std[m].index_put((rows,), scale[m] * predictive_variance(params, m, post).sqrt())
+            if scale is not None and hole_scale is not None:
+                factor: Tensor | float = scale[m]
+                if isinstance(post, EntryPosterior):
+                    factor = torch.where(post.present[:, m, None], hole_scale[m], scale[m])
+                std[m] = std[m].index_put((rows,), factor * predictive_variance(params, m, post).sqrt())
     return filled, std
 
 
-def keep_observed(values: Tensor | None, present: Tensor, filled: Tensor, given: Array) -> Tensor:
-    """Observed rows as they came, bit for bit; the others from `filled`. In the dtype of the input."""
+def keep_observed(values: Tensor | None, observed: Tensor, filled: Tensor, given: Array) -> Tensor:
+    """What was observed as it came, bit for bit; the rest from `filled`. In the dtype of the input."""
     if values is None:
         return narrowed(filled, to_tensor(given[:0]).dtype)
-    return torch.where(present[:, None], values, narrowed(torch.where(present[:, None], 0.0, filled), values.dtype))
+    return torch.where(observed, values, narrowed(torch.where(observed, 0.0, filled), values.dtype))
 
 
 def narrowed(values: Tensor, dtype: torch.dtype) -> Tensor:
@@ -189,15 +225,16 @@ def predictive_covariances(params: Parameters, views: Views, m: int) -> Tensor:
 
 
 def samples(params: Parameters, views: Views, generator: torch.Generator) -> dict[str, Array]:
-    """The input with every missing modality drawn from its predictive distribution, jointly per row."""
+    """The input with every missing modality and entry drawn from its predictive distribution, jointly per row."""
     parts: list[list[Tensor]] = [[] for _ in params.names]
     for start, stop, packed in packs_of(views, params):
         filled = [packed.z[m].new_zeros((stop - start, width)) for m, width in enumerate(params.widths)]
         for rows, pattern, post in by_pattern(params, packed):
             for m, drawn in draw(params, (~pattern).nonzero()[:, 0].tolist(), post, generator).items():
                 filled[m][rows] = drawn
+        observed = views.observed(start, stop)
         for m, values in enumerate(views.rows(start, stop)):
-            parts[m].append(keep_observed(values, views.present[start:stop, m], filled[m], views.given()))
+            parts[m].append(keep_observed(values, observed[m], filled[m], views.given()))
     return join(parts, views, params.widths)
 
 
@@ -210,7 +247,8 @@ def draw(params: Parameters, m_missing: list[int], post: Posterior, generator: t
     standard = torch.randn(n, L, generator=generator, dtype=torch.float64).to(device)
     chol = torch.linalg.cholesky(post.covariance)  # (K, L, L)
     beta = post.mean[torch.arange(n, device=device), choice].double()
-    beta = beta + (chol[choice] @ standard[..., None])[..., 0]
+    chosen = chol[choice] if chol.ndim == 3 else chol[torch.arange(n, device=device), choice]
+    beta = beta + (chosen @ standard[..., None])[..., 0]
     drawn = {}
     for m in m_missing:
         W, mu, noise = params.W[m][choice], params.mu[m][choice], params.noise[m][choice]
@@ -248,7 +286,7 @@ def posterior_moments(params: Parameters, views: Views) -> tuple[Tensor, Tensor]
     )
     for start, _, packed in packs_of(views, params):
         for rows, _, post in by_pattern(params, packed):
-            covariance[start + rows] = post.covariance[0]
+            covariance[start + rows] = post.covariance[..., 0, :, :]
     return posterior_means(params, views), covariance
 
 
@@ -318,6 +356,10 @@ def _natural(params: Parameters, expect: Expectation, views: Views) -> Iterator[
             J = sum_of(expect.information[m][0] for m, _ in held)
             h = sum_of(z @ expect.scaled[m] - expect.offset[m][0] for m, z in held)
             yield start + packed.rows(p), J, h
+        for post in entry_posteriors(params, packed.torn):
+            for i, row in enumerate(post.rows):
+                precision = torch.linalg.inv(post.covariance[i, 0])
+                yield start + row[None], precision - expect.eye, (precision @ post.mean[i, 0])[None]
 
 
 def linear_heads(params: Parameters) -> nn.ModuleDict:

@@ -1,15 +1,16 @@
 """The rows that a latent model is fitted on: a source goes through them again and again, in packs of bounded size.
 
 They come from arrays in memory, memory-mapped arrays, chunks, or an engine whose workers hold them. A pack is a number of rows
-sorted by their pattern of observed modalities, so that every pattern is one slice of every modality. One first pass finds
-counts, means and variances; EM sees centred rows.
+sorted by their pattern of observed modalities, so that every pattern is one slice of every modality; rows with holes inside a
+modality stand apart in it, sorted by their pattern of observed entries. One first pass finds counts, means and variances; EM
+sees centred rows.
 """
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
@@ -18,7 +19,7 @@ import torch
 from torch import Tensor
 
 from calmrl._support.distributed import all_sum
-from calmrl._support.moments import add_rows, add_summary
+from calmrl._support.moments import add_entries, add_rows, add_summary
 from calmrl.arrays import Array, Views, blocks_of_rows, check, release, to_tensor
 from calmrl.data.features import distributed_rows
 from calmrl.data.features.distributed_rows import DistributedRows
@@ -32,8 +33,22 @@ PACK_ROWS = 8192  # rows of one pack of data that stay in memory: small enough f
 
 
 @dataclass(frozen=True)
+class Torn:
+    """Rows with holes inside a modality, all columns side by side, sorted by their pattern of observed entries. float64."""
+
+    x: Tensor  # (n, D), zero where not observed
+    patterns: Tensor  # (P, D) bool: observed entries
+    slots: Tensor  # (n,) the pattern of each row, ascending
+    order: Tensor  # (n,) original index of each row
+    present: Tensor  # (n, k) bool
+
+
+@dataclass(frozen=True)
 class Pack:
-    """Some rows, sorted by pattern. Modality m keeps only the rows that have it, so every pattern is a slice everywhere."""
+    """Some rows, sorted by pattern. Modality m keeps only the rows that have it, so every pattern is a slice everywhere.
+
+    All fields but `torn` are about the whole rows: those without holes.
+    """
 
     patterns: Tensor  # (P, k) bool
     bounds: list[int]  # P + 1 positions among the sorted rows
@@ -41,9 +56,10 @@ class Pack:
     offsets: list[list[int]]  # [m][p]: where pattern p starts in z[m]
     order: Tensor  # (N,) original index of each sorted row
     places: list[Tensor]  # (N_m,): where the rows of z[m] are among the sorted rows
+    torn: Torn | None = None  # the rows with holes, if there are any
 
     def __len__(self) -> int:
-        return len(self.order)
+        return len(self.order) + (0 if self.torn is None else len(self.torn.order))
 
     @property
     def sizes(self) -> list[int]:
@@ -75,13 +91,36 @@ def group_rows(present: Tensor) -> tuple[Tensor, Tensor, list[int]]:
     return patterns, order, bounds
 
 
+def distinct_rows(mask: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(P, k) patterns in an order that depends on nothing else, and which of them each row of the mask has (N,)."""
+    k, raw = mask.shape[1], mask.tobytes()
+    keys = [raw[start : start + k] for start in range(0, len(raw), k)]
+    places = {key: place for place, key in enumerate(sorted(set(keys)))}
+    patterns = np.frombuffer(b"".join(places), dtype=bool).reshape(-1, k)
+    return patterns.copy(), np.array([places[key] for key in keys], dtype=np.int64)
+
+
 def pack(
-    z: Sequence[Tensor | None], present: Tensor, widths: Sequence[int], dtype: torch.dtype, shift: Sequence[Tensor] = ()
+    z: Sequence[Tensor | None],
+    present: Tensor,
+    widths: Sequence[int],
+    dtype: torch.dtype,
+    shift: Sequence[Tensor] = (),
+    holes: Sequence[bool] = (),
 ) -> Pack:
     """Sort rows by pattern, keep what is observed, convert to the working dtype and subtract `shift`, if there is one.
 
-    Differentiable in `z`; values in missing rows are never read. `None` stands for a modality that no row has.
+    Differentiable in `z`; values in missing rows are never read. `None` stands for a modality that no row has, `holes` says
+    which modalities may be NaN in single entries.
     """
+    if any(holes):
+        lacking = _rows_with_holes(z, present, holes)
+        if bool(lacking.any()):
+            whole = (~lacking).nonzero()[:, 0]
+            left = pack([v if v is None else v[whole] for v in z], present[whole], widths, dtype, shift)
+            return replace(
+                left, order=whole[left.order], torn=_torn(z, present, widths, shift, lacking.nonzero()[:, 0])
+            )
     patterns, order, bounds = group_rows(present)
     in_order = len(patterns) <= 1
     sizes = [stop - start for start, stop in pairwise(bounds)]
@@ -104,6 +143,34 @@ def pack(
             position += size * has
         offsets.append(starts)
     return Pack(patterns, bounds, rows, offsets, order, places)
+
+
+def _rows_with_holes(z: Sequence[Tensor | None], present: Tensor, holes: Sequence[bool]) -> Tensor:
+    rows = torch.zeros(len(present), dtype=torch.bool, device=present.device)
+    for values, column, some in zip(z, present.unbind(1), holes, strict=True):
+        if some and values is not None:
+            rows |= column & torch.isnan(values).any(1)
+    return rows
+
+
+def _torn(
+    z: Sequence[Tensor | None], present: Tensor, widths: Sequence[int], shift: Sequence[Tensor], rows: Tensor
+) -> Torn:
+    """These rows, side by side and sorted."""
+    columns, seen = [], []
+    for m, (values, width) in enumerate(zip(z, widths, strict=True)):
+        if values is None:
+            values = torch.full((len(present), width), float("nan"), device=present.device)
+        values = values[rows].double()
+        has = present[rows, m, None] & ~torch.isnan(values)
+        columns.append(torch.where(has, values - shift[m].double() if shift else values, 0.0))
+        seen.append(has)
+    patterns, slots = distinct_rows(torch.cat(seen, dim=1).cpu().numpy())
+    order = np.argsort(slots, kind="stable")
+    at = torch.from_numpy(order).to(rows.device)
+    x = torch.cat(columns, dim=1)[at]
+    kinds, sorted_slots = (torch.from_numpy(part).to(rows.device) for part in (patterns, slots[order]))
+    return Torn(x, kinds, sorted_slots, rows[at], present[rows[at]])
 
 
 def working_dtype(views: Views) -> torch.dtype:
@@ -155,7 +222,12 @@ def _on_packs(
 
 
 def _centred_pack(views: Views, widths: tuple[int, ...], dtype: torch.dtype, mean: list[Tensor]) -> Pack:
-    return pack(views.rows(0, len(views)), views.present, widths, dtype, mean)
+    return pack(views.rows(0, len(views)), views.present, widths, dtype, mean, has_holes(views))
+
+
+def has_holes(views: Views) -> list[bool]:
+    """Of every modality, whether rows that are present have holes."""
+    return [name in views.holes for name in views.names]
 
 
 @dataclass
@@ -175,11 +247,22 @@ class Source:
     together: Tensor  # (k, k) rows that have both modalities
     shared: bool  # whether the other processes hold further rows of the same source
     distributed: DistributedViews | None = None  # where an engine goes through the rows
+    entries: list[Tensor] | None = (
+        None  # (d_m,) rows in which each column is observed; None: all that have the modality
+    )
     _packs: list[Pack] | None = None
 
     @property
     def variance(self) -> list[Tensor]:
-        return [sq / n.clamp(min=1) for sq, n in zip(self.square, self.count, strict=True)]
+        counts = self.count if self.entries is None else self.entries
+        return [sq / n.clamp(min=1) for sq, n in zip(self.square, counts, strict=True)]
+
+    @property
+    def torn(self) -> bool:
+        """Whether rows have holes inside a modality."""
+        if self.entries is None:
+            return False
+        return any(bool((own < n).any()) for own, n in zip(self.entries, self.count, strict=True))
 
     def each(self, function: Callable[..., Any], *shared: Any) -> Iterator[Any]:
         """function(packs of a block, *shared) for every block of rows, in order: here, or wherever the engine works.
@@ -232,15 +315,15 @@ class Source:
         return [torch.cat(part) for part in parts], torch.cat(masks), torch.cat(numbers)
 
 
-def open_source(z: Any, present: Array | None, shared: bool = True) -> Source:
+def open_source(z: Any, present: Array | None, shared: bool = True, holes: bool = False) -> Source:
     """A source from the convention's `z` and `present`, or from an iterable of (z, present) chunks.
 
-    `shared=False`: these rows are all there is, whatever other processes do.
+    `shared=False`: these rows are all there is, whatever other processes do. `holes`: rows may lack single entries.
     """
     if isinstance(z, DistributedRows):
         return _distributed_source(DistributedViews(z), z.names, z.widths, shared)
     if isinstance(z, Mapping):
-        views = check(z, present, min_rows=1)
+        views = check(z, present, min_rows=1, holes=holes)
         mapped = any(isinstance(a, np.memmap) for a in views.arrays.values())
         chunks: Callable[[], Iterator[Views]] = (lambda: _pieces(views)) if mapped else (lambda: iter([views]))
         return _measured_source(views.names, views.widths, chunks, in_memory=not mapped, shared=shared)
@@ -253,10 +336,12 @@ def open_source(z: Any, present: Array | None, shared: bool = True) -> Source:
             "fit goes through the data several times, but a generator can be read only once; pass a list, or an object "
             "whose __iter__ starts anew (or feed it to partial_fit chunk by chunk)"
         )
-    first = next(_checked(z, None), None)
+    first = next(_checked(z, None, holes), None)
     if first is None:
         raise InputError("the iterable of chunks is empty; at least one (z, present) chunk needed")
-    return _measured_source(first.names, first.widths, lambda: _checked(z, first), in_memory=False, shared=shared)
+    return _measured_source(
+        first.names, first.widths, lambda: _checked(z, first, holes), in_memory=False, shared=shared
+    )
 
 
 def source_of(views: Views) -> Source:
@@ -274,12 +359,12 @@ def mapped_source(source: Source, change: Callable[[Views], Views], widths: tupl
     )
 
 
-def _checked(chunks: Iterable[Any], like: Views | None) -> Iterator[Views]:
+def _checked(chunks: Iterable[Any], like: Views | None, holes: bool) -> Iterator[Views]:
     for number, chunk in enumerate(chunks):
         if not isinstance(chunk, (tuple, list)) or len(chunk) != 2:
             raise InputError(f"chunk {number} must be a pair (z, present); got {type(chunk).__name__}")
         names, widths = (None, None) if like is None else (like.names, like.widths)
-        views = check(chunk[0], chunk[1], names=names, widths=widths)
+        views = check(chunk[0], chunk[1], names=names, widths=widths, holes=holes)
         if len(views):
             yield views
 
@@ -293,6 +378,7 @@ def _pieces(views: Views) -> Iterator[Views]:
             {name: None if array is None else array[start:stop] for name, array in views.arrays.items()},
             views.present[start:stop],
             views.widths,
+            views.holes,
         )
         for array in arrays.values():
             release(array)
@@ -309,6 +395,7 @@ class Measured:
     dtype: torch.dtype
     together: Tensor  # (k, k) rows that have both modalities
     count: Tensor  # (k,)
+    entries: list[Tensor]  # (d_m,) rows in which each column is observed
     mean: list[Tensor]  # (d_m,)
     square: list[Tensor]  # (d_m,) sum of squared deviations from the mean
 
@@ -317,8 +404,9 @@ class Measured:
         self.rows += other.rows
         self.dtype = torch.float64 if torch.float64 in (self.dtype, other.dtype) else self.dtype
         self.together += other.together
+        self.count += other.count
         for m in range(len(self.mean)):
-            add_summary(other.count[m], other.mean[m], other.square[m], self.count[m], self.mean[m], self.square[m])
+            add_summary(other.entries[m], other.mean[m], other.square[m], self.entries[m], self.mean[m], self.square[m])
 
 
 def _measure(views: Views) -> Measured:
@@ -326,17 +414,20 @@ def _measure(views: Views) -> Measured:
     device, dtype = views.present.device, torch.float32
     held = views.present.double()
     count = torch.zeros(len(views.names), dtype=torch.float64, device=device)
+    entries = [torch.zeros(width, dtype=torch.float64, device=device) for width in views.widths]
     mean = [torch.zeros(width, dtype=torch.float64, device=device) for width in views.widths]
     square = [torch.zeros(width, dtype=torch.float64, device=device) for width in views.widths]
-    for m, array in enumerate(views.arrays.values()):
+    for m, (name, array) in enumerate(views.arrays.items()):
         if array is None:
             continue
+        add = add_entries if name in views.holes else add_rows
         if array.dtype in (torch.float64, np.dtype("float64")):
             dtype = torch.float64
         for start, stop in blocks_of_rows(len(views), 8 * array.shape[1], distributed_rows.BLOCK_BYTES):
             block = to_tensor(array[start:stop]).detach()[views.present[start:stop, m]].double()
-            add_rows(block, count[m], mean[m], square[m])
-    return Measured(len(views), dtype, held.T @ held, count, mean, square)
+            add(block, entries[m], mean[m], square[m])
+            count[m] += len(block)
+    return Measured(len(views), dtype, held.T @ held, count, entries, mean, square)
 
 
 def _distributed_source(
@@ -362,14 +453,15 @@ def _measured_source(
             whole.add(part)
     if whole is None:
         raise InputError("there are no rows; at least one needed")
-    count, mean = whole.count, whole.mean
+    count, mean, own = whole.count, whole.mean, whole.entries
     number = torch.tensor([float(whole.rows)], dtype=torch.float64, device=count.device)
     combine = all_sum if shared else list
     total, together, number, *sums = combine(
-        [count, whole.together, number, *(n * m for n, m in zip(count, mean, strict=True))]
+        [count, whole.together, number, *own, *(n * m for n, m in zip(own, mean, strict=True))]
     )
-    centres = [s / n.clamp(min=1) for s, n in zip(sums, total, strict=True)]
-    square = combine([sq + n * (m - c) ** 2 for sq, n, m, c in zip(whole.square, count, mean, centres, strict=True)])
+    entries, sums = sums[: len(own)], sums[len(own) :]
+    centres = [s / n.clamp(min=1) for s, n in zip(sums, entries, strict=True)]
+    square = combine([sq + n * (m - c) ** 2 for sq, n, m, c in zip(whole.square, own, mean, centres, strict=True)])
     return Source(
         names=names,
         widths=widths,
@@ -384,6 +476,7 @@ def _measured_source(
         together=together,
         shared=shared,
         distributed=distributed,
+        entries=entries,
     )
 
 
@@ -392,7 +485,7 @@ def _measured_source(
 
 def check_links(source: Source) -> None:
     """Say what the data cannot tell: modalities never seen, seen in few rows, or never together with the others."""
-    for name, count in zip(source.names, source.count.tolist(), strict=True):
+    for m, (name, count) in enumerate(zip(source.names, source.count.tolist(), strict=True)):
         if count == 0:
             warnings.warn(
                 f"modality {name!r} is observed in no row: nothing can be learned about it, it will be imputed by zeros",
@@ -406,6 +499,8 @@ def check_links(source: Source) -> None:
                 UserWarning,
                 stacklevel=3,
             )
+        else:
+            _warn_of_empty_columns(name, source, m)
     groups = connected(source.together.cpu().numpy())
     seen = sorted((group for group in groups if source.count[group[0]] > 0), key=lambda group: group[0])
     if len(seen) > 1:
@@ -413,6 +508,18 @@ def check_links(source: Source) -> None:
         raise InputError(
             f"no row links {', '.join(apart)} with {', '.join(source.names[m] for m in seen[0])}, not even through a "
             "third modality, so nothing can be learned between them; add rows that have both, or fit them separately"
+        )
+
+
+def _warn_of_empty_columns(name: str, source: Source, m: int) -> None:
+    never = [] if source.entries is None else (source.entries[m] == 0).nonzero()[:, 0].tolist()
+    if never:
+        shown = ", ".join(map(str, never[:5])) + (", ..." if len(never) > 5 else "")
+        warnings.warn(
+            f"{len(never)} of {source.widths[m]} columns of modality {name!r} are observed in no row (columns {shown}): "
+            "nothing can be learned about them, they will be imputed by zeros",
+            UserWarning,
+            stacklevel=4,
         )
 
 

@@ -2,8 +2,9 @@
 
 The E-step comes to the same sums in three ways, each the cheapest for its data: one component takes one product per
 modality and pack, whatever the patterns (`_add_single`); a mixture needs responsibilities, pattern by pattern (`_add_mixture`);
-and where there are many more rows than columns, sums of products by pattern replace the rows altogether (`Moments`). Batches
-of a stream are in `calmrl.latent.online`, which keeps them apart from what is settled.
+and where there are many more rows than columns, sums of products by pattern replace the rows altogether (`Moments`). Rows with
+holes inside a modality are added to any of them (`_add_torn`), with sums of their own for every column. Batches of a stream are
+in `calmrl.latent.online`, which keeps them apart from what is settled.
 """
 
 from __future__ import annotations
@@ -17,13 +18,17 @@ from torch import Tensor
 
 from calmrl._support.distributed import all_sum, gather_objects
 from calmrl.arrays import Views
+from calmrl.latent.entries import EntryTable, entry_posteriors, symmetric, triangle
 from calmrl.latent.model import Expectation, Parameters
-from calmrl.latent.rows import Pack, Source, group_rows
+from calmrl.latent.rows import Pack, Source, Torn, group_rows
 
 
 @dataclass
 class Statistics:
-    """Sums over rows, weighted by responsibility; [m] means over the rows that have modality m. float64."""
+    """Sums over rows, weighted by responsibility; [m] means over the rows that have modality m. float64.
+
+    `n`, `m1` and `m2` are over whole rows. What rows with holes add to them differs from column to column: it is in `own`.
+    """
 
     n: Tensor  # (k, K) rows that have m
     m1: Tensor  # (k, K, L) sum of m_i
@@ -35,6 +40,9 @@ class Statistics:
     all1: Tensor  # (K, L) sum of m_i over all rows
     all2: Tensor  # (K, L, L) sum of m_i m_i^T + V over all rows
     log_likelihood: Tensor  # () sum of log p(z_i)
+    own: list[Tensor] = field(
+        default_factory=list
+    )  # (K, d, L + 1, L + 1) sum of E[[b, 1] [b, 1]^T] over rows with holes
 
     @staticmethod
     def zeros(params: Parameters) -> Statistics:
@@ -64,8 +72,22 @@ class Statistics:
             flat.extend(value if isinstance(value, list) else [value])
         return flat
 
+    def count(self, m: int) -> Tensor:
+        """Rows in which each column of modality m is observed, (K, d)."""
+        n = self.n[m][:, None].expand_as(self.z1[m])
+        return n + self.own[m][..., -1, -1] if self.own else n
+
+    def with_own(self) -> None:
+        """In place: room for rows with holes."""
+        if not self.own:
+            L = self.m1.shape[-1]
+            self.own = [zm.new_zeros((*zm.shape[:2], L + 1, L + 1)) for zm in self.zm]
+
     def combine(self, other: Statistics, keep: float, add: float) -> None:
         """In place: keep * self + add * other."""
+        if self.own or other.own:
+            self.with_own()
+            other.with_own()
         for mine, theirs in zip(self.tensors(), other.tensors(), strict=True):
             mine.mul_(keep).add_(theirs, alpha=add)
 
@@ -73,10 +95,11 @@ class Statistics:
         """The statistics of the same rows after adding `shift` to every z^m."""
         z1, z2, zm = [], [], []
         for m, s in enumerate(shift):
-            n = self.n[m][:, None]
+            n = self.count(m)
+            m1 = self.m1[m][:, None] + self.own[m][..., :-1, -1] if self.own else self.m1[m][:, None]
             z1.append(self.z1[m] + n * s)
             z2.append(self.z2[m] + 2 * s * self.z1[m] + n * s**2)
-            zm.append(self.zm[m] + s[:, None] * self.m1[m][:, None])
+            zm.append(self.zm[m] + s[:, None] * m1)
         return replace(self, z1=z1, z2=z2, zm=zm)
 
     def rebased(self, mean: Tensor, chol: Tensor) -> Statistics:
@@ -93,8 +116,11 @@ class Statistics:
             return back @ moved @ back.mT
 
         zm = [(zm - z1[..., None] * mean[:, None]) @ back.mT for zm, z1 in zip(self.zm, self.z1, strict=True)]
+        whole = torch.zeros((len(mean), 1, len(eye) + 1, len(eye) + 1), dtype=eye.dtype, device=eye.device)
+        whole[:, 0, :-1, :-1], whole[:, 0, :-1, -1], whole[:, 0, -1, -1] = back, -(back @ mean[..., None])[..., 0], 1.0
         return replace(
             self,
+            own=[whole @ own @ whole.mT for own in self.own],
             zm=zm,
             m1=first(self.m1, self.n),
             m2=second(self.m2, self.m1, self.n),
@@ -114,10 +140,13 @@ def add_pack(stats: Statistics, packed: Pack, expect: Expectation, moments: bool
     With one component `z1`, `z2` and the part of the log-likelihood that follows from them do not depend on the
     parameters' posterior: with `moments=False` they are left to the caller, who knows their constant totals.
     """
-    if expect.params.n_components == 1:
-        _add_single(stats, packed, expect, moments)
-    else:
-        _add_mixture(stats, packed, expect)
+    if len(packed.order) or packed.torn is None:
+        if expect.params.n_components == 1:
+            _add_single(stats, packed, expect, moments)
+        else:
+            _add_mixture(stats, packed, expect)
+    if packed.torn is not None:
+        _add_torn(stats, packed.torn, expect.params, moments or expect.params.n_components > 1)
 
 
 def _add_single(stats: Statistics, packed: Pack, expect: Expectation, moments: bool) -> None:
@@ -134,9 +163,9 @@ def _add_single(stats: Statistics, packed: Pack, expect: Expectation, moments: b
         stats.log_likelihood -= 0.5 * (sizes[group] @ (constant[group] + logdet[:, 0]))
     stats.log_likelihood += 0.5 * (b * means).sum(dtype=torch.float64)
     stats.n[:, 0] += held.sum(0)
-    stats.rows += float(len(packed))
+    stats.rows += float(len(packed.order))
     stats.all1[0] += means.sum(0, dtype=torch.float64)
-    by_pattern = len(packed.patterns) * L <= len(packed)
+    by_pattern = len(packed.patterns) * L <= len(packed.order)
     if by_pattern:
         _add_products(stats, packed, means)
     else:
@@ -193,6 +222,45 @@ def _add_mixture(stats: Statistics, packed: Pack, expect: Expectation) -> None:
             zm[m].addmm_(z.T, product.reshape(-1, K * L))
     for m, total in enumerate(zm):
         stats.zm[m] += total.reshape(-1, K, L).permute(1, 0, 2).double()
+
+
+def _add_torn(stats: Statistics, torn: Torn, params: Parameters, moments: bool) -> None:
+    """Rows with holes: what they say of the latents counts for the columns that they have."""
+    stats.with_own()
+    K, L, D = params.n_components, params.latent_dim, torn.x.shape[1]
+    i, j = triangle(L + 1, torn.x.device)
+    table = EntryTable.of(params)
+    own = torn.x.new_zeros((K, D, len(i)))
+    z1, z2, zm = torn.x.new_zeros((K, D)), torn.x.new_zeros((K, D)), torn.x.new_zeros((D, K * L))
+    for post in entry_posteriors(params, torn):
+        log_likelihood = torch.logsumexp(post.log_joint, dim=1)
+        resp = (post.log_joint - log_likelihood[:, None]).exp()  # (n, K)
+        ones = torch.cat([post.mean, torch.ones_like(post.mean[..., :1])], dim=2)  # (n, K, L + 1)
+        second = ones[..., :, None] * ones[..., None, :]
+        second[..., :L, :L] += post.covariance
+        second = resp[..., None, None] * second  # (n, K, L + 1, L + 1)
+        stats.log_likelihood += log_likelihood.sum()
+        total = second.sum(0)
+        stats.rows += total[:, L, L]
+        stats.all1 += total[:, :L, L]
+        stats.all2 += total[:, :L, :L]
+        by_pattern = second.new_zeros((len(post.patterns), K, len(i)))
+        by_pattern.index_add_(0, post.slots, second[..., i, j])
+        own += post.patterns.double().T @ by_pattern.transpose(0, 1)  # (K, D, T)
+        zm += post.x.T @ (resp[..., None] * post.mean).flatten(1)
+        if moments:
+            z1 += resp.T @ post.x
+            z2 += resp.T @ post.x.square()
+        else:  # the caller adds what follows from sums of z and z^2
+            squares = post.patterns.double() @ (table.mu.square() * table.precision).T  # (P, K)
+            stats.log_likelihood += 0.5 * (post.distance - squares[post.slots]).sum()
+    edges = list(accumulate(params.widths, initial=0))
+    full = symmetric(own, L + 1)
+    for m, (low, high) in enumerate(pairwise(edges)):
+        stats.own[m] += full[:, low:high]
+        stats.zm[m] += zm[low:high].reshape(-1, K, L).permute(1, 0, 2)
+        stats.z1[m] += z1[:, low:high]
+        stats.z2[m] += z2[:, low:high]
 
 
 def add_moments(stats: Statistics, params: Parameters, z1: list[Tensor], z2: list[Tensor]) -> None:

@@ -57,8 +57,13 @@ def running_to_tensors(running: Running) -> dict[str, Tensor]:
     tensors = {}
     for field in fields(Statistics):
         value = getattr(running.average, field.name)
-        named = {f"running.{field.name}.{m}": t for m, t in enumerate(value)} if isinstance(value, list) else None
-        tensors.update(named or {f"running.{field.name}": value})
+        listed = isinstance(value, list)
+        named = (
+            {f"running.{field.name}.{m}": t for m, t in enumerate(value)}
+            if listed
+            else {f"running.{field.name}": value}
+        )
+        tensors.update(named)
     if running.recent is not None:
         tensors.update({f"recent.{part}": getattr(running.recent, part) for part in PARTS})
     return tensors
@@ -69,6 +74,8 @@ def running_from_tensors(
 ) -> Running:
     """`kept` is that of what was recent; None if all was settled."""
     average = Statistics.zeros(params)
+    if "running.own.0" in tensors:  # rows with holes were among them
+        average.with_own()
     for field in fields(Statistics):
         value = getattr(average, field.name)
         if isinstance(value, list):
@@ -90,6 +97,7 @@ def learned_to_state(learned: dict[str, Any]) -> dict[str, Any]:
         "settings": asdict(learned["settings_"]),
         "search": learned["search_"],
         "std_scale": learned["std_scale_"],
+        "hole_scale": learned["hole_scale_"],
         "log_likelihood": learned["log_likelihood_"],
         "n_iter": learned["n_iter_"],
         "numpy": learned["_numpy"],
@@ -120,6 +128,7 @@ def state_to_learned(state: dict[str, Any]) -> dict[str, Any]:
             "settings_": Settings(**meta["settings"]),
             "search_": meta["search"],
             "std_scale_": meta["std_scale"],
+            "hole_scale_": meta.get("hole_scale", [1.0] * len(params.names)),  # absent in files of earlier versions
             "log_likelihood_": meta["log_likelihood"],
             "n_iter_": meta["n_iter"],
             "_numpy": meta["numpy"],

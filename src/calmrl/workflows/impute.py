@@ -43,6 +43,7 @@ WORTH = ("em-*", "imputer")  # files of a stopped run that are worth keeping: wh
 class Imputation:
     """What `impute` wrote at `path`: of the `blocks` (rows x modalities), `imputed` were missing.
 
+    `holes` counts, per modality, single values that were missing inside observed blocks and were imputed too.
     `damaged` counts, per modality, observed blocks that hold values that are not finite and were imputed with the others.
     `choice` is what an imputer that chooses has chosen: held-out errors, weights per modality, scales of deviations.
     """
@@ -53,6 +54,7 @@ class Imputation:
     imputed: int
     choice: dict[str, Any] | None = None
     damaged: dict[str, int] = field(default_factory=dict)
+    holes: dict[str, int] = field(default_factory=dict)
 
 
 def impute(
@@ -66,7 +68,10 @@ def impute(
     force: bool = False,
     progress: Progress | None = None,
 ) -> Imputation:
-    """Impute the missing modalities of features and write a new feature directory.
+    """Impute the missing modalities of features, and single missing values, and write a new feature directory.
+
+    A single value is missing if it is NaN (or null in a table) in a row that has other values of its modality. A block with
+    such values counts as observed in the output; where deviations are written, those above 0 tell what was imputed in it.
 
     Parameters
     ----------
@@ -101,16 +106,18 @@ def impute(
     place = Path(os.path.realpath(out))
     with opened(engine, address) as workers, part_folder(place, WORTH, arguments, named=out) as part:
         given = _given(features, part, workers)
-        store, damaged = _checked(given.store, part, workers, allow_missing)
+        store, damaged, holes = _checked(given.store, part, workers, allow_missing)
         info = {"made_by": "calmrl impute", "config": settings, "features": given.info}
         info |= {"damaged": damaged} if sum(damaged.values()) else {}
+        info |= {"holes": holes} if holes else {}
         imputer = _write(replace(given, store=store, info=info), part / "new", config, workers, progress)
         dump(config, part / "new" / "config.yaml", force=True)
         check_free(out, force=force)
         missing = store.rows * len(store.names) - int(np.count_nonzero(store.mask()))
         put_in_place(part / "new", place)
     choice = getattr(imputer, "choice_", None)
-    return Imputation(out, store.rows, store.rows * len(store.names), missing, choice, damaged if allow_missing else {})
+    blocks = store.rows * len(store.names)
+    return Imputation(out, store.rows, blocks, missing, choice, damaged if allow_missing else {}, holes)
 
 
 @dataclass(frozen=True)
@@ -145,7 +152,7 @@ def _given(features: FeatureSet | str | Path, part: Path, engine: Engine) -> _Gi
         path = Path(features)
         if path.is_dir():
             return read_steadily(path, lambda: _from_directory(path))
-        features = open_features(path) if here else path
+        features = open_features(path, holes=True) if here else path
     if isinstance(features, FeatureSet) and here:
         mask = part / "observed.npy"
         np.save(mask, features.present)
@@ -169,24 +176,30 @@ def _from_directory(folder: Path) -> _Given:
     return _Given(store, checked_table(table, store.rows, folder), {} if header is None else header["info"])
 
 
-def _checked(store: StoredRows, part: Path, engine: Engine, allow_missing: bool) -> tuple[StoredRows, dict[str, int]]:
-    """(the rows with the mask of what is used of them, damaged value blocks per modality)."""
+def _checked(
+    store: StoredRows, part: Path, engine: Engine, allow_missing: bool
+) -> tuple[StoredRows, dict[str, int], dict[str, int]]:
+    """(the rows with the mask of what is used of them, damaged value blocks per modality, holes per modality with any)."""
     file, shape = part / "present.npy", (store.rows, len(store.names))
     mask = np.lib.format.open_memmap(file, "w+", bool, shape) if store.rows else np.zeros(shape, bool)
-    damaged = np.zeros(len(store.names), dtype=np.int64)
+    damaged, holes = np.zeros(len(store.names), dtype=np.int64), np.zeros(len(store.names), dtype=np.int64)
     blocks = store.blocks()
-    for (start, stop), (present, bad) in zip(
+    for (start, stop), (present, bad, gaps) in zip(
         blocks, engine.map(check_block, blocks, store, allow_missing), strict=True
     ):
         mask[start:stop] = present
         damaged += bad
+        holes += gaps
     del mask  # it is on disk
     counts = {name: int(n) for name, n in zip(store.names, damaged, strict=True)}
-    return replace(store, mask_file=str(file.absolute())), counts
+    torn = {name: int(n) for name, n in zip(store.names, holes, strict=True) if n}
+    return replace(store, mask_file=str(file.absolute()), holes=frozenset(torn)), counts, torn
 
 
-def check_block(block: tuple[int, int], store: StoredRows, allow_missing: bool) -> tuple[np.ndarray, np.ndarray]:
-    """(what is used of some rows, damaged value blocks per modality); a damaged one is an error unless allowed."""
+def check_block(
+    block: tuple[int, int], store: StoredRows, allow_missing: bool
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(what is used of some rows, damaged value blocks and holes per modality); a damaged one is an error unless allowed."""
     start, stop = block
     z = {name: array[start:stop] for name, array in store.arrays().items()}
     given = np.array(store.mask()[start:stop]) if Path(store.mask_file).exists() else None
@@ -196,13 +209,15 @@ def check_block(block: tuple[int, int], store: StoredRows, allow_missing: bool) 
     try:
         if allow_missing:
             for m, array in enumerate(z.values()):
-                present[:, m] &= np.isfinite(array).all(axis=1)
-        check(z, present)
+                gap = np.isnan(array)
+                present[:, m] &= (np.isfinite(array) | gap).all(axis=1) & ~gap.all(axis=1)
+        torn = check(z, present, holes=True).holes
+        holes = [int(np.isnan(z[n][present[:, m]]).sum()) if n in torn else 0 for m, n in enumerate(store.names)]
     except InputError as error:
         raise InputError(f"{store.path}, rows {start} to {stop - 1}, counted from {start}: {error}") from error
     finally:
         store.release()
-    return present, given.sum(axis=0) - present.sum(axis=0)
+    return present, given.sum(axis=0) - present.sum(axis=0), np.array(holes)
 
 
 def _write(given: _Given, out: Path, config: ImputeConfig, engine: Engine, progress: Progress | None) -> Any:

@@ -15,6 +15,7 @@ import pytest
 import torch
 import yaml
 
+from calmrl.baselines import BASELINES
 from calmrl.config import CompareConfig, load
 from calmrl.errors import InputError, JobError
 from calmrl.imputers import IMPUTERS
@@ -270,7 +271,10 @@ def test_the_demo_and_the_study_are_comparisons():
         demo.methods
     )
     assert set(demo.methods) < set(study.methods)
-    assert {*OBJECTIVES, *(f"{name}+latent" for name in OBJECTIVES)} <= set(study.methods)
+    assert {*OBJECTIVES, *BASELINES} <= set(study.methods)
+    assert [f"{name}+latent" for name in ("contrastive", "vast", "gram", "triangle", "pmrl")] == [
+        name for name in study.methods if name.endswith("+latent")
+    ]
     assert (len(demo.seeds), len(study.seeds)) == (1, 10)
     assert (demo.trials, study.trials) == (6, 16)
     assert demo.steps == study.steps

@@ -35,6 +35,7 @@ class StoredRows:
     held: dict[str, np.ndarray] | None = (
         None  # the arrays themselves, for work in this process; else they are at `path`
     )
+    holes: frozenset[str] = frozenset()  # modalities with NaN entries in rows that are used
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Modality -> (rows, width), memory-mapped unless they are held."""
@@ -47,7 +48,7 @@ class StoredRows:
     def views(self, start: int, stop: int) -> Views:
         """Some rows; their values are read when they are used."""
         z = {name: array[start:stop] for name, array in self.arrays().items()}
-        return Views(z, to_tensor(np.array(self.mask()[start:stop])), self.widths)
+        return Views(z, to_tensor(np.array(self.mask()[start:stop])), self.widths, self.holes)
 
     def release(self) -> None:
         """Give back the pages that were read."""
@@ -92,6 +93,7 @@ class DistributedRows(Mapping[str, np.ndarray], ABC):
     engine: Engine
     names: tuple[str, ...]
     widths: tuple[int, ...]
+    holes: frozenset[str] = frozenset()  # modalities with NaN entries in rows that are used
     keep: Path | None = None  # a folder for what a fit must not lose: one that is started again resumes from there
 
     @abstractmethod
@@ -114,7 +116,7 @@ class DistributedDirectory(DistributedRows):
 
     def __init__(self, store: StoredRows, engine: Engine, keep: Path | None = None) -> None:
         self.store, self.engine, self.keep = store, engine, keep
-        self.names, self.widths = store.names, store.widths
+        self.names, self.widths, self.holes = store.names, store.widths, store.holes
         self.blocks = store.blocks()
 
     def __getitem__(self, name: str) -> np.ndarray:

@@ -13,6 +13,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
@@ -59,6 +60,8 @@ class FeatureSet:
         Which missing blocks were imputed, and the standard deviations of their entries.
     name, source, info, path
         Where the features come from.
+    holes : bool
+        Let rows be NaN in single entries, for `calmrl.workflows.impute`; otherwise a row that is partly NaN is an error.
 
     Examples
     --------
@@ -80,8 +83,9 @@ class FeatureSet:
         source: str = "",
         info: dict[str, Any] | None = None,
         path: Path | None = None,
+        holes: bool = False,
     ) -> None:
-        views = check(z, present, values=present is None, empty_rows=True)
+        views = check(z, present, values=present is None, empty_rows=True, holes=holes)
         self.z = z
         self.present: np.ndarray = views.present.numpy() if present is None else present
         self.imputed = imputed
@@ -182,7 +186,7 @@ class FeatureSet:
         return self.column(name) if name in self.meta.column_names else None
 
 
-def open_features(path: str | Path, modalities: Sequence[str] | None = None) -> FeatureSet:
+def open_features(path: str | Path, modalities: Sequence[str] | None = None, *, holes: bool = False) -> FeatureSet:
     """Open a feature directory (memory-mapped), or read a file of one of `calmrl.data.features.formats.FORMATS`.
 
     Parameters
@@ -191,6 +195,8 @@ def open_features(path: str | Path, modalities: Sequence[str] | None = None) -> 
         A directory, or a `.npz`, `.safetensors` or `.parquet` file.
     modalities : sequence of str, optional
         The modalities wanted, in that order; all by default.
+    holes : bool
+        Let rows be NaN in single entries, for `calmrl.workflows.impute`; otherwise a row that is partly NaN is an error.
 
     Examples
     --------
@@ -198,23 +204,25 @@ def open_features(path: str | Path, modalities: Sequence[str] | None = None) -> 
     >>> features.z["image"], features.present, features.ids  # doctest: +SKIP
     """
     where = Path(path)
-    return read_steadily(where, lambda: _open(where, modalities))
+    return read_steadily(where, lambda: _open(where, modalities, holes))
 
 
-def _open(path: Path, modalities: Sequence[str] | None) -> FeatureSet:
+def _open(path: Path, modalities: Sequence[str] | None, holes: bool) -> FeatureSet:
     if not path.exists():
         part = part_of(path)
         hint = f"; {part.name} beside it is unfinished: run the same command again to finish it"
         raise InputError(f"no features at {path}{hint if part.exists() else ''}")
     if path.is_dir():
         with naming(path):
-            return _open_directory(path, modalities)
+            return _open_directory(path, modalities, holes)
     from calmrl.data.features.formats import FORMATS
 
     if path.suffix not in FORMATS:
         raise InputError(f"{path} has suffix {path.suffix!r}; features are a directory or one of {', '.join(FORMATS)}")
     with naming(path):
-        return FORMATS[path.suffix](path, modalities)
+        read = FORMATS[path.suffix]
+        takes = holes and "holes" in inspect.signature(read).parameters
+        return read(path, modalities, holes=True) if takes else read(path, modalities)
 
 
 def part_of(path: Path) -> Path:
@@ -232,7 +240,7 @@ def pick(names: Sequence[str], wanted: Sequence[str] | None, where: Path | str) 
     return [list(names).index(name) for name in wanted]
 
 
-def _open_directory(path: Path, modalities: Sequence[str] | None) -> FeatureSet:
+def _open_directory(path: Path, modalities: Sequence[str] | None, holes: bool) -> FeatureSet:
     header = read_header(path) if (path / HEADER).exists() else None
     names = names_by_file(path) if header is None else list(header["modalities"])
     columns = pick(names, modalities, path)
@@ -255,6 +263,7 @@ def _open_directory(path: Path, modalities: Sequence[str] | None) -> FeatureSet:
         source=str(path),
         info=None if header is None else header["info"],
         path=path,
+        holes=holes,
     )
 
 

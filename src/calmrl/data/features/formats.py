@@ -24,13 +24,13 @@ from calmrl.data.features.writer import FeatureWriter, write_features
 from calmrl.errors import InputError
 
 
-def read_npz(path: Path, modalities: Sequence[str] | None) -> FeatureSet:
+def read_npz(path: Path, modalities: Sequence[str] | None, holes: bool = False) -> FeatureSet:
     """Arrays of two dimensions are modalities, in the file's order; `present`, `ids`, `split`, ... are optional."""
     arrays = read_npz_arrays(path)
-    return _from_arrays(path, arrays, list(arrays), modalities)
+    return _from_arrays(path, arrays, list(arrays), modalities, holes)
 
 
-def read_safetensors(path: Path, modalities: Sequence[str] | None) -> FeatureSet:
+def read_safetensors(path: Path, modalities: Sequence[str] | None, holes: bool = False) -> FeatureSet:
     """Tensors of two dimensions are modalities; ids, split, labels, text are JSON lists in the file's metadata.
 
     The file does not keep the order of its tensors: "modalities" in the metadata (a JSON list) gives it, else it is
@@ -47,7 +47,7 @@ def read_safetensors(path: Path, modalities: Sequence[str] | None) -> FeatureSet
     if "modalities" in notes:
         order = notes.pop("modalities")
         _check_order(path, order, arrays)
-    return _from_arrays(path, arrays | notes, order, modalities)
+    return _from_arrays(path, arrays | notes, order, modalities, holes)
 
 
 def _check_order(path: Path, order: list[Any], arrays: Mapping[str, Any]) -> None:
@@ -67,7 +67,9 @@ def _as_numpy(path: Path, name: str, tensor: torch.Tensor) -> np.ndarray:
     return tensor.numpy()
 
 
-def _from_arrays(path: Path, arrays: Mapping[str, Any], order: list[str], wanted: Sequence[str] | None) -> FeatureSet:
+def _from_arrays(
+    path: Path, arrays: Mapping[str, Any], order: list[str], wanted: Sequence[str] | None, holes: bool
+) -> FeatureSet:
     """Sort named arrays into modalities (two-dimensional floats), masks and columns (one-dimensional)."""
     masks = {key: as_mask(arrays[key], f'{path}: "{key}"') for key in ("present", "imputed") if key in arrays}
     names = [key for key in order if key not in masks and _is_matrix(arrays[key])]
@@ -99,6 +101,7 @@ def _from_arrays(path: Path, arrays: Mapping[str, Any], order: list[str], wanted
         imputed=masks["imputed"][:, chosen] if "imputed" in masks else None,
         name=path.stem,
         source=str(path),
+        holes=holes,
     )
 
 
@@ -111,14 +114,14 @@ def _shape(value: Any) -> tuple[int, ...]:
     return value.shape if isinstance(value, np.ndarray) else (len(value),) if isinstance(value, list) else ()
 
 
-def read_parquet(path: Path, modalities: Sequence[str] | None) -> FeatureSet:
+def read_parquet(path: Path, modalities: Sequence[str] | None, holes: bool = False) -> FeatureSet:
     """Columns of lists of floats are modalities (null = missing); the others describe the rows. See `tables`."""
-    features = from_arrow(read_table(path), modalities, origin=str(path))
+    features = from_arrow(read_table(path), modalities, origin=str(path), holes=holes)
     features.name = path.stem
     return features
 
 
-Reader = Callable[[Path, Sequence[str] | None], FeatureSet]  # path, modalities wanted (None: all)
+Reader = Callable[..., FeatureSet]  # path, modalities wanted (None: all); and, if it has it, holes=True
 FORMATS: dict[str, Reader] = {".npz": read_npz, ".safetensors": read_safetensors, ".parquet": read_parquet}
 
 
@@ -128,15 +131,16 @@ PIECE_BYTES = 1 << 26  # values that are held at a time
 def copy_features(features: FeatureSet | str | Path, out: Path) -> None:
     """Write features, in memory or in a single file, as the feature directory `out`, if it is not there yet.
 
-    Of a Parquet file only the columns that describe the rows are held in memory.
+    Of a Parquet file only the columns that describe the rows are held in memory. Rows may have NaN in single entries.
     """
     if out.exists():
         return
     if not isinstance(features, FeatureSet) and FORMATS.get(Path(features).suffix) is read_parquet:
         copy_parquet(Path(features), out)
         return
-    source = features if isinstance(features, FeatureSet) else open_features(features)
-    write_features(out, source.z, source.present, ids=source.ids, info=source.info, **described(source.meta))
+    source = features if isinstance(features, FeatureSet) else open_features(features, holes=True)
+    about = described(source.meta)
+    write_features(out, source.z, source.present, ids=source.ids, info=source.info, holes=True, **about)
 
 
 def copy_parquet(path: Path, out: Path) -> None:
@@ -155,11 +159,11 @@ def copy_parquet(path: Path, out: Path) -> None:
     widths = {name: array.shape[1] for name, array in first.items()}
     dtype = np.result_type(*(array.dtype for array in first.values())).name
     ids = column_values(table, "id") if "id" in table.column_names else range(file.metadata.num_rows)
-    with FeatureWriter(out, widths, ids, dtype=dtype, **described(table)) as writer:
+    with FeatureWriter(out, widths, ids, dtype=dtype, holes=True, **described(table)) as writer:
         start = 0
         for piece in _pieces(path, file, sum(widths.values())):
             rows = slice(start, start + piece.num_rows)
-            z = {name: vectors(origin, name, piece[name], widths[name]) for name in names}
+            z = {name: vectors(origin, name, piece[name], widths[name], holes=True) for name in names}
             present = np.stack([piece[name].is_valid().to_numpy() for name in names], axis=1)
             writer.fill(rows, z, present)
             start += piece.num_rows
@@ -176,7 +180,7 @@ def _pieces(path: Path, file: pq.ParquetFile, width: int) -> Iterator[pa.Table]:
             batch = next(batches, None)
         if batch is None:
             return
-        yield gathered(pa.Table.from_batches([batch]), str(path))
+        yield gathered(pa.Table.from_batches([batch]), str(path), holes=True)
 
 
 def _first(origin: str, file: pq.ParquetFile, field: pa.Field) -> np.ndarray:
@@ -187,4 +191,4 @@ def _first(origin: str, file: pq.ParquetFile, field: pa.Field) -> np.ndarray:
             column = file.read_row_group(group, columns=[field.name])[field.name]
             if column.null_count < len(column):
                 break
-    return vectors(origin, field.name, column)
+    return vectors(origin, field.name, column, holes=True)

@@ -58,7 +58,9 @@ def to_arrow(features: FeatureSet, wide: bool = False) -> pa.Table:
     return pa.table({**described, **(_spread(columns) if wide else columns)})
 
 
-def from_arrow(table: pa.Table, modalities: Groups | None = None, *, origin: str = "the table") -> FeatureSet:
+def from_arrow(
+    table: pa.Table, modalities: Groups | None = None, *, origin: str = "the table", holes: bool = False
+) -> FeatureSet:
     """The inverse of `to_arrow`; also for tables that others made.
 
     Parameters
@@ -70,25 +72,27 @@ def from_arrow(table: pa.Table, modalities: Groups | None = None, *, origin: str
         null or NaN throughout is missing. All modalities by default.
     origin : str
         Names the table in errors.
+    holes : bool
+        Let rows lack single entries (null or NaN), for `calmrl.workflows.impute`; otherwise that is an error.
     """
     if isinstance(modalities, Mapping):
         check_names(list(modalities))
-        table, modalities = _gathered(table, modalities, origin), list(modalities)
-    table = gathered(table, origin)
+        table, modalities = _gathered(table, modalities, origin, holes), list(modalities)
+    table = gathered(table, origin, holes)
     names = modality_names(table.schema, origin)
     wanted = [names[j] for j in pick(names, modalities, origin)]
-    z = {name: vectors(origin, name, table[name]) for name in wanted}
+    z = {name: vectors(origin, name, table[name], holes=holes) for name in wanted}
     present = np.stack([_valid(table[name]) for name in wanted], axis=1)
     imputed, std = _imputed(table, z, present, origin)
     about = description(table) if len(table.schema) > len(vector_columns(table)) else None  # no columns, no rows
     return FeatureSet(z, present, about, imputed=imputed, std=std, name=origin, source=origin)
 
 
-def gathered(table: pa.Table, origin: str) -> pa.Table:
+def gathered(table: pa.Table, origin: str, holes: bool = False) -> pa.Table:
     """The table with numbered columns as columns of lists."""
     if twice := {name for name in table.column_names if table.column_names.count(name) > 1}:
         raise InputError(f'{origin} has several columns "{min(twice)}"; rename them')
-    return _gathered(table, _numbered(table.column_names), origin)
+    return _gathered(table, _numbered(table.column_names), origin, holes)
 
 
 def modality_names(schema: pa.Schema, origin: str) -> list[str]:
@@ -167,18 +171,18 @@ def _numbered(names: Sequence[str]) -> dict[str, list[str]]:
     return {name: [columns[j] for j in sorted(columns)] for name, columns in numbers.items()}
 
 
-def _gathered(table: pa.Table, groups: Mapping[str, Sequence[str]], origin: str) -> pa.Table:
+def _gathered(table: pa.Table, groups: Mapping[str, Sequence[str]], origin: str, holes: bool) -> pa.Table:
     """The table with each group of number columns as one column of lists."""
     for name, columns in groups.items():
         missing = [column for column in columns if column not in table.column_names]
         if missing or not len(columns):
             raise InputError(f'{origin} has no column {missing[:3]} for modality "{name}"; name columns of the table')
-        lists = _one_column(table.select(list(columns)), name, origin)
+        lists = _one_column(table.select(list(columns)), name, origin, holes)
         table = table.drop_columns(list(columns)).append_column(name, lists)
     return table
 
 
-def _one_column(table: pa.Table, name: str, origin: str) -> pa.Array:
+def _one_column(table: pa.Table, name: str, origin: str, holes: bool) -> pa.Array:
     parts = []
     for field, column in zip(table.schema, table.columns, strict=True):
         if not (pa.types.is_floating(field.type) or pa.types.is_integer(field.type)):
@@ -188,10 +192,10 @@ def _one_column(table: pa.Table, name: str, origin: str) -> pa.Array:
     values = np.stack(parts, axis=1)
     gap = np.isnan(values)
     partly = np.flatnonzero(gap.any(axis=1) & ~gap.all(axis=1))
-    if len(partly):
+    if len(partly) and not holes:
         raise InputError(
             f'{origin}: row {partly[0]} has some columns of modality "{name}" and lacks others; a modality is missing as a '
-            "whole: impute or drop the single values first"
+            "whole: impute the single values first (calmrl impute), or drop them"
         )
     return _lists(values, ~gap.all(axis=1))
 
@@ -205,8 +209,13 @@ def _valid(column: pa.ChunkedArray) -> np.ndarray:
     return column.is_valid().to_numpy()
 
 
-def vectors(origin: str, name: str, chunks: pa.ChunkedArray, width: int | None = None) -> np.ndarray:
-    """A column of equally long lists as (rows, width), NaN where null; `width`, if known, is what it must be."""
+def vectors(
+    origin: str, name: str, chunks: pa.ChunkedArray, width: int | None = None, holes: bool = False
+) -> np.ndarray:
+    """A column of equally long lists as (rows, width), NaN where null; `width`, if known, is what it must be.
+
+    With `holes` also single entries may be null.
+    """
     column = chunks.combine_chunks()
     valid = column.is_valid().to_numpy(zero_copy_only=False)
     if pa.types.is_fixed_size_list(column.type):
@@ -227,7 +236,7 @@ def vectors(origin: str, name: str, chunks: pa.ChunkedArray, width: int | None =
             f'{origin}: the lists of column "{name}" are empty; a missing modality is null, not an empty list'
         )
     values = column.drop_null().flatten()
-    if values.null_count:
+    if values.null_count and not holes:
         raise InputError(f'{origin}: a list of column "{name}" has null entries; a missing modality is null as a whole')
     flat = values.to_numpy(zero_copy_only=False)
     array = np.full((len(column), int(lengths[0])), np.nan, dtype=flat.dtype)

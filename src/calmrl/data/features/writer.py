@@ -53,6 +53,7 @@ class FeatureFiles:
     rows: int
     dtype: np.dtype
     std: bool = False
+    holes: bool = False  # whether rows may be NaN in single entries
 
     def value_files(self) -> dict[str, int]:
         """File name -> width, of all arrays of features."""
@@ -78,7 +79,10 @@ class FeatureFiles:
         values = to_tensor(array).detach().cpu().numpy()
         with np.errstate(over="ignore", invalid="ignore"):
             values = np.where(kept[:, None], values, np.nan).astype(self.dtype)
-        bad = np.flatnonzero(kept & ~np.isfinite(values).all(axis=1))
+        good = np.isfinite(values)
+        if self.holes:
+            good |= np.isnan(values)
+        bad = np.flatnonzero(kept & ~good.all(axis=1))
         if len(bad):
             raise InputError(
                 f"{name} has a value in row {index[bad[0]]} that is not finite or does not fit in {self.dtype}; repair "
@@ -106,6 +110,8 @@ class FeatureWriter:
         Whether standard deviations are written as well.
     info : mapping, optional
         How the features are made, as JSON; kept in features.json.
+    holes : bool
+        Let rows be NaN in single entries, for `calmrl.workflows.impute`; otherwise that is an error.
     """
 
     def __init__(
@@ -121,6 +127,7 @@ class FeatureWriter:
         columns: Mapping[str, Iterable[Any]] | None = None,
         std: bool = False,
         info: Mapping[str, Any] | None = None,
+        holes: bool = False,
     ) -> None:
         self.path = Path(path)
         self.part = part_of(self.path)
@@ -134,7 +141,7 @@ class FeatureWriter:
             raise InputError(f"features are written as float16, float32 or float64; got dtype {np.dtype(dtype)}")
         self._check_free()
         names = list(ids)
-        self.files = FeatureFiles(self.part.absolute(), widths, len(names), np.dtype(dtype), std)
+        self.files = FeatureFiles(self.part.absolute(), widths, len(names), np.dtype(dtype), std, holes)
         table = meta_table(self.n, ids=names, split=split, labels=labels, text=text, columns=columns)
         self._head = {
             "format": FORMAT,
@@ -337,6 +344,7 @@ def write_features(
     std: Mapping[str, Array] | None = None,
     dtype: str | None = None,
     info: Mapping[str, Any] | None = None,
+    holes: bool = False,
 ) -> FeatureSet:
     """Write arrays (memory-mapped ones too) as a feature directory, in blocks.
 
@@ -360,6 +368,8 @@ def write_features(
         By default that of the arrays.
     info : mapping, optional
         How the features were made, as JSON.
+    holes : bool
+        Let rows be NaN in single entries, for `calmrl.workflows.impute`; otherwise that is an error.
 
     Returns
     -------
@@ -375,7 +385,7 @@ def write_features(
     >>> open_features(folder).present.tolist()
     [[True, True], [True, False]]
     """
-    views = check(z, present, values=present is None, empty_rows=True)
+    views = check(z, present, values=present is None, empty_rows=True, holes=holes)
     kept = views.present.cpu().numpy()
     if dtype is None:
         dtype = np.result_type(*(to_tensor(array[:0]).cpu().numpy().dtype for array in z.values())).name
@@ -384,6 +394,7 @@ def write_features(
     if len(names) != len(kept):
         raise InputError(f"there are {len(names)} ids but z has {len(kept)} rows; pass one id per row")
     about: dict[str, Any] = {"split": split, "labels": labels, "text": text, "columns": columns, "info": info}
+    about["holes"] = holes
     with FeatureWriter(path, widths, names, dtype=dtype, std=std is not None, **about) as writer:
         try:
             for start, stop in blocks_of_rows(writer.n, sum(widths.values()) * 4):

@@ -1,0 +1,168 @@
+"""Holes inside a modality for `AutoImputer`: the latent model, averaged with the nearest rows by held-out entries.
+
+guess_j = (1 - w^m) latent_j + w^m mean of the nearest rows in which column j was observed
+
+Rows are near as the latent model completes them, so that what they lack does not hide how alike they are. Deviations are those
+of the latent model, times a factor per modality with which 90 % intervals cover 90 % of the held-out entries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from calmrl.arrays import Array, Views, like_input, to_tensor
+from calmrl.imputers.stacking import SHARED, Fitter, simplex_weights
+from calmrl.latent.held_out import hidden_entries, normal_reach
+
+NEIGHBOURS = 10
+LOOKED_AT = 40  # nearest rows among which those with the entry are taken
+MOST_ROWS = 10_000  # rows that can be neighbours, evenly spaced
+LEAST_ENTRIES = 30  # held-out entries of a modality, below which the latent model stands alone
+DISTANCE_BYTES = 1 << 26
+
+
+@dataclass(frozen=True)
+class Neighbours:
+    """Rows as the latent model completes them, all modalities side by side, and what held-out entries say of them."""
+
+    rows: Tensor  # (n, D) float64
+    seen: Tensor  # (n, D) bool: what was observed of them
+    length: Tensor  # (D,) what columns are divided by before distances are taken: one deviation per modality
+    weight: Tensor  # (k,) of the neighbours' guess
+    factor: Tensor  # (k,) on the deviations of the latent model
+
+    def guess(self, x: Tensor) -> Tensor:
+        """Means of the nearest rows in which an entry was observed, (N, D); those of all nearest rows where it was in none."""
+        rows, parts = self.rows / self.length, []
+        step = max(1, DISTANCE_BYTES // (8 * (len(rows) + LOOKED_AT * x.shape[1])))
+        for block in x.split(step):
+            distance = torch.cdist(block / self.length, rows)
+            near = distance.topk(min(LOOKED_AT, len(rows)), largest=False).indices
+            values, seen = self.rows[near], self.seen[near]  # (n, LOOKED_AT, D)
+            taken = seen & (seen.cumsum(1) <= NEIGHBOURS)
+            count = taken.sum(1)
+            known = torch.where(taken, values, 0.0).sum(1) / count.clamp(min=1)
+            parts.append(torch.where(count > 0, known, values[:, :NEIGHBOURS].mean(1)))
+        return torch.cat(parts) if parts else x
+
+
+@dataclass(frozen=True)
+class HoleCompletion:
+    """A latent model and neighbours, with the `impute` that completes holes."""
+
+    latent: Any
+    neighbours: Neighbours
+
+    @torch.no_grad()
+    def impute(self, z: Mapping[str, Array], present: Array, return_std: bool = True) -> tuple[Any, Any]:
+        """As the latent model does; in holes of modalities that are present, averaged with the neighbours."""
+        filled, std = self.latent.impute(z, present, return_std=True)
+        widths, names = self.latent.widths_, self.latent.names_
+        done = [to_tensor(filled[name]).double().cpu() for name in names]
+        has = dict(zip(z, to_tensor(present).cpu().unbind(1), strict=True))
+        holes = {name: has[name][:, None] & torch.isnan(to_tensor(array)).cpu() for name, array in z.items()}
+        rows = torch.stack([gone.any(1) for gone in holes.values()]).any(0).nonzero()[:, 0]
+        near = self.neighbours.guess(torch.cat(done, dim=1)[rows]).split(widths, dim=1)
+        for m, name in enumerate(names):
+            if name not in z:
+                continue
+            weight, gone = float(self.neighbours.weight[m]), holes[name]
+            mixed = done[m].clone()
+            mixed[rows] = (1 - weight) * done[m][rows] + weight * near[m]
+            filled[name] = like_input(torch.where(gone, mixed, done[m]), z[name])
+            spread = to_tensor(std[name]).double().cpu()
+            std[name] = like_input(torch.where(gone, float(self.neighbours.factor[m]) * spread, spread), z[name])
+        return filled, std
+
+
+def neighbours_of(latent: Any, views: Views, weight: Tensor, factor: Tensor) -> Neighbours:
+    """Rows of the input, at most MOST_ROWS, as the latent model completes them."""
+    if len(views) > MOST_ROWS:
+        views = views.take(torch.linspace(0, len(views) - 1, MOST_ROWS).round().long())
+    given, mask = _given(views)
+    filled = latent.transform(given, mask)
+    rows = torch.cat([to_tensor(filled[name]).detach().double().cpu() for name in latent.names_], dim=1)
+    observed = zip(views.observed(0, len(views)), views.widths, strict=True)
+    seen = torch.cat([part.cpu().expand(-1, width) for part, width in observed], dim=1)
+    blocks = zip(rows.split(views.widths, dim=1), views.widths, strict=True)
+    length = torch.cat([block.std(0, correction=0).square().mean().sqrt().expand(width) for block, width in blocks])
+    return Neighbours(rows, seen, torch.where(length > 0, length, 1.0), weight, factor)
+
+
+def choose_holes(views: Views, fitter: Fitter) -> tuple[Tensor, Tensor, dict[str, Any]]:
+    """(weights of the neighbours, factors on the deviations, what was measured) per modality, on hidden entries.
+
+    The latent model is fitted without them, with the settings that are settled.
+    """
+    generator = np.random.default_rng(fitter.seed)
+    k = len(views.names)
+    seen = [part.expand(-1, width) for part, width in zip(views.observed(0, len(views)), views.widths, strict=True)]
+    hidden = [hidden_entries(part, views.present[:, m], generator) for m, part in enumerate(seen)]
+    truth = [to_tensor(views.arrays[name]).detach() for name in views.names]
+    arrays = {
+        name: like_input(torch.where(gone, float("nan"), values), views.arrays[name])
+        for name, values, gone in zip(views.names, truth, hidden, strict=True)
+    }
+    torn = replace(views, arrays=arrays, holes=frozenset(views.names))
+    latent = fitter.fit("gaussian", arrays, views.present, {})
+    zero, one = torch.zeros(k, dtype=torch.float64), torch.ones(k, dtype=torch.float64)
+    alone = neighbours_of(latent, torn, one, one)
+    values, std = latent.impute(*_given(torn), return_std=True)
+    guess = torch.cat([to_tensor(values[name]).detach().double().cpu() for name in views.names], dim=1)
+    near = alone.guess(guess).split(views.widths, dim=1)
+    errors, spreads = [], []
+    for m, name in enumerate(views.names):
+        gone, right = hidden[m].cpu(), truth[m].double().cpu()
+        pair = (to_tensor(values[name]).double().cpu(), near[m])
+        errors.append(np.stack([(part - right)[gone].numpy() for part in pair]))  # (2, entries)
+        spreads.append(to_tensor(std[name]).double().cpu()[gone].numpy())
+    grams = [error @ error.T / max(float(np.square(error[0]).sum()), np.finfo(float).tiny) for error in errors]
+    pooled = sum(grams) / max(1, sum(error.shape[1] for error in errors))
+    weight, factor = zero.clone(), one.clone()
+    for m, (error, spread) in enumerate(zip(errors, spreads, strict=True)):
+        if error.shape[1] < LEAST_ENTRIES:
+            continue
+        weight[m] = float(simplex_weights(grams[m] + SHARED * pooled)[1])
+        ratio = np.abs((1 - weight[m].item()) * error[0] + weight[m].item() * error[1]) / np.maximum(spread, 1e-300)
+        factor[m] = float(np.quantile(ratio, 0.9)) / normal_reach(0.9)
+    return weight, factor, _measured(views, hidden, truth, seen, errors, weight)
+
+
+def _measured(
+    views: Views,
+    hidden: list[Tensor],
+    truth: list[Tensor],
+    seen: list[Tensor],
+    errors: list[np.ndarray],
+    weight: Tensor,
+) -> dict[str, Any]:
+    """Held-out entries, and normalised errors (1.0 is the column mean) of the two and of their average."""
+    total, parts = 0.0, np.zeros(3)
+    for m, error in enumerate(errors):
+        gone, known = hidden[m].cpu(), (seen[m] & ~hidden[m]).cpu()
+        values = torch.where(seen[m].cpu(), truth[m].double().cpu(), 0.0)
+        centre = torch.where(known, values, 0.0).sum(0) / known.sum(0).clamp(min=1)
+        variance = float(torch.where(known, (values - centre).square(), 0.0).sum() / known.sum().clamp(min=1))
+        if variance > 0:
+            total += float((values - centre)[gone].square().sum()) / variance
+            mixed = (1 - weight[m].item()) * error[0] + weight[m].item() * error[1]
+            parts += np.array([np.square(part).sum() for part in (*error, mixed)]) / variance
+    shares = parts / total if total > 0 else np.full(3, np.nan)
+    names = ("gaussian", "neighbours", "average")
+    return {
+        "held_out": sum(error.shape[1] for error in errors),
+        "errors": {name: float(share) for name, share in zip(names, shares, strict=True)} if total > 0 else {},
+        "weights": {m: {"neighbours": w, "gaussian": 1 - w} for m, w in zip(views.names, weight.tolist(), strict=True)},
+    }
+
+
+def _given(views: Views) -> tuple[dict[str, Array], Array]:
+    """(arrays, mask) as they came."""
+    mask = views.present if isinstance(views.given(), Tensor) else views.present.cpu().numpy()
+    return dict(views.arrays), mask

@@ -1,0 +1,398 @@
+"""Rows with holes inside a modality in the latent model, against dense Gaussians and loops over rows."""
+
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.decomposition import FactorAnalysis
+
+from calmrl import GaussianImputer
+from calmrl.errors import InputError
+from calmrl.latent.em import Prior, expected_statistics, maximise, noise_floor, run_em, start_at_random
+from calmrl.latent.held_out import hidden_entries, hold_out
+from calmrl.latent.rows import open_source
+from tests.reference import latent as slow
+from tests.support.latent_data import from_model, stacked, torn, with_nan
+
+FORMS = [(1, "isotropic"), (1, "diagonal"), (3, "isotropic"), (3, "diagonal")]
+
+
+def fitted(z, K=1, noise="isotropic", **options):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return GaussianImputer(2, n_components=K, noise=noise, **{"max_iter": 12, "tol": 0.0, **options}).fit(z)
+
+
+@pytest.mark.parametrize(("K", "noise"), FORMS)
+def test_prediction_is_dense_conditioning(K, noise):
+    z, _ = torn(n=60)
+    model = fitted(z, K, noise)
+    filled, std = model.impute(z, return_std=True)
+    x, values, deviations = stacked(z), stacked(filled), stacked(std)
+    plain = stacked(model.transform(z))
+    likelihoods = model.score_samples(z)
+    for i, row in enumerate(x):
+        gone = np.isnan(row)
+        mean, deviation, density = slow.condition_mixture(model.parameters_, row)
+        np.testing.assert_allclose(values[i, gone], mean, atol=1e-8)
+        np.testing.assert_allclose(deviations[i, gone], deviation, atol=1e-8)
+        assert likelihoods[i] == pytest.approx(density, abs=1e-8)
+    np.testing.assert_allclose(plain, values, atol=1e-12)
+    assert (values[~np.isnan(x)] == x[~np.isnan(x)]).all()
+    assert (deviations[~np.isnan(x)] == 0).all()
+
+
+def test_posterior_and_covariance_are_dense_conditioning():
+    z, _ = torn(n=50)
+    model = fitted(z)
+    mean, covariance = model.posterior(z)
+    np.testing.assert_allclose(model.embed(z), mean)
+    mu, cov, W = slow.joint(model.parameters_)
+    for i, row in enumerate(stacked(z)):
+        at = ~np.isnan(row)
+        gain = W[at].T @ np.linalg.inv(cov[np.ix_(at, at)])
+        np.testing.assert_allclose(mean[i], gain @ (row[at] - mu[at]), atol=1e-9)
+        np.testing.assert_allclose(covariance[i], np.eye(2) - gain @ W[at], atol=1e-9)
+    others = ~np.isnan(z["m1"]).all(1) | ~np.isnan(z["m2"]).all(1)
+    some = {name: array[others] for name, array in z.items()}
+    got = model.predictive_covariance(some, "m0")
+    for i, row in enumerate(stacked({**some, "m0": np.full_like(some["m0"], np.nan)})):
+        _, wanted, _ = slow.condition_entries(model.parameters_, row)
+        np.testing.assert_allclose(got[i], wanted[:6, :6], atol=1e-9)
+
+
+@pytest.mark.parametrize("isotropic", [True, False])
+def test_one_step_is_the_loop_over_entries(isotropic):
+    z, _ = torn(n=70, holes=0.4)
+    source = open_source(z, None, holes=True)
+    start = start_at_random(source, 2, seed=0)
+    prior = Prior(0.0, 0.0, 0.0, 0.0, source.variance, noise_floor(source))
+    new = maximise(expected_statistics(source, start), start, prior, m_step="joint", isotropic=isotropic)
+    x = stacked(z) - torch.cat(source.mean).numpy()
+    W, mu, noise = slow.em_step_by_entry(start, x, source.widths, isotropic)
+    np.testing.assert_allclose(torch.cat(new.W, dim=1)[0], W, atol=1e-9)
+    np.testing.assert_allclose(torch.cat(new.mu, dim=1)[0], mu, atol=1e-9)
+    np.testing.assert_allclose(torch.cat(new.noise, dim=1)[0], noise, atol=1e-9)
+
+
+@pytest.mark.parametrize(("K", "noise"), FORMS)
+@pytest.mark.parametrize("m_step", ["joint", "sequential"])
+@pytest.mark.parametrize("options", [{"prior": 0.0}, {"prior": 20.0}, {"accelerate": False}])
+def test_the_objective_never_falls(K, noise, m_step, options):
+    z, _ = torn(n=80, holes=0.4)
+    model = fitted(z, K, noise, m_step=m_step, max_iter=25, **options)
+    assert (np.diff(model.log_likelihood_) >= -1e-10).all()
+    if K == 1 and not options.get("prior"):
+        assert model.log_likelihood_[-1] <= model.score(z) + 1e-10
+
+
+def test_sums_do_not_depend_on_chunks_or_order():
+    z, _ = torn(n=90)
+    whole = expected(open_source(z, None, holes=True))
+    chunks = [({name: a[i : i + 17] for name, a in z.items()}, None) for i in range(0, 90, 17)]
+    mixed = np.random.default_rng(0).permutation(90)
+    for other in (
+        expected(open_source(chunks, None, holes=True)),
+        expected(open_source({n: a[mixed] for n, a in z.items()}, None, holes=True)),
+    ):
+        for mine, theirs in zip(whole, other, strict=True):
+            torch.testing.assert_close(mine, theirs, rtol=1e-9, atol=1e-9)
+
+
+def expected(source):
+    stats = expected_statistics(source, start_at_random(source, 2, seed=0))
+    assert stats.own
+    return stats.tensors()
+
+
+def test_rows_with_the_same_holes_share_a_factor_and_stay_themselves():
+    z, _ = torn(n=60)
+    model = fitted(z)
+    repeated = {name: np.repeat(array, 3, axis=0) for name, array in z.items()}
+    once, thrice = model.impute(z, return_std=True), model.impute(repeated, return_std=True)
+    for mine, theirs in zip(once, thrice, strict=True):
+        for name in z:
+            np.testing.assert_allclose(np.repeat(mine[name], 3, axis=0), theirs[name], atol=1e-12)
+
+
+def test_nearly_complete_data_end_where_factor_analysis_does():
+    rng = np.random.default_rng(4)
+    x = rng.normal(size=(400, 2)) @ rng.normal(size=(2, 10)) + rng.normal(size=(400, 10)) * np.linspace(0.5, 1.2, 10)
+    oracle = FactorAnalysis(2, tol=1e-10, max_iter=5000, svd_method="lapack").fit(x)
+    tight = {"noise": "diagonal", "max_iter": 3000, "tol": 1e-13}
+    seen = np.vstack([x, np.full((1, 10), np.nan)])
+    seen[-1, 0] = x[:, 0].mean()  # one entry, which says nothing new: but all goes through the sums of columns
+    model = fitted({"x": seen}, **tight)
+    assert model.score({"x": x}) == pytest.approx(oracle.score(x), abs=1e-4)
+
+
+def test_a_row_of_nan_is_an_absent_modality():
+    z, present = from_model(n=60)
+    by_nan = fitted(with_nan(z, present))
+    masked = GaussianImputer(2, max_iter=12, tol=0.0)
+    with pytest.warns(UserWarning, match="without reaching tol"):
+        masked.fit(z, present)
+    for name in z:
+        np.testing.assert_array_equal(by_nan.W_[name], masked.W_[name])
+        np.testing.assert_array_equal(by_nan.transform(with_nan(z, present))[name], masked.transform(z, present)[name])
+    nowhere = {name: np.isfinite(array) for name, array in with_nan(z, present).items()}
+    by_observed = masked.transform({name: a.copy() for name, a in z.items()}, observed=nowhere)
+    for name in z:
+        np.testing.assert_array_equal(by_observed[name], masked.transform(z, present)[name])
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 10_000), st.floats(0.05, 0.8), st.sampled_from(["isotropic", "diagonal"]))
+def test_columns_may_stand_in_any_order(seed, holes, noise):
+    z, _ = torn(seed, holes, n=40)
+    rng = np.random.default_rng(seed)
+    order = {name: rng.permutation(array.shape[1]) for name, array in z.items()}
+    model = fitted(z, noise=noise, max_iter=3)
+    params = model.parameters_
+    turned = GaussianImputer.from_parameters(
+        type(params)(
+            params.names,
+            [W[:, order[name]] for name, W in zip(params.names, params.W, strict=True)],
+            [mu[:, order[name]] for name, mu in zip(params.names, params.mu, strict=True)],
+            [psi[:, order[name]] for name, psi in zip(params.names, params.noise, strict=True)],
+            params.log_weight,
+        )
+    )
+    filled, std = model.impute(z, return_std=True)
+    others, spread = turned.impute({name: a[:, order[name]] for name, a in z.items()}, return_std=True)
+    for name in z:
+        np.testing.assert_allclose(filled[name][:, order[name]], others[name], atol=1e-9)
+        np.testing.assert_allclose(std[name][:, order[name]], spread[name], atol=1e-9)
+        np.testing.assert_array_equal(filled[name][~np.isnan(z[name])], z[name][~np.isnan(z[name])])
+        assert (std[name][np.isnan(z[name])] > 0).all()
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_observed_entries_come_back_bit_for_bit(dtype):
+    z, _ = torn(n=60)
+    z = {name: array.astype(dtype) for name, array in z.items()}
+    model = fitted({name: array.astype(np.float64) for name, array in z.items()})
+    for kind in (z, {name: torch.tensor(array) for name, array in z.items()}):
+        done = model.transform(kind)
+        for name in z:
+            got, seen = np.asarray(done[name]), ~np.isnan(z[name])
+            assert got.dtype == dtype
+            assert got[seen].tobytes() == z[name][seen].tobytes()
+            assert np.isfinite(got).all()
+
+
+def test_gradients_reach_what_was_observed():
+    z, _ = torn(n=30)
+    model = fitted(z)
+    tensors = {name: torch.tensor(array, requires_grad=True) for name, array in z.items()}
+    sum(part.square().sum() for part in model.transform(tensors).values()).backward()
+    for tensor in tensors.values():
+        assert torch.isfinite(tensor.grad).all()
+        assert (tensor.grad[torch.isnan(tensor)] == 0).all()
+
+
+def test_intervals_hold_what_they_claim():
+    z, truth = torn(n=1500, holes=0.3, noise=0.5)
+    model = fitted(z, max_iter=100)
+    filled, std = model.impute(z, return_std=True)
+    gone = np.isnan(stacked(z))
+    whole = np.concatenate([np.isnan(a).all(1, keepdims=True).repeat(a.shape[1], 1) for a in z.values()], axis=1)
+    inside = np.abs(stacked(filled) - stacked(truth)) <= 1.6448536 * stacked(std)
+    for part in (gone & whole, gone & ~whole):
+        assert 0.88 <= inside[part].mean() <= 0.92
+
+
+def test_coverage_of_hidden_blocks_that_have_holes():
+    z, _ = torn(n=800, holes=0.2, noise=0.5)
+    model = fitted(z, max_iter=60)
+    present = np.stack([~np.isnan(array).all(1) for array in z.values()], axis=1)
+    hidden = present & (present.sum(1, keepdims=True) > 1)
+    hidden[:, 1:] = False
+    assert 0.86 < model.coverage(z, present, hidden)["m0"] < 0.94
+
+
+def test_draws_have_the_predicted_deviations():
+    z, _ = torn(n=20)
+    model = fitted(z)
+    filled, std = model.impute(z, return_std=True)
+    many = {name: np.repeat(array, 400, axis=0) for name, array in z.items()}
+    draws = stacked(model.sample(many)).reshape(20, 400, -1)
+    gone = np.isnan(stacked(z))
+    assert np.abs((draws.mean(1) - stacked(filled)) / np.where(gone, stacked(std), 1)).max() < 0.25
+    np.testing.assert_allclose(draws.std(1)[gone], stacked(std)[gone], rtol=0.2)
+
+
+def test_likelihood_ratios_know_holes():
+    z, _ = torn(n=12)
+    model = fitted(z)
+    pairs = [{name: array[part] for name, array in z.items()} for part in (slice(0, 12, 2), slice(1, 12, 2))]
+    got = model.similarity(*pairs, scoring_rule="likelihood_ratio")
+    mu, cov, W = slow.joint(model.parameters_)
+    noise = np.diag(cov - W @ W.T)
+    for i, q in enumerate(stacked(pairs[0])):
+        for j, g in enumerate(stacked(pairs[1])):
+            a, b = np.flatnonzero(~np.isnan(q)), np.flatnonzero(~np.isnan(g))
+            both = np.concatenate([a, b])
+            joint = W[both] @ W[both].T + np.diag(noise[both])
+            x = np.concatenate([q[a], g[b]]) - mu[both]
+            wanted = -0.5 * (np.linalg.slogdet(joint)[1] + x @ np.linalg.solve(joint, x))
+            for at, row in ((a, q), (b, g)):
+                own, y = cov[np.ix_(at, at)], row[at] - mu[at]
+                wanted += 0.5 * (np.linalg.slogdet(own)[1] + y @ np.linalg.solve(own, y))
+            assert got[i, j] == pytest.approx(wanted, abs=1e-8)
+
+
+# ---- streams, files, one matrix
+
+
+def test_batches_with_holes_lead_where_a_fit_does():
+    z, _ = torn(n=600, holes=0.3)
+    full = fitted(z, max_iter=60)
+    stepwise = fitted(z, solver="stepwise", max_iter=12, batch_size=100)
+    assert stepwise.score(z) == pytest.approx(full.score(z), abs=0.3)
+    stream = GaussianImputer(2)
+    for _ in range(6):
+        for start in range(0, 600, 100):
+            stream.partial_fit({name: array[start : start + 100] for name, array in z.items()})
+    assert stream.score(z) == pytest.approx(full.score(z), abs=0.5)
+
+
+def test_whole_batches_follow_a_fit_with_holes(tmp_path):
+    z, truth = torn(n=200)
+    model = fitted(z)
+    model.save(tmp_path / "model")
+    again = GaussianImputer.load(tmp_path / "model")
+    batch = {name: array[:64] for name, array in truth.items()}
+    before = model.score(z)
+    for one in (model, again):
+        one.partial_fit(batch)
+    assert model.score(z) > before - 0.5
+    for name in z:
+        np.testing.assert_array_equal(model.W_[name], again.W_[name])
+    np.testing.assert_array_equal(stacked(model.transform(z)), stacked(again.transform(z)))
+
+
+def test_one_matrix():
+    z, truth = torn(n=200, widths=(8,), rate=0.0, holes=0.3)
+    x = z["m0"]
+    model = fitted(x)
+    done, std = model.impute(x, return_std=True)
+    assert done.shape == std.shape == x.shape
+    np.testing.assert_array_equal(done, fitted({"x": x}).transform({"x": x})["x"])
+    gone = np.isnan(x)
+    mean = np.nanmean(x, axis=0)
+    assert np.square((done - truth["m0"])[gone]).sum() < 0.5 * np.square((mean - truth["m0"])[gone]).sum()
+    searched = GaussianImputer().fit(x)
+    assert len(searched.search_) > 1
+    assert searched.hole_scale_ != [1.0]
+
+
+def test_a_column_that_no_row_has_is_zero():
+    z, _ = torn(n=60)
+    z["m1"][:, 2] = np.nan
+    with pytest.warns(UserWarning, match="1 of 5 columns of modality 'm1' are observed in no row"):
+        model = GaussianImputer(2, max_iter=500).fit(z)
+    filled, std = model.impute(z, return_std=True)
+    assert np.abs(filled["m1"][:, 2]).max() < 1e-6
+    assert all(np.isfinite(array).all() for array in (*filled.values(), *std.values()))
+
+
+# ---- choosing on held-out entries
+
+
+def test_hidden_entries_fall_as_holes_do():
+    rng = np.random.default_rng(0)
+    seen = torch.ones(400, 6, dtype=torch.bool)
+    seen[torch.tensor(rng.random(400) < 0.5), 4:] = False  # a sensor that gives two columns
+    hidden = hidden_entries(seen, torch.ones(400, dtype=torch.bool), rng)
+    assert not bool((hidden & ~seen).any())
+    assert bool((hidden[:, 4] == hidden[:, 5]).all())
+    assert not bool(hidden[:, :4].any())
+    assert 0.05 < float(hidden.sum()) / float(seen.sum()) <= 0.1
+    assert not bool(hidden_entries(torch.ones(9, 2, dtype=torch.bool), torch.ones(9, dtype=torch.bool), rng).any())
+
+
+def test_held_out_error_counts_blocks_and_entries():
+    z, _ = torn(n=300)
+    data = {name: torch.tensor(array) for name, array in z.items()}
+    present = torch.stack([~torch.isnan(array).all(1) for array in data.values()], dim=1)
+    held = hold_out(data, present, seed=0)
+    source = held.source
+    assert held.holes is not None
+    assert all(bool(hidden.any()) for hidden in held.holes.hidden)
+    zero = start_at_random(source, 2, seed=0)
+    nothing = type(zero)(zero.names, [W * 0 for W in zero.W], zero.mu, zero.noise, zero.log_weight)
+    assert held.error(nothing) == pytest.approx(1.0, abs=0.12)  # the column means
+    fit = run_em(source, zero, Prior(0.0, 0.0, 0.0, 0.0, source.variance, noise_floor(source)), max_iter=40)
+    assert held.error(fit.params) < 0.6
+    assert held.hole_scale(fit.params) == pytest.approx([1.0] * 3, abs=0.25)
+    poisoned = {name: torch.where(gone, 1e6, data[name]) for name, gone in zip(data, held.holes.hidden, strict=True)}
+    again = hold_out(poisoned, present, seed=0)
+    for mine, theirs in zip(source.mean, again.source.mean, strict=True):
+        torch.testing.assert_close(mine, theirs)  # what is hidden was not seen
+
+
+# ---- what cannot be
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (
+            {"whitening": 0.5},
+            "whitening=0.5 needs whole rows, but some rows have holes inside a modality; use whitening=0",
+        ),
+        ({"solver": "gradient"}, "solver='gradient' needs whole rows.*use solver='em'"),
+    ],
+)
+def test_what_needs_whole_rows_says_so(options, said):
+    z, _ = torn(n=40)
+    with pytest.raises(InputError, match=said):
+        GaussianImputer(2, **options).fit(z)
+
+
+def test_a_whitened_model_says_that_it_needs_whole_rows():
+    z, truth = torn(n=80)
+    model = fitted(truth, whitening=0.5)
+    with pytest.raises(InputError, match=r"need a model of the features as they are, but this one is whitened"):
+        model.transform(z)
+
+
+def test_training_steps_need_whole_rows():
+    z, truth = torn(n=40)
+    model = fitted(truth)
+    tensors = {name: torch.tensor(array) for name, array in z.items()}
+    with pytest.raises(InputError, match="has NaN in row"):
+        model.missing(tensors, torch.ones(40, 3, dtype=torch.bool))
+
+
+@pytest.mark.parametrize(
+    ("observed", "said"),
+    [
+        ({"sound": np.ones((40, 6), bool)}, "observed has modality 'sound', which z does not have; z has m0, m1, m2"),
+        ({"m0": np.ones((40, 6))}, r"observed\['m0'\] must be a bool array of shape \(40, 6\).*got float64"),
+        ({"m0": np.ones((40, 5), bool)}, r"observed\['m0'\] has shape \(40, 5\) but z\['m0'\] has \(40, 6\)"),
+    ],
+)
+def test_observed_is_checked(observed, said):
+    _, truth = torn(n=40)
+    with pytest.raises(InputError, match=said):
+        GaussianImputer(2).fit(truth, observed=observed)
+
+
+def test_infinite_and_huge_values_beside_holes():
+    z, _ = torn(n=40)
+    row = int(np.flatnonzero(np.isnan(z["m0"]).any(1) & ~np.isnan(z["m0"]).all(1))[0])
+    at = int(np.flatnonzero(~np.isnan(z["m0"][row]))[0])
+    present = np.stack([~np.isnan(a).all(1) for a in z.values()], axis=1)
+    for value, said in ((np.inf, f"infinite value in row {row}"), (1e200, f"size 1e[+]200 in row {row}")):
+        z["m0"][row, at] = value
+        for mask in (None, present):
+            with pytest.raises(InputError, match=said):
+                GaussianImputer(2).fit(z, mask)
+    z["m0"][row] = np.nan
+    with pytest.raises(InputError, match=f"has NaN in row {row}, which present marks as observed"):
+        GaussianImputer(2).fit(z, np.ones_like(present))
