@@ -20,8 +20,8 @@ IMPUTED = {
 def test_impute(calmrl, passed, monkeypatch):
     from dataclasses import make_dataclass
 
-    names = ("choice", "damaged", "imputed", "blocks", "rows")
-    made = make_dataclass("Made", names)(IMPUTED, {"a": 2, "b": 0}, 3, 8, 4)
+    names = ("choice", "damaged", "holes", "imputed", "blocks", "rows")
+    made = make_dataclass("Made", names)(IMPUTED, {"a": 2, "b": 0}, {"b": 5}, 3, 8, 4)
     calls = passed("calmrl.workflows.impute.impute", made)
     monkeypatch.setattr(import_module("calmrl.workflows.impute"), "imputation_warnings", lambda choice: ["take care"])
     code, out, err = calmrl("impute", "f", "--out", "o")
@@ -32,9 +32,10 @@ def test_impute(calmrl, passed, monkeypatch):
         "  b: 100 % mean",
         "warning: take care",
         "warning: value blocks that are not finite, counted as missing: a 2",
+        "single values that were missing inside observed value blocks, imputed: b 5",
         "imputed 3 of 8 value blocks in 4 rows; wrote o",
     ]
-    made.choice, made.damaged = IMPUTED | {"error": None}, {"a": 0}
+    made.choice, made.damaged, made.holes = IMPUTED | {"error": None}, {"a": 0}, {}
     _, out, err = calmrl("impute", "f", "--out", "o", "imputer.method=mean", "--std", "--allow-missing", "--force", "--json",
                          "--engine", "ray", "--address", "x")  # fmt: skip
     assert json.loads(out)["imputed"] == 3

@@ -241,7 +241,7 @@ def test_deviations_of_the_last_fit_are_brought_to_those_that_were_checked(monke
     imputer.names_, imputer.scale_, imputer.choice_, imputer.models_ = ("a", "b"), np.full((3, 2), 5.0), {}, {"x": 1}
     asked = []
 
-    def average(models, views, with_std):
+    def average(models, whole, views, with_std):
         asked.append((len(views), with_std))
         variance = 36.0 if "trial" in models else 4.0
         return [], [torch.full((len(views), 1), variance) for _ in range(2)]
