@@ -115,3 +115,38 @@ def test_the_short_table_has_the_best_latent_start():
 def test_tables_for_a_paper_say_what_chance_reaches():
     table = average_table(content()["rows"])
     assert "R@1 of a random order (%): stamps 1.5, digits 1.5." in table.notes
+
+
+def test_the_tables_on_calibration():
+    """R@1 of four directions and their mean, and the anchor shift; no row of the second stage has both a and c."""
+    module = runpy.run_path(str(ROOT / "docs" / "make_calibration.py"))
+    start = {"calmrl+init": 10.0, "calmrl+observed": 12.0, "calmrl": 11.0}
+    rows = []
+    for dataset in ("stamps", "emoji"):
+        for method, value in start.items():
+            for seed in range(2):
+                place = {"dataset": dataset, "setting": "continual", "method": method, "seed": seed, "n": 9}
+                values = {"a->b": value, "b->a": value + 2, "a->c": value - 4, "c->a": value - 6, "average": value - 2}
+                rows += [place | {"task": task, "metric": "R@1", "value": one + seed} for task, one in values.items()]
+                rows.append(place | {"task": "observed", "metric": "anchor_shift", "value": 0.5})
+    rows += [
+        row | {"task": "calibrated", "value": 0.4}
+        for row in rows
+        if row["metric"] == "anchor_shift" and row["method"] == "calmrl"
+    ]
+    section = {"settings": {"continual": {"regime": "continual", "groups": [["a", "b"], ["b", "c"]]}}}
+    test = {"methods": {"calmrl": {"difference": -1.0, "low": -1.5, "high": -0.5, "p": 0.001}}}
+    meta = {
+        "config": {"datasets": {"stamps": section, "emoji": {"settings": {"continual": {"regime": "joint"}}}}},
+        "tests": {f"{dataset}, continual": test for dataset in ("stamps", "emoji")},
+    }
+    results = results_of({Path("results.json"): {"rows": rows}})
+    found = module["found"](results, meta).splitlines()
+    assert len(found) == 4
+    assert "| 8.5 ± 6.4 | 10.5 ± 6.4 | 9.5 ± 6.4 | -1.00 (-1.50 to -0.50) | 0.001 |" in found[2]
+    _, _, shown, hidden = module["forgotten"](results, meta).splitlines()
+    assert shown.startswith("| stamps, continual | shown in stage two | 11.5 ±")
+    assert hidden.startswith("| stamps, continual | not shown | 5.5 ±")
+    anchors = module["anchors"](results, meta).splitlines()
+    assert anchors[2].endswith("| 0.500 ± 0.000 | 0.500 ± 0.000 | 0.500 ± 0.000 | 0.400 ± 0.000 |")
+    assert module["PLACE"].findall(module["PAGE"].read_text()) == ["found", "forgotten", "anchors"]
