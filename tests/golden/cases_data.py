@@ -186,7 +186,7 @@ def _(place: Place) -> Any:
     )
     own = [
         re.sub(r"(cannot be read as Parquet) \(.*\)", r"\1", line) for line in said
-    ]  # without the words of a version of pyarrow
+    ]  # the words of pyarrow differ by version
     return [place.text(line) for line in own]
 
 
