@@ -342,7 +342,7 @@ class Index:
         def read(condition: str, most: int) -> list[Any]:
             query = self.table.search().where(" AND ".join([*conditions, f"({condition})"]))
             with self._reading():
-                return query.select(list(COLUMNS)).limit(most).to_list()
+                return query.select(COLUMNS).limit(most).to_list()
 
         return read
 
