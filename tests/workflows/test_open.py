@@ -188,6 +188,10 @@ def test_the_commands(folder, calmrl, monkeypatch):
     code, out, err = calmrl("search", str(folder), "c5", "-k", "1")
     assert (code, err.splitlines()[1]) == (0, "nothing has changed")
     assert "light/c5  [image, text]  (name)" in out.replace("[text, image]", "[image, text]")
+    (folder / "broken.png").write_bytes(b"no picture")
+    code, _, err = calmrl("search", str(folder), "c5", "-k", "1")
+    assert (code, "1 x cannot be read" in err) == (0, True)
+    (folder / "broken.png").unlink()
     code, _, err = calmrl("search", str(index_of(folder)), "c5", "--index", "other")
     assert (code, "is an index itself, so --index says nothing; leave it out" in err) == (2, True)
     asked = []

@@ -89,8 +89,11 @@ def _opened(index: str, place: str | None) -> Index:
 
     where = place or index_of(index)
     note(f"{index} is no index: searching that of its files, {where}")
+    told: list[str] = []
     with Progress() as progress:
-        found = open_index(index, place, progress=progress)
+        found = open_index(index, place, progress=progress, report=told.append)
+    for line in told[2:]:  # what could not be used, and what is new; the first two say what and where it is
+        note(line)
     note(found.done)
     return found.index
 
