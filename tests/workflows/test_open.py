@@ -12,6 +12,7 @@ pytest.importorskip("av", reason="PyAV (calmrl[media]) is not installed")
 pytest.importorskip("PIL.Image", reason="Pillow (calmrl[media]) is not installed")
 
 from calmrl import Index
+from calmrl._support.filesystem import locked
 from calmrl._support.places import index_of
 from calmrl.encoders.registry import DEFAULTS, PACKAGES
 from calmrl.errors import InputError
@@ -70,6 +71,8 @@ def test_an_index_that_is_made_again_under_a_reader(folder):
     reader = open_index(folder).index
     reader.remove("light/c5")
     write_sound(folder / "dark" / "c2.wav", colour(2))
+    with locked(index_of(folder)), pytest.raises(InputError, match="another run is writing"):
+        open_index(folder)
     again = open_index(folder)
     assert (again.done, len(again.index)) == ("made again", 11)  # what was removed on purpose stays out
     assert reader.search(sound=folder / "dark" / "c2.wav")[0].id == "dark/c2"

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from calmrl._support.filesystem import locked
 from calmrl._support.output import replaced_directory
 from calmrl._support.places import holds_index, index_of, is_remote
 from calmrl._support.text import listed, plural
@@ -125,8 +126,8 @@ def _made_again(
     if is_remote(there.path):
         raise InputError(f"{listed(new)} came after {there.path} was made; make it again with calmrl index, elsewhere")
     report(f"{listed(new)} came after it was made, so it is made again")
-    on_purpose = removed_items(there.path).get(opened.root, {})
-    with replaced_directory(there.path) as draft:
+    with locked(Path(there.path)), replaced_directory(there.path) as draft:
+        on_purpose = removed_items(there.path).get(opened.root, {})
         made = make(opened, draft, progress=progress, report=report)
         made.remove(row["id"] for row in made.rows(["id"]) if row["id"] in on_purpose)
     return Index.open(there.path)
