@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 pytest.importorskip("lancedb", reason="the extra search is not installed")
 pytest.importorskip("PIL.Image", reason="Pillow (calmrl[media]) is not installed")
 
 from calmrl import Index
-from calmrl.search.words import Match, fused, matches, name_words, tokens
+from calmrl.search.words import MOST, READ, Match, fused, matches, name_words, tokens
 from tests.support.colour_world import ENCODED, NAMES, colour, make_folder, settings, write_picture, write_text
 
 SIZE = 40  # items of colours beside those with names
@@ -26,11 +28,19 @@ SIZE = 40  # items of colours beside those with names
         ("e\u0301te\u0301", ["été"]),
         ("金门大桥 dawn", ["金", "门", "大", "桥", "dawn"]),
         ("ΣΊΣΥΦΟΣ", ["σίσυφοσ"]),
+        ("काला कुत्ता_2", ["काला", "कुत्ता", "2"]),
+        ("Straße", ["strasse"]),
+        ("❤\ufe0f dog 1\ufe0f\u20e3", ["dog", "1"]),
         ("__ -- !", []),
     ],
 )
 def test_words_are_split_at_case_dashes_and_digits(text, expected):
     assert tokens(text) == expected
+
+
+@given(st.text(st.characters(max_codepoint=127)))
+def test_words_of_ascii_are_split_alike_beside_other_letters(text):
+    assert tokens(text) == tokens(f"{text} é")[:-1]
 
 
 @pytest.mark.parametrize(
@@ -94,6 +104,31 @@ def test_an_item_needs_half_of_what_was_typed():
 def test_what_is_pushed_away():
     items = {"1": "dog in snow", "2": "dog", "3": "snow"}
     assert [match.id for match in found_in(items, "dog", without=("snow",))] == ["2"]
+    assert {match.id for match in found_in(items, "dog", without=("!",))} == {"1", "2"}  # no word pushes nothing away
+
+
+def test_words_of_too_many_items():
+    """Of those that have a common word, only what is called so; a rare word beside it is found, and says nearly all."""
+    row = {"label": None, "paths": "{}"}
+    dogs = [row | {"id": f"{n}", "text": "a dog at home"} for n in range(99)] + [row | {"id": "x/dog", "text": None}]
+    common = [row | {"id": f"c{n}", "text": "a cat"} for n in range(MOST)]
+    numbers = {"a": 50_000, "at": 9_000, "home": 8_000, "cat": 30_000, "dog": 100}
+
+    def read(condition, most):
+        if "ends_with" in condition:
+            return [row | {"id": "x/cat", "text": None}] if "/cat" in condition else []
+        if "'home'" in condition:
+            return dogs[:3] if " AND " in condition else common[:most]
+        return dogs if "'dog'" in condition and "'a'" not in condition else common[:most]
+
+    def count(condition):
+        return 100_000 if condition is None else next(n for word, n in numbers.items() if f"'{word}'" in condition)
+
+    assert [(match.id, match.exact) for match in matches("cat", read, count)] == [("x/cat", True)]
+    assert [match.id for match in matches("at home", read, count)] == ["0", "1", "2"]  # which have both
+    found = {match.id: match.share for match in matches("a dog", read, count)}
+    assert len(found) == len(dogs)
+    assert found["x/dog"] > 0.85
 
 
 def test_files_of_a_table_have_names_too():
@@ -142,6 +177,32 @@ def test_a_name_finds_its_item(own):
     assert all("vectors" in hit.found for hit in hits)
     assert len({hit.id for hit in hits}) == len(hits) == SIZE + 3
     assert all(hit.found == ("vectors",) for hit in index.search(text="polar bear", k=5, words=False))
+
+
+def test_names_in_other_letters(own, tmp_path):
+    index, folder = own
+    names = {"Straße": "STRASSE", "ΣΚΎΛΟΣ": "σκύλος", "काला-कुत्ता": "कुत्ता", "Собаки_1": "собаки", "Çà": "ÇÀ"}
+    for number, name in enumerate(names):
+        write_picture(folder / f"{name}.png", colour(950 + number))
+    index.add(folder)
+    for name, typed in names.items():
+        for query in (name, typed):
+            assert (first(index, text=query).id, "name" in first(index, text=query).found) == (name, True), query
+    rows = [f"{n},ÉtéÀLaMer{n}.png,colour {n} {n} {n}" for n in range(30)]
+    for n in range(30):
+        write_picture(tmp_path / f"ÉtéÀLaMer{n}.png", colour(n))
+    (tmp_path / "items.csv").write_text("\n".join(["id,image,text", *rows]), encoding="utf-8")
+    table = Index.build(tmp_path / "items.csv", tmp_path / "iy", {"text": "read", "image": "see"}, model=settings())
+    for query in ("été à la mer 7", "ÉTÉ À LA MER 7"):
+        assert (first(table, text=query).id, first(table, text=query).found[0]) == ("7", "name")
+
+
+def test_the_beginning_of_a_long_text_counts(own):
+    index, folder = own
+    (folder / "early.txt").write_text("zebra " + "1 2 3 " * READ)
+    (folder / "late.txt").write_text("1 2 3 " * READ + "zebra")
+    index.add(folder)
+    assert [hit.id for hit in index.search(text="zebra", k=SIZE) if "words" in hit.found] == ["early"]
 
 
 def test_conditions_removed_and_added_items(own):

@@ -173,12 +173,14 @@ def search(page, words: str) -> list[str]:
 def test_the_journey_in_the_page(index):
     with opened(index) as page:
         assert search(page, "red circle")[0] == "A red circle on white"
+        assert "found by name, words" in page.locator(".card .score").first.inner_text()
         assert "A red circle on white" not in search(page, "red - circle")[:3]
         drop(page, PICTURE)
         page.wait_for_selector("#parts li")
         page.fill("#words", "")
         page.press("#words", "Enter")
         page.wait_for_function("() => document.querySelector('.card h3').textContent === 'A blue star on white'")
+        assert "found by same file" in page.locator(".card .score").first.inner_text()
         page.select_option("#label", "blue")
         settled(page, "8 items, nearest first")
         page.locator(".card h3 a", has_text="A blue star on white").click()

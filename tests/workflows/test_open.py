@@ -12,6 +12,7 @@ pytest.importorskip("av", reason="PyAV (calmrl[media]) is not installed")
 pytest.importorskip("PIL.Image", reason="Pillow (calmrl[media]) is not installed")
 
 from calmrl import Index
+from calmrl._support.filesystem import locked
 from calmrl._support.places import index_of
 from calmrl.encoders.registry import DEFAULTS, PACKAGES
 from calmrl.errors import InputError
@@ -66,6 +67,91 @@ def test_files_of_another_kind(folder):
     assert open_index(folder).done == "nothing has changed"
 
 
+def test_an_index_that_is_made_again_under_a_reader(folder):
+    reader = open_index(folder).index
+    reader.remove("light/c5")
+    write_sound(folder / "dark" / "c2.wav", colour(2))
+    with locked(index_of(folder)), pytest.raises(InputError, match="another run is writing"):
+        open_index(folder)
+    again = open_index(folder)
+    assert (again.done, len(again.index)) == ("made again", 11)  # what was removed on purpose stays out
+    assert reader.search(sound=folder / "dark" / "c2.wav")[0].id == "dark/c2"
+    assert open_index(folder).done == "nothing has changed"
+
+
+def test_what_was_put_into_it_otherwise_is_not_lost(folder, tmp_path):
+    (tmp_path / "more").mkdir()
+    write_picture(tmp_path / "more" / "seal.png", colour(77))
+    open_index(folder).index.add(tmp_path / "more")
+    write_sound(folder / "dark" / "c2.wav", colour(2))
+    opened = open_index(folder)
+    assert opened.done.startswith(f"1 changed, sound left out: {index_of(folder)} has no place for it")
+    assert opened.index.item("seal").root == str(tmp_path / "more")
+
+
+def test_what_is_gone_is_kept_where_a_disk_may_be_missing(folder, monkeypatch):
+    open_index(folder)
+    os.rename(folder / "light", folder / "bright")
+    assert open_index(folder).done == "6 added, 6 removed"
+    os.rename(folder / "bright", folder.parent / "bright")
+    for number in (2, 4):
+        for file in (folder / "dark").glob(f"c{number}.*"):
+            file.unlink()
+    told: list[str] = []
+    opened = open_index(folder, report=told.append)
+    line = f"calmrl add {index_of(folder)} {folder} --prune"
+    assert opened.done == f"8 gone but kept, in case they come back; remove them with: {line}"
+    assert len(opened.index) == 12
+    assert any("8 items are gone from their source but still in the index" in line for line in told)
+    os.rename(folder.parent / "bright", folder / "bright")
+    assert open_index(folder).done == "2 removed"
+
+
+def test_a_folder_that_cannot_be_read_loses_nothing(folder, monkeypatch):
+    for number in range(100, 110):
+        write_item(folder, 2 * number, {"image"})
+    open_index(folder)
+    scan = os.scandir
+
+    def refusing(path):
+        if str(path) == str(folder / "light"):
+            raise PermissionError(13, "Permission denied", str(path))
+        return scan(path)
+
+    monkeypatch.setattr(os, "scandir", refusing)
+    opened = open_index(folder)
+    assert opened.done.startswith("6 gone but kept")
+    assert len(opened.index) == 22
+    (folder / "dark" / "c0.png").write_bytes(b"changed")
+    told: list[str] = []
+    open_index(folder, report=told.append)
+    assert "1 x folder that cannot be read -> left aside: light" in told
+
+
+def test_two_tables_in_one_folder(folder, tmp_path):
+    for name, numbers in {"one": range(8), "two": range(8, 12)}.items():
+        rows = [f"{name}{n},photos/{'light' if n % 2 else 'dark'}/c{n}.png,colour {n} {n} {n}" for n in numbers]
+        (tmp_path / f"{name}.csv").write_text("\n".join(["id,image,text", *rows]))
+    assert index_of(tmp_path / "one.csv") != index_of(tmp_path / "two.csv")
+    open_index(tmp_path / "one.csv", tmp_path / "both")
+    done = open_index(tmp_path / "two.csv", tmp_path / "both").done
+    assert done.startswith("4 added, 8 gone but kept")
+    assert len(Index.open(tmp_path / "both")) == 12
+
+
+def test_a_place_that_cannot_be_written_to(folder, tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("x")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    with pytest.raises(InputError, match="is a file, so"):
+        open_index(folder)
+
+
+def test_an_index_at_an_address(folder, tmp_path):
+    place = f"file://{tmp_path}/remote"
+    assert open_index(folder, place).done == "made"
+    assert open_index(folder, place).done == "nothing has changed"
+
+
 def test_where_it_is_told(folder, tmp_path):
     opened = open_index(folder, tmp_path / "mine")
     assert Path(opened.index.path) == tmp_path / "mine"
@@ -104,7 +190,13 @@ def test_the_commands(folder, calmrl, monkeypatch):
     assert '"found": [' in out
     code, out, err = calmrl("search", str(folder), "c5", "-k", "1")
     assert (code, err.splitlines()[1]) == (0, "nothing has changed")
-    assert "light/c5" in out
+    assert "light/c5  [image, text]  (name)" in out.replace("[text, image]", "[image, text]")
+    (folder / "broken.png").write_bytes(b"no picture")
+    code, _, err = calmrl("search", str(folder), "c5", "-k", "1")
+    assert (code, "1 x cannot be read" in err) == (0, True)
+    (folder / "broken.png").unlink()
+    code, _, err = calmrl("search", str(index_of(folder)), "c5", "--index", "other")
+    assert (code, "is an index itself, so --index says nothing; leave it out" in err) == (2, True)
     asked = []
     monkeypatch.setattr("calmrl.server.run_server", lambda index, **options: asked.append((index, options)))
     code, out, err = calmrl("open", str(folder), "--no-browser")

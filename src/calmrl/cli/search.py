@@ -24,6 +24,8 @@ EXAMPLE = """Example:
   calmrl search photos.index "2:dog + ./pool.jpg - fruit" -k 5
   calmrl search photos.index --sound bark.wav --where "label = 'pets'" --paths"""
 
+FOUND_BY = {"name": "name", "words": "words", "file": "same file"}
+
 
 def run(
     index: Annotated[
@@ -63,7 +65,7 @@ def run(
         if hubs:
             note("similarity is corrected for hubs (CSLS): 2 cos - r(query) - r(item)")
         if hits:
-            note("similarity, certainty, id, [what was observed], caption, file:")
+            note("similarity, certainty, id, [what was observed], (what found it besides vectors), caption, file:")
         for hit in hits:
             data(_line(hit))
     if not hits:
@@ -74,6 +76,8 @@ def _opened(index: str, place: str | None) -> Index:
     """An index, or that of a folder of files, made or brought up to date."""
     if is_remote(index) or holds_index(index) or not Path(index).exists():
         check_index(index)
+        if place is not None:
+            raise InputError(f"{index} is an index itself, so --index says nothing; leave it out")
         from calmrl.search import Index
 
         opened = Index.open(index)
@@ -85,8 +89,11 @@ def _opened(index: str, place: str | None) -> Index:
 
     where = place or index_of(index)
     note(f"{index} is no index: searching that of its files, {where}")
+    told: list[str] = []
     with Progress() as progress:
-        found = open_index(index, place, progress=progress)
+        found = open_index(index, place, progress=progress, report=told.append)
+    for line in told[2:]:  # what could not be used, and what is new; the first two say what and where it is
+        note(line)
     note(found.done)
     return found.index
 
@@ -127,8 +134,10 @@ def _as_dict(hit: Hit) -> dict[str, Any]:
 
 
 def _line(hit: Hit) -> str:
-    """similarity, certainty, id, what it has, caption, file"""
+    """similarity, certainty, id, what it has, what found it, caption, file"""
     parts = [f"{hit.similarity:6.3f}", f"{hit.certainty or 0.0:4.2f}", hit.id, f"[{', '.join(hit.modalities)}]"]
+    found = [FOUND_BY[part] for part in hit.found if part in FOUND_BY]
+    parts += [f"({', '.join(found)})"] if found else []
     caption = " ".join((hit.text or "").split())
     return "  ".join([*parts, *([caption[:80]] if caption else []), *([hit.path] if hit.path else [])])
 

@@ -15,6 +15,7 @@ import numpy as np
 
 from calmrl._support.engine import Engine, opened
 from calmrl._support.parsing import naming
+from calmrl._support.places import is_remote
 from calmrl._support.text import plural
 from calmrl.aligner.estimator import Aligner
 from calmrl.encoders.encoder_set import EncoderSet
@@ -143,6 +144,8 @@ class Index:
 
     def __init__(self, path: str | Path) -> None:
         self.path = path
+        self._place = path if is_remote(path) else Path(path).absolute()
+        self._folder = store.folder_at(self._place)
         self.table, self.parts, self._switch = store.open_tables(path)
         self._seen = self._switch.version
         self.layout = store.read_layout(self.parts, path)
@@ -243,12 +246,13 @@ class Index:
         return remove(self, ids)
 
     def refresh(self) -> None:
-        """See what others have committed since: other items, or a space that was fitted again."""
+        """See what others have done since: other items, a space that was fitted again, or an index that was made again."""
         with self._reading():
-            self._switch.checkout_latest()
-            if self._switch.version == self._seen:
-                self.table.checkout_latest()
-                return
+            if store.folder_at(self._place) == self._folder:
+                self._switch.checkout_latest()
+                if self._switch.version == self._seen:
+                    self.table.checkout_latest()
+                    return
         fresh = type(self)(self.path)
         if fresh.layout["encoders"] == self.layout["encoders"] and "_encoders" in self.__dict__:
             fresh.__dict__["_encoders"] = self._encoders
@@ -342,7 +346,7 @@ class Index:
         def read(condition: str, most: int) -> list[Any]:
             query = self.table.search().where(" AND ".join([*conditions, f"({condition})"]))
             with self._reading():
-                return query.select(list(COLUMNS)).limit(most).to_list()
+                return query.select(COLUMNS).limit(most).to_list()
 
         return read
 

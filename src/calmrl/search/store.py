@@ -28,6 +28,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from datetime import timedelta
@@ -85,6 +86,17 @@ def open_tables(path: str | Path) -> tuple[Any, dict[str, bytes], Any]:
                 raise InputError(f"{path} is damaged: its part {row['name']} is not what was written; {DAMAGED}")
         parts = {row["name"]: row["content"] for row in rows}
         return database.open_table(_items_named(parts)), parts, table
+
+
+def folder_at(path: str | Path) -> tuple[int, int] | None:
+    """What tells the folder of an index from one that takes its place; None in an object store, and where there is none."""
+    if is_remote(path):
+        return None
+    try:
+        stat = os.stat(path)
+    except OSError:
+        return None
+    return stat.st_dev, stat.st_ino
 
 
 def is_items(name: str) -> bool:

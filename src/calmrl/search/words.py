@@ -26,6 +26,8 @@ from calmrl.search.where import quote
 NAME, WORDS, FILE, VECTORS = "name", "words", "file", "vectors"  # what finds a hit
 EACH = "\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af"  # letters that are words: kana, Chinese characters, Hangul
 TOKEN = re.compile(rf"[{EACH}]|[^\W\d_{EACH}]+|\d+")
+ASCII_TOKEN = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")  # the same words, much faster
+LETTER = re.compile(rf"[^\W\d_{EACH}]")
 HASH = re.compile(r"[0-9A-Za-z]*(?:[0-9][A-Za-z]+[0-9]|[A-Za-z][0-9]+[A-Za-z])[0-9A-Za-z]*")
 SAYS_NOTHING = frozenset({
     *("img", "image", "images", "dsc", "dscn", "dscf", "dcim", "pxl", "mvi", "vid", "video", "mov", "gopr", "photo", "photos"),
@@ -33,7 +35,8 @@ SAYS_NOTHING = frozenset({
     *("untitled", "unnamed", "unknown", "track", "audio", "recording", "rec", "sound", "voice", "item", "whatsapp", "data"),
 })  # words in names that cameras, phones and programs give  # fmt: skip
 LONG = 3  # letters of a word that says something
-COLUMNS = ("id", "text", "label", "paths")
+READ = 10_000  # letters of a text
+COLUMNS = {"id": "id", "text": f"left(text, {READ})", "label": "label", "paths": "paths"}
 MOST = 2000  # rows that are ranked
 ASKED = 16  # words of a query that are looked for
 ENOUGH = 0.5  # of a query that an item must have, each word weighed by how rare it is
@@ -51,12 +54,23 @@ def tokens(text: str) -> list[str]:
     >>> tokens("PolarBear_02-dark")
     ['polar', 'bear', '02', 'dark']
     """
+    if text.isascii():
+        return [token.lower() for token in ASCII_TOKEN.findall(text)]
     text = unicodedata.normalize("NFC", text)
-    apart = [
+    text = "".join(
         f" {letter}" if letter.isupper() and (before.islower() or (before.isupper() and after.islower())) else letter
         for before, letter, after in zip(f" {text}", text, f"{text[1:]} ", strict=False)
-    ]
-    return [token.casefold() for token in TOKEN.findall("".join(apart))]
+    )
+    return [text[slice(*match.span())].casefold() for match in TOKEN.finditer(_with_marks_as_letters(text))]
+
+
+def _with_marks_as_letters(text: str) -> str:
+    """Vowel signs and accents after a letter, as in Hindi, are parts of its word, which regular expressions do not know."""
+    shape: list[str] = []
+    for letter in text:
+        of_word = bool(shape) and LETTER.match(shape[-1]) and unicodedata.category(letter).startswith("M")
+        shape.append("a" if of_word else letter)
+    return "".join(shape)
 
 
 def name_words(id: str) -> str | None:
@@ -97,7 +111,7 @@ def matches(text: str, read: Read, count: Callable[[str | None], int], without: 
     text : str
         What was typed.
     read : function
-        (SQL condition, how many at most) -> rows with COLUMNS.
+        (SQL condition, how many at most) -> rows with COLUMNS, name -> SQL.
     count : function
         SQL condition -> how many items fulfil it; None for all.
     without : sequence of str
@@ -107,12 +121,12 @@ def matches(text: str, read: Read, count: Callable[[str | None], int], without: 
     looked_for = sorted(dict.fromkeys(wanted), key=len, reverse=True)[:ASKED]
     if not looked_for:
         return []
-    rows, items = _candidates(text, looked_for, read, count), count(None)
+    (rows, numbers), items = _candidates(text, looked_for, read, count), count(None)
     documents = [_Document.of(row) for row in rows]
-    holding = Counter(token for one in documents for token in {*one.name, *one.said})
+    holding = numbers or Counter(token for one in documents for token in {*one.name, *one.said})
     rare = {t: math.log1p((max(items, holding[t]) - holding[t] + 0.5) / (holding[t] + 0.5)) for t in looked_for}
     mean = sum(one.length for one in documents) / max(1, len(documents))
-    unwanted = [{_plain(token) for token in tokens(text)} for text in without]
+    unwanted = [words for text in without if (words := {_plain(token) for token in tokens(text)})]
     kept = [one for one in documents if not any(words <= {*one.name, *one.said} for words in unwanted)]
     found = [match for one in kept if (match := _match(one, wanted, rare, mean)) is not None]
     return sorted(found, key=lambda match: (-match.exact, -match.score, match.id))
@@ -137,25 +151,33 @@ def _match(one: _Document, wanted: list[str], rare: Mapping[str, float], mean: f
 
 def _candidates(
     text: str, wanted: Sequence[str], read: Read, count: Callable[[str | None], int]
-) -> list[Mapping[str, Any]]:
-    """Rows that contain one of the words; where these are too many, one of the rarest, or nothing but what was typed."""
+) -> tuple[list[Mapping[str, Any]], dict[str, int]]:
+    """(rows that contain one of the words, {}); where these are too many, (those with one of the rarest, how many have each).
+
+    Where even the rarest is in too many: rows with all words. And what is called or says just that, where these are too many as
+    well, since it would be chance which of them are read.
+    """
     rows = read(" OR ".join(map(_contains, wanted)), MOST)
     if len(rows) < MOST:
-        return rows
+        return rows, {}
     numbers = {word: count(_contains(word)) for word in wanted}
     rarest = sorted(numbers, key=lambda word: numbers[word])
-    chosen = [word for n, word in enumerate(rarest) if not n or sum(numbers[w] for w in rarest[: n + 1]) < MOST]
+    chosen = [word for n, word in enumerate(rarest) if sum(numbers[w] for w in rarest[: n + 1]) < MOST]
     typed = text.strip().lower()
     alike = f"lower(id) = {quote(typed)} OR lower(text) = {quote(typed)} OR ends_with(lower(id), {quote(f'/{typed}')})"
-    rows = [*read(alike, MOST), *read(" OR ".join(map(_contains, chosen)), MOST)]
-    return list({row["id"]: row for row in rows}.values())
+    some = read(" OR ".join(map(_contains, chosen)) if chosen else " AND ".join(map(_contains, wanted)), MOST)
+    rows = [*read(alike, MOST), *(some if len(some) < MOST else [])]
+    return list({row["id"]: row for row in rows}.values()), numbers
 
 
 def _contains(word: str) -> str:
-    """A row has the word, in either way to write letters with accents; paths are JSON, which writes them in ASCII."""
-    forms = dict.fromkeys(unicodedata.normalize(form, word) for form in ("NFC", "NFD"))
+    """A row has the word, in any way to write it in small letters; paths are JSON, which writes all but ASCII as numbers."""
+    spelled = dict.fromkeys([word, word.replace("ss", "ß"), re.sub("σ$", "ς", word)])  # which small letters keep apart
+    forms = dict.fromkeys(unicodedata.normalize(form, one) for one in spelled for form in ("NFC", "NFD"))
     tests = [f"contains(lower({column}), {quote(form)})" for form in forms for column in ("id", "text", "label")]
-    tests += [f"contains(lower(paths), {quote(json.dumps(form)[1:-1])})" for form in forms]
+    cases = dict.fromkeys(case for form in forms for case in (form, form.capitalize(), form.upper()))
+    numbers = dict.fromkeys(json.dumps(case)[1:-1].lower() for case in cases)
+    tests += [f"contains(lower(paths), {quote(number)})" for number in numbers]
     return f"({' OR '.join(tests)})"
 
 

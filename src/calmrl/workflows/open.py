@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from calmrl._support.filesystem import locked
 from calmrl._support.output import replaced_directory
 from calmrl._support.places import holds_index, index_of, is_remote
 from calmrl._support.text import listed, plural
+from calmrl.data.media.folder import CLOSED
+from calmrl.encoders.registry import DEFAULTS, default_name
 from calmrl.errors import InputError
 from calmrl.protocols import Progress
+from calmrl.search.build import is_index
 from calmrl.search.index import Index
-from calmrl.sources import FOLDER, Source, open_source
+from calmrl.search.update import Change, removed_items
+from calmrl.search.where import quote
+from calmrl.sources import FOLDER, MANIFEST, Source, open_source
 from calmrl.workflows.index import index as make
 
 NOUNS = {"image": "picture", "sound": "sound", "text": "text", "video": "film"}
@@ -43,8 +50,9 @@ def open_index(
     """The index of a folder of files (or a table of files, features, a bundled data set), ready to be searched.
 
     Nothing is written beside the files: without `index`, it is kept in the user's cache (`calmrl._support.places.index_of`).
-    Where it is there already, only what is new or changed is encoded, and what is gone is removed. Items that were taken out
-    with `remove` stay out. Where files of another kind have come, it is made again.
+    Where it is there already, only what is new or changed is encoded, and what is gone is removed; not where more is gone than
+    is left or a folder cannot be read, since a disk may be missing. Items that `remove` took out stay out. Where files
+    of another kind have come, it is made again; not if it holds other sources too or was made with other encoders or a model.
 
     Parameters
     ----------
@@ -68,7 +76,7 @@ def open_index(
     opened = open_source(source)
     report(f"{source}: {contents(opened)}")
     place = index_of(source) if index is None else index
-    if not (is_remote(place) or holds_index(place)):
+    if not (is_index(place) if is_remote(place) else holds_index(place)):
         report(f"making its index in {place}; the files stay as they are")
         return OpenedIndex(make(opened, place, progress=progress, report=report), "made")
     report(f"its index is {place}")
@@ -76,16 +84,40 @@ def open_index(
     if there.layout["source"] != {"type": opened.form, "path": opened.root}:
         raise InputError(f"{place} is the index of {there.layout['source']['path']}; choose another name with `index`")
     new = [name for name in opened.modalities if name not in there.layout["modalities"]]
-    if new:
+    if new and _is_plain(there, opened):
         return OpenedIndex(_made_again(opened, there, new, progress, report), "made again")
     if opened.form == FOLDER and not there.folder_changes():
         return OpenedIndex(there, "nothing has changed")
-    change = there.add(opened, prune=True, progress=progress)
+    change = there.add(opened, progress=progress)
+    if change.gone and _may_prune(change, opened, index is None):
+        change.removed, change.gone = there.add(opened, prune=True, refit=False).removed, []
     for line in change.lines():
         report(line)
     counts = {"added": change.added, "changed": change.changed, "removed": change.removed}
     parts = [f"{len(ids)} {what}" for what, ids in counts.items() if ids]
+    if new:
+        parts.append(f"{listed(new)} left out: {place} has no place for it; make another one with calmrl index")
+    if change.gone:
+        line = shlex.join(["calmrl", "add", str(place), str(source), "--prune"])
+        parts.append(f"{len(change.gone)} gone but kept, in case they come back; remove them with: {line}")
     return OpenedIndex(there, ", ".join(parts) or "nothing has changed")
+
+
+def _may_prune(change: Change, opened: Source, own: bool) -> bool:
+    """Whether what is gone was taken away; not where a disk may be missing, nor where other tables have the same folder."""
+    left = len(change.added) + len(change.changed) + change.unchanged
+    closed = tuple(f"{problem.detail}/" for problem in opened.problems if problem.kind == CLOSED)
+    hidden = any(id.startswith(closed) for id in change.gone)
+    return len(change.gone) <= left and not hidden and (own or opened.form != MANIFEST)
+
+
+def _is_plain(there: Index, opened: Source) -> bool:
+    """Whether it holds nothing but this source, and was made as this function makes it."""
+    fit = there.layout.get("fit")
+    if fit is None or fit["relevant"] is not None or there.rows(["id"], where=f"root != {quote(opened.root)}"):
+        return False
+    entries = {name: entry for name, entry in there.layout["modalities"].items() if entry["kind"] in DEFAULTS}
+    return all(entry["encoder"] == default_name(name, entry["kind"]) for name, entry in entries.items())
 
 
 def _made_again(
@@ -94,8 +126,10 @@ def _made_again(
     if is_remote(there.path):
         raise InputError(f"{listed(new)} came after {there.path} was made; make it again with calmrl index, elsewhere")
     report(f"{listed(new)} came after it was made, so it is made again")
-    with replaced_directory(there.path) as draft:
-        make(opened, draft, progress=progress, report=report)
+    with locked(Path(there.path)), replaced_directory(there.path) as draft:
+        on_purpose = removed_items(there.path).get(opened.root, {})
+        made = make(opened, draft, progress=progress, report=report)
+        made.remove(row["id"] for row in made.rows(["id"]) if row["id"] in on_purpose)
     return Index.open(there.path)
 
 

@@ -16,6 +16,7 @@ from calmrl.data.media.problems import Problems
 from calmrl.errors import InputError
 
 TEXT_BYTES = 1 << 20  # a longer file is no text of an item
+CLOSED = "folder that cannot be read"
 Files = dict[str, dict[str, list[str]]]  # item -> modality -> paths relative to the folder
 
 
@@ -69,7 +70,11 @@ def read_folder(path: str | Path, problems: Problems) -> Manifest:
 def _inside(root: Path, problems: Problems) -> Iterator[str]:
     """All files, sorted, relative to the folder; links are followed only to files inside it."""
     home = root.resolve()
-    for folder, folders, names in os.walk(root):
+
+    def closed(error: OSError) -> None:
+        problems.add(CLOSED, "file", detail=Path(error.filename).relative_to(root).as_posix())
+
+    for folder, folders, names in os.walk(root, onerror=closed):
         hidden = [name for name in folders if name.startswith(".")]
         linked = [name for name in folders if name not in hidden and os.path.islink(os.path.join(folder, name))]
         for name in linked:

@@ -1,6 +1,7 @@
 // The pieces that the page is made of. Text goes into text nodes, never into HTML.
 
 const SVG = "http://www.w3.org/2000/svg";
+const FOUND_BY = { name: "name", words: "words", file: "same file" };
 const NOUNS = { image: "picture", audio: "sound", text: "text" };
 
 /** element("a", {href: "/"}, "home") */
@@ -44,12 +45,15 @@ export function seenList(item, modalities) {
       : element("li", { class: "missing" }, icon("missing"), `no ${noun(name, modalities)}`)));
 }
 
+/** Similarity, certainty, and what found it besides being near. */
 export function score(item) {
   const parts = [];
   if (item.similarity != null) parts.push(element("span", {}, "similarity ", element("b", {}, item.similarity.toFixed(2))));
   if (item.certainty != null) {
     parts.push(element("span", {}, "certainty ", element("b", {}, `${Math.round(100 * item.certainty)} %`)));
   }
+  const found = (item.found ?? []).map((by) => FOUND_BY[by]).filter(Boolean);
+  if (found.length) parts.push(element("span", {}, "found by ", element("b", {}, found.join(", "))));
   return parts.length ? element("p", { class: "score" }, ...parts) : null;
 }
 
