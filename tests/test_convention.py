@@ -41,12 +41,19 @@ WRONG = {
     "integer tensor": (({"a": torch.ones(4, 3, dtype=torch.int32)}, None), "dtype torch.int32"),
     "rows differ": (({"a": A, "b": B[:3]}, None), r"number of rows \(a: 4, b: 3\).*Give items .* a NaN row"),
     "numpy and torch": (({"a": A, "b": torch.ones(4, 2)}, None), r"mixes NumPy.*\(a: NumPy, b: torch\); pass one kind"),
-    "partly NaN": (({"a": _with(A, (2, 1), np.nan)}, None), r"z\['a'\] is partly NaN in row 2;.*or pass present="),
+    "partly NaN": (
+        ({"a": _with(A, (2, 1), np.nan)}, None),
+        r"z\['a'\] is partly NaN in row 2;.*Complete single values first with an imputer \(.*AutoImputer.*pass present=",
+    ),
     "infinite": (({"a": _with(A, (1, 1), np.inf)}, None), r"z\['a'\] has an infinite value in row 1; repair"),
     "infinite row": (({"a": _with(A, 3, -np.inf)}, None), r"z\['a'\] has an infinite value in row 3"),
     "NaN observed": (
+        ({"a": A, "b": _with(B, 0, np.nan)}, HERE),
+        r"z\['b'\] has NaN in row 0, which present marks as observed; repair",
+    ),
+    "partly NaN observed": (
         ({"a": A, "b": _with(B, (0, 1), np.nan)}, HERE),
-        r"z\['b'\] has NaN in row 0, which present marks",
+        r"z\['b'\] is partly NaN in row 0, which present marks as observed\. Complete single values first with an imputer",
     ),
     "infinite observed": (({"a": _with(A, (3, 0), np.inf), "b": B}, HERE), r"z\['a'\] has an infinite value in row 3"),
     "nothing, inferred": (({"a": _with(A, 1, np.nan)}, None), r"1 of 4 rows have no modality at all \(rows 1\)"),
@@ -418,7 +425,8 @@ def test_one_bad_value_is_always_found_and_named(case, data):
     name = list(z)[columns[at]]
     bad = data.draw(st.sampled_from([np.nan, np.inf, -np.inf]))
     z[name][rows[at], data.draw(st.integers(0, z[name].shape[1] - 1))] = bad
-    said = f"z[{name!r}] has {'NaN' if np.isnan(bad) else 'an infinite value'} in row {rows[at]}, which present"
+    nan = "has NaN" if z[name].shape[1] == 1 else "is partly NaN"
+    said = f"z[{name!r}] {nan if np.isnan(bad) else 'has an infinite value'} in row {rows[at]}, which present"
     with pytest.raises(InputError, match=re.escape(said)):
         check(z, present)
 

@@ -32,6 +32,7 @@ SCAN_BYTES = 1 << 26  # values are checked in blocks of rows of about this size
 _NAME = re.compile(r"(?!\s)[^/\\.<>:\"|?*\0-\x1f\ud800-\udfff]+(?<!\s)")
 _DEVICE = re.compile(r"con|prn|aux|nul|conin\$|conout\$|(com|lpt)[0-9¹²³]", re.IGNORECASE)  # Windows has no such files
 LONGEST_NAME = 200  # bytes
+FIRST_IMPUTE = "Complete single values first with an imputer (calmrl.imputers.AutoImputer, or calmrl impute for files)"
 
 
 @dataclass(frozen=True)
@@ -67,6 +68,10 @@ class Views:
         has = [column[:, None] for column in self.present[start:stop].unbind(1)]
         rows = zip(self.names, self.rows(start, stop), has, strict=True)
         return [mask if v is None or name not in self.holes else mask & ~torch.isnan(v) for name, v, mask in rows]
+
+    def mask(self) -> Array:
+        """`present` as the kind of array that was given."""
+        return self.present if isinstance(self.given(), torch.Tensor) else self.present.cpu().numpy()
 
     def given(self) -> Array:
         """One of the arrays that were given: it tells kind, device and dtype of what must be returned."""
@@ -361,8 +366,8 @@ def _infer_present(name: str, array: Array, any_size: bool, holes: bool) -> tupl
             if holes or not bool(torch.isnan(first).any()):
                 raise InputError(_too_large(name, row, first))
             raise InputError(
-                f"z[{name!r}] is partly NaN in row {row}; a missing modality is NaN in the whole row. Impute the single "
-                "values first (calmrl impute), drop them, or pass present= to say which rows count"
+                f"z[{name!r}] is partly NaN in row {row}; a missing modality is NaN in the whole row. {FIRST_IMPUTE} and "
+                "pass present=, so that missing modalities stay missing, or set the whole row to NaN"
             )
         if bool(torn.any()):
             some = True
@@ -397,6 +402,11 @@ def _check_observed_values(name: str, array: Array, column: torch.Tensor, any_si
                 if not bool(torch.isinf(block[row]).any()):
                     raise InputError(_too_large(name, start + row, block[row]))
                 what = "an infinite value"
+            if what == "NaN" and not bool(gap.all()):
+                raise InputError(
+                    f"z[{name!r}] is partly NaN in row {start + row}, which present marks as observed. {FIRST_IMPUTE}, or "
+                    "set present to False there"
+                )
             raise InputError(
                 f"z[{name!r}] has {what} in row {start + row}, which present marks as observed; repair the value "
                 "or set present to False there"

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from sklearn.exceptions import NotFittedError
 
-from calmrl import Aligner
+from calmrl import Aligner, GaussianImputer
 from calmrl.aligner.rows import check_aligner, check_pairs, group_numbers, relevance_numbers
 from calmrl.errors import InputError
 from calmrl.latent.rows import open_source
@@ -32,6 +32,28 @@ def test_arguments(arguments, text):
     with pytest.raises(InputError) as error:
         Aligner(**arguments).fit(*linear_rows(n=12))
     assert str(error.value) == text
+
+
+def test_single_missing_values_are_to_be_completed_first():
+    z, present = linear_rows(n=60)
+    row = int(np.flatnonzero(present[:, 0])[5])
+    model, torn = Aligner(**FAST).fit(z), {name: array.copy() for name, array in z.items()}
+    torn["m0"][row, 3] = np.nan
+    first = "Complete single values first with an imputer (calmrl.imputers.AutoImputer, or calmrl impute for files)"
+    for call in (Aligner(**FAST).fit, model.embed):
+        with pytest.raises(InputError) as error:
+            call(torn)
+        assert str(error.value) == (
+            f"z['m0'] is partly NaN in row {row}; a missing modality is NaN in the whole row. {first} and pass present=, so "
+            "that missing modalities stay missing, or set the whole row to NaN"
+        )
+        with pytest.raises(InputError) as error:
+            call(torn, present)
+        assert str(error.value) == (
+            f"z['m0'] is partly NaN in row {row}, which present marks as observed. {first}, or set present to False there"
+        )
+    whole = GaussianImputer(4).fit(torn).transform(torn)  # as it says
+    assert np.isfinite(Aligner(**FAST).fit(whole, present).embed(whole, present)).all()
 
 
 def one_modality(z):

@@ -203,7 +203,10 @@ def test_items_are_found_over_three_links_that_no_row_shows(name):
     present[300:] = True
     train = {key: x[:300] for key, x in z.items()}
     few_directions = {"directions": 3} if "directions" in BASELINES[name]().get_params() else {}
-    with pytest.warns(UserWarning, match="m0 and m2; nor m0 and m3; nor m1 and m3: they are aligned through other"):
+    with pytest.warns(
+        UserWarning, match="m0 and m2; nor m0 and m3; nor m1 and m3: they are aligned through other"
+    ) as warned:
         model = fitted(name, train, present[:300], features="linear", unit_rows=False, **few_directions)
+    assert warned[0].filename == __file__  # of the caller
     found = model.similarity({"m0": z["m0"][300:]}, {"m3": z["m3"][300:]}).argmax(1) == np.arange(30)
     assert found.mean() > 0.1  # by chance 0.03

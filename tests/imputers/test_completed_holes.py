@@ -1,5 +1,7 @@
 """Holes inside a modality: every imputer completes them, with the deviations of the latent model."""
 
+import warnings
+
 import numpy as np
 import pytest
 import torch
@@ -9,7 +11,7 @@ from calmrl.imputers import AutoImputer, GaussianImputer, KernelImputer, KNNImpu
 from calmrl.imputers.gfa import GFAImputer
 from calmrl.imputers.smil import SMILImputer
 from calmrl.imputers.variational import MoPoEImputer
-from tests.support.latent_data import stacked, torn
+from tests.support.latent_data import from_model, stacked, torn, with_nan
 
 MAKERS = {
     "mean": MeanImputer,
@@ -115,6 +117,21 @@ def test_auto_where_only_entries_are_missing():
     gone = np.isnan(z["m0"])
     mean = np.broadcast_to(np.nanmean(z["m0"], axis=0), gone.shape)
     assert squared(filled["m0"], truth, gone) < 0.5 * squared(mean, truth, gone)
+
+
+def test_auto_where_no_row_links_the_modalities():
+    truth, _ = from_model(n=60, widths=(6, 5))
+    whole = with_nan(truth, np.arange(60)[:, None] % 2 == np.arange(2))
+    torn_rows = {name: array.copy() for name, array in whole.items()}
+    torn_rows["m0"][::6, 1] = np.nan
+    imputer = AutoImputer()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with pytest.raises(InputError, match="no row links m1 with m0"):
+            imputer.fit(torn_rows)
+        filled = imputer.fit(whole).transform(whole)
+    assert imputer.chosen_ == ["mean"]
+    np.testing.assert_allclose(filled["m1"][0], whole["m1"][1::2].mean(0))
 
 
 def test_auto_leans_on_neighbours_where_the_relation_is_curved():

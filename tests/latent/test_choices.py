@@ -164,7 +164,8 @@ def test_what_is_searched(monkeypatch, capsys, whitening, solver, searched):
     monkeypatch.setattr("calmrl.latent.choose.choose", choose)
     for verbose in (False, True):
         arguments = GaussianImputer("auto", whitening=whitening, solver=solver, verbose=verbose, prior=4.0).get_params()
-        assert decide(arguments, "rows", 6) == ("settings", [Trial(Settings(3), 0.25)], [2.0], [3.0])
+        made = decide(arguments, SimpleNamespace(torn=False), 6)
+        assert made == ("settings", [Trial(Settings(3), 0.25)], [2.0], [3.0])
         said = capsys.readouterr().err
         assert ("tried 3 latents, 1 components, whitening 0.5: 0.2500\n" in said) == verbose
         assert ("held-out error" in said) == verbose

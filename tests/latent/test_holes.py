@@ -45,6 +45,15 @@ def test_prediction_is_dense_conditioning(K, noise):
     assert (deviations[~np.isnan(x)] == 0).all()
 
 
+def test_deviations_are_zero_where_a_modality_without_holes_is_present():
+    z, truth = torn(n=60)
+    lacks = np.isnan(z["m1"]).all(1)
+    z["m1"] = np.where(lacks[:, None], np.nan, truth["m1"])  # some rows lack it, none in part
+    _, std = fitted(z).impute(z, return_std=True)
+    assert (std["m1"][~lacks] == 0).all()
+    assert (std["m1"][lacks] > 0).all()
+
+
 def test_posterior_and_covariance_are_dense_conditioning():
     z, _ = torn(n=50)
     model = fitted(z)
@@ -365,7 +374,7 @@ def test_training_steps_need_whole_rows():
     z, truth = torn(n=40)
     model = fitted(truth)
     tensors = {name: torch.tensor(array) for name, array in z.items()}
-    with pytest.raises(InputError, match="has NaN in row"):
+    with pytest.raises(InputError, match="is partly NaN in row 8, which present marks as observed"):
         model.missing(tensors, torch.ones(40, 3, dtype=torch.bool))
 
 

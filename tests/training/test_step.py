@@ -182,3 +182,12 @@ def test_an_objective_of_features_needs_a_model_that_has_some():
         InputError, match="FuseMixLoss uses what goes into the heads, and Linear has no head_inputs; train"
     ):
         Step(torch.nn.Linear(2, 2), FuseMixLoss())
+
+
+@pytest.mark.parametrize("objective", ["fusemix", "structure"])
+def test_an_objective_of_features_is_not_calibrated(objective):
+    align = CalibratedAlignment(objective, imputer=GaussianImputer(2))
+    with pytest.raises(
+        InputError, match="uses what goes into the heads, which imputed rows do not have; train it without"
+    ):
+        Step(Heads({"image": 4, "text": 4}, 3), align)

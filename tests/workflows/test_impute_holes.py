@@ -64,9 +64,7 @@ def test_elsewhere_holes_are_an_error(rows):
     with pytest.raises(InputError, match="is partly NaN in row"):
         write_features(folder / "other", z)
     for name in ("rows.npz", "rows.safetensors"):
-        with pytest.raises(
-            InputError, match=r"is partly NaN in row \d+.*Impute the single values first \(calmrl impute\)"
-        ):
+        with pytest.raises(InputError, match=r"is partly NaN in row \d+.*, or calmrl impute for files\)"):
             open_features(folder / name)
         assert open_features(folder / name, holes=True).present.shape == (60, 2)
     with pytest.raises(

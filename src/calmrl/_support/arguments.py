@@ -1,4 +1,4 @@
-"""Arguments of estimators: names among a few, whole numbers, and seeds, with one kind of error for all."""
+"""Arguments of estimators: names among a few, numbers, and seeds, with one kind of error for all."""
 
 from __future__ import annotations
 
@@ -24,6 +24,16 @@ def check_whole(name: str, value: Any, least: int = 1, also: str = "") -> None:
     """`value` is a whole number from `least` on; `also` says in the error what else would do."""
     if isinstance(value, (bool, str)) or int(value) != value or value < least:
         raise InputError(f"{name} must be a whole number >= {least}{also}; got {value!r}")
+
+
+def check_number(
+    name: str, value: Any, low: float, high: float = float("inf"), what: str = "a number", also: str = ""
+) -> None:
+    """`value` is a finite number from `low` to `high`; `also` says in the error what else would do."""
+    number = isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
+    if not number or not low <= value <= high or value == float("inf"):
+        limits = f">= {low:g}" if high == float("inf") else f"from {low:g} to {high:g}"
+        raise InputError(f"{name} must be {what} {limits}{also}; got {value!r}")
 
 
 def seed_of(random_state: Any) -> int:

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from calmrl._support.arguments import check_choice, check_whole
+from calmrl._support.arguments import check_choice, check_number, check_whole
 from calmrl.aligner.base import MIN_PAIRS
 from calmrl.data.features.feature_set import relevance_texts
 from calmrl.data.patterns import connected
@@ -33,19 +33,15 @@ def check_aligner(arguments: dict[str, Any]) -> None:
         check_choice(name, arguments[name], allowed)
     if not isinstance(arguments["unit_rows"], (bool, np.bool_)) and arguments["unit_rows"] != "auto":
         raise InputError(f"unit_rows must be True, False or 'auto'; got {arguments['unit_rows']!r}")
-    _number("whitening", arguments["whitening"], 0.0, 1.0, "a number from 0 to 1, or 'auto'")
-    _number("prior", arguments["prior"], 0.0, float("inf"), "a number of rows >= 0, or 'auto'")
+    or_auto = ", or 'auto'"
+    if arguments["whitening"] != "auto":
+        check_number("whitening", arguments["whitening"], 0, 1, also=or_auto)
+    if arguments["prior"] != "auto":
+        check_number("prior", arguments["prior"], 0, what="a number of rows", also=or_auto)
     if arguments["latent_dim"] != "auto":
-        check_whole("latent_dim", arguments["latent_dim"], also=", or 'auto'")
+        check_whole("latent_dim", arguments["latent_dim"], also=or_auto)
     for name, least in (("candidates", 1), ("folds", 2), ("landmarks", 2)):
         check_whole(name, arguments[name], least)
-
-
-def _number(name: str, value: Any, low: float, high: float, allowed: str) -> None:
-    if isinstance(value, str) and value == "auto":
-        return
-    if isinstance(value, (str, bool)) or not low <= value <= high or value == float("inf"):
-        raise InputError(f"{name} must be {allowed}; got {value!r}")
 
 
 def check_pairs(source: Source) -> None:

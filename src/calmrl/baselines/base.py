@@ -228,7 +228,7 @@ def check_linked(names: tuple[str, ...], present: Tensor) -> None:
         warnings.warn(
             f"fewer than {LEAST} rows have both {'; nor '.join(unseen)}: they are aligned through other modalities only",
             UserWarning,
-            stacklevel=3,
+            stacklevel=4,
         )
 
 
@@ -268,14 +268,6 @@ def inverse_root(covariance: Tensor, ridge: float) -> Tensor:
     values = values.clamp(min=0) + ridge * covariance.diagonal().mean()
     there = values > RANK * values.max()
     return (vectors * torch.where(there, torch.where(there, values, 1.0).rsqrt(), 0.0)) @ vectors.T
-
-
-def check_number(name: str, value: Any, low: float, high: float = float("inf")) -> None:
-    """A finite number from `low` to `high`."""
-    number = isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, (bool, np.bool_))
-    if not number or not low <= value <= high or value == float("inf"):
-        limits = f">= {low:g}" if high == float("inf") else f"from {low:g} to {high:g}"
-        raise InputError(f"{name} must be a number {limits}; got {value!r}")
 
 
 def to_state(baseline: Baseline) -> dict[str, Any]:

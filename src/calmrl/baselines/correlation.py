@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from calmrl._support.arguments import check_whole
+from calmrl._support.arguments import check_number, check_whole
 from calmrl._support.moments import numpy_eigh
 from calmrl.aligner.features import RANK
-from calmrl.baselines.base import Baseline, OneSpace, TrainingFeatures, check_number, covariance, inverse_root
+from calmrl.baselines.base import Baseline, OneSpace, TrainingFeatures, covariance, inverse_root
 from calmrl.baselines.maps import Linear, compose, regress
 from calmrl.baselines.pairs import Pairwise, routes
 
@@ -51,7 +51,7 @@ class CCA(_Correlation, Pairwise):
     give canonical directions and correlations rho_1 >= rho_2 >= ... With u and v the coordinates of two items on the first
     r of them, each scaled to unit length, the similarity is sum_i rho_i u_i v_i. `similarity` is this over k - 1.
 
-    Where fewer than two rows have both a and b, a goes on by ridge regression to a modality that shares rows with b, and is
+    Where fewer than two rows have both a and b, a is mapped by ridge regression to a modality that shares rows with b, and
     compared with b there. An item with several modalities has the sum of their vectors, and so of their cosines.
 
     Parameters

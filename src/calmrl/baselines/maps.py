@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from calmrl._support.arguments import check_whole, seed_of
+from calmrl._support.arguments import check_number, check_whole, seed_of
 from calmrl.aligner.features import RANK
-from calmrl.baselines.base import LEAST, OneSpace, TrainingFeatures, chain, check_number, covariance, inverse_root
+from calmrl.baselines.base import LEAST, OneSpace, TrainingFeatures, chain, covariance, inverse_root
 from calmrl.baselines.pairs import Pairwise, routes
 from calmrl.errors import InputError
 
@@ -208,8 +208,8 @@ class ASIF(Pairwise):
     negative ones as 0, to the power `power`, scaled to unit length; the similarity of two items is the inner product of their
     numbers. `similarity` is this over k - 1.
 
-    Where fewer than two rows have both a and b, a goes on as the weighted mean of its anchors in a modality that shares rows
-    with b, and is compared with b there. An item with several modalities has the sum of their vectors, and so of their
+    Where fewer than two rows have both a and b, a becomes the weighted mean of its anchors in a modality that shares rows with
+    b, and is compared with b there. An item with several modalities has the sum of their vectors, and so of their
     cosines.
 
     Parameters

@@ -21,7 +21,6 @@ from calmrl.imputers.base import BlockImputer, Blocks
 from calmrl.imputers.calibration import factors, levels, missing_counts
 from calmrl.imputers.holes import HoleCompletion, Neighbours, choose_holes, neighbours_of
 from calmrl.imputers.kernel import linked
-from calmrl.imputers.simple import MeanImputer
 from calmrl.imputers.stacking import (
     CANDIDATES,
     Fitter,
@@ -194,13 +193,9 @@ class AutoImputer(BlockImputer):
             )
         self.chosen_, self.weight_ = [taken], np.ones((1, len(self.names_)))
         self.scale_ = np.ones((len(self.names_) + 1, len(self.names_)))
-        self.within_ = None
-        if taken == "mean":
-            self.models_ = {"mean": MeanImputer().fit(views.arrays, views.present)}
-        else:
-            self.within_ = Fitter(self.seed_).fit("gaussian", dict(views.arrays), views.present, {})
-            self.models_ = {"gaussian": self.within_}
-            self.settled_ = dict(self.models_)
+        self.models_ = {taken: Fitter(self.seed_).fit(taken, dict(views.arrays), views.present, {})}
+        self.settled_ = dict(self.models_) if taken == "gaussian" else {}
+        self.within_ = self.settled_.get("gaussian")
         self.choice_ = {
             "held_out": blocks,
             "errors": {},

@@ -176,11 +176,6 @@ class BlockColumns:
         return tags
 
 
-def _mask_like(views: Views) -> Array:
-    """`present` as the kind of array that was given."""
-    return views.present if isinstance(views.given(), Tensor) else views.present.cpu().numpy()
-
-
 @contextmanager
 def explain_linalg_errors() -> Iterator[None]:
     """A matrix that cannot be factorised becomes an `InputError`; as a context or as a decorator."""
@@ -343,7 +338,7 @@ class BlockImputer(SavedImputer, TransformerMixin, BaseEstimator, ABC):
             latent = IMPUTERS["gaussian"]("auto", "auto", "auto", random_state=seed)
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", ConvergenceWarning)  # the number of iterations is chosen, not reached
-                self.within_ = latent.fit(dict(views.arrays), _mask_like(views))
+                self.within_ = latent.fit(dict(views.arrays), views.mask())
         return self._without_holes(views)[0]
 
     def _without_holes(self, views: Views) -> tuple[Views, dict[str, Tensor]]:
@@ -359,7 +354,7 @@ class BlockImputer(SavedImputer, TransformerMixin, BaseEstimator, ABC):
         given = {name: array for name, array in views.arrays.items() if array is not None}
         at = [views.names.index(name) for name in given]
         known = Views(given, views.present[:, at], tuple(views.widths[m] for m in at), views.holes)
-        values, std = model.impute(given, _mask_like(known), return_std=True)
+        values, std = model.impute(given, known.mask(), return_std=True)
         arrays = {name: values[name] if name in views.holes else array for name, array in views.arrays.items()}
         spread = {name: to_tensor(std[name]) for name in views.names if name in views.holes}
         return Views(arrays, views.present, views.widths), spread

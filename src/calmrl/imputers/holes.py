@@ -60,7 +60,7 @@ class HoleCompletion:
     neighbours: Neighbours
 
     @torch.no_grad()
-    def impute(self, z: Mapping[str, Array], present: Array, return_std: bool = True) -> tuple[Any, Any]:
+    def impute(self, z: Mapping[str, Array], present: Array, return_std: bool = False) -> Any:
         """As the latent model does; in holes of modalities that are present, averaged with the neighbours."""
         filled, std = self.latent.impute(z, present, return_std=True)
         widths, names = self.latent.widths_, self.latent.names_
@@ -78,15 +78,14 @@ class HoleCompletion:
             filled[name] = like_input(torch.where(gone, mixed, done[m]), z[name])
             spread = to_tensor(std[name]).double().cpu()
             std[name] = like_input(torch.where(gone, float(self.neighbours.factor[m]) * spread, spread), z[name])
-        return filled, std
+        return (filled, std) if return_std else filled
 
 
 def neighbours_of(latent: Any, views: Views, weight: Tensor, factor: Tensor) -> Neighbours:
     """Rows of the input, at most MOST_ROWS, as the latent model completes them."""
     if len(views) > MOST_ROWS:
         views = views.take(torch.linspace(0, len(views) - 1, MOST_ROWS).round().long())
-    given, mask = _given(views)
-    filled = latent.transform(given, mask)
+    filled = latent.transform(dict(views.arrays), views.mask())
     rows = torch.cat([to_tensor(filled[name]).detach().double().cpu() for name in latent.names_], dim=1)
     observed = zip(views.observed(0, len(views)), views.widths, strict=True)
     seen = torch.cat([part.cpu().expand(-1, width) for part, width in observed], dim=1)
@@ -113,7 +112,7 @@ def choose_holes(views: Views, fitter: Fitter) -> tuple[Tensor, Tensor, dict[str
     latent = fitter.fit("gaussian", arrays, views.present, {})
     zero, one = torch.zeros(k, dtype=torch.float64), torch.ones(k, dtype=torch.float64)
     alone = neighbours_of(latent, torn, one, one)
-    values, std = latent.impute(*_given(torn), return_std=True)
+    values, std = latent.impute(arrays, torn.mask(), return_std=True)
     guess = torch.cat([to_tensor(values[name]).detach().double().cpu() for name in views.names], dim=1)
     near = alone.guess(guess).split(views.widths, dim=1)
     errors, spreads = [], []
@@ -122,8 +121,11 @@ def choose_holes(views: Views, fitter: Fitter) -> tuple[Tensor, Tensor, dict[str
         pair = (to_tensor(values[name]).double().cpu(), near[m])
         errors.append(np.stack([(part - right)[gone].numpy() for part in pair]))  # (2, entries)
         spreads.append(to_tensor(std[name]).double().cpu()[gone].numpy())
-    grams = [error @ error.T / max(float(np.square(error[0]).sum()), np.finfo(float).tiny) for error in errors]
-    pooled = sum(grams) / max(1, sum(error.shape[1] for error in errors))
+    units = [max(float(np.square(error[0]).sum()), np.finfo(float).tiny) / max(1, error.shape[1]) for error in errors]
+    grams = [
+        error @ error.T / unit for error, unit in zip(errors, units, strict=True)
+    ]  # a modality counts by its entries
+    pooled = sum(grams) / max(1, sum(error.shape[1] for error in errors))  # per entry
     weight, factor = zero.clone(), one.clone()
     for m, (error, spread) in enumerate(zip(errors, spreads, strict=True)):
         if error.shape[1] < LEAST_ENTRIES:
@@ -160,9 +162,3 @@ def _measured(
         "errors": {name: float(share) for name, share in zip(names, shares, strict=True)} if total > 0 else {},
         "weights": {m: {"neighbours": w, "gaussian": 1 - w} for m, w in zip(views.names, weight.tolist(), strict=True)},
     }
-
-
-def _given(views: Views) -> tuple[dict[str, Array], Array]:
-    """(arrays, mask) as they came."""
-    mask = views.present if isinstance(views.given(), Tensor) else views.present.cpu().numpy()
-    return dict(views.arrays), mask

@@ -316,7 +316,7 @@ def decide(args: dict[str, Any], source: Source, seed: int, engine: Engine | Non
         )
         return settings, [], [1.0] * len(source.names), [1.0] * len(source.names)
     z, present = sample_rows(source, seed)
-    why = nothing_to_hide(present) and nothing_to_hide(present, source.torn)
+    why = nothing_to_hide(present, source.torn)
     if why:
         return decide(unchosen(args, source, why), source, seed)
     names = ("latent_dim", "n_components", "noise", "prior", "shrinkage", "criterion", "max_iter")
@@ -356,7 +356,7 @@ def decide_for_stream(args: dict[str, Any], source: Source, seed: int) -> Settin
     if args["prior"] != "auto":
         return Settings(size, noise=args["noise"], prior=float(args["prior"]))
     z, present = sample_rows(source, seed)
-    why = nothing_to_hide(present) and nothing_to_hide(present, source.torn)
+    why = nothing_to_hide(present, source.torn)
     if why:
         return Settings(size, noise=args["noise"], prior=unchosen(args, source, why)["prior"])
     fixed: dict[str, Any] = {"latent_dim": size, "n_components": 1, "shrinkage": 0.0, "whitening": 0.0, "seed": seed}

@@ -129,7 +129,7 @@ def _complete(
         for m, values in enumerate(views.rows(start, stop)):
             parts[m].append(keep_observed(values, observed[m], filled[m], views.given()))
         for m, block in enumerate(std):
-            spread[m].append(torch.where(observed[m], 0.0, block) if views.names[m] in views.holes else block)
+            spread[m].append(torch.where(observed[m], 0.0, block) if views.holes else block)
     return join(parts, views, params.widths), join(spread, views, params.widths) if scale is not None else {}
 
 

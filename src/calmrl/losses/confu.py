@@ -38,7 +38,7 @@ class ConfuLoss(ContrastiveLoss):
     | z | dict of modality name -> (N, d) tensor of unit vectors, the same d for all; k >= 2 modalities |
     | present | (N, k) bool; None: rows that are NaN throughout are missing |
 
-    With three modalities in every row the published loss is half of it (its two parts are summed and divided by six).
+    With three modalities in every row the published loss is half of it: it divides the weighted sum of the six terms by six.
 
     When to use which: queries of two modalities at once, for which `fuse` gives the vector; otherwise `ContrastiveLoss`.
 

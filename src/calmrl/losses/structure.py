@@ -36,8 +36,9 @@ class StructureLoss(ContrastiveLoss):
     | features | dict of the same names -> (N, d_m) vectors before the heads, without gradient; None: InfoNCE alone |
 
     When to use which: few pairs and many rows of a single modality, on features of frozen encoders: such rows take part in
-    the second term. Defaults are those of the published code, for one level of neighbourhoods; it takes the divergences from
-    the mean of the two, KL((p + q) / 2 | p), where the definition above has those to it. `calmrl train` passes the features.
+    the second term. The defaults follow a public fork of the paper's code, which was read instead of the authors' own, for one
+    level of neighbourhoods. That code takes the divergences from the mean of the two, KL((p + q) / 2 | p), where the definition
+    above has those to it. `calmrl train` passes the features.
 
     After each call `last` holds the detached scalars "temperature", "terms" and, with features, "structure" (the mean of S_m)
     and "weight".

@@ -27,7 +27,8 @@ class SymileLoss(AnchoredLoss):
     - "rows": the others of one row at a time, from all rows that have them.
 
     Rows with more modalities than S compete with what S has, so a pair competes with all vectors of the other modality, as
-    in `ContrastiveLoss`; with two modalities in all, the two losses are the same. Rows of one modality only compete.
+    in `ContrastiveLoss`; with two modalities in all and `anchor=None`, the two losses are the same. Rows of one modality only
+    compete.
 
     | input | meaning |
     |---|---|

@@ -86,8 +86,7 @@ def complete(imputer: Any, views: Views) -> dict[str, Array]:
     """What the imputer's `transform` makes of the rows."""
     if not hasattr(imputer, "transform"):
         raise InputError(f"completed must be a fitted imputer or a dict of arrays; got {type(imputer).__name__}")
-    present = views.present if isinstance(views.given(), Tensor) else views.present.numpy()
-    return imputer.transform(views.arrays, present)
+    return imputer.transform(views.arrays, views.mask())
 
 
 def _whole(filled: Mapping[str, Array], n: int) -> Views:

@@ -38,10 +38,6 @@ class AlignedModel(FittedModel):
     def width(self) -> int:  # type: ignore[override]
         return int(self.meta["choice"]["latent_dim"])
 
-    @property
-    def widths(self) -> dict[str, int]:  # type: ignore[override]
-        return {name: self.shapes[f"lift.{name}.centre"][1][0] for name in self.names}
-
 
 def build_aligner(
     section: AlignerSection, data: Any, names: Sequence[str], seed: int, root: str | None = None

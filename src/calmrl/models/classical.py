@@ -24,10 +24,6 @@ class ClassicalModel(FittedModel):
     def width(self) -> int:  # type: ignore[override]
         return int(self.estimator.width_)
 
-    @property
-    def widths(self) -> dict[str, int]:  # type: ignore[override]
-        return {name: self.shapes[f"lift.{name}.centre"][1][0] for name in self.names}
-
 
 def build_classical(
     section: BaselineSection, data: Any, names: Sequence[str], seed: int, root: str | None = None

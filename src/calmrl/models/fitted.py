@@ -16,7 +16,7 @@ class FittedModel(nn.Module):
     """Unit vectors of every modality from an estimator; `embed` gives the vector of a row from all that it has.
 
     Its numbers are buffers, so that it is saved and moved like any module. A subclass says how an estimator becomes a state
-    {"meta": json-able, "tensors": name -> tensor} and comes back, and gives `width` and `widths`.
+    {"meta": json-able, "tensors": name -> tensor} and comes back, and gives `width`.
 
     Parameters
     ----------
@@ -28,7 +28,6 @@ class FittedModel(nn.Module):
 
     kind: str  # its name in MODELS
     width: int
-    widths: dict[str, int]
     to_state: ClassVar[Any]
     from_state: ClassVar[Any]
 
@@ -61,6 +60,11 @@ class FittedModel(nn.Module):
             tensors = {name: self.get_buffer(_key(name)) for name in self.shapes}
             self._fitted = type(self).from_state({"meta": self.meta, "tensors": tensors})
         return self._fitted
+
+    @property
+    def widths(self) -> dict[str, int]:
+        """Modality -> width of its input."""
+        return {name: self.shapes[f"lift.{name}.centre"][1][0] for name in self.names}
 
     @property
     def arguments(self) -> dict[str, Any]:

@@ -42,6 +42,12 @@ class Step(nn.Module):
         if fused_weight:
             start = float(getattr(matching, "temperature", START_TEMPERATURE))
             self.contrast = ContrastiveLoss(anchor="text", temperature=start)
+        inner = getattr(objective, "objective", None)
+        if isinstance(inner, OF_FEATURES):
+            raise InputError(
+                f"{type(inner).__name__} uses what goes into the heads, which imputed rows do not have; train it without "
+                "calibration, with a method that imputes nothing"
+            )
         if isinstance(objective, OF_FEATURES) and not hasattr(model, "head_inputs"):
             raise InputError(
                 f"{type(objective).__name__} uses what goes into the heads, and {type(model).__name__} has no head_inputs; "
