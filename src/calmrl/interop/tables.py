@@ -27,6 +27,7 @@ from calmrl.data.features.tables import to_arrow as to_arrow
 from calmrl.errors import InputError, need
 
 TABLE = "features"
+NULLS_IN_LISTS = int(pa.__version__.partition(".")[0]) >= 26  # older pyarrow cannot read those in lists of one length back
 DOT, SLASH = ".", "/"  # neither is part of a modality's name
 
 
@@ -51,17 +52,14 @@ def to_parquet(features: FeatureSet, path: str | Path, wide: bool = False) -> No
 
 def write_table(table: pa.Table, path: Path, **options: Any) -> None:
     """`pyarrow.parquet.write_table` with its options, for any pyarrow."""
-    try:
-        pq.write_table(table, path, **options)
-    except pa.ArrowNotImplementedError:  # older pyarrow has no nulls in lists of one length
-        pq.write_table(with_plain_lists(table), path, **options)
+    pq.write_table(table if NULLS_IN_LISTS else with_plain_lists(table), path, **options)
 
 
 def with_plain_lists(table: pa.Table) -> pa.Table:
-    """The table with lists of any length in place of lists of one length, of which older pyarrow cannot write nulls."""
+    """The table with lists of any length where lists of one length have nulls."""
     columns: list[pa.Array | pa.ChunkedArray] = []
     for column in table.columns:
-        if pa.types.is_fixed_size_list(column.type):
+        if pa.types.is_fixed_size_list(column.type) and column.null_count:
             lists = column.combine_chunks()
             there = lists.is_valid().to_numpy(zero_copy_only=False)
             ends = np.concatenate([[0], np.cumsum(there * column.type.list_size)])
