@@ -27,7 +27,7 @@ from calmrl.data.features.tables import to_arrow as to_arrow
 from calmrl.errors import InputError, need
 
 TABLE = "features"
-NULLS_IN_LISTS = int(pa.__version__.partition(".")[0]) >= 26  # older pyarrow cannot read those in lists of one length back
+NULLS_IN_LISTS = int(pa.__version__.partition(".")[0]) >= 26  # of one length; older pyarrow cannot read them back
 DOT, SLASH = ".", "/"  # neither is part of a modality's name
 
 
