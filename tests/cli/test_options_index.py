@@ -125,7 +125,7 @@ def test_search_by_default(calmrl, index):
     opened = index(hit())
     code, out, err = calmrl("search", "ix", "2:dog - fruit")
     assert (code, out) == (0, " 0.500  0.25  a  []  two words  a.png\n")
-    assert err == "similarity, certainty, id, [what was observed], caption, file:\n"
+    assert err == "similarity, certainty, id, [what was observed], (what found it besides vectors), caption, file:\n"
     assert opened.asked == [{"text": [(2.0, "dog"), (-1.0, "fruit")], "k": 10, "hubs": False}]
 
 

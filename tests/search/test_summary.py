@@ -99,6 +99,8 @@ def bare(monkeypatch):
 
         return SimpleNamespace(select=select)
 
+    monkeypatch.setattr(index_module.store, "folder_at", lambda place: 7)
+    index._place, index._folder = "ix", 7  # it was not made again
     index._columns = ["id"]  # of a table without checksums
     index.table = SimpleNamespace(checkout_latest=lambda: None)
     index._switch, index._seen = SimpleNamespace(checkout_latest=lambda: None, version=1), 1
