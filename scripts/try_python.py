@@ -101,9 +101,20 @@ def compiled(file: Path) -> ast.Module:
 
 
 def taken(tree: ast.Module) -> Iterator[tuple[str, str]]:
-    """(module, name) of every `from module import name` of the standard library, and (module, "") of `import module`."""
+    """(module, name) of every `from module import name` of the standard library, and (module, "") of `import module`.
+
+    Not those in a `try` that expects an ImportError: one system has `fcntl`, another `msvcrt`.
+    """
+    expected = {
+        id(node)
+        for block in ast.walk(tree)
+        if isinstance(block, ast.Try) and any("ImportError" in ast.dump(one.type) for one in block.handlers if one.type)
+        for node in ast.walk(block)
+    }
     for node in ast.walk(tree):
         pairs: list[tuple[str, str]] = []
+        if id(node) in expected:
+            continue
         if isinstance(node, ast.ImportFrom):
             pairs = [(node.module or "", alias.name) for alias in node.names]
         elif isinstance(node, ast.Import):
