@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from calmrl._support.text import plural
-from calmrl.anchors import completion_bounds, completion_shift, shift_bounds
+from calmrl.anchors import anchor_shift, completion_bounds, completion_shift, shift_bounds
 from calmrl.arrays import Array, Views, blocks_of_rows, check, to_tensor
 from calmrl.errors import InputError
 from calmrl.imputers.calibration import coverage_fault
@@ -193,24 +193,22 @@ def anchor_shift_rows(
     incomplete = (~mask).any(1).nonzero()[:, 0]
     if not len(incomplete):
         raise InputError("present is True everywhere: nothing is missing, so no anchor moves; hide something first")
-    tasks: tuple[str, ...] = ("observed", "calibrated")
-    if completed is None:
-        completed, tasks = z_complete, tasks[:1]
-    elif not isinstance(completed, Mapping):
-        completed = completed.transform(z_complete, present)
     left = mask[incomplete].numpy(force=True)
-    whole, filled = (
-        {name: to_tensor(side[name])[incomplete].double() for name in z_complete} for side in (z_complete, completed)
-    )
-    if renormalize:
-        whole, filled = ({name: normalize(x, dim=1) for name, x in side.items()} for side in (whole, filled))
-    shifts = completion_shift(whole, filled, left)
-    bounds = (shift_bounds(whole, left), completion_bounds(whole, filled, left))
-    rows = []
-    for task, shift, (low, high) in zip(tasks, shifts, bounds, strict=False):
-        for suffix, values in (("", shift), ("_low", low), ("_high", high)):
-            rows.append(row(task, f"anchor_shift{suffix}", values.mean(), len(incomplete)))
-    return rows
+
+    def chosen(side: Mapping[str, Array]) -> dict[str, Tensor]:
+        values = {name: to_tensor(side[name])[incomplete].double() for name in z_complete}
+        return {name: normalize(x, dim=1) for name, x in values.items()} if renormalize else values
+
+    whole = chosen(z_complete)
+    measured = {"observed": (anchor_shift(whole, left), *shift_bounds(whole, left))}
+    if completed is not None:
+        filled = chosen(completed if isinstance(completed, Mapping) else completed.transform(z_complete, present))
+        measured["calibrated"] = (completion_shift(whole, filled, left)[1], *completion_bounds(whole, filled, left))
+    return [
+        row(task, f"anchor_shift{end}", values.mean(), len(incomplete))
+        for task, shift_and_bounds in measured.items()
+        for end, values in zip(("", "_low", "_high"), shift_and_bounds, strict=True)
+    ]
 
 
 @torch.no_grad()
