@@ -44,16 +44,21 @@ def check_aligner(arguments: dict[str, Any]) -> None:
         check_whole(name, arguments[name], least)
 
 
-def check_pairs(source: Source) -> None:
-    """Modalities that no row has or that nothing links are errors; few rows and pairs that never meet are warnings."""
-    if len(source.names) < 2:
-        raise InputError(f"z has one modality ({source.names[0]}); an aligner needs at least two")
-    absent = [name for name, count in zip(source.names, source.count.tolist(), strict=True) if count == 0]
+def check_modalities(who: str, names: Sequence[str], counts: Sequence[float]) -> None:
+    """An error unless there are two modalities or more, each of them in some row."""
+    if len(names) < 2:
+        raise InputError(f"z has one modality ({names[0]}); {who} needs at least two")
+    absent = [name for name, count in zip(names, counts, strict=True) if count == 0]
     if absent:
         raise InputError(
             f"modality {absent[0]!r} is observed in no row, so nothing can be learned about it; leave it out, or add "
             "rows that have it"
         )
+
+
+def check_pairs(source: Source) -> None:
+    """Modalities that no row has or that nothing links are errors; few rows and pairs that never meet are warnings."""
+    check_modalities("an aligner", source.names, source.count.tolist())
     check_links(source)
     apart = [
         f"{source.names[a]} and {source.names[b]}"

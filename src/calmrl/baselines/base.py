@@ -26,6 +26,7 @@ from calmrl._support.moments import numpy_eigh
 from calmrl._support.parsing import reason_of
 from calmrl._support.tensor_files import load_state, save_state
 from calmrl.aligner.features import RANK, FeatureMap, fit_kernel, fit_linear
+from calmrl.aligner.rows import check_modalities
 from calmrl.aligner.storage import MAP_PARTS
 from calmrl.arrays import Array, Views, blocks_of_rows, check, to_tensor
 from calmrl.baselines.registry import BASELINES
@@ -207,15 +208,8 @@ class OneSpace(Baseline):
 
 def check_linked(names: tuple[str, ...], present: Tensor) -> None:
     """Modalities that no row has or that nothing links are errors; pairs that never meet are a warning."""
-    if len(names) < 2:
-        raise InputError(f"z has one modality ({names[0]}); a baseline needs at least two")
     together = rows_together(present.numpy())
-    absent = [name for m, name in enumerate(names) if together[m, m] == 0]
-    if absent:
-        raise InputError(
-            f"modality {absent[0]!r} is observed in no row, so nothing can be learned about it; leave it out, or add "
-            "rows that have it"
-        )
+    check_modalities("a baseline", names, together.diagonal().tolist())
     first, *others = connected(together, LEAST)
     if others:
         apart = ", ".join(names[m] for m in sorted(m for group in others for m in group))

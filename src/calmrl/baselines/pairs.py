@@ -15,6 +15,7 @@ compared; what lies before and after them is translated link by link.
 from __future__ import annotations
 
 from abc import abstractmethod
+from functools import lru_cache
 from itertools import combinations, pairwise, permutations
 
 import numpy as np
@@ -35,7 +36,12 @@ def routes(together: np.ndarray) -> Routes:
     >>> routes(np.array([[9, 0, 5], [0, 9, 4], [5, 4, 9]]))[1, 0]
     [1, 2]
     """
-    found = {}
+    return _routes(tuple(map(tuple, together.tolist())))
+
+
+@lru_cache(maxsize=8)  # every block of every embedding asks again
+def _routes(counts: tuple[tuple[int, ...], ...]) -> Routes:
+    together, found = np.array(counts), {}
     for a, b in combinations(range(len(together)), 2):
         path = chain(together, a, b)
         links = [int(together[m, n]) for m, n in pairwise(path)]
