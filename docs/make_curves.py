@@ -27,7 +27,7 @@ from matplotlib.figure import Figure
 from calmrl.report import Results, read_results
 from calmrl.report.figures import Curve
 from calmrl.report.results import group
-from calmrl.report.sections.course import step_curves
+from calmrl.report.sections.comparison import step_curves
 
 TARGET = Path(__file__).with_name("assets") / "curves.svg"
 PAGE = Path(__file__).with_name("results.md")

@@ -43,8 +43,7 @@ from calmrl.workflows.diagnose.predictable import (
     ridge,
     share,
 )
-from calmrl.workflows.diagnose.run import as_text
-from calmrl.workflows.diagnose.sentences import percent
+from calmrl.workflows.diagnose.run import as_text, percent
 from tests.reference import diagnose as slow
 
 STRONG = {"n": 800, "noise": 0.3, "private": 0, "nonlinear": 0.0}

@@ -14,12 +14,12 @@ LOSSES: Registry[type[nn.Module]] = Registry(
     {
         "confu": "calmrl.losses.confu:ConfuLoss",
         "contrastive": "calmrl.losses.contrastive:ContrastiveLoss",
-        "fusemix": "calmrl.losses.fusemix:FuseMixLoss",
-        "gram": "calmrl.losses.gram:GramLoss",
+        "fusemix": "calmrl.losses.contrastive:FuseMixLoss",
+        "gram": "calmrl.losses.volume:GramLoss",
         "pmrl": "calmrl.losses.pmrl:PMRLLoss",
         "structure": "calmrl.losses.structure:StructureLoss",
         "symile": "calmrl.losses.symile:SymileLoss",
-        "triangle": "calmrl.losses.triangle:TriangleLoss",
+        "triangle": "calmrl.losses.volume:TriangleLoss",
         "vast": "calmrl.losses.contrastive:VastLoss",
     },
 )

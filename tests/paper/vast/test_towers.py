@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from calmrl.errors import InputError
-from calmrl.paper.vast.beats import Beats, PositionConv, relative_buckets
-from calmrl.paper.vast.eva import EvaVit, freeze_first, resize_positions
+from calmrl.paper.vast.towers import Beats, EvaVit, PositionConv, freeze_first, relative_buckets, resize_positions
 from tests.reference import models as twin
 from tests.support.tiny_models import BEATS_CFG, EVA, beats_names, eva_names, official_beats, scramble, seeded
 

@@ -10,10 +10,9 @@ from safetensors.torch import save_file
 
 from calmrl.errors import InputError
 from calmrl.paper.vast import checkpoints
-from calmrl.paper.vast.beats import Beats
 from calmrl.paper.vast.build import load_towers
-from calmrl.paper.vast.eva import EvaVit
 from calmrl.paper.vast.matching import build_bert
+from calmrl.paper.vast.towers import Beats, EvaVit
 from tests.support.tiny_models import (
     BEATS_CFG,
     EVA,
