@@ -51,7 +51,6 @@ def test_every_data_set_keeps_the_convention(name: str, tmp_path: Path) -> None:
     assert len(data.labels) == len(data)
     assert all(array.dtype == np.float32 for array in data.z.values())
     assert again.ids.tolist() == data.ids.tolist()
-    assert again.split is not None
     assert again.split.tolist() == data.split.tolist()
     assert all(np.array_equal(array, again.z[key], equal_nan=True) for key, array in data.z.items())
     write_features(
@@ -92,7 +91,6 @@ def test_digits() -> None:
     for array in data.z.values():
         assert np.abs(array.mean(axis=0)).max() < 1e-5
         assert np.abs(array.std(axis=0) - 1).max() < 1e-4
-    assert data.labels is not None
     assert data.labels[:4].tolist() == [0, 1, 2, 3]
 
 
