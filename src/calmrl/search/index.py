@@ -6,8 +6,9 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from calmrl._support.parsing import naming
 from calmrl._support.places import is_remote
 from calmrl._support.text import plural
 from calmrl.aligner.estimator import Aligner
+from calmrl.aligner.posterior import item_parts
 from calmrl.encoders.encoder_set import EncoderSet
 from calmrl.errors import InputError
 from calmrl.protocols import Progress
@@ -25,7 +27,7 @@ from calmrl.search import checksums, neighbours, store
 from calmrl.search.build import NAMES, build
 from calmrl.search.collection import NAMED
 from calmrl.search.encoding import TEXTS
-from calmrl.search.hits import Hit, Item, Rows
+from calmrl.search.hits import Answer, Contribution, Hit, Item, Rows
 from calmrl.search.query import LIKE, Features, QueryVectors, Term, terms_of
 from calmrl.search.space import AUTO, BuildOptions, aligner_from
 from calmrl.search.store import reading
@@ -115,13 +117,21 @@ def _candidates(k: int) -> int:
 
 @dataclass(frozen=True)
 class _Asked:
-    """A query as a vector: the column that it is compared with, whether CSLS corrects it, its modalities, how many hits."""
+    """A query as what its modalities give to its vector, and how it is asked.
 
-    vector: np.ndarray
+    The column that it is compared with, whether CSLS corrects it, its modalities, how many hits.
+    """
+
+    parts: list[tuple[str, np.ndarray]]
     column: str
     hubs: bool
     modalities: list[str]
     k: int
+
+    @property
+    def vector(self) -> np.ndarray:
+        """Of unit length."""
+        return np.sum([part for _, part in self.parts], axis=0)
 
     @property
     def groups(self) -> tuple[str, ...]:
@@ -284,8 +294,9 @@ class Index:
         where: str | None = None,
         hubs: bool = False,
         words: bool = True,
+        why: bool = False,
         **others: Any,
-    ) -> list[Hit]:
+    ) -> Answer:
         """The items nearest to a query that mixes any modalities.
 
         Parameters
@@ -312,26 +323,29 @@ class Index:
             Whether names of items and what is written about them count too: a query of words alone ranks items by their
             vectors and by the words that they share with it, and those that are called or say exactly that come first; so
             does an item that has the very file that is asked with. False for vectors alone.
+        why : bool
+            Whether hits say what their similarity is the sum of (`Hit.why`).
 
         Returns
         -------
-        list of Hit
-            The best first: by similarity, where no name, word or file matches (`Hit.found`).
+        Answer
+            A list of `Hit`, the best first: by similarity, where no name, word or file matches (`Hit.found`).
         """
         if isinstance(k, bool) or not isinstance(k, (int, np.integer)) or k < 1:
             raise InputError(f"k is how many items to return, a whole number from 1 on; got {k!r}")
         terms = terms_of({"text": text, "image": image, "sound": sound, LIKE: like, **others})
         now = self._now()
         conditions = now._rows.conditions(having, lacking, where)
-        vector, column = now._queries.vector(terms)
+        parts, column = now._queries.parts(terms)
         own = [quote(str(term.value)) for term in terms if term.modality == LIKE]
         if own:
             conditions.append(f"id NOT IN ({', '.join(own)})")
         if column != "vector" and hubs:
             raise InputError("hubs=True needs aligned modalities; this query is compared within one modality")
-        asked = _Asked(vector, column, hubs, now._queries.asked_with(terms), int(k))
+        asked = _Asked(parts, column, hubs, now._queries.asked_with(terms), int(k))
         found = now._typed(terms, conditions) if words else []
-        return now._hits(asked, conditions, found)
+        hits = now._hits(asked, conditions, found)
+        return Answer(now._explained(asked, hits) if why else hits)
 
     def _typed(self, terms: list[Term], conditions: list[str]) -> list[Match]:
         """Items that words of the query name, or that have the very file that is asked with."""
@@ -420,6 +434,34 @@ class Index:
             best = np.argsort(-scores, kind="stable")[:count]
             rows, scores = rows.take(best), scores[best]
         return rows, scores
+
+    def _explained(self, asked: _Asked, hits: list[Hit]) -> list[Hit]:
+        """Hits with what their similarity is the sum of."""
+        if asked.column != "vector":
+            name = asked.modalities[0]
+            return [replace(hit, why=(Contribution(name, name, hit.similarity),)) for hit in hits]
+        if not hits or self.aligner is None:
+            return hits
+        column = {name: f"f_{j}" for j, name in enumerate(self.layout["modalities"]) if name in self.aligner.widths_}
+        rows = self._fetch(self._by_id([hit.id for hit in hits]), ["id", *column.values()], "features")
+        present = np.array([[row[c] is not None for c in column.values()] for row in rows])
+        width = self.aligner.widths_
+        z = {name: np.array([row[c] or [0.0] * width[name] for row in rows]) for name, c in column.items()}
+        parts = item_parts(self.aligner, z, present)
+        factor = 2.0 if asked.hubs else 1.0
+        of = {row["id"]: number for number, row in enumerate(rows)}
+        out = []
+        for hit in hits:
+            row = of[hit.id]
+            shares: dict[tuple[str | None, str | None], float] = {}
+            for (name, vector), (m, its) in product(asked.parts, enumerate(z)):
+                if present[row, m]:
+                    shares[name, its] = shares.get((name, its), 0.0) + factor * float(vector @ parts[m, row])
+            if shares and (asked.hubs or self.layout.get("hubs")):
+                shares[None, None] = hit.similarity - sum(shares.values())
+            why = (Contribution(*pair, share) for pair, share in shares.items())
+            out.append(replace(hit, why=tuple(sorted(why, key=lambda one: -one.share))))
+        return out
 
     # ---- look at it
 
