@@ -31,6 +31,7 @@ from calmrl.errors import InputError
 from calmrl.search import checksums, neighbours, store
 from calmrl.search.collection import Collection, described, from_features, kinds_of
 from calmrl.search.encoding import TEXTS, encode, names_as_texts, names_say_something, records_of
+from calmrl.search.levels import levels_of
 from calmrl.search.space import (
     AUTO,
     LEARNED,
@@ -54,6 +55,7 @@ from calmrl.search.space import (
 from calmrl.sources import DATASET, Source, open_source
 
 ROWS = 2048  # written at once
+LEVELS = "levels"  # of the layout: what `levels_of` gives
 NAMES = "names"  # of the layout: whether names stand for texts that items of a folder lack
 
 
@@ -220,6 +222,7 @@ def _align(collection: Collection, part: Path, options: BuildOptions) -> tuple[A
         **measures_of(aligner),
         "fitted_on": len(collection) if fits else None,
         "fit": recipe(settings, collection, options) if fits else None,
+        LEVELS: levels_of(aligner, collection, siblings, fits),
         ITEMS: ITEMS,
     }
     return aligner, layout

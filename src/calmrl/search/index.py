@@ -24,7 +24,8 @@ from calmrl.encoders.encoder_set import EncoderSet
 from calmrl.errors import InputError
 from calmrl.protocols import Progress
 from calmrl.search import checksums, neighbours, store
-from calmrl.search.build import NAMES, build
+from calmrl.search import levels as levels_module
+from calmrl.search.build import LEVELS, NAMES, build
 from calmrl.search.collection import NAMED
 from calmrl.search.encoding import TEXTS
 from calmrl.search.hits import Answer, Contribution, Hit, Item, Rows
@@ -162,6 +163,7 @@ class Index:
         with self._reading():
             self._rows = Rows(self.layout)
             self._columns: list[str] = self.table.schema.names
+        self._kept_values: dict[tuple[int, str], np.ndarray] = {}  # (version, modality) -> what `_values` gives
 
     # ---- make, open, change
 
@@ -336,7 +338,7 @@ class Index:
         terms = terms_of({"text": text, "image": image, "sound": sound, LIKE: like, **others})
         now = self._now()
         conditions = now._rows.conditions(having, lacking, where)
-        parts, column = now._queries.parts(terms)
+        parts, column, alone = now._queries.parts(terms)
         own = [quote(str(term.value)) for term in terms if term.modality == LIKE]
         if own:
             conditions.append(f"id NOT IN ({', '.join(own)})")
@@ -344,7 +346,7 @@ class Index:
             raise InputError("hubs=True needs aligned modalities; this query is compared within one modality")
         asked = _Asked(parts, column, hubs, now._queries.asked_with(terms), int(k))
         found = now._typed(terms, conditions) if words else []
-        hits = now._hits(asked, conditions, found)
+        hits = now._judged(asked, alone, now._hits(asked, conditions, found), found)
         return Answer(now._explained(asked, hits) if why else hits)
 
     def _typed(self, terms: list[Term], conditions: list[str]) -> list[Match]:
@@ -434,6 +436,34 @@ class Index:
             best = np.argsort(-scores, kind="stable")[:count]
             rows, scores = rows.take(best), scores[best]
         return rows, scores
+
+    def _judged(self, asked: _Asked, alone: Features, hits: list[Hit], found: list[Match]) -> list[Hit]:
+        """Hits with the verdict of the levels: of a query of one value, whose similarities are not those of CSLS."""
+        levels = self.layout.get(LEVELS) or {}  # indexes of earlier versions have none
+        if asked.hubs or not hits or not any(name in levels for name in alone):
+            return hits
+        ((name, value),) = alone.items()
+        nearest = float((levels_module.unit(value[None]) @ self._values(name).T).max(initial=-1.0))
+        sure = {match.id for match in found if match.exact or match.share >= 1}
+        return [replace(hit, weak=hit.id not in sure and self._is_weak(asked, name, hit, nearest)) for hit in hits]
+
+    def _is_weak(self, asked: _Asked, name: str, hit: Hit, nearest: float) -> bool | None:
+        has = hit.modalities if asked.column == "vector" else ()
+        return levels_module.is_weak(self.layout[LEVELS], name, has, hit.similarity, nearest)
+
+    def _values(self, modality: str) -> np.ndarray:
+        """Unit vectors (n, width) of what a sample of items has of a modality."""
+        version = int(self.table.version)
+        if (version, modality) not in self._kept_values:
+            column = f"f_{list(self.layout['modalities']).index(modality)}"
+            offsets = neighbours.hub_sample(len(self)).tolist()
+            with self._reading():
+                taken = self.table.take_offsets(offsets).select([column]).to_arrow()[column].to_pylist()
+            kept = np.array([value for value in taken if value is not None], np.float32)
+            kept = kept.reshape(-1, self.layout["modalities"][modality]["width"])
+            self._kept_values = {key: one for key, one in self._kept_values.items() if key[0] == version}
+            self._kept_values[version, modality] = levels_module.unit(kept)
+        return self._kept_values[version, modality]
 
     def _explained(self, asked: _Asked, hits: list[Hit]) -> list[Hit]:
         """Hits with what their similarity is the sum of."""

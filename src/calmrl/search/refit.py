@@ -33,8 +33,9 @@ from calmrl.data.features.feature_set import relevance_texts
 from calmrl.errors import InputError
 from calmrl.protocols import Progress
 from calmrl.search import checksums, store
-from calmrl.search.build import ROWS, write_tables
+from calmrl.search.build import LEVELS, ROWS, write_tables
 from calmrl.search.collection import Collection, ItemRecord
+from calmrl.search.levels import levels_of
 from calmrl.search.space import (
     LEARNED,
     BuildOptions,
@@ -124,6 +125,7 @@ def _fit_again(index: Index, recipe: dict[str, Any], part: Path, force: bool, pr
         return f"the space stays as it was; fitting it again with {pairs} was tried: {reason}"
     layout |= {"version": store.VERSION, ITEMS: store.next_items(index.path), "modalities": entries}
     layout |= {**measures_of(aligner), "fitted_on": len(collection)}
+    layout[LEVELS] = levels_of(aligner, collection, groups, True)
     places = place_all(aligner, collection)
     write_tables(index.path, _moved(file, places, aligner, layout, progress), places[0], aligner, layout, collection)
     index.refresh()
