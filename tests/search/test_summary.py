@@ -21,8 +21,12 @@ EXPECTED = {"text->image": {"R@1": 12.34, "R@10": 50.0, "low": 9.6, "high": 15.2
 
 
 class Held:
-    aligner = SimpleNamespace(base_=[], summary=lambda: ["one space: a", *expected_lines(EXPECTED)])
-    layout: ClassVar[dict] = {"search": {"index": "IVF", "recall@10": 0.9876, "queries": 100}}
+    aligner = SimpleNamespace(base_=[], evidence_={}, summary=lambda: ["one space: a", *expected_lines(EXPECTED)])
+    layout: ClassVar[dict] = {
+        "search": {"index": "IVF", "recall@10": 0.9876, "queries": 100},
+        "levels": {"image": {}},
+        "modalities": {"image": {}},
+    }
 
     def __len__(self):
         return 5

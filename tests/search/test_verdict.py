@@ -102,12 +102,14 @@ def test_no_level_no_verdict(tmp_path):
     text = items(3, 5)["text"][0]
     assert index.search(text=text).nothing_close is not None
     del index.layout["levels"]
+    assert "which hits are weak is not known: the index is of an earlier version; make it again" in index.summary()
     assert {hit.weak for hit in index.search(text=text)} == {None}
     few = items(8, 2)
     ids = meta_table(8, ids=[str(i) for i in range(8)])
     z = {name: values.astype(np.float32) for name, values in few.items()}
     index = Index.build(FeatureSet(z, np.ones((8, 2), bool), ids, name="x"), tmp_path / "few", base=None)
     assert index.layout["levels"] == {}
+    assert "text: which hits are weak is not known, for fewer than 9 items have it" in index.summary()
     assert index.search(text=text).nothing_close is None
 
 

@@ -52,10 +52,12 @@ from calmrl.search.space import (
     relevance_of_items,
     with_base,
 )
+from calmrl.search.worth import with_repeats
 from calmrl.sources import DATASET, Source, open_source
 
 ROWS = 2048  # written at once
 LEVELS = "levels"  # of the layout: what `levels_of` gives
+REPEATED = "repeated"  # modality -> [items, different files], where files are repeated
 NAMES = "names"  # of the layout: whether names stand for texts that items of a folder lack
 
 
@@ -188,6 +190,7 @@ def _align(collection: Collection, part: Path, options: BuildOptions) -> tuple[A
         if isinstance(model, Aligner) and not model.__sklearn_is_fitted__()
         else Aligner(hubs=AUTO, random_state=0)
     )
+    siblings, repeated = with_repeats(collection, siblings)
     fits = model is None or model is settings
     if fits:
         settings = with_base(settings, options.base, collection)
@@ -222,6 +225,7 @@ def _align(collection: Collection, part: Path, options: BuildOptions) -> tuple[A
         **measures_of(aligner),
         "fitted_on": len(collection) if fits else None,
         "fit": recipe(settings, collection, options) if fits else None,
+        REPEATED: repeated,
         LEVELS: levels_of(aligner, collection, siblings, fits),
         ITEMS: ITEMS,
     }

@@ -25,7 +25,7 @@ from calmrl.errors import InputError
 from calmrl.protocols import Progress
 from calmrl.search import checksums, neighbours, store
 from calmrl.search import levels as levels_module
-from calmrl.search.build import LEVELS, NAMES, build
+from calmrl.search.build import LEVELS, NAMES, REPEATED, build
 from calmrl.search.collection import NAMED
 from calmrl.search.encoding import TEXTS
 from calmrl.search.hits import Answer, Contribution, Hit, Item, Rows
@@ -35,6 +35,7 @@ from calmrl.search.store import reading
 from calmrl.search.update import Change, FolderChanges, add, folder_changes, remove
 from calmrl.search.where import quote
 from calmrl.search.words import COLUMNS, FILE, MOST, VECTORS, Match, Read, fused, matches
+from calmrl.search.worth import in_short, repeats_line
 
 SHOWN = 8  # patterns in the sentences
 
@@ -88,6 +89,9 @@ def summary(index: Index) -> list[str]:
     more = f", and {plural(len(every) - SHOWN, 'more pattern')}" if len(every) > SHOWN else ""
     lines = [f"{plural(len(index), 'item')}: {listed}{more}"]
     lines += [] if index.aligner is None else index.aligner.summary()
+    short = in_short(index.aligner, {name: entry["why"] for name, entry in index.modalities().items()})
+    lines += [] if short is None else [f"in short: {short}"]
+    lines += [repeats_line(name, *counts) for name, counts in index.layout.get(REPEATED, {}).items()]
     if index.layout.get("hubs"):
         lines.append("similarities are corrected for hubs, items near to everything: held-out items gained from it")
     if index.layout.get(NAMES):
@@ -97,6 +101,7 @@ def summary(index: Index) -> list[str]:
             lines.append(f"{name} is found only by {name} itself, not by other modalities: {entry['why']}")
         if not entry["searchable"]:
             lines.append(f"{name}: no encoder is known, so only vectors and items of the index can ask with it")
+    lines += _without_levels(index)
     how = index.layout["search"]
     if how is None:
         lines.append("search is exact")
@@ -106,6 +111,15 @@ def summary(index: Index) -> list[str]:
             f"{100 * how['recall@10']:.1f} % of the true ten nearest ({how['queries']} items as queries)"
         )
     return lines
+
+
+def _without_levels(index: Index) -> list[str]:
+    """Of which queries it is not known whether their hits are weak."""
+    if LEVELS not in index.layout:
+        return ["which hits are weak is not known: the index is of an earlier version; make it again"]
+    unknown = [name for name in index.layout["modalities"] if name not in index.layout[LEVELS]]
+    few = f"fewer than {round(1 / levels_module.ERROR) - 1} items have it"
+    return [f"{name}: which hits are weak is not known, for {few}" for name in unknown]
 
 
 DEPTH = 50  # of both ranks that are fused, at least
@@ -163,7 +177,7 @@ class Index:
         with self._reading():
             self._rows = Rows(self.layout)
             self._columns: list[str] = self.table.schema.names
-        self._kept_values: dict[tuple[int, str], np.ndarray] = {}  # (version, modality) -> what `_values` gives
+        self._kept_values: dict[tuple[int, str], np.ndarray] = {}  # (version, modality) -> what `sample_of` gives
 
     # ---- make, open, change
 
@@ -443,7 +457,7 @@ class Index:
         if asked.hubs or not hits or not any(name in levels for name in alone):
             return hits
         ((name, value),) = alone.items()
-        nearest = float((levels_module.unit(value[None]) @ self._values(name).T).max(initial=-1.0))
+        nearest = float((levels_module.unit(value[None]) @ self.sample_of(name).T).max(initial=-1.0))
         sure = {match.id for match in found if match.exact or match.share >= 1}
         return [replace(hit, weak=hit.id not in sure and self._is_weak(asked, name, hit, nearest)) for hit in hits]
 
@@ -451,7 +465,7 @@ class Index:
         has = hit.modalities if asked.column == "vector" else ()
         return levels_module.is_weak(self.layout[LEVELS], name, has, hit.similarity, nearest)
 
-    def _values(self, modality: str) -> np.ndarray:
+    def sample_of(self, modality: str) -> np.ndarray:
         """Unit vectors (n, width) of what a sample of items has of a modality."""
         version = int(self.table.version)
         if (version, modality) not in self._kept_values:
