@@ -31,7 +31,7 @@ from calmrl.errors import InputError
 from calmrl.search import checksums, neighbours, store
 from calmrl.search.collection import Collection, described, from_features, kinds_of
 from calmrl.search.encoding import TEXTS, encode, names_as_texts, names_say_something, records_of
-from calmrl.search.levels import levels_of
+from calmrl.search.levels import measured
 from calmrl.search.space import (
     AUTO,
     LEARNED,
@@ -56,7 +56,6 @@ from calmrl.search.worth import with_repeats
 from calmrl.sources import DATASET, Source, open_source
 
 ROWS = 2048  # written at once
-LEVELS = "levels"  # of the layout: what `levels_of` gives
 REPEATED = "repeated"  # modality -> [items, different files], where files are repeated
 NAMES = "names"  # of the layout: whether names stand for texts that items of a folder lack
 
@@ -226,7 +225,7 @@ def _align(collection: Collection, part: Path, options: BuildOptions) -> tuple[A
         "fitted_on": len(collection) if fits else None,
         "fit": recipe(settings, collection, options) if fits else None,
         REPEATED: repeated,
-        LEVELS: levels_of(aligner, collection, siblings, fits),
+        **measured(aligner, collection, siblings, fits),
         ITEMS: ITEMS,
     }
     return aligner, layout

@@ -33,6 +33,7 @@ from calmrl.aligner.held_out import without_folds
 from calmrl.aligner.posterior import embed_with_certainty
 from calmrl.search.collection import Collection
 from calmrl.search.neighbours import BLOCK, hub_sample
+from calmrl.search.sides import SAMPLE, Gallery, gains, pays
 
 ERROR = 0.1  # share of what was really meant that is called weak
 LESS = 4  # times fewer errors of similarities than of queries that are unlike everything
@@ -40,6 +41,7 @@ FOLDS = 5
 MOST = 2400  # items that play the query
 ROUNDING = 1e-5  # of cosines
 JOIN = " + "
+LEVELS, APART = "levels", "apart"  # of the layout: what `measured` gives
 
 
 def key_of(modalities: Iterable[str], query: str) -> str:
@@ -47,11 +49,13 @@ def key_of(modalities: Iterable[str], query: str) -> str:
     return JOIN.join(sorted(name for name in modalities if name != query))
 
 
-def levels_of(
+def measured(
     aligner: Aligner | None, collection: Collection, siblings: Sequence[Any] | None, fitted: bool
 ) -> dict[str, Any]:
-    """Modality of the query -> pattern D -> {"similarity" (None where c alone decides), "nearest", "n"}.
+    """What items say of queries, for the layout.
 
+    "levels": modality of the query -> pattern D -> {"similarity" (None where c alone decides), "nearest", "n"}. "apart":
+    modalities of queries that rank items which share the modality and items which do not each by what is usual among them.
     `fitted` says that the aligner was fitted on these items; of another one it is not known what it has seen.
     """
     groups = np.arange(len(collection))
@@ -70,12 +74,18 @@ def levels_of(
         values = nearest[name][asking]
         if level := _levels(values[np.isfinite(values)]):
             levels[name] = {"": level}
+    apart: list[str] = []
     if aligner is not None and fitted:
-        for (name, key), (rows, similar) in _held_out(aligner, collection, drawn, groups).items():
+        pairs, earlier = _held_out(aligner, collection, drawn, groups)
+        for (name, key), (rows, similar) in pairs.items():
             there = np.isfinite(nearest[name][rows])
             if name in levels and (level := _levels(nearest[name][rows][there], similar[there])):
                 levels[name][key] = level
-    return levels
+        usually = bool(aligner.base_)  # without pairs to try it with: where spaces were learned elsewhere
+        apart = [
+            name for name in names if name in aligner.widths_ and (pays(earlier[name]) if name in earlier else usually)
+        ]
+    return {LEVELS: levels, APART: apart}
 
 
 def nearest_of(values: np.ndarray, rows: np.ndarray, kept: np.ndarray, groups: np.ndarray) -> np.ndarray:
@@ -99,19 +109,26 @@ def unit(rows: np.ndarray) -> np.ndarray:
 
 def _held_out(
     aligner: Aligner, collection: Collection, drawn: np.ndarray, groups: np.ndarray
-) -> dict[tuple[str, str], tuple[np.ndarray, np.ndarray]]:
-    """(modality of the query, pattern) -> (rows, similarity of each with itself in a space that was fitted without it)."""
+) -> tuple[dict[tuple[str, str], tuple[np.ndarray, np.ndarray]], dict[str, np.ndarray]]:
+    """What items find that play the query, in spaces that were fitted without them.
+
+    (modality of the query, pattern) -> (rows, similarity of each with itself); modality -> gains of ranking side by side.
+    """
     names = sorted(name for name in collection.z if name in aligner.widths_)
     observed = np.asarray(collection.present)[:, [list(collection.z).index(name) for name in names]]
     rows = np.sort(drawn[observed[drawn].sum(axis=1) > 1])
     if len(rows) < MIN_PAIRS or len(np.unique(groups[rows])) < FOLDS:
-        return {}
+        return {}, {}
     present = observed[rows]
     z = {name: np.asarray(collection.z[name][rows]) for name in names}
     own = [names.index(name) for name in aligner.names_]
     patterns = [tuple(np.flatnonzero(pattern)) for pattern in np.unique(observed, axis=0)]
     asked = {(a, tuple(m for m in pattern if m != a)) for a, pattern in product(range(len(names)), patterns)}
     found: dict[tuple[str, str], list[tuple[np.ndarray, np.ndarray]]] = {}
+    earlier: dict[str, list[np.ndarray]] = {}
+    some = np.flatnonzero(observed.any(axis=1))
+    some = np.random.default_rng(0).permutation(some)[:SAMPLE]
+    rivals = Gallery({name: np.asarray(collection.z[name][some]) for name in names}, observed[some], groups[some])
     for twin, held in without_folds(
         aligner, {names[m]: z[names[m]] for m in own}, present[:, own], groups[rows], FOLDS
     ):
@@ -125,10 +142,15 @@ def _held_out(
                 similar = similar - twin.hub_levels(item)[names[a]] / 2
             key = key_of([names[m] for m in others], names[a])
             found.setdefault((names[a], key), []).append((rows[at], similar))
-    return {
+        for a, name in enumerate(names):
+            at = held[present[held, a]]
+            asked_for = Gallery({other: values[at] for other, values in z.items()}, present[at], groups[rows[at]])
+            earlier.setdefault(name, []).append(gains(twin, name, asked_for, rivals))
+    pairs = {
         pair: (np.concatenate([one for one, _ in parts]), np.concatenate([one for _, one in parts]))
         for pair, parts in found.items()
     }
+    return pairs, {name: np.concatenate(parts) for name, parts in earlier.items() if sum(map(len, parts))}
 
 
 def _placed(aligner: Aligner, z: Mapping[str, np.ndarray], rows: np.ndarray, names: list[str]) -> np.ndarray:

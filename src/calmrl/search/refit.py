@@ -33,9 +33,9 @@ from calmrl.data.features.feature_set import relevance_texts
 from calmrl.errors import InputError
 from calmrl.protocols import Progress
 from calmrl.search import checksums, store
-from calmrl.search.build import LEVELS, REPEATED, ROWS, write_tables
+from calmrl.search.build import REPEATED, ROWS, write_tables
 from calmrl.search.collection import Collection, ItemRecord
-from calmrl.search.levels import levels_of
+from calmrl.search.levels import measured
 from calmrl.search.space import (
     LEARNED,
     BuildOptions,
@@ -127,7 +127,7 @@ def _fit_again(index: Index, recipe: dict[str, Any], part: Path, force: bool, pr
         return f"the space stays as it was; fitting it again with {pairs} was tried: {reason}"
     layout |= {"version": store.VERSION, ITEMS: store.next_items(index.path), "modalities": entries}
     layout |= {**measures_of(aligner), "fitted_on": len(collection)}
-    layout |= {LEVELS: levels_of(aligner, collection, groups, True), REPEATED: repeated}
+    layout |= {**measured(aligner, collection, groups, True), REPEATED: repeated}
     places = place_all(aligner, collection)
     write_tables(index.path, _moved(file, places, aligner, layout, progress), places[0], aligner, layout, collection)
     index.refresh()

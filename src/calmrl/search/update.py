@@ -19,9 +19,10 @@ from calmrl.data.media.manifest import modality_of
 from calmrl.errors import InputError
 from calmrl.protocols import Progress
 from calmrl.search import checksums, neighbours, store
-from calmrl.search.build import LEVELS, NAMES, working_folder
+from calmrl.search.build import NAMES, working_folder
 from calmrl.search.collection import Collection, ItemRecord, from_features
 from calmrl.search.encoding import UNREADABLE, Memory, encode, names_as_texts, records_of
+from calmrl.search.levels import LEVELS
 from calmrl.search.refit import check_recipe, fit_again
 from calmrl.search.space import hub_levels, place
 from calmrl.search.where import quote
