@@ -251,8 +251,8 @@ def test_queries_with_weights_are_fused_in_every_space(base):
     aligner = Aligner(**FAST, base=base).fit(items(150, 2))
     new = items(5, 3)
     whole = aligner.embed(new)
-    assert_allclose(fuse(aligner, [(name, new[name][0], 1.0) for name in new]), whole[0], atol=1e-10)
-    towards = fuse(aligner, [("image", new["image"][0], 1.0), ("text", new["text"][1], 0.1)])
+    assert_allclose(fuse(aligner, [(name, new[name][0], 1.0) for name in new]).sum(axis=0), whole[0], atol=1e-10)
+    towards = fuse(aligner, [("image", new["image"][0], 1.0), ("text", new["text"][1], 0.1)]).sum(axis=0)
     assert (
         towards @ aligner.embed({"image": new["image"][:1]})[0] > towards @ aligner.embed({"text": new["text"][1:2]})[0]
     )

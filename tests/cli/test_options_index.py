@@ -10,6 +10,7 @@ import pytest
 
 import calmrl.search
 import calmrl.server
+from calmrl.search import Contribution
 
 HIT = {"id": "a", "similarity": 0.5, "certainty": 0.25, "text": "two\n words", "paths": {"image": "a.png"}}
 
@@ -18,7 +19,7 @@ class Index:
     """Keeps what it is asked."""
 
     def __init__(self, hits=(), since=None) -> None:
-        self.hits, self.since, self.asked = list(hits), since, []
+        self.hits, self.since, self.asked = calmrl.search.Answer(hits), since, []
 
     def __len__(self):
         return 7
@@ -126,7 +127,22 @@ def test_search_by_default(calmrl, index):
     code, out, err = calmrl("search", "ix", "2:dog - fruit")
     assert (code, out) == (0, " 0.500  0.25  a  []  two words  a.png\n")
     assert err == "similarity, certainty, id, [what was observed], (what found it besides vectors), caption, file:\n"
-    assert opened.asked == [{"text": [(2.0, "dog"), (-1.0, "fruit")], "k": 10, "hubs": False}]
+    assert opened.asked == [{"text": [(2.0, "dog"), (-1.0, "fruit")], "k": 10, "hubs": False, "why": False}]
+
+
+@pytest.mark.parametrize(
+    ("weak", "said", "marks"),
+    [((True, True), True, [1, 1]), ((True, False), False, [1, 0]), ((True, None), False, [1, 0])],
+)
+def test_weak_hits_and_reasons(calmrl, index, weak, said, marks):
+    why = (Contribution("text", "image", 0.6), Contribution(None, None, -0.1))
+    index(*(hit(weak=one, why=why) for one in weak))
+    _, out, err = calmrl("search", "ix", "dog", "--why")
+    lines = out.splitlines()
+    assert [line.count("(weak)") for line in lines[::2]] == marks
+    assert lines[1::2] == ["        text met image +0.600, hubs -0.100"] * 2
+    assert ("nothing close" in err) is said
+    assert max(map(len, err.splitlines()[1:]), default=0) <= 80
 
 
 def test_search_with_everything(calmrl, index, tmp_path, monkeypatch):
@@ -142,10 +158,11 @@ def test_search_with_everything(calmrl, index, tmp_path, monkeypatch):
     assert opened.asked == [
         {
             "text": [(1.0, "dog")], "image": ["i.png", (-1.0, "pool.jpg")], "sound": ["s.wav"], "speech": ["v=w.wav"],
-            "like": ["b"], "having": ["image", "text"], "lacking": ["sound"], "where": "w", "k": 3, "hubs": True,
+            "like": ["b"], "having": ["image", "text"], "lacking": ["sound"], "where": "w", "k": 3, "hubs": True, "why": True,
         }
     ]  # fmt: skip
-    assert json.loads(out) == {"hubs": "csls", "hits": [HIT | {"label": None, "modalities": [], "found": ["vectors"]}]}
+    shown = HIT | {"label": None, "modalities": [], "found": ["vectors"], "weak": None, "why": []}
+    assert json.loads(out) == {"hubs": "csls", "nothing_close": None, "hits": [shown]}
     _, out, _ = calmrl("search", "ix", "dog", "--json")
     assert json.loads(out)["hubs"] is None
 

@@ -31,6 +31,12 @@ class Encoders:
         return {"speech": np.array([[1.0, 2.0]])}, np.array([[self.present]])
 
 
+def placed(made, terms):
+    """(the vector of a query, the column that it is compared with)"""
+    parts, column, _ = made.parts(terms)
+    return np.sum([part for _, part in parts], axis=0), column
+
+
 def queries(encoders=None, source=None):
     layout = {"modalities": ENTRIES, "source": source or {"type": "folder", "path": "emoji"}}
     return QueryVectors(layout, None, lambda: encoders, lambda id: {"hum": np.array([0.0, 5.0])})
@@ -50,28 +56,28 @@ def test_an_argument_means_a_modality_or_the_only_one_of_its_kind():
 
 def test_vectors_of_the_width_are_taken_as_they_are():
     for value in (np.array([3, 4]), np.array([[3.0, 4.0]]), torch.tensor([3.0, 4.0])):
-        vector, column = queries().vector([Term("hum", value)])
+        vector, column = placed(queries(), [Term("hum", value)])
         np.testing.assert_allclose(vector, [0.6, 0.8])
         assert column == "f_2"
-    vector, column = queries().vector([Term(LIKE, "x"), Term("hum", np.array([3.0, 4.0]), -0.5)])
+    vector, column = placed(queries(), [Term(LIKE, "x"), Term("hum", np.array([3.0, 4.0]), -0.5)])
     np.testing.assert_allclose(vector, np.array([-0.3, 0.6]) / np.hypot(0.3, 0.6))
     with pytest.raises(InputError, match=r"hum and photo are not in one space \(hum: None; photo: few pairs\)"):
-        queries().vector([Term("hum", np.ones(2)), Term("photo", np.ones(3))])
+        placed(queries(), [Term("hum", np.ones(2)), Term("photo", np.ones(3))])
     with pytest.raises(
         InputError, match=r"no encoder is known for hum: .* vector of width 2 .* `encoders=\{'hum': NAME\}`"
     ):
-        queries().vector([Term("hum", np.ones(3))])
+        placed(queries(), [Term("hum", np.ones(3))])
 
 
 def test_files_are_encoded(tmp_path):
     (tmp_path / "a.wav").touch()
     encoders = Encoders()
-    vector, column = queries(encoders).vector([Term("speech", tmp_path / "a.wav")])
+    vector, column = placed(queries(encoders), [Term("speech", tmp_path / "a.wav")])
     np.testing.assert_allclose(vector, np.array([1, 2]) / np.sqrt(5))
     assert column == "f_1"
     assert encoders.cells == [{"speech": str(tmp_path / "a.wav")}]
     with pytest.raises(InputError, match="the speech of the query is empty; give a audio"):
-        queries(Encoders(present=False)).vector([Term("speech", b"x")])
+        placed(queries(Encoders(present=False)), [Term("speech", b"x")])
 
 
 def test_cells_of_texts():
@@ -133,7 +139,7 @@ def test_values_within_float32():
 )
 def test_sums_of_unit_vectors(weights, expected):
     terms = [Term("hum", 7 * axis, weight) for axis, weight in zip(np.eye(2), weights, strict=False)]
-    np.testing.assert_allclose(queries().vector(terms)[0], expected)
+    np.testing.assert_allclose(placed(queries(), terms)[0], expected)
 
 
 @pytest.mark.parametrize(
@@ -142,7 +148,7 @@ def test_sums_of_unit_vectors(weights, expected):
 )
 def test_sums_without_a_direction(vector, weight, reason):
     with pytest.raises(InputError, match=reason):
-        queries().vector([Term("hum", np.array(vector), weight)])
+        placed(queries(), [Term("hum", np.array(vector), weight)])
 
 
 def test_signs_and_ratios_of_weights(monkeypatch):
@@ -151,22 +157,22 @@ def test_signs_and_ratios_of_weights(monkeypatch):
 
     def fuse(aligner, parts):
         fused.append([(name, weight) for name, _, weight in parts])
-        return np.eye(2)[len(fused) % 2]
+        return np.eye(2)[[len(fused) % 2] * len(parts)] / len(parts)
 
     monkeypatch.setattr("calmrl.search.query.fuse", fuse)
     layout = {"modalities": {name: entry | {"aligned": name != "hum"} for name, entry in ENTRIES.items()}}
     layout["source"] = {"type": "features", "path": "x"}
     made = QueryVectors(layout, object(), None, lambda id: {"hum": np.ones(2)})
     terms = [Term("photo", np.ones(3), 4.0), Term("speech", np.ones(2), 1.0), Term("photo", np.ones(3), -2.0)]
-    vector, column = made.vector(terms)
+    vector, column = placed(made, terms)
     assert column == "vector"
     assert fused == [[("photo", 1.0), ("speech", 0.25)], [("photo", 1.0)]]
     np.testing.assert_allclose(vector, np.array([-2.0, 1.0]) / np.sqrt(5))
     fused.clear()
-    made.vector([Term("photo", np.ones(3), -3.0)])
+    placed(made, [Term("photo", np.ones(3), -3.0)])
     assert fused == [[("photo", 1.0)]]
     for term, name in ((Term(LIKE, "an id"), "an id"), (Term("hum", np.ones(2)), "hum")):
         with pytest.raises(
             InputError, match=rf"{name} cannot be mixed with the other terms \(nothing of it is aligned\)"
         ):
-            made.vector([terms[0], term])
+            placed(made, [terms[0], term])

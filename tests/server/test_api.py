@@ -81,8 +81,11 @@ def test_an_item_its_thumbnail_and_its_files(client, shapes):
                   "sound": {"url": f"{address}/files/sound", "type": "audio/wav"}},
         "columns": {"shape": "circle"},
     }  # fmt: skip
-    hit = client.get("/api/search?like=red%2Fcircle&k=1").json()["hits"][0]
-    assert set(hit) == {*item, "similarity", "found"} - {"columns"}
+    found = client.get("/api/search?like=red%2Fcircle&k=1").json()
+    hit = found["hits"][0]
+    assert set(hit) == {*item, "similarity", "found", "weak", "why"} - {"columns"}
+    assert (found["nothing_close"], hit["weak"]) == (False, False)
+    assert hit["why"] == [{"query": "text", "item": "text", "share": 0.25}]
     assert client.get(item["thumbnail"]).headers["content-type"] == "image/png"
     sound = client.get(item["files"]["sound"]["url"])
     assert sound.content == shapes.file("red/circle", "sound").read_bytes()

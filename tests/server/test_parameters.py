@@ -7,10 +7,11 @@ from urllib.parse import quote
 
 import pytest
 
+from calmrl.search.hits import Answer
 from calmrl.server import Limits
 from tests.support import shapes as data
 
-SEARCH = {"like": None, "k": 24, "hubs": False, "having": None, "lacking": None, "where": None}
+SEARCH = {"like": None, "k": 24, "hubs": False, "why": True, "having": None, "lacking": None, "where": None}
 BROWSE = {"offset": 0, "limit": 51, "having": None, "lacking": None, "where": None}
 BALANCED = ["a = 1", "(a = ')' or b = \"(\") and (c = 1)", "((a))", "a = 'it''s'"]
 
@@ -20,7 +21,7 @@ def ask(shapes, client_of, monkeypatch):
     """What the index is asked by an address, or the sentence of the error; limits are small."""
     asked = []
     for name in ("search", "items"):
-        monkeypatch.setattr(data.ShapeIndex, name, lambda self, **given: asked.append(given) or [])
+        monkeypatch.setattr(data.ShapeIndex, name, lambda self, **given: asked.append(given) or Answer())
 
     def send(path, **limits):
         asked.clear()
@@ -136,7 +137,7 @@ FIELDS = [part("lacking", b"x", file=False)] * 31
     ],
 )
 def test_forms(shapes, client_of, monkeypatch, parts, sentence):
-    monkeypatch.setattr(data.ShapeIndex, "search", lambda self, **given: [])
+    monkeypatch.setattr(data.ShapeIndex, "search", lambda self, **given: Answer())
     with client_of(shapes, limits=Limits(characters=20_000)) as client:
         kind = {"Content-Type": "multipart/form-data; boundary=xx"}
         answer = client.post("/api/search", content=b"".join(parts) + b"--xx--\r\n", headers=kind)
@@ -169,7 +170,7 @@ def test_names_stand_for_modalities(tmp_path, client_of):
     index = SimpleNamespace(
         path=tmp_path,
         modalities=lambda: {name: {"kind": kind} for name, kind in kinds.items()},
-        search=lambda **given: asked.append({name for name in given if name not in SEARCH}) or [],
+        search=lambda **given: asked.append({name for name in given if name not in SEARCH}) or Answer(),
     )
     tone = data.tone(440)
     with client_of(index) as client:

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from calmrl.errors import InputError
+from calmrl.search.hits import Answer
 from calmrl.server import Limits, uploads
 from calmrl.server.uploads import audio_seconds, check_audio, container_of, suffix_of, without_tags
 from tests.support import shapes as data
@@ -39,7 +40,7 @@ def image(form: str) -> bytes:
 def send(shapes, client_of, monkeypatch):
     """(status, error or the bytes that the index got) of a search by a file"""
     given = []
-    monkeypatch.setattr(data.ShapeIndex, "search", lambda self, **terms: given.append(terms) or [])
+    monkeypatch.setattr(data.ShapeIndex, "search", lambda self, **terms: given.append(terms) or Answer())
 
     def post(name, content, **limits):
         with client_of(shapes, limits=Limits(**limits)) as client:

@@ -17,6 +17,7 @@ from typing import ClassVar
 import numpy as np
 
 from calmrl.errors import InputError
+from calmrl.search.hits import Answer, Contribution
 
 COLOURS = {
     "red": (196, 48, 43), "orange": (224, 128, 32), "yellow": (233, 196, 52), "green": (62, 142, 78),
@@ -115,6 +116,8 @@ class ShapeItem:
 @dataclass
 class ShapeHit(ShapeItem):
     found: ClassVar[tuple[str, ...]] = ("vectors",)
+    weak: ClassVar[bool] = False
+    why: ClassVar[tuple[Contribution, ...]] = (Contribution("text", "text", 0.25),)
     similarity: float = 0.0
 
 
@@ -169,7 +172,18 @@ class ShapeIndex:
         return self._kept(having, lacking, where)[offset : offset + limit]
 
     def search(
-        self, text=None, image=None, sound=None, *, like=None, k=10, having=None, lacking=None, where=None, hubs=False
+        self,
+        text=None,
+        image=None,
+        sound=None,
+        *,
+        like=None,
+        k=10,
+        having=None,
+        lacking=None,
+        where=None,
+        hubs=False,
+        why=False,
     ):
         kept = [row for row in self._kept(having, lacking, where) if row.id != like]
         total = np.zeros(len(kept))
@@ -182,7 +196,7 @@ class ShapeIndex:
             if given is not None:
                 total += measure(given, kept)
         order = np.argsort(-total, kind="stable")[:k]
-        return [ShapeHit(**vars(kept[i]), similarity=float(np.tanh(total[i]))) for i in order]
+        return Answer(ShapeHit(**vars(kept[i]), similarity=float(np.tanh(total[i]))) for i in order)
 
     def _kept(self, having, lacking, where) -> list[ShapeItem]:
         for name in [*(having or ()), *(lacking or ())]:

@@ -83,16 +83,52 @@ def place(aligner: Aligner, columns: Columns, present: Tensor, names: Names, how
     return torch.cat(parts, dim=1)
 
 
+def parts(aligner: Aligner, columns: Columns, present: Tensor, names: Names, how: How = AS_LEARNED) -> Tensor:
+    """What each column gives to the vectors of rows, (columns, n, width) float64; their sum is `place`.
+
+    Posterior means are sums over what was observed, and each column keeps its part of what scales them to unit length.
+    """
+    out = []
+    own = None
+    if aligner.space_ is not None:
+        own = torch.zeros((len(names), len(present), aligner.space_.latent_dim), dtype=torch.float64)
+        own[_own_columns(aligner, names)[0]] = own_parts(aligner, columns, present, names, how)
+        length = own.sum(0).norm(dim=1, keepdim=True)
+        scaled = torch.where(length > NOTHING, own / length.clamp(min=NOTHING), 0.0)
+        out.append(aligner.own_weight_**0.5 * scaled)
+    for base in aligner.base_:
+        inner = [None if name is None else base.names.get(name) for name in names]
+        vectors = parts(base.aligner, columns, present, inner, how.inside(base.centres, names))
+        if base.bridge is not None and own is not None:
+            unknown = ~_known(present, inner).any(1)
+            bridged = own[:, unknown] @ base.bridge.to(own)
+            vectors[:, unknown] = bridged / bridged.sum(0).norm(dim=1, keepdim=True).clamp(min=1.0)
+        out.append(base.weight**0.5 * vectors)
+    return torch.cat(out, dim=2)
+
+
 def own_mean(aligner: Aligner, columns: Columns, present: Tensor, names: Names, how: How = AS_LEARNED) -> Tensor:
     """The posterior mean in the own space, (n, L)."""
-    mine, which = _own_columns(aligner, names)
     assert aligner.space_ is not None, "there is no own space"
+    return aligner.space_.posterior(*_heads(aligner, columns, present, names, how))
+
+
+def own_parts(aligner: Aligner, columns: Columns, present: Tensor, names: Names, how: How = AS_LEARNED) -> Tensor:
+    """What each column that the own space knows gives to its posterior mean, (columns, n, L)."""
+    assert aligner.space_ is not None, "there is no own space"
+    return aligner.space_.posterior_parts(*_heads(aligner, columns, present, names, how))
+
+
+def _heads(
+    aligner: Aligner, columns: Columns, present: Tensor, names: Names, how: How
+) -> tuple[list[Tensor | None], Tensor, list[int], list[float] | None]:
+    """The arguments of `Space.posterior`."""
+    mine, which = _own_columns(aligner, names)
     heads: list[Tensor | None] = []
     for j, m in zip(mine, which, strict=True):
         values = columns[j]
         heads.append(None if values is None else aligner.head(m, values[present[:, j]], how.centre(j)))
-    power = None if how.weights is None else [how.weights[j] for j in mine]
-    return aligner.space_.posterior(heads, present[:, mine], which, power)
+    return heads, present[:, mine], which, None if how.weights is None else [how.weights[j] for j in mine]
 
 
 def certainty(aligner: Aligner, columns: Columns, present: Tensor, names: Names, how: How = AS_LEARNED) -> Tensor:
@@ -150,8 +186,15 @@ def embed_with_certainty(
 
 
 @torch.no_grad()
+def item_parts(aligner: Aligner, z: Mapping[str, np.ndarray], present: np.ndarray) -> np.ndarray:
+    """What each modality gives to the vectors of items, (modalities, N, L) float64; arguments as in `embed_with_certainty`."""
+    columns = [to_tensor(np.asarray(values)) for values in z.values()]
+    return parts(aligner, columns, torch.from_numpy(np.asarray(present)), list(z)).numpy()
+
+
+@torch.no_grad()
 def fuse(aligner: Aligner, terms: Sequence[tuple[str, np.ndarray, float]]) -> np.ndarray:
-    """The place of a query of (modality, feature vector, weight > 0) terms, (L,) float64."""
+    """What each (modality, feature vector, weight > 0) gives to the place of a query, their sum; (terms, L) float64."""
     widths = aligner.widths_
     for name, value, weight in terms:
         if name not in widths:
@@ -163,7 +206,7 @@ def fuse(aligner: Aligner, terms: Sequence[tuple[str, np.ndarray, float]]) -> np
     columns = [to_tensor(np.asarray(value)[None]) for _, value, _ in terms]
     everything = torch.ones((1, len(terms)), dtype=torch.bool)
     names, weights = [name for name, _, _ in terms], [weight for *_, weight in terms]
-    vector = place(aligner, columns, everything, names, How(weights))[0]
-    if not bool(vector.any()):
+    given = parts(aligner, columns, everything, names, How(weights))[:, 0]
+    if not bool(given.sum(0).any()):
         raise InputError("the query says nothing: it equals the average of all items; ask with something else")
-    return vector.numpy()
+    return given.numpy()

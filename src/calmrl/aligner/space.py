@@ -127,20 +127,37 @@ class Space:
         Column j of `present` is a value of modality `which[j]`, and `heads[j]` holds the rows that have it, in their order. The
         likelihood of a column is raised to the power of its weight. One factorisation per pattern.
         """
-        place = present.long().cumsum(0) - 1  # where a row stands among those that have the column
         mean = torch.zeros((len(present), self.latent_dim), dtype=torch.float64, device=present.device)
-        eye = torch.eye(self.latent_dim).to(mean)
+        for _, rows, part in self._parts(heads, present, which, weights):
+            mean[rows] += part
+        return mean
+
+    def posterior_parts(
+        self, heads: list[Tensor | None], present: Tensor, which: Sequence[int], weights: Sequence[float] | None = None
+    ) -> Tensor:
+        """What each column gives to the posterior mean, (columns, n, L); their sum is `posterior`."""
+        shape = (len(which), len(present), self.latent_dim)
+        out = torch.zeros(shape, dtype=torch.float64, device=present.device)
+        for j, rows, part in self._parts(heads, present, which, weights):
+            out[j, rows] = part.to(out)
+        return out
+
+    def _parts(
+        self, heads: list[Tensor | None], present: Tensor, which: Sequence[int], weights: Sequence[float] | None
+    ) -> Iterator[tuple[int, Tensor, Tensor]]:
+        """(column, rows, V_Omega w (I + J_m) h_m) for every column of every pattern."""
+        place = present.long().cumsum(0) - 1  # where a row stands among those that have the column
+        eye = torch.eye(self.latent_dim, dtype=torch.float64, device=present.device)
         for rows, held in _patterns(present):
             power = {j: 1.0 if weights is None else weights[j] for j in held}
             if list(power.values()) == [1.0]:
-                mean[rows] = _rows(heads[held[0]], place[rows, held[0]])
+                yield held[0], rows, _rows(heads[held[0]], place[rows, held[0]])
                 continue
-            information = {j: self.information[which[j]].to(mean) for j in held}
+            information = {j: self.information[which[j]].to(eye) for j in held}
             total = eye + sum(power[j] * information[j] for j in held)
             for j in held:
-                share = torch.linalg.solve(total, power[j] * (eye + information[j]))  # V_Omega w (I + J_m)
-                mean[rows] += _rows(heads[j], place[rows, j]) @ share.T
-        return mean
+                share = torch.linalg.solve(total, power[j] * (eye + information[j]))
+                yield j, rows, _rows(heads[j], place[rows, j]) @ share.T
 
     def variance(self, present: Tensor, which: Sequence[int]) -> Tensor:
         """tr(P V) given what each row has, (n,): V is its posterior covariance, P = I - (I + sum over all m of J_m)^-1."""

@@ -45,6 +45,7 @@ def run(
     where: Annotated[str | None, typer.Option(help="A condition, as in: label = 'dog' and certainty > 0.5")] = None,
     k: Annotated[int, typer.Option("-k", help="How many items.")] = 10,
     hubs: Annotated[bool, typer.Option("--hubs", help="Correct for hubs (CSLS).")] = False,
+    why: Annotated[bool, typer.Option("--why", help="Say what each similarity is the sum of.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Hits as JSON.")] = False,
     paths: Annotated[bool, typer.Option("--paths", help="Only the files of the hits, one per line.")] = False,
     place: IndexOption = None,
@@ -55,10 +56,11 @@ def run(
         None if given is None else [name.strip() for name in given.split(",")] for given in (having, lacking)
     )
     terms = _terms(text, image, sound, with_, like)
-    hits = opened.search(**terms, k=k, having=wanted, lacking=unwanted, where=where, hubs=hubs)
+    hits = opened.search(**terms, k=k, having=wanted, lacking=unwanted, where=where, hubs=hubs, why=why or json)
     if json:
         correction = "csls" if hubs else None
-        as_json({"hubs": correction, "hits": [_as_dict(hit) for hit in hits]})
+        found = [_as_dict(hit) for hit in hits]
+        as_json({"hubs": correction, "nothing_close": hits.nothing_close, "hits": found})
     elif paths:
         _print_paths(opened, hits, wanted)
     else:
@@ -66,8 +68,12 @@ def run(
             note("similarity is corrected for hubs (CSLS): 2 cos - r(query) - r(item)")
         if hits:
             note("similarity, certainty, id, [what was observed], (what found it besides vectors), caption, file:")
+        if hits.nothing_close:
+            note("nothing close: nine of ten true finds are more similar than any of these")
         for hit in hits:
             data(_line(hit))
+            if hit.why:
+                data(_reasons(hit))
     if not hits:
         note("nothing was found: no item matches --having, --lacking and --where")
 
@@ -136,10 +142,16 @@ def _as_dict(hit: Hit) -> dict[str, Any]:
 def _line(hit: Hit) -> str:
     """similarity, certainty, id, what it has, what found it, caption, file"""
     parts = [f"{hit.similarity:6.3f}", f"{hit.certainty or 0.0:4.2f}", hit.id, f"[{', '.join(hit.modalities)}]"]
-    found = [FOUND_BY[part] for part in hit.found if part in FOUND_BY]
+    found = [FOUND_BY[part] for part in hit.found if part in FOUND_BY] + ["weak"] * bool(hit.weak)
     parts += [f"({', '.join(found)})"] if found else []
     caption = " ".join((hit.text or "").split())
     return "  ".join([*parts, *([caption[:80]] if caption else []), *([hit.path] if hit.path else [])])
+
+
+def _reasons(hit: Hit) -> str:
+    """Which modality of the query met which of the item, and how much each gave."""
+    met = [("hubs" if one.query is None else f"{one.query} met {one.item}", one.share) for one in hit.why]
+    return "        " + ", ".join(f"{what} {share:+.3f}" for what, share in met)
 
 
 def _print_paths(index: Index, hits: list[Hit], having: list[str] | None) -> None:

@@ -1,3 +1,5 @@
+from .hits import Answer as Answer
+from .hits import Contribution as Contribution
 from .hits import Hit as Hit
 from .hits import Item as Item
 from .index import Index as Index

@@ -15,6 +15,18 @@ from calmrl.search.words import VECTORS
 
 
 @dataclass(frozen=True)
+class Contribution:
+    """How much of a similarity came from where a modality of the query met a modality of the item.
+
+    Both are None for what the correction for hubs took off.
+    """
+
+    query: str | None
+    item: str | None
+    share: float
+
+
+@dataclass(frozen=True)
 class Hit:
     """One item that was found.
 
@@ -36,6 +48,12 @@ class Hit:
     found : tuple of str
         What found it: "name" or "words" (its name, or what is written about it, has words of the query), "file" (it has the
         very file that was asked with), "vectors" (it is one of the k nearest).
+    weak : bool or None
+        Whether its similarity is below the level that nine of ten true pairs reached when they were held out; never for an
+        item with all the words, or the very file, that were asked with. None where no level is known
+        (`calmrl.search.levels`).
+    why : tuple of Contribution
+        What the similarity is the sum of, the largest part first, where `search(why=True)` asked for it.
     """
 
     id: str
@@ -46,11 +64,23 @@ class Hit:
     label: str | None = None
     paths: Mapping[str, str] = field(default_factory=dict)
     found: tuple[str, ...] = (VECTORS,)
+    weak: bool | None = None
+    why: tuple[Contribution, ...] = ()
 
     @property
     def path(self) -> str | None:
         """The first of its files."""
         return next(iter(self.paths.values()), None)
+
+
+class Answer(list[Hit]):
+    """The hits of a query, the best first."""
+
+    @property
+    def nothing_close(self) -> bool | None:
+        """Whether all hits are weak; None where that is not known of some and none is close, or where there are no hits."""
+        verdicts = {hit.weak for hit in self}
+        return False if False in verdicts else True if verdicts == {True} else None
 
 
 @dataclass(frozen=True)

@@ -127,7 +127,7 @@ Features = dict[str, np.ndarray]  # modality -> vector
 
 
 class QueryVectors:
-    """Turns terms into a vector and the column in which to search it.
+    """Turns terms into a vector, by what each gives to it, and the column in which to search it.
 
     Parameters
     ----------
@@ -150,19 +150,25 @@ class QueryVectors:
         self.layout, self.aligner = layout, aligner
         self.encoders, self.features_of = encoders, features_of
 
-    def vector(self, terms: list[Term]) -> tuple[np.ndarray, str]:
-        """(unit vector, column of the table that it is compared with)."""
+    def parts(self, terms: list[Term]) -> tuple[list[tuple[str, np.ndarray]], str, Features]:
+        """(modalities of the query with what each gives to its unit vector, column of the table, features of the query).
+
+        The column is what it is compared with. The features are those of a query of one value; there are none for a mixture.
+        """
         parts = [(self._features(term), term.weight) for term in terms]
+        alone = parts[0][0] if len(terms) == 1 and terms[0].modality != LIKE and terms[0].weight > 0 else {}
         used = list(dict.fromkeys(name for features, _ in parts for name in features))
         aligned = [name for name in used if self.layout["modalities"][name]["aligned"]]
         if aligned:
             parts = [({name: x for name, x in f.items() if name in aligned}, weight) for f, weight in parts]
             self._check_aligned(terms, parts)
-            return self._fused(parts), "vector"
+            return _scaled(self._fused(parts)), "vector", alone
         if len(used) > 1:
             reasons = "; ".join(f"{name}: {self.layout['modalities'][name]['why']}" for name in used)
             raise InputError(f"{' and '.join(used)} are not in one space ({reasons}); ask with one of them")
-        return _sum([(_unit(features[used[0]], used[0]), weight) for features, weight in parts]), self._column(used[0])
+        name = used[0]
+        vectors = [(name, weight * _unit(features[name], name)) for features, weight in parts]
+        return _scaled(vectors), self._column(name), alone
 
     def asked_with(self, terms: list[Term]) -> list[str]:
         """The modalities that a query has; an item of the collection stands for all."""
@@ -203,16 +209,19 @@ class QueryVectors:
                 why = self.layout["modalities"].get(name, {}).get("why") or "nothing of it is aligned"
                 raise InputError(f"{name} cannot be mixed with the other terms ({why}); ask with it alone")
 
-    def _fused(self, parts: list[tuple[Features, float]]) -> np.ndarray:
+    def _fused(self, parts: list[tuple[Features, float]]) -> list[tuple[str, np.ndarray]]:
         assert self.aligner is not None
         towards = [(name, x, weight) for features, weight in parts if weight > 0 for name, x in features.items()]
         heaviest = max((weight for _, _, weight in towards), default=1.0)
-        towards = [(name, x, weight / heaviest) for name, x, weight in towards]
-        vectors = [(fuse(self.aligner, towards), 1.0)] if towards else []
-        for features, weight in parts:
-            if weight < 0:
-                vectors.append((fuse(self.aligner, [(name, x, 1.0) for name, x in features.items()]), weight))
-        return _sum(vectors)
+        groups = [([(name, x, weight / heaviest) for name, x, weight in towards], 1.0)] if towards else []
+        groups += [
+            ([(name, x, 1.0) for name, x in features.items()], weight) for features, weight in parts if weight < 0
+        ]
+        return [
+            (name, sign * vector)
+            for terms, sign in groups
+            for (name, *_), vector in zip(terms, fuse(self.aligner, terms), strict=True)
+        ]
 
     # ---- values as features
 
@@ -325,10 +334,9 @@ def _unit(vector: np.ndarray, name: str) -> np.ndarray:
     return np.asarray(vector) / length
 
 
-def _sum(vectors: list[tuple[np.ndarray, float]]) -> np.ndarray:
-    """The weighted sum of unit vectors, scaled to unit length."""
-    total = np.sum([weight * vector for vector, weight in vectors], axis=0)
-    length = float(np.linalg.norm(total))
+def _scaled(parts: list[tuple[str, np.ndarray]]) -> list[tuple[str, np.ndarray]]:
+    """The same, so that their sum has unit length."""
+    length = float(np.linalg.norm(np.sum([vector for _, vector in parts], axis=0)))
     if length < SMALLEST:
         raise InputError("the terms of the query cancel each other; change a weight, or leave a term out")
-    return total / length
+    return [(name, vector / length) for name, vector in parts]

@@ -157,8 +157,9 @@ class Collection:
         if params.text is not None:
             given["text"] = params.weighted_words()
         terms = {modality_named(name, self.kinds): value for name, value in given.items()}
-        hits = self.index.search(**terms, like=params.like, k=params.k, hubs=params.hubs, **params.filters())
-        return Hits(count=len(hits), hits=[hit_model(hit, self.modalities) for hit in hits])
+        hits = self.index.search(**terms, like=params.like, k=params.k, hubs=params.hubs, why=True, **params.filters())
+        models = [hit_model(hit, self.modalities) for hit in hits]
+        return Hits(count=len(hits), nothing_close=hits.nothing_close, hits=models)
 
     async def items(self, params: BrowseParams) -> Items:
         """A page of the collection in its own order."""

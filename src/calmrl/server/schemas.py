@@ -238,11 +238,25 @@ class Item(_Described):
     columns: dict[str, Any]
 
 
+class Contribution(BaseModel):
+    """How much of a similarity came from where a modality of the query met one of the item."""
+
+    query: str | None = Field(description="A modality of the query; null for what the correction for hubs took off.")
+    item: str | None = Field(description="A modality of the item, or null likewise.")
+    share: float | None
+
+
 class Hit(_Described):
     """An item that was found."""
 
     similarity: float | None
     found: list[str] = Field(description="What found it: name, words, file or vectors.")
+    weak: bool | None = Field(
+        description="Less similar than nine of ten true pairs that were held out; null where no level is known."
+    )
+    why: list[Contribution] = Field(
+        description="What the similarity is the sum of, the largest part first; empty for an item without a place."
+    )
 
 
 class Items(BaseModel):
@@ -258,6 +272,7 @@ class Hits(BaseModel):
     """The nearest items, the nearest first."""
 
     count: int
+    nothing_close: bool | None = Field(description="All hits are weak; null where that is not known.")
     hits: list[Hit]
 
 
@@ -303,7 +318,9 @@ def item_model(item: Any, modalities: Mapping[str, Mapping[str, Any]]) -> Item:
 
 def hit_model(hit: Any, modalities: Mapping[str, Mapping[str, Any]]) -> Hit:
     """A hit of the index for an answer."""
-    return Hit(**plain({**described(hit, modalities), "similarity": hit.similarity, "found": hit.found}))
+    why = [{"query": one.query, "item": one.item, "share": one.share} for one in hit.why]
+    own = {"similarity": hit.similarity, "found": hit.found, "weak": hit.weak, "why": why}
+    return Hit(**plain({**described(hit, modalities), **own}))
 
 
 def media_type(path: str | PurePath) -> str:
