@@ -22,7 +22,7 @@ from calmrl.encoders.encoder_set import EncoderSet
 from calmrl.errors import InputError
 from calmrl.protocols import Progress
 from calmrl.search import checksums, neighbours, store
-from calmrl.search.build import NAMES, build
+from calmrl.search.build import NAMES, OCR, build
 from calmrl.search.collection import NAMED
 from calmrl.search.encoding import TEXTS
 from calmrl.search.hits import Hit, Item, Rows
@@ -87,6 +87,8 @@ def summary(index: Index) -> list[str]:
     lines += [] if index.aligner is None else index.aligner.summary()
     if index.layout.get("hubs"):
         lines.append("similarities are corrected for hubs, items near to everything: held-out items gained from it")
+    if index.layout.get(OCR):
+        lines.append("words in pictures were read, and count as texts")
     if index.layout.get(NAMES):
         lines.append("names of files stand for texts where items have none")
     for name, entry in index.modalities().items():
@@ -166,6 +168,7 @@ class Index:
         base: str | Path | Aligner | None = AUTO,
         groups: str | Sequence[Any] | None = None,
         relevant: str | Sequence[Any] | None = None,
+        ocr: bool = False,
         engine: str | Engine = "local",
         address: str | None = None,
         progress: Progress | None = None,
@@ -192,6 +195,9 @@ class Index:
         relevant : str or sequence, optional
             "text", "labels" or another column, or a value per item: items with the same value count as found for each
             other where the aligner is chosen and in `expected`; see `Aligner.fit`.
+        ocr : bool
+            Whether words in the pictures of a folder are read too (extra `ocr`) and count as texts of their items; `add` then
+            reads those of new pictures.
         engine : {"local", "ray"} or Engine
             Where items are encoded, aligned and placed: in this process, or on a Ray cluster that shares files with it.
             The table is written by this process.
@@ -202,7 +208,7 @@ class Index:
         """
         with opened(engine, address) as started:
             where = None if engine == "local" else started
-            build(source, path, BuildOptions(encoders, model, groups, relevant, progress, where, base))
+            build(source, path, BuildOptions(encoders, model, groups, relevant, progress, where, base, ocr))
         return cls(path)
 
     @classmethod

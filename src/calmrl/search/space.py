@@ -51,6 +51,7 @@ class BuildOptions:
     progress: Progress | None = None
     engine: Engine | None = None  # None: this process
     base: str | Path | Aligner | None = AUTO
+    ocr: bool = False
 
 
 def recipe(settings: Aligner, collection: Collection, options: BuildOptions) -> dict[str, Any] | None:
