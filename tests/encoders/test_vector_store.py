@@ -7,10 +7,9 @@ import os
 
 import numpy as np
 import pytest
-import torch
 
 from calmrl._support.engine import LocalEngine
-from calmrl.encoders import EncoderSet, vector_store
+from calmrl.encoders import EncoderSet
 from calmrl.encoders.vector_store import VectorStore, encode_new, file_key, open_stores, remove_stores, text_key
 from calmrl.errors import InputError
 from tests.support.tiny_encoders import tiny  # noqa: F401
@@ -137,25 +136,3 @@ def test_the_mean_of_several_vectors(tmp_path) -> None:
     np.testing.assert_allclose(store.means(groups), [VECTORS[0], VECTORS[1:4].mean(axis=0)], rtol=1e-6)
     np.testing.assert_array_equal(store.means([[key] for key in KEYS]), VECTORS)
     assert store.means([]).shape == (0, 3)
-
-
-def test_packaged_encoders_run_on_one_thread(tmp_path, tiny, monkeypatch) -> None:  # noqa: F811
-    encoders = EncoderSet({"text": "tiny_text"})
-    threads: list[int] = []
-    ready = encoders.encoder("text")
-
-    def encode(self, items) -> np.ndarray:
-        threads.append(torch.get_num_threads())
-        return VECTORS[: len(items)]
-
-    monkeypatch.setattr(type(ready), "encode", encode)
-    before = torch.get_num_threads()
-    torch.set_num_threads(3)
-    try:
-        for number, packages in enumerate(({}, {"tiny_text": ()})):
-            monkeypatch.setattr(vector_store, "PACKAGES", packages)
-            encode_new(encoders, "text", {KEYS[0]: ["a"]}, VectorStore(tmp_path / str(number), "text", 3))
-        assert threads == [3, 1]
-        assert torch.get_num_threads() == 3
-    finally:
-        torch.set_num_threads(before)

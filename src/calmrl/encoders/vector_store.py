@@ -11,18 +11,16 @@ import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Executor
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from calmrl._support.engine import Engine, LocalEngine, one_thread
+from calmrl._support.engine import Engine, LocalEngine
 from calmrl._support.output import write_json
 from calmrl._support.parsing import read_json_object
 from calmrl.data.media.problems import Unreadable
 from calmrl.encoders.encoder_set import BATCH, Cell, EncoderSet, mean_of, same_signature
-from calmrl.encoders.registry import PACKAGES
 from calmrl.errors import InputError
 from calmrl.protocols import Progress, no_progress
 
@@ -184,20 +182,16 @@ def encode_new(
     todo = [key for key in cells if key not in store]
     before, unreadable = len(cells) - len(todo), dict[str, Unreadable]()
     report(before, len(cells), f"encode {modality}")
-    small = (
-        encoders.names[modality] in PACKAGES
-    )  # too small to gain from threads, which wait for each other on a busy machine
-    with one_thread() if small else nullcontext():
-        for first, results in _encoded(encoders, modality, [cells[key] for key in todo], batch_size, pool, engine):
-            good: dict[str, np.ndarray] = {}
-            for key, result in zip(todo[first : first + len(results)], results, strict=True):
-                if isinstance(result, Unreadable):
-                    unreadable[key] = result
-                else:
-                    good[key] = result
-            if good:
-                store.add(list(good), np.stack(list(good.values())))
-            report(before + first + len(results), len(cells), f"encode {modality}")
+    for first, results in _encoded(encoders, modality, [cells[key] for key in todo], batch_size, pool, engine):
+        good: dict[str, np.ndarray] = {}
+        for key, result in zip(todo[first : first + len(results)], results, strict=True):
+            if isinstance(result, Unreadable):
+                unreadable[key] = result
+            else:
+                good[key] = result
+        if good:
+            store.add(list(good), np.stack(list(good.values())))
+        report(before + first + len(results), len(cells), f"encode {modality}")
     return unreadable
 
 

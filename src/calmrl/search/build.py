@@ -49,6 +49,7 @@ from calmrl.search.space import (
     place_all,
     recipe,
     relevance_of_items,
+    threads_for,
     with_base,
 )
 from calmrl.sources import DATASET, FOLDER, Source, open_source
@@ -84,7 +85,8 @@ def build(source: Any, path: str | Path, options: BuildOptions) -> None:
         if named:
             names_as_texts(opened)
         collection, description = _collect(opened, encoders, part, options)
-        aligner, layout = _align(collection, part, options)
+        with threads_for(len(collection)):
+            aligner, layout = _align(collection, part, options)
         if description is not None:
             entries = {name: extra for name in layout["modalities"] if (extra := description_in(aligner, name))}
             description = {**description, "encoders": {**entries, **description["encoders"]}}

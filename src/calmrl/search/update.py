@@ -23,7 +23,7 @@ from calmrl.search.build import NAMES, OCR, working_folder
 from calmrl.search.collection import Collection, ItemRecord, from_features
 from calmrl.search.encoding import UNREADABLE, Memory, encode, names_as_texts, parts_of, records_of, words_as_texts
 from calmrl.search.refit import check_recipe, fit_again
-from calmrl.search.space import hub_levels, place
+from calmrl.search.space import hub_levels, place, threads_for
 from calmrl.search.where import quote
 from calmrl.sources import FOLDER, Source, open_source
 
@@ -104,7 +104,8 @@ def add(
         clear_removed(index.path, opened.root, sorted(set(on_purpose) & set(change.added)))
         if refit is not False:
             _record(index)
-            change.refit = fit_again(index, part, bool(refit), progress)
+            with threads_for(len(index)):
+                change.refit = fit_again(index, part, bool(refit), progress)
         return change
 
 
