@@ -22,6 +22,7 @@ pytest.importorskip("puremagic", reason="the extra files is not installed")
 import pillow_heif as heif
 from PIL import Image as image
 from PIL import ImageDraw, ImageFont
+from PIL.PngImagePlugin import PngInfo
 
 from calmrl import Index
 from calmrl.data.media import documents
@@ -200,6 +201,14 @@ def test_a_drawing_shows_no_other_file(tmp_path, content, said):
     inside = '<image href="data:image/png;base64,{}" width="20" height="10"/>'
     drawing.write_text(SVG.format(inside.format(base64.b64encode(secret.read_bytes()).decode())))
     assert open_image(drawing).getpixel((256, 256)) == (255, 0, 0)  # what it holds itself is drawn
+
+
+def test_a_picture_that_mentions_svg_is_no_drawing(tmp_path):
+    info = PngInfo()
+    info.add_text("made from", "<svg>")
+    picture((9, 8, 7)).save(tmp_path / "a.png", pnginfo=info)
+    assert b"<svg>" in (tmp_path / "a.png").read_bytes()[:1024]
+    assert open_image(tmp_path / "a.png").getpixel((0, 0)) == (9, 8, 7)
 
 
 def test_words_in_pictures(tmp_path, defaults, monkeypatch, calmrl):

@@ -47,9 +47,9 @@ def drawing(head: bytes) -> Callable[[Any], Any] | None:
     """What makes an image of Pillow of a path or bytes that begin so; None for what Pillow reads itself."""
     if head.startswith(b"%PDF-"):
         return first_page
-    if head[4:8] == b"ftyp" and head[8:12] in HEIF_BRANDS:
+    if head[4:8] == b"ftyp" and head[8:12] in HEIF_BRANDS and not re.search(b"avi[fs]", head[:64]):
         return _heif
-    if re.search(rb"<(?:\w+:)?svg\b", head, re.IGNORECASE):
+    if re.match(rb"(?:\xef\xbb\xbf)?\s*<", head) and re.search(rb"<(?:\w+:)?svg\b", head, re.IGNORECASE):
         return _svg
     return None
 
