@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from calmrl.data.media.problems import Unreadable
 from calmrl.encoders import ENCODERS, Encoder, EncoderSet, EncoderSpec, default_encoders
@@ -22,7 +23,7 @@ from calmrl.encoders.encoder_set import (
     same_signature,
     signature,
 )
-from calmrl.encoders.registry import full_name, spec_of
+from calmrl.encoders.registry import PACKAGES, full_name, spec_of
 from calmrl.errors import InputError, MissingExtraError
 from tests.support.make_media import click, make_sound, make_video
 from tests.support.tiny_encoders import TINY, tiny  # noqa: F401
@@ -392,3 +393,24 @@ def test_features_of_one_encoding_only(infos, modalities, known) -> None:
     if known:
         assert list(found["encoders"]) == modalities
         assert found["encoders"]["text"]["signature"] == [1.0]
+
+
+def test_packaged_encoders_run_on_one_thread(monkeypatch) -> None:
+    threads: list[int] = []
+
+    def encode(items: list[str]) -> np.ndarray:
+        threads.append(torch.get_num_threads())
+        return np.ones((len(items), 3), np.float32)
+
+    spec = EncoderSpec("text", 3, "for tests", "none", "none", "", lambda: Encoder("text", 3, same, encode))
+    monkeypatch.setitem(ENCODERS, "counting", spec)
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    try:
+        EncoderSet({"text": "counting"}).encode([{"text": "a"}])
+        monkeypatch.setitem(PACKAGES, "counting", ())
+        EncoderSet({"text": "counting"}).encode([{"text": "a"}])
+        assert threads == [3, 1]
+        assert torch.get_num_threads() == 3
+    finally:
+        torch.set_num_threads(before)

@@ -127,3 +127,12 @@ def test_stores_belong_to_their_encoders(tmp_path):
     remove_stores(folder)
     assert not folder.exists()
     remove_stores(folder)  # again
+
+
+def test_the_mean_of_several_vectors(tmp_path) -> None:
+    store = VectorStore(tmp_path, "image", 3)
+    store.add(KEYS, VECTORS)
+    groups = [KEYS[:1], KEYS[1:4]]
+    np.testing.assert_allclose(store.means(groups), [VECTORS[0], VECTORS[1:4].mean(axis=0)], rtol=1e-6)
+    np.testing.assert_array_equal(store.means([[key] for key in KEYS]), VECTORS)
+    assert store.means([]).shape == (0, 3)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -62,7 +63,7 @@ def test_a_file_that_is_gone_and_one_outside_of_the_folder(file, tmp_path):
 def test_what_is_known_about_items(file, tmp_path):
     (tmp_path / "a.txt").write_text("words")
     columns = {"labels": ["x", None, 3], "text": ["words"], "split": "train", "meta.size": 5, "size": 6}
-    one = Item(1, "a", {"image": str(file), "text": ["words", "more"]}, columns)
+    one = Item(1, "a", {"image": str(file), "text": ["words", "more"]}, columns, (str(tmp_path / "a.txt"),))
     two = Item(2, "b", {"text": ["alone"]}, {"labels": "y"})
     first, second = records_of(source(tmp_path, one, two))
     assert first.labels == ("x", "3")
@@ -71,7 +72,7 @@ def test_what_is_known_about_items(file, tmp_path):
     assert first.fingerprints["text"][:2] == [hashlib.sha256(b"words\0more").hexdigest(), 5]
     assert (second.labels, second.texts, second.paths) == (("y",), (), {})
     assert second.fingerprints == {"text": [hashlib.sha256(b"alone").hexdigest(), 0, 0]}
-    in_table = records_of(source(tmp_path, one, form="manifest"))[0]
+    in_table = records_of(source(tmp_path, replace(one, text_files=()), form="manifest"))[0]
     assert in_table.paths == {"image": "a.png"}  # there a text has no file of its own
 
 

@@ -14,7 +14,7 @@ from calmrl.search.update import FolderChanges, folder_changes
 
 @pytest.fixture
 def folder(tmp_path):
-    for name in ("a.png", "b.txt", "notes.pdf", ".hidden.png", "sub/c.png", ".git/d.png"):
+    for name in ("a.png", "b.txt", "notes.xyz", ".hidden.png", "sub/c.png", ".git/d.png"):
         file = tmp_path / name
         file.parent.mkdir(exist_ok=True)
         file.write_text("xy")

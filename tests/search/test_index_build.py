@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 
 pytest.importorskip("lancedb", reason="the extra search is not installed")
 
@@ -11,7 +12,7 @@ from calmrl import Index
 from calmrl.data import FeatureSet
 from calmrl.data.features.directory import meta_table
 from calmrl.errors import InputError
-from calmrl.search import build, neighbours
+from calmrl.search import build, neighbours, space
 from calmrl.search.build import working_folder
 from tests.support.colour_world import settings
 
@@ -97,3 +98,15 @@ def test_tables_above_a_size_get_a_graph(exact, graph, tmp_path, monkeypatch):
     monkeypatch.setattr(neighbours, "build_ann", lambda table, rows, metric: {"rows": rows})
     Index.build(pairs(), tmp_path / "ix", model=settings())
     assert Index.open(tmp_path / "ix").layout["search"] == ({"rows": 60} if graph else None)
+
+
+def test_few_items_are_aligned_on_one_thread() -> None:
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    try:
+        for items, threads in ((space.FEW, 1), (space.FEW + 1, 3)):
+            with space.threads_for(items):
+                assert torch.get_num_threads() == threads
+            assert torch.get_num_threads() == 3
+    finally:
+        torch.set_num_threads(before)

@@ -203,7 +203,8 @@ def test_a_report_lists_problems_and_what_is_allowed_goes_on(tmp_path):
 
 
 def test_a_problem_of_a_cell():
-    found = cell_problem(Item(7, "one", {}, {}), "image", Unreadable("huge image", "a.png: too many"))
+    found = cell_problem(Item(7, "one", {}, {}), "image", Unreadable("huge image", "a.png: too many"), "a.png")
     assert (found.kind, found.scope, found.line, found.id, found.column, found.detail) == (
         "huge image", "cell", 7, "one", "image", "a.png: too many",
     )  # fmt: skip
+    assert found.names == ("a.png",)

@@ -20,6 +20,21 @@ from calmrl._support.registry import Registry
 from calmrl.errors import InputError, ProcessLost, need
 
 
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Torch and the linear algebra of NumPy work on one thread inside; afterwards as before."""
+    import torch
+    from threadpoolctl import threadpool_limits
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        with threadpool_limits(1):
+            yield
+    finally:
+        torch.set_num_threads(threads)
+
+
 class Engine(Protocol):
     """Applies a function to items; results come in the order of the items, whatever order they were finished in."""
 

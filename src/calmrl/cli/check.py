@@ -18,6 +18,7 @@ EXAMPLE = """Example:
   calmrl check my.yaml
   calmrl check impute imputer.method=knn --json
   calmrl check items.csv
+  calmrl check photos --all
   calmrl check features
   calmrl check photos.index
   calmrl check ucf101 --collection ucf101:1"""
@@ -35,17 +36,18 @@ def run(
     collection: CollectionOption = None,
     annotations: AnnotationsOption = None,
     media: MediaOption = None,
+    every: Annotated[bool, typer.Option("--all", help="A line per problem, and per file of unknown type.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print JSON: {ok, problems, config}.")] = False,
 ) -> None:
     """Show all mistakes of a config, a folder, a table of files, features or an index; print a config with every key."""
     path = Path(file)
     named = collection_of(path, collection, annotations, media)
     if named is not None:
-        _check_source(named, overrides, json)
+        _check_source(named, overrides, json, every)
     elif "://" in file:  # an index in an object store
-        _check_source(file, overrides, json)
+        _check_source(file, overrides, json, every)
     elif path.is_dir() or (path.is_file() and path.suffix not in (".yaml", ".yml")):
-        _check_source(path, overrides, json)
+        _check_source(path, overrides, json, every)
     else:
         _check_config(file, overrides, json)
 
@@ -67,7 +69,7 @@ def _check_config(file: str, overrides: list[str] | None, json: bool) -> None:
         note(f"{file} is a valid {config.model_dump()['kind']} config")
 
 
-def _check_source(path: str | Path | PublicCollection, overrides: list[str] | None, json: bool) -> None:
+def _check_source(path: str | Path | PublicCollection, overrides: list[str] | None, json: bool, every: bool) -> None:
     from calmrl.cli.printing import Progress
     from calmrl.errors import InputError
     from calmrl.workflows.check import check_source
@@ -75,12 +77,13 @@ def _check_source(path: str | Path | PublicCollection, overrides: list[str] | No
     if overrides:
         raise InputError(f"{path} is not a config, so {overrides[0]} changes nothing; leave it out")
     with Progress() as progress:
-        problems = check_source(path, progress=progress, report=note)
+        problems = check_source(path, every=every, progress=progress, report=note)
     if json:
         as_json({"ok": not problems, "problems": problems, "config": None})
     for problem in problems:
         note(problem)
     if problems:
-        error(f"{path}: {plural(len(problems), 'kind of problem', 'kinds of problems')}")
+        count = plural(len(problems), *(["problem"] if every else ["kind of problem", "kinds of problems"]))
+        error(f"{path}: {count}")
         raise typer.Exit(2)
     note(f"{path}: nothing is wrong")

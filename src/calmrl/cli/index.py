@@ -8,7 +8,7 @@ import typer
 
 from calmrl._support.text import plural
 from calmrl.cli.printing import Progress, note
-from calmrl.cli.shared_options import AddressOption, EngineOption, base_names, check_source, pairs
+from calmrl.cli.shared_options import AddressOption, EngineOption, OcrOption, base_names, check_source, pairs
 
 EXAMPLE = """Example:
   calmrl index photos --out photos.index
@@ -45,6 +45,7 @@ def run(
             "--relevant-by", help="Expect found items to count if they have the query's text, labels or COLUMN."
         ),
     ] = None,
+    ocr: OcrOption = False,
     engine: EngineOption = "local",
     address: AddressOption = None,
 ) -> None:
@@ -65,6 +66,7 @@ def run(
             base=None if base == "none" else base,
             groups=groups,
             relevant=relevant_by,
+            ocr=ocr,
             engine=engine,
             address=address,
             progress=progress,

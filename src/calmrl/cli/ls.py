@@ -12,7 +12,7 @@ from calmrl._support.registry import Registry, lookup
 from calmrl.cli.printing import as_json, data
 from calmrl.cli.shared_options import shelf_names
 
-EXAMPLE = "Example:\n  calmrl ls\n  calmrl ls imputers\n  calmrl ls configs --json"
+EXAMPLE = "Example:\n  calmrl ls\n  calmrl ls imputers\n  calmrl ls configs --json\n  calmrl ls indexes"
 
 REGISTRIES = {
     "methods": ["calmrl.training.methods:METHODS"],
@@ -26,18 +26,22 @@ REGISTRIES = {
     "towers": ["calmrl.paper.vast.section:TOWERS"],  # trainable: train, model.kind vast
     "tables": ["calmrl.paper.reproduce.registry:PAPER_TABLES"],  # of the paper: reproduce
 }
+INDEXES = "indexes"  # in the user's cache; listed only by name, since they have to be opened
 SHELVES = (*REGISTRIES, "configs")
 
 
 def run(
     what: Annotated[
         str | None,
-        typer.Argument(help=f"One of {', '.join(SHELVES)}; all of them by default.", autocompletion=shelf_names),
+        typer.Argument(
+            help=f"One of {', '.join(SHELVES)}, all of them by default; or {INDEXES}, which calmrl open made.",
+            autocompletion=shelf_names,
+        ),
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON: {shelf: {name: what it is}}.")] = False,
 ) -> None:
     """List methods, losses, models, imputers, data, encoders, bases, towers, tables of the paper and shipped configs."""
-    shelves = SHELVES if what is None else (lookup({shelf: shelf for shelf in SHELVES}, what, "list"),)
+    shelves = SHELVES if what is None else (lookup({shelf: shelf for shelf in (*SHELVES, INDEXES)}, what, "list"),)
     listing = {shelf: entries(shelf) for shelf in shelves}
     if json:
         as_json(listing)
@@ -48,7 +52,7 @@ def run(
 
 def _lines(names: dict[str, str]) -> list[str]:
     """One line per name; on a terminal, long ones are folded under themselves."""
-    column = max(map(len, names)) + 2
+    column = max(map(len, names), default=0) + 2
     if not sys.stdout.isatty():
         return [f"{name:<{column}}{about}" for name, about in names.items()]
     width = shutil.get_terminal_size().columns - 2
@@ -66,6 +70,15 @@ def entries(shelf: str) -> dict[str, str]:
         from calmrl.config.shipped_files import shipped
 
         return shipped()
+    if shelf == INDEXES:
+        from calmrl.workflows.open import cached_indexes
+
+        return {
+            str(
+                kept.path
+            ): f"{kept.size / 1e6:.1f} MB  {kept.source}{' (gone: calmrl remove --gone)' if kept.gone else ''}"
+            for kept in cached_indexes()
+        }
     abouts: dict[str, str] = {}
     for address in REGISTRIES[shelf]:
         registry: Registry[object] = resolve_name(address)

@@ -5,7 +5,7 @@ from typing import Annotated
 import typer
 
 from calmrl.cli.printing import Progress, note
-from calmrl.cli.shared_options import IndexOption, check_source
+from calmrl.cli.shared_options import IndexOption, OcrOption, check_source
 
 EXAMPLE = """Example:
   calmrl open photos
@@ -21,6 +21,7 @@ def run(
     port: Annotated[
         int | None, typer.Option(min=0, max=65535, help="The port to listen on. [default: 8000, or a free one]")
     ] = None,
+    ocr: OcrOption = False,
     browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open the page in the browser.")] = True,
 ) -> None:
     """Search a folder in the browser: index it, or bring its index up to date, and show the page.
@@ -35,6 +36,6 @@ def run(
 
     check_installed()
     with Progress() as progress:
-        opened = open_index(source, index, progress=progress, report=note)
+        opened = open_index(source, index, ocr=ocr, progress=progress, report=note)
     note(opened.done)
     run_server(opened.index, port=port, report=note, started=show if browser else None)

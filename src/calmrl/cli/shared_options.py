@@ -119,6 +119,7 @@ def check_source(source: str) -> None:
     places.check_source(source, list(DATASETS))
 
 
+OcrOption = Annotated[bool, typer.Option("--ocr", help="Read words in pictures, too (extra ocr).")]
 IndexOption = Annotated[
     str | None,
     typer.Option("--index", help="Where the index is, or is to be made. [default: in the user's cache]"),

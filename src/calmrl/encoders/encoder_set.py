@@ -9,18 +9,20 @@ import warnings
 import wave
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from calmrl._support.engine import one_thread
 from calmrl._support.text import plural
 from calmrl.data.media.jobs import Job, decoded
 from calmrl.data.media.manifest import as_texts
 from calmrl.data.media.problems import Unreadable
 from calmrl.encoders.base import Encoder
-from calmrl.encoders.registry import full_name, is_path, load_encoder, spec_of
+from calmrl.encoders.registry import PACKAGES, full_name, is_path, load_encoder, spec_of
 from calmrl.errors import InputError, need
 
 SIGNATURE = 8  # numbers
@@ -37,8 +39,11 @@ class ReadyEncoder:
     lock: threading.Lock
 
     def encode(self, items: Sequence[Any]) -> np.ndarray:
-        """Vectors (items, width) float32."""
-        with self.lock:
+        """Vectors (items, width) float32.
+
+        Packaged encoders run on one thread: they are too small to gain from more, which wait for each other on a busy machine.
+        """
+        with self.lock, one_thread() if self.name in PACKAGES else nullcontext():
             return self.encoder.encode(list(items))
 
 

@@ -234,7 +234,7 @@ def whisper_base() -> Encoder:
     files = {"model.bin": content}
     files |= {name: one[f"data/{name}"].read_bytes() for name in ("config.json", "vocabulary.txt")}
     model = ctranslate2.models.Whisper(
-        "whisper-base", device="cpu", compute_type="float32", intra_threads=torch.get_num_threads(), files=files
+        "whisper-base", device="cpu", compute_type="float32", intra_threads=1, files=files
     )
     return Encoder("audio", 1024, same_peak, partial(_run_whisper, ctranslate2, model))
 

@@ -20,7 +20,7 @@ from calmrl._support.engine import Engine, LocalEngine
 from calmrl._support.output import write_json
 from calmrl._support.parsing import read_json_object
 from calmrl.data.media.problems import Unreadable
-from calmrl.encoders.encoder_set import BATCH, Cell, EncoderSet, same_signature
+from calmrl.encoders.encoder_set import BATCH, Cell, EncoderSet, mean_of, same_signature
 from calmrl.errors import InputError
 from calmrl.protocols import Progress, no_progress
 
@@ -77,6 +77,14 @@ class VectorStore:
             raise InputError("a file changed while the collection was being encoded; run the same command again")
         rows = np.memmap(self._rows, "<f4", mode="r").reshape(-1, self.width)
         return rows[[self._places[key] for key in keys]].astype(np.float32)
+
+    def means(self, groups: Sequence[Sequence[str]]) -> np.ndarray:
+        """The mean (n, width) of the vectors of each group of keys; no group is empty."""
+        vectors = self.get([key for group in groups for key in group])
+        if len(vectors) == len(groups):
+            return vectors
+        ends = np.cumsum([len(group) for group in groups])
+        return np.stack([mean_of(rows) for rows in np.split(vectors, ends[:-1])])
 
 
 def _append(file: Path, content: bytes) -> None:

@@ -19,7 +19,6 @@ import numpy as np
 import torch
 from safetensors import safe_open
 from safetensors.torch import save_file
-from sklearn.cluster import KMeans
 from torch import Tensor
 
 from calmrl._support.distributed import gather_objects, world
@@ -370,6 +369,8 @@ def split(source: Source, base: Parameters, n_components: int, seed: int) -> Par
     means = means[np.lexsort(means.T)]
     if len(means) < n_components:
         raise InputError(f"n_components={n_components} needs at least as many rows; got {len(means)}")
+    from sklearn.cluster import KMeans  # a third of a second, which a search should not cost
+
     clusters = KMeans(n_components, n_init=1, random_state=seed).fit(means)
     share = np.bincount(clusters.labels_, minlength=n_components) / len(means)
     device = base.log_weight.device

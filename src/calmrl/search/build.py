@@ -30,7 +30,7 @@ from calmrl.encoders.registry import DEFAULTS, default_encoders, full_name, is_i
 from calmrl.errors import InputError
 from calmrl.search import checksums, neighbours, store
 from calmrl.search.collection import Collection, described, from_features, kinds_of
-from calmrl.search.encoding import TEXTS, encode, names_as_texts, names_say_something, records_of
+from calmrl.search.encoding import TEXTS, encode, names_as_texts, names_say_something, records_of, words_as_texts
 from calmrl.search.levels import measured
 from calmrl.search.space import (
     AUTO,
@@ -50,13 +50,15 @@ from calmrl.search.space import (
     place_all,
     recipe,
     relevance_of_items,
+    threads_for,
     with_base,
 )
 from calmrl.search.worth import with_repeats
-from calmrl.sources import DATASET, Source, open_source
+from calmrl.sources import DATASET, FOLDER, Source, open_source
 
 ROWS = 2048  # written at once
 REPEATED = "repeated"  # modality -> [items, different files], where files are repeated
+OCR = "ocr"  # of the layout: whether words in pictures were read
 NAMES = "names"  # of the layout: whether names stand for texts that items of a folder lack
 
 
@@ -76,11 +78,18 @@ def build(source: Any, path: str | Path, options: BuildOptions) -> None:
             _check_same(path, opened, encoders)
             return  # nothing to do; or an earlier run was stopped after its last step
         _check_free(path)
+        if options.ocr:
+            if opened.form != FOLDER:
+                raise InputError(
+                    f"words in pictures are read in a folder of files; {opened.root} is of the form {opened.form}"
+                )
+            words_as_texts(opened, options.progress)
         named = _takes_names(opened, encoders, options)
         if named:
             names_as_texts(opened)
         collection, description = _collect(opened, encoders, part, options)
-        aligner, layout = _align(collection, part, options)
+        with threads_for(len(collection)):
+            aligner, layout = _align(collection, part, options)
         if description is not None:
             entries = {name: extra for name in layout["modalities"] if (extra := description_in(aligner, name))}
             description = {**description, "encoders": {**entries, **description["encoders"]}}
@@ -89,6 +98,7 @@ def build(source: Any, path: str | Path, options: BuildOptions) -> None:
             "source": {"type": opened.form, "path": opened.root},
             "problems": collection.problems.lines(True),
             NAMES: named,
+            OCR: options.ocr,
         }
         _write(collection, aligner, layout, path, part, options)
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from calmrl.data.features.feature_set import FeatureSet
 from calmrl.data.media.images import open_image
-from calmrl.data.media.manifest import VIDEO
+from calmrl.data.media.manifest import modality_in
 from calmrl.data.media.problems import Problems, Unreadable
 from calmrl.data.media.streams import read_frames
 from calmrl.encoders.registry import ENCODERS, is_path, load_encoder, spec_of
@@ -226,7 +226,7 @@ def kinds_of(encoders: Mapping[str, str]) -> dict[str, str]:
 def thumbnail(path: str | Path) -> bytes | None:
     """An image or video as a small WebP; None if it cannot be read."""
     try:
-        if str(path).lower().endswith(VIDEO):
+        if modality_in(path) == "video":
             frames, _ = read_frames(path, 1)
             picture = need("PIL.Image", "media", "reading video frames").fromarray(frames[0])
         else:

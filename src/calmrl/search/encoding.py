@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,9 @@ import numpy as np
 
 from calmrl._support.engine import Engine
 from calmrl._support.output import checksum
-from calmrl.data.media.manifest import TEXT, Item
+from calmrl.data.media.documents import words_in
+from calmrl.data.media.manifest import Item, paths_of
+from calmrl.data.media.problems import Unreadable
 from calmrl.encoders.encoder_set import EncoderSet
 from calmrl.encoders.vector_store import VectorStore, encode_new
 from calmrl.protocols import Progress
@@ -53,6 +55,26 @@ def names_as_texts(opened: Source) -> None:
         manifest.kinds = {TEXTS: TEXTS, **manifest.kinds}
 
 
+def words_as_texts(opened: Source, progress: Progress | None = None) -> None:
+    """Add what is written in the pictures of a folder, read by OCR, to the texts of their items."""
+    manifest = opened.manifest
+    assert manifest is not None
+    items = [item for item in manifest.items if PICTURES[0] in item.cells]
+    for done, item in enumerate(items, start=1):
+        for file in paths_of(item.cells[PICTURES[0]]):
+            try:
+                words = words_in(Path(file))
+            except (Unreadable, OSError):
+                continue  # encoding it will say so
+            if words:
+                item.cells[TEXTS] = [*item.cells.get(TEXTS, ()), words]
+                item.columns[TEXTS] = item.cells[TEXTS]
+        if progress is not None:
+            progress(done, len(items), "read words in pictures")
+    if any(TEXTS in item.cells for item in items):
+        manifest.kinds = {TEXTS: TEXTS, **manifest.kinds}
+
+
 def records_of(opened: Source, memory: Memory | None = None) -> list[ItemRecord]:
     """What is known about every item of a folder or manifest, with the content of its files hashed.
 
@@ -67,11 +89,13 @@ def _record(item: Item, opened: Source, before: Mapping[str, Fingerprint]) -> It
     paths, fingerprints = {}, {}
     root = Path(opened.root)
     for name, cell in item.cells.items():
-        file = _text_file(item, opened) if isinstance(cell, list) else Path(cell)
-        if file is not None:
-            paths[name] = _relative(file, root)
         content = sha256("\0".join(cell).encode()) if isinstance(cell, list) else None
-        fingerprints[name] = _fingerprint(file, content, before.get(name))
+        files = item.text_files if isinstance(cell, list) else paths_of(cell)
+        for part, file in parts_of(name, files).items():
+            paths[part] = _relative(Path(file), root)
+            fingerprints[part] = _fingerprint(Path(file), content, before.get(part))
+        if not files:
+            fingerprints[name] = [content, 0, 0]
     labels, texts = item.columns.get("labels"), item.columns.get("text")
     if NAMED in item.columns:
         fingerprints[TEXTS][0] = NAMED + fingerprints[TEXTS][0]
@@ -86,12 +110,9 @@ def _record(item: Item, opened: Source, before: Mapping[str, Fingerprint]) -> It
     )
 
 
-def _text_file(item: Item, opened: Source) -> Path | None:
-    """The file of a text: in a folder it has the name of the item."""
-    if opened.form != FOLDER:
-        return None
-    candidates = [Path(opened.root) / f"{item.id}{suffix}" for suffix in TEXT]
-    return next((file for file in candidates if file.is_file()), None)
+def parts_of(modality: str, files: Sequence[Any]) -> dict[str, Any]:
+    """The files of a modality under its name, further ones as "image #2", "image #3", ..."""
+    return {modality if n == 1 else f"{modality} #{n}": file for n, file in enumerate(files, start=1)}
 
 
 def _relative(file: Path, root: Path) -> str:
@@ -99,9 +120,7 @@ def _relative(file: Path, root: Path) -> str:
     return absolute.relative_to(root).as_posix() if absolute.is_relative_to(root) else str(absolute)
 
 
-def _fingerprint(file: Path | None, content: str | None, before: Fingerprint | None) -> Fingerprint:
-    if file is None:
-        return [content, 0, 0]
+def _fingerprint(file: Path, content: str | None, before: Fingerprint | None) -> Fingerprint:
     try:
         stat = file.stat()
         same = before is not None and before[1:] == [stat.st_size, stat.st_mtime_ns]
@@ -122,8 +141,8 @@ def encode(
 ) -> Collection:
     """The features of items, those of new content encoded, the others from the cache or from `memory`.
 
-    What cannot be decoded is a problem, counts as missing, and is not tried again until the file changes. Items of which
-    nothing is left are skipped.
+    What cannot be decoded is a problem, counts as missing, and is not tried again until the file changes. Several files of
+    one kind give the mean of their vectors. Items of which nothing is left are skipped.
     """
     assert opened.manifest is not None
     cells = {item.id: item.cells for item in opened.manifest.items}
@@ -132,22 +151,32 @@ def encode(
     for j, name in enumerate(encoders.modalities):
         width = encoders.width(name)
         vectors = VectorStore(cache, sha256(f"{name}\0{encoders.names[name]}".encode())[:16], width)
-        rows = [row for row, item in enumerate(records) if name in item.fingerprints and name in cells[item.id]]
-        content = {records[row].fingerprints[name][0]: cells[records[row].id][name] for row in rows}
+        parts = {row: _cells(name, cells[item.id].get(name)) for row, item in enumerate(records)}
+        content = {records[row].fingerprints[n][0]: cell for row, own in parts.items() for n, cell in own.items()}
         readable = {key: cell for key, cell in content.items() if not key.startswith(UNREADABLE)}
         _recall(vectors, name, readable, memory)
         unreadable = encode_new(encoders, name, readable, vectors, progress=progress, engine=engine)
         reasons = {key: f"{error.kind}: {error.detail}" for key, error in unreadable.items()}
-        for row in rows:
-            _mark_unreadable(records[row], name, reasons, opened)
-        good = [row for row in rows if records[row].fingerprints[name][0] in vectors]
-        present[good, j] = True
         z[name] = np.full((len(records), width), np.nan, np.float32)
-        z[name][good] = vectors.get([records[row].fingerprints[name][0] for row in good])
+        good: dict[int, list[str]] = {}
+        for row, own in parts.items():
+            for part in own:
+                _mark_unreadable(records[row], part, reasons, opened)
+            good[row] = [key for part in own if (key := records[row].fingerprints[part][0]) in vectors]
+        having = [row for row, keys in good.items() if keys]
+        present[having, j] = True
+        z[name][having] = vectors.means([good[row] for row in having])
     kinds = {name: encoders.kind(name) for name in encoders.modalities}
     whole = Collection(records, z, present, kinds, opened.root, dict(encoders.names), problems=opened.problems)
     whole.thumbnail = lambda row: _thumbnail(records[row], opened)
     return _without_empty(whole)
+
+
+def _cells(modality: str, cell: Any) -> dict[str, Any]:
+    """What is encoded of a cell: all its texts at once, each of its files by itself."""
+    if cell is None:
+        return {}
+    return {modality: cell} if isinstance(cell, list) else parts_of(modality, paths_of(cell))
 
 
 def _recall(vectors: VectorStore, name: str, cells: Mapping[str, Any], memory: Memory | None) -> None:
@@ -172,8 +201,9 @@ def _mark_unreadable(item: ItemRecord, name: str, bad: Mapping[str, str], opened
 
 
 def _without_empty(collection: Collection) -> Collection:
-    """Items that have at least one modality; the others are problems."""
-    kept = np.flatnonzero(collection.present.any(axis=1)).tolist()
+    """Items of which at least one modality was observed, not only their name; the others are problems."""
+    named = np.array([[not item.observed(name) for name in collection.z] for item in collection.records], bool)
+    kept = np.flatnonzero((collection.present & ~named.reshape(collection.present.shape)).any(axis=1)).tolist()
     if len(kept) == len(collection):
         return collection
     for row in sorted(set(range(len(collection))) - set(kept)):
@@ -185,6 +215,6 @@ def _thumbnail(item: ItemRecord, opened: Source) -> bytes | None:
     names = [name for name in PICTURES if name in item.paths] + [name for name in item.paths if name not in PICTURES]
     assert opened.manifest is not None
     for name in names:
-        if opened.manifest.kinds.get(name) == "image":
+        if opened.manifest.kinds.get(name) == "image" or item.paths[name].lower().endswith(".pdf"):
             return thumbnail(Path(opened.root) / item.paths[name])
     return None

@@ -147,8 +147,8 @@ class Rows:
     def file(self, row: Mapping[str, Any], id: str, modality: str) -> Path:
         """The file of a row with `root` and `paths`; nothing outside of the collection is ever returned."""
         paths = json.loads(row["paths"])
-        lookup(self.modalities, modality, "modality")
         if modality not in paths:
+            lookup(self.modalities, modality, "modality")
             raise InputError(f"item {id!r} has no file of {modality}; it has {', '.join(paths) or 'none'}")
         path = Path(row["root"]) / paths[modality]
         inside = Path(paths[modality]).is_absolute() or path.resolve().is_relative_to(Path(row["root"]).resolve())

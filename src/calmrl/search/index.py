@@ -26,7 +26,7 @@ from calmrl.errors import InputError
 from calmrl.protocols import Progress
 from calmrl.search import checksums, neighbours, store
 from calmrl.search import levels as levels_module
-from calmrl.search.build import NAMES, REPEATED, build
+from calmrl.search.build import NAMES, OCR, REPEATED, build
 from calmrl.search.collection import NAMED
 from calmrl.search.encoding import TEXTS
 from calmrl.search.hits import Answer, Contribution, Hit, Item, Rows
@@ -101,6 +101,8 @@ def summary(index: Index) -> list[str]:
         lines.append(
             f"for queries of {' or '.join(apart)}, items that have it and items that lack it are ranked side by side"
         )
+    if index.layout.get(OCR):
+        lines.append("words in pictures were read, and count as texts")
     if index.layout.get(NAMES):
         lines.append("names of files stand for texts where items have none")
     for name, entry in index.modalities().items():
@@ -204,6 +206,7 @@ class Index:
         base: str | Path | Aligner | None = AUTO,
         groups: str | Sequence[Any] | None = None,
         relevant: str | Sequence[Any] | None = None,
+        ocr: bool = False,
         engine: str | Engine = "local",
         address: str | None = None,
         progress: Progress | None = None,
@@ -230,6 +233,9 @@ class Index:
         relevant : str or sequence, optional
             "text", "labels" or another column, or a value per item: items with the same value count as found for each
             other where the aligner is chosen and in `expected`; see `Aligner.fit`.
+        ocr : bool
+            Whether words in the pictures of a folder are read too (extra `ocr`) and count as texts of their items; `add` then
+            reads those of new pictures.
         engine : {"local", "ray"} or Engine
             Where items are encoded, aligned and placed: in this process, or on a Ray cluster that shares files with it.
             The table is written by this process.
@@ -240,7 +246,7 @@ class Index:
         """
         with opened(engine, address) as started:
             where = None if engine == "local" else started
-            build(source, path, BuildOptions(encoders, model, groups, relevant, progress, where, base))
+            build(source, path, BuildOptions(encoders, model, groups, relevant, progress, where, base, ocr))
         return cls(path)
 
     @classmethod

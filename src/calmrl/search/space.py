@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import warnings
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from itertools import combinations
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import Any
 import numpy as np
 from sklearn.base import clone
 
-from calmrl._support.engine import Engine, LocalEngine
+from calmrl._support.engine import Engine, LocalEngine, one_thread
 from calmrl._support.output import new_file
 from calmrl._support.parsing import read_json
 from calmrl._support.tensor_files import from_files, to_files
@@ -35,6 +36,7 @@ from calmrl.search.collection import Collection, ItemRecord, sha256
 from calmrl.search.worth import AT_CHANCE, at_chance
 
 PLACE_ROWS = 1 << 14  # items that are placed at once; a whole number of the blocks that `embed_with_certainty` works in
+FEW = 2000  # items that are aligned on one thread
 HEADER = "aligner.json"  # of a saved aligner
 LEARNED = "learned"  # the part that holds the marks of the items whose pairs the aligner has seen
 AUTO = "auto"  # the base that fits the encoders
@@ -52,6 +54,12 @@ class BuildOptions:
     progress: Progress | None = None
     engine: Engine | None = None  # None: this process
     base: str | Path | Aligner | None = AUTO
+    ocr: bool = False
+
+
+def threads_for(items: int) -> AbstractContextManager[None]:
+    """One thread for few items: there more gain little, and on a busy machine they wait for each other."""
+    return one_thread() if items <= FEW else nullcontext()
 
 
 def recipe(settings: Aligner, collection: Collection, options: BuildOptions) -> dict[str, Any] | None:

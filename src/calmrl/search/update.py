@@ -15,16 +15,16 @@ import numpy as np
 import pyarrow as pa
 
 from calmrl._support.places import is_remote
-from calmrl.data.media.manifest import modality_of
+from calmrl.data.media.manifest import modality_in
 from calmrl.errors import InputError
 from calmrl.protocols import Progress
 from calmrl.search import checksums, neighbours, store
-from calmrl.search.build import NAMES, working_folder
+from calmrl.search.build import NAMES, OCR, working_folder
 from calmrl.search.collection import Collection, ItemRecord, from_features
-from calmrl.search.encoding import UNREADABLE, Memory, encode, names_as_texts, records_of
+from calmrl.search.encoding import UNREADABLE, Memory, encode, names_as_texts, parts_of, records_of, words_as_texts
 from calmrl.search.levels import LEVELS
 from calmrl.search.refit import check_recipe, fit_again
-from calmrl.search.space import hub_levels, place
+from calmrl.search.space import hub_levels, place, threads_for
 from calmrl.search.where import quote
 from calmrl.search.worth import unlike_line
 from calmrl.sources import FOLDER, Source, open_source
@@ -94,6 +94,8 @@ def add(
         kinds = {name: entry["kind"] for name, entry in index.layout["modalities"].items() if entry["kind"] != "vector"}
         folder, file = _folder_of(index, source)
         opened = open_source(source if folder is None else folder, kinds or None, some=True)
+        if index.layout.get(OCR) and opened.form == FOLDER:
+            words_as_texts(opened, progress)
         if index.layout.get(NAMES) and opened.form == FOLDER:  # indexes of earlier versions do not say it
             names_as_texts(opened)
         rows = _stored(index)
@@ -108,7 +110,8 @@ def add(
         clear_removed(index.path, opened.root, sorted(set(on_purpose) & set(change.added)))
         if refit is not False:
             _record(index)
-            change.refit = fit_again(index, part, bool(refit), progress)
+            with threads_for(len(index)):
+                change.refit = fit_again(index, part, bool(refit), progress)
         return change
 
 
@@ -129,7 +132,7 @@ def _record(index: Index) -> None:
 
 def _folder_of(index: Index, source: Any) -> tuple[str | None, str | None]:
     """(folder of the index, path of the file in it) for a picture, film, sound or text file that lies in one."""
-    if not isinstance(source, (str, Path)) or modality_of(str(source)) is None or not Path(source).is_file():
+    if not isinstance(source, (str, Path)) or not Path(source).is_file() or modality_in(source) is None:
         return None, None
     path = Path(source).resolve()
     roots = {row["root"] for row in index.rows(["root"])} | set(removed_items(index.path))
@@ -265,7 +268,9 @@ def _fetch(index: Index, rows: dict[str, dict[str, Any]], name: str, keys: list[
     wanted, owner = set(keys), {}
     for id, row in rows.items():
         key = row["fingerprints"].get(name, [UNREADABLE])[0]
-        if key in wanted:
+        if (
+            key in wanted and list(parts_of(name, "12"))[1] not in row["fingerprints"]
+        ):  # else it has the mean of several
             owner[id] = key
     if not owner:
         return {}
@@ -407,9 +412,9 @@ def _files(root: str) -> list[tuple[str, tuple[int, int]]]:
     for folder, folders, names in os.walk(root):
         folders[:] = [name for name in folders if not name.startswith(".")]
         for name in names:
-            if name.startswith(".") or modality_of(name) is None:
-                continue
             file = Path(folder) / name
+            if name.startswith(".") or modality_in(file) is None:
+                continue
             try:
                 stat = file.stat()
             except OSError:

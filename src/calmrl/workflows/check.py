@@ -15,11 +15,13 @@ from calmrl._support.places import is_remote
 from calmrl._support.text import plural
 from calmrl.arrays import blocks_of_rows
 from calmrl.data.features.feature_set import FeatureSet
+from calmrl.data.media.documents import content_of
 from calmrl.data.media.jobs import Job
 from calmrl.data.media.manifest import SPLITS
 from calmrl.data.media.public_collections import PublicCollection
 from calmrl.data.media.streams import RATE
-from calmrl.errors import InputError
+from calmrl.encoders.registry import default_encoders
+from calmrl.errors import InputError, MissingExtraError
 from calmrl.protocols import Progress, no_progress
 from calmrl.search import checksums, store
 from calmrl.sources import INDEX, form_of
@@ -34,13 +36,15 @@ FRAMES = 8  # of a film, from all its parts, as `calmrl extract` takes by defaul
 def check_source(
     path: str | Path | PublicCollection,
     *,
+    every: bool = False,
     progress: Progress | None = None,
     report: Callable[[str], None] = lambda line: None,
 ) -> list[str]:
     """A sentence for every kind of problem, with examples; empty if all is well.
 
     Every file of a folder, a table or a public collection is decoded, and every item and file of an index is compared with its
-    checksum. `report` gets what the source holds.
+    checksum. `report` gets what the source holds, and what is not installed that its default encoders need. With `every`, each
+    problem and each file that no item claims has a line of its own, which says what its content is.
     """
     progress = progress or no_progress
     if form_of(path) == INDEX:
@@ -56,7 +60,12 @@ def check_source(
     bad = undecodable_files(
         seen.manifest, lambda name, file: Job(file, kinds[name], _nothing, FRAMES, RATE), "decode", progress
     )
-    return take_out(seen.manifest, seen.problems, bad).problems.lines(allowed=False)
+    try:
+        default_encoders(kinds)
+    except MissingExtraError as error:
+        report(f"nothing can encode it here yet: {error}")
+    problems = take_out(seen.manifest, seen.problems, bad).problems
+    return problems.every(lambda name: content_of(Path(str(path)) / name)) if every else problems.lines(allowed=False)
 
 
 def _nothing(item: Any) -> np.ndarray:

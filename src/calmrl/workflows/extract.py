@@ -17,10 +17,10 @@ from calmrl._support.output import check_directory, writing
 from calmrl.arrays import blocks_of_rows
 from calmrl.data.features.feature_set import FeatureSet, file_columns, open_features
 from calmrl.data.features.writer import FeatureWriter
-from calmrl.data.media.manifest import Item, Manifest, build, drop_empty
+from calmrl.data.media.manifest import Item, Manifest, build, drop_empty, paths_of
 from calmrl.data.media.problems import MediaProblem, Problems, count_skipped
 from calmrl.data.media.public_collections import PublicCollection, read_annotations
-from calmrl.encoders.encoder_set import EncoderSet, mean_of
+from calmrl.encoders.encoder_set import EncoderSet
 from calmrl.encoders.registry import default_encoders
 from calmrl.encoders.vector_store import VectorStore, encode_new, file_key, open_stores, remove_stores, text_key
 from calmrl.errors import InputError
@@ -233,7 +233,8 @@ def _encode(
         cells: dict[str, Any] = {}
         for item in manifest.items:
             cell = item.cells.get(name, [])
-            keyed = {text_key(text): [text] for text in cell} if isinstance(cell, list) else {file_key(cell): cell}
+            texts: list[str] = cell if isinstance(cell, list) else []
+            keyed = {text_key(text): [text] for text in texts} | {file_key(path): path for path in paths_of(cell)}
             for key, value in keyed.items():
                 cells.setdefault(key, value)
                 having.setdefault(key, []).append(item)
@@ -247,7 +248,13 @@ def _encode(
             engine=engine,
             progress=progress,
         )
-        problems += [cell_problem(item, name, why) for key, why in unreadable.items() for item in having[key]]
+        problems += [
+            cell_problem(item, name, why, path)
+            for key, why in unreadable.items()
+            for item in having[key]
+            for path in paths_of(item.cells[name])
+            if file_key(path) == key
+        ]
     return problems
 
 
@@ -256,7 +263,7 @@ def _write(manifest: Manifest, encoders: EncoderSet, stores: Stores, out: Path, 
     items = manifest.items
     widths = {name: encoders.width(name) for name in encoders.modalities}
     about: dict[str, Any] = {name: manifest.column(name) for name in ("split", "labels", "text")}
-    files = [{m: cell for m, cell in item.cells.items() if manifest.kinds[m] != "text"} for item in items]
+    files = [{m: paths_of(cell)[0] for m, cell in item.cells.items() if manifest.kinds[m] != "text"} for item in items]
     about |= {"columns": file_columns(files, out) | manifest.extra(), "info": info}
     texts = [name for name, kind in manifest.kinds.items() if kind == "text"]
     several = [name for name in texts if any(len(item.cells.get(name, ())) > 1 for item in items)]
@@ -276,11 +283,11 @@ def _vectors(items: list[Item], name: str, kind: str, store: VectorStore) -> np.
     """(items, width) float32, NaN where an item lacks the modality."""
     values = np.full((len(items), store.width), np.nan, np.float32)
     having = [place for place, item in enumerate(items) if name in item.cells]
-    if kind == "text":
-        for place in having:
-            values[place] = mean_of(store.get([text_key(text) for text in items[place].cells[name]]))
-    elif having:
-        values[having] = store.get([file_key(items[place].cells[name]) for place in having])
+    cells = [items[place].cells[name] for place in having]
+    if having:
+        values[having] = store.means(
+            [[*map(text_key, cell)] if kind == "text" else [*map(file_key, paths_of(cell))] for cell in cells]
+        )
     return values
 
 

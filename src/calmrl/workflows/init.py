@@ -15,7 +15,7 @@ from typing import Any
 from calmrl._support.output import check_writable, new_file
 from calmrl._support.text import plural
 from calmrl.config.yaml_text import write_yaml
-from calmrl.data.media.manifest import Manifest
+from calmrl.data.media.manifest import Manifest, paths_of
 from calmrl.data.media.public_collections import PublicCollection
 from calmrl.encoders.registry import default_encoders, default_name
 from calmrl.errors import InputError, MissingExtraError
@@ -113,7 +113,8 @@ def _cell(value: Any, home: Path) -> str:
         return ""
     if isinstance(value, list):  # texts
         return value[0] if len(value) == 1 and not value[0].startswith("[") else json.dumps(value, ensure_ascii=False)
-    return Path(os.path.relpath(Path(value).resolve(), home)).as_posix()
+    paths = [Path(os.path.relpath(Path(path).resolve(), home)).as_posix() for path in paths_of(value)]
+    return paths[0] if len(paths) == 1 else json.dumps(paths, ensure_ascii=False)
 
 
 def _scalar(value: str | Path) -> str:

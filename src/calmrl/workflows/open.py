@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,11 +17,11 @@ from calmrl.data.media.folder import CLOSED
 from calmrl.encoders.registry import DEFAULTS, default_name
 from calmrl.errors import InputError
 from calmrl.protocols import Progress
-from calmrl.search.build import is_index
+from calmrl.search.build import OCR, is_index
 from calmrl.search.index import Index
 from calmrl.search.update import Change, removed_items
 from calmrl.search.where import quote
-from calmrl.sources import FOLDER, MANIFEST, Source, open_source
+from calmrl.sources import DATASET, FOLDER, MANIFEST, Source, open_source
 from calmrl.workflows.index import index as make
 
 NOUNS = {"image": "picture", "sound": "sound", "text": "text", "video": "film"}
@@ -44,6 +45,7 @@ def open_index(
     source: str | Path,
     index: str | Path | None = None,
     *,
+    ocr: bool = False,
     progress: Progress | None = None,
     report: Callable[[str], None] = lambda line: None,
 ) -> OpenedIndex:
@@ -60,6 +62,8 @@ def open_index(
         What to search; an index is opened as it is.
     index : str or Path, optional
         Where the index is, or is to be made.
+    ocr : bool
+        Whether words in pictures are read too; an index that was made without is made again. Once read, they stay.
     progress : callable, optional
         Called with (done so far, of how many, what is being done).
     report : callable, optional
@@ -78,14 +82,18 @@ def open_index(
     place = index_of(source) if index is None else index
     if not (is_index(place) if is_remote(place) else holds_index(place)):
         report(f"making its index in {place}; the files stay as they are")
-        return OpenedIndex(make(opened, place, progress=progress, report=report), "made")
+        return OpenedIndex(make(opened, place, ocr=ocr, progress=progress, report=report), "made")
     report(f"its index is {place}")
     there = Index.open(place)
     if there.layout["source"] != {"type": opened.form, "path": opened.root}:
         raise InputError(f"{place} is the index of {there.layout['source']['path']}; choose another name with `index`")
     new = [name for name in opened.modalities if name not in there.layout["modalities"]]
-    if new and _is_plain(there, opened):
-        return OpenedIndex(_made_again(opened, there, new, progress, report), "made again")
+    reads = ocr and not there.layout.get(OCR)
+    if (new or reads) and _is_plain(there, opened):
+        why = f"{listed(new)} came after it was made" if new else "it was made without words in pictures"
+        return OpenedIndex(_made_again(opened, there, why, ocr, progress, report), "made again")
+    if reads:
+        raise InputError(f"{place} was made without words in pictures; make another one with calmrl index --ocr")
     if opened.form == FOLDER and not there.folder_changes():
         return OpenedIndex(there, "nothing has changed")
     change = there.add(opened, progress=progress)
@@ -101,6 +109,49 @@ def open_index(
         line = shlex.join(["calmrl", "add", str(place), str(source), "--prune"])
         parts.append(f"{len(change.gone)} gone but kept, in case they come back; remove them with: {line}")
     return OpenedIndex(there, ", ".join(parts) or "nothing has changed")
+
+
+@dataclass(frozen=True)
+class CachedIndex:
+    """An index in the user's cache: where it is, what it was made from, whether that is still there, and its size."""
+
+    path: Path
+    source: str
+    gone: bool
+    size: int  # bytes
+
+
+def cached_indexes() -> list[CachedIndex]:
+    """The indexes that `open_index` keeps in the user's cache, unfinished ones among them.
+
+    Examples
+    --------
+    >>> [kept.source for kept in cached_indexes() if kept.gone]  # doctest: +SKIP
+    ['/media/stick/photos']
+    """
+    folder = index_of("any").parent
+    kept = []
+    for path in sorted(folder.iterdir()) if folder.is_dir() else ():
+        if not path.is_dir():
+            continue
+        try:
+            source = Index.open(path).layout["source"]
+            name, gone = str(source["path"]), source["type"] != DATASET and not Path(source["path"]).exists()
+        except InputError:
+            name, gone = "unfinished, or damaged", False
+        size = sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
+        kept.append(CachedIndex(path, name, gone, size))
+    return kept
+
+
+def remove_gone(report: Callable[[str], None] = lambda line: None) -> int:
+    """Remove indexes of the user's cache whose source is gone; returns how many."""
+    gone = [kept for kept in cached_indexes() if kept.gone]
+    for kept in gone:
+        with locked(kept.path):
+            shutil.rmtree(kept.path)
+        report(f"removed {kept.path} ({kept.source}, {kept.size / 1e6:.1f} MB)")
+    return len(gone)
 
 
 def _may_prune(change: Change, opened: Source, own: bool) -> bool:
@@ -121,14 +172,15 @@ def _is_plain(there: Index, opened: Source) -> bool:
 
 
 def _made_again(
-    opened: Source, there: Index, new: list[str], progress: Progress | None, report: Callable[[str], None]
+    opened: Source, there: Index, why: str, ocr: bool, progress: Progress | None, report: Callable[[str], None]
 ) -> Index:
     if is_remote(there.path):
-        raise InputError(f"{listed(new)} came after {there.path} was made; make it again with calmrl index, elsewhere")
-    report(f"{listed(new)} came after it was made, so it is made again")
+        raise InputError(f"{there.path}: {why}; make it again with calmrl index, elsewhere")
+    report(f"{why}, so it is made again")
     with locked(Path(there.path)), replaced_directory(there.path) as draft:
         on_purpose = removed_items(there.path).get(opened.root, {})
-        made = make(opened, draft, progress=progress, report=report)
+        reads = ocr or bool(there.layout.get(OCR))
+        made = make(opened, draft, ocr=reads, progress=progress, report=report)
         made.remove(row["id"] for row in made.rows(["id"]) if row["id"] in on_purpose)
     return Index.open(there.path)
 

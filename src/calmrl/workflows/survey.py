@@ -14,7 +14,7 @@ import numpy as np
 from calmrl._support.text import plural
 from calmrl.data.features.feature_set import FeatureSet
 from calmrl.data.media.jobs import Job, decoded
-from calmrl.data.media.manifest import SPLITS, Item, Manifest, drop_empty, modality_of
+from calmrl.data.media.manifest import SPLITS, Item, Manifest, drop_empty, modality_in, paths_of
 from calmrl.data.media.problems import MediaProblem, Problems, Unreadable, check_file
 from calmrl.data.media.public_collections import PublicCollection
 from calmrl.data.media.streams import check_stream
@@ -194,20 +194,20 @@ def absent_files(manifest: Manifest) -> list[MediaProblem]:
         try:
             check_file(cell)
         except Unreadable as error:
-            problems.append(cell_problem(item, name, error))
+            problems.append(cell_problem(item, name, error, cell))
     return problems
 
 
 def unplayable_files(manifest: Manifest, workers: int = 1) -> list[MediaProblem]:
     """Films and sounds that do not open, or lack the stream that is asked for: seen from their headers."""
-    cells = [(item, name, cell) for item, name, cell in file_cells(manifest) if modality_of(cell) in ("video", "sound")]
+    cells = [(item, name, cell) for item, name, cell in file_cells(manifest) if modality_in(cell) in ("video", "sound")]
 
     def problem(entry: tuple[Item, str, str]) -> MediaProblem | None:
         item, name, cell = entry
         try:
             check_stream(cell, "audio" if manifest.kinds[name] == "audio" else "video")
         except Unreadable as error:
-            return cell_problem(item, name, error)
+            return cell_problem(item, name, error, cell)
         return None
 
     with ThreadPoolExecutor(workers) as pool:
@@ -221,35 +221,41 @@ def undecodable_files(
     cells, problems = file_cells(manifest), list[MediaProblem]()
     results = decoded([job_of(name, cell) for _, name, cell in cells], pool, keep=False)
     progress(0, len(cells), what)
-    for done, ((item, name, _), result) in enumerate(zip(cells, results, strict=True), start=1):
+    for done, ((item, name, cell), result) in enumerate(zip(cells, results, strict=True), start=1):
         progress(done, len(cells), what)
         if isinstance(result, Unreadable):
-            problems.append(cell_problem(item, name, result))
+            problems.append(cell_problem(item, name, result, cell))
     return problems
 
 
 def file_cells(manifest: Manifest) -> list[tuple[Item, str, str]]:
     """(item, modality, path) of every file, modality by modality."""
     return [
-        (item, name, item.cells[name])
+        (item, name, path)
         for name, kind in manifest.kinds.items()
         if kind != "text"
         for item in manifest.items
-        if name in item.cells
+        for path in paths_of(item.cells.get(name, []))
     ]
 
 
-def cell_problem(item: Item, name: str, error: Unreadable) -> MediaProblem:
+def cell_problem(item: Item, name: str, error: Unreadable, path: str) -> MediaProblem:
     """A file that cannot be used, as a problem of its item."""
-    return MediaProblem(error.kind, "cell", item.line, item.id, name, error.detail)
+    return MediaProblem(error.kind, "cell", item.line, item.id, name, error.detail, (path,))
 
 
 def take_out(manifest: Manifest, problems: Problems, bad: list[MediaProblem]) -> CheckedCollection:
-    """Take the bad cells out of a collection, and the items that have nothing left."""
+    """Take the bad files out of a collection, and the items that have nothing left."""
     problems.entries += bad
-    spoiled = {(problem.id, problem.column) for problem in bad}
+    spoiled = {(problem.id, problem.column, path) for problem in bad for path in problem.names}
     for item in manifest.items:
-        item.cells = {name: cell for name, cell in item.cells.items() if (item.id, name) not in spoiled}
+        for name, cell in list(item.cells.items()):
+            files = paths_of(cell)
+            good = tuple(path for path in files if (item.id, name, path) not in spoiled)
+            if files and not good:
+                del item.cells[name]
+            elif len(good) < len(files):
+                item.cells[name] = good if len(good) > 1 else good[0]
     drop_empty(manifest, problems)
     return CheckedCollection(manifest, problems)
 

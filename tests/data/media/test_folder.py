@@ -60,21 +60,21 @@ def test_a_folder_called_train_among_others_is_a_label(tmp_path) -> None:
     assert [item.columns["labels"] for item in read_folder(tmp_path, Problems()).items] == ["bus", "train"]
 
 
-def test_several_files_of_one_kind_are_a_problem(tmp_path) -> None:
-    put(tmp_path, "a.png", "a.jpg", "a.wav")
-    problems = Problems()
-    manifest = read_folder(tmp_path, problems)
-    assert kinds_of(problems) == ["several files of one kind"]
-    assert "a.jpg, a.png" in problems.entries[0].detail
-    assert list(manifest.items[0].cells) == ["sound"]
+def test_several_files_of_one_kind_are_kept(tmp_path) -> None:
+    put(tmp_path, "a.png", "a.jpg", "a.wav", "a.txt", "a.md")
+    manifest = read_folder(tmp_path, problems := Problems())
+    assert not problems.entries
+    assert manifest.items[0].cells["image"] == (str(tmp_path / "a.jpg"), str(tmp_path / "a.png"))
+    assert manifest.items[0].cells["sound"] == str(tmp_path / "a.wav")
+    assert len(manifest.items[0].cells["text"]) == len(manifest.items[0].text_files) == 2
 
 
 def test_hidden_files_are_skipped_and_strangers_are_counted(tmp_path) -> None:
-    put(tmp_path, "a.png", ".hidden.png", ".cache/b.png", "notes.pdf", "more.PDF", "Makefile")
+    put(tmp_path, "a.png", ".hidden.png", ".cache/b.png", "notes.xyz", "more.XYZ", "Makefile")
     problems = Problems()
     manifest = read_folder(tmp_path, problems)
     assert [item.id for item in manifest.items] == ["a"]
-    assert sorted(problem.detail.split(" (")[0] for problem in problems) == ["1 x no suffix", "2 x .pdf"]
+    assert sorted(problem.detail.split(" (")[0] for problem in problems) == ["1 x no suffix", "2 x .xyz"]
     assert problems.blocking() == []
 
 
@@ -111,6 +111,6 @@ def test_a_folder_per_kind_is_pointed_out(tmp_path) -> None:
 def test_no_folder_and_nothing_in_it(tmp_path) -> None:
     with pytest.raises(InputError, match="not a folder"):
         read_folder(tmp_path / "absent", Problems())
-    put(tmp_path, "a.pdf")
+    put(tmp_path, "a.xyz")
     with pytest.raises(InputError, match="no file that can be part of an item"):
         read_folder(tmp_path, Problems())

@@ -1,8 +1,9 @@
 """A folder of files as a collection: files with one stem in one folder are one item.
 
 dogs/rex.png, dogs/rex.wav and dogs/rex.txt are the item "dogs/rex" with an image, a sound and a text, and its label is
-"dogs". If all folders at the top are called train, val or test, they are the split, and the folders below them the
-labels. Nothing is skipped in silence but hidden files: what cannot be used is a problem.
+"dogs"; several files of one kind are used together. What a file is, its suffix says, or else its first bytes. If all folders
+at the top are called train, val or test, they are the split, and the folders below them the labels. Nothing is skipped in
+silence but hidden files: what cannot be used is a problem, and left out.
 """
 
 import os
@@ -11,11 +12,11 @@ from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from calmrl.data.media.manifest import KINDS, MODALITIES, SPLITS, Manifest, build, modality_of
-from calmrl.data.media.problems import Problems
+from calmrl.data.media.documents import texts_of
+from calmrl.data.media.manifest import KINDS, MODALITIES, SPLITS, Manifest, build, modality_in, modality_of
+from calmrl.data.media.problems import Problems, Unreadable
 from calmrl.errors import InputError
 
-TEXT_BYTES = 1 << 20  # a longer file is no text of an item
 CLOSED = "folder that cannot be read"
 Files = dict[str, dict[str, list[str]]]  # item -> modality -> paths relative to the folder
 
@@ -28,8 +29,8 @@ def read_folder(path: str | Path, problems: Problems) -> Manifest:
     path : str or Path
         The folder.
     problems : Problems
-        Takes what is wrong: several files of one kind for one item, links that lead out of the folder, texts that
-        are not UTF-8. Files whose suffix says nothing are counted there as well; they do not stop anything.
+        Takes what is wrong: links that lead out of the folder, texts that are not UTF-8. Files that cannot be part of an
+        item are listed there as well; they do not stop anything.
 
     Returns
     -------
@@ -47,11 +48,12 @@ def read_folder(path: str | Path, problems: Problems) -> Manifest:
     files: Files = {}
     strangers: dict[str, list[str]] = {}
     for name in _inside(root, problems):
-        modality = modality_of(name)
+        modality = modality_in(root / name)
         if modality is None:
             strangers.setdefault(PurePosixPath(name).suffix.lower() or "no suffix", []).append(name)
         else:
-            files.setdefault(name.removesuffix(PurePosixPath(name).suffix), {}).setdefault(modality, []).append(name)
+            stem = name if modality_of(name) is None else name.removesuffix(PurePosixPath(name).suffix)
+            files.setdefault(stem, {}).setdefault(modality, []).append(name)
     if not files:
         understood = ", ".join(suffix for suffixes in MODALITIES.values() for suffix in suffixes)
         raise InputError(
@@ -59,12 +61,16 @@ def read_folder(path: str | Path, problems: Problems) -> Manifest:
             f"are {understood}"
         )
     for suffix, names in strangers.items():
-        problems.add("file not understood", "file", detail=f"{len(names)} x {suffix} (first: {names[0]})")
+        problems.add("file not understood", "file", detail=f"{len(names)} x {suffix} (first: {names[0]})", names=names)
+    texts = {item: _read_texts(root, item, parts, problems) for item, parts in files.items() if "text" in parts}
     _check_kind_folders(files, problems)
     by_split = _folders_are_splits(files)
-    rows = [(0, _row(root, item, parts, by_split, problems)) for item, parts in sorted(files.items())]
+    rows = [(0, _row(item, parts, texts.get(item), by_split)) for item, parts in sorted(files.items())]
     modalities = [name for name in MODALITIES if any(row.get(name) for _, row in rows)]
-    return build(rows, {name: KINDS[name] for name in modalities}, problems, root=root)
+    manifest = build(rows, {name: KINDS[name] for name in modalities}, problems, root=root)
+    for row in manifest.items:
+        row.text_files = tuple(str(root / name) for name in files[row.id].get("text", ()))
+    return manifest
 
 
 def _inside(root: Path, problems: Problems) -> Iterator[str]:
@@ -94,39 +100,32 @@ def _inside(root: Path, problems: Problems) -> Iterator[str]:
                 yield where
 
 
-def _row(root: Path, item: str, parts: dict[str, list[str]], by_split: bool, problems: Problems) -> dict[str, Any]:
+def _row(item: str, parts: dict[str, list[str]], texts: list[str] | None, by_split: bool) -> dict[str, Any]:
     """The cells of one item, as a row of a manifest."""
     folders = PurePosixPath(item).parent.parts
     row: dict[str, Any] = {"id": item, "split": folders[0] if by_split and folders else None}
     row["labels"] = "/".join(folders[1:] if by_split else folders) or None
-    for modality, names in parts.items():
-        if len(names) > 1:
-            listed = ", ".join(PurePosixPath(name).name for name in names)
-            detail = f"{listed}: an item has one {modality}; keep one, or give the others another stem"
-            problems.add("several files of one kind", "cell", id=item, column=modality, detail=detail)
-        elif modality == "text":
-            row["text"] = _read_text(root / names[0], item, problems)
-        else:
-            row[modality] = names[0]
-    return row
+    row |= {modality: names if len(names) > 1 else names[0] for modality, names in parts.items() if modality != "text"}
+    return row if texts is None else row | {"text": texts or None}
 
 
-def _read_text(file: Path, item: str, problems: Problems) -> list[str] | None:
-    """The whole file is one text; None if it is empty or cannot be used."""
-    size = file.stat().st_size
-    if size > TEXT_BYTES:
-        problems.add("text too long", "cell", id=item, column="text", detail=f"{file.name} has {size} bytes")
-        return None
-    try:
-        text = " ".join(file.read_bytes().decode("utf-8-sig").split())
-    except UnicodeDecodeError as error:
-        detail = f"{file.name} is not UTF-8 (byte {error.start}); save it as UTF-8"
-        problems.add("not a text", "cell", id=item, column="text", detail=detail)
-        return None
-    if not text:
-        problems.add("empty file", "cell", id=item, column="text", detail=f"{file.name} holds no text")
-        return None
-    return [text]
+def _read_texts(root: Path, item: str, parts: dict[str, list[str]], problems: Problems) -> list[str]:
+    """The texts of an item; a PDF without any is moved to its pictures, and what cannot be used is a problem."""
+    texts, pictures = [], []
+    for name in parts["text"]:
+        try:
+            found = texts_of(root / name)
+        except Unreadable as error:
+            problems.add(error.kind, "cell", id=item, column="text", detail=error.detail)
+            continue
+        texts += found
+        pictures += [] if found else [name]
+    if pictures:
+        parts["image"] = [*parts.get("image", ()), *pictures]
+        parts["text"] = [name for name in parts["text"] if name not in pictures]
+    if not parts["text"]:
+        del parts["text"]
+    return texts
 
 
 def _folders_are_splits(files: Files) -> bool:

@@ -1,4 +1,4 @@
-"""Images through Pillow, and the resize - crop - normalise transform of CLIP and its relatives, without torchvision."""
+"""Images through Pillow, or drawn by `documents`; the resize - crop - normalise transform of CLIP, without torchvision."""
 
 import io
 import math
@@ -13,6 +13,7 @@ import numpy as np
 
 from calmrl._support.parsing import reason_of
 from calmrl.data.media.decoding import Interpolation, Resize, Rounding
+from calmrl.data.media.documents import drawing
 from calmrl.data.media.problems import Unreadable, check_file, label_of
 from calmrl.errors import InputError, MissingExtraError, need
 
@@ -23,7 +24,8 @@ IMAGENET_STD = (0.229, 0.224, 0.225)
 MAX_PIXELS = 89_478_485  # above this an image is refused before it is decoded (Pillow's own limit for a warning)
 MANY_PIXELS = 20_000_000  # above this also a file with fewer than one byte for PIXELS_PER_BYTE pixels
 PIXELS_PER_BYTE = 200  # photographs have less than 20; a blank page that was made to fill the memory has thousands
-FILE_FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF")  # each holds its own content and runs no program
+FILE_FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF", "AVIF")  # each holds its own content and runs no program
+HEAD = 1024  # bytes that tell SVG, HEIC and PDF from the rest
 MARGIN = 0.08  # white border of an image that was cut out along its alpha channel, as a share of its longer side
 CANVAS = 512
 FAINT = 8  # alpha (of 255) up to which a pixel counts as not there when cutting
@@ -65,11 +67,21 @@ def _upright(source: Any, label: str) -> Any:
         _check_size(source.size, label)
         return ops.exif_transpose(source)
     in_memory = isinstance(source, (bytes, bytearray))
-    with image_module.open(io.BytesIO(source) if in_memory else source, formats=FILE_FORMATS) as file:
+    draw = drawing(bytes(source[:HEAD]) if in_memory else _head(source))
+    if draw is not None:
+        file = draw(bytes(source) if in_memory else source)
+    else:
+        file = image_module.open(io.BytesIO(source) if in_memory else source, formats=FILE_FORMATS)
+    with file:
         _check_size(file.size, label, len(source) if in_memory else os.path.getsize(source))
         image = ops.exif_transpose(file)
         image.load()
     return image
+
+
+def _head(path: str | Path) -> bytes:
+    with open(path, "rb") as file:
+        return file.read(HEAD)
 
 
 def on_white(image: Any, *, crop: bool) -> Any:

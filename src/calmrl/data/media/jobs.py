@@ -13,7 +13,7 @@ import numpy as np
 
 from calmrl.data.media.decoding import Decoding, Segments
 from calmrl.data.media.images import FrameTransform, open_image
-from calmrl.data.media.manifest import VIDEO
+from calmrl.data.media.manifest import modality_in
 from calmrl.data.media.problems import Unreadable, check_file
 from calmrl.data.media.streams import read_audio, read_frames
 from calmrl.errors import need
@@ -41,6 +41,8 @@ class Job:
 
     def run(self) -> Any:
         """The prepared item: (frames, 3, H, W) for pictures and videos, samples for sound, texts as they are."""
+        if isinstance(self.source, tuple):
+            raise Unreadable("several files", f"{', '.join(self.source)}: here an item has one; keep one of them")
         if self.kind == "text":
             return [self.prepare(text) for text in self.source]
         if self.reads_files:
@@ -48,7 +50,7 @@ class Job:
                 return self.prepare(path)
         if self.kind == "audio":
             return self.prepare(read_audio(self.source, self.rate, **self._sound_rules()))
-        if isinstance(self.source, str) and self.source.lower().endswith(VIDEO):
+        if isinstance(self.source, str) and modality_in(self.source) == "video":
             image = need("PIL.Image", "media", "reading video frames")
             generator = None if self.seed is None else _generator(self.seed)
             rule: Segments = "equal" if self.decoding is None else self.decoding.segments

@@ -4,6 +4,7 @@ import csv
 import hashlib
 import io
 import json
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path, PurePath
@@ -86,8 +87,9 @@ class Item:
 
     line: int
     id: str
-    cells: dict[str, Any] = field(default_factory=dict)  # modality -> path (str) or list of texts
+    cells: dict[str, Any] = field(default_factory=dict)  # modality -> path (str), several (tuple), or list of texts
     columns: dict[str, Any] = field(default_factory=dict)  # split, labels, text, meta.NAME
+    text_files: tuple[str, ...] = ()  # that its texts were read from
 
 
 @dataclass
@@ -117,7 +119,12 @@ class Manifest:
         whole = hashlib.sha256(json.dumps(self.kinds).encode())
         for item in self.items:
             cells = [
-                (name, cell if isinstance(cell, list) else [Path(cell).name, _stat(cell)[0]])
+                (
+                    name,
+                    cell
+                    if isinstance(cell, list)
+                    else [part for p in paths_of(cell) for part in (Path(p).name, _stat(p)[0])],
+                )
                 for name, cell in item.cells.items()
             ]
             whole.update(json.dumps([item.id, cells, item.columns], default=str).encode())
@@ -125,8 +132,13 @@ class Manifest:
 
     def times(self) -> str:
         """Changes when a file is written again, even with the same size."""
-        cells = (cell for item in self.items for cell in item.cells.values() if not isinstance(cell, list))
-        return hashlib.sha256(json.dumps([_stat(cell)[1] for cell in cells]).encode()).hexdigest()
+        files = (path for item in self.items for cell in item.cells.values() for path in paths_of(cell))
+        return hashlib.sha256(json.dumps([_stat(path)[1] for path in files]).encode()).hexdigest()
+
+
+def paths_of(cell: Any) -> tuple[str, ...]:
+    """The paths of a cell; none where it holds texts."""
+    return () if isinstance(cell, list) else cell if isinstance(cell, tuple) else (str(cell),)
 
 
 def read_manifest(
@@ -257,8 +269,10 @@ def _read_cell(item: Item, name: str, kind: str, value: Any, root: Path, problem
         if texts and not wrong:
             item.cells[name] = texts
     elif value is not None and value != "":
-        if isinstance(value, str):
-            item.cells[name] = str(root / value)
+        paths = as_texts(value)[0] if isinstance(value, list) or str(value).startswith("[") else [value]
+        if paths and all(isinstance(path, str) for path in paths):
+            files = tuple(str(root / path) for path in paths)
+            item.cells[name] = files if len(files) > 1 else files[0]
         else:
             problems.add("not a path", "cell", detail=f"{value!r:.60}", **where)
 
@@ -322,10 +336,11 @@ def _stat(path: str) -> tuple[int, int]:
     return stat.st_size, stat.st_mtime_ns
 
 
-IMAGE = (".png", ".jpg", ".jpeg", ".webp", ".gif", ".bmp", ".tif", ".tiff")
+IMAGE = (".png", ".jpg", ".jpeg", ".webp", ".gif", ".bmp", ".tif", ".tiff", ".heic", ".heif", ".avif", ".svg")
 AUDIO = (".wav", ".mp3", ".flac", ".ogg", ".oga", ".opus", ".m4a", ".aac", ".aif", ".aiff", ".wma")
 VIDEO = (".mp4", ".avi", ".webm", ".mkv", ".mov", ".m4v", ".mpg", ".mpeg", ".ts", ".flv", ".wmv", ".ogv", ".3gp")
-TEXT = (".txt",)
+TEXT = (".txt", ".md", ".markdown", ".html", ".htm", ".pdf")  # a PDF of pictures is a picture
+TRANSPORT = b"\x47"  # the first byte of an MPEG stream in packets; other files are called .ts too
 
 MODALITIES = {"text": TEXT, "image": IMAGE, "video": VIDEO, "sound": AUDIO}  # in the order of columns
 KINDS = {"text": "text", "image": "image", "video": "image", "sound": "audio"}  # modality -> what its encoder takes
@@ -335,6 +350,31 @@ def modality_of(name: str) -> str | None:
     """The modality that a file holds, by its suffix; None for a suffix that says nothing."""
     suffix = PurePath(name).suffix.lower()
     return next((modality for modality, suffixes in MODALITIES.items() if suffix in suffixes), None)
+
+
+SIGNATURES = (  # of files whose suffix says nothing: (pattern of the first bytes, modality)
+    (rb"\x89PNG\r\n|\xff\xd8\xff|GIF8[79]a|BM.{4}\0{4}|II\*\0|MM\0\*|RIFF.{4}WEBP", "image"),
+    (rb".{4}ftyp(?:hei[cxms]|hev[cx]|mif1|msf1|avi[fs])", "image"),
+    (rb"(?:<\?xml[^>]*>\s*)?<svg\b", "image"),
+    (rb"RIFF.{4}WAVE|fLaC|OggS|ID3|.{4}ftypM4A |FORM.{4}AIF", "sound"),
+    (rb".{4}ftyp|\x1aE\xdf\xa3|RIFF.{4}AVI ", "video"),
+    (rb"%PDF-", "text"),
+)
+
+
+def modality_in(path: str | Path) -> str | None:
+    """The modality that a file holds: by its suffix, or where that says nothing by its first bytes; None if neither does."""
+    modality = modality_of(str(path))
+    if modality is not None and PurePath(path).suffix.lower() != ".ts":
+        return modality
+    try:
+        with open(path, "rb") as file:
+            head = file.read(64)
+    except OSError:
+        return modality
+    if modality is not None:
+        return modality if head.startswith(TRANSPORT) else None
+    return next((found for pattern, found in SIGNATURES if re.match(pattern, head, re.DOTALL)), None)
 
 
 TEXTS = ("text", "texts", "caption", "captions", "subtitle", "transcript", "description", "title", "sentence")
@@ -359,7 +399,7 @@ def guess_kinds(rows: Iterable[dict[str, Any]]) -> dict[str, str]:
             kinds[name] = "text"
             continue
         modalities = [modality_of(value) if isinstance(value, str) else None for value in values]
-        seen = [KINDS[modality] for modality in modalities if modality is not None]
+        seen = [KINDS[modality] for modality in modalities if modality not in (None, "text")]
         if len(seen) >= SHARE * len(values):
             sound = name.lower() in ("sound", "audio", "speech", "voice", "music") or "image" not in seen
             kinds[name] = "audio" if sound else "image"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import csv
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import astuple, dataclass, fields
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +65,7 @@ class MediaProblem:
     id: str
     column: str
     detail: str
+    names: tuple[str, ...] = ()  # all files that it is about, where `detail` tells of the first
 
 
 class Problems:
@@ -79,8 +80,18 @@ class Problems:
     def __iter__(self) -> Iterator[MediaProblem]:
         return iter(self.entries)
 
-    def add(self, kind: str, scope: str, *, line: int = 0, id: str = "", column: str = "", detail: str = "") -> None:
-        self.entries.append(MediaProblem(kind, scope, line, id, column, detail))
+    def add(
+        self,
+        kind: str,
+        scope: str,
+        *,
+        line: int = 0,
+        id: str = "",
+        column: str = "",
+        detail: str = "",
+        names: Iterable[str] = (),
+    ) -> None:
+        self.entries.append(MediaProblem(kind, scope, line, id, column, detail, tuple(names)))
 
     def blocking(self) -> list[MediaProblem]:
         """Those that stop a run unless they are allowed."""
@@ -99,12 +110,23 @@ class Problems:
             lines.append(f"{len(group)} x {kind}{then}: {shown}{more}")
         return lines
 
+    def every(self, kind_of: Callable[[str], str]) -> list[str]:
+        """A line per problem, and per file that no item claims, with what `kind_of` says it holds."""
+        lines = []
+        for problem in self.entries:
+            if problem.scope == "file" and problem.names:
+                lines += [_printable(f"{problem.kind}: {name} ({kind_of(name)})") for name in problem.names]
+            else:
+                lines.append(f"{problem.kind}: {_example(problem)}")
+        return lines
+
     def write(self, path: Path) -> None:
         """All of them, as CSV."""
         with new_file(path, force=True) as draft, open(draft, "w", newline="", encoding="utf-8") as stream:
             writer = csv.writer(stream)
-            writer.writerow([field.name for field in fields(MediaProblem)])
-            writer.writerows([_printable(value) for value in astuple(problem)] for problem in self.entries)
+            columns = [field.name for field in fields(MediaProblem) if field.name != "names"]
+            writer.writerow(columns)
+            writer.writerows([_printable(getattr(problem, name)) for name in columns] for problem in self.entries)
 
 
 def _example(problem: MediaProblem) -> str:

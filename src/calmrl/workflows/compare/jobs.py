@@ -18,9 +18,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
-from threadpoolctl import threadpool_limits
 
-from calmrl._support.engine import worker_pool
+from calmrl._support.engine import one_thread, worker_pool
 from calmrl._support.filesystem import remove_leftovers
 from calmrl._support.output import new_file
 from calmrl._support.parsing import parsing
@@ -340,19 +339,13 @@ def _each(
 
 def _on_one_thread(what: str, function: Callable[[], T]) -> T:
     """Call the function on one thread; an error says what was done."""
-    import torch
-
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
     try:
-        with threadpool_limits(1):
+        with one_thread():
             return function()
     except InputError as error:
         raise InputError(f"{what}: {error}") from error
     except Exception as error:
         raise JobError(f"{what}: {error}\n{traceback.format_exc()}") from None
-    finally:
-        torch.set_num_threads(threads)
 
 
 def _run_one(config: CompareConfig, job: Job) -> JobResult:
