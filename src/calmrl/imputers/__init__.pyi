@@ -4,6 +4,7 @@ from .gaussian import GaussianImputer as GaussianImputer
 from .gfa import GFAImputer as GFAImputer
 from .gradient import GaussianLatent as GaussianLatent
 from .kernel import KernelImputer as KernelImputer
+from .kinds import MixedImputer as MixedImputer
 from .knowledge_bridger import KnowledgeBridgerImputer as KnowledgeBridgerImputer
 from .registry import IMPUTERS as IMPUTERS
 from .registry import make_imputer as make_imputer
