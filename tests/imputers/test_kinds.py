@@ -52,7 +52,8 @@ def test_probabilities_beat_the_base_rate_and_are_calibrated(kind, tmp_path):
     if kind == "category":
         np.testing.assert_allclose(p.sum(axis=1), 1)
     seen = ~np.isnan(z["odd"])
-    assert (filled["odd"][seen] == z["odd"][seen]).all() and (std["odd"][seen] == 0).all()
+    assert (filled["odd"][seen] == z["odd"][seen]).all()
+    assert (std["odd"][seen] == 0).all()
     np.testing.assert_allclose(std["odd"][:GONE], np.sqrt(p * (1 - p)))
     imputer.save(tmp_path / "saved")
     again = MixedImputer.load(tmp_path / "saved").transform(z)
@@ -70,7 +71,8 @@ def test_counts_are_transformed_and_their_intervals_hold_what_they_claim():
     low, high = (end["odd"] for end in imputer.interval(z, level=0.9))
     assert (low >= 0).all()
     assert 0.86 < ((low <= odd) & (odd <= high))[gone].mean() < 0.95
-    assert (low[~gone] == odd[~gone]).all() and (high[~gone] == odd[~gone]).all()
+    assert (low[~gone] == odd[~gone]).all()
+    assert (high[~gone] == odd[~gone]).all()
 
 
 def test_real_numbers_are_left_to_the_imputer():
@@ -86,7 +88,11 @@ def test_real_numbers_are_left_to_the_imputer():
 
 WRONG = {
     "no such kind": ({"odd": "bool"}, 0.0, r"kinds\['odd'\] must be one of real, count, binary, category; got 'bool'"),
-    "no such modality": ({"text": "binary"}, 0.0, "kinds names 'text', which is no modality of the input; it has real, odd"),
+    "no such modality": (
+        {"text": "binary"},
+        0.0,
+        "kinds names 'text', which is no modality of the input; it has real, odd",
+    ),
     "not 0 or 1": ({"odd": "binary"}, 2.0, "whose values are 0 and 1; got 2"),
     "not whole": ({"odd": "count"}, 0.5, "whose values are whole numbers from 0; got 0.5"),
     "no category": ({"odd": "category"}, 0.0, "one of which is 1 in each row; a row has 0"),

@@ -1,5 +1,7 @@
 from . import gaussian as gaussian
 from .auto import AutoImputer as AutoImputer
+from .factors import Factors as Factors
+from .factors import latent_factors as latent_factors
 from .gaussian import GaussianImputer as GaussianImputer
 from .gfa import GFAImputer as GFAImputer
 from .gradient import GaussianLatent as GaussianLatent

@@ -23,7 +23,7 @@ from typing import Any, get_args
 import numpy as np
 import torch
 from scipy.optimize import minimize
-from scipy.special import expit, logit, log_softmax, logsumexp
+from scipy.special import expit, log_softmax, logit, logsumexp
 from scipy.stats import norm
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.exceptions import ConvergenceWarning
@@ -207,7 +207,9 @@ class MixedImputer(SavedImputer, TransformerMixin, BaseEstimator):
             return filled
         return filled, self._kept(views, {name: spread for name, (_, spread) in found.items()}, z, observed_is=0.0)
 
-    def interval(self, z: Any, present: Array | None = None, level: float = 0.9, observed: Any = None) -> tuple[Any, Any]:
+    def interval(
+        self, z: Any, present: Array | None = None, level: float = 0.9, observed: Any = None
+    ) -> tuple[Any, Any]:
         """(lower, upper) ends of central intervals that hold a missing value with probability `level`.
 
         Those of counts are not symmetric; those of yes/no values are 0 and 1 unless one of them is that probable. Both
@@ -266,7 +268,12 @@ class MixedImputer(SavedImputer, TransformerMixin, BaseEstimator):
         """Everything learned, as {"meta": json-able, "tensors": name -> tensor}."""
         check_is_fitted(self)
         inner = self.imputer_.get_state()
-        shape = {"names": list(self.names_), "widths": list(self.widths_), "choice": self.choice_, "imputer": inner["meta"]}
+        shape = {
+            "names": list(self.names_),
+            "widths": list(self.widths_),
+            "choice": self.choice_,
+            "imputer": inner["meta"],
+        }
         tensors = {f"imputer.{name}": tensor for name, tensor in inner["tensors"].items()}
         return {"meta": shape, "tensors": tensors | {f"base.{n}": torch.from_numpy(b) for n, b in self.base_.items()}}
 
@@ -359,9 +366,7 @@ def _probabilities(kind: str, mean: np.ndarray, base: np.ndarray, shift: float, 
     return np.asarray(np.exp(log_softmax(start + slope * step, axis=1)))
 
 
-def _fit_link(
-    kind: str, mean: np.ndarray, truth: np.ndarray, hidden: np.ndarray, base: np.ndarray
-) -> dict[str, float]:
+def _fit_link(kind: str, mean: np.ndarray, truth: np.ndarray, hidden: np.ndarray, base: np.ndarray) -> dict[str, float]:
     """Shift and slope with the highest likelihood of the hidden values, and that likelihood beside the base rate's."""
     if kind == "category":
         hidden = np.broadcast_to(hidden.all(axis=1, keepdims=True), hidden.shape)

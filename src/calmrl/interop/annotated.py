@@ -11,6 +11,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -308,7 +309,8 @@ def from_h5mu(path: str | Path, modalities: Sequence[str] | None = None) -> Feat
 def read_h5mu(path: str | Path) -> Any:
     """The `MuData` of a file."""
     mudata = need("mudata", "interop", "An h5mu file")
-    with parsing(path, "an h5mu file", "if it is damaged, copy or write it again"), mudata.set_options(pull_on_update=False):
+    with parsing(path, "an h5mu file", "if it is damaged, copy or write it again"), warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # about its own next version
         return mudata.read_h5mu(path)
 
 

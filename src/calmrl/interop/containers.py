@@ -40,15 +40,20 @@ CONTAINERS = {
         lambda value, _: interop.from_anndata(value), lambda features, given: interop.to_anndata(features, given)
     ),
     "pandas.DataFrame": Container(
-        lambda value, holes: interop.from_pandas(value, holes=holes), lambda features, given: interop.to_pandas(features, _is_wide(given))
+        lambda value, holes: interop.from_pandas(value, holes=holes),
+        lambda features, given: interop.to_pandas(features, _is_wide(given)),
     ),
     "polars.DataFrame": Container(
-        lambda value, holes: interop.from_polars(value, holes=holes), lambda features, given: interop.to_polars(features, _is_wide(given))
+        lambda value, holes: interop.from_polars(value, holes=holes),
+        lambda features, given: interop.to_polars(features, _is_wide(given)),
     ),
     "datasets.Dataset": Container(
         lambda value, holes: interop.from_dataset(value, holes=holes), lambda features, _: interop.to_dataset(features)
     ),
-    "pyarrow.Table": Container(lambda value, holes: from_arrow(value, holes=holes), lambda features, given: to_arrow(features, _is_wide(given))),
+    "pyarrow.Table": Container(
+        lambda value, holes: from_arrow(value, holes=holes),
+        lambda features, given: to_arrow(features, _is_wide(given)),
+    ),
 }
 
 

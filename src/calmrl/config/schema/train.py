@@ -74,7 +74,7 @@ class ImputeConfig(Section):
 
     kind: Literal["impute"]
     imputer: ImputerSection = ImputerSection.choose({"method": "auto"})
-    kinds: dict[str, Kind] = {}
+    kinds: dict[str, Kind] = Field(default_factory=dict)
     seed: Seed = 0
     std: bool = False
 

@@ -5,10 +5,10 @@
 | `<modality>` | d floats per row; null where the modality was not observed |
 | `<modality>.imputed` | what was imputed; null elsewhere |
 | `<modality>.std` | standard deviations of what was imputed; null elsewhere |
-| of a row whose single values were imputed | NaN in `<modality>`, the whole row in `<modality>.imputed`, deviations 0 where observed |
 | others | id, split, labels, text and whatever else is known about the rows |
 
-So whoever reads `<modality>` sees nothing but observations. In the wide form every list is spread over numbered columns:
+So whoever reads `<modality>` sees nothing but observations. A row whose single values were imputed is NaN there, and is whole
+in `<modality>.imputed`. In the wide form every list is spread over numbered columns:
 `<modality>.0`, `<modality>.1`, ..., `<modality>.imputed.0`, ... Where a modality is called "text", the captions are the
 column "captions".
 """
