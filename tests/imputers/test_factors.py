@@ -54,7 +54,10 @@ def test_turning_leaves_what_the_model_says(case):
 
 
 WRONG = {
-    "rotation": (lambda f, i, z: latent_factors(i, z, rotation="promax"), "rotation must be one of .varimax., .none.; got .promax."),
+    "rotation": (
+        lambda f, i, z: latent_factors(i, z, rotation="promax"),
+        "rotation must be one of .varimax., .none.; got .promax.",
+    ),
     "modality": (lambda f, i, z: f.top(0, "text"), "unknown modality 'text'; there are gene, drug"),
     "latent": (lambda f, i, z: f.top(3, "gene"), "latent must be a number from 0 to 2; got 3"),
 }
