@@ -91,7 +91,8 @@ def from_arrow(
     table = gathered(table, origin, holes)
     names = modality_names(table.schema, origin)
     wanted = [names[j] for j in pick(names, modalities, origin)]
-    z = {name: vectors(origin, name, table[name], holes=holes) for name in wanted}
+    whole = {name for name in wanted if name + IMPUTED not in table.column_names}  # holes of others are filled below
+    z = {name: vectors(origin, name, table[name], holes=holes or name not in whole) for name in wanted}
     present = np.stack([_valid(table[name]) for name in wanted], axis=1)
     imputed, std = _imputed(table, z, present, origin)
     about = description(table) if len(table.schema) > len(vector_columns(table)) else None  # no columns, no rows
