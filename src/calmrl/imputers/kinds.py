@@ -142,7 +142,9 @@ class MixedImputer(SavedImputer, TransformerMixin, BaseEstimator):
         seed = seed_of(self.random_state)
         rng = np.random.default_rng(seed)
         self.base_ = {name: _base_rate(values[name]) for name in self._of(*SHADES)}
-        self.choice_ = {name: {"transform": "log1p", "log_density": None} for name in self._of("count")}
+        self.choice_: dict[str, dict[str, Any]] = {
+            name: {"transform": "log1p", "log_density": None} for name in self._of("count")
+        }
         self.choice_ |= {name: {"shift": 0.0, "slope": 1.0} for name in self.base_}
         hidden = _hide(views, rng)
         seen = {name: np.where(hidden[name], np.nan, block) for name, block in values.items()}
