@@ -2,7 +2,8 @@
 
 `ratio` is the squared error of what is missing relative to the column mean (1.0), `ours_s` processor seconds of fit and impute
 with one thread, `theirs_s` those of `IterativeImputer`; the note has how much of what is missing 90 % intervals hold. The
-modalities of `mfeat` and CLL are divided by their deviation first, so that none counts for its unit. `mfeat` and CLL are fetched as in `latent_quality` and `omics`, where soft-impute is, too.
+modalities of `mfeat` and CLL are divided by their deviation first, so that none counts for its unit. They are
+fetched as in `latent_quality` and `omics`, where soft-impute is, too.
 CALMRL_BENCH_DATA chooses some of the data sets, by their names with commas.
 """
 
