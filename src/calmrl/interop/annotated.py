@@ -315,7 +315,18 @@ def read_h5mu(path: str | Path) -> Any:
 
 
 def to_h5mu(features: FeatureSet, path: str | Path, like: Any = None) -> None:
-    """Write a new file of a `MuData`; `like` as in `to_mudata`."""
+    """Write a new file of a `MuData`; `like` as in `to_mudata`.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import numpy as np
+    >>> from calmrl.data import FeatureSet
+    >>> path = tempfile.mkdtemp() + "/rows.h5mu"
+    >>> to_h5mu(FeatureSet({"image": np.ones((2, 3)), "text": np.ones((2, 2))}), path)
+    >>> from_h5mu(path).names
+    ('image', 'text')
+    """
     mudata = need("mudata", "interop", "An h5mu file")
     content = to_mudata(features, like)
     with new_file(path, advice="") as draft, mudata.set_options(pull_on_update=False):
