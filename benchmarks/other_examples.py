@@ -2,8 +2,8 @@
 
 iMML: its tutorial "Impute modality- and feature-wise incomplete multi-modal data". 50 rows of `make_classification` in two
 modalities of ten columns; its `Amputer` hides one modality of 10 to 70 % of the rows; each column is standardised; mean
-absolute error of what is hidden, in the units of the data. The tutorial also hides single values; our imputers refuse such
-rows, so that part is left out.
+absolute error of what is hidden, in the units of the data. The tutorial also hides single values;
+that part is left out.
 
 mofapy2: the three views (100 rows, 500 columns each) that it ships for its own runs, 20 % of the rows of each view hidden, as
 its `mask_samples` does by default; options as in its notebook (10 factors). Error of the hidden blocks, 1.0 = the column mean.

@@ -47,7 +47,7 @@ def test_every_imputer_completes_holes(name, data, tmp_path):
     assert squared(values, truth, holes) < 0.5 * squared(mean, truth, holes)
     inside = np.abs(values - stacked(truth)) <= 1.6448536 * deviations
     assert 0.82 < inside[holes].mean() < 0.97
-    if not name.startswith("auto"):  # what is in holes comes from the latent model
+    if name != "gfa" and not name.startswith("auto"):  # what is in holes comes from the latent model
         latent, spread = imputer.within_.impute(z, return_std=True)
         np.testing.assert_array_equal(values[holes], stacked(latent)[holes])
         np.testing.assert_array_equal(deviations[holes], stacked(spread)[holes])

@@ -19,6 +19,7 @@ from calmrl.imputers.gfa import (
     predictive_deviation,
     rescaled_relevance,
     start_loadings,
+    torn_latents,
     update_loadings,
 )
 from calmrl.imputers.kernel import Kernel, fit_regression, leave_one_out, make_features
@@ -278,3 +279,32 @@ def test_nothing_is_imputed_before_a_fit():
     check_is_fitted(KNNImputer().fit({"a": np.zeros((2, 1))}))
     with pytest.raises(InputError):
         KNNImputer().fit({"a": np.zeros((0, 1))})
+
+
+def test_factors_from_single_entries_are_those_of_whole_rows_where_all_are_seen():
+    parts, rows = [some_loadings(3), some_loadings(4, seed=20)], [draw(9, 3, seed=5), draw(9, 4, seed=6)]
+    seen = [torch.ones_like(block) for block in rows]
+    means, second = torn_latents(parts, rows, seen)
+    want, sums, _ = expected_latents(parts, rows, pattern_groups(torch.ones(9, 2, dtype=torch.bool)))
+    torch.testing.assert_close(means, want)
+    torn, whole = some_loadings(3), some_loadings(3)
+    changes = [update_loadings(torn, rows[0], means, second, seen[0]), update_loadings(whole, rows[0], want, sums[0])]
+    assert changes[0] == pytest.approx(changes[1])
+    for ours, theirs in zip(vars(torn).values(), vars(whole).values(), strict=True):
+        torch.testing.assert_close(ours, theirs)
+
+
+def test_factors_from_single_entries_row_by_row():
+    part, block = some_loadings(4), draw(5, 4, seed=5)
+    seen = torch.from_numpy(np.random.default_rng(0).random((5, 4)) < 0.6)
+    assert not bool(seen.all())
+    means, second = torn_latents([part], [torch.where(seen, block, 0.0)], [seen.double()])
+    for row, has in enumerate(seen):
+        inverse = torch.eye(2).double()
+        pull = torch.zeros(2).double()
+        for d in has.nonzero()[:, 0]:
+            inverse += part.precision[d] * (torch.outer(part.W[d], part.W[d]) + part.covariance[d])
+            pull += part.precision[d] * (block[row, d] - part.mean[d]) * part.W[d]
+        V = torch.linalg.inv(inverse)
+        torch.testing.assert_close(means[row], V @ pull)
+        torch.testing.assert_close(second[row], V + torch.outer(V @ pull, V @ pull))

@@ -9,7 +9,7 @@ import pytest
 import calmrl.interop as interop
 from calmrl.data import FeatureSet
 from calmrl.errors import InputError
-from calmrl.imputers import MeanImputer
+from calmrl.imputers import GaussianImputer, MeanImputer
 from calmrl.interop import from_object, impute_object, is_container, to_object
 from tests.interop.interop_data import ROWS, imputed, observed
 
@@ -152,3 +152,43 @@ def test_a_table_with_plain_lists_keeps_holes():
     assert table["image"].null_count == 5
     assert table["image"].to_pylist()[5:] == interop.to_arrow(imputed())["image"].to_pylist()[5:]
     assert table.num_rows == ROWS
+
+
+def with_single_holes():
+    features = observed()
+    features.z["text"][15, 1] = features.z["image"][16, :2] = np.nan
+    return features
+
+
+HOLED = {
+    "pandas": interop.to_pandas,
+    "pandas, wide": lambda features: interop.to_pandas(features, wide=True),
+    "polars": interop.to_polars,
+    "Arrow": interop.to_arrow,
+    "MuData": interop.to_mudata,
+    "AnnData": interop.to_anndata,
+}
+
+
+@pytest.mark.parametrize("kind", HOLED)
+def test_single_missing_entries_are_imputed_beside_what_was_observed(kind):
+    features = with_single_holes()
+    value = HOLED[kind](features)
+    imputer = GaussianImputer(2, max_iter=50, tol=1e-2).fit(value)
+    want, std = imputer.impute(features.z, features.present, return_std=True)
+    done = imputer.transform(value)
+    back = from_object(done)
+    np.testing.assert_array_equal(back.present, features.present)
+    for name in features.z:
+        np.testing.assert_allclose(back.z[name], want[name], rtol=1e-5)
+        np.testing.assert_allclose(back.std[name], std[name], rtol=1e-5)
+    again = done["text"].X if kind == "MuData" else done.X[:, 4:] if kind == "AnnData" else None
+    if again is not None:  # what was not observed stays NaN where observations are
+        np.testing.assert_array_equal(np.isnan(again), np.isnan(features.z["text"]))
+
+
+def test_a_row_is_not_both_observed_and_imputed():
+    table = interop.to_arrow(imputed())
+    both = table.set_column(table.column_names.index("text.imputed"), "text.imputed", table["text"])
+    with pytest.raises(InputError, match=r'some rows have both "text" and "text\.imputed"'):
+        interop.from_arrow(both)

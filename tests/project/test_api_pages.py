@@ -17,7 +17,18 @@ PACKAGES = sorted(path.parent.name for path in SOURCE.glob("*/__init__.pyi"))
 WITHOUT_EXAMPLE = {
     # what functions return, and errors
     *("Hit", "Item", "Change", "Problems", "Results", "Outcome", "Metric", "Method", "ConfigError", "ConfigProblem"),
-    *("Imputation", "Evaluation", "Comparison", "Diagnosis", "Start", "WrittenReport", "Reproduction", "Card", "Data"),
+    *(
+        "Imputation",
+        "Evaluation",
+        "Comparison",
+        "Factors",
+        "Diagnosis",
+        "Start",
+        "WrittenReport",
+        "Reproduction",
+        "Card",
+        "Data",
+    ),
     *("CollectionRows",),
     # sections of configs, and parts of pages
     *("CompareConfig", "ExtractConfig", "ImputeConfig", "TrainConfig", "Limits", "Stage", "Decoding"),

@@ -7,9 +7,10 @@ import pytest
 from safetensors.numpy import save_file
 
 from calmrl.config import load
-from calmrl.data import open_features, write_features
+from calmrl.data import FeatureSet, open_features, write_features
 from calmrl.errors import InputError
-from calmrl.imputers import GaussianImputer
+from calmrl.imputers import GaussianImputer, MixedImputer
+from calmrl.interop import from_h5mu, to_mudata
 from calmrl.workflows import impute
 from tests.engines.pickling_engine import PicklingEngine
 from tests.support.latent_data import torn
@@ -57,6 +58,37 @@ def test_every_format_may_have_holes(rows, name):
         assert (done.present[:, j] == ~np.isnan(array).all(1)).all()
         assert (done.imputed[:, j] == np.isnan(array).all(1)).all()
     assert result.imputed == done.imputed.sum()
+
+
+@pytest.mark.filterwarnings("ignore:EM used all")
+def test_files_of_muon_come_back_with_layers(rows):
+    pandas, mudata = pytest.importorskip("pandas"), pytest.importorskip("mudata")
+    z, folder = rows
+    z = {name: array.copy() for name, array in z.items()}
+    z["m1"] = np.where(np.isnan(z["m1"]), np.nan, (z["m1"] > 0) * 1.0)
+    given = to_mudata(FeatureSet(z, holes=True))
+    given.obs["age"] = np.arange(60.0)
+    given["m0"].var["gene"] = [f"g{j}" for j in range(5)]
+    with mudata.set_options(pull_on_update=False):
+        given.write(folder / "rows.h5mu")
+    config = load(None, [*CONFIG, "kinds={m1: binary}"], kind="impute")
+    impute(folder / "rows.h5mu", folder / "done.h5mu", config)
+    with mudata.set_options(pull_on_update=False):
+        done = mudata.read_h5mu(folder / "done.h5mu")
+    options = {"latent_dim": 2, "max_iter": 30}
+    want, std = MixedImputer({"m1": "binary"}, "gaussian", options).fit(z).impute(z, return_std=True)
+    for name, array in z.items():
+        np.testing.assert_array_equal(done[name].X, array)
+        np.testing.assert_allclose(done[name].layers["imputed"], want[name])
+        np.testing.assert_allclose(done[name].layers["imputed_std"], std[name], rtol=1e-6)
+    assert list(done["m0"].var["gene"]) == [f"g{j}" for j in range(5)]
+    pandas.testing.assert_series_equal(done.obs["age"], given.obs["age"], check_dtype=False)
+    p = want["m1"][np.isnan(z["m1"])]
+    assert ((p > 0) & (p < 1)).all()
+    with pytest.raises(InputError, match=r"done\.h5mu exists; choose another name"):
+        impute(folder / "rows.h5mu", folder / "done.h5mu", config)
+    with pytest.raises(InputError, match=r"rows\.npz cannot be read as an h5mu file"):
+        from_h5mu(folder / "rows.npz")
 
 
 def test_elsewhere_holes_are_an_error(rows):

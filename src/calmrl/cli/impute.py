@@ -17,15 +17,16 @@ EXAMPLE = """Example:
   calmrl impute features --out imputed --std
   calmrl impute features.npz --out imputed imputer.method=kernel
   calmrl impute features --out imputed imputer.method=knn
+  calmrl impute cll.h5mu --out imputed.h5mu kinds.Mutations=binary
   calmrl impute features --out imputed --engine ray --address 10.0.0.1:6379"""
 
 
 def run(
     features: Annotated[
         Path,
-        typer.Argument(help="A feature directory, a .npz, .safetensors or .parquet file, or the name of a data set."),
+        typer.Argument(help="A feature directory, a .npz, .safetensors, .parquet or .h5mu file, or a data set's name."),
     ],
-    out: Annotated[Path, typer.Option("--out", help="The feature directory to write.")],
+    out: Annotated[Path, typer.Option("--out", help="The feature directory, or the .h5mu file, to write.")],
     overrides: Annotated[list[str] | None, typer.Argument(help="key=value, to change single keys.")] = None,
     std: Annotated[bool, typer.Option("--std", help="Also write standard deviations; the same as std=true.")] = False,
     config: Annotated[str | None, typer.Option("--config", help="A config file or a shipped config.")] = None,

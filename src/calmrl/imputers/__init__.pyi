@@ -1,9 +1,12 @@
 from . import gaussian as gaussian
 from .auto import AutoImputer as AutoImputer
+from .factors import Factors as Factors
+from .factors import latent_factors as latent_factors
 from .gaussian import GaussianImputer as GaussianImputer
 from .gfa import GFAImputer as GFAImputer
 from .gradient import GaussianLatent as GaussianLatent
 from .kernel import KernelImputer as KernelImputer
+from .kinds import MixedImputer as MixedImputer
 from .knowledge_bridger import KnowledgeBridgerImputer as KnowledgeBridgerImputer
 from .registry import IMPUTERS as IMPUTERS
 from .registry import make_imputer as make_imputer

@@ -122,7 +122,7 @@ class BlockColumns:
         if self._holds_features(z):
             if getattr(present, "ndim", 0) == 2:
                 raise InputError(f"{type(z).__name__} says itself what is missing; leave out present")
-            features = from_object(z)
+            features = from_object(z, self.takes_holes)
             return features.z, np.asarray(features.present)
         if isinstance(z, Mapping) or is_chunks(z):
             return z, present

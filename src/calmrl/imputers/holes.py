@@ -1,9 +1,11 @@
-"""Holes inside a modality for `AutoImputer`: the latent model, averaged with the nearest rows by held-out entries.
+"""Holes inside a modality for `AutoImputer`: an average of the latent model, the nearest rows and group factors.
 
-guess_j = (1 - w^m) latent_j + w^m mean of the nearest rows in which column j was observed
+guess_j = w^m_1 latent_j + w^m_2 mean of the nearest rows in which column j was observed + w^m_3 factors_j,    w >= 0, sum 1
 
-Rows are near as the latent model completes them, so that what they lack does not hide how alike they are. Deviations are those
-of the latent model, times a factor per modality with which 90 % intervals cover 90 % of the held-out entries.
+Weights are chosen on held-out entries. `factors` is group factor analysis (`GFAImputer`), which has a prior for every modality
+and latent, where the latent model has one for all. Rows are near as the latent model completes them, so that what they lack
+does not hide how alike they are. Deviations are those of the latent model, times a factor per modality with which 90 %
+intervals cover 90 % of the held-out entries.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ import torch
 from torch import Tensor
 
 from calmrl.arrays import Array, Views, like_input, to_tensor
+from calmrl.imputers.gfa import GFAImputer, Loadings, torn_latents
 from calmrl.imputers.stacking import SHARED, Fitter, simplex_weights
 from calmrl.latent.held_out import hidden_entries, normal_reach
 
@@ -25,6 +28,9 @@ LOOKED_AT = 40  # nearest rows among which those with the entry are taken
 MOST_ROWS = 10_000  # rows that can be neighbours, evenly spaced
 LEAST_ENTRIES = 30  # held-out entries of a modality, below which the latent model stands alone
 DISTANCE_BYTES = 1 << 26
+FACTORS, FACTOR_STEPS = 32, 50  # of group factor analysis: latents at the start, iterations
+FACTOR_VALUES = 2 * 10**6  # values that it is fitted on, rows evenly spaced
+GUESSES = ("gaussian", "neighbours", "factors")
 
 
 @dataclass(frozen=True)
@@ -34,8 +40,24 @@ class Neighbours:
     rows: Tensor  # (n, D) float64
     seen: Tensor  # (n, D) bool: what was observed of them
     length: Tensor  # (D,) what columns are divided by before distances are taken: one deviation per modality
-    weight: Tensor  # (k,) of the neighbours' guess
+    weight: Tensor  # (k, 3) of GUESSES
     factor: Tensor  # (k,) on the deviations of the latent model
+    centre: Tensor  # (D,) what the factors know of each column
+    loadings: Tensor  # (D, L); L is 0 where no modality uses them
+    covariance: Tensor  # (D, L, L)
+    precision: Tensor  # (D,)
+
+    def by_factors(self, x: Tensor) -> Tensor:
+        """What the factors say of rows that are NaN where nothing was observed, (N, D)."""
+        parts = []
+        known = Loadings(
+            self.centre, self.loadings, self.covariance, self.precision, self.loadings.new_ones(self.loadings.shape[1])
+        )
+        for block in x.split(max(1, DISTANCE_BYTES // (16 * max(1, self.loadings.shape[1]) ** 2))):
+            seen = ~torch.isnan(block)
+            means, _ = torn_latents([known], [torch.where(seen, block, 0.0)], [seen.double()])
+            parts.append(means @ self.loadings.T + self.centre)
+        return torch.cat(parts) if parts else x
 
     def guess(self, x: Tensor) -> Tensor:
         """Means of the nearest rows in which an entry was observed, (N, D); those of all nearest rows where it was in none."""
@@ -69,12 +91,21 @@ class HoleCompletion:
         holes = {name: has[name][:, None] & torch.isnan(to_tensor(array)).cpu() for name, array in z.items()}
         rows = torch.stack([gone.any(1) for gone in holes.values()]).any(0).nonzero()[:, 0]
         near = self.neighbours.guess(torch.cat(done, dim=1)[rows]).split(widths, dim=1)
+        nothing = torch.full((len(done[0]), 1), float("nan"), dtype=torch.float64)
+        torn = [
+            torch.where(has[name][:, None], to_tensor(z[name]).detach().double().cpu(), nothing)
+            if name in z
+            else nothing.expand(-1, d)
+            for name, d in zip(names, widths, strict=True)
+        ]
+        used = bool(self.neighbours.loadings.shape[1])
+        factors = self.neighbours.by_factors(torch.cat(torn, dim=1)[rows]).split(widths, dim=1) if used else near
         for m, name in enumerate(names):
             if name not in z:
                 continue
-            weight, gone = float(self.neighbours.weight[m]), holes[name]
+            weight, gone = self.neighbours.weight[m].tolist(), holes[name]
             mixed = done[m].clone()
-            mixed[rows] = (1 - weight) * done[m][rows] + weight * near[m]
+            mixed[rows] = weight[0] * done[m][rows] + weight[1] * near[m] + weight[2] * factors[m]
             filled[name] = like_input(torch.where(gone, mixed, done[m]), z[name])
             spread = to_tensor(std[name]).double().cpu()
             std[name] = like_input(torch.where(gone, float(self.neighbours.factor[m]) * spread, spread), z[name])
@@ -82,7 +113,8 @@ class HoleCompletion:
 
 
 def neighbours_of(latent: Any, views: Views, weight: Tensor, factor: Tensor) -> Neighbours:
-    """Rows of the input, at most MOST_ROWS, as the latent model completes them."""
+    """Rows of the input, at most MOST_ROWS, as the latent model completes them, and their factors if these have a weight."""
+    factors = _factors_of(latent, views) if bool(weight[:, 2].any()) else _no_factors(sum(views.widths))
     if len(views) > MOST_ROWS:
         views = views.take(torch.linspace(0, len(views) - 1, MOST_ROWS).round().long())
     filled = latent.transform(dict(views.arrays), views.mask())
@@ -91,7 +123,23 @@ def neighbours_of(latent: Any, views: Views, weight: Tensor, factor: Tensor) -> 
     seen = torch.cat([part.cpu().expand(-1, width) for part, width in observed], dim=1)
     blocks = zip(rows.split(views.widths, dim=1), views.widths, strict=True)
     length = torch.cat([block.std(0, correction=0).square().mean().sqrt().expand(width) for block, width in blocks])
-    return Neighbours(rows, seen, torch.where(length > 0, length, 1.0), weight, factor)
+    return Neighbours(rows, seen, torch.where(length > 0, length, 1.0), weight, factor, *factors)
+
+
+def _factors_of(latent: Any, views: Views) -> tuple[Tensor, ...]:
+    """Centre, loadings, their covariance and precision of all columns side by side."""
+    most = max(1, FACTOR_VALUES // sum(views.widths))
+    if len(views) > most:
+        views = views.take(torch.linspace(0, len(views) - 1, most).round().long())
+    model = GFAImputer(FACTORS, FACTOR_STEPS, random_state=latent.random_state).fit(dict(views.arrays), views.mask())
+    parts = zip(*((p.mean, p.W, p.covariance, p.precision) for p in model.loadings_), strict=True)
+    return tuple(torch.cat(part).cpu() for part in parts)
+
+
+def _no_factors(columns: int) -> tuple[Tensor, ...]:
+    return tuple(
+        torch.zeros(shape, dtype=torch.float64) for shape in ((columns,), (columns, 0), (columns, 0, 0), (columns,))
+    )
 
 
 def choose_holes(views: Views, fitter: Fitter) -> tuple[Tensor, Tensor, dict[str, Any]]:
@@ -110,28 +158,34 @@ def choose_holes(views: Views, fitter: Fitter) -> tuple[Tensor, Tensor, dict[str
     }
     torn = replace(views, arrays=arrays, holes=frozenset(views.names))
     latent = fitter.fit("gaussian", arrays, views.present, {})
-    zero, one = torch.zeros(k, dtype=torch.float64), torch.ones(k, dtype=torch.float64)
-    alone = neighbours_of(latent, torn, one, one)
+    one = torch.ones(k, dtype=torch.float64)
+    alone = neighbours_of(latent, torn, one[:, None].expand(k, 3), one)
     values, std = latent.impute(arrays, torn.mask(), return_std=True)
     guess = torch.cat([to_tensor(values[name]).detach().double().cpu() for name in views.names], dim=1)
-    near = alone.guess(guess).split(views.widths, dim=1)
+    seen_only = [
+        torch.where(views.present[:, m, None], to_tensor(arrays[name]).detach().double(), float("nan")).cpu()
+        for m, name in enumerate(views.names)
+    ]
+    others = [
+        said.split(views.widths, dim=1) for said in (alone.guess(guess), alone.by_factors(torch.cat(seen_only, dim=1)))
+    ]
     errors, spreads = [], []
     for m, name in enumerate(views.names):
         gone, right = hidden[m].cpu(), truth[m].double().cpu()
-        pair = (to_tensor(values[name]).double().cpu(), near[m])
-        errors.append(np.stack([(part - right)[gone].numpy() for part in pair]))  # (2, entries)
+        said = (to_tensor(values[name]).double().cpu(), *(part[m] for part in others))
+        errors.append(np.stack([(part - right)[gone].numpy() for part in said]))  # (3, entries)
         spreads.append(to_tensor(std[name]).double().cpu()[gone].numpy())
     units = [max(float(np.square(error[0]).sum()), np.finfo(float).tiny) / max(1, error.shape[1]) for error in errors]
     grams = [
         error @ error.T / unit for error, unit in zip(errors, units, strict=True)
     ]  # a modality counts by its entries
     pooled = sum(grams) / max(1, sum(error.shape[1] for error in errors))  # per entry
-    weight, factor = zero.clone(), one.clone()
+    weight, factor = one[:, None] * torch.tensor([1.0, 0.0, 0.0], dtype=torch.float64), one.clone()
     for m, (error, spread) in enumerate(zip(errors, spreads, strict=True)):
         if error.shape[1] < LEAST_ENTRIES:
             continue
-        weight[m] = float(simplex_weights(grams[m] + SHARED * pooled)[1])
-        ratio = np.abs((1 - weight[m].item()) * error[0] + weight[m].item() * error[1]) / np.maximum(spread, 1e-300)
+        weight[m] = torch.from_numpy(simplex_weights(grams[m] + SHARED * pooled))
+        ratio = np.abs(weight[m].numpy() @ error) / np.maximum(spread, 1e-300)
         factor[m] = float(np.quantile(ratio, 0.9)) / normal_reach(0.9)
     return weight, factor, _measured(views, hidden, truth, seen, errors, weight)
 
@@ -144,8 +198,9 @@ def _measured(
     errors: list[np.ndarray],
     weight: Tensor,
 ) -> dict[str, Any]:
-    """Held-out entries, and normalised errors (1.0 is the column mean) of the two and of their average."""
-    total, parts = 0.0, np.zeros(3)
+    """Held-out entries, and normalised errors (1.0 is the column mean) of the guesses and of their average."""
+    names = (*GUESSES, "average")
+    total, parts = 0.0, np.zeros(len(names))
     for m, error in enumerate(errors):
         gone, known = hidden[m].cpu(), (seen[m] & ~hidden[m]).cpu()
         values = torch.where(seen[m].cpu(), truth[m].double().cpu(), 0.0)
@@ -153,12 +208,13 @@ def _measured(
         variance = float(torch.where(known, (values - centre).square(), 0.0).sum() / known.sum().clamp(min=1))
         if variance > 0:
             total += float((values - centre)[gone].square().sum()) / variance
-            mixed = (1 - weight[m].item()) * error[0] + weight[m].item() * error[1]
+            mixed = weight[m].numpy() @ error
             parts += np.array([np.square(part).sum() for part in (*error, mixed)]) / variance
-    shares = parts / total if total > 0 else np.full(3, np.nan)
-    names = ("gaussian", "neighbours", "average")
+    shares = parts / total if total > 0 else np.full(len(names), np.nan)
     return {
         "held_out": sum(error.shape[1] for error in errors),
         "errors": {name: float(share) for name, share in zip(names, shares, strict=True)} if total > 0 else {},
-        "weights": {m: {"neighbours": w, "gaussian": 1 - w} for m, w in zip(views.names, weight.tolist(), strict=True)},
+        "weights": {
+            m: dict(zip(GUESSES, row, strict=True)) for m, row in zip(views.names, weight.tolist(), strict=True)
+        },
     }

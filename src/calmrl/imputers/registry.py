@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 from calmrl._support.registry import Registry
 
@@ -22,6 +22,8 @@ IMPUTERS: Registry[Any] = Registry(
         "knowledge_bridger": "calmrl.imputers.knowledge_bridger:KnowledgeBridgerImputer",
     },
 )
+
+Kind = Literal["real", "count", "binary", "category"]  # what values are: see `MixedImputer`
 
 
 def make_imputer(method: str, seed: int, **arguments: Any) -> Any:

@@ -1,6 +1,8 @@
 from .annotated import from_anndata as from_anndata
+from .annotated import from_h5mu as from_h5mu
 from .annotated import from_mudata as from_mudata
 from .annotated import to_anndata as to_anndata
+from .annotated import to_h5mu as to_h5mu
 from .annotated import to_mudata as to_mudata
 from .containers import from_object as from_object
 from .containers import impute_object as impute_object

@@ -4,23 +4,27 @@
 |---|---|
 | `X` | observed values; NaN in the columns of a modality that a row lacks |
 | `var["modality"]` | the modality of each column |
-| `layers["imputed"]` | `X` with missing modalities imputed |
+| `layers["imputed"]` | `X` with missing modalities and single missing values imputed |
 | `layers["imputed_std"]` | standard deviations of what was imputed, 0 where observed |
 | `obsm["observed"]` | which modalities each row really has, a column each |
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import warnings
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from scipy import sparse
 
+from calmrl._support.output import new_file
+from calmrl._support.parsing import naming, parsing
 from calmrl.data.features.directory import check_ids
 from calmrl.data.features.feature_set import FeatureSet
-from calmrl.data.features.tables import plain_table
+from calmrl.data.features.tables import imputed_holes, plain_table
 from calmrl.errors import InputError, need
 
 MODALITY = ("modality", "feature_types")  # columns of var that say it, ours and that of 10x Genomics
@@ -90,9 +94,7 @@ def to_anndata(features: FeatureSet, like: Any = None) -> Any:
         pandas = need("pandas", "interop", "An AnnData object")
         names = [name for name, block in features.z.items() for _ in range(block.shape[1])]
         variables = [f"{name}:{j}" for name, block in features.z.items() for j in range(block.shape[1])]
-        observed = {
-            name: np.where(features.present[:, j, None], block, np.nan) for j, (name, block) in _blocks(features)
-        }
+        observed = {name: _observed_block(features, j) for j, name in enumerate(features.names)}
         result = anndata.AnnData(
             np.concatenate(list(observed.values()), axis=1),
             obs=obs_frame(features),
@@ -145,10 +147,12 @@ def matrix(adata: Any, layer: str | None = None) -> np.ndarray:
 
 
 def add_imputed(values: np.ndarray, present: np.ndarray, guess: np.ndarray) -> np.ndarray:
-    """Which missing rows a layer of imputed values has, (N,); puts them into `values`."""
+    """Which missing rows a layer of imputed values has, (N,); puts them, and single values that are missing, into `values`."""
     imputed = ~present & np.isfinite(guess).all(axis=1)
     values[imputed] = guess[imputed]
-    return imputed
+    holes = present[:, None] & np.isnan(values)
+    values[holes] = guess[holes]
+    return np.asarray(imputed)
 
 
 def mask_of(values: Any, label: str) -> np.ndarray:
@@ -206,8 +210,10 @@ def _about(adata: Any) -> Any:
     return lambda: obs_table(adata.obs, ids)
 
 
-def _blocks(features: FeatureSet) -> Any:
-    return enumerate(features.z.items())
+def _observed_block(features: FeatureSet, j: int) -> np.ndarray:
+    """The values of a modality, NaN where they were not observed."""
+    seen = np.asarray(features.present[:, j])[:, None] & ~imputed_holes(features, j)
+    return np.where(seen, features.z[features.names[j]], np.nan)
 
 
 def _side_by_side(adata: Any, blocks: dict[str, np.ndarray], columns: dict[str, np.ndarray]) -> np.ndarray:
@@ -223,7 +229,9 @@ def _side_by_side(adata: Any, blocks: dict[str, np.ndarray], columns: dict[str, 
     return whole
 
 
-def from_mudata(mdata: Any, layers: Mapping[str, str] | None = None) -> FeatureSet:
+def from_mudata(
+    mdata: Any, layers: Mapping[str, str] | None = None, modalities: Sequence[str] | None = None
+) -> FeatureSet:
     """Features from a `MuData`: a row per observation of any modality, in the order of `mdata.obs_names`.
 
     Parameters
@@ -231,6 +239,8 @@ def from_mudata(mdata: Any, layers: Mapping[str, str] | None = None) -> FeatureS
     mdata : mudata.MuData
     layers : mapping of str to str, optional
         Modality -> the layer that holds its values, where that is not `X`. Sparse matrices become dense.
+    modalities : sequence of str, optional
+        The modalities wanted, in that order; all by default.
 
     Examples
     --------
@@ -244,13 +254,15 @@ def from_mudata(mdata: Any, layers: Mapping[str, str] | None = None) -> FeatureS
         raise InputError(
             f"the modalities of this MuData share variables (axis={mdata.axis}); they must share observations"
         )
-    if unknown := [name for name in layers or {} if name not in mdata.mod]:
+    if unknown := [name for name in (*(layers or {}), *(modalities or ())) if name not in mdata.mod]:
         raise InputError(f"no modality {unknown[0]!r} in the MuData object; it has {', '.join(mdata.mod)}")
     ids = [str(name) for name in mdata.obs_names]
     check_ids(ids)
-    present = np.zeros((len(ids), len(mdata.mod)), dtype=bool)
+    names = list(mdata.mod if modalities is None else modalities)
+    present = np.zeros((len(ids), len(names)), dtype=bool)
     imputed, z, std = np.zeros_like(present), {}, {}
-    for j, (name, adata) in enumerate(mdata.mod.items()):
+    for j, name in enumerate(names):
+        adata = mdata.mod[name]
         rows = _places(mdata, name, adata)
         values = matrix(adata, (layers or {}).get(name))
         seen = mask_of(adata.obs[OBSERVED], f'mod["{name}"].obs["{OBSERVED}"]') if OBSERVED in adata.obs else None
@@ -266,11 +278,59 @@ def from_mudata(mdata: Any, layers: Mapping[str, str] | None = None) -> FeatureS
         z,
         present,
         lambda: obs_table(mdata.obs.drop(columns=[f"{name}:{OBSERVED}" for name in z], errors="ignore"), ids),
-        imputed=imputed if any(IMPUTED in adata.layers for adata in mdata.mod.values()) else None,
+        imputed=imputed if any(IMPUTED in mdata.mod[name].layers for name in names) else None,
         std=std or None,
         name="MuData",
         source="MuData",
     )
+
+
+def from_h5mu(path: str | Path, modalities: Sequence[str] | None = None) -> FeatureSet:
+    """Read a file of muon or MOFA into memory; as `from_mudata`, with the modalities wanted.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import numpy as np
+    >>> from calmrl.data import FeatureSet
+    >>> features = FeatureSet({"image": np.ones((2, 3)), "text": np.array([[1.0, 2.0], [np.nan, np.nan]])})
+    >>> path = tempfile.mkdtemp() + "/rows.h5mu"
+    >>> to_h5mu(features, path)
+    >>> from_h5mu(path, ["text"]).names
+    ('text',)
+    """
+    mdata = read_h5mu(path)
+    with naming(path):
+        features = from_mudata(mdata, modalities=modalities)
+    features.name, features.source = Path(path).stem, str(path)
+    return features
+
+
+def read_h5mu(path: str | Path) -> Any:
+    """The `MuData` of a file."""
+    mudata = need("mudata", "interop", "An h5mu file")
+    with parsing(path, "an h5mu file", "if it is damaged, copy or write it again"), warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # about its own next version
+        return mudata.read_h5mu(path)
+
+
+def to_h5mu(features: FeatureSet, path: str | Path, like: Any = None) -> None:
+    """Write a new file of a `MuData`; `like` as in `to_mudata`.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import numpy as np
+    >>> from calmrl.data import FeatureSet
+    >>> path = tempfile.mkdtemp() + "/rows.h5mu"
+    >>> to_h5mu(FeatureSet({"image": np.ones((2, 3)), "text": np.ones((2, 2))}), path)
+    >>> from_h5mu(path).names
+    ('image', 'text')
+    """
+    mudata = need("mudata", "interop", "An h5mu file")
+    content = to_mudata(features, like)
+    with new_file(path, advice="") as draft, mudata.set_options(pull_on_update=False):
+        content.write(draft)
 
 
 def to_mudata(features: FeatureSet, like: Any = None) -> Any:
@@ -330,7 +390,7 @@ def _new(features: FeatureSet, j: int) -> Any:
     anndata = need("anndata", "interop", "A MuData object")
     pandas = need("pandas", "interop", "A MuData object")
     name = features.names[j]
-    block = np.where(features.present[:, j, None], features.z[name], np.nan)
+    block = _observed_block(features, j)
     return anndata.AnnData(
         block,
         obs=pandas.DataFrame(index=[str(row) for row in features.ids]),

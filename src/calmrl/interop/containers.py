@@ -27,28 +27,33 @@ from calmrl.protocols import Imputer
 class Container(NamedTuple):
     """How an object becomes features, and features an object like it."""
 
-    read: Callable[[Any], FeatureSet]
+    read: Callable[[Any, bool], FeatureSet]  # the object, and whether rows may lack single entries
     write: Callable[[FeatureSet, Any], Any]  # features, and the object that they come from
 
 
 CONTAINERS = {
-    "calmrl.FeatureSet": Container(lambda features: features, lambda features, _: features),
+    "calmrl.FeatureSet": Container(lambda features, _: features, lambda features, _: features),
     "mudata.MuData": Container(
-        lambda value: interop.from_mudata(value), lambda features, given: interop.to_mudata(features, given)
+        lambda value, _: interop.from_mudata(value), lambda features, given: interop.to_mudata(features, given)
     ),
     "anndata.AnnData": Container(
-        lambda value: interop.from_anndata(value), lambda features, given: interop.to_anndata(features, given)
+        lambda value, _: interop.from_anndata(value), lambda features, given: interop.to_anndata(features, given)
     ),
     "pandas.DataFrame": Container(
-        lambda value: interop.from_pandas(value), lambda features, given: interop.to_pandas(features, _is_wide(given))
+        lambda value, holes: interop.from_pandas(value, holes=holes),
+        lambda features, given: interop.to_pandas(features, _is_wide(given)),
     ),
     "polars.DataFrame": Container(
-        lambda value: interop.from_polars(value), lambda features, given: interop.to_polars(features, _is_wide(given))
+        lambda value, holes: interop.from_polars(value, holes=holes),
+        lambda features, given: interop.to_polars(features, _is_wide(given)),
     ),
     "datasets.Dataset": Container(
-        lambda value: interop.from_dataset(value), lambda features, _: interop.to_dataset(features)
+        lambda value, holes: interop.from_dataset(value, holes=holes), lambda features, _: interop.to_dataset(features)
     ),
-    "pyarrow.Table": Container(from_arrow, lambda features, given: to_arrow(features, _is_wide(given))),
+    "pyarrow.Table": Container(
+        lambda value, holes: from_arrow(value, holes=holes),
+        lambda features, given: to_arrow(features, _is_wide(given)),
+    ),
 }
 
 
@@ -68,8 +73,8 @@ def is_container(value: Any) -> bool:
     return name is not None and (not name.endswith(".DataFrame") or _has_vectors(value))
 
 
-def from_object(value: Any) -> FeatureSet:
-    """Features from any object of CONTAINERS.
+def from_object(value: Any, holes: bool = False) -> FeatureSet:
+    """Features from any object of CONTAINERS; with `holes` rows of a table may lack single entries.
 
     Examples
     --------
@@ -83,7 +88,7 @@ def from_object(value: Any) -> FeatureSet:
     name = _name_of(value)
     if name is None:
         raise InputError(f"features cannot be read from {type(value).__name__}; they can from {', '.join(CONTAINERS)}")
-    return CONTAINERS[name].read(value)
+    return CONTAINERS[name].read(value, holes)
 
 
 def to_object(features: FeatureSet, like: Any) -> Any:
@@ -108,7 +113,8 @@ def impute_object(imputer: Imputer, value: Any) -> Any:
     """The object with its missing modalities imputed by a fitted imputer; a new one of the same kind.
 
     What was observed stays where it was. Imputed values, their standard deviations and masks stand beside it: layers in
-    MuData and AnnData, columns `<modality>.imputed` and `<modality>.std` in tables, `imputed` and `std` in a FeatureSet.
+    MuData and AnnData, columns `<modality>.imputed` and `<modality>.std` in tables, `imputed` and `std` in a FeatureSet. A row
+    that lacked single entries keeps NaN there, and is whole among the imputed values.
 
     Examples
     --------
@@ -121,7 +127,7 @@ def impute_object(imputer: Imputer, value: Any) -> Any:
     >>> impute_object(MeanImputer().fit(frame), frame)["text.imputed"].tolist()[1].tolist()
     [1.0, 2.0]
     """
-    features = from_object(value)
+    features = from_object(value, holes=True)
     present = np.asarray(features.present)
     z, std = imputer.impute(features.z, present, return_std=True)
     columns = [features.names.index(name) if name in features.names else None for name in z]

@@ -180,7 +180,7 @@ def to_pandas(features: FeatureSet, wide: bool = False) -> Any:
     return to_arrow(features, wide).to_pandas().set_index("id")
 
 
-def from_pandas(frame: Any, modalities: Groups | None = None) -> FeatureSet:
+def from_pandas(frame: Any, modalities: Groups | None = None, holes: bool = False) -> FeatureSet:
     """Features from a `pandas.DataFrame`; ids are its column or index "id", or any other index that is not a range.
 
     Parameters
@@ -188,6 +188,8 @@ def from_pandas(frame: Any, modalities: Groups | None = None) -> FeatureSet:
     frame : pandas.DataFrame
     modalities : sequence of str, or mapping of str to sequence of str, optional
         The modalities wanted; or for each modality its columns of numbers.
+    holes : bool
+        Let rows lack single entries (null or NaN), for who imputes them; otherwise that is an error.
 
     Examples
     --------
@@ -203,7 +205,7 @@ def from_pandas(frame: Any, modalities: Groups | None = None) -> FeatureSet:
     if len({str(name) for name in frame.columns}) < len(frame.columns):
         raise InputError(f"{ORIGIN} has several columns of the same name; rename them")
     columns = {str(name): _column(str(name), frame[name]) for name in frame.columns}
-    return from_arrow(pa.table(columns), modalities, origin=ORIGIN)
+    return from_arrow(pa.table(columns), modalities, origin=ORIGIN, holes=holes)
 
 
 def to_polars(features: FeatureSet, wide: bool = False) -> Any:
@@ -221,8 +223,8 @@ def to_polars(features: FeatureSet, wide: bool = False) -> Any:
     return polars.from_arrow(to_arrow(features, wide))
 
 
-def from_polars(frame: Any, modalities: Groups | None = None) -> FeatureSet:
-    """Features from a `polars.DataFrame`; `modalities` as in `from_pandas`.
+def from_polars(frame: Any, modalities: Groups | None = None, holes: bool = False) -> FeatureSet:
+    """Features from a `polars.DataFrame`; `modalities` and `holes` as in `from_pandas`.
 
     Examples
     --------
@@ -232,7 +234,7 @@ def from_polars(frame: Any, modalities: Groups | None = None) -> FeatureSet:
     >>> from_polars(to_polars(features)).present.tolist()
     [[True, True], [True, False]]
     """
-    return from_arrow(frame.to_arrow(), modalities, origin=ORIGIN)
+    return from_arrow(frame.to_arrow(), modalities, origin=ORIGIN, holes=holes)
 
 
 def has_vectors(frame: Any) -> bool:
@@ -292,8 +294,8 @@ def to_dataset(features: FeatureSet) -> Any:
     return datasets.Dataset(datasets.table.InMemoryTable(to_arrow(features)))
 
 
-def from_dataset(dataset: Any, modalities: Groups | None = None) -> FeatureSet:
-    """Features from a `datasets.Dataset`, in its order of rows; `modalities` as in `from_pandas`.
+def from_dataset(dataset: Any, modalities: Groups | None = None, holes: bool = False) -> FeatureSet:
+    """Features from a `datasets.Dataset`, in its order of rows; `modalities` and `holes` as in `from_pandas`.
 
     Examples
     --------
@@ -303,7 +305,7 @@ def from_dataset(dataset: Any, modalities: Groups | None = None) -> FeatureSet:
     >>> from_dataset(to_dataset(features)).present.tolist()
     [[True, True], [True, False]]
     """
-    return from_arrow(dataset.with_format("arrow")[:], modalities, origin="the Dataset")
+    return from_arrow(dataset.with_format("arrow")[:], modalities, origin="the Dataset", holes=holes)
 
 
 NPY = ".npy"

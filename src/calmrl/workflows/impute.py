@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from calmrl._support.engine import Engine, LocalEngine, opened
 from calmrl._support.filesystem import put_in_place, read_steadily
-from calmrl._support.output import check_free, part_folder
+from calmrl._support.output import check_free, check_free_file, part_folder
 from calmrl._support.tensor_files import load_state, save_state
 from calmrl.arrays import blocks_of_rows, check
 from calmrl.config import ImputeConfig, dump
@@ -29,13 +29,16 @@ from calmrl.data.features.formats import copy_features
 from calmrl.data.features.writer import FeatureFiles, FeatureWriter
 from calmrl.errors import InputError
 from calmrl.imputers.calibration import coverage_fault
+from calmrl.imputers.kinds import MixedImputer
 from calmrl.imputers.registry import make_imputer
+from calmrl.interop.annotated import read_h5mu, to_h5mu
 from calmrl.protocols import Progress, StatefulImputer
 from calmrl.sources import dataset_or_path
 
 IMPUTE_BYTES = 1 << 25  # rows are imputed in blocks of about this size
 USELESS = 0.98  # normalised error from which imputed values count as no better than the column means
 FEW_BLOCKS = 10  # held-out blocks of a modality, below which they check little
+H5MU = ".h5mu"
 WORTH = ("em-*", "imputer")  # files of a stopped run that are worth keeping: what need not be fitted again
 
 
@@ -78,7 +81,8 @@ def impute(
     features : FeatureSet, str or Path
         Features, where they are, or the name of a bundled data set.
     out : str or Path
-        The directory to write; it is written atomically.
+        The directory to write; it is written atomically. A name that ends in .h5mu becomes a file of muon and MOFA instead,
+        with layers "imputed" and "imputed_std"; where the features are such a file, everything in it is kept.
     config : ImputeConfig, optional
         Imputer, seed, and whether to write standard deviations; by default what imputes held-out blocks best.
     engine : {"local", "ray"} or Engine
@@ -99,8 +103,10 @@ def impute(
     """
     config = ImputeConfig(kind="impute") if config is None else config
     out = Path(out)
-    check_free(out, force=force)
+    free = check_free_file if out.suffix == H5MU else check_free
+    free(out, force=force)
     features = dataset_or_path(features)
+    config = config.model_copy(update={"std": True}) if out.suffix == H5MU else config
     settings = config.model_dump(mode="json")
     arguments = {"features": _identity(features), "config": settings, "allow_missing": allow_missing}
     place = Path(os.path.realpath(out))
@@ -112,10 +118,14 @@ def impute(
         info |= {"holes": holes} if holes else {}
         imputer = _write(replace(given, store=store, info=info), part / "new", config, workers, progress)
         dump(config, part / "new" / "config.yaml", force=True)
-        check_free(out, force=force)
+        free(out, force=force)
         missing = store.rows * len(store.names) - int(np.count_nonzero(store.mask()))
-        put_in_place(part / "new", place)
-    choice = getattr(imputer, "choice_", None)
+        if out.suffix == H5MU:
+            _write_h5mu(part, features)
+            os.replace(part / "new.h5mu", place)
+        else:
+            put_in_place(part / "new", place)
+    choice = getattr(getattr(imputer, "imputer_", imputer), "choice_", None)
     blocks = store.rows * len(store.names)
     return Imputation(out, store.rows, blocks, missing, choice, damaged if allow_missing else {}, holes)
 
@@ -245,16 +255,29 @@ def _write(given: _Given, out: Path, config: ImputeConfig, engine: Engine, progr
     return imputer
 
 
+def _write_h5mu(part: Path, features: FeatureSet | str | Path) -> None:
+    """The imputed features as `new.h5mu`, with what else is in the file that they come from."""
+    path = features.path if isinstance(features, FeatureSet) else Path(features)
+    like = read_h5mu(path) if path is not None and path.suffix == H5MU else None
+    (part / "new.h5mu").unlink(missing_ok=True)  # of a run that was stopped here
+    to_h5mu(open_features(part / "new"), part / "new.h5mu", like)
+
+
 def _fitted(store: StoredRows, config: ImputeConfig, part: Path, engine: Engine) -> Any:
     """The imputer, fitted; or as an earlier run of the same command fitted it.
 
     In this process it is fitted on the arrays themselves, as its `fit` is by anyone.
     """
     imputer: Any = make_imputer(seed=config.seed, **config.imputer.model_dump())
+    here = isinstance(engine, LocalEngine)
+    if config.kinds:
+        if not here:
+            raise InputError("kinds need all rows in one process; leave out --engine")
+        options = {name: value for name, value in config.imputer.model_dump().items() if name != "method"}
+        imputer = MixedImputer(config.kinds, config.imputer.method, options, config.seed)
     saved = part / "imputer"
     if saved.exists():
         return imputer.set_state(load_state(saved))
-    here = isinstance(engine, LocalEngine)
     imputer.fit(store.arrays() if here else DistributedDirectory(store, engine, keep=part), store.mask())
     if isinstance(imputer, StatefulImputer):
         save_state(imputer.get_state(), saved, overwrite=False)

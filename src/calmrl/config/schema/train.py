@@ -12,7 +12,7 @@ from calmrl._support.section import ChosenSection, Section
 from calmrl._support.signatures import Count, Fraction, NotNegative, Positive, Seed, Share
 from calmrl.data.media.decoding import Resize
 from calmrl.errors import InputError
-from calmrl.imputers.registry import IMPUTERS
+from calmrl.imputers.registry import IMPUTERS, Kind
 from calmrl.losses.registry import LOSSES, OF_FEATURES
 from calmrl.models.registry import MODELS
 from calmrl.training.methods import METHODS, RENAMED, TEMPERATURE, find_method
@@ -67,10 +67,14 @@ class ImputerSection(ChosenSection):
 
 
 class ImputeConfig(Section):
-    """How `calmrl impute` imputes missing features."""
+    """How `calmrl impute` imputes missing features.
+
+    `kinds`: modality -> "count", "binary" or "category", for values that are no real numbers: see `MixedImputer`.
+    """
 
     kind: Literal["impute"]
     imputer: ImputerSection = ImputerSection.choose({"method": "auto"})
+    kinds: dict[str, Kind] = Field(default_factory=dict)
     seed: Seed = 0
     std: bool = False
 

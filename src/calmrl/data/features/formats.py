@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any
 
 import numpy as np
@@ -121,8 +122,19 @@ def read_parquet(path: Path, modalities: Sequence[str] | None, holes: bool = Fal
     return features
 
 
+def read_h5mu(path: Path, modalities: Sequence[str] | None, holes: bool = False) -> FeatureSet:
+    """A file of muon or MOFA, each of its modalities one; rows may lack single entries whatever `holes` says."""
+    read: Callable[..., FeatureSet] = resolve_name("calmrl.interop.annotated:from_h5mu")  # on a level above
+    return read(path, modalities)
+
+
 Reader = Callable[..., FeatureSet]  # path, modalities wanted (None: all); and, if it has it, holes=True
-FORMATS: dict[str, Reader] = {".npz": read_npz, ".safetensors": read_safetensors, ".parquet": read_parquet}
+FORMATS: dict[str, Reader] = {
+    ".npz": read_npz,
+    ".safetensors": read_safetensors,
+    ".parquet": read_parquet,
+    ".h5mu": read_h5mu,
+}
 
 
 PIECE_BYTES = 1 << 26  # values that are held at a time

@@ -7,7 +7,8 @@
 | `<modality>.std` | standard deviations of what was imputed; null elsewhere |
 | others | id, split, labels, text and whatever else is known about the rows |
 
-So whoever reads `<modality>` sees nothing but observations. In the wide form every list is spread over numbered columns:
+So whoever reads `<modality>` sees nothing but observations. A row whose single values were imputed is NaN there, and is whole
+in `<modality>.imputed`. In the wide form every list is spread over numbered columns:
 `<modality>.0`, `<modality>.1`, ..., `<modality>.imputed.0`, ... Where a modality is called "text", the captions are the
 column "captions".
 """
@@ -41,9 +42,10 @@ def to_arrow(features: FeatureSet, wide: bool = False) -> pa.Table:
     """
     columns: dict[str, pa.Array] = {}
     for j, (name, values) in enumerate(features.z.items()):
-        columns[name] = _lists(values, features.present[:, j])
+        has, holes = np.asarray(features.present[:, j]), imputed_holes(features, j)
+        columns[name] = _lists(np.where(holes, np.nan, values).astype(values.dtype) if holes.any() else values, has)
         if features.imputed is not None:
-            rows = np.asarray(features.imputed[:, j])
+            rows = np.asarray(features.imputed[:, j]) | holes.any(axis=1)
             columns[name + IMPUTED] = _lists(values, rows)
             if features.std is not None and name in features.std:
                 columns[name + STD] = _lists(features.std[name], rows)
@@ -56,6 +58,14 @@ def to_arrow(features: FeatureSet, wide: bool = False) -> pa.Table:
             )
     described = {shown: features.meta[name] for shown, name in about.items()}
     return pa.table({**described, **(_spread(columns) if wide else columns)})
+
+
+def imputed_holes(features: FeatureSet, j: int) -> np.ndarray:
+    """(N, d) bool: single values that were imputed inside observed blocks of modality j; their deviations say so."""
+    name = features.names[j]
+    if features.std is None or name not in features.std:
+        return np.zeros(features.z[name].shape, dtype=bool)
+    return np.asarray(features.present[:, j])[:, None] & (np.asarray(features.std[name]) > 0)
 
 
 def from_arrow(
@@ -73,7 +83,7 @@ def from_arrow(
     origin : str
         Names the table in errors.
     holes : bool
-        Let rows lack single entries (null or NaN), for `calmrl.workflows.impute`; otherwise that is an error.
+        Let rows lack single entries (null or NaN), for who imputes them; otherwise that is an error.
     """
     if isinstance(modalities, Mapping):
         check_names(list(modalities))
@@ -81,7 +91,8 @@ def from_arrow(
     table = gathered(table, origin, holes)
     names = modality_names(table.schema, origin)
     wanted = [names[j] for j in pick(names, modalities, origin)]
-    z = {name: vectors(origin, name, table[name], holes=holes) for name in wanted}
+    whole = {name for name in wanted if name + IMPUTED not in table.column_names}  # holes of others are filled below
+    z = {name: vectors(origin, name, table[name], holes=holes or name not in whole) for name in wanted}
     present = np.stack([_valid(table[name]) for name in wanted], axis=1)
     imputed, std = _imputed(table, z, present, origin)
     about = description(table) if len(table.schema) > len(vector_columns(table)) else None  # no columns, no rows
@@ -126,17 +137,19 @@ def _imputed(
     for j, (name, values) in enumerate(z.items()):
         if name + IMPUTED not in table.column_names:
             continue
-        mask[:, j] = _valid(table[name + IMPUTED])
+        filled = _valid(table[name + IMPUTED])
+        holes = present[:, j] & np.isnan(values).any(axis=1)
+        mask[:, j] = filled & ~holes
         if (mask[:, j] & present[:, j]).any():
             raise InputError(
                 f'{origin}: some rows have both "{name}" and "{name + IMPUTED}"; a block is one or the other'
             )
-        if mask[:, j].any():
-            values[mask[:, j]] = _block(origin, name + IMPUTED, table, values.shape[1])[mask[:, j]]
+        if filled.any():
+            values[filled] = _block(origin, name + IMPUTED, table, values.shape[1])[filled]
         if name + STD in table.column_names:
             std[name] = np.where(present[:, j, None], values.dtype.type(0), np.nan).repeat(values.shape[1], axis=1)
-            if mask[:, j].any():
-                std[name][mask[:, j]] = _block(origin, name + STD, table, values.shape[1])[mask[:, j]]
+            if filled.any():
+                std[name][filled] = _block(origin, name + STD, table, values.shape[1])[filled]
     return mask, std or None
 
 
@@ -177,7 +190,7 @@ def _gathered(table: pa.Table, groups: Mapping[str, Sequence[str]], origin: str,
         missing = [column for column in columns if column not in table.column_names]
         if missing or not len(columns):
             raise InputError(f'{origin} has no column {missing[:3]} for modality "{name}"; name columns of the table')
-        lists = _one_column(table.select(list(columns)), name, origin, holes)
+        lists = _one_column(table.select(list(columns)), name, origin, holes or name + IMPUTED in groups)
         table = table.drop_columns(list(columns)).append_column(name, lists)
     return table
 
