@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from calmrl._support.text import Table, capital, plural
 from calmrl.metrics.registry import describe, names_of
 from calmrl.report.blocks import Block, Figure, Text
-from calmrl.report.estimates import better, matrix, ranked, readable
+from calmrl.report.estimates import better, drawn_spread, matrix, ranked, readable
 from calmrl.report.figures import Mark, Panel, dots
 from calmrl.report.results import Estimate, ResultRow, Results, group
 from calmrl.report.sentences import headline, headline_rows, name_of, several
@@ -33,10 +33,12 @@ def comparison(results: Results) -> list[Block]:
         compare_panel(results, here, f"compare-{i}", readable(task))
         for i, (_, here) in enumerate(results.by_place(rows), 1)
     ]
+    marks = drawn_spread(results)
+    if results.seeds > 1:
+        marks += " Ticks: single seeds. Look at whether bars overlap."
     caption = (
-        f"{capital(name_of(task, metric))} of every method, the best on top. Markers: mean over seeds; bars: 95 % interval of "
-        f"the mean; ticks: single seeds. {OURS}ours. Look at whether bars overlap, and "
-        "at how far the best is from what is reached with nothing missing (below the rule, where measured)."
+        f"{capital(name_of(task, metric))} of every method, the best on top. {marks} {OURS}ours. Look at how far the best "
+        "is from what is reached with nothing missing (below the rule, where measured)."
     )
     return [Figure(caption, panels), *three_ways(results)]
 
@@ -81,7 +83,7 @@ def three_ways(results: Results) -> list[Block]:
     caption = (
         f"What missing modalities cost and what is recovered, {metric} per direction: the best of the other methods, the best "
         "of ours, and the best with nothing missing (ideal), chosen by the first line. The closer ours is to ideal, the less "
-        "is left to gain. Bars: 95 % intervals over seeds."
+        f"is left to gain. {drawn_spread(results)}"
     )
     return [Figure(caption, panels)]
 
@@ -142,7 +144,7 @@ def classification(results: Results) -> list[Block]:
         caption = f"{name}: classification, accuracy and macro-F1 (%)."
         blocks.append(matrix(results, here, _class_column, caption, metric=lambda column: column.rpartition(", ")[2]))
     if panels and several(results):
-        caption = "Accuracy of a classifier on the representations, best on top; bars: 95 % interval over seeds."
+        caption = "Accuracy of a classifier on the representations, best on top. " + drawn_spread(results)
         blocks.insert(0, Figure(caption, panels))
     return blocks
 

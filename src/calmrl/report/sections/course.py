@@ -9,7 +9,7 @@ from calmrl._support.text import capital, plural
 from calmrl.metrics.registry import describe
 from calmrl.metrics.significance import mean_interval
 from calmrl.report.blocks import Block, Figure
-from calmrl.report.estimates import matrix, ranked, readable
+from calmrl.report.estimates import drawn_spread, matrix, ranked, readable
 from calmrl.report.figures import Curve, Panel, curves, scatter, small_curves
 from calmrl.report.results import CurvePoint, ResultRow, Results, ResultsFile, group
 from calmrl.report.sentences import headline, headline_rows, name_of
@@ -100,8 +100,8 @@ def _steps(results: Results, field: str, x: str, words: str, column: Callable[[f
     if not panels:
         return []
     caption = (
-        f"{capital(name_of(task, metric))} {words}. Look at who falls slowest, and where lines cross. Bands: "
-        "95 % intervals over seeds. Where every family of methods has its own frame, the best of ours and what is "
+        f"{capital(name_of(task, metric))} {words}. Look at who falls slowest, and where lines cross. "
+        f"{drawn_spread(results, 'bands')} Where every family of methods has its own frame, the best of ours and what is "
         "reached with nothing missing are drawn in each, for comparison."
     )
     return [Figure(caption, panels), *blocks]
@@ -141,12 +141,12 @@ def training(results: Results) -> list[Block]:
                     panels_of.append(small_curves(number, alt, frames, x="step", y=word, title=name, same=same))
     if losses:
         caption = (
-            "Training loss, mean over seeds; bands: 95 % intervals. Objectives have different scales, so every family "
-            "has its own axis: look at shapes (does it still fall, does it jump), not at heights."
+            f"Training loss. {drawn_spread(results, 'bands')} Objectives have different scales, so every family has its own "
+            "axis: look at shapes (does it still fall, does it jump), not at heights."
         )
         blocks.append(Figure(caption, losses))
     if checks:
-        caption = "The score on validation data, mean over seeds; bands: 95 % intervals. All frames share one axis."
+        caption = f"The score on validation data. {drawn_spread(results, 'bands')} All frames share one axis."
         blocks.append(Figure(caption, checks))
     timed = [row for row in results.rows if row.seconds is not None]
     if timed:
