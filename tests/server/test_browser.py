@@ -156,7 +156,7 @@ def test_weak_matches_stand_apart_and_reasons_are_given(browser, shapes):
         settled(page, "8 items, nearest first, and 16 weak")
         assert page.locator("#grid .card").count() == 8
         assert page.locator("#weak .card").count() == 16
-        assert page.locator(".why").first.inner_text() == " · found by picture 75 %, text 25 %"
+        assert page.locator(".why").first.inner_text() == "by picture 75 %, text 25 %"
         page.locator(".card h3 a").first.click()
         sums = "0.60 for its picture and the text of the query, 0.20 for its text and the text of the query, −0.10 for"
         page.locator(".reasons", has_text=sums).wait_for()

@@ -172,14 +172,14 @@ def search(page, words: str) -> list[str]:
 def test_the_journey_in_the_page(index):
     with opened(index) as page:
         assert search(page, "red circle")[0] == "red/circle"
-        assert "found by name, words" in page.locator(".card .score").first.inner_text()
+        assert "by name, words" in page.locator(".card .score").first.inner_text()
         assert "red/circle" not in search(page, "red - circle")[:3]
         drop(page, PICTURE)
         page.wait_for_selector("#parts li")
         page.fill("#words", "")
         page.press("#words", "Enter")
         page.wait_for_function("() => document.querySelector('.card h3').textContent === 'blue/star'")
-        page.locator(".card .score", has_text="found by same file").wait_for()  # the card may have been first before
+        page.locator(".card .score", has_text="by same file").wait_for()  # the card may have been first before
         page.get_by_role("button", name="Filters").click()
         page.select_option("#label", "blue")
         settled(page, "8 items, nearest first")

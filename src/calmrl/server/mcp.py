@@ -12,9 +12,9 @@ from calmrl.search.query import parse_query
 from calmrl.server.schemas import plain
 
 INSTRUCTIONS = (
-    "A collection of items of which some lack a picture, a text or a sound; words find items that have no text too. Search, then "
-    "ask for an item by its name. The paths of an answer are files on this machine. A hit that is weak may have nothing to do "
-    "with the query."
+    "A collection of items of which some lack a picture, a text or a sound; words find items that have no text too. Search, "
+    "then ask for an item by its name. The paths of an answer are files on this machine. A hit that is weak may have "
+    "nothing to do with the query."
 )
 MOST = 50  # hits of an answer
 

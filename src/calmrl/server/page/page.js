@@ -299,7 +299,7 @@ async function show() {
 // ---- the collection
 
 function countItems() {
-  const kinds = Object.entries(about.modalities).map(([name, one]) => `${one.n.toLocaleString("en")} with ${noun(name, about.modalities)}`);
+  const kinds = Object.entries(about.modalities).filter(([, one]) => one.n).map(([name, one]) => `${one.n.toLocaleString("en")} with ${noun(name, about.modalities)}`);
   at("summary").textContent = `${about.items.toLocaleString("en")} items: ${kinds.join(", ")}`;
 }
 

@@ -40,6 +40,7 @@ export function noun(name, modalities) {
 const drawn = (name, modalities) => modalities[name]?.kind in NOUNS;
 const kindIcon = (name, modalities) => icon(drawn(name, modalities) ? modalities[name].kind : "observed");
 const alone = (name, modalities) => Object.values(modalities).filter((one) => one.kind === modalities[name]?.kind).length === 1;
+const known = (name, modalities) => modalities[name]?.n !== 0; // some item has it
 const firstLine = (item) => (item.text || "").split("\n")[0].trim();
 
 /** The name of an item; where that is only a number or a code, what is written about it. */
@@ -57,7 +58,7 @@ function titleNodes(item) {
 
 /** What an item has and what it lacks, as icons with words for those who do not see them; names where icons do not tell. */
 function seenList(item, modalities) {
-  const parts = [...item.modalities.map((name) => [name, true]), ...item.missing.map((name) => [name, false])];
+  const parts = [...item.modalities.map((name) => [name, true]), ...item.missing.filter((name) => known(name, modalities)).map((name) => [name, false])];
   return element("ul", { class: "seen", "aria-label": "What it has" }, ...parts.map(([name, has]) => {
     const words = has ? noun(name, modalities) : `no ${noun(name, modalities)}`;
     const shown = alone(name, modalities) && drawn(name, modalities);
@@ -65,22 +66,28 @@ function seenList(item, modalities) {
   }));
 }
 
+/** What of an item met the query; a text that it lacks is its name, which stands for one. */
+const met = (item, name, modalities) => (item.missing.includes(name) && modalities[name]?.kind === "text" ? "name" : noun(name, modalities));
+
 /** Why it was found, in a few words: "name, picture 80 %", parts that pushed it away left out. */
 function reason(item, modalities) {
   const found = (item.found ?? []).map((by) => FOUND_BY[by]?.[0]).filter(Boolean);
   const shares = new Map();
-  for (const one of item.why ?? []) if (one.item && one.share > 0) shares.set(one.item, (shares.get(one.item) ?? 0) + one.share);
+  for (const one of item.why ?? []) {
+    const by = one.item && met(item, one.item, modalities);
+    if (by && one.share > 0) shares.set(by, (shares.get(by) ?? 0) + one.share);
+  }
   const whole = [...shares.values()].reduce((sum, share) => sum + share, 0);
   const told = [...shares].filter(([, share]) => share >= 0.05 * whole).sort((a, b) => b[1] - a[1]);
-  const parts = told.map(([name, share]) => `${noun(name, modalities)}${told.length > 1 ? ` ${Math.round((100 * share) / whole)} %` : ""}`);
-  return [...found, ...parts].join(", ");
+  const parts = told.map(([by, share]) => `${by}${told.length > 1 ? ` ${Math.round((100 * share) / whole)} %` : ""}`);
+  return [...found.filter((by) => !shares.has(by)), ...parts].join(", ");
 }
 
 /** The same in full: what found it, and what its similarity is the sum of. */
 function reasons(hit, modalities) {
   const lines = (hit?.found ?? []).map((by) => FOUND_BY[by]?.[1]).filter(Boolean);
   const sums = (hit?.why ?? []).filter((one) => one.share != null && Math.abs(one.share) >= 0.005).map((one) => {
-    const what = one.item ? `its ${noun(one.item, modalities)} and the ${noun(one.query, modalities)} of the query` : "being near to everything";
+    const what = one.item ? `its ${met(hit, one.item, modalities)} and the ${noun(one.query, modalities)} of the query` : "being near to everything";
     return `${one.share < 0 ? "−" : ""}${Math.abs(one.share).toFixed(2)} for ${what}`;
   });
   return sums.length ? [...lines, `Its similarity is the sum of ${sums.join(", ")}`] : lines;
@@ -90,7 +97,7 @@ function score(item, modalities) {
   if (item.similarity == null) return null;
   const why = reason(item, modalities);
   return element("p", { class: "score" }, "similarity ", element("b", {}, item.similarity.toFixed(2)),
-    why ? element("span", { class: "why", title: why }, ` · found by ${why}`) : null);
+    why ? element("span", { class: "why", title: why }, `by ${why}`) : null);
 }
 
 // ---- sounds and films
@@ -181,7 +188,7 @@ export function itemView(item, hit, modalities, like, changes) {
       fact("similarity", hit?.similarity?.toFixed(2)), fact("certainty", certainty),
       button("More like this", "like", () => like(item)), ...changes),
     why.length ? element("div", { class: "modality" }, element("h3", {}, "Why it was found"), element("ul", { class: "reasons" }, ...why.map((line) => element("li", {}, line)))) : "",
-    ...Object.keys(modalities).map((name) => modalityView(item, name, modalities)),
+    ...Object.keys(modalities).filter((name) => known(name, modalities)).map((name) => modalityView(item, name, modalities)),
     others.length ? element("div", { class: "facts" }, ...others.map(([name, value]) => fact(name, value)).filter(Boolean)) : "",
   ];
 }
