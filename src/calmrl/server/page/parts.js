@@ -43,6 +43,9 @@ const alone = (name, modalities) => Object.values(modalities).filter((one) => on
 const known = (name, modalities) => modalities[name]?.n !== 0; // some item has it
 const firstLine = (item) => (item.text || "").split("\n")[0].trim();
 
+const letters = (text) => text.toLowerCase().replace(/[^\p{L}\p{N}]+/gu, "");
+const same = (name, text) => letters(name) === letters(text);
+
 /** The name of an item; where that is only a number or a code, what is written about it. */
 export function title(item) {
   const code = !/\p{L}/u.test(item.id) || /^(?=.*\d)[0-9a-f_-]+$/i.test(item.id);
@@ -56,13 +59,13 @@ function titleNodes(item) {
   return [element("span", { class: "folder" }, `${parts.length > 2 ? "…/" : ""}${parts.at(-2)}/`), parts.at(-1)];
 }
 
-/** What an item has and what it lacks, as icons with words for those who do not see them; names where icons do not tell. */
+/** What an item has and what it lacks, as icons with words for those who do not see them; names of what icons do not tell and it lacks. */
 function seenList(item, modalities) {
   const parts = [...item.modalities.map((name) => [name, true]), ...item.missing.filter((name) => known(name, modalities)).map((name) => [name, false])];
   return element("ul", { class: "seen", "aria-label": "What it has" }, ...parts.map(([name, has]) => {
     const words = has ? noun(name, modalities) : `no ${noun(name, modalities)}`;
-    const shown = alone(name, modalities) && drawn(name, modalities);
-    return element("li", { class: has ? null : "missing", title: words }, kindIcon(name, modalities), element("span", { class: shown ? "unseen" : null }, words));
+    const told = has || (alone(name, modalities) && drawn(name, modalities));
+    return element("li", { class: has ? null : "missing", title: words }, kindIcon(name, modalities), element("span", { class: told ? "unseen" : null }, words));
   }));
 }
 
@@ -157,7 +160,7 @@ function player(item, name, modalities) {
 /** The picture; without one, what is written about the item, or what it has. */
 function shot(item, modalities) {
   const empty = () => element("div", { class: "shot none" },
-    firstLine(item) && title(item) !== firstLine(item) ? element("p", {}, firstLine(item)) : kindIcon(item.modalities[0], modalities));
+    firstLine(item) && !same(title(item), firstLine(item)) ? element("p", {}, firstLine(item)) : kindIcon(item.modalities[0], modalities));
   if (!item.thumbnail) return empty();
   const image = element("img", { src: item.thumbnail, alt: "", loading: "lazy", decoding: "async" });
   const box = element("div", { class: "shot" }, image);
@@ -167,7 +170,7 @@ function shot(item, modalities) {
 
 /** One item in the grid. `href` opens it, `like` searches by it. */
 export function card(item, modalities, href, like) {
-  const said = item.thumbnail && title(item) !== firstLine(item) ? firstLine(item) : "";
+  const said = item.thumbnail && !same(title(item).split("/").at(-1), firstLine(item)) ? firstLine(item) : "";
   return element("li", { class: "card" }, shot(item, modalities), element("div", { class: "body" },
     element("h3", {}, element("a", { href, "data-item": item.id, title: item.id }, ...titleNodes(item))),
     said ? element("p", { class: "said", title: said }, said) : null,
