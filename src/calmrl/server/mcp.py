@@ -72,7 +72,13 @@ def _told(index: Any, item: Hit | Item) -> dict[str, Any]:
         except InputError:
             continue  # gone since
     lacks = [name for name in index.layout["modalities"] if name not in item.modalities]
-    told = {"name": item.id, "text": item.text, "label": item.label, "has": list(item.modalities), "lacks": lacks}
+    told: dict[str, Any] = {
+        "name": item.id,
+        "text": item.text,
+        "label": item.label,
+        "has": list(item.modalities),
+        "lacks": lacks,
+    }
     if isinstance(item, Hit):
         told |= {"similarity": round(item.similarity, 4), "weak": item.weak, "found": list(item.found)}
     return plain({**told, "files": files})
