@@ -30,7 +30,8 @@ def picture(address: str) -> bytes:
     """The page after a search, as PNG."""
     with sync_playwright() as play:
         browser = play.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox", "--disable-gpu"])
-        page = browser.new_page(viewport={"width": 1200, "height": 860}, base_url=address)
+        page = browser.new_page(viewport={"width": 1200, "height": 700}, base_url=address)
+        page.set_default_timeout(300_000)
         page.goto(f"/?q={WORD}")
         page.wait_for_selector(".card img")
         page.wait_for_function("() => [...document.images].slice(0, 8).every((image) => image.complete)")

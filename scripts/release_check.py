@@ -48,6 +48,7 @@ EXTRAS = {  # extra -> what pytest runs for it
     "media": ["tests/data/media/test_media.py", "tests/data/media/test_images.py"],
     "search": ["tests/search/test_index_features.py", "tests/search/test_where.py"],
     "serve": ["tests/server/test_api.py"],
+    "mcp": ["tests/server/test_mcp.py"],
     "hub": ["tests/hub"],
     "interop": ["tests/interop/test_round_trips.py", "tests/interop/test_annotated.py"],
     "track": ["tests/training/test_train_run.py", "-k", "tensorboard"],

@@ -20,7 +20,21 @@ from tests.golden.cases_data import MEDIA, known
 from tests.golden.golden_record import CHOSEN, TRAINED, Place, case, checksum
 
 COMMANDS = (
-    *("demo", "open", "init", "diagnose", "extract", "impute", "align", "index", "add", "remove", "search", "serve"),
+    *(
+        "demo",
+        "open",
+        "init",
+        "diagnose",
+        "extract",
+        "impute",
+        "align",
+        "index",
+        "add",
+        "remove",
+        "search",
+        "serve",
+        "mcp",
+    ),
     *("train", "evaluate", "compare", "report", "reproduce", "ls", "cp", "check", "doctor"),
 )
 SHELVES = (

@@ -80,10 +80,11 @@ def test_an_item_its_thumbnail_and_its_files(client, shapes):
         "files": {"image": {"url": f"{address}/files/image", "type": "image/png"},
                   "sound": {"url": f"{address}/files/sound", "type": "audio/wav"}},
         "columns": {"shape": "circle"},
+        "added": False,
     }  # fmt: skip
     found = client.get("/api/search?like=red%2Fcircle&k=1").json()
     hit = found["hits"][0]
-    assert set(hit) == {*item, "similarity", "found", "weak", "why"} - {"columns"}
+    assert set(hit) == {*item, "similarity", "found", "weak", "why"} - {"columns", "added"}
     assert (found["nothing_close"], hit["weak"]) == (False, False)
     assert hit["why"] == [{"query": "text", "item": "text", "share": 0.25}]
     assert client.get(item["thumbnail"]).headers["content-type"] == "image/png"
@@ -367,7 +368,7 @@ def test_every_answer_is_strict(client):
 
 
 def test_the_page_loads_nothing_from_elsewhere(client):
-    for path in ("/", "/page.css", "/page.js", "/parts.js", "/adding.js", "/dropping.js"):
+    for path in ("/", "/page.css", "/page.js", "/parts.js", "/changing.js", "/dropping.js"):
         text = client.get(path).text
         links = re.findall(r"""(?:https?:|["'(])//[^\s"')]+""", text)
         assert links in ([], ["http://www.w3.org/2000/svg"])

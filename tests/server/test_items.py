@@ -33,10 +33,13 @@ class Keeping:
     def about(self):
         return {}
 
-    def add(self, manifest, refit):
+    def add(self, manifest, refit, prune=False):
         assert refit is False  # a request does not wait for that
         (line,) = manifest.read_text(encoding="utf-8").splitlines()
         row = json.loads(line)
+        if prune:
+            for id in [id for id, folder in self.folders.items() if folder == manifest.parent]:
+                del self.rows[id], self.folders[id]
         if self.problems is not None:
             return SimpleNamespace(added=[], problems=self.problems)
         self.rows[row["id"]], self.folders[row["id"]] = row, manifest.parent
@@ -47,7 +50,9 @@ class Keeping:
             raise InputError("no such item")
         row = self.rows[id]
         paths = {name: row[name] for name in ("photo", "sound") if name in row}
-        return data.ShapeItem(id, 1.0, tuple(paths), row.get("text"), row.get("labels"), paths)
+        return data.ShapeItem(
+            id, 1.0, tuple(paths), row.get("text"), row.get("labels"), paths, root=str(self.folders[id])
+        )
 
     def file(self, id, modality):
         path = self.folders[id] / self.rows[id][modality]
@@ -96,14 +101,47 @@ def test_files_that_were_not_uploaded_stay(tmp_path, client_of):
     assert (tmp_path / "own" / "a.png").is_file()
 
 
-def test_an_item_without_an_id_gets_one(tmp_path, client_of):
+def test_an_item_without_an_id_is_called_as_its_file_or_its_text(tmp_path, client_of):
     index = Keeping(tmp_path)
+    given = [
+        ({}, {"id": " ", "text": "a dog\nin the snow"}, "a dog in the snow"),
+        ({}, {"text": "a dog in the snow"}, "a dog in the snow 2"),
+        ({"image": ("../../my photo.2.png", PICTURE)}, {"text": "words"}, "my photo.2"),
+        ({"sound": ("..\\a\\b.wav", TONE)}, {}, ".. a b"),
+        ({"image": (".png", PICTURE)}, {}, "item"),
+        ({}, {"text": "long " * 100}, ("long " * 100)[:60].strip()),
+    ]
     with client_of(index, allow_add=True) as client:
-        ids = {added(client, id=" ", text="x").json()["id"] for _ in range(2)}
-        only = added(client, {"image": PICTURE}).json()["id"]
-    assert len(ids) == 2
-    assert all(len(id) == 32 and "labels" not in index.rows[id] for id in ids)
-    assert "text" not in index.rows[only]
+        for files, fields, id in given:
+            answer = added(client, files, **fields)
+            assert (answer.status_code, answer.json().get("id")) == (201, id)
+            assert answer.json()["added"] is True
+    assert "text" not in index.rows["item"]
+
+
+def test_an_item_that_was_added_can_be_renamed_and_no_other(tmp_path, client_of):
+    index = Keeping(tmp_path / "index")
+    index.rows["own"], index.folders["own"] = {"photo": "a.png"}, tmp_path / "own"
+
+    def renamed(id, new):
+        answer = client.patch(f"/api/items/{id}", files={"id": (None, new)})
+        return answer.status_code, answer.json().get("id") or answer.json()["error"]
+
+    with client_of(index, allow_add=True) as client:
+        added(client, {"image": PICTURE}, id="a", text="words")
+        assert renamed("a", " b/c ") == (200, "b/c")
+        assert index.rows["b/c"] == {**index.rows["b/c"], "text": "words", "photo": "3.png"}
+        assert set(index.rows) == {"own", "b/c"}
+        (manifest,) = (tmp_path / "index" / "added").glob("*/item.jsonl")
+        assert json.loads(manifest.read_text())["id"] == "b/c"
+        assert renamed("b%2Fc", "own") == (400, "there is an item 'own' already; choose another name")
+        assert renamed("b%2Fc", " ") == (400, "the new name is empty; give it as id")
+        assert renamed("own", "d")[1].startswith("'own' was not added on this page; rename its file")
+        assert renamed("nothing", "d")[0] == 404
+        assert client.delete("/api/items/b%2Fc").status_code == 204
+    assert list((tmp_path / "index" / "added").iterdir()) == []
+    with client_of(index) as client:
+        assert renamed("own", "d")[0] == 403
 
 
 @pytest.mark.parametrize(

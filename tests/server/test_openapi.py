@@ -25,6 +25,7 @@ STATUSES = {
     ("/api/items", "get"): "200 400 503 504 default",
     ("/api/items", "post"): "201 400 403 408 413 415 503 504 default",
     ("/api/items/{id}", "get"): "200 400 404 503 504 default",
+    ("/api/items/{id}", "patch"): "200 400 403 404 408 413 415 503 504 default",
     ("/api/items/{id}", "delete"): "204 400 403 404 503 504 default",
     ("/api/items/{id}/thumbnail", "get"): "200 400 404 503 504 default",
     ("/api/items/{id}/files/{modality}", "get"): "200 400 404 416 503 504 default",
@@ -72,7 +73,7 @@ def test_every_parameter_is_described(described):
             inside = {part[1:-1] for part in path.split("/") if part.startswith("{")}
             assert set(given) == (PARAMETERS.get(path, inside) if method == "get" else inside)
             assert all(one["required"] is (one["in"] == "path") for one in given.values())
-            assert ("requestBody" in operation) is (method == "post")
+            assert ("requestBody" in operation) is (method in ("post", "patch"))
             schemas |= {name: one["schema"] for name, one in given.items()}
     for name, least, most, default in (("k", 1, 50, 24), ("limit", 1, 50, 50), ("offset", 0, 10**9, 0)):
         whole = {"type": "integer", "minimum": least, "maximum": most, "default": default}

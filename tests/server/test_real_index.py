@@ -12,7 +12,6 @@ from contextlib import contextmanager
 
 import pytest
 
-from calmrl.server.uploads import remove_item
 from tests.support import shapes as data
 from tests.support.browser import WHY_NOT, chromium, drop, page_of, settled
 from tests.support.hostile_requests import LIMITS, REQUESTS, refused
@@ -172,21 +171,26 @@ def search(page, words: str) -> list[str]:
 @pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT)
 def test_the_journey_in_the_page(index):
     with opened(index) as page:
-        assert search(page, "red circle")[0] == "A red circle on white"
-        assert "found by name, words" in page.locator(".card .score").first.inner_text()
-        assert "A red circle on white" not in search(page, "red - circle")[:3]
+        assert search(page, "red circle")[0] == "red/circle"
+        assert "by name, words" in page.locator(".card .score").first.inner_text()
+        assert "red/circle" not in search(page, "red - circle")[:3]
         drop(page, PICTURE)
         page.wait_for_selector("#parts li")
         page.fill("#words", "")
         page.press("#words", "Enter")
-        page.wait_for_function("() => document.querySelector('.card h3').textContent === 'A blue star on white'")
-        page.locator(".card .score", has_text="found by same file").wait_for()  # the card may have been first before
+        page.wait_for_function("() => document.querySelector('.card h3').textContent === 'blue/star'")
+        page.locator(".card .score", has_text="by same file").wait_for()  # the card may have been first before
+        page.get_by_role("button", name="Filters").click()
         page.select_option("#label", "blue")
         settled(page, "8 items, nearest first")
-        page.locator(".card h3 a", has_text="A blue star on white").click()
+        page.locator(".card h3 a", has_text="blue/star").click()
         page.get_by_role("dialog").wait_for()
-        heads = page.locator("#item-body .modality h3").all_inner_texts()
-        assert [head.split("\n")[1] for head in heads] == ["observed"] * 3
+        assert page.locator("#item-body .modality h3").all_inner_texts() == [
+            "Why it was found",
+            "picture",
+            "text",
+            "sound",
+        ]
         length = page.evaluate(
             """async () => {
               const player = document.querySelector("#item-body audio");
@@ -199,24 +203,32 @@ def test_the_journey_in_the_page(index):
 
 
 @pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT)
-def test_the_page_adds_an_item_where_it_may(index):
+def test_the_page_adds_renames_and_removes_an_item_where_it_may(index):
     with opened(index) as page:
         assert not page.locator("#adding-open").is_visible()
     name, kind, content = ("star.png", "image/png", data.png("green", "star"))
     with opened(index, allow_add=True) as page:
         page.locator("#adding-open").click()
-        page.fill("#adding input[name=id]", "added/star")
         page.fill("#adding input[name=text]", "a star that was added")
         page.set_input_files("#adding input[name=image]", {"name": name, "mimeType": kind, "buffer": content})
         page.locator("#adding-form button").click()
-        page.locator("#item-title", has_text="a star that was added").wait_for()
+        page.locator("#item-title", has_text="star").wait_for()  # as its file is called
         assert "49 items" in page.locator("#summary").inner_text()
-    try:
+        page.get_by_role("button", name="Rename").click()
+        page.get_by_label("New name").fill("added/star")
+        page.get_by_role("button", name="Rename").click()
+        page.locator("#item-title", has_text="added/star").wait_for()
         assert set(index.item("added/star").modalities) == {"image", "text"}
         assert index.file("added/star", "image").read_bytes() == content
-    finally:
-        remove_item(index, "added/star")
+        assert len(index) == 49
+        page.get_by_role("button", name="Remove").click()
+        page.get_by_role("button", name="Keep it").click()
+        page.get_by_role("button", name="Remove").click()
+        page.get_by_role("button", name="Remove it").click()
+        page.get_by_role("dialog").wait_for(state="hidden")
+        page.wait_for_function("() => document.getElementById('summary').textContent.startsWith('48 items')")
     assert len(index) == 48
+    assert not any((index.path / "added").glob("*"))
 
 
 @pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT)

@@ -111,6 +111,7 @@ class ShapeItem:
     label: str | None
     paths: dict[str, str] = field(default_factory=dict)
     columns: dict[str, str] = field(default_factory=dict)
+    root: str = ""
 
 
 @dataclass

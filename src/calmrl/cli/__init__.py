@@ -28,6 +28,7 @@ from calmrl.cli import (
     index,
     init,
     ls,
+    mcp,
     open,
     remove,
     report,
@@ -40,7 +41,7 @@ from calmrl.cli.printing import error, note
 from calmrl.errors import InputError, JobError, MissingExtraError, ProcessLost
 
 COMMANDS = (
-    *(demo, open, init, diagnose, extract, impute, align, index, add, remove, search, serve),
+    *(demo, open, init, diagnose, extract, impute, align, index, add, remove, search, serve, mcp),
     *(train, evaluate, compare, report, reproduce, ls, cp, check, doctor),
 )
 

@@ -113,6 +113,11 @@ def spread_words(estimates: Sequence[Estimate]) -> str:
     return f"Mean ± 95 % interval (Student's t) over seeds{alone}."
 
 
+def drawn_spread(results: Results, what: str = "bars") -> str:
+    """What bars or bands of a figure mean."""
+    return "One seed, so no intervals." if results.seeds == 1 else f"Means over seeds; {what}: 95 % intervals."
+
+
 def _ordered(results: Results, cells: Cells, columns: Sequence[str], m: str) -> list[str]:
     """Methods by their first column, those without a value there after the others."""
     first = {method: e for (method, name), e in cells.items() if name == columns[0]}

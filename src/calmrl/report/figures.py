@@ -246,6 +246,8 @@ def dots(
     if max(drawn) - min(drawn) < least:
         middle = (max(drawn) + min(drawn)) / 2
         axes.set_xlim(middle - 0.55 * least, middle + 0.55 * least)
+    elif 0 < min(drawn) < max(drawn) / 3:
+        axes.set_xlim(left=0)  # an axis that starts a little above it misleads
     legend_below(figure, list(handles.values()), list(handles))
     return finish(figure, name, alt, title)
 

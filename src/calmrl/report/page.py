@@ -13,7 +13,7 @@ from typing import Any
 
 from calmrl._support.output import new_file
 from calmrl._support.parsing import visible
-from calmrl._support.text import MEDIA, Picture, Table, escaped, to_markdown
+from calmrl._support.text import MEDIA, Picture, Table, escaped, listed, to_markdown
 from calmrl.errors import InputError
 from calmrl.metrics.registry import describe, names_of
 from calmrl.report.blocks import Block, Code, Figure, Page, PageSection, Text
@@ -93,7 +93,7 @@ def _title(results: Results) -> str:
     methods = list(dict.fromkeys(row.method for row in results.rows))
     what = f"{len(methods)} methods" if len(methods) > 1 else f"Evaluation of {methods[0]}"
     missing = " with missing modalities" if results.settings else ""
-    return f"{what} on {', '.join(datasets)}{missing}"
+    return f"{what} on {listed(datasets)}{missing}"
 
 
 def as_markdown(page: Page) -> str:

@@ -242,6 +242,11 @@ class Results:
         return base_method(method)[1] == "ideal" if flag is None else flag
 
     @property
+    def seeds(self) -> int:
+        """How many there are."""
+        return len({row.seed for row in self.rows})
+
+    @property
     def left_out(self) -> str:
         """What the numbers do without; empty if nothing is left out."""
         return skipped_sentence({name: data.left_out for name, data in self.datasets.items()})

@@ -29,6 +29,7 @@ from calmrl.server.schemas import (
     Item,
     ItemFields,
     Items,
+    NameFields,
     NoParams,
     SearchParams,
     Uploads,
@@ -41,7 +42,7 @@ JAVASCRIPT = "text/javascript; charset=utf-8"
 PAGE = {
     "/": ("page.html", "text/html; charset=utf-8"),
     "/page.css": ("page.css", "text/css; charset=utf-8"),
-    **{f"/{name}": (name, JAVASCRIPT) for name in ("page.js", "adding.js", "dropping.js", "parts.js")},
+    **{f"/{name}": (name, JAVASCRIPT) for name in ("page.js", "changing.js", "dropping.js", "parts.js")},
     "/favicon.svg": ("favicon.svg", "image/svg+xml"),
 }
 MULTIPART = "multipart/form-data"
@@ -184,6 +185,9 @@ def _add_item_routes(app: FastAPI, collection: Collection) -> None:
     class ItemForm(ItemFields, Uploads):
         bounds = collection.limits
 
+    class NameForm(NameFields):
+        bounds = collection.limits
+
     @app.post(
         "/api/items",
         status_code=201,
@@ -192,11 +196,21 @@ def _add_item_routes(app: FastAPI, collection: Collection) -> None:
         responses=_problems(400, 403, 408, 413, 415, 503, 504),
     )
     async def add(form: Annotated[ItemForm, Form(media_type=MULTIPART)]) -> Item:
-        return await collection.add(form, await form.contents())
+        named = [file.filename or "" for file in form.sent().values()]
+        return await collection.add(form, await form.contents(), named)
 
     @app.get("/api/items/{id}", summary="One item", responses=_problems(400, 404, 503, 504))
     async def item(id: str) -> Item:
         return await collection.item(id)
+
+    @app.patch(
+        "/api/items/{id}",
+        tags=[CHANGES],
+        summary=f"Rename an item that was added{not_here}",
+        responses=_problems(400, 403, 404, 408, 413, 415, 503, 504),
+    )
+    async def rename(id: str, form: Annotated[NameForm, Form(media_type=MULTIPART)]) -> Item:
+        return await collection.rename(id, (form.id or "").strip())
 
     @app.delete(
         "/api/items/{id}",

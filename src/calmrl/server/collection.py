@@ -27,7 +27,7 @@ from calmrl.server.schemas import (
     path_part,
     plain,
 )
-from calmrl.server.uploads import add_item, checked_files, modality_named, remove_item
+from calmrl.server.uploads import add_item, added_folder, checked_files, modality_named, remove_item, rename_item
 
 T = TypeVar("T")
 RETRY_SECONDS = 2
@@ -167,12 +167,15 @@ class Collection:
 
     def _items_response(self, params: BrowseParams) -> Items:
         page = self.index.items(offset=params.offset, limit=params.limit + 1, **params.filters())
-        items = [item_model(item, self.modalities) for item in page[: params.limit]]
+        items = [self._item_response(item) for item in page[: params.limit]]
         return Items(offset=params.offset, count=len(items), more=len(page) > len(items), items=items)
 
     async def item(self, id: str) -> Item:
         """One item."""
-        return item_model(await self.known(self.index.item, id=id), self.modalities)
+        return self._item_response(await self.known(self.index.item, id=id))
+
+    def _item_response(self, item: Any) -> Item:
+        return item_model(item, self.modalities, added_folder(self.index, item) is not None)
 
     async def known(self, function: Callable[..., T], **parts: str) -> T:
         """What the collection has under these parts of an address, or 404."""
@@ -182,11 +185,19 @@ class Collection:
         except InputError:
             raise HTTPException(404, "the collection has no such item, or no such file of it") from None
 
-    async def add(self, fields: ItemFields, files: Mapping[str, bytes]) -> Item:
+    async def add(self, fields: ItemFields, files: Mapping[str, bytes], named: list[str]) -> Item:
         """Put an item into the collection."""
-        id = await self.encoders.run(add_item, self.index, fields, files, self.kinds, self.limits)
+        id = await self.encoders.run(add_item, self.index, fields, files, self.kinds, self.limits, named)
         self._about = None
-        return item_model(await self.workers.run(self.index.item, id), self.modalities)
+        return self._item_response(await self.workers.run(self.index.item, id))
+
+    async def rename(self, id: str, new: str) -> Item:
+        """Call an item that was added otherwise."""
+        if not new:
+            raise InputError("the new name is empty; give it as id")
+        await self.known(self.index.item, id=id)
+        await self.encoders.run(rename_item, self.index, path_part("id", id, self.limits), new)
+        return self._item_response(await self.workers.run(self.index.item, new))
 
     async def remove(self, id: str) -> None:
         """Take an item out of the collection."""

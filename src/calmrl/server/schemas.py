@@ -128,9 +128,15 @@ class BrowseParams(FilterParams):
 class ItemFields(Params):
     """The texts of a new item."""
 
-    id: str | None = Field(None, description="By default a new one.")
+    id: str | None = Field(None, description="By default what the first file is called, or what the text says.")
     text: str | None = None
     label: str | None = None
+
+
+class NameFields(Params):
+    """What an item is to be called."""
+
+    id: str | None = Field(None, description="The new name.")
 
 
 class Uploads(BaseModel):
@@ -140,10 +146,14 @@ class Uploads(BaseModel):
     image: UploadFile | None = None
     sound: UploadFile | None = None
 
+    def sent(self) -> dict[str, UploadFile]:
+        """The files by the names of their fields."""
+        files = {"image": self.image, "sound": self.sound, **(self.model_extra or {})}
+        return {name: file for name, file in files.items() if file is not None}
+
     async def contents(self) -> dict[str, bytes]:
         """The bytes of every file by its name."""
-        files = {"image": self.image, "sound": self.sound, **(self.model_extra or {})}
-        return {name: await file.read() for name, file in files.items() if file is not None}
+        return {name: await file.read() for name, file in self.sent().items()}
 
 
 def check_query(query: bytes) -> None:
@@ -236,6 +246,7 @@ class Item(_Described):
     """An item of the collection, and what else its source says about it."""
 
     columns: dict[str, Any]
+    added: bool = Field(description="Whether it was added through the server, so that it can be renamed.")
 
 
 class Contribution(BaseModel):
@@ -310,10 +321,10 @@ def described(item: Any, modalities: Mapping[str, Mapping[str, Any]]) -> dict[st
     }
 
 
-def item_model(item: Any, modalities: Mapping[str, Mapping[str, Any]]) -> Item:
+def item_model(item: Any, modalities: Mapping[str, Mapping[str, Any]], added: bool) -> Item:
     """An item of the index for an answer."""
     columns = {name: value for name, value in item.columns.items() if value is not None}
-    return Item(**plain({**described(item, modalities), "columns": columns}))
+    return Item(**plain({**described(item, modalities), "columns": columns, "added": added}))
 
 
 def hit_model(hit: Any, modalities: Mapping[str, Mapping[str, Any]]) -> Hit:

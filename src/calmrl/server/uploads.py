@@ -5,13 +5,15 @@ first bytes are those of a container that holds its own samples.
 """
 
 import io
+import itertools
 import json
+import re
 import shutil
 import threading
 import uuid
 import warnings
-from collections.abc import Mapping
-from pathlib import Path
+from collections.abc import Iterable, Mapping
+from pathlib import Path, PurePath
 from typing import Any
 
 from starlette.exceptions import HTTPException
@@ -28,19 +30,27 @@ SUFFIXES = {
 }  # fmt: skip
 TAG_BYTES = 10  # of the header of an ID3 tag
 FOLDER = "added"  # inside the index: a folder per item, with its files and a manifest of one row
+MANIFEST = "item.jsonl"
+NAME_LETTERS = 60  # of a name that is made of a text
+UNSAID = re.compile(r"[\x00-\x1f\x7f/\\]|\.[A-Za-z0-9]{1,5}$")  # control characters, separators, the ending of a file
 CHANGING = threading.Lock()  # one change at a time
 
 
 def add_item(
-    index: Any, fields: ItemFields, files: Mapping[str, bytes], kinds: Mapping[str, str], limits: Limits
+    index: Any,
+    fields: ItemFields,
+    files: Mapping[str, bytes],
+    kinds: Mapping[str, str],
+    limits: Limits,
+    named: Iterable[str] = (),
 ) -> str:
-    """Put an item into the collection and return its id, the client's or a new one."""
+    """Put an item into the collection and return its id: the client's, or what its first file, in `named`, or its text says."""
     media = {modality_named(name, kinds): content for name, content in checked_files(files, kinds, limits).items()}
     if not media and fields.text is None:
         raise InputError("the item is empty; give text, or the files image and sound")
     if "://" in str(index.path):
         raise InputError("this index is not on the disk of the server, so that files cannot be put into it")
-    row: dict[str, Any] = {"id": fields.id.strip() if fields.id else uuid.uuid4().hex}
+    row: dict[str, Any] = {"id": fields.id.strip() if fields.id else _free_id(index, [*named, fields.text or ""])}
     if fields.label is not None:
         row["labels"] = fields.label.strip()
     if fields.text is not None:
@@ -52,7 +62,7 @@ def add_item(
             file = folder / f"{len(row)}{suffix_of(content)}"
             file.write_bytes(content)
             row[name] = file.name
-        manifest = folder / "item.jsonl"
+        manifest = folder / MANIFEST
         manifest.write_text(json.dumps(row) + "\n", encoding="utf-8")
         with CHANGING:
             change = index.add(manifest, refit=False)  # a request does not wait for that
@@ -64,32 +74,64 @@ def add_item(
     return row["id"]
 
 
+def _free_id(index: Any, texts: Iterable[str]) -> str:
+    """The first of these that says something, short, and with a number where an item is called so already."""
+    said = (" ".join(UNSAID.sub(" ", PurePath(text).name).split())[:NAME_LETTERS].strip() for text in texts)
+    name = next(filter(None, said), "item")
+    return next(
+        id for number in itertools.count(1) if not _is_item(index, id := f"{name} {number}" if number > 1 else name)
+    )
+
+
+def _is_item(index: Any, id: str) -> bool:
+    try:
+        index.item(id)
+    except InputError:
+        return False
+    return True
+
+
+def rename_item(index: Any, id: str, new: str) -> None:
+    """Call an item that was added here otherwise; others are called what their files or their source say."""
+    with CHANGING:
+        folder = added_folder(index, index.item(id))
+        if folder is None:
+            raise InputError(f"{id!r} was not added on this page; rename its file, or its row, and run calmrl add")
+        if _is_item(index, new):
+            raise InputError(f"there is an item {new!r} already; choose another name")
+        manifest = folder / MANIFEST
+        before = manifest.read_text(encoding="utf-8")
+        manifest.write_text(json.dumps({**json.loads(before), "id": new}) + "\n", encoding="utf-8")
+        try:
+            index.add(manifest, prune=True, refit=False)  # one commit: the new name comes and the old one goes
+        except BaseException:
+            manifest.write_text(before, encoding="utf-8")
+            raise
+
+
 def remove_item(index: Any, id: str) -> None:
     """Take an item out of the collection; its files are deleted only if they were uploaded."""
     with CHANGING:
-        uploads = Path(index.path).resolve() / FOLDER
-        folders = {folder for folder in _folders(index, id) if folder.parent == uploads}
+        folder = added_folder(index, index.item(id))
         index.remove([id])
-        for folder in folders:
+        if folder is not None:
             shutil.rmtree(folder)
 
 
-def _folders(index: Any, id: str) -> list[Path]:
-    """Where the files of an item are, as far as they are still there."""
-    folders = []
-    for modality in index.item(id).paths:
-        try:
-            folders.append(Path(index.file(id, modality)).resolve().parent)
-        except InputError:
-            continue  # gone already
-    return folders
+def added_folder(index: Any, item: Any) -> Path | None:
+    """The folder inside the index with the files of an item that was uploaded; None for others."""
+    folder = Path(item.root)
+    return folder if folder.parent == Path(index.path).resolve() / FOLDER else None
 
 
 def modality_named(name: str, kinds: Mapping[str, str]) -> str:
-    """The modality of that name; for text, image and sound also the first one of that kind."""
+    """The modality of that name; for image and sound also the only one of that kind, for text the first."""
     if name in kinds or name not in KIND_OF:
         return name
-    return next((modality for modality, kind in kinds.items() if kind == KIND_OF[name]), name)
+    found = [modality for modality, kind in kinds.items() if kind == KIND_OF[name]]
+    if len(found) > 1 and name in FILES:
+        raise InputError(f"{name} could be any of {', '.join(found)}; name the file after one of them")
+    return found[0] if found else name
 
 
 def checked_files(files: Mapping[str, bytes], kinds: Mapping[str, str], limits: Limits) -> dict[str, bytes]:

@@ -95,8 +95,8 @@ def test_every_data_set_has_an_anchor_of_its_own(features):
 
 
 def test_repeated_captions_and_few_queries_are_remarked(comparison):
-    remark = "37 different texts and 5 different labels in 91 test rows, yet a query finds only its own row"
-    assert any(remark in note and "`relevant_by` text or labels" in note for note in comparison.notes)
+    remark = "37 different texts and 5 different labels in 91 test rows, yet only its own row counts as found"
+    assert any(remark in note and "relevant_by: text, or labels in the config" in note for note in comparison.notes)
     assert any("test queries, so that one query is" in note for note in comparison.notes)
 
 
@@ -197,7 +197,7 @@ def test_the_kept_model_is_the_one_that_was_compared(comparison):
     }
     assert measured["average", "R@1"] == pytest.approx(compared["average", "R@1"], abs=1.5)
     assert measured["average", "MRR"] == pytest.approx(compared["average", "MRR"], abs=1.0)
-    assert any("`relevant_by` text or labels" in remark for remark in evaluate(folder).remarks)
+    assert any("relevant_by: text, or labels in the config" in remark for remark in evaluate(folder).remarks)
     evaluation = evaluate(folder, relevant_by="labels")
     assert not any("relevant_by" in remark for remark in evaluation.remarks)
     by_label = {(one["task"], one["metric"]): one["value"] for one in evaluation.rows}

@@ -205,8 +205,8 @@ def test_notes_before_anything_is_trained(folder):
         "have (100 %)."
     )
     assert found.notes[1] == (
-        f"{name}: 1 different labels in 20 test rows, yet a query finds only its own row; with `relevant_by` labels, "
-        "every item with the same value counts."
+        f"{name}: 1 different labels in 20 test rows, yet only its own row counts as found for a query; relevant_by: labels "
+        "in the config lets every item with the same value count."
     )
     assert found.notes[2] == (
         f"{name}: a direction has as few as 20 test queries, so that one query is 5.0 points; small differences mean "
@@ -290,8 +290,8 @@ def test_texts_that_repeat():
     everything = np.ones(4, dtype=bool)
     both = FeatureSet(z, None, pa.table({"id": list("wxyz"), "text": ["s", "s", "t", None], "labels": ["l"] * 4}))
     assert repeats(both, everything) == [
-        "2 different texts (of 3) and 1 different labels in 4 test rows, yet a query finds only its own row; with "
-        "`relevant_by` text or labels, every item with the same value counts."
+        "2 different texts (of 3) and 1 different labels in 4 test rows, yet only its own row counts as found for a query; "
+        "relevant_by: text, or labels in the config lets every item with the same value count."
     ]
     different = FeatureSet(z, None, pa.table({"id": list("wxyz"), "text": list("abcd")}))
     assert repeats(different, everything) == []

@@ -10,7 +10,17 @@ from calmrl._support.text import Table, capital, plural
 from calmrl.metrics.registry import describe, names_of
 from calmrl.metrics.significance import mean_interval
 from calmrl.report.blocks import Block, Figure, Text
-from calmrl.report.estimates import better, headline, headline_rows, matrix, name_of, ranked, readable, several
+from calmrl.report.estimates import (
+    better,
+    drawn_spread,
+    headline,
+    headline_rows,
+    matrix,
+    name_of,
+    ranked,
+    readable,
+    several,
+)
 from calmrl.report.figures import Curve, Mark, Panel, curves, dots, scatter, small_curves
 from calmrl.report.results import CurvePoint, Estimate, ResultRow, Results, ResultsFile, group
 from calmrl.report.style import OURS, base_method, style_of
@@ -37,10 +47,12 @@ def comparison(results: Results) -> list[Block]:
         compare_panel(results, here, f"compare-{i}", readable(task))
         for i, (_, here) in enumerate(results.by_place(rows), 1)
     ]
+    marks = drawn_spread(results)
+    if results.seeds > 1:
+        marks += " Ticks: single seeds. Look at whether bars overlap."
     caption = (
-        f"{capital(name_of(task, metric))} of every method, the best on top. Markers: mean over seeds; bars: 95 % interval of "
-        f"the mean; ticks: single seeds. {OURS}ours. Look at whether bars overlap, and "
-        "at how far the best is from what is reached with nothing missing (below the rule, where measured)."
+        f"{capital(name_of(task, metric))} of every method, the best on top. {marks} {OURS}ours. Look at how far the best "
+        "is from what is reached with nothing missing (below the rule, where measured)."
     )
     return [Figure(caption, panels), *three_ways(results)]
 
@@ -85,7 +97,7 @@ def three_ways(results: Results) -> list[Block]:
     caption = (
         f"What missing modalities cost and what is recovered, {metric} per direction: the best of the other methods, the best "
         "of ours, and the best with nothing missing (ideal), chosen by the first line. The closer ours is to ideal, the less "
-        "is left to gain. Bars: 95 % intervals over seeds."
+        f"is left to gain. {drawn_spread(results)}"
     )
     return [Figure(caption, panels)]
 
@@ -146,7 +158,7 @@ def classification(results: Results) -> list[Block]:
         caption = f"{name}: classification, accuracy and macro-F1 (%)."
         blocks.append(matrix(results, here, _class_column, caption, metric=lambda column: column.rpartition(", ")[2]))
     if panels and several(results):
-        caption = "Accuracy of a classifier on the representations, best on top; bars: 95 % interval over seeds."
+        caption = "Accuracy of a classifier on the representations, best on top. " + drawn_spread(results)
         blocks.insert(0, Figure(caption, panels))
     return blocks
 
@@ -246,8 +258,8 @@ def _steps(results: Results, field: str, x: str, words: str, column: Callable[[f
     if not panels:
         return []
     caption = (
-        f"{capital(name_of(task, metric))} {words}. Look at who falls slowest, and where lines cross. Bands: "
-        "95 % intervals over seeds. Where every family of methods has its own frame, the best of ours and what is "
+        f"{capital(name_of(task, metric))} {words}. Look at who falls slowest, and where lines cross. "
+        f"{drawn_spread(results, 'bands')} Where every family of methods has its own frame, the best of ours and what is "
         "reached with nothing missing are drawn in each, for comparison."
     )
     return [Figure(caption, panels), *blocks]
@@ -287,12 +299,12 @@ def training(results: Results) -> list[Block]:
                     panels_of.append(small_curves(number, alt, frames, x="step", y=word, title=name, same=same))
     if losses:
         caption = (
-            "Training loss, mean over seeds; bands: 95 % intervals. Objectives have different scales, so every family "
+            f"Training loss. {drawn_spread(results, 'bands')} Objectives have different scales, so every family "
             "has its own axis: look at shapes (does it still fall, does it jump), not at heights."
         )
         blocks.append(Figure(caption, losses))
     if checks:
-        caption = "The score on validation data, mean over seeds; bands: 95 % intervals. All frames share one axis."
+        caption = f"The score on validation data. {drawn_spread(results, 'bands')} All frames share one axis."
         blocks.append(Figure(caption, checks))
     timed = [row for row in results.rows if row.seconds is not None]
     if timed:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from calmrl._support.text import plural
 from calmrl.metrics.registry import describe, names_of
 from calmrl.report.blocks import Block, Figure
-from calmrl.report.estimates import matrix, ranked, readable
+from calmrl.report.estimates import drawn_spread, matrix, ranked, readable
 from calmrl.report.figures import Curve, Mark, Panel, curves, dots
 from calmrl.report.results import ResultRow, Results, group
 from calmrl.report.style import BLUE, GREY, INK, Style, style_of
@@ -46,7 +46,7 @@ def imputation(results: Results) -> list[Block]:
     against = "a random other item (cross)" if metric == "mse" else "imputing the mean (dashed)"
     caption = (
         f"Error of imputed against real vectors per direction (sources → target), against {against}. The further left of "
-        f"it, the more the sources say about the target. Bars: 95 % intervals over seeds.{less}"
+        f"it, the more the sources say about the target. {drawn_spread(results)}{less}"
     )
     return [Figure(caption, panels), *tables]
 

@@ -1,8 +1,8 @@
 // The pieces that the page is made of. Text goes into text nodes, never into HTML.
 
 const SVG = "http://www.w3.org/2000/svg";
-const FOUND_BY = { name: "name", words: "words", file: "same file" };
 const NOUNS = { image: "picture", audio: "sound", text: "text" };
+const FOUND_BY = { name: ["name", "Its name has your words"], words: ["words", "Its text has your words"], file: ["same file", "It has the very file that you gave"] };
 
 /** element("a", {href: "/"}, "home") */
 export function element(tag, attributes = {}, ...children) {
@@ -25,114 +25,214 @@ export function icon(name) {
   return svg;
 }
 
+export function button(words, kind, action, attributes = {}) {
+  const node = element("button", { type: "button", class: "quiet", ...attributes }, kind ? icon(kind) : null, words);
+  node.addEventListener("click", () => action(node));
+  return node;
+}
+
 /** The modality's own name; its noun where the name is only the kind. */
 export function noun(name, modalities) {
   const kind = modalities[name]?.kind;
   return name === kind ? NOUNS[kind] : name;
 }
 
-export const kindIcon = (name, modalities) => icon(NOUNS[modalities[name]?.kind] ? modalities[name].kind : "observed");
+const drawn = (name, modalities) => modalities[name]?.kind in NOUNS;
+const kindIcon = (name, modalities) => icon(drawn(name, modalities) ? modalities[name].kind : "observed");
+const alone = (name, modalities) => Object.values(modalities).filter((one) => one.kind === modalities[name]?.kind).length === 1;
+const known = (name, modalities) => modalities[name]?.n !== 0; // some item has it
+const firstLine = (item) => (item.text || "").split("\n")[0].trim();
 
-/** The first caption; without one, the id. */
-export const title = (item) => (item.text || item.id).split("\n")[0];
+const letters = (text) => text.toLowerCase().replace(/[^\p{L}\p{N}]+/gu, "");
+const same = (name, text) => letters(name) === letters(text);
 
-/** What is observed and what is not: icon, words and border, not colour alone. */
-export function seenList(item, modalities) {
-  const parts = [...item.modalities.map((name) => [name, true]), ...item.missing.map((name) => [name, false])];
-  return element("ul", { class: "seen", "aria-label": "Modalities" }, ...parts.map(([name, observed]) =>
-    observed
-      ? element("li", {}, kindIcon(name, modalities), noun(name, modalities), element("span", { class: "unseen" }, " observed"))
-      : element("li", { class: "missing" }, icon("missing"), `no ${noun(name, modalities)}`)));
+/** The name of an item; where that is only a number or a code, what is written about it. */
+export function title(item) {
+  const code = !/\p{L}/u.test(item.id) || /^(?=.*\d)[0-9a-f_-]+$/i.test(item.id);
+  return (code && firstLine(item)) || item.id;
 }
 
-/** Similarity, certainty, and what found it besides being near. */
-export function score(item) {
-  const parts = [];
-  if (item.similarity != null) parts.push(element("span", {}, "similarity ", element("b", {}, item.similarity.toFixed(2))));
-  if (item.certainty != null) {
-    parts.push(element("span", {}, "certainty ", element("b", {}, `${Math.round(100 * item.certainty)} %`)));
+/** A title with the folder before it in quiet letters, only the last of several. */
+function titleNodes(item) {
+  const parts = title(item).split("/");
+  if (title(item) !== item.id || parts.length < 2 || !parts.at(-1)) return [title(item)];
+  return [element("span", { class: "folder" }, `${parts.length > 2 ? "…/" : ""}${parts.at(-2)}/`), parts.at(-1)];
+}
+
+/** What an item has and what it lacks, as icons with words for those who do not see them; names of what icons do not tell and it lacks. */
+function seenList(item, modalities) {
+  const parts = [...item.modalities.map((name) => [name, true]), ...item.missing.filter((name) => known(name, modalities)).map((name) => [name, false])];
+  return element("ul", { class: "seen", "aria-label": "What it has" }, ...parts.map(([name, has]) => {
+    const words = has ? noun(name, modalities) : `no ${noun(name, modalities)}`;
+    const told = has || (alone(name, modalities) && drawn(name, modalities));
+    return element("li", { class: has ? null : "missing", title: words }, kindIcon(name, modalities), element("span", { class: told ? "unseen" : null }, words));
+  }));
+}
+
+/** What of an item met the query; a text that it lacks is its name, which stands for one. */
+const met = (item, name, modalities) => (item.missing.includes(name) && modalities[name]?.kind === "text" ? "name" : noun(name, modalities));
+
+/** Why it was found, in a few words: "name, picture 80 %", parts that pushed it away left out. */
+function reason(item, modalities) {
+  const found = (item.found ?? []).map((by) => FOUND_BY[by]?.[0]).filter(Boolean);
+  const shares = new Map();
+  for (const one of item.why ?? []) {
+    const by = one.item && met(item, one.item, modalities);
+    if (by && one.share > 0) shares.set(by, (shares.get(by) ?? 0) + one.share);
   }
-  const found = (item.found ?? []).map((by) => FOUND_BY[by]).filter(Boolean);
-  if (found.length) parts.push(element("span", {}, "found by ", element("b", {}, found.join(", "))));
-  return parts.length ? element("p", { class: "score" }, ...parts) : null;
+  const whole = [...shares.values()].reduce((sum, share) => sum + share, 0);
+  const told = [...shares].filter(([, share]) => share >= 0.05 * whole).sort((a, b) => b[1] - a[1]);
+  const parts = told.map(([by, share]) => `${by}${told.length > 1 ? ` ${Math.round((100 * share) / whole)} %` : ""}`);
+  return [...found.filter((by) => !shares.has(by)), ...parts].join(", ");
 }
 
-const ofKind = (item, modalities, kind) => item.modalities.filter((name) => modalities[name]?.kind === kind && item.files[name]);
+/** The same in full: what found it, and what its similarity is the sum of. */
+function reasons(hit, modalities) {
+  const lines = (hit?.found ?? []).map((by) => FOUND_BY[by]?.[1]).filter(Boolean);
+  const sums = (hit?.why ?? []).filter((one) => one.share != null && Math.abs(one.share) >= 0.005).map((one) => {
+    const what = one.item ? `its ${met(hit, one.item, modalities)} and the ${noun(one.query, modalities)} of the query` : "being near to everything";
+    return `${one.share < 0 ? "−" : ""}${Math.abs(one.share).toFixed(2)} for ${what}`;
+  });
+  return sums.length ? [...lines, `Its similarity is the sum of ${sums.join(", ")}`] : lines;
+}
 
-const pictured = (item, modalities) => item.modalities.find((name) => modalities[name]?.kind === "image");
+function score(item, modalities) {
+  if (item.similarity == null) return null;
+  const why = reason(item, modalities);
+  return element("p", { class: "score" }, "similarity ", element("b", {}, item.similarity.toFixed(2)),
+    why ? element("span", { class: "why", title: why }, `by ${why}`) : null);
+}
+
+// ---- sounds and films
+
+const isFilm = (file) => file.type.startsWith("video/");
+const heard = (item, modalities) => item.modalities.filter((name) => item.files[name] && (modalities[name]?.kind === "audio" || isFilm(item.files[name])));
+const clock = (seconds) => `${Math.floor(seconds / 60)}:${String(Math.round(seconds) % 60).padStart(2, "0")}`;
+const inView = new IntersectionObserver((entries) => {
+  for (const { target, isIntersecting } of entries) {
+    if (!isIntersecting) continue;
+    inView.unobserve(target);
+    target.dispatchEvent(new Event("inview"));
+  }
+});
+
+/** A button that plays and stops, and says how long it is as soon as it can be seen. */
+function playButton(item, name, modalities) {
+  const audio = element("audio", { preload: "none", src: item.files[name].url });
+  const time = element("span", { class: "time" }, "");
+  const what = `${noun(name, modalities)} of ${title(item)}`;
+  const node = button(time, "play", () => (audio.paused ? audio.play() : audio.pause()), { class: "quiet play", "aria-label": `Play ${what}` });
+  const told = (kind, verb) => { node.firstChild.replaceWith(icon(kind)); node.setAttribute("aria-label", `${verb} ${what}${time.textContent ? `, ${time.textContent}` : ""}`); };
+  audio.addEventListener("play", () => {
+    for (const other of document.querySelectorAll("audio, video")) if (other !== audio) other.pause();
+    told("pause", "Stop");
+  });
+  audio.addEventListener("pause", () => told("play", "Play"));
+  audio.addEventListener("error", () => { node.disabled = true; time.textContent = "cannot be played"; });
+  audio.addEventListener("loadedmetadata", () => {
+    if (Number.isFinite(audio.duration)) time.textContent = clock(audio.duration);
+    if (audio.paused) told("play", "Play");
+  });
+  node.addEventListener("inview", () => { audio.preload = "metadata"; });
+  inView.observe(node);
+  return [node, audio];
+}
+
+/** How long a film is; it plays where the item is opened. */
+function filmTime(item, name) {
+  const time = element("span", { class: "time" });
+  const node = element("span", { class: "film" }, icon("play"), time);
+  node.addEventListener("inview", () => {
+    const film = element("video", { preload: "metadata", src: item.files[name].url });
+    film.addEventListener("loadedmetadata", () => { time.textContent = clock(film.duration); });
+  });
+  inView.observe(node);
+  return [node];
+}
 
 function player(item, name, modalities) {
-  const file = item.files[name];
-  const tag = file.type.startsWith("video/") ? "video" : "audio";
-  return element(tag, { controls: true, preload: "none", src: file.url, "aria-label": `${noun(name, modalities)}: ${title(item)}` });
+  const tag = isFilm(item.files[name]) ? "video" : "audio";
+  return element(tag, { controls: true, preload: "metadata", src: item.files[name].url, "aria-label": `${noun(name, modalities)} of ${title(item)}` });
 }
 
-function shot(item) {
-  const empty = (words) => element("div", { class: "shot none" }, icon("missing"), element("span", {}, words));
-  if (!item.thumbnail) return empty("no picture");
+// ---- an item among others
+
+/** The picture; without one, what is written about the item, or what it has. */
+function shot(item, modalities) {
+  const empty = () => element("div", { class: "shot none" },
+    firstLine(item) && !same(title(item), firstLine(item)) ? element("p", {}, firstLine(item)) : kindIcon(item.modalities[0], modalities));
+  if (!item.thumbnail) return empty();
   const image = element("img", { src: item.thumbnail, alt: "", loading: "lazy", decoding: "async" });
   const box = element("div", { class: "shot" }, image);
-  image.addEventListener("error", () => box.replaceWith(empty("no preview")), { once: true });
+  image.addEventListener("error", () => box.replaceWith(empty()), { once: true });
   return box;
 }
 
 /** One item in the grid. `href` opens it, `like` searches by it. */
 export function card(item, modalities, href, like) {
-  const more = element("button", { type: "button", class: "quiet", "aria-label": `More like this: ${title(item)}` }, icon("like"), "More like this");
-  more.addEventListener("click", () => like(item));
-  const body = element("div", { class: "body" },
-    element("h3", {}, element("a", { href, "data-item": item.id }, title(item))),
-    item.label ? element("span", { class: "tag" }, item.label) : null,
-    seenList(item, modalities),
-    ...ofKind(item, modalities, "audio").map((name) => player(item, name, modalities)),
-    score(item),
-    element("div", { class: "foot" }, more));
-  return element("li", { class: "card" }, shot(item), body);
+  const said = item.thumbnail && !same(title(item).split("/").at(-1), firstLine(item)) ? firstLine(item) : "";
+  return element("li", { class: "card" }, shot(item, modalities), element("div", { class: "body" },
+    element("h3", {}, element("a", { href, "data-item": item.id, title: item.id }, ...titleNodes(item))),
+    said ? element("p", { class: "said", title: said }, said) : null,
+    score(item, modalities),
+    element("div", { class: "foot" }, seenList(item, modalities),
+      ...heard(item, modalities).flatMap((name) => (isFilm(item.files[name]) ? filmTime(item, name) : playButton(item, name, modalities))),
+      button(null, "like", () => like(item), { class: "quiet square", "aria-label": `More like this: ${title(item)}`, title: "More like this" }))));
 }
 
-/** All modalities of one item, those that are missing included, and what else its source says about it. */
-export function itemView(item, modalities, like) {
-  const more = element("button", { type: "button", class: "quiet" }, icon("like"), "More like this");
-  more.addEventListener("click", () => like(item));
+/** All that is known of one item, what it lacks included; `hit` is what the search said about it. */
+export function itemView(item, hit, modalities, like, changes) {
   const fact = (name, value) => (value == null || value === "" ? null : element("span", {}, `${name} `, element("b", {}, String(value))));
   const certainty = item.certainty == null ? null : `${Math.round(100 * item.certainty)} %`;
   const others = Object.entries(item.columns).filter(([name]) => !(name in modalities));
+  const why = reasons(hit, modalities);
   return [
-    element("div", { class: "facts" }, fact("id", item.id), fact("label", item.label), fact("certainty", certainty), more),
-    ...Object.keys(modalities).map((name) => modalityView(item, name, modalities)),
+    element("div", { class: "facts" }, title(item) === item.id ? null : fact("name", item.id), fact("label", item.label),
+      fact("similarity", hit?.similarity?.toFixed(2)), fact("certainty", certainty),
+      button("More like this", "like", () => like(item)), ...changes),
+    why.length ? element("div", { class: "modality" }, element("h3", {}, "Why it was found"), element("ul", { class: "reasons" }, ...why.map((line) => element("li", {}, line)))) : "",
+    ...Object.keys(modalities).filter((name) => known(name, modalities)).map((name) => modalityView(item, name, modalities)),
     others.length ? element("div", { class: "facts" }, ...others.map(([name, value]) => fact(name, value)).filter(Boolean)) : "",
   ];
 }
 
 function modalityView(item, name, modalities) {
-  const observed = item.modalities.includes(name);
-  const head = element("h3", {}, observed ? kindIcon(name, modalities) : icon("missing"), noun(name, modalities),
-    element("span", {}, observed ? "observed" : "not observed"));
-  return element("section", { class: "modality" }, head, observed ? content(item, name, modalities)
-    : element("p", { class: "gap" }, `This item has no ${noun(name, modalities)}; searches reach it through its other modalities.`));
+  if (!item.modalities.includes(name)) {
+    return element("p", { class: "gap" }, icon("missing"), `no ${noun(name, modalities)}`);
+  }
+  return element("div", { class: "modality" }, element("h3", {}, kindIcon(name, modalities), noun(name, modalities)), content(item, name, modalities));
 }
 
 function content(item, name, modalities) {
   const { kind } = modalities[name];
   const file = item.files[name];
-  const words = name in item.columns ? item.columns[name] : name === "text" || onlyText(name, modalities) ? item.text : null;
+  const words = name in item.columns ? item.columns[name] : name === "text" || (kind === "text" && alone(name, modalities)) ? item.text : null;
   if (words) return element("blockquote", {}, String(words));
   const image = (source) => element("img", { src: source, alt: `${noun(name, modalities)} of ${title(item)}` });
-  if (kind === "image" && !file && item.thumbnail && name === pictured(item, modalities)) return image(item.thumbnail);
-  if (!file) return element("p", { class: "unshown" }, "Observed, but the collection holds only its features.");
-  return kind === "audio" || file.type.startsWith("video/") ? player(item, name, modalities) : image(file.url);
+  const pictured = item.modalities.find((one) => modalities[one]?.kind === "image");
+  if (kind === "image" && !file && item.thumbnail && name === pictured) return image(item.thumbnail);
+  if (!file) return element("p", { class: "unshown" }, "It is there, but the collection keeps only numbers made of it.");
+  return kind === "audio" || isFilm(file) ? player(item, name, modalities) : image(file.url);
 }
 
-const onlyText = (name, modalities) => Object.keys(modalities).filter((one) => modalities[one].kind === "text").join() === name;
+// ---- the query
 
-/** A part of the query that can be taken out again. */
-export function queryPart(label, picture, kind, remove) {
-  const button = element("button", { type: "button", "aria-label": `Remove ${label}` }, icon("close"));
-  button.addEventListener("click", remove);
-  return element("li", {}, picture ? element("img", { src: picture, alt: "" }) : icon(kind), element("span", {}, label), button);
+/** A part of the query that can be taken out again; `choose` says which column a file is compared with, if there are several. */
+export function queryPart(label, picture, kind, remove, choose = null) {
+  const image = picture ? element("img", { src: picture, alt: "" }) : icon(kind);
+  if (picture) image.addEventListener("error", () => image.replaceWith(icon(kind)), { once: true });
+  return element("li", {}, image, element("span", {}, label), choose, button(null, "close", remove, { class: null, "aria-label": `Remove ${label}` }));
 }
 
-export function choice(name, modalities, checked) {
-  const box = element("input", { type: "checkbox", name: "having", value: name, checked });
-  return element("label", { class: "choice" }, box, kindIcon(name, modalities), noun(name, modalities));
+/** Which of several modalities of a kind a file is compared with. */
+export function columnChoice(names, chosen, modalities, change) {
+  const select = element("select", { "aria-label": "Compare it with" }, ...names.map((name) => element("option", { value: name, selected: name === chosen }, `as ${noun(name, modalities)}`)));
+  select.addEventListener("change", () => change(select.value));
+  return select;
+}
+
+export function filterChoice(name, modalities) {
+  const options = [["", "any"], ["having", "must have"], ["lacking", "must lack"]];
+  return element("label", {}, kindIcon(name, modalities), noun(name, modalities),
+    element("select", { name, "aria-label": noun(name, modalities) }, ...options.map(([value, words]) => element("option", { value }, words))));
 }

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from calmrl._support.text import plural
+from calmrl._support.text import listed, plural
 from calmrl.config import CompareConfig
 from calmrl.data.media.problems import counts_of_test
 from calmrl.data.patterns import completeness
@@ -54,6 +54,8 @@ def in_words(
         if not real:
             continue
         best = max(real, key=lambda method: real[method])
+        level = [method for method in real if f"{real[method]:.1f}" == f"{real[best]:.1f}"]
+        who = f"{best} has the best mean" if len(level) == 1 else f"{listed(level)} have the best mean"
         interval = mean_interval(list(values[best].values()))
         spread = "" if interval.half is None else f" ± {interval.half:.1f}"
         ideal = [
@@ -61,10 +63,7 @@ def in_words(
             for method in means
             if find_method(method).ideal
         ]
-        text = (
-            f"{best} has the best mean: R@1 {real[best]:.1f}{spread} over all directions{_by_chance(rows, place)}."
-            f"{''.join(ideal)}"
-        )
+        text = f"{who}: R@1 {real[best]:.1f}{spread} over all directions{_by_chance(rows, place)}.{''.join(ideal)}"
         parts = (text, *_aligner(tests[name], real), *_shift(rows, place, methods))
         sentences += [f"{name}: {sentence}" for sentence in parts]
     return sentences

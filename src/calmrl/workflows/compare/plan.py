@@ -237,10 +237,10 @@ def repeats(features: FeatureSet, test: np.ndarray) -> list[str]:
     if not repeated:
         return []
     counts = " and ".join(repeated.values())
-    columns = " or ".join(column for column, _ in repeated)
+    columns = ", or ".join(column for column, _ in repeated)
     return [
-        f"{counts} in {plural(rows, 'test row')}, yet a query finds only its own row; with `relevant_by` {columns}, every "
-        "item with the same value counts."
+        f"{counts} in {plural(rows, 'test row')}, yet only its own row counts as found for a query; relevant_by: {columns} "
+        "in the config lets every item with the same value count."
     ]
 
 
