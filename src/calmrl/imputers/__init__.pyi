@@ -1,5 +1,6 @@
 from . import gaussian as gaussian
 from .auto import AutoImputer as AutoImputer
+from .contract import check_imputer as check_imputer
 from .gaussian import GaussianImputer as GaussianImputer
 from .gfa import GFAImputer as GFAImputer
 from .gradient import GaussianLatent as GaussianLatent
