@@ -81,7 +81,12 @@ def compare(**values) -> CompareConfig:
         (CheckpointSection(), {"keep": 2}),
         (
             ImputeConfig(kind="impute"),
-            {"kind": "impute", "imputer": {"method": "auto", "candidates": None}, "seed": 0, "std": False},
+            {
+                "kind": "impute",
+                "imputer": {"method": "auto", "candidates": None, "race": True},
+                "seed": 0,
+                "std": False,
+            },
         ),
         (
             ExtractConfig(kind="extract", manifest="m"),

@@ -40,7 +40,8 @@ COSTLY = ("mopoe", "knowledge_bridger", "ridge", "knn")  # tried only on data of
 MOST_VALUES = 2 * 10**7
 CHOICE_ROWS = 10_000  # rows on which the candidates are compared
 TRAINED = ("mopoe",)  # by gradient steps, which the race can end
-RACE_EPOCHS = 4  # after which it does, where a candidate has no weight
+RACE_EPOCHS = 4  # after which it does, where a candidate has no weight and
+FALL = 0.02  # the last epoch lowered its error by less than this share
 LEVEL_ROWS = 400  # incomplete rows on which the deviations of two fits are compared
 LEAST_BLOCKS = 10  # hidden blocks, below which nothing can be compared
 
@@ -80,8 +81,9 @@ class AutoImputer(BlockImputer):
     verbose : bool
         Print every candidate's held-out error to standard error.
     race : bool
-        Try `gaussian` on plain features first, and on whitened ones only if it is the best; train `mopoe` to the end only if it
-        has a weight in the average after four epochs, and not again on all rows. False tries all.
+        Try `gaussian` on plain features first, and on whitened ones only if it is the best; train `mopoe` on, after four
+        epochs and while its error does not fall fast, only if it has a weight in the average, and not again on all rows. False
+        tries all.
     blocks : list, dict or None
         For one 2-D array instead of a dict, as in `GaussianImputer`.
 
@@ -322,15 +324,20 @@ class AutoImputer(BlockImputer):
                 progress(step, steps, f"trying {name}")
 
             def hopeless(model: Any, name: str = name, rows: Views = rows) -> bool:
-                """Whether a model in training has no weight, at the time when that is asked."""
-                if len(model.errors_) == RACE_EPOCHS:
+                """Whether a model in training has no weight, asked once, when its error no longer falls fast."""
+                if (
+                    name not in stack.guesses
+                    and len(model.errors_) >= RACE_EPOCHS
+                    and model.errors_[-1] > (1 - FALL) * model.errors_[-2]
+                ):
                     stack.guesses[name] = judged(Tried(model, *answers(model, rows, visible, asked), 0.0))
                     left_out.extend({name} - set(stack.weigh().chosen))
                 return name in left_out
 
-            take(name, try_candidate(name, replace(fitter, stop=hopeless), rows, visible, asked, fitted))
+            tried = try_candidate(name, replace(fitter, stop=hopeless), rows, visible, asked, fitted)
+            take(name, tried)
             if name in left_out:
-                self._report(f"{name}: left out, because it has no weight after {RACE_EPOCHS} epochs")
+                self._report(f"{name}: left out, because it has no weight after {len(tried.model.errors_)} epochs")
                 del stack.guesses[name], fitted[name]
         return fitted, seconds, left_out
 
