@@ -112,7 +112,11 @@ def build_lancedb(folder: Path) -> tuple[Callable[[np.ndarray], list[int]], str]
 
     table = lancedb.connect(folder / "lancedb").create_table("items", batches(), schema=schema)
     how = neighbours.build_ann(table, ROWS) if ROWS > neighbours.EXACT_ROWS else None
-    said = "exact" if how is None else f"visits {how['visited']}, says {how['recall@10']:.3f} of itself"
+    said = (
+        "exact"
+        if how is None
+        else f"looks into {how['probes']} of {how['clusters']} clusters, says {how['recall@10']:.3f} of itself"
+    )
     return lambda query: [row["id"] for row in neighbours.near(table, query, K, how, ["id"])], said
 
 

@@ -11,7 +11,8 @@ from scipy.optimize import minimize
 
 from calmrl.arrays import check
 from calmrl.errors import InputError
-from calmrl.imputers import IMPUTERS, AutoImputer, auto
+from calmrl.imputers import IMPUTERS, AutoImputer, GaussianImputer, MoPoEImputer, auto
+from calmrl.imputers.auto import RACE_EPOCHS
 from calmrl.imputers.stacking import CANDIDATES, Guesses, Stack, hidden_blocks, simplex_weights
 from tests.support.latent_data import from_model, random_present
 
@@ -268,3 +269,63 @@ def test_ten_blocks_are_needed_to_compare(monkeypatch, blocks, compared):
         assert imputer.scale_.tolist() == np.ones((4, 3)).tolist()
         assert imputer.choice_["weights"] == {name: {"mean": 1.0} for name in z}
         assert imputer.choice_["std_scale"] == {name: [1.0] * 4 for name in z}
+
+
+def curved(n=160):
+    """Two modalities that are curves of the same angle, and one that is noise: nothing linear explains them."""
+    rng = np.random.default_rng(0)
+    angle = rng.uniform(0, 2 * np.pi, n)
+    z = {f"m{f}": np.stack([np.cos(f * angle), np.sin(f * angle)], 1) + 0.05 * rng.normal(size=(n, 2)) for f in (1, 2)}
+    z["noise"] = rng.normal(size=(n, 2))
+    present = rng.random((n, 3)) < 0.7
+    present[~present.any(1), 0] = True
+    return {name: np.where(present[:, [j]], block, np.nan) for j, (name, block) in enumerate(z.items())}, present
+
+
+@pytest.mark.parametrize("race", [True, False])
+def test_the_race_ends_the_training_of_what_has_no_weight(race, monkeypatch):
+    epochs = []
+    step = MoPoEImputer._error
+    monkeypatch.setattr(MoPoEImputer, "_error", lambda self, *given: epochs.append(1) or step(self, *given))
+    _, present = curved()
+    z = {name: np.random.default_rng(j).normal(size=(160, 2)) for j, name in enumerate("abc")}  # nothing to learn
+    auto = AutoImputer(["mopoe", "mean"], race=race).fit(z, present)
+    assert ("mopoe" in auto.choice_["left_out"]) == race
+    assert ("mopoe" in auto.choice_["errors"]) == (not race)
+    assert (len(epochs) <= RACE_EPOCHS + 2) == race
+    assert set(auto.choice_["seconds"]) == {"mopoe", "mean"}
+
+
+def test_what_the_race_trained_is_not_trained_again(monkeypatch):
+    fits = []
+    fit = MoPoEImputer.fit
+    monkeypatch.setattr(MoPoEImputer, "fit", lambda self, *given, **more: fits.append(1) or fit(self, *given, **more))
+    z, present = curved()
+    for race in (True, False):
+        fits.clear()
+        auto = AutoImputer(["mopoe", "mean"], race=race).fit(z, present)
+        assert "mopoe" in auto.chosen_
+        assert len(fits) == (1 if race else 2)
+    auto.refit(z, present)
+    assert len(fits) == 3
+
+
+@pytest.mark.parametrize("leads", [True, False])
+def test_whitened_features_are_tried_only_where_the_latent_model_leads(leads, monkeypatch):
+    tried = []
+    fit = GaussianImputer.fit_with
+
+    def note(self, z, mask, engine, ready):
+        tried.append((self.whitening, len(ready)))
+        return fit(self, z, mask, engine, ready=ready)
+
+    monkeypatch.setattr(GaussianImputer, "fit_with", note)
+    z, present = curved()
+    if leads:  # linear in shared factors, as the latent model has it
+        rng = np.random.default_rng(1)
+        shared = rng.normal(size=(160, 2))
+        z = {name: shared @ rng.normal(size=(2, 6)) + 0.3 * rng.normal(size=(160, 6)) for name in z}
+    AutoImputer(["gaussian", "knn"]).fit(z, present)
+    assert [whitening for whitening, _ in tried] == [0.0, "auto"][: 1 + leads]
+    assert tried[0][1] == 0
+    assert all(made > 0 for _, made in tried[1:])  # trials of the search before are not made again

@@ -109,10 +109,13 @@ def test_settings_that_were_chosen_are_kept(monkeypatch):
     calls = []
     monkeypatch.setattr(GaussianImputer, "set_state", lambda self, state: calls.append(state) or self)
     monkeypatch.setattr(GaussianImputer, "refit", lambda self, z, mask: calls.append("refit") or self)
-    monkeypatch.setattr(GaussianImputer, "fit_with", lambda self, z, mask, engine: calls.append(engine) or self)
+    monkeypatch.setattr(GaussianImputer, "fit_with", lambda self, z, mask, engine, ready: calls.append(engine) or self)
     z, present = three(12)
     model = Fitter(4).fit("gaussian", z, torch.from_numpy(present), {}, "engine")
     assert (model.latent_dim, model.n_components, model.noise, model.random_state) == ("auto", "auto", "auto", 4)
+    assert model.whitening == "auto"
+    assert Fitter(4, plain=True).fit("gaussian", z, torch.from_numpy(present), {}).whitening == 0.0
+    calls.pop()
     settled = SimpleNamespace(get_state=lambda: "state")
     Fitter(4, {"gaussian": settled}).fit("gaussian", z, torch.from_numpy(present), {})
     assert calls == ["engine", "state", "refit"]

@@ -328,5 +328,5 @@ def test_rows_on_which_the_form_is_chosen(monkeypatch):
     monkeypatch.setattr(kernel, "make_features", lambda *given: sizes.append(len(given[1])) or made(*given))
     x, y = torch.randn(610, 2).double(), torch.randn(610, 1).double()
     KernelImputer(unit_rows=False, linear=0.0, alpha=1.0)._choose(x, y)
-    assert sizes == [600] * 3
+    assert sizes == [400] * 3
     assert kernel.MOST_ROWS == 20_000

@@ -102,12 +102,25 @@ def test_one_setting_after_the_other_from_the_best():
 
 
 def test_mixtures_start_from_the_best_single_component():
-    made, _ = search(lambda s: 1.0)
+    made, _ = search(lambda s: 1.0 / s.n_components)
     single = made.attempt(Settings(4))
     made.components((3, 10), (1.0, 2.0), single)
     found = [(t.settings.n_components, t.settings.component_prior, t.settings.base_iterations) for t in made.trials[1:]]
     assert found == [(3, 1.0, 7), (3, 2.0, 7), (10, 1.0, 7), (10, 2.0, 7)]
     assert made.made.bases == [None, *["model 4"] * 4]
+    made, _ = search(lambda s: 1.0)
+    made.components((3, 10), (1.0, 2.0), made.attempt(Settings(4)))
+    assert tried(made, "n_components") == [1, 3, 3]  # no more of what does not help
+
+
+def test_what_a_search_before_has_tried_is_not_tried_again():
+    made, told = search(lambda s: 1.0)
+    made.attempt(Settings(3))
+    further = Search(Made(lambda s: 2.0), told.append, ready=made.ready)
+    assert further.attempt(Settings(3)).error == 1.0
+    assert further.attempt(Settings(4)).error == 2.0
+    assert [trial.settings.latent_dim for trial in told] == [3, 3, 4]  # told all the same
+    assert further.made.bases == [None]
 
 
 POWERS = (0.35, 0.5, 0.6, 0.75)
@@ -172,7 +185,9 @@ def test_rows_with_holes_are_not_whitened(chosen):
 
 
 def test_what_auto_means(chosen):
-    settings, trials = chosen(lambda s: 1.0 + 1e-5 * s.prior, n_components="auto", noise="auto", whitening="auto")
+    settings, trials = chosen(
+        lambda s: 1.0 + 1e-5 * s.prior - 1e-5 * s.n_components, n_components="auto", noise="auto", whitening="auto"
+    )
     assert trials[0] == Settings(16, prior=300.0, iterations=7)
     assert distinct(trials, "noise") == ["diagonal", "isotropic"]
     assert distinct(trials, "prior") == [0.0, 10.0, 100.0, 300.0, 1000.0]
@@ -219,7 +234,7 @@ def test_no_more_latents_than_columns_and_rows_allow(chosen, widths, rows, large
     ("latents", "rows", "counts"), [(64, 5000, [1, 3, 10, 30]), (128, 5000, [1, 3, 10]), (4, 20, [1, 3, 10])]
 )
 def test_no_more_components_than_rows_and_time_allow(chosen, latents, rows, counts):
-    _, trials = chosen(latent_dim=latents, rows=rows, n_components="auto")
+    _, trials = chosen(lambda s: 1 / s.n_components, latent_dim=latents, rows=rows, n_components="auto")
     assert distinct(trials, "n_components") == counts
 
 

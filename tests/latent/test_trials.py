@@ -57,9 +57,17 @@ def test_a_trial_ends_three_steps_after_its_best(monkeypatch):
 def test_the_first_steps_from_a_random_start_are_not_judged(monkeypatch):
     errors = [1, 2, 8, 7, 9, 9, 9, 9]
     assert ended(monkeypatch, errors) == ((7, 4, "params 4"), 7)
-    assert ended(monkeypatch, errors, base="one component") == ((1, 1, "params 1"), 4)
+    assert ended(monkeypatch, errors, base="one component") == ((1, 1, "params 1"), 2)  # it rose
     assert ended(monkeypatch, [3, 1, 5]) == ((5, 3, "params 3"), 3)
     assert ended(monkeypatch, [3, 1]) == ((1, 2, "params 2"), 2)  # it ended before: the last one
+
+
+def test_a_mixture_ends_where_its_error_rises_and_any_trial_where_it_hardly_falls(monkeypatch):
+    rising = [2.0, 2.009, 2.02, 1.0]
+    assert ended(monkeypatch, rising, base="one component") == ((2.0, 1, "params 1"), 3)  # by more than half a percent
+    falling = [9, 8, *(2 - 0.0003 * step for step in range(20))]
+    assert ended(monkeypatch, falling)[1] == 8  # five steps from the first that is judged
+    assert ended(monkeypatch, [9, 8, *(2 - 0.001 * step for step in range(20))])[1] == 22
 
 
 def source(n=60, seed=0):

@@ -403,9 +403,9 @@ def test_an_address_is_passed_on(tmp_path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("shares", "visited"), [([0.98], 200), ([0.9, 0.96, 0.975], 800), ([0.5, 0.5, 0.5, 0.5], 1600)]
+    ("shares", "probes"), [([0.98], 16), ([0.9, 0.96, 0.985], 64), ([0.5, 0.5, 0.5, 0.5, 0.6], 245)]
 )
-def test_a_graph_is_searched_deeper_until_it_finds_enough(monkeypatch, shares, visited) -> None:
+def test_more_clusters_are_searched_until_they_hold_enough(monkeypatch, shares, probes) -> None:
     class Table:
         def create_index(self, column, *, config, replace) -> None:
             assert column == "vector"
@@ -414,8 +414,8 @@ def test_a_graph_is_searched_deeper_until_it_finds_enough(monkeypatch, shares, v
     monkeypatch.setattr(neighbours, "true_neighbours", lambda table, rows, metric: [None] * 7)
     monkeypatch.setattr(neighbours, "recall", lambda table, how, truth, metric: next(answers))
     how = neighbours.build_ann(Table(), 60_000)
-    assert (how["visited"], how["recall@10"], how["queries"]) == (visited, shares[-1], 7)
-    assert (how["index"], how["refine"]) == ("IVF_HNSW_SQ", 5)  # as docs/how-to/search.md has it
+    assert (how["probes"], how["recall@10"], how["queries"]) == (probes, shares[-1], 7)
+    assert (how["index"], how["refine"], how["clusters"]) == ("IVF_SQ", 5, 245)  # as docs/how-to/search.md has it
 
 
 def test_a_damaged_note_of_a_stopped_run_is_named(tmp_path) -> None:

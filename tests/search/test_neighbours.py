@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from calmrl.search import neighbours
@@ -44,33 +45,23 @@ def test_a_sample_is_all_or_always_the_same(monkeypatch):
 
 def test_sizes_are_those_of_the_page():
     """As docs/how-to/search.md and the text at the top of the module have them."""
-    assert (neighbours.EXACT_ROWS, neighbours.GRAPH_ROWS, neighbours.SAMPLE, neighbours.BLOCK) == (
-        50_000,
-        10**6,
-        4096,
-        4096,
-    )
-    assert (neighbours.LINKS, neighbours.CONSIDERED, neighbours.QUERIES) == (16, 150, 100)
+    assert (neighbours.EXACT_ROWS, neighbours.SAMPLE, neighbours.BLOCK) == (50_000, 4096, 4096)
+    assert (neighbours.ENOUGH, neighbours.REFINE, neighbours.QUERIES) == (0.98, 5, 100)
 
 
-@pytest.mark.parametrize(("rows", "graphs"), [(1, 1), (10, 1), (11, 2), (20, 2), (21, 3)])
-def test_a_graph_for_so_many_vectors(rows, graphs, monkeypatch):
+@pytest.mark.parametrize(
+    ("rows", "clusters", "probes"), [(1, 1, 1), (100, 10, 3), (60_000, 245, 16), (10**6, 1000, 32)]
+)
+def test_clusters_are_the_root_of_the_number_of_vectors(rows, clusters, probes, monkeypatch):
     made = []
     table = SimpleNamespace(create_index=lambda column, config, replace: made.append((column, config, replace)))
-    monkeypatch.setattr(neighbours, "GRAPH_ROWS", 10)
-    monkeypatch.setattr(neighbours, "need", lambda *names: SimpleNamespace(HnswSq=lambda **settings: settings))
+    monkeypatch.setattr(neighbours, "need", lambda *names: SimpleNamespace(IvfSq=lambda **settings: settings))
     monkeypatch.setattr(neighbours, "true_neighbours", lambda table, rows, metric: [])
     how = neighbours.build_ann(table, rows)
-    settings = {"distance_type": "cosine", "num_partitions": graphs, "m": 16, "ef_construction": 150}
+    settings = {"distance_type": "cosine", "num_partitions": clusters, "max_iterations": 10, "sample_rate": 64}
     assert made == [("vector", settings, True)]
-    assert how == {
-        "index": "IVF_HNSW_SQ",
-        "graphs": graphs,
-        "visited": 200,
-        "refine": 5,
-        "recall@10": 1.0,
-        "queries": 0,
-    }
+    found = {"recall@10": 1.0, "queries": 0}
+    assert how == {"index": "IVF_SQ", "clusters": clusters, "probes": probes, "refine": 5} | found
 
 
 def test_recall_counts_others_only(monkeypatch):
@@ -111,6 +102,14 @@ def test_how_a_graph_is_asked(k, visited):
     }  # fmt: skip
 
 
+def test_how_clusters_are_asked():
+    asked = Asked()
+    neighbours.near_query(asked, [1, 2], 10, {"clusters": 9, "probes": 3, "refine": 5})
+    told = {name: asked.told[name] for name in ("minimum_nprobes", "maximum_nprobes", "refine_factor")}
+    assert told == {"minimum_nprobes": (3,), "maximum_nprobes": (0,), "refine_factor": (5,)}  # 0: all, where few match
+    assert not {"ef", "nprobes", "bypass_vector_index"} & set(asked.told)
+
+
 def test_how_a_small_table_is_asked():
     asked = Asked()
     assert neighbours.near_query(asked, [1, 2], 4, None, column="f_1") is asked
@@ -120,28 +119,28 @@ def test_how_a_small_table_is_asked():
     }  # fmt: skip
 
 
-def test_queries_are_drawn_and_items_without_a_place_left_out(monkeypatch):
-    held = [{"id": i, "vector": None if i == 3 else [float(i)]} for i in range(200)]
+@pytest.mark.parametrize("metric", ["cosine", "dot"])
+def test_true_neighbours_are_those_of_sorting_everything(metric, monkeypatch):
+    """Items without a place neither ask nor are found."""
+    monkeypatch.setattr(neighbours, "BLOCK", 7)
+    rows = 1 + RNG.random((200, 3)).astype(np.float32) * RNG.random((200, 1)).astype(np.float32)
+    places = [None if i == 3 else vector.tolist() for i, vector in enumerate(rows)]
+    schema = pa.schema([("id", pa.string()), ("vector", pa.list_(pa.float32(), 3))])
+    held = pa.table({"id": [str(i) for i in range(200)], "vector": places}, schema=schema)
 
     class Table:
         def take_offsets(self, places):
             assert places == sorted(set(places))
-            self.places = places
-            return self
+            return SimpleNamespace(select=lambda columns: SimpleNamespace(to_arrow=lambda: held.take(places)))
 
-        def select(self, columns):
-            assert columns == ["id", "vector"]
-            return self
+        def search(self):
+            return SimpleNamespace(select=lambda columns: SimpleNamespace(to_batches=held.to_batches))
 
-        def to_arrow(self):
-            return self
-
-        def to_pylist(self):
-            return [held[i] for i in self.places]
-
-    monkeypatch.setattr(neighbours, "_others", lambda table, vector, own, how, metric: {own, how})
-    assert len(neighbours.true_neighbours(Table(), 200)) in (99, 100)
-    truth = neighbours.true_neighbours(Table(), 5)
-    assert [(vector.tolist(), own, ids) for vector, own, ids in truth] == [
-        ([float(i)], i, {i, None}) for i in (0, 1, 2, 4)
-    ]
+    assert len(neighbours.true_neighbours(Table(), 200, metric)) in (99, 100)
+    length = np.linalg.norm(rows, axis=1) if metric == "cosine" else np.ones(200)
+    for vector, own, ids in neighbours.true_neighbours(Table(), 200, metric):
+        assert np.array_equal(vector, rows[int(own)])
+        scores = rows @ vector / length
+        scores[[3, int(own)]] = -np.inf
+        assert ids == {str(i) for i in np.argsort(-scores)[:10]}
+    assert len(neighbours.true_neighbours(Table(), 5, metric)) == 4

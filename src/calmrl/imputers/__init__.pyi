@@ -1,5 +1,6 @@
 from . import gaussian as gaussian
 from .auto import AutoImputer as AutoImputer
+from .contract import check_imputer as check_imputer
 from .factors import Factors as Factors
 from .factors import latent_factors as latent_factors
 from .gaussian import GaussianImputer as GaussianImputer

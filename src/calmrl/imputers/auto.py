@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -28,6 +28,7 @@ from calmrl.imputers.stacking import (
     Stack,
     Tried,
     Weights,
+    answers,
     as_double,
     hidden_blocks,
     try_candidate,
@@ -38,7 +39,10 @@ from calmrl.protocols import Progress
 COSTLY = ("mopoe", "knowledge_bridger", "ridge", "knn")  # tried only on data of at most MOST_VALUES values
 MOST_VALUES = 2 * 10**7
 CHOICE_ROWS = 10_000  # rows on which the candidates are compared
-LEVEL_ROWS = 2000  # incomplete rows on which the deviations of two fits are compared
+TRAINED = ("mopoe",)  # by gradient steps, which the race can end
+RACE_EPOCHS = 4  # after which it does, where a candidate has no weight and
+FALL = 0.02  # the last epoch lowered its error by less than this share
+LEVEL_ROWS = 400  # incomplete rows on which the deviations of two fits are compared
 LEAST_BLOCKS = 10  # hidden blocks, below which nothing can be compared
 
 
@@ -58,7 +62,8 @@ class AutoImputer(BlockImputer):
     About an eighth of the observed blocks is hidden such that rows look like the incomplete rows of the data. Every
     candidate is fitted without them (`gaussian` and `kernel` choose their own settings there) and guesses them. The
     best is kept, others join while that lowers the held-out error; their weights, one set per modality, are those of
-    the least squared error. What was kept is fitted again on all rows. Deviations are averaged alike and scaled per
+    the least squared error. What was kept is fitted again on all rows. What costs much is tried only where held-out errors say
+    that it can win (`race`). Deviations are averaged alike and scaled per
     modality and number of observed modalities so that 90 % intervals cover 90 % of the held-out values; the deviations
     of the last fit, which saw these values, are brought to the size that was checked.
 
@@ -75,6 +80,10 @@ class AutoImputer(BlockImputer):
         Seed of the held-out blocks and of the candidates.
     verbose : bool
         Print every candidate's held-out error to standard error.
+    race : bool
+        Try `gaussian` on plain features first, and on whitened ones only if it is the best; train `mopoe` on, after four
+        epochs and while its error does not fall fast, only if it has a weight in the average, and not again on all rows. False
+        tries all.
     blocks : list, dict or None
         For one 2-D array instead of a dict, as in `GaussianImputer`.
 
@@ -85,7 +94,8 @@ class AutoImputer(BlockImputer):
         column mean), "weights" (modality -> candidate -> weight), "error" (of the average), "error_by_modality",
         "held_out_by_modality" (blocks, of modalities that some row lacks), "coverage_by_modality" (percent of the held-out
         values inside 95 % intervals), "std_scale" (modality -> factor per number of observed modalities, 0 to k),
-        "seconds" (candidate -> time) and, if rows have holes, "holes" (held-out entries, their errors and the weights).
+        "seconds" (candidate -> time), "left_out" (candidates that the race ended early) and, if rows have holes, "holes"
+        (held-out entries, their errors and the weights).
     models_ : dict
         The fitted imputers by name.
 
@@ -105,12 +115,14 @@ class AutoImputer(BlockImputer):
         random_state: int | None = 0,
         verbose: bool = False,
         *,
+        race: bool = True,
         blocks: Blocks = None,
     ) -> None:
         self.blocks = blocks
         self.candidates = candidates
         self.random_state = random_state
         self.verbose = verbose
+        self.race = race
 
     def fit(
         self, z: Any, present: Array | None = None, progress: Progress | None = None, observed: Any = None
@@ -135,23 +147,28 @@ class AutoImputer(BlockImputer):
         self._choose_holes(sample)
         if progress is not None:
             progress(len(names), len(names) + 1, f"fitting {' + '.join(self.chosen_)}")
-        self.refit(z, present)
+        trained = [name for name in TRAINED if self.race and sample is views and name in self.chosen_]
+        self._refit(z, present, {name: trial[name] for name in trained})
         self._carry_levels(sample, trial)
         return self
 
     def refit(self, z: Any, present: Array | None = None) -> AutoImputer:
         """Fit what was chosen on other rows, with the same settings, weights and scale of deviations."""
+        return self._refit(z, present, {})
+
+    def _refit(self, z: Any, present: Array | None, trained: dict[str, Any]) -> AutoImputer:
+        """As `refit`, but for models that are `trained` enough already."""
         z, present = self._as_dict(z, present, reset=False)
         views = check(z, present, names=self.names_, widths=self.widths_, min_rows=1, holes=True)
         arrays = z if isinstance(z, DistributedRows) else dict(views.arrays)
-        fitted: dict[str, Any] = {}
+        fitted = dict(trained)
         fitter = Fitter(self.seed_, getattr(self, "settled_", {}), getattr(self, "forms_", None))
         self.within_ = None
         if views.holes:
             self._report(f"fitting gaussian on all {len(views)} rows, for their holes")
             fitted["gaussian"] = self.within_ = fitter.fit("gaussian", arrays, views.present, fitted)
             arrays = dict(self._without_holes(views)[0].arrays)
-        for name in self.chosen_:
+        for name in sorted(self.chosen_, key=lambda name: name != "gaussian"):  # which `kernel` shares
             if name in fitted:
                 continue
             self._report(f"fitting {name} on all {len(views)} rows")
@@ -206,6 +223,7 @@ class AutoImputer(BlockImputer):
             "coverage_by_modality": dict.fromkeys(self.names_),
             "std_scale": self._scale_by_name(),
             "seconds": {},
+            "left_out": [],
         }
         if taken == "gaussian":
             self._choose_holes(self._sample(views))
@@ -239,14 +257,12 @@ class AutoImputer(BlockImputer):
         stack = Stack(totals, [len(t) for t in truth], self.widths_)
         asked = hide.any(1).nonzero()[:, 0]
         at = hidden[asked.cpu().numpy()]
-        fitted: dict[str, Any] = {}
-        seconds = {}
-        for name, tried in self._tried(views, visible, asked, names, progress, engine):
-            fitted[name], seconds[name] = tried.model, tried.seconds
+
+        def judged(tried: Tried) -> Guesses:
             errors = [np.where(known[j], g[at[:, j]] - truth[j], 0.0) for j, g in enumerate(tried.guess)]
-            spread = [np.where(known[j], std[at[:, j]], np.nan) for j, std in enumerate(tried.std)]
-            stack.guesses[name] = Guesses(errors, spread)
-            self._report(f"{name}: held-out error {stack.error(name):.4f} ({tried.seconds:.1f} s)")
+            return Guesses(errors, [np.where(known[j], std[at[:, j]], np.nan) for j, std in enumerate(tried.std)])
+
+        fitted, seconds, left_out = self._race(views, visible, asked, names, stack, judged, progress, engine)
         weights = stack.weigh()
         visible_count = visible.sum(1).cpu().numpy()
         sources = [visible_count[hidden[:, m]] for m in range(len(self.names_))]
@@ -255,6 +271,7 @@ class AutoImputer(BlockImputer):
         scores = stack.scores(weights)
         self.scale_ = factors(scores, sources, missing)
         self._record(stack, weights, seconds)
+        self.choice_["left_out"] = left_out
         covered = [self._covered(m, score, sources[m]) for m, score in enumerate(scores)]
         blocks = {m: int(n) for m, n, lacking in zip(self.names_, stack.blocks, missing.sum(0), strict=True) if lacking}
         self.choice_["held_out_by_modality"] = blocks
@@ -265,30 +282,91 @@ class AutoImputer(BlockImputer):
         self.forms_ = fitted["kernel"].choice_ if "kernel" in fitted else {}
         return fitted
 
-    def _tried(
+    def _race(
         self,
         views: Views,
         visible: Tensor,
         asked: Tensor,
         names: list[str],
+        stack: Stack,
+        judged: Callable[[Tried], Guesses],
+        progress: Progress | None,
+        engine: Engine | None,
+    ) -> tuple[dict[str, Any], dict[str, float], list[str]]:
+        """(fitted candidates, their seconds, names of those left out): what costs much only where it can win."""
+        fitted: dict[str, Any] = {}
+        seconds: dict[str, float] = {}
+        left_out: list[str] = []
+        late = [name for name in names if self.race and name in TRAINED]
+        early = [name for name in names if name not in late]
+        steps = len(names) + 1
+        fitter = Fitter(self.seed_, plain=self.race and not views.holes, trials={})
+        rows = replace(views, arrays=dict(views.arrays))
+
+        def take(name: str, tried: Tried) -> None:
+            fitted[name], stack.guesses[name] = tried.model, judged(tried)
+            seconds[name] = seconds.get(name, 0.0) + tried.seconds
+            self._report(f"{name}: held-out error {stack.error(name):.4f} ({tried.seconds:.1f} s)")
+
+        for name, tried in self._tried(fitter, rows, visible, asked, early, steps, progress, engine):
+            take(name, tried)
+        if fitter.plain and "gaussian" in fitted and stack.weigh().chosen[0] == "gaussian":
+            if progress is not None:
+                progress(len(early), steps, "trying gaussian on whitened features")
+            fitter, before = replace(fitter, plain=False), fitted["gaussian"].settings_
+            take("gaussian", try_candidate("gaussian", fitter, rows, visible, asked, {}, engine))
+            if "kernel" in fitted and fitted["gaussian"].settings_ != before:
+                take("kernel", try_candidate("kernel", fitter, rows, visible, asked, fitted))
+        if late and views.holes:
+            rows = self._without_holes(replace(rows, present=visible))[0]
+        for step, name in enumerate(late, len(early)):
+            if progress is not None:
+                progress(step, steps, f"trying {name}")
+
+            def hopeless(model: Any, name: str = name, rows: Views = rows) -> bool:
+                """Whether a model in training has no weight, asked once, when its error no longer falls fast."""
+                if (
+                    name not in stack.guesses
+                    and len(model.errors_) >= RACE_EPOCHS
+                    and model.errors_[-1] > (1 - FALL) * model.errors_[-2]
+                ):
+                    stack.guesses[name] = judged(Tried(model, *answers(model, rows, visible, asked), 0.0))
+                    left_out.extend({name} - set(stack.weigh().chosen))
+                return name in left_out
+
+            tried = try_candidate(name, replace(fitter, stop=hopeless), rows, visible, asked, fitted)
+            take(name, tried)
+            if name in left_out:
+                self._report(f"{name}: left out, because it has no weight after {len(tried.model.errors_)} epochs")
+                del stack.guesses[name], fitted[name]
+        return fitted, seconds, left_out
+
+    def _tried(
+        self,
+        fitter: Fitter,
+        rows: Views,
+        visible: Tensor,
+        asked: Tensor,
+        names: list[str],
+        steps: int,
         progress: Progress | None,
         engine: Engine | None,
     ) -> Iterator[tuple[str, Tried]]:
         """(candidate, what it says): `gaussian` first, for `kernel` shares it; then the others, wherever the engine works."""
-        fitter, fitted = Fitter(self.seed_), dict[str, Any]()
-        rows = replace(views, arrays=dict(views.arrays))
+        fitted = dict[str, Any]()
         others = [name for name in names if name != "gaussian"]
         latent: Tried | None = None
-        if views.holes:  # the latent model completes them for the others
+        if rows.holes:  # the latent model completes them for the others
             if progress is not None:
-                progress(0, len(names) + 1, "trying gaussian")
+                progress(0, steps, "trying gaussian")
             latent = try_candidate("gaussian", fitter, rows, visible, asked, fitted, engine)
             fitted["gaussian"] = self.within_ = latent.model
             rows = self._without_holes(replace(rows, present=visible))[0]
-        guessed = (engine or LocalEngine()).map(try_candidate, others, fitter, rows, visible, asked, fitted)
+        shared = replace(fitter, trials=None)  # which workers do not need
+        guessed = (engine or LocalEngine()).map(try_candidate, others, shared, rows, visible, asked, fitted)
         for step, name in enumerate(names):
             if progress is not None:
-                progress(step, len(names) + 1, f"trying {name}")
+                progress(step, steps, f"trying {name}")
             if name != "gaussian":
                 yield name, next(guessed)
             elif latent is not None:

@@ -24,7 +24,7 @@ from calmrl.imputers.gradient import fit_by_gradient
 from calmrl.interop.containers import impute_object
 from calmrl.latent import online, predict
 from calmrl.latent.batch import BatchPosterior, completed, imputed
-from calmrl.latent.choose import check_arguments, decide, decide_for_stream
+from calmrl.latent.choose import Ready, check_arguments, decide, decide_for_stream
 from calmrl.latent.em import Settings, fit_settings, noise_floor, start_at_random
 from calmrl.latent.held_out import coverage
 from calmrl.latent.model import Expectation, Parameters
@@ -151,13 +151,20 @@ class GaussianImputer(SavedImputer, TransformerMixin, BaseEstimator):
         return self.fit_with(z, present, z.engine if isinstance(z, DistributedRows) else None, observed)
 
     @explain_linalg_errors()
-    def fit_with(self, z: Any, present: Array | None, engine: Engine | None, observed: Any = None) -> GaussianImputer:
-        """As `fit`; the trials of the search may be made by the workers of an engine."""
+    def fit_with(
+        self,
+        z: Any,
+        present: Array | None,
+        engine: Engine | None,
+        observed: Any = None,
+        ready: Ready | None = None,
+    ) -> GaussianImputer:
+        """As `fit`; the trials of the search may be made by the workers of an engine, or are `ready`, of the same rows."""
         args = self.get_params(deep=False)
         check_arguments(args)
         source = self._source(z, present, observed)
         seed = seed_of(self.random_state)
-        settings, trials, scale, hole_scale = decide(args, source, seed, engine)
+        settings, trials, scale, hole_scale = decide(args, source, seed, engine, ready)
         self._fit(source, settings, seed)
         self.search_, self.std_scale_, self.hole_scale_ = [trial.row() for trial in trials], scale, hole_scale
         return self

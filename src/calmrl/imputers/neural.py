@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import copy
 from abc import abstractmethod
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.optim.adam import adam
 
 from calmrl._support.arguments import seed_of
 from calmrl._support.moments import add_rows
@@ -36,6 +38,31 @@ class SkipMLP(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         linear: Tensor = self.linear(x)
         return linear + self.out(nn.functional.gelu(self.hidden(x)))
+
+
+class FusedAdam:
+    """`torch.optim.Adam(fused=True)` to the bit, without torch's compiler, which that one takes a second to import."""
+
+    def __init__(self, parameters: list[Tensor], lr: float) -> None:
+        self.param_groups = [{"params": parameters, "lr": lr}]
+        self.state: dict[Tensor, dict[str, Tensor]] = {}
+
+    def zero_grad(self) -> None:
+        """Forget the gradients."""
+        for parameter in self.param_groups[0]["params"]:  # type: ignore[attr-defined]
+            parameter.grad = None
+
+    @torch.no_grad()
+    def step(self) -> None:
+        """One step for every parameter that has a gradient."""
+        moved = [p for p in self.param_groups[0]["params"] if p.grad is not None]  # type: ignore[attr-defined]
+        for p in moved:
+            if p not in self.state:
+                self.state[p] = {"step": torch.zeros((), device=p.device)} | {k: torch.zeros_like(p) for k in ADAM[1:]}
+        steps, first, second = ([self.state[p][key] for p in moved] for key in ADAM)
+        fixed = {"amsgrad": False, "beta1": 0.9, "beta2": 0.999, "weight_decay": 0.0, "eps": 1e-8, "maximize": False}
+        gradients = [p.grad for p in moved]
+        adam(moved, gradients, first, second, [], steps, fused=True, lr=self.param_groups[0]["lr"], **fixed)  # type: ignore
 
 
 class NeuralImputer(BlockImputer):
@@ -91,8 +118,17 @@ class NeuralImputer(BlockImputer):
     def _prepare(self, network: Any, z: list[Tensor], present: Tensor) -> None:
         """What the network has to see of the training rows before the first step."""
 
-    def fit(self, z: Any, present: Array | None = None, observed: Any = None) -> NeuralImputer:
-        """`epochs` passes at most; keeps the weights with the least error on a tenth of the observed blocks, held out."""
+    def fit(
+        self,
+        z: Any,
+        present: Array | None = None,
+        observed: Any = None,
+        stop: Callable[[NeuralImputer], bool] | None = None,
+    ) -> NeuralImputer:
+        """`epochs` passes at most; keeps the weights with the least error on a tenth of the observed blocks, held out.
+
+        `stop` is called with the imputer after every epoch, of which `errors_` has the errors; True ends the training.
+        """
         views = self._training_rows(z, present, observed)
         self._start(views)
         self._observe(views)
@@ -119,6 +155,8 @@ class NeuralImputer(BlockImputer):
                 waited += 1
                 if waited >= self.patience:
                     break
+            if stop is not None and stop(self):
+                break
         if weights is not None:
             self.network_.load_state_dict(weights)
             self.noise_ = self._left_over(rows, visible, seen, hidden)
@@ -160,7 +198,7 @@ class NeuralImputer(BlockImputer):
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(self.seed_)
             self.network_ = self._network().to(device).requires_grad_(False)
-        self.optimiser_ = torch.optim.Adam(self.network_.parameters(), lr=self.learning_rate, fused=True)
+        self.optimiser_ = FusedAdam(list(self.network_.parameters()), self.learning_rate)
 
     def _observe(self, views: Views) -> None:
         """Take further rows into the count, mean and sum of squares of each column."""

@@ -21,6 +21,7 @@ from calmrl.imputers.kernel import KernelImputer, linked
 from calmrl.imputers.knowledge_bridger import KnowledgeBridgerImputer
 from calmrl.imputers.simple import KNNImputer, MeanImputer, RidgeImputer
 from calmrl.imputers.variational import MoPoEImputer
+from calmrl.latent.choose import Ready
 
 CANDIDATES: dict[str, Any] = {
     "gaussian": GaussianImputer,
@@ -40,6 +41,9 @@ class Fitter:
     seed: int
     settled: dict[str, Any] = field(default_factory=dict)  # "gaussian", fitted, if its settings are chosen
     forms: dict[str, Any] | None = None  # of the kernel, by modality, if chosen
+    plain: bool = False  # whether the search of `gaussian` leaves out whitened features, which cost most
+    trials: Ready | None = None  # of such a search, for one that goes on from there
+    stop: Callable[[Any], bool] | None = None  # ends the training of a network
 
     def fit(
         self,
@@ -64,13 +68,15 @@ class Fitter:
                 return KernelImputer(random_state=self.seed).fit_on(check(z, mask), shared, self.forms)
             make: Callable[..., Any] = CANDIDATES[name]
             options = {"random_state": self.seed} if "random_state" in inspect.signature(make).parameters else {}
-            return make(**options).fit(z, mask)
+            ends = {} if self.stop is None else {"stop": self.stop}
+            return make(**options).fit(z, mask, **ends)
 
     def _gaussian(self, z: Mapping[str, Any], mask: Array, engine: Engine | None) -> GaussianImputer:
-        imputer = GaussianImputer("auto", "auto", "auto", random_state=self.seed)
+        whitening: Any = 0.0 if self.plain else "auto"
+        imputer = GaussianImputer("auto", "auto", "auto", random_state=self.seed, whitening=whitening)
         if "gaussian" in self.settled:
             return imputer.set_state(self.settled["gaussian"].get_state()).refit(z, mask)
-        return imputer.fit_with(z, mask, engine)
+        return imputer.fit_with(z, mask, engine, ready=self.trials)
 
 
 @dataclass(frozen=True)
@@ -95,9 +101,15 @@ def try_candidate(
     """Fit on what is `visible` of the rows, and guess the rows `asked`."""
     start = time.perf_counter()
     model = fitter.fit(name, dict(views.arrays), visible, fitted, engine)
+    guess, std = answers(model, views, visible, asked)
+    return Tried(model, guess, std, time.perf_counter() - start)
+
+
+def answers(model: Any, views: Views, visible: Tensor, asked: Tensor) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """(guesses, deviations) of the rows `asked`, of which it sees what is `visible`, per modality."""
     guess, std = model.impute(dict(views.take(asked).arrays), visible[asked], return_std=True)
     values, deviations = ([as_double(part[m]) for m in views.names] for part in (guess, std))
-    return Tried(model, values, deviations, time.perf_counter() - start)
+    return values, deviations
 
 
 def as_double(values: Array) -> np.ndarray:

@@ -55,6 +55,7 @@ class Trial:
 
 
 Chosen = tuple[Settings, list[Trial], list[float], list[float]]
+Ready = dict[tuple[Settings, bool], Ended]  # trials that are made, by settings and whether they start at random
 
 
 def smallest_of_the_best(trials: list[Trial]) -> Trial:
@@ -67,11 +68,17 @@ def smallest_of_the_best(trials: list[Trial]) -> Trial:
 class Search:
     """Goes along one axis after the other and remembers every trial."""
 
-    def __init__(self, trials: Trials, report: Callable[[Trial], None], engine: Engine | None = None) -> None:
+    def __init__(
+        self,
+        trials: Trials,
+        report: Callable[[Trial], None],
+        engine: Engine | None = None,
+        ready: Ready | None = None,
+    ) -> None:
         self.made, self.report, self.engine = trials, report, engine
         self.trials: list[Trial] = []
         self.models: dict[Settings, Parameters] = {}
-        self.ready: dict[tuple[Settings, bool], Ended] = {}  # made by the engine, not asked for yet
+        self.ready: Ready = {} if ready is None else ready  # made by the engine ahead, or by a search before
 
     def best(self) -> Trial:
         return smallest_of_the_best(self.trials)
@@ -82,7 +89,9 @@ class Search:
         if earlier is not None:
             return earlier
         key = (settings, base is None)
-        error, step, params = self.ready.pop(key) if key in self.ready else self.made.run(settings, base)
+        if key not in self.ready:
+            self.ready[key] = self.made.run(settings, base)
+        error, step, params = self.ready[key]
         trial = Trial(replace(settings, iterations=step), error)
         self.trials.append(trial)
         self.models[trial.settings] = params
@@ -114,21 +123,24 @@ class Search:
             self.attempt(replace(best, **{name: value}))
 
     def components(self, counts: Sequence[int], strengths: Sequence[float], single: Trial) -> None:
-        """Mixtures that start from the best single component."""
+        """Mixtures that start from the best single component, with more components as long as that lowers the error."""
         base = self.models[single.settings]
-        settings = [
-            replace(
-                single.settings,
-                n_components=count,
-                component_prior=strength,
-                base_iterations=single.settings.iterations,
-            )
-            for count in counts
-            for strength in strengths
-        ]
-        for place, one in enumerate(settings):
-            self.ahead(settings[place:], base)
-            self.attempt(one, base)
+        lowest = single.error
+        for count in counts:
+            settings = [
+                replace(
+                    single.settings,
+                    n_components=count,
+                    component_prior=strength,
+                    base_iterations=single.settings.iterations,
+                )
+                for strength in strengths
+            ]
+            self.ahead(settings, base)
+            error = min(self.attempt(one, base).error for one in settings)
+            if error >= lowest:
+                return
+            lowest = error
 
     def whitened(self, start: Settings, sizes: Sequence[int], powers: Sequence[float]) -> None:
         """Whitened features with many latents: the power at the smallest size, then larger sizes while the error falls."""
@@ -179,11 +191,12 @@ def choose(
     max_iter: int,
     report: Callable[[Trial], None],
     engine: Engine | None = None,
+    ready: Ready | None = None,
 ) -> Chosen:
     """(best settings, all trials, std scale per modality, the same for holes); numbers that were given are kept, 'auto'
-    ones are searched."""
+    ones are searched. Trials that are `ready`, of the same rows and seed, are not made again; new ones join them."""
     held = hold_out(z, present, seed)
-    search = Search(Trials(held, criterion, seed, max_iter), report, engine)
+    search = Search(Trials(held, criterion, seed, max_iter), report, engine, ready)
     largest = min(sum(held.source.widths), max(2, held.source.rows - 1))
     latents = tuple(size for size in LATENTS if size <= largest) or (1,)
     noises = ("isotropic", "diagonal") if noise == "auto" else (noise,)
@@ -298,7 +311,9 @@ def fixed_prior(args: dict[str, Any]) -> float:
     return 0.0 if args["n_components"] == 1 else MIXTURE_PRIOR
 
 
-def decide(args: dict[str, Any], source: Source, seed: int, engine: Engine | None = None) -> Chosen:
+def decide(
+    args: dict[str, Any], source: Source, seed: int, engine: Engine | None = None, ready: Ready | None = None
+) -> Chosen:
     """(settings, trials, std scale, std scale of holes): as given, or searched on held-out blocks where something is "auto".
 
     Where nothing can be held out, "auto" is what `unchosen` says, with a warning.
@@ -337,6 +352,7 @@ def decide(args: dict[str, Any], source: Source, seed: int, engine: Engine | Non
             seed=seed,
             report=report,
             engine=engine,
+            ready=ready,
             **{name: args[name] for name in names},
         )
     if args["verbose"]:

@@ -287,6 +287,8 @@ def normal_reach(level: float) -> float:
 
 
 PATIENCE = 3
+RISE = 0.005  # share by which the error of a mixture rises once it is past its best
+TAIL, FALL = 5, 0.001  # a trial ends where so many iterations lower the error by less than this share
 FIRST = 3  # iterations from a random start that are not judged: the first ones still show the start
 CRITERIA: dict[str, Callable[[HeldOut, Parameters], float]] = {"imputation": HeldOut.error, "retrieval": HeldOut.miss}
 
@@ -315,7 +317,10 @@ class Trials:
 
         def watch(step: int, params: Parameters, _: float) -> bool:
             track.append((measure(held, params), step, params))
-            return step - best_step()[1] >= PATIENCE
+            error, best = track[-1][0], best_step()
+            if step - best[1] >= PATIENCE or (base is not None and error > (1 + RISE) * best[0]):
+                return True
+            return len(track) >= first + TAIL and track[-1 - TAIL][0] - error < FALL * error
 
         options: dict[str, Any] = {"seed": self.seed, "max_iter": self.max_iter, "tol": 1e-5, "after_step": watch}
         fit_settings(held.source, settings, base=base, **options)

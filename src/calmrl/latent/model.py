@@ -172,6 +172,9 @@ class Expectation:
         """V, log|V^-1|, and V in the dtype of the data, of each pattern."""
         keys = [tuple(pattern) for pattern in patterns.tolist()]
         new = [key for key in keys if key not in self.factors]
+        if len(self.factors) + len(new) > KEPT:
+            self.factors.clear()
+            new = list(dict.fromkeys(keys))
         for start in range(0, len(new), self._group):
             group = new[start : start + self._group]
             V, logdet = inverse(self._precisions(group))

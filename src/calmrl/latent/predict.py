@@ -35,12 +35,14 @@ def packs_of(views: Views, params: Parameters) -> Iterator[tuple[int, int, Pack]
         yield start, stop, pack(views.rows(start, stop), present, params.widths, torch.float64, holes=holes)
 
 
-def by_pattern(params: Parameters, packed: Pack) -> Iterator[tuple[Tensor, Tensor, Posterior]]:
-    """(rows of the pack, pattern, their posterior) for each pattern.
+def by_pattern(
+    params: Parameters, packed: Pack, expect: Expectation | None = None
+) -> Iterator[tuple[Tensor, Tensor, Posterior]]:
+    """(rows of the pack, pattern, their posterior) for each pattern; `expect` keeps factors from call to call.
 
     Rows with holes come after the others, in chunks; their pattern is what all rows of the chunk have in full.
     """
-    expect = Expectation(params, packed.z[0].dtype)
+    expect = Expectation(params, packed.z[0].dtype) if expect is None else expect
     for p, V, logdet in expect.factored(packed.patterns):
         yield packed.rows(p), packed.patterns[p], expect.rows(packed.slices(p), V, logdet)
     for post in entry_posteriors(params, packed.torn):
@@ -156,7 +158,8 @@ def _by_pattern_filled(
     """(predictive means, deviations) pattern by pattern; without scales there are no deviations."""
     filled = [packed.z[m].new_zeros((len(packed), width)) for m, width in enumerate(params.widths)]
     std = [torch.zeros_like(block) for block in filled] if scale is not None else []
-    for rows, pattern, post in by_pattern(params, packed):
+    expect = None if params.W[0].requires_grad else Expectation.of(params, packed.z[0].dtype)
+    for rows, pattern, post in by_pattern(params, packed, expect):
         for m in (~pattern).nonzero()[:, 0].tolist():
             filled[m] = filled[m].index_put((rows,), predictive_mean(params, m, post))
             if scale is not None and hole_scale is not None:
