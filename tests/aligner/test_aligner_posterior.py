@@ -14,6 +14,7 @@ from calmrl.aligner import posterior
 from calmrl.aligner.choose import CandidateSearch
 from calmrl.aligner.posterior import embed_with_certainty, fuse
 from calmrl.aligner.space import Candidate
+from calmrl.aligner.storage import from_state, to_state
 from calmrl.errors import InputError
 from tests.aligner.aligner_data import FAST, linear_rows
 
@@ -128,3 +129,7 @@ def test_two_spaces_side_by_side_are_both_of_them_for_any_subset(monkeypatch, tm
         again = Aligner.load(tmp_path / str(compact))
         assert_allclose(again.embed(z, present), vectors, atol=2e-2 if compact else 1e-6)
         assert_allclose(embed_with_certainty(again, z, present)[1], certainty, atol=2e-2 if compact else 1e-6)
+    state = to_state(both)
+    state["tensors"]["space.scale"] = torch.ones(13)
+    with pytest.raises(InputError, match=r"the scale of latents has shape \(13,\), not \(14,\)"):
+        from_state(state)

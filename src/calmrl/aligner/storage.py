@@ -109,7 +109,11 @@ def from_state(state: dict[str, Any], origin: str = "a saved aligner") -> Aligne
         ]
         parts = [[tensors[f"space.{name}.{part}"] for name in order] for part in SPACE]
         _check_shapes(order, maps, parts)
-        space = Space(*parts, tensors.get("space.scale")) if order else None
+        weight, bias, information = parts
+        scale = tensors.get("space.scale")  # of two spaces side by side
+        if scale is not None and scale.shape != bias[0].shape:
+            raise ValueError(f"the scale of latents has shape {tuple(scale.shape)}, not {tuple(bias[0].shape)}")
+        space = Space(weight, bias, information, scale) if order else None
         evidence = {key: _evidence(key, tensors) for key in meta["directions"]}
         learned: dict[str, Any] = {
             "names_": tuple(order),
