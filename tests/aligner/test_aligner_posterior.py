@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -9,7 +11,10 @@ from numpy.testing import assert_allclose
 
 from calmrl import Aligner
 from calmrl.aligner import posterior
+from calmrl.aligner.choose import CandidateSearch
 from calmrl.aligner.posterior import embed_with_certainty, fuse
+from calmrl.aligner.space import Candidate
+from calmrl.aligner.storage import from_state, to_state
 from calmrl.errors import InputError
 from tests.aligner.aligner_data import FAST, linear_rows
 
@@ -91,3 +96,40 @@ def test_a_query_that_says_nothing(fitted, monkeypatch):
     monkeypatch.setattr(Aligner, "head", lambda aligner, m, rows, centre: torch.zeros(1, 6, dtype=torch.float64))
     with pytest.raises(InputError, match="the query says nothing: it equals the average of all items"):
         fuse(fitted[0], [("m0", np.ones(12), 1.0)])
+
+
+def test_two_spaces_side_by_side_are_both_of_them_for_any_subset(monkeypatch, tmp_path):
+    z, present = linear_rows(n=150)
+    first = Candidate("kernel", True, 0.75, 5, 30.0)
+    pair = replace(first, second=Candidate("kernel", True, 0.5, 9, 10.0))
+
+    def run(search, grid):
+        search.attempt([first, pair.second, pair])
+        return pair
+
+    alone = [Aligner(**one.row(), refine="never", candidates=1).fit(z, present) for one in pair.parts]
+    monkeypatch.setattr(CandidateSearch, "run", run)
+    both = Aligner(refine="never").fit(z, present)
+    assert {**both.choice_, "latent_dim": 5} == {**both.choice_, **pair.row()}
+    assert both.width_ == both.choice_["latent_dim"] == 14
+    assert both.expected_
+    scale = [
+        np.mean([np.sum(1 / (1 + 1 / np.linalg.eigvalsh(J))) for J in one.space_.information]) ** -0.5 for one in alone
+    ]
+    columns, mask = [torch.from_numpy(values) for values in z.values()], torch.from_numpy(present)
+    means = [posterior.own_mean(one, columns, mask, list(z)).numpy() * by for one, by in zip(alone, scale, strict=True)]
+    mean = np.concatenate(means, axis=1)
+    vectors, certainty = embed_with_certainty(both, z, present)
+    assert_allclose(vectors, mean / np.linalg.norm(mean, axis=1, keepdims=True), atol=1e-6)
+    spread = sum(by**2 * one.space_.variance(mask, range(3)).numpy() for one, by in zip(alone, scale, strict=True))
+    length = np.square(mean).sum(1)
+    assert_allclose(certainty, length / (length + spread), rtol=1e-5)
+    for compact in (False, True):
+        both.save(tmp_path / str(compact), compact=compact)
+        again = Aligner.load(tmp_path / str(compact))
+        assert_allclose(again.embed(z, present), vectors, atol=2e-2 if compact else 1e-6)
+        assert_allclose(embed_with_certainty(again, z, present)[1], certainty, atol=2e-2 if compact else 1e-6)
+    state = to_state(both)
+    state["tensors"]["space.scale"] = torch.ones(13)
+    with pytest.raises(InputError, match=r"the scale of latents has shape \(13,\), not \(14,\)"):
+        from_state(state)

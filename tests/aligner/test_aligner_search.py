@@ -1,5 +1,6 @@
 """The race between candidates."""
 
+from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
@@ -106,6 +107,36 @@ def test_parts_that_were_chosen_are_looked_at_again_after_the_others():
     assert (winner.features, winner.latent_dim, winner.prior) == ("linear", 128, 1800.0)
 
 
+class WideFold(FakeFold):
+    """Many latents and a weak prior are best together; each alone is worse than neither. A second space adds `gain`."""
+
+    gain = 0.0
+
+    def evaluate(self, candidate):
+        wide = candidate.latent_dim > 256, candidate.prior <= 100
+        gain = 0.0 if candidate.second is None else self.gain
+        worse = (0.0 if all(wide) else 0.1 + 0.3 * any(wide)) + 5 * (candidate.features == "linear")
+        return found(self.ranks + 1 + worse - gain)
+
+
+def test_many_latents_under_a_weak_prior_are_tried_together():
+    search = CandidateSearch([WideFold(seed) for seed in range(3)], TRIALS)
+    winner = search.run(make_grid("auto", "auto", "auto", "auto", "auto"))
+    assert (winner.features, winner.latent_dim, winner.prior, winner.second) == ("kernel", 512, 100.0, None)
+
+
+@pytest.mark.parametrize(("latent_dim", "together"), [("auto", True), (64, False)])
+def test_few_and_many_latents_stand_side_by_side_where_that_finds_more(monkeypatch, latent_dim, together):
+    monkeypatch.setattr(WideFold, "gain", 0.3)
+    search = CandidateSearch([WideFold(seed) for seed in range(3)], TRIALS)
+    winner = search.run(make_grid("auto", "auto", "auto", latent_dim, "auto"))
+    assert (winner.second is not None) is together  # a number of latents that was given is kept to
+    if together:
+        assert [(one.latent_dim, one.prior) for one in winner.parts] == [(256, 300.0), (512, 100.0)]
+        assert all(one in search.tried for one in winner.parts)
+        assert winner.row()["second"] == winner.second.row()
+
+
 @pytest.mark.parametrize("most", [1, 2, 3, 5, 9])
 def test_never_more_candidates_than_allowed(folds, most):
     search = CandidateSearch(folds, most)
@@ -142,9 +173,18 @@ def test_the_grid():
     assert [one.whitening for one in grid.whitenings(first)] == [0.5, 0.75]
     assert [one.latent_dim for one in grid.latents(first)] == [256, 64]
     assert [one.unit_rows for one in grid.scalings(first)] == [True, False]
+    assert grid.wide_start("kernel", False) == [replace(first, latent_dim=512, prior=100.0)]
+    assert make_grid("auto", "auto", "auto", "auto", 30.0).wide_start("linear", True)[0].row() == {
+        "features": "linear",
+        "unit_rows": True,
+        "whitening": 0.5,
+        "latent_dim": 256,
+        "prior": 30.0,
+    }
     fixed = make_grid("linear", False, 1, 7, 3)
     assert (fixed.features, fixed.unit_rows, fixed.prior) == (("linear",), (False,), (3.0,))
     assert (fixed.whitening["linear"], fixed.latent_dim["linear"]) == ((1.0,), (7,))
+    assert fixed.wide_start("linear", False) == []
 
 
 def race(worse, n=100, directions=1):

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import Any
 
@@ -23,7 +23,7 @@ from calmrl.aligner.base import OWN, Base, Mixture, Sides, Weights, sides_of, we
 from calmrl.aligner.crossvalidation import DistributedFolds, Fold, Outcome, Rows, folds_of, score
 from calmrl.aligner.expected import Evidence, dispersion, learning_gain
 from calmrl.aligner.refine import gains_beyond_noise, refine_space, steps_worth
-from calmrl.aligner.space import Candidate, Grid
+from calmrl.aligner.space import WIDE, Candidate, Grid
 from calmrl.data.patterns import rows_together
 
 BEHIND = 0.8  # features whose first candidate reaches less than this share of the best score are not searched further
@@ -81,18 +81,36 @@ class CandidateSearch:
         return max(scores, key=lambda candidate: scores[candidate])
 
     def run(self, grid: Grid) -> Candidate:
-        """Row scaling first, then features; then whitening, latents and prior of features that are not far behind; last, all
-        parts of the best once more, for one part may want another value after the others have changed."""
+        """Row scaling first, then features, and of the best of them the second start; then whitening, latents and prior of
+        features that are not far behind; last, all parts of the best once more, for one part may want another value after the
+        others have changed."""
         form = grid.features[0]
         self.attempt(grid.first(form, unit) for unit in grid.unit_rows)
         unit = self.best().unit_rows
         self.attempt(grid.first(form, unit) for form in grid.features)
+        self.attempt(grid.wide_start(self.best().features, unit))
         parts = (grid.whitenings, grid.latents, grid.priors)
         for form in self._not_far_behind():
-            self._improve(form, *parts)
-        while self._improve(self.best().features, *parts, grid.scalings):
+            self._improve(form, *parts, self._beside)
+        while self._improve(self.best().features, *parts, grid.scalings, self._beside):
             pass
         return self.best()
+
+    def _beside(self, chosen: Candidate) -> list[Candidate]:
+        """The best with few latents and the best with many side by side: near to each other, they err in different places."""
+        alike = [
+            c
+            for c, outcomes in self.tried.items()
+            if c.second is None
+            and (c.features, c.unit_rows) == (chosen.features, chosen.unit_rows)
+            and len(outcomes) == len(self.folds)
+        ]
+        many = WIDE[chosen.features][0]
+        few, wide = ([c for c in alike if (c.latent_dim >= many) is whether] for whether in (False, True))
+        if not few or not wide:
+            return []
+        first, second = (max(part, key=lambda c: score(self.tried[c])) for part in (few, wide))
+        return [replace(first, second=second)]
 
     def _improve(self, form: str, *parts: Callable[[Candidate], list[Candidate]]) -> bool:
         """Try other values of one part after the other, each from the best so far; whether there was any to try."""

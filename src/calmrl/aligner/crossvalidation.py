@@ -28,7 +28,7 @@ from torch import Tensor
 from calmrl._support.distributed import gather_objects, world
 from calmrl._support.engine import Engine
 from calmrl.aligner.features import FeatureMap, fit_kernel, fit_linear
-from calmrl.aligner.space import Candidate, Space, fit_space, source_of_features
+from calmrl.aligner.space import Candidate, Space, fit_space, side_by_side, source_of_features
 from calmrl.arrays import Views
 from calmrl.latent.rows import Source
 from calmrl.metrics.ranks import RelevantItems, ranks_of_scores, relevant_items
@@ -247,11 +247,14 @@ class Fold:
 
     def evaluate(self, candidate: Candidate) -> Outcome:
         """Fit on the training rows and rank the held-out ones."""
-        train, _ = self.whitened(candidate)
-        source = source_of_features(self.names, train, self.train.present, shared=False)
-        space = fit_space(source, candidate, self.seed)
-        self.spaces[candidate] = space
-        return self.look(space, candidate)
+        for part in candidate.parts:
+            if part not in self.spaces:
+                train, _ = self.whitened(part)
+                source = source_of_features(self.names, train, self.train.present, shared=False)
+                self.spaces[part] = fit_space(source, part, self.seed)
+        maps, *_ = self.mapped(candidate.features, candidate.unit_rows)
+        self.spaces[candidate] = side_by_side(candidate, maps, [self.spaces[part] for part in candidate.parts])
+        return self.look(self.spaces[candidate], candidate)
 
     def look(self, space: Space, candidate: Candidate, every: bool = False) -> Outcome:
         """What the held-out rows find in a space of the features of this candidate."""

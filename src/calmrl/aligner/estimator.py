@@ -67,7 +67,7 @@ class Aligner(OnHub, BlockColumns, EmbedsFiles, TransformerMixin, BaseEstimator)
     whitening : float in [0, 1] or "auto"
         Direction i is divided by its variance to the power of half this number.
     latent_dim : int or "auto"
-        Number of latents, the width of the embedding.
+        Number of latents, the width of the embedding. With "auto", few and many latents may stand side by side.
     prior : float or "auto"
         As if so many more rows were pure noise.
     refine : {"auto", "never", "always"}
@@ -96,7 +96,8 @@ class Aligner(OnHub, BlockColumns, EmbedsFiles, TransformerMixin, BaseEstimator)
     Attributes
     ----------
     choice_ : dict
-        What was chosen, its score, and "candidates": all that were tried, on how many "folds", best first.
+        What was chosen, its score, and "candidates": all that were tried, on how many "folds", best first. "second" are the
+        settings of latents that stand beside those of the first; "latent_dim" counts both.
     expected_ : dict
         Direction ("text->image") -> R@1 and R@10 to expect on new items in a gallery of n, in percent, and the interval
         "low" to "high" for R@1. Directions that no row shows are not in it, unless a base can be quoted ("collections").

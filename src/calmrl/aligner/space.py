@@ -21,6 +21,7 @@ FEATURES = ("linear", "kernel")
 WHITENING = {"linear": (0.5, 0.0, 0.75), "kernel": (0.5, 0.75)}  # the first is tried before the others
 LATENTS = {"linear": (128, 64), "kernel": (256, 64)}
 PRIORS = (300.0, 30.0, 100.0, 170.0, 550.0, 1000.0, 1800.0)  # the first is tried before the others
+WIDE = {"linear": (256, 100.0), "kernel": (512, 100.0)}  # latents and prior of the second start
 
 
 @dataclass(frozen=True)
@@ -32,10 +33,17 @@ class Candidate:
     whitening: float
     latent_dim: int
     prior: float
+    second: Candidate | None = None  # of the same features and row scaling; its latents stand beside the others
 
     def row(self) -> dict[str, Any]:
         """As a plain dict."""
-        return asdict(self)
+        own = {key: value for key, value in asdict(self).items() if key != "second"}
+        return own if self.second is None else {**own, "second": self.second.row()}
+
+    @property
+    def parts(self) -> list[Candidate]:
+        """The candidates whose latents stand side by side, each by itself."""
+        return [self] if self.second is None else [replace(self, second=None), self.second]
 
 
 @dataclass(frozen=True)
@@ -47,38 +55,50 @@ class Grid:
     whitening: dict[str, tuple[float, ...]]
     latent_dim: dict[str, tuple[int, ...]]
     prior: tuple[float, ...]
+    wide: dict[str, tuple[int, float]]  # empty where the number of latents is fixed
 
     def first(self, features: str, unit_rows: bool) -> Candidate:
         """The candidate that is tried first for these features and this row scaling."""
         return Candidate(features, unit_rows, self.whitening[features][0], self.latent_dim[features][0], self.prior[0])
 
+    def wide_start(self, features: str, unit_rows: bool) -> list[Candidate]:
+        """The other start, if there is one: about as many latents as features, held back less.
+
+        It keeps the geometry of every modality, as a regression or a rotation onto one of them does. More latents alone or a
+        weaker prior alone gain less, so that a search that changes one part at a time may never come here.
+        """
+        wide = [self.wide[features]] if features in self.wide else []
+        return [replace(self.first(features, unit_rows), latent_dim=latents, prior=prior) for latents, prior in wide]
+
     def whitenings(self, chosen: Candidate) -> list[Candidate]:
-        """The same candidate with every whitening."""
-        return [replace(chosen, whitening=power) for power in self.whitening[chosen.features]]
+        """The same candidate, or the first of two side by side, with every whitening."""
+        return [replace(chosen, whitening=power, second=None) for power in self.whitening[chosen.features]]
 
     def latents(self, chosen: Candidate) -> list[Candidate]:
-        """The same candidate with every number of latents."""
-        return [replace(chosen, latent_dim=count) for count in self.latent_dim[chosen.features]]
+        """The same with every number of latents."""
+        return [replace(chosen, latent_dim=count, second=None) for count in self.latent_dim[chosen.features]]
 
     def priors(self, chosen: Candidate) -> list[Candidate]:
-        """The same candidate with the priors next to its own."""
+        """The same with the priors next to its own."""
         ladder = sorted(self.prior)
         place = ladder.index(chosen.prior)
-        return [replace(chosen, prior=prior) for prior in ladder[max(0, place - 1) : place + 2]]
+        return [replace(chosen, prior=prior, second=None) for prior in ladder[max(0, place - 1) : place + 2]]
 
     def scalings(self, chosen: Candidate) -> list[Candidate]:
-        """The same candidate with either row scaling."""
-        return [replace(chosen, unit_rows=unit) for unit in self.unit_rows]
+        """The same with either row scaling."""
+        return [replace(chosen, unit_rows=unit, second=None) for unit in self.unit_rows]
 
 
 def make_grid(features: str, unit_rows: bool | str, whitening: Any, latent_dim: Any, prior: Any) -> Grid:
     """The grid from the arguments of the aligner; "auto" means all values."""
+    free = bool(latent_dim == "auto"), bool(prior == "auto")
     return Grid(
         FEATURES if features == "auto" else (features,),
         (True, False) if unit_rows == "auto" else (bool(unit_rows),),
         {form: WHITENING[form] if whitening == "auto" else (float(whitening),) for form in FEATURES},
-        {form: LATENTS[form] if latent_dim == "auto" else (int(latent_dim),) for form in FEATURES},
-        PRIORS if prior == "auto" else (float(prior),),
+        {form: LATENTS[form] if free[0] else (int(latent_dim),) for form in FEATURES},
+        PRIORS if free[1] else (float(prior),),
+        {form: (many, weak if free[1] else float(prior)) for form, (many, weak) in WIDE.items() if free[0]},
     )
 
 
@@ -93,6 +113,7 @@ class Space:
     weight: list[Tensor]
     bias: list[Tensor]
     information: list[Tensor]
+    scale: Tensor | None = None  # (L,) what weights and biases of each latent were multiplied by, if they were
 
     @property
     def latent_dim(self) -> int:
@@ -166,7 +187,8 @@ class Space:
         informed = eye - torch.linalg.inv(eye + sum(J.to(trace) for J in self.information))
         for rows, held in _patterns(present):
             total = eye + sum(self.information[which[j]].to(trace) for j in held)
-            trace[rows] = (informed * torch.linalg.inv(total)).sum()  # the trace of a product of symmetric matrices
+            shares = (informed * torch.linalg.inv(total)).sum(0)  # the diagonal of a product of symmetric matrices
+            trace[rows] = (shares if self.scale is None else shares * self.scale.to(trace) ** 2).sum()
         return trace
 
 
@@ -203,6 +225,30 @@ def fit_space(source: Source, candidate: Candidate, seed: int) -> Space:
     settings = Settings(latents, prior=candidate.prior, iterations=ITERATIONS)
     fit = fit_settings(source, settings, seed=seed, max_iter=ITERATIONS, tol=0.0)
     return Space.of(fit.params.moved(source.mean))
+
+
+def side_by_side(candidate: Candidate, maps: list[FeatureMap], spaces: Sequence[Space]) -> Space:
+    """The spaces of the parts of a candidate as one: their latents one after the other, independent of each other.
+
+    Features are as the first part takes them. Each part is scaled so that the squared length of its posterior means, given one
+    modality, is one on average over the modalities: E |h^m|^2 = tr J_m (I + J_m)^-1.
+    """
+    if len(spaces) == 1:
+        return spaces[0]
+    weight, bias, scale = [], [], []
+    for space in spaces:
+        kept = [torch.linalg.solve(torch.eye(len(J)).to(J) + J, J).trace() for J in space.information]
+        length = torch.stack(kept).mean().sqrt()
+        scale.append((1 / length if length > 0 else torch.ones_like(length)).expand(space.latent_dim))
+    for m, feature_map in enumerate(maps):
+        own, turned = feature_map.scale(candidate.whitening), []
+        for part, space, by in zip(candidate.parts, spaces, scale, strict=True):
+            its = feature_map.scale(part.whitening) / torch.where(own > 0, own, 1.0)
+            turned.append(its.to(space.weight[m])[:, None] * space.weight[m] * by)
+        weight.append(torch.cat(turned, dim=1))
+        bias.append(torch.cat([space.bias[m] * by for space, by in zip(spaces, scale, strict=True)]))
+    information = [torch.block_diag(*blocks) for blocks in zip(*(space.information for space in spaces), strict=True)]
+    return Space(weight, bias, information, torch.cat(scale))
 
 
 def source_of_features(names: list[str], features: list[Tensor], present: Tensor, shared: bool) -> Source:
@@ -280,9 +326,12 @@ def _sums_of(views: Views, mapping: MappedRows, patterns: list[tuple[bool, ...]]
 
 def fit_all(source: Source, maps: list[FeatureMap], candidate: Candidate, seed: int) -> Space:
     """The space of all rows of all processes; rows are read once where their sums by pattern fit into memory."""
-    scales = [feature_map.scale(candidate.whitening) for feature_map in maps]
-    mapped = MappedSource(source, MappedRows(maps, scales, source.dtype))
-    return fit_space(_feature_source(mapped), candidate, seed)
+    spaces = []
+    for part in candidate.parts:
+        scales = [feature_map.scale(part.whitening) for feature_map in maps]
+        mapped = MappedSource(source, MappedRows(maps, scales, source.dtype))
+        spaces.append(fit_space(_feature_source(mapped), part, seed))
+    return side_by_side(candidate, maps, spaces)
 
 
 def _feature_source(mapped: MappedSource) -> Source:

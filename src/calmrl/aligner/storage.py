@@ -43,6 +43,8 @@ def to_state(aligner: Aligner, compact: bool = False) -> dict[str, Any]:
             del parts["weight"]  # the identity
         tensors |= {f"lift.{name}.{part}": getattr(lift, part) for part in MAP_PARTS}
         tensors |= {f"space.{name}.{part}": tensor for part, tensor in parts.items()}
+    if aligner.space_ is not None and aligner.space_.scale is not None:
+        tensors["space.scale"] = aligner.space_.scale
     if compact:
         tensors = _smaller(tensors)
     for key, evidence in aligner.evidence_.items():
@@ -107,7 +109,11 @@ def from_state(state: dict[str, Any], origin: str = "a saved aligner") -> Aligne
         ]
         parts = [[tensors[f"space.{name}.{part}"] for name in order] for part in SPACE]
         _check_shapes(order, maps, parts)
-        space = Space(*parts) if order else None
+        weight, bias, information = parts
+        scale = tensors.get("space.scale")  # of two spaces side by side
+        if scale is not None and scale.shape != bias[0].shape:
+            raise ValueError(f"the scale of latents has shape {tuple(scale.shape)}, not {tuple(bias[0].shape)}")
+        space = Space(weight, bias, information, scale) if order else None
         evidence = {key: _evidence(key, tensors) for key in meta["directions"]}
         learned: dict[str, Any] = {
             "names_": tuple(order),

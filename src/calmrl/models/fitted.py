@@ -129,9 +129,13 @@ class AlignedModel(FittedModel):
         """What cross-validation chose, in words."""
         chosen = self.meta["choice"]
         refined = f", {chosen['refine_steps']} steps of refinement" if chosen["refine_steps"] else ""
+        beside = chosen.get("second")
+        second = (
+            "" if beside is None else f" (beside them whitening {beside['whitening']:g}, prior {beside['prior']:g})"
+        )
         return (
             f"{chosen['features']} features, whitening {chosen['whitening']:g}, {chosen['latent_dim']} latents, prior "
-            f"{chosen['prior']:g}{refined}; the best of {len(chosen['candidates'])} candidates"
+            f"{chosen['prior']:g}{second}{refined}; the best of {len(chosen['candidates'])} candidates"
         )
 
     @property
