@@ -247,6 +247,10 @@ def test_tidy_rows_tests_and_words(whole):
     assert {row["rate"] for row in rows if row["setting"] == "random"} == {0.3}
     tasks = {row["task"] for row in rows if row["metric"] == "R@1"}
     assert {"m0->m1", "m2->m0", "average", "mixed-pool raw", "mixed-pool imputed"} <= tasks
+    ways = {task for task in tasks if task.startswith("fused 2, ")}
+    assert ways == {"fused 2, late fusion", "fused 2, posterior", "fused 2, concatenation"}
+    joint = {row["method"] for row in rows if row["task"] == "fused 2, posterior"}
+    assert joint == {"aligner", "ideal"}  # the others have no one vector of several modalities
     assert {"observed", "calibrated"} <= {row["task"] for row in rows if row["metric"] == "anchor_shift"}
     assert {"50", "95"} <= {row["task"] for row in rows if row["metric"] == "coverage"}
     assert meta["tests"]["pairs"]["against"] == "pmrl"
