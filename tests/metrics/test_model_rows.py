@@ -16,6 +16,7 @@ from calmrl.metrics.model_rows import (
     NotMeasurable,
     classification_rows,
     coverage_rows,
+    fused_rows,
     imputation_rows,
     measure_rows,
     neighbours,
@@ -200,6 +201,57 @@ def test_the_pool_asks_by_every_modality():
         left[np.arange(12), generator.choice([i for i in range(3) if i != j], 12)] = False
         recalls.append(mixed_pool(z[name], z, left, scoring="raw")["R@5"])
     assert values(rows)["mixed-pool raw", "R@5"] == pytest.approx(np.mean(recalls))
+
+
+# ---- queries of several modalities
+
+
+def test_late_fusion_adds_the_cosines_of_what_asks():
+    z, present = three(30), torch.ones(30, 3, dtype=torch.bool)
+    present[:4, 2] = False  # rows without sound: they are found, but cannot ask with two for an image
+    found = values(fused_rows(z, present, seed=0))
+    cosines = sum(z[name] @ z["image"].T for name in ("text", "audio"))[4:]
+    expected = retrieval(scores=cosines, query_ids=list(range(4, 30)), gallery_ids=list(range(30)))
+    assert 0 < expected["R@1"] < 100
+    assert found["fused 2 to image, late fusion", "R@1"] == pytest.approx(expected["R@1"])
+    assert found["fused 2 to image, late fusion", "MedR"] == expected["MedR"]
+    assert found["fused 2 to image, late fusion", "chance R@5"] == pytest.approx(100 * 5 / 30)
+    each = [found[f"fused 2 to {name}, late fusion", "R@1"] for name in z]
+    assert found["fused 2, late fusion", "R@1"] == pytest.approx(np.mean(each))
+    assert not any("posterior" in task or "concatenation" in task for task, _ in found)
+    assert fused_rows({name: z[name] for name in ("image", "text")}, present[:, :2], seed=0) == []
+
+
+def test_a_posterior_is_asked_with_what_the_query_may_use():
+    z, present, asked = three(30), torch.ones(30, 3, dtype=torch.bool), []
+    present[:10, 1] = False
+
+    def embed(rows, may):
+        asked.append((rows, may))
+        return unit(5, 30, 4)[rows]  # the same vector whatever is shown: every item is its own nearest
+
+    found = values(fused_rows(z, present, seed=0, embed=embed))
+    assert found["fused halves, posterior", "R@1"] == 100
+    assert found["fused halves, late fusion", "R@1"] < 100
+    assert all((present.numpy()[rows] | ~may).all() and may.any(1).all() for rows, may in asked)
+    counts = {tuple(np.unique(may.sum(1))) for _, may in asked[:6]}  # for each target one modality, then two
+    assert counts == {(1,), (2,)}
+
+
+def test_a_concatenation_learns_from_the_training_rows_whom_to_listen_to():
+    """The image is the text turned round; sound says nothing."""
+    turned = torch.linalg.qr(torch.randn(4, 4, generator=torch.Generator().manual_seed(1), dtype=torch.float64))[0]
+    text, noise = unit(2, 240), unit(3, 240)
+    z = {"image": text @ turned, "text": text, "audio": noise}
+    learnt, tested = ({name: x[part] for name, x in z.items()} for part in (slice(200), slice(200, 240)))
+    everything = torch.ones(200, 3, dtype=torch.bool)
+    found = values(fused_rows(tested, everything[:40], seed=0, training=lambda: (learnt, everything)))
+    assert found["fused 2 to image, concatenation", "R@1"] > 95
+    assert found["fused 2 to image, late fusion", "R@1"] < 40
+    few = values(
+        fused_rows(tested, everything[:40], seed=0, training=lambda: (tested, torch.eye(3).bool()[:1].repeat(40, 1)))
+    )
+    assert not any("concatenation" in task for task, _ in few)  # no training row has the target and another
 
 
 # ---- classes

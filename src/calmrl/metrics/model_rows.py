@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 from sklearn.manifold import TSNE
+from torch.nn.functional import normalize
 
 from calmrl._support.engine import Engine
 from calmrl.alignment import CalibratedAlignment
@@ -16,7 +17,7 @@ from calmrl.errors import InputError
 from calmrl.metrics.classify import classification
 from calmrl.metrics.measures import Measurement, anchor_shift_rows, coverage, imputation_error, row
 from calmrl.metrics.registry import functions_of
-from calmrl.metrics.retrieve import chance, retrieval
+from calmrl.metrics.retrieve import chance, chance_level, retrieval
 from calmrl.metrics.scores import mixed_pool, scored_retrieval
 from calmrl.protocols import Embedder
 
@@ -86,7 +87,7 @@ def retrieval_rows(
         asking = both.nonzero()[:, 0].tolist()
         ids = None if relevant is None else [relevant[i] for i in asking]
         ranks = retrieval(z[first][both], z[second][both], ids, ids, per_query=True, hubs=hubs, engine=engine)
-        rows += _ranked_rows(task, ranks, ids)
+        rows += _ranked_rows(task, ranks, chance(ranks["n"], ids))
         if hits is not None:
             hits[task] = [float(hit) for hit in ranks["hits"]["R@1"]]
         if asked is not None:
@@ -96,12 +97,11 @@ def retrieval_rows(
     return rows + _averages("average", rows)
 
 
-def _ranked_rows(task: str, ranks: dict[str, Any], ids: Sequence[Hashable] | None = None) -> list[Measurement]:
+def _ranked_rows(task: str, ranks: dict[str, Any], levels: dict[str, float]) -> list[Measurement]:
     """The rows of one retrieval, with the level of chance; `ranks` is what `retrieval(..., per_query=True)` gives."""
-    n = ranks["n"]
     measured = {metric: ranks[metric] for metric in RANKED} | {"MRR": 100 * float((1 / ranks["ranks"]).mean())}
-    levels = {f"chance {metric}": level for metric, level in chance(n, ids).items()}
-    return [row(task, metric, value, n) for metric, value in (measured | levels).items()]
+    named = {f"chance {metric}": level for metric, level in levels.items()}
+    return [row(task, metric, value, ranks["n"]) for metric, value in (measured | named).items()]
 
 
 def _averages(task: str, rows: Sequence[Measurement]) -> list[Measurement]:
@@ -166,7 +166,7 @@ def pool_rows(z: Vectors, present: torch.Tensor, align: CalibratedAlignment | No
 
     def ask(scoring: str, queries: Any, mask: torch.Tensor, completed: Any = None) -> None:
         ranks = mixed_pool(queries, whole, mask, scoring=scoring, completed=completed, per_query=True)
-        rows.setdefault(scoring, []).extend(_ranked_rows("", ranks))
+        rows.setdefault(scoring, []).extend(_ranked_rows("", ranks, chance(ranks["n"])))
 
     for j, asks in enumerate(names):
         left = np.ones((len(whole[asks]), k), dtype=bool)
@@ -181,6 +181,125 @@ def pool_rows(z: Vectors, present: torch.Tensor, align: CalibratedAlignment | No
             if isinstance(align.imputer, Embedder):
                 ask("posterior", {asks: whole[asks]}, mask, align.imputer)
     return [one for scoring, each in rows.items() for one in _averages(f"mixed-pool {scoring}", each)]
+
+
+WAYS = ("late fusion", "posterior", "concatenation")
+RIDGES = (0.1, 1.0, 10.0, 100.0)
+FOLD = 5  # every fifth training row says which ridge
+WIDEST = 4096  # columns of a concatenation
+HALVES = 4  # ways to halve the modalities
+
+
+def fused_rows(
+    z: Vectors,
+    present: torch.Tensor,
+    seed: int,
+    relevant: Sequence[Hashable] | None = None,
+    embed: Callable[[np.ndarray, np.ndarray], torch.Tensor] | None = None,
+    training: Callable[[], tuple[Vectors, torch.Tensor]] | None = None,
+) -> list[Measurement]:
+    """Queries of one to k - 1 modalities of a test row ask for another one, in up to three ways:
+
+        late fusion    the sum of the cosines with each of them,
+        posterior      one vector from all of them, where `embed` gives it,
+        concatenation  their vectors one after the other, 0 where the query lacks one, mapped onto those of the target by
+                       ridge regression over the training rows, where `training` gives these and there are at most 4,096
+                       columns.
+
+    Which modalities ask is drawn per row, one more at a time; the gallery is every row that has the target, and
+    "fused 2, late fusion" is the mean over the targets. For "fused halves", the modalities are halved at random four times:
+    rows ask with whatever they have of one half, and are found by whatever they have of the other. `embed` takes numbers of
+    test rows and which modalities (n, k) each may use.
+    """
+    if len(z) < 3:
+        return []
+    has, names = present.numpy(), list(z)
+    unit = torch.stack([normalize(x.double(), dim=1) for x in z.values()], dim=1)  # (N, k, d)
+    draws = np.random.default_rng(seed).random(has.shape)
+    ids = (
+        np.arange(len(has))
+        if relevant is None
+        else np.unique([str(value) for value in relevant], return_inverse=True)[1]
+    )
+    learnt = None if training is None or unit[0].numel() > WIDEST else training()
+    rows: list[Measurement] = []
+
+    def sides(of: np.ndarray, may: np.ndarray, onto: torch.Tensor | None = None) -> Vectors:
+        used = torch.where(torch.from_numpy(may)[:, :, None], unit[of], 0.0)
+        made = {"late fusion": normalize(used.sum(1), dim=1)}
+        made |= {} if embed is None else {"posterior": embed(of, may).double()}
+        return made | ({} if onto is None else {"concatenation": used.flatten(1) @ onto})
+
+    def ask(
+        task: str, queries: Vectors, asking: np.ndarray, items: Vectors | torch.Tensor, gallery: np.ndarray
+    ) -> list[Measurement]:
+        own = (ids[asking][:, None] == ids[gallery]).sum(1)
+        levels = {f"R@{k}": chance_level(k, len(gallery), own) for k in (1, 5, 10)}
+        made = []
+        for way, vectors in queries.items():
+            there = items[way] if isinstance(items, dict) else items
+            found = retrieval(vectors, there, ids[asking], ids[gallery], similarity="dot", per_query=True)
+            made += _ranked_rows(f"{task}, {way}", found, levels)
+        return made
+
+    for j, target in enumerate(names):
+        others, gallery = has & (np.arange(len(names)) != j), np.flatnonzero(has[:, j])
+        onto = None if learnt is None else _onto(*learnt, j, seed)
+        for count in range(1, len(names)):
+            asking = np.flatnonzero(has[:, j] & (others.sum(1) >= count))
+            if len(asking) > 1:
+                queries = sides(asking, _first(draws, others, count)[asking], onto)
+                rows += ask(f"fused {count} to {target}", queries, asking, unit[gallery, j], gallery)
+    halves = list[Measurement]()
+    for order in np.random.default_rng(seed).permuted(np.tile(np.arange(len(names)), (HALVES, 1)), axis=1):
+        half = np.isin(np.arange(len(names)), order[: len(names) // 2])
+        for asks, gives in ((has & half, has & ~half), (has & ~half, has & half)):
+            asking, gallery = np.flatnonzero(asks.any(1) & gives.any(1)), np.flatnonzero(gives.any(1))
+            if len(asking) > 1:
+                halves += ask(
+                    "fused halves", sides(asking, asks[asking]), asking, sides(gallery, gives[gallery]), gallery
+                )
+    for way in WAYS:
+        rows += _averages(f"fused halves, {way}", [one for one in halves if one["task"].endswith(way)])
+    for count in range(1, len(names)):
+        for way in WAYS:
+            wanted = {f"fused {count} to {name}, {way}" for name in names}
+            rows += _averages(f"fused {count}, {way}", [one for one in rows if one["task"] in wanted])
+    return rows
+
+
+def _first(draws: np.ndarray, allowed: np.ndarray, count: int | np.ndarray) -> np.ndarray:
+    """The first `count` modalities of each row among those that it may use, in the order of its draws."""
+    place = np.where(allowed, draws, np.inf).argsort(axis=1).argsort(axis=1)
+    return np.asarray(allowed & (place < count))
+
+
+def _onto(z: Vectors, present: torch.Tensor, target: int, seed: int) -> torch.Tensor | None:
+    """(k d, d): from some modalities of a row, one after the other, to the unit vector of the target; None without rows.
+
+    Every training row that has the target shows some of its other modalities, as many as a draw says.
+    """
+    has = present.numpy()
+    others = has & (np.arange(has.shape[1]) != target)
+    rows = np.flatnonzero(has[:, target] & others.any(1))
+    if len(rows) < 2 * FOLD:
+        return None
+    generator = np.random.default_rng(seed)
+    counts = generator.integers(1, others[rows].sum(1) + 1)
+    shown = _first(generator.random((len(rows), has.shape[1])), others[rows], counts[:, None])
+    unit = torch.stack([normalize(x[rows].double(), dim=1) for x in z.values()], dim=1)
+    x, y = torch.where(torch.from_numpy(shown)[:, :, None], unit, 0.0).flatten(1), unit[:, target]
+    held = torch.arange(len(x)) % FOLD == 0
+
+    def solve(part: torch.Tensor, ridge: float) -> torch.Tensor:
+        gram = x[part].T @ x[part]
+        gram.diagonal().add_(ridge)
+        return torch.linalg.solve(gram, x[part].T @ y[part])
+
+    def score(ridge: float) -> float:
+        return float((normalize(x[held] @ solve(~held, ridge), dim=1) * y[held]).sum())
+
+    return solve(torch.ones_like(held), max(RIDGES, key=score))
 
 
 def classification_rows(labelled: Callable[[], LabelledRows | None]) -> list[Measurement]:

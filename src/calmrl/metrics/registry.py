@@ -6,7 +6,8 @@ A measure costs its function and its line here:
 
 `calmrl compare` and `calmrl evaluate` then compute it, and the report and the tables show it. The function gets what it
 names of `z`, `present` (the test rows in the shared space), `align` (the calibration, or None), `labelled` (gives all
-rows with their labels, or None) and `seed`; it returns rows made by `calmrl.metrics.measures.row`. Nothing here imports
+rows with their labels, or None), `seed` and, in a comparison, `embed` and `training` (see `fused_rows`); it returns rows made
+by `calmrl.metrics.measures.row`. Nothing here imports
 torch.
 """
 
@@ -24,11 +25,13 @@ GROUPS = {
     "shift": "anchor shift before and after imputing",
     "geometry": "where the modalities lie in the shared space",
     "pool": "retrieval in one pool of items that lack different modalities",
+    "fused": "retrieval by queries of several modalities, fused in three ways",
     "classification": "classifiers on the representations, also with a modality taken away",
     "examples": "a map and nearest neighbours for the report",
 }
 CHANCE = "what a random order of the items reaches"
-OF_GROUPS: dict[str, str] = {"pool": f"{HOME}:pool_rows"}  # measure metrics of other groups in a setting of their own
+# measure metrics of other groups in a setting of their own
+OF_GROUPS: dict[str, str] = {"pool": f"{HOME}:pool_rows", "fused": f"{HOME}:fused_rows"}
 
 
 @dataclass(frozen=True)

@@ -82,7 +82,7 @@ def _other(results: Results) -> list[Block]:
 
 def _in_sections(row: ResultRow) -> bool:
     if row.metric in names_of("retrieval"):
-        return row.task == "average" or "->" in row.task or row.task.startswith("mixed-pool")
+        return row.task == "average" or "->" in row.task or row.task.startswith(("mixed-pool", "fused"))
     if row.metric in names_of("classification"):
         return row.task.startswith("classification")
     return row.metric in completion.SHOWN

@@ -381,11 +381,14 @@ def all_tables(results: Mapping[str, Any]) -> dict[str, ResultTable]:
             for name in names_of("classification")
         },
         "mixed-pool": measure_table(pools, recalls, "Mixed pool", meta),
+        "fused": measure_table(
+            [row for row in rows if row["task"].startswith("fused")], recalls, "Fused queries", meta
+        ),
         "coverage": measure_table(rows, ["coverage"], "Percent of hidden entries inside intervals of that level", meta),
         **{
             name: measure_table([row for row in rows if row["metric"] != "coverage"], names_of(group), title, meta)
             for group in measures()
-            if group != "classification"
+            if group not in ("classification", "fused")
             for name, title in [TABLES.get(group, (group, group))]
         },
         **{f"sweep-{_file_name(name)}": table for name, table in sweep_tables(rows, meta).items()},

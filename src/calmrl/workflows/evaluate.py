@@ -351,7 +351,8 @@ def evaluate_on(
     rows = measure_rows(["retrieval"], not_measured, **given)
     if model.matching is not None:
         rows += reranked_rows(model.matching, asked, there)
-    rows += measure_rows([group for group in measures() if group not in ("pool", "examples")], not_measured, **given)
+    left_out = ("pool", "fused", "examples")
+    rows += measure_rows([group for group in measures() if group not in left_out], not_measured, **given)
     return rows, nearest_examples(data, np.flatnonzero(used)[test.numpy()], asked, there, relevant_by)
 
 

@@ -112,6 +112,18 @@ def test_an_error_beside_the_jobs_says_what_was_done(tmp_path):
         run_jobs(config, tmp_path, extra_jobs={"the number": partial(int, "x")})
 
 
+@pytest.mark.parametrize("name", ["stamps", "emoji"])
+def test_in_a_chain_no_row_has_both_ends(name):
+    part = load("fused", kind="compare").only(name)
+    linked = [set(group) for group in part.settings["chain"].groups]
+    (rows,) = open_rows(part, "chain", 0).data.train.values()
+    seen = {frozenset(np.array(rows.names)[has]) for has in rows.present}
+    assert {frozenset(pair) for pair in linked} == seen
+    ends = {end for end in rows.names if sum(end in pair for pair in linked) == 1}
+    assert len(ends) == 2
+    assert not any(ends <= pair for pair in seen)
+
+
 def test_the_longest_jobs_start_first():
     jobs = [Job("d", "s", name, 0) for name in ("pmrl", "calmrl-printed", "closed-form", "aligner:kernel", "ideal")]
     order = [job.method for job in longest_first(jobs)]
@@ -235,6 +247,10 @@ def test_tidy_rows_tests_and_words(whole):
     assert {row["rate"] for row in rows if row["setting"] == "random"} == {0.3}
     tasks = {row["task"] for row in rows if row["metric"] == "R@1"}
     assert {"m0->m1", "m2->m0", "average", "mixed-pool raw", "mixed-pool imputed"} <= tasks
+    ways = {task for task in tasks if task.startswith("fused 2, ")}
+    assert ways == {"fused 2, late fusion", "fused 2, posterior", "fused 2, concatenation"}
+    joint = {row["method"] for row in rows if row["task"] == "fused 2, posterior"}
+    assert joint == {"aligner", "ideal"}  # the others have no one vector of several modalities
     assert {"observed", "calibrated"} <= {row["task"] for row in rows if row["metric"] == "anchor_shift"}
     assert {"50", "95"} <= {row["task"] for row in rows if row["metric"] == "coverage"}
     assert meta["tests"]["pairs"]["against"] == "pmrl"
@@ -264,6 +280,8 @@ def test_sweeps_are_rows_of_their_own():
 
 def test_settings_in_words():
     assert describe(tiny(), "pairs").startswith("60 % of the training rows keep only m0-m1 or m1-m2")
+    chain = tiny(settings={"chain": {"kind": "source", "rate": 1.0, "groups": [["m0", "m1"], ["m1", "m2"]]}})
+    assert describe(chain, "chain") == "every training row keeps only m0-m1 or m1-m2"
     assert describe(tiny(), "random") == "30 % of the blocks hidden at random"
 
 

@@ -28,6 +28,7 @@ from calmrl.report.style import OURS, base_method, style_of
 MANY = 40  # rows of a panel
 LEAST = 5.0  # percentage points that an axis spans at least
 WAYS = ("best of the others", "best of ours")
+FUSED = re.compile(r"fused (\d+|halves), .*")  # not those of single targets
 
 
 def main_table(results: Results) -> Table:
@@ -126,7 +127,7 @@ def _legend(kind: str, method: str) -> str:
 
 
 def retrieval(results: Results) -> list[Block]:
-    """Tables: all averages, every direction, pools of incomplete items."""
+    """Tables: all averages, every direction, pools of incomplete items, queries of several modalities."""
     blocks: list[Block] = []
     every = [metric for metric in names_of("retrieval") if describe(metric).sign]  # headings have the level of chance
     for name, here in results.by_place(results.rows):
@@ -141,6 +142,10 @@ def retrieval(results: Results) -> list[Block]:
         if pools:
             caption = f"{name}: R@1 (%) in one pool of incomplete items, by how items are represented."
             blocks.append(matrix(results, pools, lambda row: row.task.removeprefix("mixed-pool "), caption))
+        fused = [row for row in here if FUSED.fullmatch(row.task) and row.metric == "R@1"]
+        if fused:
+            caption = f"{name}: R@1 (%) of queries of so many modalities, by how they are fused."
+            blocks.append(matrix(results, fused, lambda row: row.task.removeprefix("fused "), caption))
     if any(row.metric in every and row.metric != "R@1" and row.task != "average" for row in results.rows):
         blocks.append(Text("The other metrics of single directions and pools are in results.json."))
     return blocks

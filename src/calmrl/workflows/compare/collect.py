@@ -199,6 +199,8 @@ def describe(config: CompareConfig, setting: str) -> str:
         return f"heads aligned on complete rows, then trained on the {share} that lack something, without the others"
     if section.groups is not None:
         kept = " or ".join("-".join(group) for group in section.groups)
+        if section.rate == 1:
+            return f"every training row keeps only {kept}"
         return f"{share} of the training rows keep only {kept}, the others are complete"
     what = {
         "mcar": "of the blocks hidden at random",

@@ -17,6 +17,7 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, TypeVar
 
+import numpy as np
 import torch
 
 from calmrl._support.engine import one_thread, worker_pool
@@ -31,6 +32,7 @@ from calmrl.data.loaders.feature_rows import Axes, pattern_counts, principal_axe
 from calmrl.errors import InputError, JobError
 from calmrl.metrics.measures import Measurement
 from calmrl.metrics.model_rows import LabelledRows, Vectors, measure_rows, picture
+from calmrl.models.aligned import AlignedModel
 from calmrl.models.heads import UNIT_ROWS
 from calmrl.protocols import Progress, no_progress
 from calmrl.training.loop import Trainer
@@ -170,6 +172,8 @@ def run_job(config: CompareConfig, job: Job) -> JobResult:
         hubs=method.hubs,
         asked=asked,
         relevant=None if relevant is None else relevant[rows.test.home].tolist(),
+        embed=partial(_embedded, step.model, rows) if isinstance(step.model, AlignedModel) else None,
+        training=partial(encode_all, step.model, list(rows.data.train.values())),
         left_out=left_out,
     )
     first = (setting, seed) == (next(iter(config.settings)), config.seeds[0])
@@ -197,6 +201,12 @@ def make_trial(config: CompareConfig, hidden: str, seed: int, form: str | None, 
     trained, rows = training_config(config, hidden, seed, changes), shared_rows(config, hidden, seed, form)
     model = copy.deepcopy(_start(config, hidden, seed, form, trained.model))
     return Trial.of(trained, {"standardize": form} | changes, rows, model)
+
+
+def _embedded(model: AlignedModel, rows: ComparedRows, wanted: np.ndarray, present: np.ndarray) -> torch.Tensor:
+    """One vector for each of these test rows, from the modalities that `present` leaves it."""
+    vectors: torch.Tensor = model.embed(rows.test.fetch(wanted, present, 0), torch.from_numpy(present))
+    return vectors
 
 
 def _labelled(model: Any, rows: ComparedRows) -> LabelledRows | None:
