@@ -20,7 +20,7 @@ from calmrl.aligner.choose import REFERENCES
 from calmrl.aligner.crossvalidation import Rows, fit_feature_maps, folds_of
 from calmrl.aligner.posterior import place
 from calmrl.aligner.refine import refine_space
-from calmrl.aligner.space import Candidate, fit_space, head_maps, source_of_features
+from calmrl.aligner.space import Candidate, fit_space, head_maps, side_by_side, source_of_features
 
 if TYPE_CHECKING:
     from calmrl.aligner.estimator import Aligner
@@ -56,10 +56,14 @@ def without_folds(
 def _fitted(aligner: Aligner, rows: Rows) -> Aligner:
     """What was chosen, fitted on these rows."""
     seed, names, choice = seed_of(aligner.random_state), list(aligner.names_), aligner.choice_
-    candidate = Candidate(**{part.name: choice[part.name] for part in fields(Candidate)})
+    candidate = _chosen(aligner)
     maps = fit_feature_maps(rows, candidate.features, candidate.unit_rows, seed, aligner.landmarks)
+    spaces = []
+    for part in candidate.parts:
+        features = [one(rows.of(m)) * one.scale(part.whitening) for m, one in enumerate(maps)]
+        spaces.append(fit_space(source_of_features(names, features, rows.present, shared=False), part, seed))
+    space = side_by_side(candidate, maps, spaces)
     features = [one(rows.of(m)) * one.scale(candidate.whitening) for m, one in enumerate(maps)]
-    space = fit_space(source_of_features(names, features, rows.present, shared=False), candidate, seed)
     if choice["refine_steps"]:
         space = refine_space(space, features, rows.present, choice["refine_steps"], seed)
     twin = copy.copy(aligner)
@@ -76,3 +80,15 @@ def _fitted(aligner: Aligner, rows: Rows) -> Aligner:
         everything = torch.ones((len(values), 1), dtype=torch.bool)
         twin.references_[name] = place(twin, [values], everything, [name]).half()
     return twin
+
+
+def _chosen(aligner: Aligner) -> Candidate:
+    """The candidate that was fitted; `choice_` counts the latents of both of its parts together."""
+    first = {part.name: aligner.choice_[part.name] for part in fields(Candidate) if part.name != "second"}
+    if "second" not in aligner.choice_:
+        return Candidate(**first)
+    second = Candidate(**aligner.choice_["second"])
+    assert aligner.space_ is not None, "there is no own space"
+    most = sum(len(weight) for weight in aligner.space_.weight)
+    first["latent_dim"] -= min(second.latent_dim, most)
+    return Candidate(**first, second=second)

@@ -81,10 +81,8 @@ def measured(
             there = np.isfinite(nearest[name][rows])
             if name in levels and (level := _levels(nearest[name][rows][there], similar[there])):
                 levels[name][key] = level
-        usually = bool(aligner.base_)  # without pairs to try it with: where spaces were learned elsewhere
-        apart = [
-            name for name in names if name in aligner.widths_ and (pays(earlier[name]) if name in earlier else usually)
-        ]
+        if aligner.base_:
+            apart = [name for name in names if name in aligner.widths_ and (name not in earlier or pays(earlier[name]))]
     return {LEVELS: levels, APART: apart}
 
 

@@ -2,8 +2,9 @@
 
 Words are nearer to whatever has words than to the picture that they describe, so that a few captions would hide all pictures
 without one. Ranked side by side, an item stands as high as its similarity is above what is usual on its side, in standard
-deviations of the similarities there. Where modalities meet as closely as each meets itself, this only adds noise: so it is
-done for queries of those modalities whose held-out items are found earlier by it, beyond noise.
+deviations of the similarities there. It is done beside a base, for queries of those modalities whose held-out items are found
+earlier by it, beyond noise, or where there are no pairs to try it with. Where modalities meet as closely as each meets itself,
+it would only add noise; and in a space of its own, items with a text lost about as much as the others gained.
 """
 
 from __future__ import annotations
