@@ -208,8 +208,9 @@ def choose(
     judged = [_judged(search, fold) for fold in range(folds)]
     steps, refined, better = steps_worth(search.folds, winner, search.tried[winner], refine, seed)
     smaller = DistributedFolds([Fold(names, parts[f - 1], parts[f], seed, landmarks) for f in range(folds)], engine)
-    smaller.ahead([(f, winner) for f in range(folds)])
-    fewer, more = [smaller.evaluate(f, winner) for f in range(folds)], search.tried[winner]
+    grows = winner if bases else winner.parts[0]  # the first of two says as well what more rows bring
+    smaller.ahead([(f, grows) for f in range(folds)])
+    fewer, more = [smaller.evaluate(f, grows) for f in range(folds)], search.tried[grows]
     judged, mixture, weights = better if steps else judged, None, OWN
     if bases:
         mixture = weigh([_sides(search, f, winner, steps, bases) for f in range(folds)], _pairs(rows), needed)
