@@ -42,9 +42,8 @@ MB, GIGA = 1e6, 1e9
 
 def build(tower: str) -> tuple[Any, Callable[[int], torch.Tensor]]:
     """(the tower, how many items -> its tokens)."""
-    from calmrl.paper.vast.beats import Beats
-    from calmrl.paper.vast.eva import EvaVit
     from calmrl.paper.vast.matching import bert_tokens, build_bert
+    from calmrl.paper.vast.towers import Beats, EvaVit
 
     net: Any
     if tower == "eva01-g14":

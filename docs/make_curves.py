@@ -13,25 +13,23 @@ far the aligner is ahead of the best trained objective, by paired bootstrap over
 
 from __future__ import annotations
 
-import argparse
-import json
 import re
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from marked_tables import asked, fill, head, line
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
-from calmrl.report import Results, read_results
+from calmrl.report import Results
 from calmrl.report.figures import Curve
 from calmrl.report.results import group
-from calmrl.report.sections.course import step_curves
+from calmrl.report.sections.comparison import step_curves
 
 TARGET = Path(__file__).with_name("assets") / "curves.svg"
 PAGE = Path(__file__).with_name("results.md")
-PLACE = re.compile(r"<!-- curves: (\w+) (\w+) -->\n.*?<!-- end of curves -->", re.S)
 INK = "#808890"  # readable on light and on dark
 AXES = {"complete": "complete training rows", "rate": "training rows with one modality only (%)"}
 SETTINGS = {"complete": re.compile(r"complete (\d+)|as-is"), "rate": re.compile(r"alone (\d+ %)")}
@@ -99,32 +97,19 @@ def table(results: Results, tests: dict[str, Any], dataset: str, axis: str) -> s
     steps = {row.place: found for row in rows if (found := SETTINGS[axis].fullmatch(row.setting))}
     cells = group(rows, lambda row: (row.method, row.place))
     methods = [curve.label for curve in frames(results)[dataset][axis]]
-    lines = [
-        f"| R@1 (%) | {' | '.join(found[1] or 'all' for found in steps.values())} |",
-        "|---|" + "---:|" * len(steps),
-    ]
-    lines += [f"| `{method}` | {' | '.join(cells[method, place].text(1) for place in steps)} |" for method in methods]
+    lines = head("R@1 (%)", [found[1] or "all" for found in steps.values()])
+    lines += [line(f"`{method}`", [cells[method, place].text(1) for place in steps]) for method in methods]
     gains = []
     for place in steps:
         gain, low, high, _ = tests[results.place_name(place)]["methods"]["aligner"].values()
         gains.append(f"{gain:+.1f} ({low:.1f} to {high:.1f})")
-    return "\n".join([*lines, f"| ahead by | {' | '.join(gains)} |"])
+    return "\n".join([*lines, line("ahead by", gains)])
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("results", type=Path, help="what `calmrl compare curves` wrote")
-    given = parser.parse_args()
-    results = read_results([given.results])
-    tests = json.loads((given.results / "results.json").read_text(encoding="utf-8"))["meta"]["tests"]
+    results, meta = asked(__doc__, "calmrl compare curves")
     FigureCanvasSVG(draw(results)).print_svg(TARGET, metadata={"Date": None})
-    text = PAGE.read_text(encoding="utf-8")
-
-    def filled(found: re.Match[str]) -> str:
-        return f"{found[0].splitlines()[0]}\n{table(results, tests, *found.groups())}\n<!-- end of curves -->"
-
-    PAGE.write_text(PLACE.sub(filled, text), encoding="utf-8")
-    print(f"{TARGET.name}, {PAGE.name}: {len(PLACE.findall(text))} tables")
+    fill(PAGE, "curves", lambda dataset, axis: table(results, meta["tests"], dataset, axis))
 
 
 if __name__ == "__main__":

@@ -9,15 +9,14 @@ and setting, `short` are some rows of it, `words` are the sentences of the compa
 
 from __future__ import annotations
 
-import argparse
-import re
 from pathlib import Path
 
+from marked_tables import asked, fill, head, line
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
-from calmrl.report import Results, read_results
+from calmrl.report import Results
 from calmrl.report.results import Estimate, group
 from calmrl.report.style import style_of
 
@@ -26,7 +25,6 @@ PAGES = (ROOT / "README.md", ROOT / "docs/results.md")
 PICTURE = ROOT / "docs/assets/study.svg"
 INK = "#808890"  # readable on light and on dark
 SHORT = ("aligner", "calibrated", "contrastive", "pmrl", "gram", "calmrl-printed", "ideal")  # and the best latent start
-PLACE = re.compile(r"<!-- study: (\w+) -->\n.*?<!-- end of study -->", re.S)
 
 
 def average(results: Results) -> str:
@@ -46,14 +44,14 @@ def _table(results: Results, shown: list[str]) -> str:
     places, order, cells = _cells(results)
     best = {place: max(cells[m, place].mean for m in order if not results.ideal(m)) for place in places}
     chance = _chance(results)
-    lines = [f"| R@1 (%) | {' | '.join(f'{dataset}, {setting}' for dataset, setting in places)} |"]
-    lines.append("|---|" + "---:|" * len(places))
+    lines = head("R@1 (%)", [f"{dataset}, {setting}" for dataset, setting in places])
     for method in shown:
         bold = [not results.ideal(method) and cells[method, place].mean == best[place] for place in places]
         texts = [cells[method, place].text(1) for place in places]
-        values = [f"**{text}**" if strong else text for text, strong in zip(texts, bold, strict=True)]
-        lines.append(f"| {method} | {' | '.join(values)} |")
-    lines.append(f"| by chance | {' | '.join(f'{chance[place]:.1f}' for place in places)} |")
+        lines.append(
+            line(method, [f"**{text}**" if strong else text for text, strong in zip(texts, bold, strict=True)])
+        )
+    lines.append(line("by chance", [f"{chance[place]:.1f}" for place in places]))
     return "\n".join(lines)
 
 
@@ -112,19 +110,11 @@ MAKERS = {"average": average, "short": short, "words": words}
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("study", type=Path, help="what `calmrl compare study` wrote")
-    results = read_results([parser.parse_args().study])
+    results, _ = asked(__doc__, "calmrl compare study")
     for page in PAGES:
-        text = page.read_text(encoding="utf-8")
-        page.write_text(PLACE.sub(lambda m: _filled(m[1], results), text), encoding="utf-8")
-        print(f"{page.relative_to(ROOT)}: {len(PLACE.findall(text))} places")
+        fill(page, "study", lambda name: MAKERS[name](results))
     FigureCanvasSVG(draw(results)).print_svg(PICTURE, metadata={"Date": None})
     print(PICTURE.relative_to(ROOT))
-
-
-def _filled(name: str, results: Results) -> str:
-    return f"<!-- study: {name} -->\n{MAKERS[name](results)}\n<!-- end of study -->"
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
     python scripts/base_sources.py --work DIR
     python scripts/measure_base.py DIR                     three seeds, gallery of 250, 0 to 400 pairs
     python scripts/measure_base.py DIR --split item        siblings of a concept may be on both sides, as random rows are
+    python scripts/measure_base.py DIR --captions          words for pictures, of which some have a caption
     python scripts/measure_base.py DIR --study             the rows and holes of `calmrl compare study`, with and without a base
 
 Own rows: so many pairs, and the rest of the collection with one modality each. Test items are of concepts that no own row shows
@@ -12,6 +13,7 @@ Own rows: so many pairs, and the rest of the collection with one modality each. 
 from __future__ import annotations
 
 import argparse
+import tempfile
 import time
 import warnings
 from collections.abc import Iterable
@@ -24,9 +26,10 @@ import numpy as np
 from build_base import COLLECTIONS as SOURCES
 from build_base import TESTED, Rows, make, one_per_concept, read
 
-from calmrl import Aligner
+from calmrl import Aligner, Index
 from calmrl.aligner import found_in
 from calmrl.config import load
+from calmrl.data.features.directory import meta_table
 from calmrl.data.features.feature_set import FeatureSet
 from calmrl.datasets import load_dataset
 from calmrl.datasets.emoji import BUNDLE, REDUCED
@@ -37,6 +40,7 @@ from calmrl.workflows.compare.plan import open_rows
 PAIRS = (0, 25, 50, 150, 400)
 COLLECTIONS = ("stamps", "emoji", "clipart")
 GALLERY = 250
+POOL = 500  # pictures of an index
 DIRECTIONS = ("image->text", "text->image")
 
 
@@ -49,9 +53,13 @@ def main() -> None:
     parser.add_argument("--split", choices=("concept", "item"), default="concept")
     parser.add_argument("--text", choices=("text", "multilingual"), default="text", help="encoder of the words")
     parser.add_argument("--study", action="store_true", help="the rows of the study instead")
+    parser.add_argument("--captions", action="store_true", help="search an index in which some pictures have a caption")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     sources = {path.stem: read(path) for path in sorted(options.features.glob("*.npz"))}
+    if options.captions:
+        captioned(sources, options.only or COLLECTIONS, options.seeds)
+        return
     if options.study:
         study(sources, options.only or ("stamps", "emoji"), options.seeds)
         return
@@ -78,6 +86,48 @@ def main() -> None:
             line(
                 name, pairs, [trial(rows, concepts, base, pairs, seed, options.split) for seed in range(options.seeds)]
             )
+
+
+def captioned(sources: dict[str, Rows], names: Iterable[str], seeds: int) -> None:
+    """R@1 of every item's words in an index of pictures, of which so many have a caption, by similarity and as answered.
+
+    Of emoji, captions are names, and queries are keywords; elsewhere both are the title.
+    """
+    print("| collection | captions | by similarity: all | without caption | as answered: all | without caption |")
+    print("|---" * 6 + "|")
+    for name in names:
+        rows, base = sources[name], make(sources, SOURCES, without=name)
+        held = ~np.isnan(rows["image"]).any(1) & ~np.isnan(rows["text"]).any(1)
+        if "glyph" in rows:
+            held &= ~rows["glyph"].astype(bool)
+        for captions in (0, 5, 50, 200):
+            found = []
+            for seed in range(seeds):
+                order = np.random.default_rng(seed).permutation(np.flatnonzero(held))
+                _, first = np.unique(rows["group"][order], return_index=True)
+                found.append(in_index(rows, order[np.sort(first)][:POOL], captions, base))
+            cells = [
+                f"{mean:.1f} ± {sd:.1f}" for mean, sd in zip(np.mean(found, 0), np.std(found, 0, ddof=1), strict=True)
+            ]
+            print(f"| {name} | {captions} | " + " | ".join(cells) + " |", flush=True)
+
+
+def in_index(rows: Rows, items: np.ndarray, captions: int, base: Aligner) -> list[float]:
+    """R@1 in percent of all items and of those without a caption, by similarity, and the same as answered."""
+    asked = rows["text2" if "text2" in rows else "text"][items].astype(np.float32)
+    z = {"image": rows["image"][items].astype(np.float32), "text": rows["text"][items].astype(np.float32)}
+    z["text"][captions:] = np.nan
+    present = np.stack([~np.isnan(values).any(1) for values in z.values()], axis=1)
+    meta = meta_table(len(items), ids=[str(number) for number in range(len(items))])
+    with tempfile.TemporaryDirectory() as folder:
+        index = Index.build(FeatureSet(z, present, meta, name="items"), Path(folder) / "index", base=base)
+        first = []
+        for number in np.flatnonzero(~np.isnan(asked).any(1)):
+            hits = index.search(text=asked[number], k=len(items), words=False)
+            first.append([max(hits, key=lambda hit: hit.similarity).id == str(number), hits[0].id == str(number)])
+    right = 100 * np.array(first, float)
+    lacking = np.flatnonzero(~np.isnan(asked).any(1)) >= captions
+    return [right[:, 0].mean(), right[lacking, 0].mean(), right[:, 1].mean(), right[lacking, 1].mean()]
 
 
 def study(sources: dict[str, Rows], names: Iterable[str], seeds: int) -> None:

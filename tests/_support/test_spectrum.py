@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch.autograd import gradcheck, gradgradcheck
 
 from calmrl._support.spectrum import spectrum
-from calmrl.losses.gram import adjugate, quadratic_forms, root
+from calmrl.losses.volume import adjugate, quadratic_forms, root
 
 
 def rows(seed: int, n: int, k: int, d: int, dtype: torch.dtype = torch.float64) -> torch.Tensor:

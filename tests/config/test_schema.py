@@ -11,16 +11,12 @@ from pydantic import ValidationError
 from calmrl.config.loading import load_values
 from calmrl.config.schema.commands import CompareConfig, DatasetSection, ExtractConfig, SettingSection
 from calmrl.config.schema.train import (
-    CalibrationSection,
     CheckpointSection,
     CollectionSection,
     HideSection,
-    ImputeConfig,
-    MatchingSection,
     OptimiserSection,
     ResplitSection,
     SourceSection,
-    StageSection,
     TrainConfig,
     ValidationSection,
     check_method,
@@ -37,121 +33,6 @@ def train(**values) -> TrainConfig:
 
 def compare(**values) -> CompareConfig:
     return CompareConfig.model_validate({"kind": "compare", **values})
-
-
-@pytest.mark.parametrize(
-    ("section", "expected"),
-    [
-        (HideSection(rate=0.5), {"kind": "mcar", "rate": 0.5}),
-        (ResplitSection(), {"by": "id", "val": 0.1, "test": 0.3}),
-        (
-            SourceSection(dataset="x"),
-            {"dataset": "x", "allow_missing": False, "media": {}, "options": {}, "weight": 1.0, "complete": False},
-        ),
-        (MatchingSection(), {"weight": 0.1, "anchor": "text", "hidden": 256, "layers": 2, "heads": 4}),
-        (
-            StageSection(epochs=1),
-            {
-                "name": "joint",
-                "epochs": 1.0,
-                "batches": "mixed",
-                "hide_one": False,
-                "complete_only": False,
-                "incomplete_only": False,
-                "fresh_best": False,
-                "rate": 1.0,
-            },
-        ),
-        (
-            OptimiserSection(),
-            {
-                "learning_rate": 1e-3,
-                "rates": {},
-                "betas": [0.9, 0.98],
-                "epsilon": 1e-8,
-                "weight_decay": 0.01,
-                "decay": "matrices",
-                "warmup_ratio": 0.1,
-                "clip": 1.0,
-                "accumulate": 1,
-                "freeze": [],
-            },
-        ),
-        (ValidationSection(), {"metric": "MRR", "fraction": 0.1}),
-        (CheckpointSection(), {"keep": 2}),
-        (
-            ImputeConfig(kind="impute"),
-            {"kind": "impute", "imputer": {"method": "auto", "candidates": None}, "seed": 0, "std": False},
-        ),
-        (
-            ExtractConfig(kind="extract", manifest="m"),
-            {
-                "kind": "extract",
-                "manifest": "m",
-                "media": {},
-                "ignore": [],
-                "allow_missing": False,
-                "frames": 8,
-                "batch_size": 16,
-                "workers": 2,
-                "dtype": "float16",
-                "device": "cpu",
-            },
-        ),
-    ],
-    ids=lambda value: type(value).__name__ if not isinstance(value, dict) else "",
-)
-def test_what_a_section_is_when_nothing_is_said(section, expected):
-    assert section.model_dump(mode="json", exclude_none=True) == expected
-
-
-def test_what_a_training_is_when_nothing_is_said():
-    config = train(method="contrastive")
-    assert config.model_dump(
-        include={"matching_weight", "fused_weight", "batch_size", "log_every", "seed", "precision"}
-    ) == {
-        "matching_weight": 0.1,
-        "fused_weight": 0.0,
-        "batch_size": 64,
-        "log_every": 10,
-        "seed": 0,
-        "precision": "fp32",
-    }
-    assert [stage.epochs for stage in config.stages] == [30]
-    calibration = CalibrationSection()
-    assert calibration.imputer.latent_dim == 64
-    assert calibration.model_dump(exclude={"imputer"}) == {
-        "update": "auto",
-        "impute_from": "current",
-        "refit": 1,
-        "impute_grad": True,
-        "renormalize": True,
-        "certainty": False,
-        "weight": 1.0,
-        "m_every": 16,
-        "momentum": None,
-    }
-
-
-def test_what_a_comparison_is_when_nothing_is_said():
-    config = compare(source=DIGITS)
-    assert config.model_dump(
-        include={"seeds", "steps", "batch_size", "width", "trials", "metric", "relevant_by", "table", "workers"}
-    ) == {
-        "seeds": [0, 1, 2],
-        "steps": 120,
-        "batch_size": 128,
-        "width": 128,
-        "trials": 16,
-        "metric": "MRR",
-        "relevant_by": "id",
-        "table": ["R@1"],
-        "workers": 0,
-    }
-    assert config.settings == {"as-is": SettingSection(kind="as-is")}
-    assert config.settings["as-is"].hide is None
-    hidden = SettingSection(kind="mcar", rate=0.5, regime="continual")
-    assert hidden.hide == {"kind": "mcar", "rate": 0.5, "groups": None, "complete": None, "seed": None}
 
 
 @pytest.mark.parametrize(
@@ -377,3 +258,9 @@ def test_an_extraction_may_name_a_collection():
     assert load_values({"kind": "extract", "manifest": "m", "root": "r"}, name="mine").root == "r"
     with pytest.raises(ValueError, match=r"(?s)mine: 1 mistake\n.*cloto"):
         load_values({"kind": "extract", "manifest": "m", "collection": {"name": "cloto", "root": "r"}}, name="mine")
+
+
+def test_what_a_setting_hides():
+    assert SettingSection(kind="as-is").hide is None
+    hidden = SettingSection(kind="mcar", rate=0.5, regime="continual")
+    assert hidden.hide == {"kind": "mcar", "rate": 0.5, "groups": None, "complete": None, "seed": None}

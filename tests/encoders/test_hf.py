@@ -37,12 +37,6 @@ image_module = pytest.importorskip("PIL.Image", reason="Pillow (calmrl[media]) i
 VIDEO = ("videomae", "timesformer", "vivit", "vjepa2", "xclip")
 
 
-@pytest.fixture(scope="module")
-def references(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("checkpoints")
-    return {name: tiny.make(name, folder / name) for name in tiny.MAKERS}
-
-
 def item(encoder, seed: int = 0, height: int = 40):
     """Something that the encoder can read."""
     generator = np.random.default_rng(seed)
@@ -52,20 +46,6 @@ def item(encoder, seed: int = 0, height: int = 40):
         return encoder.prepare(generator.normal(size=encoder.rate // 2).astype(np.float32))
     pixels = generator.integers(0, 255, (height, 48, 3)).astype(np.uint8)
     return encoder.prepare(image_module.fromarray(pixels))[None]
-
-
-@pytest.mark.parametrize("name", tiny.MAKERS)
-def test_two_runs_give_the_same_bytes(references, name: str) -> None:
-    vectors = []
-    for seed in (1, 2):  # of what random weights would be drawn from
-        torch.manual_seed(seed)
-        np.random.seed(seed)  # noqa: NPY002
-        encoder = load_encoder(references[name])
-        vectors.append(encoder.encode([item(encoder)]))
-    assert vectors[0].shape == (1, encoder.width)
-    assert vectors[0].dtype == np.float32
-    assert vectors[0].tobytes() == vectors[1].tobytes()
-    assert np.ptp(vectors[0]) > 0
 
 
 def test_a_missing_pooler_is_refused_by_name(tmp_path) -> None:
@@ -99,28 +79,23 @@ def test_a_weight_that_would_be_dropped_is_named(tmp_path) -> None:
     assert load_encoder(f"hf:{folder}#image+allow=*.temporal_attn.*").width == 32
 
 
-def path_of(reference: str) -> str:
-    return reference.removeprefix("hf:").partition("#")[0]
-
-
 @torch.inference_mode()
 def test_projections_are_kept(references) -> None:
     lib = tiny.library()
     vision = load_encoder(references["clip_vision"])
-    model = lib.CLIPVisionModelWithProjection.from_pretrained(path_of(references["clip_vision"])).eval()
+    model = lib.CLIPVisionModelWithProjection.from_pretrained(tiny.path_of(references["clip_vision"])).eval()
     expected = model(pixel_values=torch.from_numpy(item(vision))).image_embeds
     np.testing.assert_allclose(vision.encode([item(vision)]), expected, atol=1e-6)
     text = load_encoder(references["clip_text"])
-    model = lib.CLIPTextModelWithProjection.from_pretrained(path_of(references["clip_text"])).eval()
-    tokenizer = lib.AutoTokenizer.from_pretrained(path_of(references["clip_text"]))
+    model = lib.CLIPTextModelWithProjection.from_pretrained(tiny.path_of(references["clip_text"])).eval()
+    tokenizer = lib.AutoTokenizer.from_pretrained(tiny.path_of(references["clip_text"]))
     expected = model(**tokenizer([item(text)], return_tensors="pt")).text_embeds
     np.testing.assert_allclose(text.encode([item(text)]), expected, atol=1e-6)
-    assert (vision.width, text.width, load_encoder(references["clap_audio"]).width) == (12, 12, 12)
 
 
 @torch.inference_mode()
 def test_whisper_leaves_out_what_it_padded(references) -> None:
-    lib, folder = tiny.library(), path_of(references["whisper"])
+    lib, folder = tiny.library(), tiny.path_of(references["whisper"])
     encoder = load_encoder(references["whisper"])
     sound = np.random.default_rng(0).normal(size=9_000).astype(np.float32)
     extractor = lib.WhisperFeatureExtractor.from_pretrained(folder)
@@ -139,7 +114,7 @@ def test_videos_are_seen_at_once(references, name: str) -> None:
     encoder = load_encoder(references[name])
     assert (encoder.kind, encoder.frames) == ("image", 4)
     frames = np.concatenate([item(encoder, seed) for seed in range(4)])  # (4, 3, 32, 32)
-    model = lib.AutoModel.from_pretrained(path_of(references[name])).eval()
+    model = lib.AutoModel.from_pretrained(tiny.path_of(references[name])).eval()
     pixels = torch.from_numpy(frames)[None]
     if name == "xclip":
         output = model.get_video_features(pixel_values=pixels)
@@ -183,7 +158,7 @@ def test_flexible_pictures_equal_the_padded_ones(references) -> None:
     encoder = load_encoder(references["naflex"])
     picture = item(encoder, height=20)  # 20 x 48 in at most 16 patches: 3 x 5
     assert picture.shape == (1, 3, 48, 80)
-    model = lib.AutoModel.from_pretrained(path_of(references["naflex"])).eval()
+    model = lib.AutoModel.from_pretrained(tiny.path_of(references["naflex"])).eval()
     patches = [
         picture[0, :, 16 * i : 16 * i + 16, 16 * j : 16 * j + 16].transpose(1, 2, 0).reshape(-1)
         for i in range(3)

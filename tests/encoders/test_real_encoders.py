@@ -35,7 +35,6 @@ def test_raw_files_give_the_features_of_extract(collection) -> None:
     assert start.notes == []
     features = extract(collection / "work/items.csv", None, collection / "f")
     assert features.info["encoders"] == default_encoders(KINDS)
-    assert start.survey.manifest is not None
     cells = [item.cells for item in start.survey.manifest.items]
     encoders = EncoderSet.from_description(open_features(collection / "f").info["encoding"])
     z, present = encoders.encode(cells)

@@ -87,18 +87,11 @@ def run(local, out, **watch):
     return engine
 
 
-def test_two_workers_of_one_node(nodes, local, tmp_path):
-    nodes.have(2)
-    engine = run(local, tmp_path / "out", pause=0.02)
-    assert len(engine.nodes) == 1
-    assert len(engine.processes) == 2
-
-
-def test_four_workers_of_three_nodes(nodes, local, tmp_path):
-    nodes.have(1, 1, 2)
+@pytest.mark.parametrize("cores", [(2,), (1, 1, 2), (1, 1), (1,)])
+def test_workers_of_nodes(nodes, local, tmp_path, cores):
+    nodes.have(*cores)
     engine = run(local, tmp_path / "out", pause=0.05)
-    assert len(engine.nodes) == 3
-    assert len(engine.processes) == 4
+    assert (len(engine.nodes), len(engine.processes)) == (len(cores), sum(cores))
 
 
 def test_four_workers_of_which_one_is_killed(nodes, local, tmp_path):
@@ -130,13 +123,6 @@ def test_a_node_is_removed_in_the_middle(nodes, local, tmp_path):
     assert removed[0] not in {node for _, node in engine.seen[AFTER + 20 :]}
     assert len({node for _, node in engine.seen[AFTER + 20 :]}) == 2
     assert nodes.is_gone(removed[0])
-
-
-def test_two_nodes_with_a_worker_each(nodes, local, tmp_path):
-    nodes.have(1, 1)
-    engine = run(local, tmp_path / "out", pause=0.02)
-    assert len(engine.nodes) == 2
-    assert len(engine.processes) == 2
 
 
 def test_a_parquet_file_on_two_nodes(nodes, local, tmp_path):
@@ -234,10 +220,3 @@ def test_an_engine_does_not_leave_the_cluster_of_its_process_nor_take_another(no
         RayEngine("10.9.9.9:1")
     with pytest.raises(InputError, match="has no GPU"):
         list(RayEngine().map(int, range(3), device="cuda"))
-
-
-def test_one_worker(nodes, local, tmp_path):
-    nodes.have(1)
-    engine = run(local, tmp_path / "out")
-    assert len(engine.nodes) == 1
-    assert len(engine.processes) == 1

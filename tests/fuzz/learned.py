@@ -21,7 +21,7 @@ from calmrl.imputers.gaussian import GaussianImputer
 from calmrl.models.heads import Heads
 from calmrl.models.saved import Trained, load, save
 from calmrl.paper.vast import checkpoints
-from calmrl.paper.vast.beats import Beats
+from calmrl.paper.vast.towers import Beats
 from calmrl.search import neighbours
 from calmrl.search.update import removed_items
 from calmrl.training import checkpoints as checkpoint

@@ -13,6 +13,8 @@ import torch
 
 import calmrl.interop as interop
 from calmrl import Aligner, GaussianImputer, config
+from calmrl.config.schema import train
+from calmrl.config.schema.commands import CompareConfig, ExtractConfig
 from calmrl.data import (
     Batches,
     Decoding,
@@ -430,6 +432,16 @@ def _(place: Place) -> Any:
 # ---- configs and the hub
 
 
+DIGITS: dict[str, Any] = {"dataset": "digits"}
+SECTIONS = (
+    *(train.HideSection(rate=0.5), train.ResplitSection(), train.SourceSection(**DIGITS), train.MatchingSection()),
+    *(train.StageSection(epochs=1), train.OptimiserSection(), train.ValidationSection(), train.CheckpointSection()),
+    *(train.CalibrationSection(), train.ImputeConfig(kind="impute"), ExtractConfig(kind="extract", manifest="m")),
+    train.TrainConfig.model_validate({"kind": "train", "method": "contrastive", "sources": {"a": DIGITS}}),
+    CompareConfig.model_validate({"kind": "compare", "source": DIGITS}),
+)
+
+
 @case("data/configs")
 def _(place: Place) -> Any:
     Path("bad.yaml").write_text(
@@ -456,6 +468,7 @@ def _(place: Place) -> Any:
     return {
         "shipped": config.shipped(),
         "resolved": config.load("align").model_dump(mode="json"),
+        "defaults": {type(section).__name__: json.dumps(section.model_dump(mode="json")) for section in SECTIONS},
         "written out": {name: config.dumps(config.load(name)) for name in ("impute", "align", "emoji")},
         "others": {name: checksum(config.dumps(config.load(name))) for name in config.shipped()},
         "kinds": {name: config.load(name).model_dump()["kind"] for name in config.shipped()},

@@ -13,7 +13,8 @@ from calmrl import Aligner, GaussianImputer
 from calmrl.datasets import DATASETS, load_dataset
 from calmrl.models import MODELS, Heads
 from calmrl.paper import imagebind_features
-from calmrl.training import METHODS, find_method
+from calmrl.training import METHODS, Method, find_method
+from calmrl.training.methods import continual
 from tests.golden import golden_inputs as inputs
 from tests.golden.cases_measures import refused
 from tests.golden.golden_record import CHOSEN, SINGLE, Place, case, checksum
@@ -123,18 +124,34 @@ def _(place: Place) -> Any:
     return found
 
 
+ENDINGS = ("pmrl+latent", "gram+latent", "gram+mlp", "gram+kernel", "gram+staged", "gram+csls", "calibrated:gaussian",
+           "calibrated:mvae", "aligner:linear", "aligner:kernel:refined", "aligner:unrefined")  # fmt: skip
+
+
 @case("models/methods")
 def _(place: Place) -> Any:
     methods = {name: asdict(METHODS[name]) for name in METHODS}
     trials = {name: method.pop("trials") for name, method in methods.items()}
+
+    def recipe(method: Method) -> list[Any]:
+        fields = asdict(method)
+        return [checksum(json.dumps(fields.pop("trials"))), fields.pop("about"), json.dumps(fields)]
+
     return {
         "methods": {name: [method.pop("about"), json.dumps(method)] for name, method in methods.items()},
         "trials": {name: [len(given), checksum(json.dumps(given)), given[0]] for name, given in trials.items()},
         "configs": {name: checksum(json.dumps(METHODS[name].configs(3))) for name in METHODS},
         "stages": {name: METHODS[name].stages("steps", 40) for name in ("aligner", "calmrl-printed", "pmrl")},
+        "uneven stages": {name: json.dumps(METHODS[name].stages("epochs", 7)) for name in METHODS},
+        "kinds": {name: METHODS[name].model for name in METHODS},
         "with endings": [
             [find_method(name).about, find_method(name).latent] for name in ("pmrl+latent", "gram+latent")
         ],
+        "recipes with endings": {name: recipe(find_method(name)) for name in ENDINGS},
+        "continual": {
+            name: json.dumps(continual(find_method(name), 9)[1]) for name in ("gram", "calmrl", "gram+staged")
+        },
+        "continual recipe": recipe(continual(METHODS["gram"], 9)[0]),
         "refused": refused(lambda: find_method("calmlr"), lambda: find_method("pmrl+latnt"), lambda: MODELS["head"]),
     }
 

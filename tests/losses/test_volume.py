@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from calmrl.losses.gram import adjugate, quadratic_forms, root
+from calmrl.losses.volume import adjugate, quadratic_forms, root
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 4, 5])

@@ -81,7 +81,5 @@ def test_errors(vectors):
     queries, _ = vectors
     with pytest.raises(InputError, match="hubs must be None or 'csls'; got 'CSLS'"):
         retrieval(queries, queries, hubs="CSLS")
-    with pytest.raises(InputError, match="a whole number from 1 on; got 0"):
-        retrieval(queries, queries, hubs="csls", neighbours=0)
     with pytest.raises(InputError, match="hubs needs all scores at once; pass vectors or an array of scores"):
         retrieval(queries, queries, scores=lambda q, g: q @ g.T, hubs="csls")

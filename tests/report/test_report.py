@@ -36,10 +36,9 @@ from calmrl.report import (
     read_results,
     write_page,
 )
-from calmrl.report.estimates import matrix
+from calmrl.report.estimates import difference, headline, headline_rows, matrix, verdict
 from calmrl.report.figures import Mark, dots
 from calmrl.report.results import decimals, estimate, group
-from calmrl.report.sentences import difference, headline, headline_rows, verdict
 from calmrl.report.style import KNOWN, base_method, is_ours, style_of
 from calmrl.report.table_files import to_latex
 from calmrl.report.tables import all_tables

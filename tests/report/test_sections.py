@@ -16,13 +16,12 @@ from calmrl.metrics.significance import PairedDifference
 from calmrl.report import blocks as album_module
 from calmrl.report import build_page, results_of
 from calmrl.report.blocks import Album, Code, Page, Table
-from calmrl.report.estimates import spread_words
+from calmrl.report.estimates import headline, is_clear, spread_words, verdict
 from calmrl.report.page import as_markdown
 from calmrl.report.results import ResultRow, decimals, estimate, group
 from calmrl.report.sections.comparison import main_table
 from calmrl.report.sections.completion import imputation
 from calmrl.report.sections.data import neighbours
-from calmrl.report.sentences import headline, is_clear, verdict
 from tests.support.drawing import Drawing
 
 # ---- numbers and words

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import runpy
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import numpy as np
 import pytest
 
 from calmrl.report import build_page, results_of
-from calmrl.report.sections.course import step_curves
+from calmrl.report.sections.comparison import step_curves
 from calmrl.report.tables import average_table
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -36,6 +37,13 @@ def content():
         "notes": ["stamps: something to know."],
     }
     return {"rows": rows, "meta": meta}
+
+
+def script(name):
+    """What a script of the docs defines; scripts find what they share beside them."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(ROOT / "docs"))
+        return runpy.run_path(str(ROOT / "docs" / f"{name}.py"))
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +75,7 @@ def test_the_report_has_both_and_the_remarks(results):
 
 
 def test_the_figure_of_the_docs_shows_the_aligner_and_three_others(results):
-    module = runpy.run_path(str(ROOT / "docs" / "make_curves.py"))
+    module = script("make_curves")
     frames = module["frames"](results)
     assert set(frames) == {"stamps", "digits"}
     for lines in (curves for by_axis in frames.values() for curves in by_axis.values()):
@@ -77,7 +85,7 @@ def test_the_figure_of_the_docs_shows_the_aligner_and_three_others(results):
 
 
 def test_the_tables_of_the_docs_have_intervals(results):
-    module = runpy.run_path(str(ROOT / "docs" / "make_curves.py"))
+    module = script("make_curves")
     won = {"difference": 1.04, "low": -0.2, "high": 2.26, "p": 0.1}
     tests = {results.place_name(row.place): {"against": "gram", "methods": {"aligner": won}} for row in results.rows}
     head, _, aligner, *others, ahead = module["table"](results, tests, "stamps", "complete").splitlines()
@@ -87,15 +95,15 @@ def test_the_tables_of_the_docs_have_intervals(results):
     assert [line.split("`")[1] for line in others] == ["gram", "pmrl", "contrastive"]
     assert ahead == "| ahead by | +1.0 (-0.2 to 2.3) | +1.0 (-0.2 to 2.3) | +1.0 (-0.2 to 2.3) |"
     assert module["table"](results, tests, "digits", "rate").startswith("| R@1 (%) | 10 % | 90 % |")
-    assert sorted(module["PLACE"].findall(module["PAGE"].read_text())) == [
-        (dataset, axis) for dataset in ("emoji", "stamps") for axis in ("complete", "rate")
-    ]
+    marks = script("marked_tables")["marks"](module["PAGE"], "curves")
+    assert sorted(marks) == [f"{dataset} {axis}" for dataset in ("emoji", "stamps") for axis in ("complete", "rate")]
 
 
 def test_the_study_fills_one_table_of_the_readme_and_one_of_the_results():
-    module = runpy.run_path(str(ROOT / "docs" / "make_study.py"))
-    assert [module["PLACE"].findall(page.read_text()) for page in module["PAGES"]] == [["short"], ["average"]]
-    first, second = (module["PLACE"].search(page.read_text())[0].splitlines()[1:-1] for page in module["PAGES"])
+    module = script("make_study")
+    assert [script("marked_tables")["marks"](page, "study") for page in module["PAGES"]] == [["short"], ["average"]]
+    parts = [re.split("<!-- (?:study: .*|end of study) -->\n", page.read_text()) for page in module["PAGES"]]
+    first, second = (table.splitlines() for _, table, _ in parts)
     assert len(first) == 11
     assert [line for line in second if line in first] == first
 
@@ -104,7 +112,7 @@ def test_the_short_table_has_the_best_latent_start():
     rows = content()["rows"]
     rows += [row | {"method": "gram+latent", "value": 30.0} for row in rows if row["method"] == "gram"]
     rows += [row | {"method": "vast+latent"} for row in rows if row["method"] == "vast"]
-    module = runpy.run_path(str(ROOT / "docs" / "make_study.py"))
+    module = script("make_study")
     table = module["short"](results_of({Path("results.json"): {"rows": rows, "meta": content()["meta"]}}))
     names = [line.split("|")[1].strip() for line in table.splitlines()]
     assert names == ["R@1 (%)", "---", "gram+latent", "aligner", "gram", "pmrl", "contrastive", "by chance"]
@@ -119,7 +127,7 @@ def test_tables_for_a_paper_say_what_chance_reaches():
 
 def test_the_tables_on_calibration():
     """R@1 of four directions and their mean, and the anchor shift; no row of the second stage has both a and c."""
-    module = runpy.run_path(str(ROOT / "docs" / "make_calibration.py"))
+    module = script("make_calibration")
     start = {"calmrl+init": 10.0, "calmrl+observed": 12.0, "calmrl": 11.0}
     rows = []
     for dataset in ("stamps", "emoji"):
@@ -149,4 +157,17 @@ def test_the_tables_on_calibration():
     assert hidden.startswith("| stamps, continual | not shown | 5.5 ±")
     anchors = module["anchors"](results, meta).splitlines()
     assert anchors[2].endswith("| 0.500 ± 0.000 | 0.500 ± 0.000 | 0.500 ± 0.000 | 0.400 ± 0.000 |")
-    assert module["PLACE"].findall(module["PAGE"].read_text()) == ["found", "forgotten", "anchors"]
+    assert script("marked_tables")["marks"](module["PAGE"], "calibration") == ["found", "forgotten", "anchors"]
+
+
+def test_a_page_is_filled_between_its_marks(tmp_path, capsys):
+    page = tmp_path / "page.md"
+    page.write_text(
+        "before\n<!-- kind: a b -->\nold\n<!-- end of kind -->\n<!-- other: c -->\nkept\n<!-- end of other -->\n"
+    )
+    fill = script("marked_tables")["fill"]
+    fill(page, "kind", lambda *words: "| " + " | ".join(words) + " |\nnew")
+    assert page.read_text() == (
+        "before\n<!-- kind: a b -->\n| a | b |\nnew\n<!-- end of kind -->\n<!-- other: c -->\nkept\n<!-- end of other -->\n"
+    )
+    assert capsys.readouterr().out == "page.md: 1 tables\n"

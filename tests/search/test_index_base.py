@@ -158,3 +158,39 @@ def test_hubs_are_corrected_for_where_the_aligner_says_so(base, tmp_path):
     names = [*(f"item {i}" for i in range(120)), *(f"later {i}" for i in range(8))]
     assert [hit.id for hit in index.search(text=new["text"][0], k=9)] == [names[j] for j in np.argsort(-scores)[:9]]
     assert len(index.search(like="item 3", k=4)) == 4
+
+
+def test_items_with_and_without_a_caption_are_ranked_each_by_what_is_usual(base, tmp_path):
+    n, captions = 80, 12  # too few pairs to learn from or to try it with
+    z = items(n, 9)
+    asked = z["text"].copy()
+    z["text"][captions:] = np.nan
+    index = Index.build(features(z), tmp_path / "ix", base=base)
+    assert index.layout["apart"] == ["image", "text"]
+    sentence = "for queries of image or text, items that have it and items that lack it are ranked side by side"
+    assert sentence in index.summary()
+    places, has = index.aligner.embed(z), np.arange(n) < captions
+    moved = 0
+    for text in asked[:20]:
+        similar = places @ index.aligner.embed({"text": text[None]})[0]
+        variance = {side: similar[has == side].var() for side in (True, False)}
+        above = np.empty(n)
+        for side, count in ((True, captions), (False, n - captions)):
+            few = (10 / count) ** 2
+            spread = np.sqrt((variance[side] + few * variance[not side]) / (1 + few))
+            above[has == side] = (similar[has == side] - similar[has == side].mean()) / spread
+        hits = index.search(text=text, k=n)
+        order = np.argsort(-above)
+        assert [hit.id for hit in hits] == [f"item {i}" for i in order]
+        np.testing.assert_allclose([hit.similarity for hit in hits], similar[order], atol=1e-5)
+        moved += not np.array_equal(order, np.argsort(-similar))
+    assert moved  # by similarity alone the order is another
+
+
+def test_where_modalities_meet_closely_items_are_ranked_by_similarity(base, tmp_path):
+    z = items(150, 9, noise=0.05)
+    z["text"][100:] = np.nan
+    index = Index.build(features(z), tmp_path / "ix", base=base)
+    assert index.layout["apart"] == []
+    hits = index.search(image=z["image"][120], k=20)
+    assert [hit.similarity for hit in hits] == sorted((hit.similarity for hit in hits), reverse=True)

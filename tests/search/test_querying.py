@@ -33,7 +33,7 @@ class Encoders:
 
 def placed(made, terms):
     """(the vector of a query, the column that it is compared with)"""
-    parts, column = made.parts(terms)
+    parts, column, _ = made.parts(terms)
     return np.sum([part for _, part in parts], axis=0), column
 
 

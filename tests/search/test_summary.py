@@ -21,8 +21,12 @@ EXPECTED = {"text->image": {"R@1": 12.34, "R@10": 50.0, "low": 9.6, "high": 15.2
 
 
 class Held:
-    aligner = SimpleNamespace(base_=[], summary=lambda: ["one space: a", *expected_lines(EXPECTED)])
-    layout: ClassVar[dict] = {"search": {"index": "IVF", "recall@10": 0.9876, "queries": 100}}
+    aligner = SimpleNamespace(base_=[], evidence_={}, summary=lambda: ["one space: a", *expected_lines(EXPECTED)])
+    layout: ClassVar[dict] = {
+        "search": {"index": "IVF", "recall@10": 0.9876, "queries": 100},
+        "levels": {"image": {}},
+        "modalities": {"image": {}},
+    }
 
     def __len__(self):
         return 5
@@ -105,7 +109,7 @@ def bare(monkeypatch):
     index.table = SimpleNamespace(checkout_latest=lambda: None)
     index._switch, index._seen = SimpleNamespace(checkout_latest=lambda: None, version=1), 1
     index._queries = SimpleNamespace(
-        parts=lambda terms: ([("a", np.array([1.0, 0.0]))], "vector"), asked_with=lambda terms: []
+        parts=lambda terms: ([("a", np.array([1.0, 0.0]))], "vector", {}), asked_with=lambda terms: []
     )
     monkeypatch.setattr(index_module.neighbours, "near_query", near_query)
     monkeypatch.setattr(Index, "hub_vectors", lambda self: np.eye(2, dtype=np.float32))
@@ -116,7 +120,7 @@ def test_how_near_items_are_asked_for(bare):
     index, asked = bare
     assert index.search(text="a", words=False) == [(0, 1.0), (1, 0.9), (2, 0.8)]
     index.search(like=["x'y", "z"], k=3, where="w", words=False)
-    index._queries.parts = lambda terms: ([("a", np.array([1.0, 0.0]))], "f_4")
+    index._queries.parts = lambda terms: ([("a", np.array([1.0, 0.0]))], "f_4", {})
     index.search(text="a", words=False)
     assert asked == [
         (10, "how", ["id", "_distance"], None, "vector"),

@@ -10,6 +10,7 @@ pytest.importorskip("lancedb", reason="the extra search is not installed")
 from calmrl import Aligner, Index
 from calmrl.data import FeatureSet
 from calmrl.data.features.directory import meta_table
+from calmrl.search.levels import is_weak
 from tests.aligner.test_base import FAST, items
 
 
@@ -66,3 +67,82 @@ def test_what_hubs_took_off_is_what_the_aligner_says(index):
         levels = index.aligner.hub_levels(place)
         taken = sum(one.share for one in hit.why if one.query is None)
         assert taken == pytest.approx(-float(levels["text"][0]) / 2 if levels else 0.0, abs=1e-5)
+
+
+def test_levels_keep_their_error_on_new_pairs(tmp_path):
+    """Texts that were never seen, of items that have a picture alone: one in ten is called weak, by both kinds of level."""
+    pairs, alone = 300, 300
+    z = items(pairs + alone, 3)
+    z["text"][pairs:] = np.nan
+    z = {name: values.astype(np.float32) for name, values in z.items()}
+    present = np.stack([~np.isnan(values).any(1) for values in z.values()], axis=1)
+    ids = [f"item {i}" for i in range(pairs + alone)]
+    index = Index.build(
+        FeatureSet(z, present, meta_table(len(ids), ids=ids), name="x"), tmp_path / "ix", model=Aligner(**FAST)
+    )
+    level = index.layout["levels"]["text"]["image"]
+    assert level["n"] == pairs
+    texts = items(pairs + alone, 3)["text"][pairs:]
+    weak = [index.search(text=text, where=f"id = '{id}'")[0].weak for id, text in zip(ids[pairs:], texts, strict=True)]
+    assert 0.03 < np.mean(weak) < 0.17  # four standard errors of both samples around 0.1
+    noise = np.random.default_rng(0).normal(size=(100, texts.shape[1]))
+    answers = [index.search(text=one) for one in noise]
+    assert np.mean([answer.nothing_close for answer in answers]) > 0.8
+    assert {hit.weak for answer in answers if answer.nothing_close for hit in answer} == {True}
+    (mixed,) = index.search(text=[texts[0], texts[1]], k=1)
+    (by_csls,) = index.search(text=texts[0], k=1, hubs=True)
+    (like,) = index.search(like="item 0", k=1)
+    assert [hit.weak for hit in (mixed, by_csls, like)] == [None] * 3  # no pairs were held out that ask like this
+    assert index.search(like="item 0").nothing_close is None
+
+
+def test_no_level_no_verdict(tmp_path):
+    """Indexes of earlier versions, and modalities of which too few items say what is usual."""
+    index = Index.build(features(60, 2), tmp_path / "ix", model=Aligner(**FAST))
+    text = items(3, 5)["text"][0]
+    assert index.search(text=text).nothing_close is not None
+    del index.layout["levels"]
+    assert "which hits are weak is not known: the index is of an earlier version; make it again" in index.summary()
+    assert {hit.weak for hit in index.search(text=text)} == {None}
+    few = items(8, 2)
+    ids = meta_table(8, ids=[str(i) for i in range(8)])
+    z = {name: values.astype(np.float32) for name, values in few.items()}
+    index = Index.build(FeatureSet(z, np.ones((8, 2), bool), ids, name="x"), tmp_path / "few", base=None)
+    assert index.layout["levels"] == {}
+    assert "text: which hits are weak is not known, for fewer than 9 items have it" in index.summary()
+    assert index.search(text=text).nothing_close is None
+
+
+def test_what_is_called_or_says_just_that_is_never_weak(tmp_path):
+    """Words decide where an item has all of them; a file that is in the index, likewise."""
+    index = Index.build(features(60, 2), tmp_path / "ix", model=Aligner(**FAST))
+    texts = np.nan_to_num(features(60, 2).z["text"])
+    strange = np.linalg.svd(texts)[2][-1].astype(np.float64)  # as far across all of them as there is
+    index.layout["modalities"]["text"]["kind"] = "text"  # as if an encoder had made it
+    index._queries._features = lambda term: {"text": strange}
+    found = {hit.id: hit for hit in index.search(text="item 7", k=60)}
+    assert found["item 7"].found[0] == "name"
+    assert found["item 7"].weak is False
+    assert found["item 9"].weak is True
+    assert index.search(text="xyzzy qwrt").nothing_close is True
+
+
+@pytest.mark.parametrize(
+    ("similarity", "nearest", "has", "weak"),
+    [
+        (0.3, 0.6, ("image",), False),
+        (0.1, 0.6, ("image",), True),
+        (0.3, 0.4, ("image",), True),
+        (0.3, 0.45, ("image", "text"), True),  # what the item has besides the modality of the query
+        (0.0, 0.45, ("text",), False),  # only whether the query is like the others
+        (0.0, 0.45, ("sound",), False),  # a pattern without a level of its own: likewise
+    ],
+)
+def test_which_level_counts(similarity, nearest, has, weak):
+    levels = {"text": {"": level(None, 0.42), "image": level(0.2, 0.5)}}
+    assert is_weak(levels, "text", has, similarity, nearest) is weak
+    assert is_weak(levels, "image", has, similarity, nearest) is None
+
+
+def level(similarity, nearest):
+    return {"similarity": similarity, "nearest": nearest, "n": 100}

@@ -57,6 +57,24 @@ def clip_text(folder: Path) -> Path:
     return written(lib.CLIPTextModelWithProjection(config), folder)
 
 
+def clip(folder: Path) -> Path:
+    lib = library()
+    save_tokenizer(folder)
+    config = lib.CLIPConfig(text_config=TEXT | {"eos_token_id": 3}, vision_config=PATCHES, projection_dim=12)
+    notes = {"image_processor_type": "CLIPImageProcessor", "size": {"shortest_edge": 32}, "resample": 3}
+    return written(lib.CLIPModel(config), folder, PIXELS | notes | {"crop_size": {"height": 32, "width": 32}})
+
+
+def wav2vec2(folder: Path) -> Path:
+    lib = library()
+    config = lib.Wav2Vec2Config(
+        **SMALL, conv_dim=(16, 16), conv_stride=(5, 4), conv_kernel=(10, 8), num_feat_extract_layers=2,
+        num_conv_pos_embeddings=8, num_conv_pos_embedding_groups=2,
+    )  # fmt: skip
+    lib.Wav2Vec2FeatureExtractor().save_pretrained(folder)
+    return written(lib.Wav2Vec2Model(config), folder)
+
+
 def clap_audio(folder: Path) -> Path:
     lib = library()
     config = lib.ClapAudioConfig(
@@ -147,6 +165,9 @@ MAKERS = {
     "bert": (bert_with_head, ""),
     "clip_vision": (clip_vision, ""),
     "clip_text": (clip_text, ""),
+    "clip_image_side": (clip, "#image"),
+    "clip_text_side": (clip, "#text"),
+    "wav2vec2": (wav2vec2, ""),
     "clap_audio": (clap_audio, "#audio"),
     "whisper": (whisper, ""),
     "videomae": (videomae, ""),
@@ -164,3 +185,8 @@ def make(name: str, folder: Path) -> str:
     maker, rest = MAKERS[name]
     folder.mkdir(parents=True, exist_ok=True)
     return f"hf:{maker(folder)}{rest}"
+
+
+def path_of(reference: str) -> str:
+    """The folder of a checkpoint."""
+    return reference.removeprefix("hf:").partition("#")[0]

@@ -106,6 +106,13 @@ VAST = {
     "audio_layer_drop": 0.0,
     "audio_gradient_decay": 1.0,
 }
+VAST_BEATS = BEATS_CFG | {  # the cfg of its audio tower
+    "embed_dim": VAST["audio_embed"],
+    "encoder_embed_dim": VAST["audio_width"],
+    "encoder_layers": VAST["audio_layers"],
+    "encoder_attention_heads": VAST["audio_heads"],
+    "encoder_ffn_embed_dim": VAST["audio_mlp"],
+}
 
 
 def tiny_vast(seed: int = 0, **changes):

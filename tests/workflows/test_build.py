@@ -14,8 +14,7 @@ from calmrl.data.features.feature_set import FeatureSet
 from calmrl.errors import InputError
 from calmrl.models.heads import Heads
 from calmrl.workflows import build
-from calmrl.workflows.build import Data, build_step, build_trainer, open_data
-from calmrl.workflows.media_sources import hidden
+from calmrl.workflows.build import Data, build_step, build_trainer, hidden, open_data
 
 SOURCE = {"dataset": "digits", "resplit": {"by": "id", "val": 0.1, "test": 0.0}}
 

@@ -43,8 +43,7 @@ from calmrl.workflows.diagnose.predictable import (
     ridge,
     share,
 )
-from calmrl.workflows.diagnose.run import as_text
-from calmrl.workflows.diagnose.sentences import percent
+from calmrl.workflows.diagnose.run import as_text, percent
 from tests.reference import diagnose as slow
 
 STRONG = {"n": 800, "noise": 0.3, "private": 0, "nonlinear": 0.0}
@@ -102,7 +101,6 @@ def test_stamps_cannot_but_partners_meet():
     said = found.as_dict()
     assert said["verdict"] == "unlikely to help"
     assert 0.03 < said["rests_on"]["value"] < 0.1
-    assert found.shift is not None
     assert abs(found.shift.reduction) < 0.1
     meet = {(p.first, p.second): p.meet for p in found.latent}
     assert meet["image", "text"] > 0.85

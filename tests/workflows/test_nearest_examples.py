@@ -13,7 +13,7 @@ import torch
 from calmrl.data import open_features, write_features
 from calmrl.data.features.feature_set import file_columns
 from calmrl.datasets import load_dataset
-from calmrl.workflows.examples import caption_of, nearest_examples, picture_of
+from calmrl.workflows.evaluate import caption_of, nearest_examples, picture_of
 
 Image = pytest.importorskip("PIL.Image", reason="Pillow (calmrl[media]) is not installed")
 

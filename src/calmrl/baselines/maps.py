@@ -13,8 +13,7 @@ from torch.nn.functional import normalize
 
 from calmrl._support.arguments import check_number, check_whole, seed_of
 from calmrl.aligner.features import RANK
-from calmrl.baselines.base import LEAST, OneSpace, TrainingFeatures, chain, covariance, inverse_root
-from calmrl.baselines.pairs import Pairwise, routes
+from calmrl.baselines.base import LEAST, OneSpace, Pairwise, TrainingFeatures, chain, covariance, inverse_root, routes
 from calmrl.errors import InputError
 
 Linear = tuple[Tensor, Tensor]  # x -> x map + bias

@@ -1,11 +1,11 @@
-from .confu import ConfuLoss as ConfuLoss
 from .contrastive import ContrastiveLoss as ContrastiveLoss
+from .contrastive import FuseMixLoss as FuseMixLoss
 from .contrastive import VastLoss as VastLoss
-from .fusemix import FuseMixLoss as FuseMixLoss
-from .gram import GramLoss as GramLoss
 from .matching import InstanceMatching as InstanceMatching
 from .pmrl import PMRLLoss as PMRLLoss
+from .published import ConfuLoss as ConfuLoss
+from .published import StructureLoss as StructureLoss
+from .published import SymileLoss as SymileLoss
 from .registry import LOSSES as LOSSES
-from .structure import StructureLoss as StructureLoss
-from .symile import SymileLoss as SymileLoss
-from .triangle import TriangleLoss as TriangleLoss
+from .volume import GramLoss as GramLoss
+from .volume import TriangleLoss as TriangleLoss

@@ -12,14 +12,14 @@ if TYPE_CHECKING:
 LOSSES: Registry[type[nn.Module]] = Registry(
     "objective",
     {
-        "confu": "calmrl.losses.confu:ConfuLoss",
+        "confu": "calmrl.losses.published:ConfuLoss",
         "contrastive": "calmrl.losses.contrastive:ContrastiveLoss",
-        "fusemix": "calmrl.losses.fusemix:FuseMixLoss",
-        "gram": "calmrl.losses.gram:GramLoss",
+        "fusemix": "calmrl.losses.contrastive:FuseMixLoss",
+        "gram": "calmrl.losses.volume:GramLoss",
         "pmrl": "calmrl.losses.pmrl:PMRLLoss",
-        "structure": "calmrl.losses.structure:StructureLoss",
-        "symile": "calmrl.losses.symile:SymileLoss",
-        "triangle": "calmrl.losses.triangle:TriangleLoss",
+        "structure": "calmrl.losses.published:StructureLoss",
+        "symile": "calmrl.losses.published:SymileLoss",
+        "triangle": "calmrl.losses.volume:TriangleLoss",
         "vast": "calmrl.losses.contrastive:VastLoss",
     },
 )

@@ -12,7 +12,7 @@ from calmrl._support.registry import lookup
 from calmrl.anchors import anchor
 from calmrl.arrays import Array, Views, blocks_of_rows, check, to_tensor
 from calmrl.errors import InputError
-from calmrl.losses.gram import adjugate, gram, quadratic_forms
+from calmrl.losses.volume import adjugate, gram, quadratic_forms
 from calmrl.metrics.retrieve import check_vectors, retrieval
 from calmrl.protocols import Embedder
 

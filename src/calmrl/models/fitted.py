@@ -9,6 +9,13 @@ import numpy as np
 import torch
 from torch import nn
 
+from calmrl._support.distributed import own_rows, world
+from calmrl.aligner import storage
+from calmrl.aligner.estimator import Aligner
+from calmrl.baselines import base
+from calmrl.baselines.registry import BASELINES
+from calmrl.models.registry import AlignerSection, BaselineSection
+
 F = TypeVar("F", bound="FittedModel")
 
 
@@ -103,3 +110,70 @@ def training_rows(data: Any, names: Sequence[str]) -> tuple[dict[str, torch.Tens
     parts = [rows.fetch(np.arange(len(rows)), rows.present, 0) for rows in data.train.values()]
     masks = [torch.from_numpy(rows.present) for rows in data.train.values()]
     return {name: torch.cat([part[name] for part in parts]) for name in names}, torch.cat(masks)
+
+
+class AlignedModel(FittedModel):
+    """Unit vectors of every modality from an `Aligner`."""
+
+    kind = "aligner"
+    to_state, from_state = staticmethod(storage.to_state), staticmethod(storage.from_state)
+
+    @property
+    def aligner(self) -> Aligner:
+        """The aligner itself."""
+        aligner: Aligner = self.estimator
+        return aligner
+
+    @property
+    def choice(self) -> str:
+        """What cross-validation chose, in words."""
+        chosen = self.meta["choice"]
+        refined = f", {chosen['refine_steps']} steps of refinement" if chosen["refine_steps"] else ""
+        return (
+            f"{chosen['features']} features, whitening {chosen['whitening']:g}, {chosen['latent_dim']} latents, prior "
+            f"{chosen['prior']:g}{refined}; the best of {len(chosen['candidates'])} candidates"
+        )
+
+    @property
+    def width(self) -> int:  # type: ignore[override]
+        return int(self.meta["choice"]["latent_dim"])
+
+
+def build_aligner(
+    section: AlignerSection, data: Any, names: Sequence[str], seed: int, root: str | None = None
+) -> AlignedModel:
+    """The aligner of the training rows; it has no step to make after that."""
+    groups, relevant = [], []
+    for name, rows in data.train.items():
+        if section.groups is not None:
+            groups += [f"{name}/{label}" for label in data.opened[name].column(section.groups)[rows.home]]
+        if section.relevant is not None:
+            relevant += list(data.opened[name].column(section.relevant)[rows.home])
+    z, present = training_rows(data, names)
+    arguments = section.model_dump(exclude={"kind", "groups", "relevant"})
+    aligner = Aligner(**arguments, random_state=seed)
+    size, rank = world()
+    siblings, alike = groups[rank::size] or None, relevant[rank::size] or None  # as `own_rows` takes them
+    return AlignedModel.of(aligner.fit(*own_rows(z, present), groups=siblings, relevant=alike))
+
+
+class ClassicalModel(FittedModel):
+    """Unit vectors of every modality from one of BASELINES."""
+
+    to_state, from_state = staticmethod(base.to_state), staticmethod(base.from_state)
+
+    def __init__(self, meta: dict[str, Any], tensors: Mapping[str, tuple[str, list[int]]]) -> None:
+        super().__init__(meta, tensors)
+        self.kind = meta["baseline"]
+
+    @property
+    def width(self) -> int:  # type: ignore[override]
+        return int(self.estimator.width_)
+
+
+def build_classical(
+    section: BaselineSection, data: Any, names: Sequence[str], seed: int, root: str | None = None
+) -> ClassicalModel:
+    """The baseline of the training rows, the same in every process; it has no step to make after that."""
+    baseline = BASELINES[section.kind](**section.model_dump(exclude={"kind"}), random_state=seed)
+    return ClassicalModel.of(baseline.fit(*training_rows(data, names)))

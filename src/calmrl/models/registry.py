@@ -67,16 +67,16 @@ MODELS: Registry[ModelKind] = Registry(
         "aligner": ModelKind(
             "one space in closed form, chosen by cross-validation, on frozen features",
             "calmrl.models.registry:AlignerSection",
-            "calmrl.models.aligned:build_aligner",
-            "calmrl.models.aligned:AlignedModel",
+            "calmrl.models.fitted:build_aligner",
+            "calmrl.models.fitted:AlignedModel",
             steps=False,
         ),
         **{
             name: ModelKind(
                 about,
                 f"calmrl.models.registry:{section}",
-                "calmrl.models.classical:build_classical",
-                "calmrl.models.classical:ClassicalModel",
+                "calmrl.models.fitted:build_classical",
+                "calmrl.models.fitted:ClassicalModel",
                 steps=False,
             )
             for name, section, about in (

@@ -17,11 +17,10 @@ from calmrl._support.text import MEDIA, Picture, Table, escaped, listed, to_mark
 from calmrl.errors import InputError
 from calmrl.metrics.registry import describe, names_of
 from calmrl.report.blocks import Block, Code, Figure, Page, PageSection, Text
-from calmrl.report.estimates import better, matrix
+from calmrl.report.estimates import better, headline, matrix, several, verdict
 from calmrl.report.figures import inline, standalone
 from calmrl.report.results import ResultRow, Results
-from calmrl.report.sections import comparison, completion, course, data
-from calmrl.report.sentences import headline, several, verdict
+from calmrl.report.sections import comparison, completion, data
 
 
 def build_page(results: Results, title: str = "") -> Page:
@@ -36,14 +35,14 @@ def build_page(results: Results, title: str = "") -> Page:
         "Comparison": comparison.comparison(results) if several(results) else [],
         "Retrieval": comparison.retrieval(results),
         "Classification": comparison.classification(results),
-        "Missing rates": course.rates(results),
-        "Complete rows": course.complete_rows(results),
+        "Missing rates": comparison.rates(results),
+        "Complete rows": comparison.complete_rows(results),
         "Imputed vectors": completion.imputation(results),
         "Predicted uncertainty": completion.coverage(results),
         "Anchor shift": completion.shift(results),
-        "Maps": course.maps(results),
+        "Maps": comparison.maps(results),
         "Nearest neighbours": data.neighbours(results),
-        "Training": course.training(results),
+        "Training": comparison.training(results),
         "Other measurements": _other(results),
         "Data and missing patterns": data.data(results),
         "Methods": data.methods(results),

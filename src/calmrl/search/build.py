@@ -31,6 +31,7 @@ from calmrl.errors import InputError
 from calmrl.search import checksums, neighbours, store
 from calmrl.search.collection import Collection, described, from_features, kinds_of
 from calmrl.search.encoding import TEXTS, encode, names_as_texts, names_say_something, records_of
+from calmrl.search.levels import measured
 from calmrl.search.space import (
     AUTO,
     LEARNED,
@@ -51,9 +52,11 @@ from calmrl.search.space import (
     relevance_of_items,
     with_base,
 )
+from calmrl.search.worth import with_repeats
 from calmrl.sources import DATASET, Source, open_source
 
 ROWS = 2048  # written at once
+REPEATED = "repeated"  # modality -> [items, different files], where files are repeated
 NAMES = "names"  # of the layout: whether names stand for texts that items of a folder lack
 
 
@@ -186,6 +189,7 @@ def _align(collection: Collection, part: Path, options: BuildOptions) -> tuple[A
         if isinstance(model, Aligner) and not model.__sklearn_is_fitted__()
         else Aligner(hubs=AUTO, random_state=0)
     )
+    siblings, repeated = with_repeats(collection, siblings)
     fits = model is None or model is settings
     if fits:
         settings = with_base(settings, options.base, collection)
@@ -220,6 +224,8 @@ def _align(collection: Collection, part: Path, options: BuildOptions) -> tuple[A
         **measures_of(aligner),
         "fitted_on": len(collection) if fits else None,
         "fit": recipe(settings, collection, options) if fits else None,
+        REPEATED: repeated,
+        **measured(aligner, collection, siblings, fits),
         ITEMS: ITEMS,
     }
     return aligner, layout

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from calmrl._support.engine import Engine, opened
 from calmrl._support.parsing import naming
@@ -24,16 +25,20 @@ from calmrl.encoders.encoder_set import EncoderSet
 from calmrl.errors import InputError
 from calmrl.protocols import Progress
 from calmrl.search import checksums, neighbours, store
-from calmrl.search.build import NAMES, build
+from calmrl.search import levels as levels_module
+from calmrl.search.build import NAMES, REPEATED, build
 from calmrl.search.collection import NAMED
 from calmrl.search.encoding import TEXTS
 from calmrl.search.hits import Answer, Contribution, Hit, Item, Rows
+from calmrl.search.levels import APART, LEVELS
 from calmrl.search.query import LIKE, Features, QueryVectors, Term, terms_of
+from calmrl.search.sides import EVERYTHING, SAMPLE, Side, both_sides
 from calmrl.search.space import AUTO, BuildOptions, aligner_from
 from calmrl.search.store import reading
 from calmrl.search.update import Change, FolderChanges, add, folder_changes, remove
 from calmrl.search.where import quote
 from calmrl.search.words import COLUMNS, FILE, MOST, VECTORS, Match, Read, fused, matches
+from calmrl.search.worth import in_short, repeats_line
 
 SHOWN = 8  # patterns in the sentences
 
@@ -87,8 +92,15 @@ def summary(index: Index) -> list[str]:
     more = f", and {plural(len(every) - SHOWN, 'more pattern')}" if len(every) > SHOWN else ""
     lines = [f"{plural(len(index), 'item')}: {listed}{more}"]
     lines += [] if index.aligner is None else index.aligner.summary()
+    short = in_short(index.aligner, {name: entry["why"] for name, entry in index.modalities().items()})
+    lines += [] if short is None else [f"in short: {short}"]
+    lines += [repeats_line(name, *counts) for name, counts in index.layout.get(REPEATED, {}).items()]
     if index.layout.get("hubs"):
         lines.append("similarities are corrected for hubs, items near to everything: held-out items gained from it")
+    if apart := index.layout.get(APART):
+        lines.append(
+            f"for queries of {' or '.join(apart)}, items that have it and items that lack it are ranked side by side"
+        )
     if index.layout.get(NAMES):
         lines.append("names of files stand for texts where items have none")
     for name, entry in index.modalities().items():
@@ -96,6 +108,7 @@ def summary(index: Index) -> list[str]:
             lines.append(f"{name} is found only by {name} itself, not by other modalities: {entry['why']}")
         if not entry["searchable"]:
             lines.append(f"{name}: no encoder is known, so only vectors and items of the index can ask with it")
+    lines += _without_levels(index)
     how = index.layout["search"]
     if how is None:
         lines.append("search is exact")
@@ -107,12 +120,25 @@ def summary(index: Index) -> list[str]:
     return lines
 
 
+def _without_levels(index: Index) -> list[str]:
+    """Of which queries it is not known whether their hits are weak."""
+    if LEVELS not in index.layout:
+        return ["which hits are weak is not known: the index is of an earlier version; make it again"]
+    unknown = [name for name in index.layout["modalities"] if name not in index.layout[LEVELS]]
+    few = f"fewer than {round(1 / levels_module.ERROR) - 1} items have it"
+    return [f"{name}: which hits are weak is not known, for {few}" for name in unknown]
+
+
 DEPTH = 50  # of both ranks that are fused, at least
 HUB_CANDIDATES = 1000  # nearest items among which hubs are taken back, at least
 
 
 def _candidates(k: int) -> int:
     return max(HUB_CANDIDATES, 10 * int(k))
+
+
+def _hub_levels(rows: Any, columns: list[str]) -> Any:
+    return np.mean([rows[name].to_numpy() for name in columns], axis=0) if columns else 0.0
 
 
 @dataclass(frozen=True)
@@ -162,6 +188,8 @@ class Index:
         with self._reading():
             self._rows = Rows(self.layout)
             self._columns: list[str] = self.table.schema.names
+        self._samples: dict[tuple[int, str, tuple[str, ...]], Any] = {}  # what `_sample` gives
+        self._kept_values: dict[tuple[int, str], np.ndarray] = {}  # (version, modality) -> what `sample_of` gives
 
     # ---- make, open, change
 
@@ -336,7 +364,7 @@ class Index:
         terms = terms_of({"text": text, "image": image, "sound": sound, LIKE: like, **others})
         now = self._now()
         conditions = now._rows.conditions(having, lacking, where)
-        parts, column = now._queries.parts(terms)
+        parts, column, alone = now._queries.parts(terms)
         own = [quote(str(term.value)) for term in terms if term.modality == LIKE]
         if own:
             conditions.append(f"id NOT IN ({', '.join(own)})")
@@ -344,7 +372,7 @@ class Index:
             raise InputError("hubs=True needs aligned modalities; this query is compared within one modality")
         asked = _Asked(parts, column, hubs, now._queries.asked_with(terms), int(k))
         found = now._typed(terms, conditions) if words else []
-        hits = now._hits(asked, conditions, found)
+        hits = now._judged(asked, alone, now._hits(asked, conditions, found), found)
         return Answer(now._explained(asked, hits) if why else hits)
 
     def _typed(self, terms: list[Term], conditions: list[str]) -> list[Match]:
@@ -377,16 +405,18 @@ class Index:
         """The first k: by vectors alone, or by both ranks where names or words match."""
         k, groups = asked.k, asked.groups
         if not found:
-            rows, scores = self._nearest(asked, conditions, k)
+            rows, scores, _ = self._nearest(asked, conditions, k)
             hits = self._verified(rows, self._rows.of_hits, *groups)
             return [self._rows.hit(row, score) for row, score in zip(hits, scores, strict=True)]
         found = found[: max(k, DEPTH)]
         named = f"id IN ({', '.join(quote(match.id) for match in found)})"
-        near, near_scores = self._nearest(asked, conditions, max(k, DEPTH))
-        more, more_scores = self._nearest(asked, [*conditions, named], len(found))
-        score = dict(zip(more["id"].to_pylist(), more_scores, strict=True))
-        score |= dict(zip(near["id"].to_pylist(), near_scores, strict=True))
-        order = sorted(score, key=lambda id: -score[id])  # a stable order, as LanceDB gave it
+        score: dict[str, float] = {}
+        above: dict[str, float] = {}
+        for where, most in (([*conditions, named], len(found)), (conditions, max(k, DEPTH))):
+            rows, similar, standing = self._nearest(asked, where, most)
+            score |= dict(zip(rows["id"].to_pylist(), similar, strict=True))
+            above |= dict(zip(rows["id"].to_pylist(), standing, strict=True))
+        order = sorted(above, key=lambda id: -above[id])  # a stable order, as LanceDB gave it
         first = fused(order, found)[:k]
         nearest, by_words = set(order[:k]), {match.id: match.parts for match in found}
         rows = self._fetch(self._by_id(first), self._rows.of_hits, *groups)
@@ -402,25 +432,32 @@ class Index:
     def _by_id(self, ids: list[str]) -> Any:
         return self.table.search().where(f"id IN ({', '.join(map(quote, ids))})").limit(len(ids))
 
-    def _nearest(self, asked: _Asked, conditions: list[str], count: int) -> tuple[Any, np.ndarray]:
-        """(an Arrow table of items, their scores), the best first."""
-        within = asked.column != "vector"
-        if within:
+    def _nearest(self, asked: _Asked, conditions: list[str], count: int) -> tuple[Any, np.ndarray, np.ndarray]:
+        """(an Arrow table of items, their similarities, how far these are above what is usual), the best first."""
+        if asked.column != "vector":
             conditions = [*conditions, self.encoded(list(self.layout["modalities"])[int(asked.column[2:])])]
-        where = " AND ".join(conditions) or None
-        kept = [] if within or asked.hubs else self.layout.get("hubs") or []
-        corrected = asked.hubs or bool(kept)
+        tables, scores, above = [], [], []
+        for side in self._sides(asked):
+            rows, similar = self._near(asked, [*conditions, *side.conditions], count)
+            tables.append(rows)
+            scores.append(similar)
+            above.append(side.above(similar))
+        order = np.argsort(-np.concatenate(above), kind="stable")[:count]
+        return pa.concat_tables(tables).take(order), np.concatenate(scores)[order], np.concatenate(above)[order]
+
+    def _near(self, asked: _Asked, conditions: list[str], count: int) -> tuple[Any, np.ndarray]:
+        """(an Arrow table of items, their similarities), those nearest by similarity."""
+        within, levels = asked.column != "vector", self._hub_columns(asked)
+        corrected = asked.hubs or bool(levels)
         query = neighbours.near_query(
             self.table,
             asked.vector,
             _candidates(count) if corrected else count,
             None if within else self.layout["search"],
-            where,
+            " AND ".join(conditions) or None,
             asked.column,
             neighbours.COSINE if within else self._metric,
         )
-        levels = [f"hub_{kept.index(name)}" for name in asked.modalities if name in kept]
-        levels = levels or [f"hub_{j}" for j in range(len(kept))]
         columns = [*self._rows.of_hits, *(["nearness"] if asked.hubs else levels), "_distance"]
         rows = self._read(query, columns, *asked.groups)
         scores = 1.0 - rows["_distance"].to_numpy().astype(np.float64)
@@ -428,12 +465,79 @@ class Index:
             vector = np.asarray(asked.vector, np.float32)[None]
             own = float(neighbours.hubness(vector, self.hub_vectors())[0])
             scores = 2 * scores - own - rows["nearness"].to_numpy().astype(np.float64)
-        elif kept:
-            scores = scores - np.mean([rows[name].to_numpy() for name in levels], axis=0)
+        scores = scores - _hub_levels(rows, levels)
         if corrected:
             best = np.argsort(-scores, kind="stable")[:count]
             rows, scores = rows.take(best), scores[best]
         return rows, scores
+
+    def _hub_columns(self, asked: _Asked) -> list[str]:
+        """What is taken off similarities to this query, where hubs are corrected for by training items."""
+        kept = [] if asked.column != "vector" or asked.hubs else self.layout.get("hubs") or []
+        return [f"hub_{kept.index(name)}" for name in asked.modalities if name in kept] or [
+            f"hub_{j}" for j in range(len(kept))
+        ]
+
+    def _sides(self, asked: _Asked) -> list[Side]:
+        """Items that share a modality with the query and those that do not, where they are ranked side by side; or all."""
+        apart = self.layout.get(APART) or []  # indexes of earlier versions have none
+        shared = [self.encoded(name) for name in asked.modalities if name in apart]
+        if asked.column != "vector" or asked.hubs or not shared or len(shared) < len(asked.modalities):
+            return [EVERYTHING]
+        conditions = [f"({' OR '.join(shared)})", f"NOT ({' OR '.join(shared)})"]
+        levels = self._hub_columns(asked)
+        scores = []
+        for condition in conditions:
+            rows = self._sample(condition, tuple(levels))
+            if len(rows) < 2:
+                return [EVERYTHING]
+            vectors = np.stack(rows["vector"].to_numpy(zero_copy_only=False)).astype(np.float64)
+            if self._metric == neighbours.COSINE:
+                vectors /= np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
+            scores.append(vectors @ asked.vector - _hub_levels(rows, levels))
+        return both_sides(conditions, scores)
+
+    def _sample(self, condition: str, levels: tuple[str, ...]) -> Any:
+        """Places of some items that fulfil a condition, drawn at random but always the same, and what is taken off for hubs."""
+        key = (int(self.table.version), condition, levels)
+        if key not in self._samples:
+            where = f"{condition} AND vector IS NOT NULL"
+            with self._reading():
+                query = self.table.search().where(where).with_row_id(True).select(["_rowid"]).limit(max(1, len(self)))
+                ids = query.to_arrow()["_rowid"].to_numpy()
+                drawn = np.random.default_rng(0).permutation(ids)[:SAMPLE]
+                columns = ["vector", *levels]
+                rows = self.table.take_row_ids(drawn.tolist()).select(columns).to_arrow() if len(drawn) else []
+            self._samples = {kept: one for kept, one in self._samples.items() if kept[0] == key[0]} | {key: rows}
+        return self._samples[key]
+
+    def _judged(self, asked: _Asked, alone: Features, hits: list[Hit], found: list[Match]) -> list[Hit]:
+        """Hits with the verdict of the levels: of a query of one value, whose similarities are not those of CSLS."""
+        levels = self.layout.get(LEVELS) or {}  # indexes of earlier versions have none
+        if asked.hubs or not hits or not any(name in levels for name in alone):
+            return hits
+        ((name, value),) = alone.items()
+        nearest = float((levels_module.unit(value[None]) @ self.sample_of(name).T).max(initial=-1.0))
+        sure = {match.id for match in found if match.exact or match.share >= 1}
+        return [replace(hit, weak=hit.id not in sure and self._is_weak(asked, name, hit, nearest)) for hit in hits]
+
+    def _is_weak(self, asked: _Asked, name: str, hit: Hit, nearest: float) -> bool | None:
+        has = hit.modalities if asked.column == "vector" else ()
+        return levels_module.is_weak(self.layout[LEVELS], name, has, hit.similarity, nearest)
+
+    def sample_of(self, modality: str) -> np.ndarray:
+        """Unit vectors (n, width) of what a sample of items has of a modality."""
+        version = int(self.table.version)
+        if (version, modality) not in self._kept_values:
+            column = f"f_{list(self.layout['modalities']).index(modality)}"
+            offsets = neighbours.hub_sample(len(self)).tolist()
+            with self._reading():
+                taken = self.table.take_offsets(offsets).select([column]).to_arrow()[column].to_pylist()
+            kept = np.array([value for value in taken if value is not None], np.float32)
+            kept = kept.reshape(-1, self.layout["modalities"][modality]["width"])
+            self._kept_values = {key: one for key, one in self._kept_values.items() if key[0] == version}
+            self._kept_values[version, modality] = levels_module.unit(kept)
+        return self._kept_values[version, modality]
 
     def _explained(self, asked: _Asked, hits: list[Hit]) -> list[Hit]:
         """Hits with what their similarity is the sum of."""

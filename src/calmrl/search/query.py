@@ -150,20 +150,25 @@ class QueryVectors:
         self.layout, self.aligner = layout, aligner
         self.encoders, self.features_of = encoders, features_of
 
-    def parts(self, terms: list[Term]) -> tuple[list[tuple[str, np.ndarray]], str]:
-        """(modalities of the query with what each gives to its unit vector, column of the table that it is compared with)."""
+    def parts(self, terms: list[Term]) -> tuple[list[tuple[str, np.ndarray]], str, Features]:
+        """(modalities of the query with what each gives to its unit vector, column of the table, features of the query).
+
+        The column is what it is compared with. The features are those of a query of one value; there are none for a mixture.
+        """
         parts = [(self._features(term), term.weight) for term in terms]
+        alone = parts[0][0] if len(terms) == 1 and terms[0].modality != LIKE and terms[0].weight > 0 else {}
         used = list(dict.fromkeys(name for features, _ in parts for name in features))
         aligned = [name for name in used if self.layout["modalities"][name]["aligned"]]
         if aligned:
             parts = [({name: x for name, x in f.items() if name in aligned}, weight) for f, weight in parts]
             self._check_aligned(terms, parts)
-            return _scaled(self._fused(parts)), "vector"
+            return _scaled(self._fused(parts)), "vector", alone
         if len(used) > 1:
             reasons = "; ".join(f"{name}: {self.layout['modalities'][name]['why']}" for name in used)
             raise InputError(f"{' and '.join(used)} are not in one space ({reasons}); ask with one of them")
         name = used[0]
-        return _scaled([(name, weight * _unit(features[name], name)) for features, weight in parts]), self._column(name)
+        vectors = [(name, weight * _unit(features[name], name)) for features, weight in parts]
+        return _scaled(vectors), self._column(name), alone
 
     def asked_with(self, terms: list[Term]) -> list[str]:
         """The modalities that a query has; an item of the collection stands for all."""

@@ -33,8 +33,9 @@ from calmrl.data.features.feature_set import relevance_texts
 from calmrl.errors import InputError
 from calmrl.protocols import Progress
 from calmrl.search import checksums, store
-from calmrl.search.build import ROWS, write_tables
+from calmrl.search.build import REPEATED, ROWS, write_tables
 from calmrl.search.collection import Collection, ItemRecord
+from calmrl.search.levels import measured
 from calmrl.search.space import (
     LEARNED,
     BuildOptions,
@@ -48,6 +49,7 @@ from calmrl.search.space import (
     place_all,
     relevance_of_items,
 )
+from calmrl.search.worth import with_repeats
 
 if TYPE_CHECKING:
     from calmrl.search.index import Index
@@ -100,6 +102,7 @@ def _fit_again(index: Index, recipe: dict[str, Any], part: Path, force: bool, pr
     file = _copy(index, part)
     collection = _items(index, file)
     groups = None if recipe["groups"] is None else column_of(collection.records, recipe["groups"])
+    groups, repeated = with_repeats(collection, groups)
     relevant = relevance_of_items(collection, recipe["relevant"])
     settings = Aligner(**recipe["settings"])
     aligner, inside, why = fit_linked(collection, groups, part, settings, relevant, BuildOptions(progress=progress))
@@ -124,6 +127,7 @@ def _fit_again(index: Index, recipe: dict[str, Any], part: Path, force: bool, pr
         return f"the space stays as it was; fitting it again with {pairs} was tried: {reason}"
     layout |= {"version": store.VERSION, ITEMS: store.next_items(index.path), "modalities": entries}
     layout |= {**measures_of(aligner), "fitted_on": len(collection)}
+    layout |= {**measured(aligner, collection, groups, True), REPEATED: repeated}
     places = place_all(aligner, collection)
     write_tables(index.path, _moved(file, places, aligner, layout, progress), places[0], aligner, layout, collection)
     index.refresh()

@@ -32,6 +32,7 @@ from calmrl.models.saved import load
 from calmrl.protocols import Progress
 from calmrl.search import neighbours
 from calmrl.search.collection import Collection, ItemRecord, sha256
+from calmrl.search.worth import AT_CHANCE, at_chance
 
 PLACE_ROWS = 1 << 14  # items that are placed at once; a whole number of the blocks that `embed_with_certainty` works in
 HEADER = "aligner.json"  # of a saved aligner
@@ -103,6 +104,13 @@ def fit_linked(
         what = f"align {', '.join(inside)} ({len(collection)} items)"
         options.progress(0, 0, what)  # how long is not known
     aligner = fit(collection, inside, groups, keep, settings, relevant, options.engine)
+    while aligner is not None and (useless := at_chance(aligner)):
+        why |= dict.fromkeys(useless, AT_CHANCE)
+        inside = [name for name in inside if name not in useless]
+        alone = len(inside) < 2 and settings.base is None and settings.shared is None
+        why |= {name: f"without {' and '.join(useless)} it is the only one" for name in inside if alone}
+        inside = [] if alone else inside
+        aligner = fit(collection, inside, groups, keep, settings, relevant, options.engine)
     if aligner is not None:
         inside = [name for name in names if name in aligner.widths_]
     return aligner, inside, why

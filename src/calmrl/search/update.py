@@ -22,9 +22,11 @@ from calmrl.search import checksums, neighbours, store
 from calmrl.search.build import NAMES, working_folder
 from calmrl.search.collection import Collection, ItemRecord, from_features
 from calmrl.search.encoding import UNREADABLE, Memory, encode, names_as_texts, records_of
+from calmrl.search.levels import LEVELS
 from calmrl.search.refit import check_recipe, fit_again
 from calmrl.search.space import hub_levels, place
 from calmrl.search.where import quote
+from calmrl.search.worth import unlike_line
 from calmrl.sources import FOLDER, Source, open_source
 
 if TYPE_CHECKING:
@@ -50,6 +52,9 @@ class Change:
     unchanged: int = 0
     problems: list[str] = field(default_factory=list)
     refit: str | None = None  # what fitting the space again gained, if it was tried
+    unlike: list[str] = field(
+        default_factory=list
+    )  # sentences about modalities in which added items are unlike the rest
 
     def lines(self) -> list[str]:
         """The same in sentences."""
@@ -67,7 +72,7 @@ class Change:
         if self.gone:
             count = "1 item is gone from its" if len(self.gone) == 1 else f"{len(self.gone)} items are gone from their"
             lines.append(f"{count} source but still in the index; `prune=True` removes what is gone")
-        return lines if self.refit is None else [*lines, self.refit]
+        return [*lines, *self.unlike] if self.refit is None else [*lines, *self.unlike, self.refit]
 
 
 def add(
@@ -96,6 +101,7 @@ def add(
         wanted = _Wanted(file, set() if removed or file is not None else set(on_purpose) - set(rows))
         fresh, change, there = _compare(index, opened, rows, wanted, part, progress)
         gone = [id for id, row in rows.items() if row["root"] == opened.root and id not in there]
+        change.unlike = [] if fresh is None or refit else _unlike(index, fresh)
         change.gone = [] if prune else gone
         change.removed = gone if prune else []
         _commit(index, fresh, change.removed)
@@ -287,6 +293,17 @@ def _commit(index: Index, fresh: Collection | None, removed: list[str]) -> None:
         store.drop_other_items(index.path, index.layout)
     store.tidy(table, always=index.layout["search"] is not None)
     index.refresh()
+
+
+def _unlike(index: Index, fresh: Collection) -> list[str]:
+    """What is said of items that are unlike those in an index."""
+    lines = []
+    for j, (name, values) in enumerate(fresh.z.items()):
+        of = (index.layout.get(LEVELS) or {}).get(name)
+        if of and index.layout["modalities"][name]["aligned"]:
+            new = np.asarray(values[np.flatnonzero(fresh.present[:, j])])
+            lines.append(unlike_line(name, new, index.sample_of(name), of[""]["nearest"]))
+    return [line for line in lines if line is not None]
 
 
 def _any_of(ids: Iterable[str]) -> str:

@@ -11,9 +11,8 @@ from calmrl._support.distributed import all_sum, gather_objects
 from calmrl.alignment import CalibratedAlignment
 from calmrl.data.loaders.batches import Batches
 from calmrl.errors import InputError
-from calmrl.losses.contrastive import ContrastiveLoss
-from calmrl.losses.fusemix import FuseMixLoss
-from calmrl.losses.structure import StructureLoss
+from calmrl.losses.contrastive import ContrastiveLoss, FuseMixLoss
+from calmrl.losses.published import StructureLoss
 
 OF_FEATURES = (FuseMixLoss, StructureLoss)  # they use what goes into the heads
 START_TEMPERATURE = 0.07  # of the contrast, for a model without one of its own

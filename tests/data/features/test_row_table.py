@@ -1,19 +1,16 @@
-"""Tables of rows, arrays and shards at their limits: what is taken, what is refused, and in which words."""
+"""Tables of rows and arrays at their limits: what is taken, what is refused, and in which words."""
 
 from __future__ import annotations
 
-import inspect
 import io
 import re
-import tarfile
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
 from calmrl._support.output import write_json
-from calmrl.data import FeatureSet, Shards
+from calmrl.data import FeatureSet
 from calmrl.data.features.directory import (
     check_ids,
     column_values,
@@ -26,9 +23,7 @@ from calmrl.data.features.directory import (
     write_rows,
 )
 from calmrl.data.features.feature_set import relevance_of, relevance_texts
-from calmrl.data.features.shards import write_shards
 from calmrl.data.features.tables import from_arrow, plain_table, to_arrow, vectors
-from calmrl.data.patterns import pattern_table, patterns
 from calmrl.errors import InputError
 
 # ---- rows
@@ -102,25 +97,6 @@ def test_what_counts_as_found():
     features = FeatureSet({"x": np.ones((3, 1))}, meta=meta_table(3, labels=["p", None, "p"]))
     assert relevance_of(features) is None
     assert relevance_of(features, "labels").tolist() == [("value", "p"), ("row", 1), ("value", "p")]
-
-
-def test_patterns_in_their_order():
-    present = np.array([[0, 1, 0], [1, 0, 0], [1, 1, 0], [1, 1, 0]], dtype=bool)
-    assert [p.modalities for p in patterns(present, list("abc"))] == [("a", "b"), ("a",), ("b",)]
-    assert pattern_table(present, ["a", "long name", "c"]).splitlines()[-1] == "3          3  0          4     all"
-    for wrong in (present[0], present[:, :2]):
-        with pytest.raises(InputError, match=r"present has shape .* but there are 3 names \(a, b, c\)"):
-            patterns(wrong, list("abc"))
-
-
-@pytest.mark.parametrize(("rows", "fits"), [([0, 2], True), ([-3], True), ([], True), ([3], False), ([-4], False)])
-def test_row_numbers(rows, fits):
-    features = FeatureSet({"x": np.arange(3.0)[:, None]})
-    if fits:
-        assert features.select(np.array(rows, dtype=int)).z["x"].ravel().tolist() == [float(row % 3) for row in rows]
-    else:
-        with pytest.raises(InputError, match="rows must lie between 0 and 2; got"):
-            features.select(np.array(rows))
 
 
 # ---- arrays
@@ -204,8 +180,6 @@ def test_vectors_of_a_column():
     for chunks, width, said in (
         (column, 3, 'lists of column "a" have 2 to 3 entries'),
         (nothing, None, "null throughout"),
-        (pa.chunked_array([pa.array([[], []], pa.list_(pa.float64()))]), None, "are empty"),
-        (pa.chunked_array([pa.array([[1.0, None]])]), None, "has null entries"),
     ):
         with pytest.raises(InputError, match=said):
             vectors("t", "a", chunks, width)
@@ -257,24 +231,3 @@ def test_imputed_columns_of_some_modalities():
     with_std = from_arrow(table.append_column("a.std", pa.array([None, [0.5], None])))
     np.testing.assert_array_equal(with_std.std["a"].ravel(), [0.0, 0.5, np.nan])
     assert list(with_std.std) == ["a"]
-
-
-# ---- shards
-
-
-def test_shards_are_numbered_and_shared(tmp_path: Path):
-    features = FeatureSet({"a": np.arange(5.0, dtype=np.float32)[:, None]})
-    paths = write_shards(features, tmp_path / "deep" / "er", rows=2)
-    assert [path.name for path in paths] == ["000000.tar", "000001.tar", "000002.tar"]
-    assert write_shards(FeatureSet({"a": np.zeros((0, 1))}), tmp_path / "deep") == []
-    with tarfile.open(paths[1]) as tar:
-        assert tar.getnames() == ["000000002.a.npy", "000000002.json", "000000003.a.npy", "000000003.json"]
-    seen = [z["a"].ravel().tolist() for z, _ in Shards(paths, {"a": 1}, rows=3)]
-    assert seen == [[0, 1, 2], [3, 4]]
-    assert [z["a"].ravel().tolist() for z, _ in Shards(paths, {"a": 1}, 9, rank=1, world=3)] == [[2, 3]]
-    assert [z["a"].ravel().tolist() for z, _ in Shards(paths, {"a": 1}, 9, rank=0, world=2)] == [[0, 1, 4]]
-    for rank, world in ((-1, 1), (1, 1), (3, 3), (0, 4)):
-        with pytest.raises(InputError, match=f"rank {rank} of {world} processes and 3 shards"):
-            Shards(paths, {"a": 1}, rank=rank, world=world)
-    assert inspect.signature(Shards).parameters["rows"].default == 4096
-    assert len(Shards(paths, {"a": 1}).paths) == 3

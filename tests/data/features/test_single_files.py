@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -89,18 +88,6 @@ def test_the_order_of_tensors(tmp_path: Path, notes: dict[str, str] | None, name
     assert features.z["image"].dtype == np.float32
     assert features.z["image"].tolist() == IMAGE.tolist()
     assert "note" not in features.meta.column_names
-
-
-def test_metadata_that_name_what_is_no_modality(tmp_path: Path) -> None:
-    tensors = {"image": torch.ones(N, 2), "labels": torch.arange(N)}
-    for named, said in (
-        (["labels"], "names 'labels', which is no tensor"),
-        ([3], "names 3, which is no tensor"),
-        (["image"] * 2, "one twice"),
-    ):
-        save_file(tensors, tmp_path / "a.safetensors", metadata={"modalities": json.dumps(named)})
-        with pytest.raises(InputError, match=f"{said}.*; the file has image, labels"):
-            open_features(tmp_path / "a.safetensors")
 
 
 def test_a_file_by_its_name(tmp_path: Path) -> None:

@@ -84,7 +84,6 @@ def test_deviations_go_with_the_values(tmp_path: Path, opened_with: bool, std: t
 def test_what_was_observed_is_never_called_imputed(tmp_path: Path) -> None:
     present = np.array([[True, False]] * N)
     features = write_features(tmp_path / "f", arrays(), present, imputed=np.ones((N, 2), bool))
-    assert features.imputed is not None
     assert features.imputed.tolist() == [[False, True]] * N
     written = json.loads((tmp_path / "f" / "features.json").read_text())
     assert list(written["files"]) == ["image.npy", "imputed.npy", "meta.parquet", "present.npy", "text.npy"]

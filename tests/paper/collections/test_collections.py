@@ -65,7 +65,6 @@ def test_init_writes_a_config_that_names_the_collection(vggsound, tmp_path, calm
     assert "6 x file not found" in err
     config = load(out / "extract.yaml", kind="extract")
     assert isinstance(config, ExtractConfig)
-    assert config.collection is not None
     assert (config.collection.name, config.collection.split, config.allow_missing) == ("vggsound", "all", True)
     assert not (out / "items.csv").exists()
     assert load(out / "train.yaml").sources["own"].resplit is None  # the collection has its own split

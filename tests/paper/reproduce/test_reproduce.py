@@ -13,8 +13,7 @@ from calmrl.errors import InputError
 from calmrl.paper import VastModel, load_vast
 from calmrl.paper.reproduce import PAPER_TABLES, reproduce
 from calmrl.paper.reproduce.needs import CHECKPOINT, Need, check, needs_of
-from calmrl.paper.reproduce.reproduction import ReproductionRun, loss_curve, loss_rows
-from calmrl.paper.reproduce.run import Measured, measure, parts_of, to_markdown
+from calmrl.paper.reproduce.run import Measured, ReproductionRun, loss_curve, loss_rows, measure, parts_of, to_markdown
 from calmrl.paper.reproduce.tables import Cell, PaperTable, Value
 
 

@@ -13,7 +13,7 @@ from calmrl.data.media.decoding import Decoding
 from calmrl.errors import InputError
 from calmrl.paper.vast.build import VastInputs
 from calmrl.paper.vast.section import VastSection
-from calmrl.workflows.media_sources import open_media, open_test_media
+from calmrl.workflows.build import open_media, open_test_media
 
 MODEL = VastSection(kind="vast", tokenizer="bert", frames=8, slices=1)
 

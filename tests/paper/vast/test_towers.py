@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from calmrl.errors import InputError
-from calmrl.paper.vast.beats import Beats, PositionConv, relative_buckets
-from calmrl.paper.vast.eva import EvaVit, freeze_first, resize_positions
+from calmrl.paper.vast.towers import Beats, EvaVit, PositionConv, relative_buckets, resize_positions
 from tests.reference import models as twin
 from tests.support.tiny_models import BEATS_CFG, EVA, beats_names, eva_names, official_beats, scramble, seeded
 
@@ -91,15 +90,6 @@ def test_buckets(distance: int, sizes: tuple[int, int]) -> None:
     assert fast == int(relative_buckets(torch.tensor([distance, -distance]), *sizes)[0])
 
 
-def test_the_shared_bias_may_be_repeated_but_not_differ() -> None:
-    model, layers = tiny_beats(), BEATS_CFG["encoder_layers"]
-    state = official_beats(scramble(tiny_beats(), 3).state_dict(), layers)
-    model.load_state_dict(state)
-    state["encoder.layers.2.self_attn.relative_attention_bias.weight"] += 1
-    with pytest.raises(RuntimeError, match=r"layers\.2\.self_attn\.relative_attention_bias"):
-        model.load_state_dict(state)
-
-
 def test_a_cfg_of_another_model_is_refused() -> None:
     with pytest.raises(InputError, match="layer_norm_first=True"):
         tiny_beats(layer_norm_first=True)
@@ -161,14 +151,22 @@ def test_bfloat16_stays_close(model: torch.nn.Module, shape: tuple[int, ...]) ->
     assert torch.nn.functional.cosine_similarity(rough.float().flatten(), exact.flatten(), dim=0) > 0.98
 
 
-def test_freezing_the_first_blocks() -> None:
-    for model, last in ((tiny_eva(), "blocks.2."), (tiny_beats(), "encoder.layers.2.")):
-        model.freeze(2)
-        trained = {name for name, p in model.named_parameters() if p.requires_grad}
-        assert all(name.startswith((last, "norm.", "head.")) for name in trained)
-        assert any(name.startswith(last) for name in trained)
-        with pytest.raises(InputError, match="there are 3 blocks"):
-            model.freeze(4)
+@pytest.mark.parametrize(("model", "blocks"), [(tiny_eva, "blocks"), (tiny_beats, "encoder.layers")])
+@pytest.mark.parametrize("count", [-1, 0, 2, 3, 4])
+def test_freezing_the_first_blocks(model, blocks: str, count: int) -> None:
+    tower = model()
+    if not 0 <= count <= 3:
+        with pytest.raises(InputError, match=f"there are 3 blocks; {count} of them cannot be frozen"):
+            tower.freeze(count)
+        return
+    tower.freeze(count)
+    trained = {name for name, p in tower.named_parameters() if p.requires_grad}
+    if count == 0:
+        assert trained == {name for name, _ in tower.named_parameters()}
+    else:
+        kept = tuple(f"{blocks}.{number}." for number in range(count, 3))
+        assert all(name.startswith((*kept, "norm.", "head.")) for name in trained)
+        assert all(any(name.startswith(block) for name in trained) for block in kept)
 
 
 def test_training_noise_is_off_at_test_and_random_in_training() -> None:
@@ -269,16 +267,3 @@ def test_filter_banks_of_other_shapes(shape: tuple[int, ...]) -> None:
 def test_a_tower_without_the_layer_to_the_joint_space_does_not_project() -> None:
     with pytest.raises(InputError, match="built without the layer to the joint space; pass output_width=1024"):
         tiny_eva(output_width=None).project(torch.zeros(1, 5, 24))
-
-
-@pytest.mark.parametrize(
-    ("count", "frozen"), [(0, [False] * 4), (1, [True, True, False, False]), (3, [True] * 4), (-1, None), (4, None)]
-)
-def test_blocks_that_are_frozen(count: int, frozen: list[bool] | None) -> None:
-    blocks, before = nn.ModuleList(nn.Linear(1, 1) for _ in range(3)), nn.Linear(1, 1)
-    if frozen is None:
-        with pytest.raises(InputError, match=f"there are 3 blocks; {count} of them cannot be frozen"):
-            freeze_first(blocks, count, [before, None])
-    else:
-        freeze_first(blocks, count, [before, None])
-        assert [not part.weight.requires_grad for part in (before, *blocks)] == frozen

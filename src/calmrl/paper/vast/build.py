@@ -16,12 +16,11 @@ from calmrl.errors import InputError
 from calmrl.metrics.measures import Measurement, row
 from calmrl.metrics.model_rows import RANKED
 from calmrl.metrics.retrieve import retrieval
-from calmrl.paper.vast.beats import Beats
 from calmrl.paper.vast.checkpoints import Report, fill_beats, load_beats, load_bert, load_eva, load_vast
-from calmrl.paper.vast.eva import Interpolation
 from calmrl.paper.vast.matching import cat_conditions
 from calmrl.paper.vast.model import KINDS, NAMES, VastModel, summed
 from calmrl.paper.vast.section import VastSection
+from calmrl.paper.vast.towers import Beats, Interpolation
 
 
 def build_vast(section: VastSection, data: Any, names: Sequence[str], seed: int, root: str | None = None) -> VastModel:

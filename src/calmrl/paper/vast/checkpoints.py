@@ -25,10 +25,9 @@ from torch import Tensor, nn
 from calmrl._support.parsing import naming, parsing
 from calmrl._support.tensor_files import read_checkpoint
 from calmrl.errors import InputError
-from calmrl.paper.vast.beats import Beats
-from calmrl.paper.vast.eva import EvaVit, Interpolation, resize_positions
 from calmrl.paper.vast.matching import frame_embedding
 from calmrl.paper.vast.model import VastModel
+from calmrl.paper.vast.towers import Beats, EvaVit, Interpolation, resize_positions
 
 VAST_KEYS = (  # theirs -> ours, by prefix; "" is known but has no use here
     ("vision_encoder.visual.head.", ""),

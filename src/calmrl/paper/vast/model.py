@@ -12,9 +12,8 @@ from torch.nn.functional import normalize
 from calmrl.errors import InputError
 from calmrl.models.joint import check_columns, length, rows_with, spread, unit
 from calmrl.paper.vast import matching as berts
-from calmrl.paper.vast.beats import Beats
-from calmrl.paper.vast.eva import EvaVit, freeze_first
 from calmrl.paper.vast.matching import FLOOR, VastMatching
+from calmrl.paper.vast.towers import Beats, EvaVit, freeze_first
 
 SETS = {"va": ("vision", "audio"), "vs": ("vision", "subtitle"), "vas": ("vision", "audio", "subtitle")}
 

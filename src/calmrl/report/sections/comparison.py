@@ -1,15 +1,29 @@
-"""Who is how good: methods per setting; missing, calibrated and ideal; every direction; classification."""
+"""Who is how good: methods per setting; missing, calibrated and ideal; every direction; classification; over missing rates,
+over training, and in the plane."""
 
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Sequence
+
+import numpy as np
 
 from calmrl._support.text import Table, capital, plural
 from calmrl.metrics.registry import describe, names_of
+from calmrl.metrics.significance import mean_interval
 from calmrl.report.blocks import Block, Figure, Text
-from calmrl.report.estimates import better, drawn_spread, matrix, ranked, readable
-from calmrl.report.figures import Mark, Panel, dots
-from calmrl.report.results import Estimate, ResultRow, Results, group
-from calmrl.report.sentences import headline, headline_rows, name_of, several
-from calmrl.report.style import OURS, style_of
+from calmrl.report.estimates import (
+    better,
+    drawn_spread,
+    headline,
+    headline_rows,
+    matrix,
+    name_of,
+    ranked,
+    readable,
+    several,
+)
+from calmrl.report.figures import Curve, Mark, Panel, curves, dots, scatter, small_curves
+from calmrl.report.results import CurvePoint, Estimate, ResultRow, Results, ResultsFile, group
+from calmrl.report.style import OURS, base_method, style_of
 
 MANY = 40  # rows of a panel
 LEAST = 5.0  # percentage points that an axis spans at least
@@ -157,3 +171,189 @@ def _mark(method: str, estimate: Estimate, row: str, label: str = "", parts: boo
     return Mark(
         row, estimate.mean, style_of(method), estimate.low, estimate.high, estimate.values if parts else (), label
     )
+
+
+MAPPED = 20  # items that a map needs at least: fewer show nothing
+TOGETHER = 6  # methods that one frame can show
+AS_IS = "as-is"  # the setting in which nothing is hidden
+
+
+def rates(results: Results) -> list[Block]:
+    """The headline metric over the missing rate: in one frame, or, for many methods, one per base method."""
+    x, caption = "missing rate (%)", "as more is missing (the table of settings says of what)"
+    return _steps(results, "rate", x, caption, lambda at: f"{at:g} % missing")
+
+
+def complete_rows(results: Results) -> list[Block]:
+    """The headline metric over the number of complete training rows."""
+    x, caption = "complete training rows", "as more training rows are complete"
+    return _steps(results, "complete", x, caption, lambda at: f"{at:g} complete rows")
+
+
+def step_curves(results: Results, field: str) -> dict[tuple[str, str], list[Curve]]:
+    """(data set, kind of setting) -> a curve per method over `field`, "rate" (in percent) or "complete", the best first.
+
+    Over complete rows, a setting of the same data set in which nothing is hidden is the last point.
+    """
+    _, metric = headline(results.rows)
+    levels = _levels(results, field)
+    rows = [row for row in headline_rows(results) if row.place in levels]
+    frames: dict[tuple[str, str], list[Curve]] = {}
+    for dataset, kind in dict.fromkeys(
+        (row.dataset, _kind(row.setting)) for row in rows if _at(row, field) is not None
+    ):
+        ends = [place for place in levels if place[0] == dataset and place[1] == AS_IS and field == "complete"]
+        here = [r for r in rows if (r.dataset, _kind(r.setting)) == (dataset, kind) or r.place in ends]
+        estimates = group(here, lambda row: (row.method, levels[row.place]))
+        if len({at for _, at in estimates}) < 2:
+            continue
+        lines = []
+        for method in ranked(group(here, lambda row: row.method), metric):
+            points = sorted((at, estimate) for (name, at), estimate in estimates.items() if name == method)
+            low, high = [e.mean - (e.half or 0) for _, e in points], [e.mean + (e.half or 0) for _, e in points]
+            lines.append(
+                Curve(method, [at for at, _ in points], [e.mean for _, e in points], style_of(method), low, high)
+            )
+        frames[dataset, kind] = lines
+    return frames
+
+
+def _at(row: ResultRow, field: str) -> float | None:
+    value = getattr(row, field)
+    return 100 * value if field == "rate" and value is not None else value
+
+
+def _levels(results: Results, field: str) -> dict[tuple[str, str], float]:
+    """Place -> where it stands on the axis."""
+    levels = {row.place: at for row in results.rows if (at := _at(row, field)) is not None}
+    if field == "complete":
+        for place in results.places(row for row in results.rows if row.setting == AS_IS):
+            for source in results.sources:
+                held = source.meta.patterns.get(results.place_name(place))
+                names = set(source.meta.datasets[place[0]].modalities) if place[0] in source.meta.datasets else set()
+                if held and names:
+                    levels[place] = sum(pattern.rows for pattern in held if set(pattern.has) == names)
+    return levels
+
+
+def _steps(results: Results, field: str, x: str, words: str, column: Callable[[float], str]) -> list[Block]:
+    task, metric = headline(results.rows)
+    panels, blocks = list[Panel](), list[Block]()
+    label, shown = describe(metric).axis, describe(metric).decimals
+    y, levels = f"{readable(task)} {label}", _levels(results, field)
+    for (dataset, kind), lines in step_curves(results, field).items():
+        name = ", ".join(part for part in (dataset, kind) if part)
+        ends = f"{lines[0].label} goes from {lines[0].y[0]:.{shown}f} to {lines[0].y[-1]:.{shown}f}"
+        alt = f"Curves, {name}: {name_of(task, metric)} of {plural(len(lines), 'method')} over the {x}. {ends}."
+        number = f"{'rates' if field == 'rate' else field}-{len(panels) + 1}"
+        if len(lines) <= TOGETHER:
+            panels.append(curves(number, alt, lines, x=x, y=y, title=name))
+        else:
+            panels.append(small_curves(number, alt, _families(results, lines), x=x, y=y, title=name, same=True))
+        if headline_rows(results, rated=True):  # otherwise the main table has them
+            here = [r for r in headline_rows(results) if (r.dataset, _kind(r.setting)) == (dataset, kind)]
+            here = sorted((r for r in here if r.place in levels), key=lambda row: levels[row.place])
+            caption = f"{name}: {readable(task)} {label} at every step."
+            blocks.append(matrix(results, here, lambda row: column(levels[row.place]), caption, head=str))
+    if not panels:
+        return []
+    caption = (
+        f"{capital(name_of(task, metric))} {words}. Look at who falls slowest, and where lines cross. "
+        f"{drawn_spread(results, 'bands')} Where every family of methods has its own frame, the best of ours and what is "
+        "reached with nothing missing are drawn in each, for comparison."
+    )
+    return [Figure(caption, panels), *blocks]
+
+
+def _families(results: Results, lines: Sequence[Curve]) -> dict[str, list[Curve]]:
+    """Family -> its curves, the best of ours and the best ideal."""
+    guides = [next((c for c in lines if test(c.label)), None) for test in (results.ideal, results.ours)]
+    marks = [curve for curve in guides if curve is not None]
+    frames: dict[str, list[Curve]] = {}
+    for curve in lines:
+        if not results.ideal(curve.label):
+            frames.setdefault(base_method(curve.label)[0], []).append(curve)
+    return {name: [*(mark for mark in marks if mark not in own), *own] for name, own in frames.items()}
+
+
+def _kind(setting: str) -> str:
+    """mcar 0.5 -> mcar"""
+    return re.sub(r"[\s=:]*[\d.]+\s*%?$", "", setting)
+
+
+def training(results: Results) -> list[Block]:
+    """Loss and validation curves, one frame per base method; and the seconds."""
+    blocks: list[Block] = []
+    losses, checks = list[Panel](), list[Panel]()
+    for source in results.sources:
+        for setting in dict.fromkeys(step.setting for step in source.meta.curves):
+            steps = [step for step in source.meta.curves if step.setting == setting]
+            name = _titled(results, source, setting)
+            for field, panels_of, word in (("loss", losses, "training loss"), ("val", checks, "validation score")):
+                frames = _frames(steps, field)
+                if frames:
+                    every = [curve for lines in frames.values() for curve in lines]
+                    alt = f"Curves, {name}: {word} over steps, {plural(len(every), 'method')} in {len(frames)} frames. "
+                    alt += f"{every[0].label} goes from {every[0].y[0]:.3g} to {every[0].y[-1]:.3g}."
+                    number, same = f"{field}-{len(panels_of) + 1}", field == "val"
+                    panels_of.append(small_curves(number, alt, frames, x="step", y=word, title=name, same=same))
+    if losses:
+        caption = (
+            f"Training loss. {drawn_spread(results, 'bands')} Objectives have different scales, so every family has its own "
+            "axis: look at shapes (does it still fall, does it jump), not at heights."
+        )
+        blocks.append(Figure(caption, losses))
+    if checks:
+        caption = f"The score on validation data. {drawn_spread(results, 'bands')} All frames share one axis."
+        blocks.append(Figure(caption, checks))
+    timed = [row for row in results.rows if row.seconds is not None]
+    if timed:
+        names = {place: results.place_name(place) for place in results.places(timed)}
+        timed = [row.model_copy(update={"value": row.seconds, "metric": "seconds"}) for row in timed]
+        caption = "Seconds per run, as far as recorded."
+        blocks.append(matrix(results, timed, lambda row: names[row.place], caption, head=str, bold=False))
+    return blocks
+
+
+def _frames(steps: Sequence[CurvePoint], field: str) -> dict[str, list[Curve]]:
+    """Family -> a curve per variant."""
+    by_step: dict[str, dict[float, list[float]]] = {}
+    for step in steps:
+        value = getattr(step, field)
+        if value is not None and np.isfinite(value):
+            by_step.setdefault(step.method, {}).setdefault(step.step, []).append(value)
+    frames: dict[str, list[Curve]] = {}
+    for method, points in by_step.items():
+        x = sorted(points)
+        y = [float(np.mean(points[at])) for at in x]
+        half = [mean_interval(points[at]).half or 0.0 for at in x]
+        low, high = [a - b for a, b in zip(y, half, strict=True)], [a + b for a, b in zip(y, half, strict=True)]
+        frames.setdefault(base_method(method)[0], []).append(Curve(method, x, y, style_of(method), low, high))
+    return frames
+
+
+def maps(results: Results) -> list[Block]:
+    """Representations in the plane, one panel per method."""
+    panels: list[Panel] = []
+    for source in results.sources:
+        order = list(dict.fromkeys(kind for points in source.meta.maps.values() for kind in points.modality))
+        for method, points in source.meta.maps.items():
+            name, items = _titled(results, source, method), len(set(points.item))
+            if items < MAPPED:
+                continue
+            alt = f"Map of {items} items, {name}: one point per item and modality ({', '.join(order)})."
+            title = f"{name} ({items} items)"
+            panels.append(scatter(f"map-{len(panels) + 1}", alt, points, title=title, modalities=order))
+    if not panels:
+        return []
+    caption = (
+        "Representations of held-out items laid out in the plane so that neighbours stay neighbours; one point per "
+        "modality of an item. Where each modality forms its own island there is a gap between them; where they mix, "
+        "one can be found from the other. Only neighbourhoods mean something, not axes or long distances."
+    )
+    return [Figure(caption, panels)]
+
+
+def _titled(results: Results, source: ResultsFile, name: str) -> str:
+    """The name, with its directory when there are several."""
+    return ", ".join(part for part in (name, source.name if len(results.sources) > 1 else "") if part) or "all rows"

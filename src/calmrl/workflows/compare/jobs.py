@@ -49,7 +49,7 @@ from calmrl.workflows.compare.plan import (
     training_config,
     trials_of,
 )
-from calmrl.workflows.examples import nearest_examples
+from calmrl.workflows.evaluate import nearest_examples
 
 RUNGS = (0.25, 0.5)  # shares of the steps after which the better half of the trials continues
 

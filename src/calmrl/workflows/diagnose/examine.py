@@ -328,7 +328,7 @@ class Diagnosis:
 
     def as_dict(self) -> dict[str, Any]:
         """Everything as plain data, verdicts and sentences included."""
-        from calmrl.workflows.diagnose.sentences import by_modality, overall, sentences
+        from calmrl.workflows.diagnose.run import by_modality, overall, sentences
 
         verdict = overall(self)
         return {
