@@ -69,7 +69,7 @@ def run(
         if hits:
             note("similarity, certainty, id, [what was observed], (what found it besides vectors), caption, file:")
         if hits.nothing_close:
-            note("nothing close: nine of ten true finds are more similar than any of these")
+            note("nothing close: of ten queries for items that are here, nine fare better")
         for hit in hits:
             data(_line(hit))
             if hit.why:

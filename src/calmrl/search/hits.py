@@ -19,6 +19,11 @@ class Contribution:
     """How much of a similarity came from where a modality of the query met a modality of the item.
 
     Both are None for what the correction for hubs took off.
+
+    Examples
+    --------
+    >>> for one in index.search(text="a dog", k=1, why=True)[0].why:  # doctest: +SKIP
+    ...     print(one.query, one.item, round(one.share, 2))
     """
 
     query: str | None
@@ -49,9 +54,9 @@ class Hit:
         What found it: "name" or "words" (its name, or what is written about it, has words of the query), "file" (it has the
         very file that was asked with), "vectors" (it is one of the k nearest).
     weak : bool or None
-        Whether its similarity is below the level that nine of ten true pairs reached when they were held out; never for an
-        item with all the words, or the very file, that were asked with. None where no level is known
-        (`calmrl.search.levels`).
+        Whether the query is less like what items have of its modality, or less similar to this item, than nine of ten true
+        pairs that were held out; never for an item with all the words, or the very file, that were asked with. None where
+        no level is known (`calmrl.search.levels`).
     why : tuple of Contribution
         What the similarity is the sum of, the largest part first, where `search(why=True)` asked for it.
     """
@@ -74,7 +79,13 @@ class Hit:
 
 
 class Answer(list[Hit]):
-    """The hits of a query, the best first."""
+    """The hits of a query, the best first.
+
+    Examples
+    --------
+    >>> Answer([Hit("a", 0.1, weak=True), Hit("b", 0.0, weak=True)]).nothing_close
+    True
+    """
 
     @property
     def nothing_close(self) -> bool | None:

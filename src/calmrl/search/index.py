@@ -533,22 +533,22 @@ class Index:
 
     def sample_of(self, modality: str) -> np.ndarray:
         """Unit vectors (n, width) of what a sample of items has of a modality."""
-        version = int(self.table.version)
-        if (version, modality) not in self._kept_values:
+        version, known = int(self.table.version), self._kept_values
+        if (version, modality) not in known:
             column = f"f_{list(self.layout['modalities']).index(modality)}"
             offsets = neighbours.hub_sample(len(self)).tolist()
             with self._reading():
                 taken = self.table.take_offsets(offsets).select([column]).to_arrow()[column].to_pylist()
-            kept = np.array([value for value in taken if value is not None], np.float32)
-            kept = kept.reshape(-1, self.layout["modalities"][modality]["width"])
-            self._kept_values = {key: one for key, one in self._kept_values.items() if key[0] == version}
-            self._kept_values[version, modality] = levels_module.unit(kept)
-        return self._kept_values[version, modality]
+            values = np.array([value for value in taken if value is not None], np.float32)
+            values = levels_module.unit(values.reshape(-1, self.layout["modalities"][modality]["width"]))
+            known = {key: one for key, one in known.items() if key[0] == version} | {(version, modality): values}
+            self._kept_values = known  # at one moment, for other threads
+        return known[version, modality]
 
     def _explained(self, asked: _Asked, hits: list[Hit]) -> list[Hit]:
         """Hits with what their similarity is the sum of."""
         if asked.column != "vector":
-            name = asked.modalities[0]
+            name = asked.parts[0][0]
             return [replace(hit, why=(Contribution(name, name, hit.similarity),)) for hit in hits]
         if not hits or self.aligner is None:
             return hits

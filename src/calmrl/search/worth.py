@@ -25,7 +25,7 @@ from calmrl.search.collection import Collection
 from calmrl.search.levels import ERROR, unit
 
 USEFUL = 0.6  # of the gallery behind the own item
-GRADES = ((0.9, "well"), (0.75, "fairly well"), (0.0, "hardly"))
+GRADES = ((0.9, "find each other well"), (0.75, "find each other fairly well"), (0.0, "hardly find each other"))
 FILES = ("image", "audio")  # kinds whose repetition says nothing about items; the same caption may be meant twice
 SURE = 0.01  # probability at which so many unlike items would come together by chance
 AT_CHANCE = "held-out items neither find it nor are found by it better than by chance"
@@ -60,7 +60,7 @@ def in_short(aligner: Aligner | None, why: Mapping[str, str | None]) -> str | No
     for name in dict.fromkeys(name for pair in pairs for name in pair):
         pair = max((pair for pair in pairs if name in pair), key=lambda pair: np.mean(pairs[pair]))
         grade = next(word for least, word in GRADES if np.mean(pairs[pair]) >= least)
-        best[pair] = f"{pair[0]} and {pair[1]} find each other {grade}"
+        best[pair] = f"{pair[0]} and {pair[1]} {grade}"
     unrelated = [f"{name} is unrelated to the rest" for name, reason in why.items() if reason == AT_CHANCE]
     return "; ".join([*best.values(), *unrelated]) or None
 
@@ -91,9 +91,7 @@ def with_repeats(collection: Collection, siblings: list[Any] | None) -> tuple[li
 
 def repeats_line(name: str, items: int, different: int) -> str:
     """For people."""
-    return (
-        f"{name}: {plural(items, 'item')} with {different} different files; those of one file count as one in estimates"
-    )
+    return f"{name}: {plural(items, 'item')} with {different:,} different files; those of one file count as one in estimates"
 
 
 def unlike_line(name: str, values: np.ndarray, sample: np.ndarray, level: float) -> str | None:

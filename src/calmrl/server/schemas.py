@@ -263,7 +263,7 @@ class Hit(_Described):
     similarity: float | None
     found: list[str] = Field(description="What found it: name, words, file or vectors.")
     weak: bool | None = Field(
-        description="Less similar than nine of ten true pairs that were held out; null where no level is known."
+        description="Of ten queries for items that are here, nine fare better; null where no level is known."
     )
     why: list[Contribution] = Field(
         description="What the similarity is the sum of, the largest part first; empty for an item without a place."
