@@ -272,10 +272,6 @@ def create_items(path: str | Path, batches: Iterator[pa.RecordBatch], layout: Ma
 
 
 def tidy(table: Any, always: bool = False) -> None:
-<<<<<<< HEAD
     """Join the pieces that commits leave, once there are many; `always`, so that new rows join the clusters of an index."""
-=======
-    """Join the pieces that commits leave, once there are many; `always`, so that new rows join the clusters of a large one."""
->>>>>>> seconds
     if always or table.stats()["fragment_stats"]["num_fragments"] > PIECES:
         table.optimize(cleanup_older_than=KEPT_FOR)
