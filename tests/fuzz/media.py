@@ -22,7 +22,8 @@ FILMS = {
     "avi": ("mpeg4", "libmp3lame"),
     "ts": ("mpeg2video", "mp2"),
 }
-PICTURES = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF")
+PICTURES = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF", "AVIF")
+DRAWN = b'<svg xmlns="http://www.w3.org/2000/svg" width="20" height="24"><rect width="9" height="9" fill="red"/></svg>'
 
 
 def pictures(folder: Path) -> Sample:
@@ -35,6 +36,17 @@ def pictures(folder: Path) -> Sample:
         Image.fromarray(pixels).save(path, form)
         paths.append(path)
     return Sample(paths, open_each, "a.", anything)
+
+
+def documents(folder: Path) -> Sample:
+    import pillow_heif
+    from PIL import Image
+
+    picture = Image.fromarray(np.random.default_rng(0).integers(0, 256, (24, 20, 3), dtype=np.uint8))
+    pillow_heif.from_pillow(picture).save(folder / "a.heic")
+    picture.save(folder / "a.pdf")
+    (folder / "a.svg").write_bytes(DRAWN)
+    return Sample([folder / f"a.{suffix}" for suffix in ("heic", "pdf", "svg")], open_each, "a.", anything)
 
 
 def open_each(path: Path) -> Any:
@@ -54,4 +66,4 @@ def films(folder: Path) -> Sample:
     return Sample(paths, lambda damaged: read_frames(damaged, 3)[1], "a.", anything)
 
 
-FAMILIES: dict[str, Make] = {"pictures": pictures, "sounds": sounds, "films": films}
+FAMILIES: dict[str, Make] = {"pictures": pictures, "documents": documents, "sounds": sounds, "films": films}

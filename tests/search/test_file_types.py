@@ -203,6 +203,13 @@ def test_a_drawing_shows_no_other_file(tmp_path, content, said):
     assert open_image(drawing).getpixel((256, 256)) == (255, 0, 0)  # what it holds itself is drawn
 
 
+def test_a_drawing_of_absurd_size_is_refused(tmp_path):
+    """One such kept resvg busy for ever."""
+    (tmp_path / "a.svg").write_text(f'<svg xmlns="http://www.w3.org/2000/svg" width="20" height="1{"0" * 30}"/>')
+    with pytest.raises(Unreadable, match=r"a\.svg is 20 x 1e\+30; at most 100,000 are drawn"):
+        open_image(tmp_path / "a.svg")
+
+
 def test_a_picture_that_mentions_svg_is_no_drawing(tmp_path):
     info = PngInfo()
     info.add_text("made from", "<svg>")

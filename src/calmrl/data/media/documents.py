@@ -28,6 +28,7 @@ TEXT_BYTES = 1 << 20  # a longer file is no text of an item
 LETTERS = 1 << 20  # read of a PDF, page by page
 DRAWN = 1024  # pixels of the longer side of a page or an SVG
 SVG_BYTES = 20 << 20
+SVG_UNITS = 100_000  # of a side
 HEIF_BRANDS = (b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"mif1", b"msf1")
 ROOT_TAG = re.compile(r"<(?:\w+:)?svg\b[^>]*>", re.IGNORECASE)
 LENGTH = r"""=\s*["']\s*([\d.]+)"""
@@ -70,8 +71,8 @@ def _svg(source: Any) -> Any:
     text = content.decode("utf-8-sig", "replace")
     if ENTITY.search(text):
         raise Unreadable("SVG with nested entities", label)
+    width, height = _proportions(text, label)
     try:
-        width, height = _proportions(text)
         drawn = resvg.svg_to_bytes(svg_string=OUTSIDE.sub(r'\1""', text), width=width, height=height)
     except BaseException as error:
         if not isinstance(error, Exception) and type(error).__name__ != PANIC:
@@ -80,7 +81,7 @@ def _svg(source: Any) -> Any:
     return image.open(io.BytesIO(bytes(drawn)), formats=("PNG",))
 
 
-def _proportions(svg: str) -> tuple[int, int]:
+def _proportions(svg: str, label: str) -> tuple[int, int]:
     """(width, height) in pixels, the longer one DRAWN; a square where the file does not say its shape in numbers."""
     root = ROOT_TAG.search(svg)
     tag = root[0] if root else ""
@@ -91,6 +92,8 @@ def _proportions(svg: str) -> tuple[int, int]:
         wide, high = (float(number) for number in numbers)
     except ValueError:
         wide = high = 1.0
+    if not max(wide, high) <= SVG_UNITS:  # resvg would never come to an end
+        raise Unreadable("huge image", f"{label} is {wide:g} x {high:g}; at most {SVG_UNITS:,} are drawn")
     scale = DRAWN / max(wide, high, 1e-9)
     return max(1, round(wide * scale)), max(1, round(high * scale))
 
