@@ -365,7 +365,7 @@ def test_an_index_is_not_replaced(tmp_path) -> None:
         Index.build(DATA, tmp_path / "full", model=settings())
 
 
-def test_large_tables_are_searched_through_a_graph(tmp_path, monkeypatch) -> None:
+def test_large_tables_are_searched_in_clusters(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(neighbours, "EXACT_ROWS", 1000)
     rng = np.random.default_rng(0)
     shared = rng.normal(size=(1600, 4))
@@ -373,7 +373,7 @@ def test_large_tables_are_searched_through_a_graph(tmp_path, monkeypatch) -> Non
     index = Index.build({name: v[:1500] for name, v in z.items()}, tmp_path / "ix", model=settings())
     how = index.layout["search"]
     asked = index.aligner.embed({"a": z["a"][:20]})
-    assert [(each.index_type, each.columns) for each in index.table.list_indices()] == [("IvfHnswSq", ["vector"])]
+    assert [(each.index_type, each.columns) for each in index.table.list_indices()] == [("IvfSq", ["vector"])]
     assert "ANNSubIndex" in neighbours.near_query(index.table, asked[0], 10, how).explain_plan()
     assert "ANNSubIndex" not in neighbours.near_query(index.table, asked[0], 10, None).explain_plan()
 
