@@ -32,7 +32,7 @@ from calmrl.data.loaders.feature_rows import Axes, pattern_counts, principal_axe
 from calmrl.errors import InputError, JobError
 from calmrl.metrics.measures import Measurement
 from calmrl.metrics.model_rows import LabelledRows, Vectors, measure_rows, picture
-from calmrl.models.aligned import AlignedModel
+from calmrl.models.fitted import AlignedModel
 from calmrl.models.heads import UNIT_ROWS
 from calmrl.protocols import Progress, no_progress
 from calmrl.training.loop import Trainer
