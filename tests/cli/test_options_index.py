@@ -105,9 +105,11 @@ def test_index(calmrl, passed):
     assert code == 0
     assert 'wrote ix: search it with: calmrl search ix "..." (2 items)' in err
     calmrl("index", "photos", "--out", "ix", "--encoder", "image=a", "--model", "m", "--groups", "g", "--relevant-by", "r",
-           "--engine", "ray", "--address", "x", "--base", "none")  # fmt: skip
-    nothing = {"model": None, "base": "auto", "groups": None, "relevant": None, "engine": "local", "address": None}
-    given = {"model": Path("m"), "base": None, "groups": "g", "relevant": "r", "engine": "ray", "address": "x"}
+           "--engine", "ray", "--address", "x", "--base", "none", "--ocr")  # fmt: skip
+    nothing = {"model": None, "base": "auto", "groups": None, "relevant": None, "engine": "local", "address": None,
+               "ocr": False}  # fmt: skip
+    given = {"model": Path("m"), "base": None, "groups": "g", "relevant": "r", "engine": "ray", "address": "x",
+             "ocr": True}  # fmt: skip
     assert calls == [(("photos", "ix", None), nothing), (("photos", "ix", {"image": "a"}), given)]
 
 

@@ -43,7 +43,7 @@ def test_defaults():
     kernel = {"base": "gaussian", **auto, "landmarks": 1500, "random_state": 0, "blocks": None}
     assert IMPUTERS["kernel"]().get_params() == kernel
     assert IMPUTERS["auto"]().get_params() == {
-        "candidates": None, "random_state": 0, "verbose": False, "blocks": None
+        "candidates": None, "race": True, "random_state": 0, "verbose": False, "blocks": None
     }  # fmt: skip
 
 
