@@ -57,7 +57,7 @@ def test_a_missing_extra_ends_a_command_with_code_2(monkeypatch, capsys):
 
 def test_the_extras():
     extras = set(metadata.metadata("calmrl").get_all("Provides-Extra") or [])
-    offered = {"media", "encoders", "files", "lora", "search", "serve", "mcp", "ray", "track"}
+    offered = {"media", "encoders", "files", "lora", "search", "serve", "mcp", "ocr", "ray", "track"}
     offered |= {"interop", "hub", "mteb", "sentence-transformers"}
     assert extras == offered | {"bench", "docs", "dev", "release"}
 

@@ -254,11 +254,11 @@ def test_damaged_items_get_no_new_checksums(index):
     assert any("1 of 120 items are not what was written" in problem for problem in check_source(str(index.path)))
 
 
-def test_large_indexes_are_searched_through_their_graph_again(index, monkeypatch):
+def test_large_indexes_are_searched_in_clusters_again(index, monkeypatch):
     monkeypatch.setattr("calmrl.search.neighbours.EXACT_ROWS", 100)
     index.add(collection(60))
     assert index.layout["search"]["recall@10"] > 0.9
-    assert [one.index_type for one in index.table.list_indices()] == ["IvfHnswSq"]
+    assert [one.index_type for one in index.table.list_indices()] == ["IvfSq"]
     assert right(index) > 0.8
 
 
