@@ -24,7 +24,7 @@ shorter, the less is known. Certainties are averaged with the weights.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -175,14 +175,25 @@ def embed_with_certainty(
     A row without any modality, or whose modalities say nothing, gets a zero vector and certainty 0.
     """
     names = list(z)
-    vectors = np.zeros((len(present), aligner.width_), np.float32)
-    sure = np.zeros(len(present), np.float32)
-    for start in range(0, len(present), ROWS):
-        mask = torch.from_numpy(np.asarray(present[start : start + ROWS]))
-        columns = [to_tensor(np.asarray(values[start : start + ROWS])) for values in z.values()]
-        vectors[start : start + ROWS] = place(aligner, columns, mask, names).float().numpy()
+    vectors, sure = place_rows(aligner, z, present), np.zeros(len(present), np.float32)
+    for start, columns, mask in _blocks(z, present):
         sure[start : start + ROWS] = certainty(aligner, columns, mask, names).float().numpy()
     return vectors, sure
+
+
+@torch.no_grad()
+def place_rows(aligner: Aligner, z: Mapping[str, np.ndarray], present: np.ndarray) -> np.ndarray:
+    """The vectors of `embed_with_certainty` alone."""
+    vectors = np.zeros((len(present), aligner.width_), np.float32)
+    for start, columns, mask in _blocks(z, present):
+        vectors[start : start + ROWS] = place(aligner, columns, mask, list(z)).float().numpy()
+    return vectors
+
+
+def _blocks(z: Mapping[str, np.ndarray], present: np.ndarray) -> Iterator[tuple[int, list[Tensor], Tensor]]:
+    for start in range(0, len(present), ROWS):
+        mask = torch.from_numpy(np.asarray(present[start : start + ROWS]))
+        yield start, [to_tensor(np.asarray(values[start : start + ROWS])) for values in z.values()], mask
 
 
 @torch.no_grad()

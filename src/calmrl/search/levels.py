@@ -25,15 +25,14 @@ from itertools import product
 from typing import Any
 
 import numpy as np
-import torch
 
 from calmrl.aligner.base import MIN_PAIRS
 from calmrl.aligner.estimator import Aligner
 from calmrl.aligner.held_out import without_folds
-from calmrl.aligner.posterior import embed_with_certainty
+from calmrl.aligner.posterior import place_rows
 from calmrl.search.collection import Collection
 from calmrl.search.neighbours import BLOCK, hub_sample
-from calmrl.search.sides import SAMPLE, Gallery, gains, pays
+from calmrl.search.sides import ASKED, RIVALS, Gallery, gains, pays
 
 ERROR = 0.1  # share of what was really meant that is called weak
 LESS = 4  # times fewer errors of similarities than of queries that are unlike everything
@@ -125,7 +124,7 @@ def _held_out(
     found: dict[tuple[str, str], list[tuple[np.ndarray, np.ndarray]]] = {}
     earlier: dict[str, list[np.ndarray]] = {}
     some = np.flatnonzero(observed.any(axis=1))
-    some = np.random.default_rng(0).permutation(some)[:SAMPLE]
+    some = np.random.default_rng(0).permutation(some)[:RIVALS]
     rivals = Gallery({name: np.asarray(collection.z[name][some]) for name in names}, observed[some], groups[some])
     for twin, held in without_folds(
         aligner, {names[m]: z[names[m]] for m in own}, present[:, own], groups[rows], FOLDS
@@ -140,10 +139,13 @@ def _held_out(
                 similar = similar - twin.hub_levels(item)[names[a]] / 2
             key = key_of([names[m] for m in others], names[a])
             found.setdefault((names[a], key), []).append((rows[at], similar))
+        if not aligner.base_:
+            continue
+        places = rivals.places(twin)
         for a, name in enumerate(names):
-            at = held[present[held, a]]
+            at = held[present[held, a]][:ASKED]
             asked_for = Gallery({other: values[at] for other, values in z.items()}, present[at], groups[rows[at]])
-            earlier.setdefault(name, []).append(gains(twin, name, asked_for, rivals))
+            earlier.setdefault(name, []).append(gains(twin, name, asked_for, rivals, places))
     pairs = {
         pair: (np.concatenate([one for one, _ in parts]), np.concatenate([one for _, one in parts]))
         for pair, parts in found.items()
@@ -152,10 +154,7 @@ def _held_out(
 
 
 def _placed(aligner: Aligner, z: Mapping[str, np.ndarray], rows: np.ndarray, names: list[str]) -> np.ndarray:
-    with torch.no_grad():
-        return embed_with_certainty(
-            aligner, {name: z[name][rows] for name in names}, np.ones((len(rows), len(names)), bool)
-        )[0]
+    return place_rows(aligner, {name: z[name][rows] for name in names}, np.ones((len(rows), len(names)), bool))
 
 
 def _levels(nearest: np.ndarray, similar: np.ndarray | None = None) -> dict[str, Any] | None:

@@ -15,9 +15,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from calmrl.aligner.estimator import Aligner
-from calmrl.aligner.posterior import embed_with_certainty
+from calmrl.aligner.posterior import place_rows
 
 SAMPLE = 1000  # items by which it is known which similarity to a query is usual
+RIVALS = 500  # items among which held-out ones are looked for
+ASKED = 100  # of these, for each modality and fold
 FEW = 10  # values whose variance is half known
 NOISE = 2.0  # standard errors beyond which a gain is one
 
@@ -63,28 +65,27 @@ class Gallery:
 
     def places(self, aligner: Aligner) -> np.ndarray:
         """Where they lie, from all that they have."""
-        return embed_with_certainty(aligner, self.z, self.present)[0]
+        return place_rows(aligner, self.z, self.present)
 
 
-def gains(aligner: Aligner, name: str, asked: Gallery, rivals: Gallery) -> np.ndarray:
+def gains(aligner: Aligner, name: str, asked: Gallery, rivals: Gallery, places: np.ndarray) -> np.ndarray:
     """By how much earlier (1 / rank) items are found with their value of a modality, if sides are ranked side by side.
 
-    Each is looked for among the rivals twice: as it is, and without that value. No aligner that has seen it may be asked.
+    Each is looked for among the rivals, which lie at these places, twice: as it is, and without that value. No aligner that
+    has seen it may be asked.
     """
     column = list(asked.z).index(name)
+    shares = rivals.present[:, column]
+    if not len(asked.groups) or min(shares.sum(), (~shares).sum()) < 2:
+        return np.zeros(len(asked.groups))
     value, without = np.zeros_like(asked.present), asked.present.copy()
     value[:, column], without[:, column] = True, False
     query = Gallery(asked.z, value, asked.groups).places(aligner)
-    shares = rivals.present[:, column]
-    if min(shares.sum(), (~shares).sum()) < 2:
-        return np.zeros(len(query))
-    others = _similarities(aligner, name, query, rivals.places(aligner))
+    others = query @ places.T - _taken_off(aligner, name, places)
     out = []
     for own, at in ((asked, 0), (Gallery(asked.z, without, asked.groups), 1)):
-        item = own.places(aligner)
-        mine = np.array(
-            [_similarities(aligner, name, q[None], g[None])[0, 0] for q, g in zip(query, item, strict=True)]
-        )
+        items = own.places(aligner)
+        mine = (query * items).sum(axis=1) - _taken_off(aligner, name, items)
         for row, similarity, group in zip(others, mine, asked.groups, strict=True):
             rival = rivals.groups != group
             sides = both_sides(("", ""), (row[shares], row[~shares]))
@@ -94,9 +95,9 @@ def gains(aligner: Aligner, name: str, asked: Gallery, rivals: Gallery) -> np.nd
     return np.array(out)
 
 
-def _similarities(aligner: Aligner, name: str, query: np.ndarray, items: np.ndarray) -> np.ndarray:
-    hubs = aligner.hub_levels(items)[name] / 2 if name in aligner.references_ else 0.0
-    return np.asarray(query @ items.T - hubs, np.float64)
+def _taken_off(aligner: Aligner, name: str, places: np.ndarray) -> np.ndarray:
+    """What hubs cost these places, (n,), for a query of this modality."""
+    return aligner.hub_levels(places)[name] / 2 if name in aligner.references_ else np.zeros(len(places))
 
 
 def pays(gain: np.ndarray) -> bool:
