@@ -8,6 +8,7 @@ background, so that it can be read on light and on dark pages.
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -26,7 +27,8 @@ PROGRESS = re.compile(r"\d+:\d\d:\d\d ")
 def run(folder: Path, words: str, index: str) -> list[tuple[str, str]]:
     """(kind, line) of a command, what it says, and what it finds."""
     line = [sys.executable, "-m", "calmrl", NAME, folder.name, words, "-k", "5", "--index", index]
-    done = subprocess.run(line, cwd=folder.parent, capture_output=True, text=True, check=True)
+    wide = {**os.environ, "COLUMNS": "300"}  # so that no line is broken before it is looked at
+    done = subprocess.run(line, cwd=folder.parent, capture_output=True, text=True, check=True, env=wide)
     said = [part for part in done.stderr.splitlines() if index not in part and not PROGRESS.match(part)]
     return [
         ("$", f'calmrl {NAME} {folder.name} "{words}" -k 5'),
