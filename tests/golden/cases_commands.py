@@ -274,6 +274,9 @@ def _without(value: Any, names: tuple[str, ...]) -> Any:
 @case("commands/extract", needs=MEDIA)
 def _(place: Place) -> Any:
     inputs.know_colours(place.patch)
+    place.patch.setattr(
+        "calmrl.encoders.registry.find_spec", lambda package: package
+    )  # default encoders, installed or not
     inputs.colours(place.path / "colours", 10)
     Path("items.csv").write_text(
         "id,image,text,split,labels\na,colours/dark/c0.png,the colour 1 2 3,train,x\nb,,the colour 9 9 9,test,y\n"
