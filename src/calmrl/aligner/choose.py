@@ -13,18 +13,23 @@ import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from calmrl._support.engine import Engine
 from calmrl.aligner.base import OWN, Base, Mixture, Sides, Weights, sides_of, weigh
 from calmrl.aligner.crossvalidation import DistributedFolds, Fold, Outcome, Rows, folds_of, score
 from calmrl.aligner.expected import Evidence, dispersion, learning_gain
+from calmrl.aligner.posterior import place
 from calmrl.aligner.refine import gains_beyond_noise, refine_space, steps_worth
 from calmrl.aligner.space import WIDE, Candidate, Grid
 from calmrl.data.patterns import rows_together
+
+if TYPE_CHECKING:
+    from calmrl.aligner.estimator import Aligner
 
 BEHIND = 0.8  # features whose first candidate reaches less than this share of the best score are not searched further
 RACE = 3.0  # standard errors; queries of one row are not independent, so that they are a little too small
@@ -300,3 +305,13 @@ def _unchosen(grid: Grid, why: str) -> Choice:
         stacklevel=4,
     )
     return Choice(candidate, 0, {}, {}, 0.0, 1.0, 0, {})
+
+
+def references_of(aligner: Aligner, names: Sequence[str], rows: Rows) -> dict[str, Tensor]:
+    """Vectors of training items by the one modality that they come from, with which hubs are measured."""
+    references = {}
+    for m, name in enumerate(names):
+        values = rows.of(m)[:REFERENCES]
+        everything = torch.ones((len(values), 1), dtype=torch.bool, device=values.device)
+        references[name] = place(aligner, [values], everything, [name]).half().cpu()
+    return references

@@ -247,6 +247,10 @@ class Fold:
 
     def evaluate(self, candidate: Candidate) -> Outcome:
         """Fit on the training rows and rank the held-out ones."""
+        return self.look(self.fit(candidate), candidate)
+
+    def fit(self, candidate: Candidate) -> Space:
+        """The space of the training rows; parts of it that were fitted before are not fitted again."""
         for part in candidate.parts:
             if part not in self.spaces:
                 train, _ = self.whitened(part)
@@ -254,7 +258,7 @@ class Fold:
                 self.spaces[part] = fit_space(source, part, self.seed)
         maps, *_ = self.mapped(candidate.features, candidate.unit_rows)
         self.spaces[candidate] = side_by_side(candidate, maps, [self.spaces[part] for part in candidate.parts])
-        return self.look(self.spaces[candidate], candidate)
+        return self.spaces[candidate]
 
     def look(self, space: Space, candidate: Candidate, every: bool = False) -> Outcome:
         """What the held-out rows find in a space of the features of this candidate."""

@@ -17,7 +17,7 @@ from torch import Tensor
 from calmrl._support.arguments import seed_of
 from calmrl._support.tensor_files import load_state, save_state
 from calmrl.aligner.base import MIN_PAIRS, Base, alike, centred, open_bases, quoted, weighted
-from calmrl.aligner.choose import REFERENCES, choose
+from calmrl.aligner.choose import choose, references_of
 from calmrl.aligner.crossvalidation import fit_feature_maps, hub_levels, sample
 from calmrl.aligner.expected import Evidence, expectation, expectation_elsewhere, expected_lines
 from calmrl.aligner.features import FeatureMap
@@ -281,12 +281,7 @@ class Aligner(OnHub, BlockColumns, EmbedsFiles, TransformerMixin, BaseEstimator)
             self.choice_["beside"] = choice.mixture.summary(bases)
             if not self.own_weight_:
                 self._forget_own()
-        self.references_ = {}
-        if choice.hubs:
-            for m, name in enumerate(names):
-                values = rows.of(m)[:REFERENCES]
-                everything = torch.ones((len(values), 1), dtype=torch.bool, device=values.device)
-                self.references_[name] = place(self, [values], everything, [name]).half().cpu()
+        self.references_ = references_of(self, names, rows) if choice.hubs else {}
 
     def _rest_on(self, bases: list[Base], source: Source) -> None:
         """No rows say how the modalities belong together: the bases alone."""

@@ -16,11 +16,10 @@ from torch import Tensor
 
 from calmrl._support.arguments import seed_of
 from calmrl.aligner.base import fit_bridge
-from calmrl.aligner.choose import REFERENCES
-from calmrl.aligner.crossvalidation import Rows, fit_feature_maps, folds_of
-from calmrl.aligner.posterior import place
+from calmrl.aligner.choose import references_of
+from calmrl.aligner.crossvalidation import Fold, Rows, folds_of
 from calmrl.aligner.refine import refine_space
-from calmrl.aligner.space import Candidate, fit_space, head_maps, side_by_side, source_of_features
+from calmrl.aligner.space import Candidate, head_maps
 
 if TYPE_CHECKING:
     from calmrl.aligner.estimator import Aligner
@@ -57,13 +56,10 @@ def _fitted(aligner: Aligner, rows: Rows) -> Aligner:
     """What was chosen, fitted on these rows."""
     seed, names, choice = seed_of(aligner.random_state), list(aligner.names_), aligner.choice_
     candidate = _chosen(aligner)
-    maps = fit_feature_maps(rows, candidate.features, candidate.unit_rows, seed, aligner.landmarks)
-    spaces = []
-    for part in candidate.parts:
-        features = [one(rows.of(m)) * one.scale(part.whitening) for m, one in enumerate(maps)]
-        spaces.append(fit_space(source_of_features(names, features, rows.present, shared=False), part, seed))
-    space = side_by_side(candidate, maps, spaces)
-    features = [one(rows.of(m)) * one.scale(candidate.whitening) for m, one in enumerate(maps)]
+    fold = Fold(names, rows, rows.take(torch.arange(0)), seed, aligner.landmarks)
+    space = fold.fit(candidate)
+    maps, *_ = fold.mapped(candidate.features, candidate.unit_rows)
+    features, _ = fold.whitened(candidate)
     if choice["refine_steps"]:
         space = refine_space(space, features, rows.present, choice["refine_steps"], seed)
     twin = copy.copy(aligner)
@@ -74,11 +70,7 @@ def _fitted(aligner: Aligner, rows: Rows) -> Aligner:
         base if base.bridge is None else replace(base, bridge=fit_bridge(base, rows, names, mean))
         for base in aligner.base_
     ]
-    twin.references_ = {}
-    for name in aligner.references_:
-        values = rows.of(names.index(name))[:REFERENCES]
-        everything = torch.ones((len(values), 1), dtype=torch.bool)
-        twin.references_[name] = place(twin, [values], everything, [name]).half()
+    twin.references_ = references_of(twin, names, rows) if aligner.references_ else {}
     return twin
 
 
