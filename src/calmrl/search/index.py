@@ -190,7 +190,9 @@ class Index:
         with self._reading():
             self._rows = Rows(self.layout)
             self._columns: list[str] = self.table.schema.names
-        self._samples: dict[tuple[int, str, tuple[str, ...]], Any] = {}  # what `_sample` gives
+        self._samples: dict[
+            tuple[int, str, tuple[str, ...]], tuple[np.ndarray, np.ndarray]
+        ] = {}  # what `_sample` gives
         self._kept_values: dict[tuple[int, str], np.ndarray] = {}  # (version, modality) -> what `sample_of` gives
 
     # ---- make, open, change
@@ -409,9 +411,9 @@ class Index:
 
     def _hits(self, asked: _Asked, conditions: list[str], found: list[Match]) -> list[Hit]:
         """The first k: by vectors alone, or by both ranks where names or words match."""
-        k, groups = asked.k, asked.groups
+        k, groups, sides = asked.k, asked.groups, self._sides(asked)
         if not found:
-            rows, scores, _ = self._nearest(asked, conditions, k)
+            rows, scores, _ = self._nearest(asked, sides, conditions, k)
             hits = self._verified(rows, self._rows.of_hits, *groups)
             return [self._rows.hit(row, score) for row, score in zip(hits, scores, strict=True)]
         found = found[: max(k, DEPTH)]
@@ -419,7 +421,7 @@ class Index:
         score: dict[str, float] = {}
         above: dict[str, float] = {}
         for where, most in (([*conditions, named], len(found)), (conditions, max(k, DEPTH))):
-            rows, similar, standing = self._nearest(asked, where, most)
+            rows, similar, standing = self._nearest(asked, sides, where, most)
             score |= dict(zip(rows["id"].to_pylist(), similar, strict=True))
             above |= dict(zip(rows["id"].to_pylist(), standing, strict=True))
         order = sorted(above, key=lambda id: -above[id])  # a stable order, as LanceDB gave it
@@ -438,12 +440,14 @@ class Index:
     def _by_id(self, ids: list[str]) -> Any:
         return self.table.search().where(f"id IN ({', '.join(map(quote, ids))})").limit(len(ids))
 
-    def _nearest(self, asked: _Asked, conditions: list[str], count: int) -> tuple[Any, np.ndarray, np.ndarray]:
+    def _nearest(
+        self, asked: _Asked, sides: list[Side], conditions: list[str], count: int
+    ) -> tuple[Any, np.ndarray, np.ndarray]:
         """(an Arrow table of items, their similarities, how far these are above what is usual), the best first."""
         if asked.column != "vector":
             conditions = [*conditions, self.encoded(list(self.layout["modalities"])[int(asked.column[2:])])]
         tables, scores, above = [], [], []
-        for side in self._sides(asked):
+        for side in sides:
             rows, similar = self._near(asked, [*conditions, *side.conditions], count)
             tables.append(rows)
             scores.append(similar)
@@ -491,31 +495,32 @@ class Index:
         if asked.column != "vector" or asked.hubs or not shared or len(shared) < len(asked.modalities):
             return [EVERYTHING]
         conditions = [f"({' OR '.join(shared)})", f"NOT ({' OR '.join(shared)})"]
-        levels = self._hub_columns(asked)
-        scores = []
-        for condition in conditions:
-            rows = self._sample(condition, tuple(levels))
-            if len(rows) < 2:
-                return [EVERYTHING]
-            vectors = np.stack(rows["vector"].to_numpy(zero_copy_only=False)).astype(np.float64)
-            if self._metric == neighbours.COSINE:
-                vectors /= np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
-            scores.append(vectors @ asked.vector - _hub_levels(rows, levels))
-        return both_sides(conditions, scores)
+        levels = tuple(self._hub_columns(asked))
+        samples = [self._sample(condition, levels) for condition in conditions]
+        if min(len(vectors) for vectors, _ in samples) < 2:
+            return [EVERYTHING]
+        return both_sides(conditions, [vectors @ asked.vector - taken_off for vectors, taken_off in samples])
 
-    def _sample(self, condition: str, levels: tuple[str, ...]) -> Any:
-        """Places of some items that fulfil a condition, drawn at random but always the same, and what is taken off for hubs."""
+    def _sample(self, condition: str, levels: tuple[str, ...]) -> tuple[np.ndarray, np.ndarray]:
+        """(places (n, L), what is taken off for hubs (n,)) of some items that fulfil a condition.
+
+        They are drawn at random, but always the same.
+        """
         key = (int(self.table.version), condition, levels)
-        if key not in self._samples:
+        known = self._samples
+        if key not in known:
             where = f"{condition} AND vector IS NOT NULL"
             with self._reading():
                 query = self.table.search().where(where).with_row_id(True).select(["_rowid"]).limit(max(1, len(self)))
-                ids = query.to_arrow()["_rowid"].to_numpy()
-                drawn = np.random.default_rng(0).permutation(ids)[:SAMPLE]
-                columns = ["vector", *levels]
-                rows = self.table.take_row_ids(drawn.tolist()).select(columns).to_arrow() if len(drawn) else []
-            self._samples = {kept: one for kept, one in self._samples.items() if kept[0] == key[0]} | {key: rows}
-        return self._samples[key]
+                drawn = np.random.default_rng(0).permutation(query.to_arrow()["_rowid"].to_numpy())[:SAMPLE]
+                rows = self.table.take_row_ids(drawn.tolist()).select(["vector", *levels]).to_arrow()
+            vectors = np.array(rows["vector"].to_pylist(), np.float64).reshape(len(rows), self.layout["width"])
+            if self._metric == neighbours.COSINE:
+                vectors /= np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
+            one = vectors, np.broadcast_to(_hub_levels(rows, list(levels)), len(rows))
+            known = {kept: others for kept, others in known.items() if kept[0] == key[0]} | {key: one}
+            self._samples = known  # at one moment, for other threads
+        return known[key]
 
     def _judged(self, asked: _Asked, alone: Features, hits: list[Hit], found: list[Match]) -> list[Hit]:
         """Hits with the verdict of the levels: of a query of one value, whose similarities are not those of CSLS."""
