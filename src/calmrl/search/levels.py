@@ -48,6 +48,13 @@ def key_of(modalities: Iterable[str], query: str) -> str:
     return JOIN.join(sorted(name for name in modalities if name != query))
 
 
+def group_numbers(siblings: Sequence[Any] | None, count: int) -> np.ndarray:
+    """A number per item, the same for siblings; without labels of them every item has its own."""
+    if siblings is None:
+        return np.arange(count)
+    return np.unique([f"{type(label).__name__}:{label}" for label in siblings], return_inverse=True)[1]
+
+
 def measured(
     aligner: Aligner | None, collection: Collection, siblings: Sequence[Any] | None, fitted: bool
 ) -> dict[str, Any]:
@@ -57,9 +64,7 @@ def measured(
     modalities of queries that rank items which share the modality and items which do not each by what is usual among them.
     `fitted` says that the aligner was fitted on these items; of another one it is not known what it has seen.
     """
-    groups = np.arange(len(collection))
-    if siblings is not None:
-        groups = np.unique([f"{type(one).__name__}:{one}" for one in siblings], return_inverse=True)[1]
+    groups = group_numbers(siblings, len(collection))
     drawn = np.random.default_rng(0).permutation(len(collection))[:MOST]
     names, present = list(collection.z), np.asarray(collection.present)
     levels: dict[str, Any] = {}

@@ -35,7 +35,7 @@ from calmrl.protocols import Progress
 from calmrl.search import checksums, store
 from calmrl.search.build import REPEATED, ROWS, write_tables
 from calmrl.search.collection import Collection, ItemRecord
-from calmrl.search.levels import measured
+from calmrl.search.levels import group_numbers, measured
 from calmrl.search.space import (
     LEARNED,
     BuildOptions,
@@ -305,9 +305,7 @@ def _measured(
     if index.aligner is None:
         return {}
     seen = paired & np.isin(marks(collection.records), np.frombuffer(index.parts.get(LEARNED, b""), np.uint64))
-    labels = np.arange(len(paired))
-    if groups is not None:
-        labels = np.unique([f"{type(label).__name__}:{label}" for label in groups], return_inverse=True)[1]
+    labels = group_numbers(groups, len(paired))
     new = paired & ~np.isin(labels, labels[seen])
     random, present = np.random.default_rng(0), collection.present
     drawn = [

@@ -16,6 +16,8 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+from scipy.sparse import coo_matrix
+from scipy.sparse.csgraph import connected_components
 from scipy.stats import binom
 
 from calmrl._support.text import plural
@@ -68,25 +70,21 @@ def in_short(aligner: Aligner | None, why: Mapping[str, str | None]) -> str | No
 def with_repeats(collection: Collection, siblings: list[Any] | None) -> tuple[list[Any] | None, dict[str, list[int]]]:
     """(a label per item, the same where items share a picture or sound; modality -> [items, different files] if fewer)."""
     repeated: dict[str, list[int]] = {}
-    first: dict[Any, int] = {}
-    parent = list(range(len(collection)))
-
-    def root(row: int) -> int:
-        while parent[row] != row:
-            parent[row] = row = parent[parent[row]]
-        return row
-
-    for row, label in enumerate(siblings or ()):
-        parent[root(row)] = root(first.setdefault((type(label).__name__, str(label)), row))
+    shared = [(row, (type(label).__name__, str(label))) for row, label in enumerate(siblings or ())]
     for name in (name for name, kind in collection.kinds.items() if kind in FILES):
         prints = [item.fingerprints.get(name) for item in collection.records]
-        held = [(row, one[0]) for row, one in enumerate(prints) if one is not None]
+        held = [(row, (name, one[0])) for row, one in enumerate(prints) if one is not None]
         different = len({content for _, content in held})
         if different < len(held):
             repeated[name] = [len(held), different]
-            for row, content in held:
-                parent[root(row)] = root(first.setdefault((name, content), row))
-    return [root(row) for row in parent] if repeated else siblings, repeated
+            shared += held
+    if not repeated:
+        return siblings, repeated
+    number = {key: n for n, key in enumerate(dict.fromkeys(key for _, key in shared), start=len(collection))}
+    ends = [row for row, _ in shared], [number[key] for _, key in shared]
+    size = len(collection) + len(number)
+    links = coo_matrix((np.ones(len(shared)), ends), shape=(size, size))
+    return connected_components(links, directed=False)[1][: len(collection)].tolist(), repeated
 
 
 def repeats_line(name: str, items: int, different: int) -> str:
