@@ -107,6 +107,17 @@ def colour_encoders(monkeypatch):
     colour_world.ENCODED.clear()
 
 
+@pytest.fixture
+def colours_by_default(tmp_path, monkeypatch, colour_encoders):
+    """The encoders of `colour_world` are the default ones, and the user's cache is empty."""
+    from calmrl.encoders.registry import DEFAULTS, PACKAGES
+
+    for kind, name in {"text": "read", "image": "see", "audio": "hear"}.items():
+        monkeypatch.setitem(DEFAULTS, kind, name)
+        monkeypatch.setitem(PACKAGES, name, ())
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
 @pytest.fixture(scope="session")
 def colour_index(tmp_path_factory):
     """A folder that holds files (`colours`), their index (`ix`) and its `aligner`: to be read or copied, never changed."""

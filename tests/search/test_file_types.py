@@ -29,7 +29,6 @@ from calmrl.data.media import documents
 from calmrl.data.media.folder import read_folder
 from calmrl.data.media.images import open_image
 from calmrl.data.media.problems import Problems, Unreadable
-from calmrl.encoders.registry import DEFAULTS, PACKAGES
 from calmrl.workflows import extract
 from tests.support.colour_world import colour, write_item, write_picture
 
@@ -89,15 +88,7 @@ WRITERS = {  # type -> (file name, what writes a colour, the modality that finds
 
 
 @pytest.fixture
-def defaults(tmp_path, monkeypatch, colour_encoders):
-    for kind, name in {"text": "read", "image": "see", "audio": "hear"}.items():
-        monkeypatch.setitem(DEFAULTS, kind, name)
-        monkeypatch.setitem(PACKAGES, name, ())
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-
-
-@pytest.fixture
-def folder(tmp_path, defaults):
+def folder(tmp_path, colours_by_default):
     """Twelve pictures with texts, one file of each type, and one damaged file of each type."""
     home = tmp_path / "home"
     for number in range(12):
@@ -148,7 +139,7 @@ def test_all_that_is_left_aside_is_listed_on_request(folder, calmrl):
         assert f"file not understood: {name} ({content})\n" in err
 
 
-def test_several_files_of_one_kind_are_used_together(tmp_path, defaults, calmrl):
+def test_several_files_of_one_kind_are_used_together(tmp_path, colours_by_default, calmrl):
     home = tmp_path / "home"
     for number in range(12):
         write_item(home, number, {"image", "text"})
@@ -218,7 +209,7 @@ def test_a_picture_that_mentions_svg_is_no_drawing(tmp_path):
     assert open_image(tmp_path / "a.png").getpixel((0, 0)) == (9, 8, 7)
 
 
-def test_words_in_pictures(tmp_path, defaults, monkeypatch, calmrl):
+def test_words_in_pictures(tmp_path, colours_by_default, monkeypatch, calmrl):
     """A stand-in reads the colour that a picture has; the packages of the extra are tested where they are installed."""
     seen: list[tuple[int, ...]] = []
 

@@ -15,19 +15,14 @@ from calmrl import Index
 from calmrl._support.filesystem import locked
 from calmrl._support.places import index_of
 from calmrl.cli import main
-from calmrl.encoders.registry import DEFAULTS, PACKAGES
 from calmrl.errors import InputError
 from calmrl.workflows.open import cached_indexes, open_index
 from tests.support.colour_world import ENCODED, colour, write_item, write_picture, write_sound
 
 
 @pytest.fixture
-def folder(tmp_path, monkeypatch, colour_encoders):
+def folder(tmp_path, colours_by_default):
     """Twelve items of pictures and texts, where the encoders of colours are the default and the cache is empty."""
-    for kind, name in {"text": "read", "image": "see", "audio": "hear"}.items():
-        monkeypatch.setitem(DEFAULTS, kind, name)
-        monkeypatch.setitem(PACKAGES, name, ())
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     for number in range(12):
         write_item(tmp_path / "photos", number, {"image", "text"} if number % 3 else {"image"})
     return tmp_path / "photos"
