@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
@@ -118,8 +120,8 @@ def test_what_is_called_or_says_just_that_is_never_weak(tmp_path):
     index = Index.build(features(60, 2), tmp_path / "ix", model=Aligner(**FAST))
     texts = np.nan_to_num(features(60, 2).z["text"])
     strange = np.linalg.svd(texts)[2][-1].astype(np.float64)  # as far across all of them as there is
-    index.layout["modalities"]["text"]["kind"] = "text"  # as if an encoder had made it
-    index._queries._features = lambda term: {"text": strange}
+    index.layout["modalities"]["text"] |= {"kind": "text", "encoder": "strange"}  # as if an encoder had made it
+    index.encoders = lambda: SimpleNamespace(encode=lambda rows: ({"text": strange[None]}, np.ones((1, 1), bool)))
     found = {hit.id: hit for hit in index.search(text="item 7", k=60)}
     assert found["item 7"].found[0] == "name"
     assert found["item 7"].weak is False

@@ -4,13 +4,22 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from calmrl._support.registry import lookup
 from calmrl.errors import InputError
-from calmrl.search.where import Column, where_sql
+from calmrl.search import checksums, neighbours, store
+from calmrl.search.build import NAMES
+from calmrl.search.collection import NAMED
+from calmrl.search.encoding import TEXTS
+from calmrl.search.levels import unit
+from calmrl.search.sides import SAMPLE
+from calmrl.search.where import Column, quote, where_sql
 from calmrl.search.words import VECTORS
 
 
@@ -125,6 +134,7 @@ class Rows:
     """How the rows of an index are read, by its layout."""
 
     def __init__(self, layout: Mapping[str, Any]) -> None:
+        self.layout = layout
         self.modalities: Mapping[str, Any] = layout["modalities"]
         self.others = {name: column["column"] for name, column in layout["columns"].items()}
         holds = {name: Column(column["column"], column["holds"]) for name, column in layout["columns"].items()}
@@ -171,6 +181,128 @@ class Rows:
         modalities = tuple(name for j, name in enumerate(self.modalities) if row[f"has_{j}"])
         shared = {name: row[name] for name in SHARED}
         return shared | {"modalities": modalities, "paths": json.loads(row["paths"])}
+
+
+class StoredItems(Rows):
+    """The items of an opened index: rows of its table, verified by their checksums, and samples of them."""
+
+    def __init__(self, path: str | Path, table: Any, layout: Mapping[str, Any]) -> None:
+        super().__init__(layout)
+        self.path, self.table = path, table
+        with self.reading():
+            self._columns: list[str] = table.schema.names
+        self._samples: dict[tuple[int, str, tuple[str, ...]], tuple[np.ndarray, np.ndarray]] = {}  # what `sample` gives
+        self._values: dict[tuple[int, str], np.ndarray] = {}  # (version, modality) -> what `sample_of` gives
+
+    def reading(self) -> AbstractContextManager[None]:
+        """Errors of LanceDB name the index."""
+        return store.reading(self.path)
+
+    def count(self, *conditions: str) -> int:
+        """How many items there are that fulfil all conditions."""
+        with self.reading():
+            return int(self.table.count_rows(" AND ".join(conditions) or None))
+
+    @property
+    def metric(self) -> str:
+        """How places are compared; indexes of earlier versions do not say it."""
+        return str(self.layout.get("metric", neighbours.COSINE))
+
+    def fetch(self, query: Any, columns: list[str], *groups: str) -> list[dict[str, Any]]:
+        """Some columns of the rows that a query finds, after these groups of columns were verified."""
+        return self.verified(self.read(query, columns, *groups), columns, *groups)
+
+    def read(self, query: Any, columns: list[str], *groups: str) -> Any:
+        """An Arrow table with these columns, and with what verifying the groups needs."""
+        wanted = dict.fromkeys(columns)
+        if checksums.COLUMN in self._columns:
+            wanted |= dict.fromkeys(name for group in groups for name in checksums.columns_of(group, self._columns))
+            wanted |= {checksums.COLUMN: None}
+        with self.reading():
+            return query.select(list(wanted)).to_arrow()
+
+    def verified(self, rows: Any, columns: list[str], *groups: str) -> list[dict[str, Any]]:
+        """Rows that `read` gave, as dicts; an error if they are not what was written."""
+        with self.reading():
+            if checksums.COLUMN in self._columns:
+                checksums.check_rows(rows, self._columns, groups, self.path)
+            return rows.select(columns).to_pylist()
+
+    def row(self, id: str, columns: list[str], *groups: str) -> dict[str, Any]:
+        """Some columns of one item, verified."""
+        rows = self.fetch(self.table.search().where(f"id = {quote(str(id))}").limit(1), columns, *groups)
+        if not rows:
+            raise InputError(f"no item {str(id)!r:.200} in {self.path}")
+        return rows[0]
+
+    def by_id(self, ids: list[str]) -> Any:
+        """The LanceDB query for these items."""
+        return self.table.search().where(f"id IN ({', '.join(map(quote, ids))})").limit(len(ids))
+
+    def features_of(self, id: str) -> dict[str, np.ndarray]:
+        """The features of all that was observed of an item."""
+        names = list(self.layout["modalities"])
+        row = self.row(id, [f"f_{j}" for j in range(len(names))], "features")
+        pairs = {name: row[f"f_{j}"] for j, name in enumerate(names)}
+        return {name: np.asarray(values, np.float64) for name, values in pairs.items() if values is not None}
+
+    def encoded(self, modality: str) -> str:
+        """An SQL condition: items that have features of a modality, if only of their name."""
+        has = f"has_{list(self.layout['modalities']).index(modality)}"
+        named = self.layout.get(NAMES) and modality == TEXTS
+        return f"({has} OR contains(stamps, {quote(json.dumps({TEXTS: [NAMED]})[1:-3])}))" if named else has
+
+    def hub_vectors(self) -> np.ndarray:
+        """Places of a sample of items, (n, L); none in an index where nothing is aligned."""
+        offsets = neighbours.hub_sample(self.count()).tolist()
+        taken: list[Any] = []
+        if offsets and self.layout["width"]:
+            with self.reading():
+                taken = self.table.take_offsets(offsets).select(["vector"]).to_arrow()["vector"].to_pylist()
+        kept = [value for value in taken if value is not None]
+        return np.asarray(kept, np.float32).reshape(len(kept), self.layout["width"])
+
+    def sample_of(self, modality: str) -> np.ndarray:
+        """Unit vectors (n, width) of what a sample of items has of a modality."""
+        version, known = int(self.table.version), self._values
+        if (version, modality) not in known:
+            column = f"f_{list(self.layout['modalities']).index(modality)}"
+            offsets = neighbours.hub_sample(self.count()).tolist()
+            with self.reading():
+                taken = self.table.take_offsets(offsets).select([column]).to_arrow()[column].to_pylist()
+            values = np.array([value for value in taken if value is not None], np.float32)
+            values = unit(values.reshape(-1, self.layout["modalities"][modality]["width"]))
+            known = {key: one for key, one in known.items() if key[0] == version} | {(version, modality): values}
+            self._values = known  # at one moment, for other threads
+        return known[version, modality]
+
+    def sample(self, condition: str, levels: tuple[str, ...]) -> tuple[np.ndarray, np.ndarray]:
+        """(places (n, L), what is taken off for hubs (n,)) of some items that fulfil a condition.
+
+        They are drawn at random, but always the same.
+        """
+        key = (int(self.table.version), condition, levels)
+        known = self._samples
+        if key not in known:
+            where = f"{condition} AND vector IS NOT NULL"
+            with self.reading():
+                query = (
+                    self.table.search().where(where).with_row_id(True).select(["_rowid"]).limit(max(1, self.count()))
+                )
+                drawn = np.random.default_rng(0).permutation(query.to_arrow()["_rowid"].to_numpy())[:SAMPLE]
+                rows = self.table.take_row_ids(drawn.tolist()).select(["vector", *levels]).to_arrow()
+            vectors = np.array(rows["vector"].to_pylist(), np.float64).reshape(len(rows), self.layout["width"])
+            if self.metric == neighbours.COSINE:
+                vectors /= np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
+            one = vectors, np.broadcast_to(hub_levels(rows, levels), len(rows))
+            known = {kept: others for kept, others in known.items() if kept[0] == key[0]} | {key: one}
+            self._samples = known  # at one moment, for other threads
+        return known[key]
+
+
+def hub_levels(rows: Any, columns: Sequence[str]) -> Any:
+    """What is taken off similarities to these rows, the mean over the columns; 0 where there are none."""
+    return np.mean([rows[name].to_numpy() for name in columns], axis=0) if columns else 0.0
 
 
 def _listed(names: str | Sequence[str] | None) -> list[str]:

@@ -92,7 +92,7 @@ def has_grown(before: int, now: int) -> bool:
 def _pairs(index: Index) -> dict[str, int]:
     """Pairs of features, which names have too."""
     names = list(index.layout["modalities"])
-    columns = {f"has_{j}": index.encoded(name) for j, name in enumerate(names)}
+    columns = {f"has_{j}": index.stored.encoded(name) for j, name in enumerate(names)}
     with store.reading(index.path):
         table = index.table.search().select(columns).limit(max(1, len(index))).to_arrow()
     return pair_counts(names, np.stack([table[column].to_numpy() for column in columns], axis=1))

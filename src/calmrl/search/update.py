@@ -288,7 +288,7 @@ def _commit(index: Index, fresh: Collection | None, removed: list[str]) -> None:
             store.drop_other_items(index.path, index.layout)
     else:
         vectors, certainty = place(index.aligner, fresh)
-        hubness = neighbours.hubness(vectors, index.hub_vectors())
+        hubness = neighbours.hubness(vectors, index.stored.hub_vectors())
         merge = table.merge_insert("id").when_matched_update_all().when_not_matched_insert_all()
         if removed:
             merge = merge.when_not_matched_by_source_delete(_any_of(removed))
@@ -307,7 +307,7 @@ def _unlike(index: Index, fresh: Collection) -> list[str]:
         of = (index.layout.get(LEVELS) or {}).get(name)
         if of and index.layout["modalities"][name]["aligned"]:
             new = np.asarray(values[np.flatnonzero(fresh.present[:, j])])
-            lines.append(unlike_line(name, new, index.sample_of(name), of[""]["nearest"]))
+            lines.append(unlike_line(name, new, index.stored.sample_of(name), of[""]["nearest"]))
     return [line for line in lines if line is not None]
 
 
