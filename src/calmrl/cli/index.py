@@ -6,15 +6,18 @@ from typing import Annotated
 
 import typer
 
+from calmrl._support.places import check_index
 from calmrl._support.text import plural
 from calmrl.cli.printing import Progress, note
 from calmrl.cli.shared_options import AddressOption, EngineOption, OcrOption, base_names, check_source, pairs
+from calmrl.errors import InputError
 
 EXAMPLE = """Example:
   calmrl index photos --out photos.index
   calmrl index items.csv --out items.index --encoder image=efficientnet_lite0
   calmrl index emoji --out emoji.index
-  calmrl index photos --out photos.index --base mine"""
+  calmrl index photos --out photos.index --base mine
+  calmrl index photos --out photos.index --upgrade --encoder image=hf:models/clip#image --limit 1000"""
 
 
 def run(
@@ -46,6 +49,13 @@ def run(
         ),
     ] = None,
     ocr: OcrOption = False,
+    upgrade: Annotated[
+        bool,
+        typer.Option("--upgrade", help="Change encoders of an index that is there, bit by bit, to those of --encoder."),
+    ] = False,
+    limit: Annotated[
+        int | None, typer.Option(min=1, help="With --upgrade: encode at most so many items of each modality now.")
+    ] = None,
     engine: EngineOption = "local",
     address: AddressOption = None,
 ) -> None:
@@ -57,6 +67,10 @@ def run(
     from calmrl.workflows.index import index
 
     named = pairs(encoder or [], "--encoder", "image=efficientnet_lite0")
+    if upgrade:
+        return _upgrade(source, out, named, limit)
+    if limit is not None:
+        raise InputError("--limit says how much --upgrade encodes at once; an index is made of all items")
     with Progress() as progress:
         made = index(
             source,
@@ -73,3 +87,14 @@ def run(
             report=note,
         )
     note(f'wrote {out}: search it with: calmrl search {shlex.quote(str(out))} "..." ({plural(len(made), "item")})')
+
+
+def _upgrade(source: str, out: str, named: dict[str, str], limit: int | None) -> None:
+    check_index(out)
+    from calmrl.search import Index
+
+    index = Index.open(out)
+    with Progress() as progress:
+        done = index.upgrade(source, named, limit=limit, progress=progress)
+    for line in [*index.summary(), *done.lines()]:
+        note(line)

@@ -5,3 +5,4 @@ from .hits import Item as Item
 from .index import Index as Index
 from .query import parse_query as parse_query
 from .update import Change as Change
+from .upgrade import Upgrade as Upgrade

@@ -25,6 +25,7 @@ from calmrl.sources import Source
 STANDARD = ("id", "split", "labels", "text")
 SIDE = 192  # pixels, of the longer side of a thumbnail
 QUALITY = 80
+REPLACED = "replaced_by"  # of a modality of the layout: whose vectors it holds, by an encoder that is being replaced
 NAMED = "name:"  # before the SHA-256 of a text that is the name of a file
 
 

@@ -15,7 +15,7 @@ from calmrl._support.registry import lookup
 from calmrl.errors import InputError
 from calmrl.search import checksums, neighbours, store
 from calmrl.search.build import NAMES
-from calmrl.search.collection import NAMED
+from calmrl.search.collection import NAMED, REPLACED
 from calmrl.search.encoding import TEXTS
 from calmrl.search.levels import unit
 from calmrl.search.sides import SAMPLE
@@ -248,7 +248,10 @@ class StoredItems(Rows):
 
     def encoded(self, modality: str) -> str:
         """An SQL condition: items that have features of a modality, if only of their name."""
-        has = f"has_{list(self.layout['modalities']).index(modality)}"
+        number = list(self.layout["modalities"]).index(modality)
+        if any(REPLACED in entry for entry in self.layout["modalities"].values()):
+            return f"f_{number} IS NOT NULL"
+        has = f"has_{number}"
         named = self.layout.get(NAMES) and modality == TEXTS
         return f"({has} OR contains(stamps, {quote(json.dumps({TEXTS: [NAMED]})[1:-3])}))" if named else has
 

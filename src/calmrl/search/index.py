@@ -21,6 +21,7 @@ from calmrl.protocols import Progress
 from calmrl.search import levels as levels_module
 from calmrl.search import store
 from calmrl.search.build import NAMES, OCR, REPEATED, build
+from calmrl.search.collection import REPLACED
 from calmrl.search.hits import Answer, Item, StoredItems
 from calmrl.search.levels import APART, LEVELS
 from calmrl.search.query import LIKE, Features, QueryVectors, terms_of
@@ -28,6 +29,7 @@ from calmrl.search.searcher import Searcher
 from calmrl.search.space import AUTO, BuildOptions, aligner_from
 from calmrl.search.store import reading
 from calmrl.search.update import Change, FolderChanges, add, folder_changes, remove
+from calmrl.search.upgrade import Upgrade, old_name, upgrade
 from calmrl.search.worth import in_short, repeats_line
 
 SHOWN = 8  # patterns in the sentences
@@ -47,6 +49,7 @@ def about(index: Index) -> dict[str, Any]:
         "encoders": {
             name: {"name": entry["encoder"], **_weights(description["encoders"].get(name))}
             for name, entry in layout["modalities"].items()
+            if REPLACED not in entry
         },
         "latents": layout["width"],
         "base": [] if index.aligner is None else [{"name": b.name, "weight": b.weight} for b in index.aligner.base_],
@@ -100,6 +103,7 @@ def summary(index: Index) -> list[str]:
             lines.append(f"{name} is found only by {name} itself, not by other modalities: {entry['why']}")
         if not entry["searchable"]:
             lines.append(f"{name}: no encoder is known, so only vectors and items of the index can ask with it")
+    lines += _upgrading(index)
     lines += _without_levels(index)
     how = index.layout["search"]
     if how is None:
@@ -112,11 +116,32 @@ def summary(index: Index) -> list[str]:
     return lines
 
 
+def _upgrading(index: Index) -> list[str]:
+    """Of which modalities the encoder is being replaced, and how far that is."""
+    lines = []
+    for name, entry in index.modalities().items():
+        if (old := old_name(index.layout, name)) is not None:
+            done, waiting = (
+                int(index.table.count_rows(what))
+                for what in (
+                    index.stored.encoded(name),
+                    f"{index.stored.encoded(old)} AND NOT ({index.stored.encoded(name)})",
+                )
+            )
+            was = index.layout["modalities"][old]["encoder"]
+            lines.append(
+                f"{name}: {plural(done, 'item')} by {entry['encoder']}, {waiting:,} still by {was}; "
+                "calmrl index --upgrade goes on"
+            )
+    return lines
+
+
 def _without_levels(index: Index) -> list[str]:
     """Of which queries it is not known whether their hits are weak."""
     if LEVELS not in index.layout:
         return ["which hits are weak is not known: the index is of an earlier version; make it again"]
-    unknown = [name for name in index.layout["modalities"] if name not in index.layout[LEVELS]]
+    entries = index.layout["modalities"].items()
+    unknown = [name for name, entry in entries if name not in index.layout[LEVELS] and REPLACED not in entry]
     few = f"fewer than {round(1 / levels_module.ERROR) - 1} items have it"
     return [f"{name}: which hits are weak is not known, for {few}" for name in unknown]
 
@@ -238,6 +263,29 @@ class Index:
         Files stay; `folder_changes` does not call them new, and `add` of their folder leaves them out.
         """
         return remove(self, ids)
+
+    def upgrade(
+        self,
+        source: Any,
+        encoders: Mapping[str, str],
+        *,
+        limit: int | None = None,
+        progress: Progress | None = None,
+    ) -> Upgrade:
+        """Change encoders without encoding everything at once; searched all the while, by the new ones.
+
+        Parameters
+        ----------
+        source
+            The folder or table of files that the index was made from.
+        encoders : mapping of str to str
+            Modality -> name of its new encoder.
+        limit : int, optional
+            Encode at most so many items of each modality now; call it again for more. The first time at least 20, from which
+            one encoder's vectors are found by the other's. The old vectors go when no item needs them any more.
+        progress : callable, optional
+        """
+        return upgrade(self, source, encoders, limit, progress)
 
     def refresh(self) -> None:
         """See what others have done since: other items, a space that was fitted again, or an index that was made again."""
@@ -367,6 +415,8 @@ class Index:
     def modalities(self) -> dict[str, dict[str, Any]]:
         """Per modality: kind, n (items that have it), encoder, aligned, searchable, and why it is not.
 
+        What is left of an encoder that is being replaced is not listed.
+
         `searchable`: a text or file of this modality can be a query, because its encoder is known. `aligned`: it finds and is
         found by other modalities; otherwise it only finds items that have it too.
         """
@@ -382,6 +432,7 @@ class Index:
                 "why": entry["why"],
             }
             for j, (name, entry) in enumerate(self.layout["modalities"].items())
+            if REPLACED not in entry
         }
 
     @property

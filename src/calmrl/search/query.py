@@ -24,8 +24,8 @@ from calmrl.aligner.posterior import fuse
 from calmrl.arrays import to_tensor
 from calmrl.datasets.registry import Indexing, indexing_of
 from calmrl.encoders.encoder_set import EncoderSet
-from calmrl.errors import InputError, need
-from calmrl.search.collection import sha256
+from calmrl.errors import InputError, MissingExtraError, need
+from calmrl.search.collection import REPLACED, sha256
 from calmrl.sources import DATASET
 
 WEIGHT = re.compile(r"(\d+(?:\.\d*)?|\.\d+):\s*(?=[^\s\d])")  # not 3:00
@@ -156,7 +156,10 @@ class QueryVectors:
         The column is what it is compared with. The features are those of a query of one value; there are none for a mixture.
         """
         parts = [(self._features(term), term.weight) for term in terms]
-        alone = parts[0][0] if len(terms) == 1 and terms[0].modality != LIKE and terms[0].weight > 0 else {}
+        alone = {}
+        if len(terms) == 1 and terms[0].modality != LIKE and terms[0].weight > 0:
+            asked = self.name_of(terms[0].modality)
+            alone = {asked: parts[0][0][asked]}
         used = list(dict.fromkeys(name for features, _ in parts for name in features))
         aligned = [name for name in used if self.layout["modalities"][name]["aligned"]]
         if aligned:
@@ -227,7 +230,7 @@ class QueryVectors:
 
     def name_of(self, argument: str) -> str:
         """The modality that an argument means: of that name, or the only one of that kind."""
-        modalities = self.layout["modalities"]
+        modalities = {name: entry for name, entry in self.layout["modalities"].items() if REPLACED not in entry}
         if argument in modalities or argument not in KIND_OF:
             lookup(modalities, argument, "modality")
             return argument
@@ -252,7 +255,22 @@ class QueryVectors:
         made_from = self.layout["source"]
         indexing = indexing_of(made_from["path"] if made_from["type"] == DATASET else None)
         stored = indexing.word_vector(name, value) if isinstance(value, str) else None
-        return {name: stored if stored is not None else self._encode(name, entry, value, indexing)}
+        if stored is not None:
+            return {name: stored}
+        return {name: self._encode(name, entry, value, indexing), **self._encoded_before(name, value)}
+
+    def _encoded_before(self, name: str, value: Any) -> Features:
+        """A value by the encoder that is being replaced as well, where it is still installed."""
+        modalities = self.layout["modalities"]
+        old = next((one for one, entry in modalities.items() if entry.get(REPLACED) == name), None)
+        if old is None:
+            return {}
+        cell = as_cell(value, modalities[old]["kind"], name, int(modalities[old]["width"]))
+        try:
+            z, _ = EncoderSet({old: modalities[old]["encoder"]}, dtype="float32").encode([{old: cell}])
+        except MissingExtraError:
+            return {}  # items that only have its vectors are found by what others have of both
+        return {old: check_values(z[old][0], name)}
 
     def _encode(self, name: str, entry: Mapping[str, Any], value: Any, indexing: Indexing) -> np.ndarray:
         if entry["encoder"] is None:

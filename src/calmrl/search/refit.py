@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
@@ -99,38 +99,24 @@ def _pairs(index: Index) -> dict[str, int]:
 
 
 def _fit_again(index: Index, recipe: dict[str, Any], part: Path, force: bool, progress: Progress | None) -> str:
-    file = _copy(index, part)
-    collection = _items(index, file)
-    groups = None if recipe["groups"] is None else column_of(collection.records, recipe["groups"])
-    groups, repeated = with_repeats(collection, groups)
-    relevant = relevance_of_items(collection, recipe["relevant"])
-    settings = Aligner(**recipe["settings"])
-    aligner, inside, why = fit_linked(collection, groups, part, settings, relevant, BuildOptions(progress=progress))
+    file = copy_rows(index, part)
+    collection = stored_items(index, file)
+    fit = fit_space(collection, recipe, index.layout, part, progress)
     paired = collection.present.sum(axis=1) > 1
     pairs = plural(int(paired.sum()), "pair")
-    if aligner is None:
+    if fit.aligner is None:
         return f"nothing can be learned from {pairs}; {MIN_PAIRS} of two modalities are needed"
-    asked = only_asked_with(aligner, collection)
-    aligned = {*inside, *asked}
-    entries = {
-        name: entry | {"aligned": name in aligned, "why": None if name in aligned else why.get(name, "no item has it")}
-        for name, entry in index.layout["modalities"].items()
-    }
-    lost = [name for name, entry in index.layout["modalities"].items() if entry["aligned"] > entries[name]["aligned"]]
-    gain = _compare(index, aligner, collection, paired, groups, relevant)
-    layout = {**index.layout, "fit": recipe}
+    before, now = index.layout["modalities"], fit.layout["modalities"]
+    lost = [name for name, entry in before.items() if entry["aligned"] > now[name]["aligned"]]
+    gain = _compare(index, fit.aligner, collection, paired, fit.groups, fit.relevant)
     if not force and (lost or not gain.pays):
         learned = {name: content for name, content in index.parts.items() if name != store.LAYOUT}
+        layout = {**index.layout, "fit": recipe}
         store.write_parts(index.path, {store.LAYOUT: json.dumps(layout).encode(), **learned})
         index.refresh()
         reason = f"it would lose {', '.join(lost)}" if lost else f"{gain.sentence()}, which is no gain beyond noise"
         return f"the space stays as it was; fitting it again with {pairs} was tried: {reason}"
-    layout |= {"version": store.VERSION, ITEMS: store.next_items(index.path), "modalities": entries}
-    layout |= {**measures_of(aligner), "fitted_on": len(collection)}
-    layout |= {**measured(aligner, collection, groups, True), REPEATED: repeated}
-    places = place_all(aligner, collection)
-    write_tables(index.path, _moved(file, places, aligner, layout, progress), places[0], aligner, layout, collection)
-    index.refresh()
+    replace_items(index, fit, collection, file, progress)
     return (
         f"the space was fitted again with {pairs}: {gain.sentence()}"
         if gain
@@ -138,10 +124,60 @@ def _fit_again(index: Index, recipe: dict[str, Any], part: Path, force: bool, pr
     )
 
 
+@dataclass(frozen=True)
+class Fit:
+    """A space that was fitted again, and the layout of an index that has it."""
+
+    aligner: Aligner | None
+    layout: dict[str, Any]
+    groups: list[Any] | None
+    relevant: list[Any] | None
+
+
+def fit_space(
+    collection: Collection,
+    recipe: Mapping[str, Any],
+    layout: Mapping[str, Any],
+    part: Path,
+    progress: Progress | None,
+) -> Fit:
+    """Fit the space of all items as the recipe says; the layout is that of the index, with the same modalities."""
+    groups = None if recipe["groups"] is None else column_of(collection.records, recipe["groups"])
+    groups, repeated = with_repeats(collection, groups)
+    relevant = relevance_of_items(collection, recipe["relevant"])
+    settings = Aligner(**recipe["settings"])
+    aligner, inside, why = fit_linked(collection, groups, part, settings, relevant, BuildOptions(progress=progress))
+    aligned = {*inside, *(() if aligner is None else only_asked_with(aligner, collection))}
+    entries = {
+        name: entry | {"aligned": name in aligned, "why": None if name in aligned else why.get(name, "no item has it")}
+        for name, entry in layout["modalities"].items()
+    }
+    fitted = {**layout, "fit": recipe, "version": store.VERSION, "modalities": entries, "fitted_on": len(collection)}
+    fitted |= {**measures_of(aligner), REPEATED: repeated}
+    return Fit(aligner, fitted, groups, relevant)
+
+
+def replace_items(
+    index: Index,
+    fit: Fit,
+    collection: Collection,
+    file: Path,
+    progress: Progress | None,
+    others: Callable[[pa.RecordBatch, int], Mapping[str, Any]] = lambda rows, start: {},
+) -> None:
+    """All items at their new places, in a table that becomes that of the index; `others` gives columns that change too."""
+    layout = {**fit.layout, **measured(fit.aligner, collection, fit.groups, True)}
+    layout[ITEMS] = store.next_items(index.path)
+    places = place_all(fit.aligner, collection)
+    rows = _moved(file, places, fit.aligner, layout, progress, others)
+    write_tables(index.path, rows, places[0], fit.aligner, layout, collection)
+    index.refresh()
+
+
 # ---- items as they are stored
 
 
-def _items(index: Index, rows_of: Path) -> Collection:
+def stored_items(index: Index, rows_of: Path) -> Collection:
     """All items, with their features in files beside their rows."""
     modalities, columns = index.layout["modalities"], index.layout["columns"]
     number = {name: j for j, name in enumerate(modalities)}
@@ -182,7 +218,7 @@ def _items(index: Index, rows_of: Path) -> Collection:
     )
 
 
-def _copy(index: Index, part: Path) -> Path:
+def copy_rows(index: Index, part: Path) -> Path:
     """All rows in a file. Damaged ones are an error, or they would get checksums that are right.
 
     LanceDB cannot read one table while it writes another from what is read.
@@ -207,15 +243,17 @@ def _batches(file: Path) -> Iterator[pa.RecordBatch]:
 def _moved(
     file: Path,
     places: tuple[np.ndarray, ...],
-    aligner: Aligner,
+    aligner: Aligner | None,
     layout: Mapping[str, Any],
     progress: Progress | None,
+    others: Callable[[pa.RecordBatch, int], Mapping[str, Any]],
 ) -> Iterator[pa.RecordBatch]:
     """The rows of a file at their new places (vectors, certainty, hubness)."""
     done, total = 0, len(places[0])
     for rows in _batches(file):
         vectors, certainty, hubness = (values[done : done + len(rows)] for values in places)
-        yield store.moved(rows, vectors, certainty, hubness, layout, hub_levels(aligner, vectors))
+        levels = hub_levels(aligner, vectors)
+        yield store.moved(rows, vectors, certainty, hubness, layout, levels, others(rows, done))
         done += len(rows)
         if progress is not None:
             progress(done, total, "write items")

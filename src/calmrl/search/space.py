@@ -272,7 +272,8 @@ def _digest(
     siblings = None if groups is None else [str(label) for label in groups]
     values = None if relevant is None else relevance_texts(relevant)
     arguments = {name: str(value) for name, value in settings.get_params(deep=False).items()}
-    return sha256(json.dumps([content, encoders, siblings, values, arguments]).encode())
+    observed = sha256(np.asarray(collection.present[:, [list(collection.z).index(name) for name in names]]).tobytes())
+    return sha256(json.dumps([content, observed, encoders, siblings, values, arguments]).encode())
 
 
 def load_aligner(path: str | Path) -> Aligner:

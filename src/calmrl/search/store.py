@@ -213,11 +213,11 @@ def batch(
         has = collection.present[:, places[name]] if name in places else np.zeros(len(records), bool)
         values[f"has_{j}"] = has & np.array([item.observed(name) for item in records], bool)
         rows = collection.z[name] if name in places else np.zeros((len(records), layout["modalities"][name]["width"]))
-        values[f"f_{j}"] = _lists(rows, np.logical_not(has))
+        values[f"f_{j}"] = lists(rows, np.logical_not(has))
     for name, column in layout["columns"].items():
         values[column["column"]] = [_as(column["holds"], item.columns.get(name)) for item in records]
     if layout["width"]:
-        values["vector"] = _lists(vectors, np.logical_not(vectors.any(axis=1)))
+        values["vector"] = lists(vectors, np.logical_not(vectors.any(axis=1)))
     return _batch(values, schema)
 
 
@@ -228,15 +228,16 @@ def moved(
     hubness: np.ndarray,
     layout: Mapping[str, Any],
     levels: Mapping[str, np.ndarray],
+    others: Mapping[str, Any],
 ) -> pa.RecordBatch:
-    """Rows of the table at other places."""
+    """Rows of the table at other places, and with other columns."""
     places = {
         **{f"hub_{j}": levels[name] for j, name in enumerate(layout.get("hubs", ()))},
         "certainty": certainty,
         "nearness": hubness,
-        "vector": _lists(vectors, np.logical_not(vectors.any(axis=1))),
+        **({"vector": lists(vectors, np.logical_not(vectors.any(axis=1)))} if layout["width"] else {}),
     }
-    return _batch({**{name: rows[name] for name in rows.schema.names}, **places}, schema_of(layout))
+    return _batch({**{name: rows[name] for name in rows.schema.names}, **places, **others}, schema_of(layout))
 
 
 def _batch(values: Mapping[str, Any], schema: pa.Schema) -> pa.RecordBatch:
@@ -252,7 +253,7 @@ def _batch(values: Mapping[str, Any], schema: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([*arrays, checksums.row_checksums(rows)], schema=schema)
 
 
-def _lists(rows: np.ndarray, missing: np.ndarray) -> pa.FixedSizeListArray:
+def lists(rows: np.ndarray, missing: np.ndarray) -> pa.FixedSizeListArray:
     """Rows as lists of one length; null where missing, or not a number."""
     missing = missing | np.isnan(rows).any(axis=1)
     values = np.where(missing[:, None], np.float32(0), np.asarray(rows, dtype=np.float32))

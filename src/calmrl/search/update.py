@@ -90,15 +90,10 @@ def add(
     index.refresh()
     if refit:
         check_recipe(index)
-    with _changing(index) as part:
-        kinds = {name: entry["kind"] for name, entry in index.layout["modalities"].items() if entry["kind"] != "vector"}
+    with changing(index) as part:
         folder, file = _folder_of(index, source)
-        opened = open_source(source if folder is None else folder, kinds or None, some=True)
-        if index.layout.get(OCR) and opened.form == FOLDER:
-            words_as_texts(opened, progress)
-        if index.layout.get(NAMES) and opened.form == FOLDER:  # indexes of earlier versions do not say it
-            names_as_texts(opened)
-        rows = _stored(index)
+        opened = open_as_before(index, source if folder is None else folder, progress)
+        rows = stored(index)
         on_purpose = removed_items(index.path).get(opened.root, {}) if opened.form == FOLDER else {}
         wanted = _Wanted(file, set() if removed or file is not None else set(on_purpose) - set(rows))
         fresh, change, there = _compare(index, opened, rows, wanted, part, progress)
@@ -115,8 +110,19 @@ def add(
         return change
 
 
+def open_as_before(index: Index, source: Any, progress: Progress | None) -> Source:
+    """A source, read as the index was made: with words in pictures, and names for texts."""
+    kinds = {name: entry["kind"] for name, entry in index.layout["modalities"].items() if entry["kind"] != "vector"}
+    opened = open_source(source, kinds or None, some=True)
+    if index.layout.get(OCR) and opened.form == FOLDER:
+        words_as_texts(opened, progress)
+    if index.layout.get(NAMES) and opened.form == FOLDER:  # indexes of earlier versions do not say it
+        names_as_texts(opened)
+    return opened
+
+
 @contextmanager
-def _changing(index: Index) -> Iterator[Path]:
+def changing(index: Index) -> Iterator[Path]:
     """The working folder, in a block that changes files which have checksums."""
     with working_folder(index.path) as part:
         if not is_remote(index.path):
@@ -152,7 +158,7 @@ def remove(index: Index, ids: Iterable[str]) -> int:
     if unknown:
         more = f" and {len(unknown) - CLASH} more" if len(unknown) > CLASH else ""
         raise InputError(f"no item {', '.join(map(repr, unknown[:CLASH]))}{more} in {index.path}; nothing was removed")
-    with _changing(index):
+    with changing(index):
         record_removed(index.path, index.rows(["root", "id", "paths"], where=_any_of(wanted)))
         _commit(index, None, list(dict.fromkeys(wanted)))
     return len(set(wanted))
@@ -171,7 +177,7 @@ class _Wanted:
         return self.file in item.paths.values() or item.id == self.file.removesuffix(Path(self.file).suffix)
 
 
-def _stored(index: Index) -> dict[str, dict[str, Any]]:
+def stored(index: Index) -> dict[str, dict[str, Any]]:
     """Id -> where each item comes from and what it was made of."""
     rows = index.rows(["id", "root", "fingerprint", "stamps"])
     return {row["id"]: row | {"fingerprints": json.loads(row["stamps"])} for row in rows}

@@ -71,7 +71,7 @@ def _told(index: Any, item: Hit | Item) -> dict[str, Any]:
             files[modality] = str(index.file(item.id, modality))
         except InputError:
             continue  # gone since
-    lacks = [name for name in index.layout["modalities"] if name not in item.modalities]
+    lacks = [name for name in index.modalities() if name not in item.modalities]
     told: dict[str, Any] = {
         "name": item.id,
         "text": item.text,
