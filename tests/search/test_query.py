@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from calmrl.errors import InputError
-from calmrl.search.query import Term, is_path, parse_query, terms_of
+from calmrl.search.query import Term, terms_of
+from calmrl.search.typed import is_path, parse_query
 
 
 @pytest.mark.parametrize(

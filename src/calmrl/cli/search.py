@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,9 +13,10 @@ from calmrl._support.text import plural
 from calmrl.cli.printing import Progress, as_json, data, note
 from calmrl.cli.shared_options import IndexOption
 from calmrl.errors import InputError
+from calmrl.search.running import address_file, answer, ask_server
 
 if TYPE_CHECKING:
-    from calmrl.search import Hit, Index
+    from calmrl.search import Index
 
 EXAMPLE = """Example:
   calmrl search photos "a dog by the sea"
@@ -49,41 +50,72 @@ def run(
     json: Annotated[bool, typer.Option("--json", help="Hits as JSON.")] = False,
     paths: Annotated[bool, typer.Option("--paths", help="Only the files of the hits, one per line.")] = False,
     place: IndexOption = None,
+    server: Annotated[
+        bool, typer.Option("--server/--no-server", help="Ask a server of the same index, if one runs on this machine.")
+    ] = True,
 ) -> None:
-    """Find items by words, pictures, sounds, other items, or any mix of them."""
-    opened = _opened(index, place)
+    """Find items by words, pictures, sounds, other items, or any mix of them.
+
+    A server of the same index on this machine (calmrl open, calmrl serve) is asked, if there is one: it has everything loaded.
+    """
+    own = is_remote(index) or holds_index(index) or not Path(index).exists()
+    if own:
+        check_index(index)
+        if place is not None:
+            raise InputError(f"{index} is an index itself, so --index says nothing; leave it out")
     wanted, unwanted = (
         None if given is None else [name.strip() for name in given.split(",")] for given in (having, lacking)
     )
-    terms = _terms(text, image, sound, with_, like)
-    hits = opened.search(**terms, k=k, having=wanted, lacking=unwanted, where=where, hubs=hubs, why=why or json)
+    request: dict[str, Any] = {"having": wanted, "lacking": unwanted, "where": where, "k": k, "hubs": hubs}
+    request |= {"why": why or json, "files": paths}
+    found = _served(index, place, own, request, (text, image, sound, with_, like)) if server else None
+    if found is None:
+        opened = _opened(index, place, own)
+        found = answer(opened, {**request, "terms": _terms(text, image, sound, with_, like)})
+    hits = found["hits"]
     if json:
-        correction = "csls" if hubs else None
-        found = [_as_dict(hit) for hit in hits]
-        as_json({"hubs": correction, "nothing_close": hits.nothing_close, "hits": found})
+        as_json({"hubs": "csls" if hubs else None, "nothing_close": found["nothing_close"], "hits": hits})
     elif paths:
-        _print_paths(opened, hits, wanted)
+        _print_paths(found["files"])
     else:
         if hubs:
             note("similarity is corrected for hubs (CSLS): 2 cos - r(query) - r(item)")
         if hits:
             note("similarity, certainty, id, [what was observed], (what found it besides vectors), caption, file:")
-        if hits.nothing_close:
+        if found["nothing_close"]:
             note("nothing close: of ten queries for items that are here, nine fare better")
         for hit in hits:
             data(_line(hit))
-            if hit.why:
+            if hit["why"]:
                 data(_reasons(hit))
     if not hits:
         note("nothing was found: no item matches --having, --lacking and --where")
 
 
-def _opened(index: str, place: str | None) -> Index:
+def _served(
+    index: str, place: str | None, own: bool, request: dict[str, Any], given: tuple[Any, ...]
+) -> dict[str, Any] | None:
+    """The answer of a server of the same index; None if there is none, or if the index is to be brought up to date first."""
+    at = index if own else place or index_of(index)
+    if is_remote(str(at)) or not address_file(at).exists():
+        return None
+    source = {} if own else {"source": str(Path(index).resolve())}
+    found = ask_server(at, {**request, **source, "terms": _terms(*given), "cwd": os.getcwd(), "name": index})
+    if found is None or "declined" in found:
+        return None
+    if not own:
+        note(f"{index} is no index: searching that of its files, {at}")
+        note("nothing has changed")
+    elif found["changes"]:
+        note(found["changes"])
+    if "error" in found:
+        raise InputError(found["error"])
+    return found
+
+
+def _opened(index: str, place: str | None, own: bool) -> Index:
     """An index, or that of a folder of files, made or brought up to date."""
-    if is_remote(index) or holds_index(index) or not Path(index).exists():
-        check_index(index)
-        if place is not None:
-            raise InputError(f"{index} is an index itself, so --index says nothing; leave it out")
+    if own:
         from calmrl.search import Index
 
         opened = Index.open(index)
@@ -113,7 +145,7 @@ def _terms(
 ) -> dict[str, Any]:
     """All terms of the command line, by modality."""
     from calmrl.data.media.manifest import modality_of
-    from calmrl.search.query import is_path, parse_query
+    from calmrl.search.typed import is_path, parse_query
 
     terms: dict[str, list[Any]] = {"text": [], "image": list(image or []), "sound": list(sound or [])}
     terms["like"] = list(like or [])
@@ -133,34 +165,31 @@ def _terms(
     return {name: values or None for name, values in terms.items()}
 
 
-def _as_dict(hit: Hit) -> dict[str, Any]:
-    from dataclasses import asdict
-
-    return asdict(hit)
-
-
-def _line(hit: Hit) -> str:
+def _line(hit: dict[str, Any]) -> str:
     """similarity, certainty, id, what it has, what found it, caption, file"""
-    parts = [f"{hit.similarity:6.3f}", f"{hit.certainty or 0.0:4.2f}", hit.id, f"[{', '.join(hit.modalities)}]"]
-    found = [FOUND_BY[part] for part in hit.found if part in FOUND_BY] + ["weak"] * bool(hit.weak)
+    parts = [
+        f"{hit['similarity']:6.3f}",
+        f"{hit['certainty'] or 0.0:4.2f}",
+        hit["id"],
+        f"[{', '.join(hit['modalities'])}]",
+    ]
+    found = [FOUND_BY[part] for part in hit["found"] if part in FOUND_BY] + ["weak"] * bool(hit["weak"])
     parts += [f"({', '.join(found)})"] if found else []
-    caption = " ".join((hit.text or "").split())
-    return "  ".join([*parts, *([caption[:80]] if caption else []), *([hit.path] if hit.path else [])])
+    caption, path = " ".join((hit["text"] or "").split()), next(iter(hit["paths"].values()), None)
+    return "  ".join([*parts, *([caption[:80]] if caption else []), *([path] if path else [])])
 
 
-def _reasons(hit: Hit) -> str:
+def _reasons(hit: dict[str, Any]) -> str:
     """Which modality of the query met which of the item, and how much each gave."""
-    met = [("hubs" if one.query is None else f"{one.query} met {one.item}", one.share) for one in hit.why]
+    met = [
+        ("hubs" if one["query"] is None else f"{one['query']} met {one['item']}", one["share"]) for one in hit["why"]
+    ]
     return "        " + ", ".join(f"{what} {share:+.3f}" for what, share in met)
 
 
-def _print_paths(index: Index, hits: list[Hit], having: list[str] | None) -> None:
-    """A file per hit: of the first modality that was asked for, else the first it has."""
-    without = 0
-    for hit in hits:
-        files: Mapping[str, str] = {name: hit.paths[name] for name in having or [] if name in hit.paths} or hit.paths
-        if files:
-            data(str(index.file(hit.id, next(iter(files)))))
-        without += not files
-    if without:
-        note(f"{without} of {plural(len(hits), 'hit')} without a file")
+def _print_paths(files: list[str | None]) -> None:
+    for file in files:
+        if file is not None:
+            data(file)
+    if without := files.count(None):
+        note(f"{without} of {plural(len(files), 'hit')} without a file")

@@ -435,6 +435,10 @@ class Index:
             if REPLACED not in entry
         }
 
+    def is_words(self, argument: str) -> bool:
+        """Whether an argument of `search` takes texts, or ids, rather than files."""
+        return argument == LIKE or self._searcher.queries.kind_of(argument) == "text"
+
     @property
     def expected(self) -> dict[str, dict[str, float]]:
         """Recall to expect per direction, by cross-validation over the items: `Aligner.expected_`."""

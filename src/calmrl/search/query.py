@@ -1,14 +1,12 @@
 """A query: terms, each one value of one modality (or one item of the collection) with a weight.
 
 In Python a modality takes one value, a list of values, or (weight, value) pairs; a negative weight pushes away. On the command
-line one text says the same: `2:dog + ./pool.jpg - fruit`.
+line one text says the same (`calmrl.search.typed`).
 """
 
 from __future__ import annotations
 
 import io
-import math
-import re
 import wave
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -26,10 +24,9 @@ from calmrl.datasets.registry import Indexing, indexing_of
 from calmrl.encoders.encoder_set import EncoderSet
 from calmrl.errors import InputError, MissingExtraError, need
 from calmrl.search.collection import REPLACED, sha256
+from calmrl.search.typed import check_weight
 from calmrl.sources import DATASET
 
-WEIGHT = re.compile(r"(\d+(?:\.\d*)?|\.\d+):\s*(?=[^\s\d])")  # not 3:00
-SIGN = re.compile(r"(?:^|(?<=\s))([+-])\s+")
 LIKE = "like"  # the name under which items of the collection are terms
 
 
@@ -58,63 +55,6 @@ def terms_of(given: Mapping[str, Any]) -> list[Term]:
     if not terms:
         raise InputError("the query is empty; give a text, a file of some modality, or an item (like)")
     return terms
-
-
-def check_weight(weight: Any) -> float:
-    """A finite number other than 0."""
-    if isinstance(weight, bool) or not isinstance(weight, (int, float)) or not math.isfinite(weight) or weight == 0:
-        raise InputError(f"a weight is a finite number other than 0; got {weight!r}")
-    return float(weight)
-
-
-def parse_query(text: str) -> list[tuple[float, str]]:
-    """`2:dog + ./pool.jpg - "rock - paper"` as (weight, text or path) pairs.
-
-    Terms are separated by + or - with spaces around; quotes keep a text as it is; a number and a colon in front is a weight.
-
-    Examples
-    --------
-    >>> parse_query("2:dog + ./pool.jpg - fruit")
-    [(2.0, 'dog'), (1.0, './pool.jpg'), (-1.0, 'fruit')]
-    >>> parse_query("a well-known dog")
-    [(1.0, 'a well-known dog')]
-    """
-    pairs = []
-    for sign, part in _signed_parts(text):
-        match = WEIGHT.match(part)
-        weight, rest = (float(match[1]), part[match.end() :]) if match else (1.0, part)
-        if len(rest) >= 2 and rest[0] == rest[-1] == '"':
-            rest = rest[1:-1]
-        if not rest.strip():
-            raise InputError(f"the query {text!r} has an empty term; write it as in: 2:dog + ./pool.jpg - fruit")
-        pairs.append((check_weight(sign * weight), rest))
-    return pairs
-
-
-def _signed_parts(text: str) -> list[tuple[int, str]]:
-    """(sign, part) pairs; signs inside double quotes separate nothing."""
-    hidden = re.sub(r'"[^"]*"', lambda match: "\0" * len(match[0]), text)
-    cuts = list(SIGN.finditer(hidden))
-    begins = [match.end() for match in cuts]
-    ends = [match.start() for match in cuts] + [len(text)]
-    parts = [(1, text[: ends[0]].strip())] if not cuts or text[: ends[0]].strip() else []
-    for match, begin, end in zip(cuts, begins, ends[1:], strict=True):
-        parts.append((-1 if match[1] == "-" else 1, text[begin:end].strip()))
-    return parts
-
-
-def is_path(text: str) -> bool:
-    """Whether a term of the command line is a file: it begins with ./ ../ ~ or /, or names a file with a suffix."""
-    path = Path(text).expanduser()
-    try:
-        exists = path.is_file()
-    except (OSError, ValueError):
-        return False
-    if text.startswith(("./", "../", "/", "~/")):
-        if not exists:
-            raise InputError(f"there is no file {text}; put a text that looks like a path into double quotes")
-        return True
-    return exists and path.suffix != ""
 
 
 KIND_OF = {
@@ -243,6 +183,10 @@ class QueryVectors:
                 f"the index has several modalities of that kind ({', '.join(same)}); name the one you mean"
             )
         raise InputError(f'the index has no modality "{argument}", nor any of that kind; {there}')
+
+    def kind_of(self, argument: str) -> str:
+        """What the modality that an argument means holds."""
+        return str(self.layout["modalities"][self.name_of(argument)]["kind"])
 
     def _features(self, term: Term) -> Features:
         if term.modality == LIKE:

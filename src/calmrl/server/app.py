@@ -1,5 +1,7 @@
 """The application: its routes, what is checked before they are read, and what an error looks like from outside."""
 
+import hmac
+import json
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
@@ -17,6 +19,7 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp
 
 from calmrl.errors import InputError, MissingExtraError
+from calmrl.search.running import ANSWERED, ASKED, HELLO, MAC, NONCE, ROUTE, mac, served
 from calmrl.server.collection import Collection
 from calmrl.server.guard import Guard, problem
 from calmrl.server.limits import Limits, host_check
@@ -68,7 +71,14 @@ Responses = dict[int | str, dict[str, Any]]
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 
 
-def build_app(index: Any, *, host: str = "127.0.0.1", allow_add: bool = False, limits: Limits | None = None) -> ASGIApp:
+def build_app(
+    index: Any,
+    *,
+    host: str = "127.0.0.1",
+    allow_add: bool = False,
+    limits: Limits | None = None,
+    secret: str | None = None,
+) -> ASGIApp:
     """The page and the JSON interface of a collection, as an ASGI application.
 
     Parameters
@@ -81,6 +91,8 @@ def build_app(index: Any, *, host: str = "127.0.0.1", allow_add: bool = False, l
         Whether clients may add and remove items.
     limits : Limits, optional
         What one client may ask for.
+    secret : str, optional
+        What searches from the shell (`calmrl.search.running`) prove to know; without one they are not answered.
 
     Returns
     -------
@@ -118,6 +130,8 @@ def build_app(index: Any, *, host: str = "127.0.0.1", allow_add: bool = False, l
     _add_page(app)
     _add_collection_routes(app, collection)
     _add_item_routes(app, collection)
+    if secret is not None:
+        _add_shell(app, collection, secret)
     for route in list(app.routes):
         if isinstance(route, APIRoute) and route.methods == {"GET"}:
             app.add_api_route(route.path, route.endpoint, methods=["HEAD"], include_in_schema=False)
@@ -135,6 +149,22 @@ def _add_page(app: FastAPI) -> None:
 
     for path, (name, kind) in PAGE.items():
         app.add_route(path, static(name, kind), include_in_schema=False)
+
+
+def _add_shell(app: FastAPI, collection: Collection, secret: str) -> None:
+    async def shell(request: Request) -> Response:
+        body, nonce = await request.body(), request.headers.get(NONCE, "")
+        proof = request.headers.get(MAC, "").encode("latin-1")
+        if not hmac.compare_digest(proof, mac(secret, ASKED, nonce, body).encode()):
+            raise HTTPException(
+                403, "only searches from the shell of the user who started this server are answered here"
+            )
+        asked = json.loads(body)
+        answer = await collection.encoders.run(served, collection.index, asked) if asked != HELLO else {}
+        content = json.dumps(answer, default=str).encode()
+        return Response(content, media_type="application/json", headers={MAC: mac(secret, ANSWERED, nonce, content)})
+
+    app.add_route(ROUTE, shell, methods=["POST"], include_in_schema=False)
 
 
 def _add_collection_routes(app: FastAPI, collection: Collection) -> None:

@@ -3,16 +3,19 @@
 import asyncio
 import errno
 import os
+import secrets
 import socket
 import sys
 import threading
 import webbrowser
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Any
 
+from calmrl._support.places import is_remote
 from calmrl._support.text import plural
 from calmrl.errors import InputError, need
+from calmrl.search.running import announced
 from calmrl.server.limits import Limits, is_loopback
 
 PORT = 8000
@@ -66,8 +69,19 @@ def run_server(
     report(f"{plural(len(index), 'item')} at {address} (Ctrl-C stops)")
     if started is not None:
         started(address)
-    with listening, suppress(KeyboardInterrupt):  # Ctrl-C is how it is stopped
-        uvicorn.Server(server_config(index, host, allow_add, limits)).run(sockets=[listening])
+    secret = secrets.token_hex(32)
+    with listening, _for_the_shell(index, listening, secret, report), suppress(KeyboardInterrupt):  # Ctrl-C stops it
+        uvicorn.Server(server_config(index, host, allow_add, limits, secret)).run(sockets=[listening])
+
+
+def _for_the_shell(
+    index: Any, listening: socket.socket, secret: str, report: Callable[[str], None]
+) -> AbstractContextManager[None]:
+    """Let searches from the shell of this user find the server, if it is on this machine alone."""
+    host, port = listening.getsockname()[:2]
+    if is_remote(index.path) or not is_loopback(host):
+        return nullcontext()
+    return announced(index.path, host, port, secret, report)
 
 
 def check_installed() -> None:
@@ -90,14 +104,14 @@ def _listen_somewhere(host: str) -> socket.socket:
         return listen(host, 0)
 
 
-def server_config(index: Any, host: str, allow_add: bool, limits: Limits) -> Any:
+def server_config(index: Any, host: str, allow_add: bool, limits: Limits, secret: str | None = None) -> Any:
     """How uvicorn serves a collection: no web sockets, no proxy headers, bounded connections."""
     import uvicorn
 
     from calmrl.server.app import build_app
 
     return uvicorn.Config(
-        build_app(index, host=host, allow_add=allow_add, limits=limits),
+        build_app(index, host=host, allow_add=allow_add, limits=limits, secret=secret),
         http=connection_class(limits.header_seconds, limits.stall_seconds),
         ws="none",
         log_level="warning",
