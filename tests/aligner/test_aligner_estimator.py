@@ -40,7 +40,7 @@ def test_the_closed_form_is_the_latent_model_on_whitened_principal_components(da
         features[name] = scores * np.sign(directions[np.arange(len(directions)), largest])
         features[name] /= np.sqrt((features[name][present[:, j]] ** 2).mean())
     with pytest.warns(match="EM used all"):
-        model = GaussianImputer(6, prior=30.0, max_iter=10, tol=0.0).fit(features, present)
+        model = GaussianImputer(6, prior=30.0, max_iter=5, tol=0.0).fit(features, present)
     want = model.embed(features, present)
     assert_allclose(aligner.embed(z, present), want / np.linalg.norm(want, axis=1, keepdims=True), atol=1e-6)
 

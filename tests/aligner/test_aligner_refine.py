@@ -30,10 +30,10 @@ def start(n, k=2, d=3, seed=0):
 
 
 def adam(space, features, present, steps, seed):
-    """The same with torch's Adam and recorded derivatives, rate 0.003 in standard deviations of a head's weights."""
+    """The same with torch's Adam and recorded derivatives, rate 0.012 in standard deviations of a head's weights."""
     weight = [w.clone().requires_grad_() for w in space.weight]
     bias = [b.clone().requires_grad_() for b in space.bias]
-    groups = [{"params": [w, b], "lr": 0.003 * float(w.detach().std())} for w, b in zip(weight, bias, strict=True)]
+    groups = [{"params": [w, b], "lr": 0.012 * float(w.detach().std())} for w, b in zip(weight, bias, strict=True)]
     optimiser = torch.optim.Adam(groups, betas=(0.9, 0.999), eps=1e-8)
     generator = torch.Generator().manual_seed(seed)
     useful = (present.sum(1) > 1).nonzero()[:, 0]
@@ -106,7 +106,7 @@ def test_a_gain_exceeds_two_standard_errors_or_is_none():
 def test_never_is_never():
     begun = outcomes(3)
     assert steps_worth([], None, begun, "never", 0) == (0, {}, begun)
-    assert STEPS == (25, 50, 100, 200)
+    assert STEPS == (6, 12, 25, 50)
 
 
 def tried(monkeypatch, ranks, refine="auto", folds=2):
@@ -156,27 +156,27 @@ def ranks_with(share):
 
 
 def test_a_clear_gain_is_taken_at_its_best(monkeypatch):
-    by_steps = {0: 0, 25: 10, 50: 20, 100: 30, 200: 25}
-    assert tried(monkeypatch, lambda f, steps: ranks_with(by_steps[steps]))[:2] == (100, [25, 50, 100, 200])
-    by_steps |= {100: 15}
+    by_steps = {0: 0, 6: 10, 12: 20, 25: 30, 50: 25}
+    assert tried(monkeypatch, lambda f, steps: ranks_with(by_steps[steps]))[:2] == (25, [6, 12, 25, 50])
+    by_steps |= {25: 15}
     steps, scores, _ = tried(monkeypatch, lambda f, steps: ranks_with(by_steps[steps]))
-    assert (steps, scores) == (50, [25, 50, 100])  # worse after a hundred: no further
-    by_steps = {0: 0, 25: 20, 50: 10, 100: 5, 200: 50}
-    assert tried(monkeypatch, lambda f, steps: ranks_with(by_steps[steps]))[:2] == (25, [25, 50, 100])
+    assert (steps, scores) == (12, [6, 12, 25])  # worse after 25: no further
+    by_steps = {0: 0, 6: 20, 12: 10, 25: 5, 50: 50}
+    assert tried(monkeypatch, lambda f, steps: ranks_with(by_steps[steps]))[:2] == (6, [6, 12, 25])
 
 
 def test_a_first_fold_without_any_gain_ends_it(monkeypatch):
     def ranks(fold, steps):
-        return ranks_with(10 if fold == 0 else 10 + steps // 5)
+        return ranks_with(10 if fold == 0 else 10 + steps)
 
     steps, scores, asked = tried(monkeypatch, ranks)
     assert (steps, scores) == (0, [])
-    assert asked == [(0, 25), (0, 50)]
-    assert tried(monkeypatch, ranks, "always")[0] == 200
+    assert asked == [(0, 6), (0, 12)]
+    assert tried(monkeypatch, ranks, "always")[0] == 50
 
 
 def test_a_gain_within_its_noise_is_not_taken(monkeypatch):
-    by_steps = {0: 10, 25: 11, 50: 11, 100: 11, 200: 11}
+    by_steps = {0: 10, 6: 11, 12: 11, 25: 11, 50: 11}
     steps, scores, _ = tried(monkeypatch, lambda f, steps: ranks_with(by_steps[steps]))
-    assert (steps, scores) == (0, [25, 50, 100, 200])
-    assert tried(monkeypatch, lambda f, steps: ranks_with(by_steps[steps]), "always")[0] == 25
+    assert (steps, scores) == (0, [6, 12, 25, 50])
+    assert tried(monkeypatch, lambda f, steps: ranks_with(by_steps[steps]), "always")[0] == 6

@@ -23,12 +23,14 @@ def found(ranks, gallery=300):
 def test_behind_is_clearly_worse_or_nowhere_better():
     rng = np.random.default_rng(0)
     ranks = rng.integers(1, 50, 300)
-    assert behind(found(ranks + 5), found(ranks))
-    assert behind(found(ranks), found(ranks))  # the first tried wins ties
-    assert not behind(found(ranks), found(ranks + 5))
-    assert not behind(found(rng.permutation(ranks)), found(ranks))  # a difference within noise
-    assert not behind(found(ranks[:90] + 5), found(ranks[:90]))  # too few queries to say
-    assert not behind({}, {})
+    few, short = found(ranks[:90] + 5), found(ranks[:90])
+    assert behind([found(ranks + 5)], [found(ranks)])
+    assert behind([found(ranks)], [found(ranks)])  # the first tried wins ties
+    assert not behind([found(ranks)], [found(ranks + 5)])
+    assert not behind([found(rng.permutation(ranks))], [found(ranks)])  # a difference within noise
+    assert not behind([few], [short])  # too few queries to say
+    assert behind([few, few], [short, short, short])  # two folds are enough; the leader is ahead by one more
+    assert not behind([], [])
 
 
 class FakeFold:
@@ -82,7 +84,7 @@ def test_the_choice_without_a_fold_does_not_look_at_it():
             self.likes = likes
 
         def evaluate(self, candidate):
-            return found(np.where(np.arange(50) % 2 == 0, 2.0 - self.likes.get(candidate, 0), 3.0))
+            return found(np.where(np.arange(30) % 2 == 0, 2.0 - self.likes.get(candidate, 0), 3.0))
 
     search = CandidateSearch([Judge({one: 1.0}), Judge({two: 0.4}), Judge({two: 0.4})], 3)
     search.attempt([three, one, two])
@@ -191,7 +193,7 @@ def race(worse, n=100, directions=1):
     """The leader finds everything second; of `mine`, so many queries find nothing."""
     mine = np.where(np.arange(n) < worse, 1e9, 2.0)
     leader = np.full(n, 2.0)
-    return [{(d, 9): FoldDirection(ranks, 50) for d in range(directions)} for ranks in (mine, leader)]
+    return [[{(d, 9): FoldDirection(ranks, 50) for d in range(directions)}] for ranks in (mine, leader)]
 
 
 def test_behind_by_three_standard_errors():

@@ -1,6 +1,6 @@
-"""The search over candidates, as a race: whoever is clearly behind on the first fold does not run on the others.
+"""The search over candidates, as a race: whoever is clearly behind after a fold does not run on the next.
 
-A candidate is behind where its queries on the first fold find their items later than those of the leader, by more than
+A candidate is behind where its queries on the folds so far find their items later than those of the leader, by more than
 RACE standard errors of the paired difference, or never earlier. The winner, all that came near it, and therefore what
 to expect of new items, are judged on all folds. An engine evaluates candidates ahead of the race, which then looks at them in
 the same order as without one.
@@ -38,7 +38,7 @@ RACE_QUERIES = 100  # with fewer of them, one fold says too little to drop anyth
 
 @dataclass
 class CandidateSearch:
-    """All candidates tried so far: what each found on every fold, or on the first one only."""
+    """All candidates tried so far: what each found on every fold, or on the first ones only."""
 
     folds: list[Fold]
     most: int  # candidates that may be tried
@@ -55,27 +55,27 @@ class CandidateSearch:
         self._evaluations.ahead([(0, candidate) for candidate in new])
         if self.engine is not None:
             near = [
-                candidate for candidate in new if not behind(self._evaluations.evaluate(0, candidate), self._leader())
+                candidate for candidate in new if not behind([self._evaluations.evaluate(0, candidate)], self._leader())
             ]
             self._evaluations.ahead(list(product(range(1, len(self.folds)), near)))
         for candidate in new:
             self.tried[candidate] = self._race(candidate)
         return bool(new)
 
-    def _leader(self) -> Outcome:
-        """What the best candidate found on the first fold; nothing where none was tried."""
-        return self.tried[self.best()][0] if self.tried else {}
+    def _leader(self) -> list[Outcome]:
+        """What the best candidate found; nothing where none was tried."""
+        return self.tried[self.best()] if self.tried else []
 
     def _race(self, candidate: Candidate) -> list[Outcome]:
-        first = self._evaluations.evaluate(0, candidate)
-        if behind(first, self._leader()):
-            return [first]
-        return [first, *(self._evaluations.evaluate(number, candidate) for number in range(1, len(self.folds)))]
+        leader, found = self._leader(), list[Outcome]()
+        while len(found) < len(self.folds) and not behind(found, leader):
+            found.append(self._evaluations.evaluate(len(found), candidate))
+        return found
 
     def best(self, without: int | None = None, features: str | None = None) -> Candidate:
         """The best candidate, judged by all folds but `without`; the first tried wins ties.
 
-        Candidates that ran on the first fold only count where there are no others.
+        Candidates that did not run on all folds count where there are no others.
         """
         among = {c: outcomes for c, outcomes in self.tried.items() if features in (None, c.features)}
         whole = {c: outcomes for c, outcomes in among.items() if len(outcomes) == len(self.folds)}
@@ -132,13 +132,17 @@ class CandidateSearch:
         return score(self.tried[candidate][:1])
 
 
-def behind(mine: Outcome, leader: Outcome) -> bool:
-    """Whether `mine` is clearly worse than `leader` on the same queries, or nowhere better."""
-    gains = [math.log(mine[key].gallery) * (1 / mine[key].ranks - 1 / leader[key].ranks) for key in leader]
-    if sum(len(gain) for gain in gains) < RACE_QUERIES:
+def behind(mine: Sequence[Outcome], leader: Sequence[Outcome]) -> bool:
+    """Whether `mine` is clearly worse than `leader` on the same queries of the folds so far, or nowhere better."""
+    gains: dict[tuple[int, int], list[np.ndarray]] = {}
+    for own, other in zip(mine, leader, strict=False):  # the leader ran on more folds
+        for key in other:
+            gains.setdefault(key, []).append(math.log(own[key].gallery) * (1 / own[key].ranks - 1 / other[key].ranks))
+    joined = [np.concatenate(parts) for parts in gains.values()]
+    if sum(len(gain) for gain in joined) < RACE_QUERIES:
         return False
-    mean = np.mean([gain.mean() for gain in gains])
-    error = math.sqrt(sum(gain.var() / len(gain) for gain in gains)) / len(gains)
+    mean = np.mean([gain.mean() for gain in joined])
+    error = math.sqrt(sum(gain.var() / len(gain) for gain in joined)) / len(joined)
     return bool(mean + RACE * error <= 0)
 
 
@@ -163,7 +167,7 @@ class Choice:
     hub_scores: dict[str, float] = field(default_factory=dict)  # with and without the correction
 
     def summary(self, latent_dim: int) -> dict[str, Any]:
-        """As a plain dict: the choice, and all candidates from the best to the worst, those that ran on one fold last."""
+        """As a plain dict: the choice, and all candidates from the best to the worst, those that ran on fewer folds last."""
         ranked = sorted(self.scores.items(), key=lambda pair: (-pair[1][0], -pair[1][1]))
         return {
             **self.candidate.row(),

@@ -54,7 +54,7 @@ class Aligner(OnHub, BlockColumns, EmbedsFiles, TransformerMixin, BaseEstimator)
 
         f^m = W^m beta + mu^m + eps^m,    beta ~ N(0, I),
 
-    fitted by ten iterations of EM. The embedding of an item is E[beta | what it has], scaled to unit length; where that is
+    fitted by five iterations of EM. The embedding of an item is E[beta | what it has], scaled to unit length; where that is
     zero, nothing is known about where the item lies, and its embedding is zero. Whatever is "auto" is chosen by
     cross-validation over the training rows: held-out rows must find each other.
 

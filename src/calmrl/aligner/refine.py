@@ -58,11 +58,11 @@ def _score_gradient(cosines: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
     return gradient
 
 
-RATE = 0.003  # of Adam, in standard deviations of a head's weights
+RATE = 0.012  # of Adam, in standard deviations of a head's weights
 FIRST, SECOND = 0.9, 0.999  # how much of the mean gradient and of the mean square stays from step to step
 BATCH = 256
-STEPS = (25, 50, 100, 200)  # where held-out rows are looked at
-PATIENCE = 50  # steps after which a first fold without any gain ends the attempt
+STEPS = (6, 12, 25, 50)  # where held-out rows are looked at
+PATIENCE = 12  # steps after which a first fold without any gain ends the attempt
 NOISE = 2.0  # standard errors that the gain must exceed
 
 

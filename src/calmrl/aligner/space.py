@@ -102,7 +102,7 @@ def make_grid(features: str, unit_rows: bool | str, whitening: Any, latent_dim: 
     )
 
 
-ITERATIONS = 10  # of PX-EM
+ITERATIONS = 5  # of PX-EM; more of them change what is found by no more than chance does
 NOTHING = 1e-9  # a posterior mean shorter than this, where the prior deviation is 1, is zero but for rounding
 
 
