@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import json
 import os
 import subprocess
 import sys
@@ -26,6 +27,7 @@ import tempfile
 import time
 import warnings
 from collections.abc import Callable, Iterator
+from itertools import permutations
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +35,9 @@ import numpy as np
 import torch
 from scipy.stats import t as student
 
+from calmrl._support.output import new_file
+from calmrl.aligner import Aligner
+from calmrl.baselines import MCCA
 from calmrl.data.hiding import hide
 from calmrl.imputers import AutoImputer, GaussianImputer, KernelImputer, KNNImputer, MixedImputer, RidgeImputer
 from calmrl.interop.annotated import read_h5mu
@@ -52,9 +57,15 @@ def run() -> Iterator[dict[str, Any]]:
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     views, about = cll()
-    for kind in ("blocks", "entries"):
-        yield from imputed(kind, views, METHODS)
-    yield from labels(views, about)
+    for part in os.environ.get("CALMRL_BENCH_PARTS", "blocks,entries,patients,labels").split(","):
+        if part == "labels":
+            yield from labels(views, about)
+        elif part == "patients":
+            yield from patients(views)
+        else:
+            yield from imputed(
+                part, views, METHODS if part == "blocks" else {n: METHODS[n] for n in METHODS if n not in SAME}
+            )
 
 
 def cll() -> tuple[Rows, Any]:
@@ -90,39 +101,52 @@ def hidden(kind: str, views: Rows, mask: int) -> Rows:
 
 
 def imputed(kind: str, views: Rows, methods: dict[str, Callable[[Rows], Answer]]) -> Iterator[dict[str, Any]]:
-    errors: dict[str, list[list[float]]] = {name: [] for name in methods}
-    inside: dict[str, list[list[float]]] = {name: [] for name in methods}
-    likely: dict[str, list[float]] = {name: [] for name in methods}
-    seconds = dict.fromkeys(methods, 0.0)
-    for mask in MASKS:
-        seen = hidden(kind, views, mask)
-        for name, method in methods.items():
-            start = time.process_time()
-            values, std = method(seen)
-            seconds[name] += time.process_time() - start
-            parts = [measured(views[v], seen[v], values[v], None if std is None else std[v]) for v in views]
-            errors[name].append([error for error, _ in parts])
-            inside[name].append([share for _, share in parts])
-            likely[name].append(log_likelihood(views["Mutations"], seen["Mutations"], values["Mutations"]))
-            print(f"    {kind} {mask} {name}: {' '.join(f'{e:.3f}' for e in errors[name][-1])}", flush=True)
-    ours = np.array(errors["AutoImputer"])
+    cells = {(mask, name): cell(kind, mask, name, views, method) for mask in MASKS for name, method in methods.items()}
+    ours = np.array([cells[mask, "AutoImputer"]["error"] for mask in MASKS])
     for name in methods:
-        found, behind = np.array(errors[name]), ours - np.array(errors[name])
+        mine = [cells[mask, name] for mask in MASKS]
+        found, inside = (np.array([one[key] for one in mine], dtype=float) for key in ("error", "inside"))
+        behind, seconds = ours - found, float(np.mean([one["took"] for one in mine]))
         text = [
             f"{view} {found[:, j].mean():.3f} +- {half(found[:, j]):.3f} (auto {behind[:, j].mean():+.3f} +- "
-            f"{half(behind[:, j]):.3f}; {100 * np.mean(inside[name], axis=0)[j]:.0f} %)"
+            f"{half(behind[:, j]):.3f}; {100 * inside.mean(axis=0)[j]:.0f} %)"
             for j, view in enumerate(views)
         ]
-        logs = np.array(likely[name])
+        logs = np.array([one["likely"] for one in mine])
         yield {
             "case": f"CLL {kind}: {name}",
-            "ours_s": seconds[name] / len(MASKS),
+            "ours_s": seconds,
             "theirs_s": None,
             "ratio": float(found.mean()),
             "target": "none",
             "note": "; ".join(text)
-            + f"; log-likelihood of mutations {logs.mean():.4f} +- {half(logs):.4f}; {seconds[name] / len(MASKS):.1f} s",
+            + f"; log-likelihood of mutations {logs.mean():.4f} +- {half(logs):.4f}; {seconds:.1f} s",
         }
+
+
+def cell(kind: str, mask: int, name: str, views: Rows, method: Callable[[Rows], Answer]) -> dict[str, Any]:
+    """What was measured for one method and mask; kept in CALMRL_BENCH_CELLS, if that names a folder, and read from there."""
+    folder = os.environ.get("CALMRL_BENCH_CELLS")
+    path = Path(folder or ".") / f"omics-{kind}-{mask}-{name.replace(' ', '-')}.json"
+    if folder and path.exists():
+        kept: dict[str, Any] = json.loads(path.read_text())
+        return kept
+    seen = hidden(kind, views, mask)
+    start = time.process_time()
+    values, std = method(seen)
+    took = time.process_time() - start
+    parts = [measured(views[v], seen[v], values[v], None if std is None else std[v]) for v in views]
+    found = {
+        "error": [error for error, _ in parts],
+        "inside": [share for _, share in parts],
+        "likely": log_likelihood(views["Mutations"], seen["Mutations"], values["Mutations"]),
+        "took": took,
+    }
+    print(f"    {kind} {mask} {name}: {' '.join(f'{error:.3f}' for error in found['error'])}, {took:.1f} s", flush=True)
+    if folder:
+        with new_file(path) as draft:
+            draft.write_text(json.dumps(found))
+    return found
 
 
 def measured(truth: np.ndarray, seen: np.ndarray, guess: np.ndarray, std: np.ndarray | None) -> tuple[float, float]:
@@ -207,17 +231,8 @@ def nearest() -> Any:
 
 def mofa(seen: Rows, binary: bool = False, size: int = FACTORS) -> tuple[Rows, np.ndarray]:
     """(factors times weights with the column means, which the model takes off and its own `impute` leaves out; factors)."""
-    from mofapy2.run.entry_point import entry_point
-
     kinds = ["bernoulli" if binary and name == "Mutations" else "gaussian" for name in seen]
-    with contextlib.redirect_stdout(io.StringIO()):
-        model = entry_point()
-        model.set_data_options(scale_views=False)
-        model.set_data_matrix([[block.copy()] for block in seen.values()], likelihoods=kinds)
-        model.set_model_options(factors=size)
-        model.set_train_options(iter=1000, convergence_mode="medium", seed=1, verbose=False, quiet=True)
-        model.build()
-        model.run()
+    model = mofa_model(seen, kinds, size)
     factors = model.model.nodes["Z"].getExpectation()
     said = [factors @ node.getExpectation().T for node in model.model.nodes["W"].getNodes()]
     values = {
@@ -225,6 +240,22 @@ def mofa(seen: Rows, binary: bool = False, size: int = FACTORS) -> tuple[Rows, n
         for (name, block), part, kind in zip(seen.items(), said, kinds, strict=True)
     }
     return values, factors
+
+
+def mofa_model(seen: Rows, kinds: list[str] | None = None, size: int = FACTORS) -> Any:
+    from mofapy2.run.entry_point import entry_point
+
+    with contextlib.redirect_stdout(io.StringIO()):
+        model = entry_point()
+        model.set_data_options(scale_views=False)
+        model.set_data_matrix(
+            [[block.copy()] for block in seen.values()], likelihoods=kinds or ["gaussian"] * len(seen)
+        )
+        model.set_model_options(factors=size)
+        model.set_train_options(iter=1000, convergence_mode="medium", seed=1, verbose=False, quiet=True)
+        model.build()
+        model.run()
+    return model
 
 
 def ours(make: Callable[[], Any]) -> Callable[[Rows], Answer]:
@@ -248,6 +279,98 @@ METHODS: dict[str, Callable[[Rows], Answer]] = {
     "scikit-learn KNNImputer": of_sklearn(nearest),
     "scikit-learn IterativeImputer": of_sklearn(iterative),
     "soft-impute": of_sklearn(SoftImpute),
+}
+
+
+SAME = ("KernelImputer", "RidgeImputer", "KNNImputer")  # in holes, what the latent model says
+
+
+# ---- patients across views
+
+
+def patients(views: Rows) -> Iterator[dict[str, Any]]:
+    """Patients that were not fitted on, found from one view among those of another: mean over the twelve directions."""
+    scores: dict[str, list[tuple[float, float]]] = {}
+    for seed in range(FOLDINGS):
+        home = np.random.default_rng(seed).permutation(len(next(iter(views.values())))) % 4
+        for fold in range(4):
+            train = {name: block[home != fold] for name, block in views.items()}
+            test = {name: block[home == fold] for name, block in views.items()}
+            for name, space in SPACES.items():
+                embed = space(train)
+                found = [
+                    ranked(embed({a: test[a]}), embed({b: test[b]}), [test[a], test[b]])
+                    for a, b in permutations(views, 2)
+                ]
+                scores.setdefault(name, []).append(tuple(np.mean(found, axis=0)))
+    for name, every in scores.items():
+        mrr, first = 100 * np.mean(every, axis=0)
+        apart = np.array(scores["Aligner"]).reshape(FOLDINGS, -1, 2) - np.array(every).reshape(FOLDINGS, -1, 2)
+        by_seed = 100 * apart.mean(axis=1)
+        note = f"MRR {mrr:.1f}, R@1 {first:.1f}; aligner {by_seed[:, 0].mean():+.1f} +- {half(by_seed[:, 0]):.1f} MRR"
+        note += f", {by_seed[:, 1].mean():+.1f} +- {half(by_seed[:, 1]):.1f} R@1"
+        yield {
+            "case": f"CLL patients: {name}",
+            "ours_s": None,
+            "theirs_s": None,
+            "ratio": mrr,
+            "target": "none",
+            "note": note,
+        }
+
+
+def ranked(left: np.ndarray, right: np.ndarray, blocks: list[np.ndarray]) -> tuple[float, float]:
+    """(mean reciprocal rank, R@1) over the patients that have both views, by cosine; ties count half."""
+    both = ~np.isnan(blocks[0]).all(axis=1) & ~np.isnan(blocks[1]).all(axis=1)
+    a, b = (x[both] / np.maximum(np.linalg.norm(x[both], axis=1, keepdims=True), 1e-12) for x in (left, right))
+    score = a @ b.T
+    own = score.diagonal()[:, None]
+    rank = 0.5 + (score > own).sum(axis=1) + 0.5 * (score == own).sum(axis=1)
+    return float((1 / rank).mean()), float((rank == 1).mean())
+
+
+def rows_of(embed: Callable[[Rows], np.ndarray]) -> Callable[[Rows], np.ndarray]:
+    """As `embed`, for rows some of which lack the one view that is given: zero there."""
+
+    def method(z: Rows) -> np.ndarray:
+        has = ~np.isnan(next(iter(z.values()))).all(axis=1)
+        some = embed({name: block[has] for name, block in z.items()})
+        vectors = np.zeros((len(has), some.shape[1]))
+        vectors[has] = some
+        return vectors
+
+    return method
+
+
+def mofa_space(train: Rows) -> Callable[[Rows], np.ndarray]:
+    """Factors of new patients: their posterior mean given the weights and the noise of mofapy2."""
+    with_noise = mofa_model(train)
+    weights = [node.getExpectation() for node in with_noise.model.nodes["W"].getNodes()]
+    noise = [np.asarray(node.getExpectation())[0] for node in with_noise.model.nodes["Tau"].getNodes()]
+    parts = {
+        name: (np.nan_to_num(np.nanmean(train[name], axis=0)), W, t)
+        for name, W, t in zip(train, weights, noise, strict=True)
+    }
+
+    def embed(z: Rows) -> np.ndarray:
+        ((name, block),) = z.items()
+        mean, W, tau = parts[name]
+        rows = []
+        for row in block:
+            seen = ~np.isnan(row)
+            scaled = W[seen] * tau[seen, None]
+            rows.append(np.linalg.solve(np.eye(W.shape[1]) + W[seen].T @ scaled, scaled.T @ (row - mean)[seen]))
+        return np.array(rows)
+
+    return embed
+
+
+FOLDINGS = 5
+SPACES: dict[str, Callable[[Rows], Callable[[Rows], np.ndarray]]] = {
+    "Aligner": lambda train: rows_of(Aligner().fit(train).embed),
+    "MCCA": lambda train: rows_of(MCCA().fit(train).embed),
+    "GaussianImputer, all auto": lambda train: rows_of(GaussianImputer("auto", noise="auto").fit(train).embed),
+    "mofapy2 factors": lambda train: rows_of(mofa_space(train)),
 }
 
 

@@ -94,6 +94,7 @@ def open_source(
     root: str | Path | None = None,
     captions: str | Path | None = None,
     ignore: Collection[str] = (),
+    holes: bool = False,
 ) -> Source:
     """Open a source.
 
@@ -110,6 +111,8 @@ def open_source(
         What the source may be.
     root, captions, ignore
         Of a manifest: see `calmrl.data.media.read_manifest`.
+    holes : bool
+        Whether rows of features may be NaN in single entries.
     """
     if isinstance(source, Source):
         return source
@@ -117,7 +120,7 @@ def open_source(
     if form not in accept:
         _refuse(source, form, accept)
     if form == FEATURES:
-        return _open_features(source)
+        return _open_features(source, holes)
     if form == DATASET:
         return Source(DATASET, str(source), features=_open_dataset(str(source)))
     problems = Problems()
@@ -150,12 +153,12 @@ def _refuse(source: Any, form: str | None, accept: Collection[str]) -> NoReturn:
     raise InputError(f"no manifest at {source}; give a file that ends in {tables}")
 
 
-def _open_features(source: Any) -> Source:
+def _open_features(source: Any, holes: bool) -> Source:
     if isinstance(source, FeatureSet):
         return Source(FEATURES, str(source.path or source.name or FEATURES), features=source)
     if isinstance(source, Mapping):
-        return Source(FEATURES, FEATURES, features=FeatureSet(dict(source)))
-    return Source(FEATURES, str(Path(source).resolve()), features=open_features(source))
+        return Source(FEATURES, FEATURES, features=FeatureSet(dict(source), holes=holes))
+    return Source(FEATURES, str(Path(source).resolve()), features=open_features(source, holes=holes))
 
 
 def dataset_or_path(source: FeatureSet | str | Path) -> FeatureSet | str | Path:

@@ -12,6 +12,7 @@ from sklearn.base import clone
 from calmrl import Aligner, GaussianImputer
 from calmrl.aligner import space as fitting
 from calmrl.aligner.storage import aligner_card, from_state, to_state
+from calmrl.baselines import MCCA, load_baseline
 from calmrl.data.features.feature_set import FeatureSet
 from calmrl.errors import InputError
 from calmrl.hub import LIMITS
@@ -24,6 +25,42 @@ pytestmark = pytest.mark.filterwarnings("ignore:modality .* is observed in")
 @pytest.fixture(scope="module")
 def data():
     return linear_rows()
+
+
+@pytest.mark.parametrize("make", [lambda: Aligner(**FAST), MCCA])
+def test_holes_are_completed_within_their_modality(make, data, tmp_path):
+    z, present = data
+    random = np.random.default_rng(3)
+    torn = {name: np.where(random.random(values.shape) < 0.1, np.nan, values) for name, values in z.items()}
+    model = make().fit(torn, present)
+    alone = {  # a latent model of each modality, which sees nothing of the others
+        name: GaussianImputer("auto", "auto", "auto").fit({name: torn[name][present[:, j]]}) for j, name in enumerate(z)
+    }
+    whole = {name: values.copy() for name, values in torn.items()}
+    for j, (name, values) in enumerate(whole.items()):
+        values[present[:, j]] = alone[name].transform({name: torn[name][present[:, j]]})[name]
+    vectors = model.embed(torn, present)
+    assert_allclose(vectors, make().fit(whole, present).embed(whole, present), atol=1e-12)
+    model.save(tmp_path / "saved")
+    again = Aligner.load(tmp_path / "saved") if isinstance(model, Aligner) else load_baseline(tmp_path / "saved")
+    assert_allclose(again.embed(torn, present), vectors, atol=1e-12)
+
+
+def test_holes_in_chunks_are_those_in_memory(data):
+    z, present = data
+    torn = {
+        name: np.where(np.random.default_rng(3).random(values.shape) < 0.1, np.nan, values)
+        for name, values in z.items()
+    }
+    chunks = [
+        ({name: values[at] for name, values in torn.items()}, present[at])
+        for at in np.array_split(np.arange(len(present)), 3)
+    ]
+    assert_allclose(
+        Aligner(**FAST).fit(chunks).embed(torn, present),
+        Aligner(**FAST).fit(torn, present).embed(torn, present),
+        atol=1e-8,
+    )
 
 
 def test_the_closed_form_is_the_latent_model_on_whitened_principal_components(data):

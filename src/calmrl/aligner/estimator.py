@@ -33,8 +33,9 @@ from calmrl.encoders.encoder_set import EmbedsFiles, encoder_names, recorded_enc
 from calmrl.errors import InputError
 from calmrl.hub import OnHub
 from calmrl.imputers.base import BlockColumns, Blocks, is_matrix
+from calmrl.imputers.holes import Within, fit_within
 from calmrl.interop.containers import from_object
-from calmrl.latent.rows import Source, open_source, working_dtype
+from calmrl.latent.rows import Source, mapped_source, open_source, source_of, working_dtype
 from calmrl.metrics.retrieve import check_hubs, csls
 
 if TYPE_CHECKING:
@@ -57,6 +58,9 @@ class Aligner(OnHub, BlockColumns, EmbedsFiles, TransformerMixin, BaseEstimator)
     fitted by five iterations of EM. The embedding of an item is E[beta | what it has], scaled to unit length; where that is
     zero, nothing is known about where the item lies, and its embedding is zero. Whatever is "auto" is chosen by
     cross-validation over the training rows: held-out rows must find each other.
+
+    Rows may be NaN in single entries of a modality. These are completed first from its other entries, by a latent model of this
+    modality alone, so that no item is found because it was completed from what it is looked for with.
 
     Parameters
     ----------
@@ -107,6 +111,8 @@ class Aligner(OnHub, BlockColumns, EmbedsFiles, TransformerMixin, BaseEstimator)
     elsewhere_ : dict
         Collection -> direction -> `Evidence`, of collections that it was not fitted on: what aligners with this one as their
         base quote where no pairs say anything. `calmrl.aligner.found_in` measures it.
+    within_ : Within
+        The latent models that complete holes inside a modality; there are none for modalities that were whole in `fit`.
     encoders_ : dict or None
         What encoded the features, if it was fitted on a directory of `calmrl extract`; `embed_files` needs it.
 
@@ -122,6 +128,8 @@ class Aligner(OnHub, BlockColumns, EmbedsFiles, TransformerMixin, BaseEstimator)
     [0, 1, 2]
     """
 
+    takes_holes = True
+    within_: Within = Within()
     choice_: dict[str, Any]
     modalities_: tuple[str, ...]
     names_: tuple[str, ...]  # names in the order of the parts below
@@ -199,7 +207,8 @@ class Aligner(OnHub, BlockColumns, EmbedsFiles, TransformerMixin, BaseEstimator)
         z, present
             As everywhere: a dict of arrays (memory-mapped ones are read in blocks) with a mask, an iterable of
             (z, present) chunks, or a feature set such as `open_features` and `load_dataset` return. Other objects that
-            hold features (`calmrl.interop`: MuData, frames, ...) and one 2-D array with `blocks` will do as well.
+            hold features (`calmrl.interop`: MuData, frames, ...) and one 2-D array with `blocks` will do as well. Single NaN
+            entries are holes, which are completed within their modality: from arrays in memory once, else in every pass.
         groups : sequence, optional
             One label per row; rows with the same label are never on both sides of a fold. Pass it where items have
             siblings (frames of a film, captions of a picture), or `expected_` promises too much. By default the
@@ -218,7 +227,7 @@ class Aligner(OnHub, BlockColumns, EmbedsFiles, TransformerMixin, BaseEstimator)
         check_aligner(arguments)
         described = None
         if self._holds_features(z):
-            z = from_object(z)
+            z = from_object(z, holes=True)
         if present is None and isinstance(z, FeatureSet):
             if groups is None and GROUP in z.meta.column_names:
                 groups = list(z.column(GROUP))
@@ -229,7 +238,8 @@ class Aligner(OnHub, BlockColumns, EmbedsFiles, TransformerMixin, BaseEstimator)
         if is_matrix(z):
             z, present = self._as_dict(z, present, reset=True)
         given = tuple(z) if isinstance(z, Mapping) else None
-        source = open_source(*_sorted(z, present))
+        source = open_source(*_sorted(z, present), holes=True)
+        self.within_, source = whole_rows(source, seed_of(self.random_state))
         widths = dict(zip(source.names, source.widths, strict=True))
         bases = open_bases(self.base, self.shared, widths, {**encoder_names(described), **(encoders or {})})
         bases = [centred(base, source) for base in bases]
@@ -310,13 +320,14 @@ class Aligner(OnHub, BlockColumns, EmbedsFiles, TransformerMixin, BaseEstimator)
         An item about which nothing is known gets exactly zero, and so cosine 0 with everything: one that has only modalities
         that were constant in training, or that equals the average of all. Everything is computed in float64, so that the
         same values give the same vectors in every dtype and in batches of any size. What comes back is float64 if any
-        modality is, else float32, also for half precision, whose rounding (2e-4) would move a unit vector.
+        modality is, else float32, also for half precision, whose rounding (2e-4) would move a unit vector. Holes are completed
+        as in `fit`; in a modality that was whole there, they are an error.
         """
         check_is_fitted(self)
         if is_matrix(z) or self._holds_features(z):
             z, present = self._as_dict(z, present, reset=False)
         names, widths = zip(*sorted(self.widths_.items()), strict=True)
-        views = check(z, present, names=names, widths=widths)
+        views = self.within_.whole(check(z, present, names=names, widths=widths, holes=True))
         parts = [
             place(self, views.rows(start, stop), views.present[start:stop], names)
             for start, stop in blocks_of_rows(len(views), 32 * _largest(self), EMBED_BYTES)
@@ -378,7 +389,7 @@ class Aligner(OnHub, BlockColumns, EmbedsFiles, TransformerMixin, BaseEstimator)
         if is_matrix(queries) or self._holds_features(queries):
             queries, _ = self._as_dict(queries, None, reset=False)
         known = [name in self.references_ for name in names]
-        asked = check(queries, None, names=names, widths=widths).present[:, known].double()
+        asked = check(queries, None, names=names, widths=widths, holes=True).present[:, known].double()
         levels = self.hub_levels(gallery)
         table = torch.stack([to_tensor(levels[name]) for name in names if name in levels], dim=1).double()  # (G, k)
         mean = (asked / asked.sum(1, keepdim=True).clamp(min=1)).to(table) @ table.T / 2
@@ -457,6 +468,18 @@ def _largest(aligner: Aligner) -> int:
     """Numbers per row that embedding holds at once, at most."""
     own = [max(len(lift.landmarks), len(lift.centre)) for lift in aligner.feature_maps_]
     return max([*own, *(_largest(base.aligner) for base in aligner.base_)], default=1)
+
+
+def whole_rows(source: Source, seed: int) -> tuple[Within, Source]:
+    """(what completes holes, learned from about SAMPLE_ROWS rows; the rows without holes)."""
+    if not source.torn:
+        return Within(), source
+    rows = sample(source, None, SAMPLE_ROWS, seed)
+    within = fit_within({name: rows.of(m) for m, name in enumerate(source.names)}, seed)
+    if source.in_memory:
+        (views,) = source.chunks()
+        return within, source_of(within.whole(views))
+    return within, mapped_source(source, within.whole, source.widths)
 
 
 def _sorted(z: Any, present: Array | None) -> tuple[Any, Array | None]:

@@ -17,6 +17,7 @@ from calmrl.aligner.features import FeatureMap
 from calmrl.aligner.space import Space, head_maps
 from calmrl.errors import InputError
 from calmrl.hub import LIMITS, Card
+from calmrl.imputers.holes import Within
 
 if TYPE_CHECKING:
     from calmrl.aligner.estimator import Aligner
@@ -50,6 +51,8 @@ def to_state(aligner: Aligner, compact: bool = False) -> dict[str, Any]:
     for key, evidence in aligner.evidence_.items():
         tensors |= evidence_tensors(key, evidence)
     tensors |= {f"reference.{name}": vectors for name, vectors in aligner.references_.items()}
+    within, held = aligner.within_.state()
+    tensors |= held
     for collection, directions in aligner.elsewhere_.items():
         for key, evidence in directions.items():
             tensors |= evidence_tensors(f"{collection}.{key}", evidence)
@@ -79,6 +82,7 @@ def to_state(aligner: Aligner, compact: bool = False) -> dict[str, Any]:
         "references": list(aligner.references_),
         "elsewhere": {collection: list(directions) for collection, directions in aligner.elsewhere_.items()},
         "base": bases,
+        **({"within": within} if within else {}),
     }
     return {"meta": meta, "tensors": tensors}
 
@@ -133,6 +137,7 @@ def from_state(state: dict[str, Any], origin: str = "a saved aligner") -> Aligne
             "references_": {name: tensors[f"reference.{name}"] for name in meta.get("references", [])},
             "compact_": bool(meta.get("compact")),
             "own_weight_": meta.get("own_weight", 1.0),
+            "within_": Within.from_state(meta.get("within", {}), tensors),
             "base_": [_base(number, saved, tensors) for number, saved in enumerate(meta.get("base", []))],
         }
         aligner = Aligner(**meta["arguments"])

@@ -45,6 +45,7 @@ from calmrl.arrays import Array, Views, blocks_of_rows, check, to_tensor
 from calmrl.baselines.registry import BASELINES
 from calmrl.data.patterns import connected, rows_together
 from calmrl.errors import InputError
+from calmrl.imputers.holes import Within, fit_within
 from calmrl.latent.rows import working_dtype
 
 LEAST = 2  # rows that must have both of two modalities before anything is learned from them directly
@@ -97,6 +98,7 @@ class Baseline(ABC, BaseEstimator):
     feature_maps_: list[FeatureMap]
     together_: np.ndarray  # (k, k) training rows that have both modalities
     learned_: dict[str, Tensor]
+    within_: Within = Within()  # completes holes inside a modality
 
     @abstractmethod
     def _check_arguments(self) -> None:
@@ -124,14 +126,21 @@ class Baseline(ABC, BaseEstimator):
         z : dict
             Modality -> (N, d_m), NumPy or torch.
         present : bool array (N, k), optional
-            By default a row that is entirely NaN is missing.
+            By default a row that is entirely NaN is missing. One that is partly NaN has holes: they are completed from the
+            other entries of the modality, by a latent model of it alone, as in `Aligner`.
         """
         check_choice("features", self.features, FEATURES)
         check_whole("landmarks", self.landmarks, 2)
         if not isinstance(self.unit_rows, (bool, np.bool_)):
             raise InputError(f"unit_rows must be True or False; got {self.unit_rows!r}")
         self._check_arguments()
-        views = check(z, present, min_rows=1)
+        views = check(z, present, min_rows=1, holes=True)
+        held = zip(views.names, views.rows(0, len(views)), views.present.unbind(1), strict=True)
+        self.within_ = fit_within(
+            {name: values.detach()[has] for name, values, has in held if values is not None and name in views.holes},
+            self.random_state,
+        )
+        views = self.within_.whole(views)
         order = sorted(range(len(views.names)), key=lambda m: views.names[m])  # so that their order does not matter
         self.modalities_, self.names_ = views.names, tuple(views.names[m] for m in order)
         mask = views.present[:, order].cpu()
@@ -167,7 +176,8 @@ class Baseline(ABC, BaseEstimator):
         """
         check_is_fitted(self)
         widths = self.widths_
-        views = check(z, present, names=self.names_, widths=[widths[name] for name in self.names_])
+        wide = [widths[name] for name in self.names_]
+        views = self.within_.whole(check(z, present, names=self.names_, widths=wide, holes=True))
         largest = max(max(len(lift.landmarks), len(lift.centre)) for lift in self.feature_maps_)
         blocks = blocks_of_rows(len(views), 32 * max(largest, self.width_), EMBED_BYTES)
         parts = [self._embed_rows(views, start, stop) for start, stop in blocks]
@@ -282,11 +292,14 @@ def to_state(baseline: Baseline) -> dict[str, Any]:
     tensors = {f"learned.{key}": tensor for key, tensor in baseline.learned_.items()}
     for name, lift in zip(baseline.names_, baseline.feature_maps_, strict=True):
         tensors |= {f"lift.{name}.{part}": getattr(lift, part) for part in MAP_PARTS}
+    within, held = baseline.within_.state()
+    tensors |= held
     meta = {
         "baseline": baseline.name,
         "arguments": baseline.get_params(),
         "modalities": list(baseline.modalities_),
         "together": baseline.together_.tolist(),
+        **({"within": within} if within else {}),
     }
     return {"meta": meta, "tensors": tensors}
 
@@ -303,6 +316,7 @@ def from_state(state: dict[str, Any], origin: str = "a saved baseline") -> Basel
             for name in baseline.names_
         ]
         baseline.together_ = np.array(meta["together"], dtype=np.int64).reshape(len(baseline.names_), -1)
+        baseline.within_ = Within.from_state(meta.get("within", {}), tensors)
         prefix = "learned."
         baseline.learned_ = {
             key.removeprefix(prefix): tensor for key, tensor in tensors.items() if key.startswith(prefix)

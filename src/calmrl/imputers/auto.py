@@ -19,7 +19,7 @@ from calmrl.data.features.distributed_rows import DistributedRows
 from calmrl.errors import InputError
 from calmrl.imputers.base import BlockImputer, Blocks
 from calmrl.imputers.calibration import factors, levels, missing_counts
-from calmrl.imputers.holes import HoleCompletion, Neighbours, choose_holes, neighbours_of
+from calmrl.imputers.holes import HoleCompletion, Neighbours, Within, choose_holes, neighbours_of
 from calmrl.imputers.kernel import linked
 from calmrl.imputers.stacking import (
     CANDIDATES,
@@ -175,7 +175,8 @@ class AutoImputer(BlockImputer):
             fitted[name] = fitter.fit(name, arrays, views.present, fitted)
         self.models_ = {name: fitted[name] for name in self.chosen_}
         if views.holes and self.neighbours_ is not None:
-            self.neighbours_ = neighbours_of(self.within_, views, self.neighbours_.weight, self.neighbours_.factor)
+            kept = self.neighbours_
+            self.neighbours_ = neighbours_of(self.within_, views, kept.weight, kept.factor, kept.alone)
         return self
 
     # ---- choosing
@@ -232,9 +233,9 @@ class AutoImputer(BlockImputer):
         """Choose on held-out entries how the latent model and the nearest rows complete holes together."""
         self.neighbours_ = None
         if views.holes:
-            weight, factor, measured = choose_holes(views, Fitter(self.seed_, self.settled_))
+            weight, factor, alone, measured = choose_holes(views, Fitter(self.seed_, self.settled_))
             self.choice_["holes"] = measured
-            self.neighbours_ = neighbours_of(self.within_, views, weight, factor)
+            self.neighbours_ = neighbours_of(self.within_, views, weight, factor, alone)
 
     def _compare(
         self,
@@ -483,8 +484,11 @@ class AutoImputer(BlockImputer):
             "weight": torch.from_numpy(self.weight_),
             "scale": torch.from_numpy(self.scale_),
         }
+        alone: dict[str, Any] = {}
         if self.neighbours_ is not None:
-            tensors |= {f"neighbours.{name}": tensor for name, tensor in vars(self.neighbours_).items()}
+            alone, held = self.neighbours_.alone.state()
+            parts = {name: part for name, part in vars(self.neighbours_).items() if name != "alone"}
+            tensors |= {f"neighbours.{name}": tensor for name, tensor in parts.items()} | held
         states = {}
         settled = {f"settled {name}": model for name, model in getattr(self, "settled_", {}).items()}
         for number, (name, model) in enumerate({**self.models_, **settled}.items()):
@@ -497,6 +501,7 @@ class AutoImputer(BlockImputer):
             "seed": self.seed_,
             "forms": getattr(self, "forms_", {}),
             "states": states,
+            "alone": alone,
         }, tensors
 
     def _relearn(self, meta: dict[str, Any], tensors: dict[str, Tensor]) -> None:
@@ -505,7 +510,7 @@ class AutoImputer(BlockImputer):
         self.models_, self.settled_, self.forms_ = {}, {}, meta["forms"]
         start = "neighbours."
         held = {key.removeprefix(start): t.cpu().clone() for key, t in tensors.items() if key.startswith(start)}
-        self.neighbours_ = Neighbours(**held) if held else None
+        self.neighbours_ = Neighbours(**held, alone=Within.from_state(meta["alone"], tensors)) if held else None
         for number, (name, state) in enumerate(meta["states"].items()):
             start = f"{number}."
             held = {key[len(start) :]: t for key, t in tensors.items() if key.startswith(start)}

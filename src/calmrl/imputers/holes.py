@@ -1,25 +1,35 @@
-"""Holes inside a modality for `AutoImputer`: an average of the latent model, the nearest rows and group factors.
+"""Holes inside a modality: for `AutoImputer` an average of guesses, for who needs whole rows (`Within`) the latent model.
 
-guess_j = w^m_1 latent_j + w^m_2 mean of the nearest rows in which column j was observed + w^m_3 factors_j,    w >= 0, sum 1
+`AutoImputer` averages four guesses:
 
-Weights are chosen on held-out entries. `factors` is group factor analysis (`GFAImputer`), which has a prior for every modality
-and latent, where the latent model has one for all. Rows are near as the latent model completes them, so that what they lack
-does not hide how alike they are. Deviations are those of the latent model, times a factor per modality with which 90 %
-intervals cover 90 % of the held-out entries.
+guess_j = w^m_1 latent_j + w^m_2 mean of the nearest rows in which column j was observed + w^m_3 factors_j + w^m_4 alone_j
+
+Weights, w >= 0 with sum 1, are chosen on held-out entries. `factors` is group factor analysis (`GFAImputer`), which has a prior
+for every modality and latent, where the latent model has one for all. `alone` is a latent model of modality m and nothing else:
+its number of latents is what this modality needs, which can be many more than what the modalities share. Rows are near as the
+latent model completes them, so that what they lack does not hide how alike they are. Deviations are those of the latent model,
+times a factor per modality with which 90 % intervals cover 90 % of the held-out entries.
+
+`Aligner` and the baselines complete a modality from what it has itself, by a latent model of that modality alone: a picture
+that was completed from its caption would be found by it for that reason, and the recall to expect would promise too much.
 """
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import torch
+from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
 
 from calmrl.arrays import Array, Views, like_input, to_tensor
+from calmrl.errors import InputError
 from calmrl.imputers.gfa import GFAImputer, Loadings, torn_latents
+from calmrl.imputers.registry import IMPUTERS
 from calmrl.imputers.stacking import SHARED, Fitter, simplex_weights
 from calmrl.latent.held_out import hidden_entries, normal_reach
 
@@ -30,7 +40,7 @@ LEAST_ENTRIES = 30  # held-out entries of a modality, below which the latent mod
 DISTANCE_BYTES = 1 << 26
 FACTORS, FACTOR_STEPS = 32, 50  # of group factor analysis: latents at the start, iterations
 FACTOR_VALUES = 2 * 10**6  # values that it is fitted on, rows evenly spaced
-GUESSES = ("gaussian", "neighbours", "factors")
+GUESSES = ("gaussian", "neighbours", "factors", "alone")
 
 
 @dataclass(frozen=True)
@@ -40,12 +50,13 @@ class Neighbours:
     rows: Tensor  # (n, D) float64
     seen: Tensor  # (n, D) bool: what was observed of them
     length: Tensor  # (D,) what columns are divided by before distances are taken: one deviation per modality
-    weight: Tensor  # (k, 3) of GUESSES
+    weight: Tensor  # (k, 4) of GUESSES
     factor: Tensor  # (k,) on the deviations of the latent model
     centre: Tensor  # (D,) what the factors know of each column
     loadings: Tensor  # (D, L); L is 0 where no modality uses them
     covariance: Tensor  # (D, L, L)
     precision: Tensor  # (D,)
+    alone: Within = field(default_factory=lambda: Within())  # of modalities that use it
 
     def by_factors(self, x: Tensor) -> Tensor:
         """What the factors say of rows that are NaN where nothing was observed, (N, D)."""
@@ -105,16 +116,25 @@ class HoleCompletion:
                 continue
             weight, gone = self.neighbours.weight[m].tolist(), holes[name]
             mixed = done[m].clone()
-            mixed[rows] = weight[0] * done[m][rows] + weight[1] * near[m] + weight[2] * factors[m]
+            alone = done[m][rows]
+            if weight[3]:
+                lacking = gone[rows].any(1)
+                alone[lacking] = self.neighbours.alone.complete(name, torn[m][rows[lacking]])
+            mixed[rows] = weight[0] * done[m][rows] + weight[1] * near[m] + weight[2] * factors[m] + weight[3] * alone
             filled[name] = like_input(torch.where(gone, mixed, done[m]), z[name])
             spread = to_tensor(std[name]).double().cpu()
             std[name] = like_input(torch.where(gone, float(self.neighbours.factor[m]) * spread, spread), z[name])
         return (filled, std) if return_std else filled
 
 
-def neighbours_of(latent: Any, views: Views, weight: Tensor, factor: Tensor) -> Neighbours:
-    """Rows of the input, at most MOST_ROWS, as the latent model completes them, and their factors if these have a weight."""
-    factors = _factors_of(latent, views) if bool(weight[:, 2].any()) else _no_factors(sum(views.widths))
+def neighbours_of(latent: Any, views: Views, weight: Tensor, factor: Tensor, alone: Within) -> Neighbours:
+    """Rows of the input, at most MOST_ROWS, as the latent model completes them; factors and models that have a weight."""
+    used = {
+        name for name, share in zip(views.names, weight[:, 3].tolist(), strict=True) if share and name in alone.models
+    }
+    alone = Within({n: alone.models[n].refit({n: rows}) for n, rows in _observed_rows(views).items() if n in used})
+    wanted = bool(weight[:, 2].any())
+    centre, W, covariance, precision = _factors_of(latent, views) if wanted else _no_factors(sum(views.widths))
     if len(views) > MOST_ROWS:
         views = views.take(torch.linspace(0, len(views) - 1, MOST_ROWS).round().long())
     filled = latent.transform(dict(views.arrays), views.mask())
@@ -123,7 +143,15 @@ def neighbours_of(latent: Any, views: Views, weight: Tensor, factor: Tensor) -> 
     seen = torch.cat([part.cpu().expand(-1, width) for part, width in observed], dim=1)
     blocks = zip(rows.split(views.widths, dim=1), views.widths, strict=True)
     length = torch.cat([block.std(0, correction=0).square().mean().sqrt().expand(width) for block, width in blocks])
-    return Neighbours(rows, seen, torch.where(length > 0, length, 1.0), weight, factor, *factors)
+    return Neighbours(
+        rows, seen, torch.where(length > 0, length, 1.0), weight, factor, centre, W, covariance, precision, alone
+    )
+
+
+def _observed_rows(views: Views) -> dict[str, Tensor]:
+    """Of every modality the rows that have it, NaN in their holes."""
+    held = zip(views.names, views.rows(0, len(views)), views.present.unbind(1), strict=True)
+    return {name: values.detach()[has] for name, values, has in held if values is not None and bool(has.any())}
 
 
 def _factors_of(latent: Any, views: Views) -> tuple[Tensor, ...]:
@@ -142,8 +170,8 @@ def _no_factors(columns: int) -> tuple[Tensor, ...]:
     )
 
 
-def choose_holes(views: Views, fitter: Fitter) -> tuple[Tensor, Tensor, dict[str, Any]]:
-    """(weights of the neighbours, factors on the deviations, what was measured) per modality, on hidden entries.
+def choose_holes(views: Views, fitter: Fitter) -> tuple[Tensor, Tensor, Within, dict[str, Any]]:
+    """(weights of GUESSES, factors on the deviations, models of modalities alone, what was measured), on hidden entries.
 
     The latent model is fitted without them, with the settings that are settled.
     """
@@ -159,7 +187,10 @@ def choose_holes(views: Views, fitter: Fitter) -> tuple[Tensor, Tensor, dict[str
     torn = replace(views, arrays=arrays, holes=frozenset(views.names))
     latent = fitter.fit("gaussian", arrays, views.present, {})
     one = torch.ones(k, dtype=torch.float64)
-    alone = neighbours_of(latent, torn, one[:, None].expand(k, 3), one)
+    near, alone = (
+        neighbours_of(latent, torn, one[:, None].expand(k, 4), one, Within()),
+        fit_within(_observed_rows(torn), fitter.seed),
+    )
     values, std = latent.impute(arrays, torn.mask(), return_std=True)
     guess = torch.cat([to_tensor(values[name]).detach().double().cpu() for name in views.names], dim=1)
     seen_only = [
@@ -167,27 +198,31 @@ def choose_holes(views: Views, fitter: Fitter) -> tuple[Tensor, Tensor, dict[str
         for m, name in enumerate(views.names)
     ]
     others = [
-        said.split(views.widths, dim=1) for said in (alone.guess(guess), alone.by_factors(torch.cat(seen_only, dim=1)))
+        said.split(views.widths, dim=1) for said in (near.guess(guess), near.by_factors(torch.cat(seen_only, dim=1)))
     ]
     errors, spreads = [], []
     for m, name in enumerate(views.names):
         gone, right = hidden[m].cpu(), truth[m].double().cpu()
-        said = (to_tensor(values[name]).double().cpu(), *(part[m] for part in others))
-        errors.append(np.stack([(part - right)[gone].numpy() for part in said]))  # (3, entries)
+        own = guess.split(views.widths, dim=1)[m]
+        lacking = gone.any(1)
+        if name in alone.models:
+            own = own.index_put((lacking.nonzero()[:, 0],), alone.complete(name, seen_only[m][lacking]))
+        said = (to_tensor(values[name]).double().cpu(), *(part[m] for part in others), own)
+        errors.append(np.stack([(part - right)[gone].numpy() for part in said]))  # (4, entries)
         spreads.append(to_tensor(std[name]).double().cpu()[gone].numpy())
     units = [max(float(np.square(error[0]).sum()), np.finfo(float).tiny) / max(1, error.shape[1]) for error in errors]
     grams = [
         error @ error.T / unit for error, unit in zip(errors, units, strict=True)
     ]  # a modality counts by its entries
     pooled = sum(grams) / max(1, sum(error.shape[1] for error in errors))  # per entry
-    weight, factor = one[:, None] * torch.tensor([1.0, 0.0, 0.0], dtype=torch.float64), one.clone()
+    weight, factor = one[:, None] * torch.tensor([1.0, 0.0, 0.0, 0.0], dtype=torch.float64), one.clone()
     for m, (error, spread) in enumerate(zip(errors, spreads, strict=True)):
         if error.shape[1] < LEAST_ENTRIES:
             continue
         weight[m] = torch.from_numpy(simplex_weights(grams[m] + SHARED * pooled))
         ratio = np.abs(weight[m].numpy() @ error) / np.maximum(spread, 1e-300)
         factor[m] = float(np.quantile(ratio, 0.9)) / normal_reach(0.9)
-    return weight, factor, _measured(views, hidden, truth, seen, errors, weight)
+    return weight, factor, alone, _measured(views, hidden, truth, seen, errors, weight)
 
 
 def _measured(
@@ -218,3 +253,61 @@ def _measured(
             m: dict(zip(GUESSES, row, strict=True)) for m, row in zip(views.names, weight.tolist(), strict=True)
         },
     }
+
+
+# ---- for who needs whole rows
+
+
+@dataclass(frozen=True)
+class Within:
+    """Modality -> the latent model of it alone, a fitted `GaussianImputer`, for those whose rows had holes."""
+
+    models: Mapping[str, Any] = field(default_factory=dict)
+
+    def whole(self, views: Views) -> Views:
+        """The rows with each hole completed from the other entries of its modality; observed entries stay as they are."""
+        unknown = sorted(views.holes - set(self.models))
+        if unknown:
+            raise InputError(
+                f"some rows have holes inside a modality ({', '.join(unknown)}), but it was fitted on whole rows of it; fit it "
+                "on rows with holes, or complete these first with a GaussianImputer"
+            )
+        arrays = dict(views.arrays)
+        for name in views.holes:
+            values, has = to_tensor(arrays[name]).detach(), views.present[:, views.names.index(name)]
+            torn = (has & torch.isnan(values).any(1)).nonzero()[:, 0]
+            done = self.complete(name, values[torn])
+            arrays[name] = like_input(values.index_put((torn,), done), arrays[name])
+        return Views(arrays, views.present, views.widths)
+
+    def complete(self, name: str, rows: Tensor) -> Tensor:
+        """Rows (n, d) of one modality without their holes."""
+        done: Tensor = self.models[name].transform({name: rows})[name]
+        return done
+
+    def state(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
+        """(json-able, tensors): what `from_state` reads."""
+        states = {name: model.get_state() for name, model in self.models.items()}
+        tensors = {f"alone.{name}.{key}": t for name, state in states.items() for key, t in state["tensors"].items()}
+        return {name: state["meta"] for name, state in states.items()}, tensors
+
+    @classmethod
+    def from_state(cls, meta: dict[str, Any], tensors: Mapping[str, Tensor]) -> Within:
+        """The inverse of `state`; tensors of others are passed over."""
+        models = {}
+        for name, about in meta.items():
+            start = f"alone.{name}."
+            own = {key.removeprefix(start): tensor for key, tensor in tensors.items() if key.startswith(start)}
+            models[name] = IMPUTERS["gaussian"]().set_state({"meta": about, "tensors": own})
+        return cls(models)
+
+
+def fit_within(rows: Mapping[str, Tensor], seed: int | None) -> Within:
+    """Latent models, everything on "auto", of the rows (n, d) that have each modality; none for those without holes."""
+    models = {}
+    for name, values in rows.items():
+        if bool(torch.isnan(values).any()):
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", ConvergenceWarning)  # the number of iterations is chosen, not reached
+                models[name] = IMPUTERS["gaussian"]("auto", "auto", "auto", random_state=seed).fit({name: values})
+    return Within(models)

@@ -50,7 +50,7 @@ def align(
         raise InputError(
             f"{features} holds files, not features; encode them first: calmrl extract {features} --out FEATURES"
         )
-    opened = open_source(features, accept=(FEATURES, DATASET))
+    opened = open_source(features, accept=(FEATURES, DATASET), holes=True)
     given = opened.features
     assert given is not None
     labels = None if groups is None else list(given.column(groups))
