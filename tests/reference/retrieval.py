@@ -63,3 +63,15 @@ def scored(queries, items, score):
         return -sum(areas) / len(areas)
 
     return [[one(q, vectors) for vectors in items] for q in queries]
+
+
+def slow_close_levels(best, keys, share):
+    """Levels of what is close, by counting: each query has the best rank of its columns, and the k-th smallest sets all."""
+    n = len(best)
+    k = int(share * 0.1 * (n + 1) + 1e-9)
+    if not k:
+        return {}
+    rank = [[1 + sum(other[p] > row[p] for other in best) for p in range(len(keys))] for row in best]
+    at = sorted(min(ranks) for ranks in rank)[k - 1]
+    levels = {key: sorted((row[p] for row in best), reverse=True)[at - 1] for p, key in enumerate(keys)}
+    return {key: level for key, level in levels.items() if level > float("-inf")}

@@ -6,14 +6,17 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 pytest.importorskip("lancedb", reason="the extra search is not installed")
 
 from calmrl import Aligner, Index
 from calmrl.data import FeatureSet
 from calmrl.data.features.directory import meta_table
-from calmrl.search.levels import is_weak
+from calmrl.search.levels import close_levels, judged
 from tests.aligner.test_base import FAST, items
+from tests.reference.retrieval import slow_close_levels
 
 
 def features(n: int, seed: int, what: str = "item") -> FeatureSet:
@@ -84,6 +87,10 @@ def test_levels_keep_their_error_on_new_pairs(tmp_path):
     )
     level = index.layout["levels"]["text"]["image"]
     assert level["n"] == pairs
+    foreign = [
+        index.search(text=text).verdict for text in items(900, 3)["text"][600:]
+    ]  # of the same sort, but not there
+    assert 0.0 < foreign.count("close") / len(foreign) < 0.17
     texts = items(pairs + alone, 3)["text"][pairs:]
     weak = [index.search(text=text, where=f"id = '{id}'")[0].weak for id, text in zip(ids[pairs:], texts, strict=True)]
     assert 0.03 < np.mean(weak) < 0.17  # four standard errors of both samples around 0.1
@@ -94,8 +101,9 @@ def test_levels_keep_their_error_on_new_pairs(tmp_path):
     (mixed,) = index.search(text=[texts[0], texts[1]], k=1)
     (by_csls,) = index.search(text=texts[0], k=1, hubs=True)
     (like,) = index.search(like="item 0", k=1)
-    assert [hit.weak for hit in (mixed, by_csls, like)] == [None] * 3  # no pairs were held out that ask like this
-    assert index.search(like="item 0").nothing_close is None
+    for hit in (mixed, by_csls, like):
+        assert (hit.weak, hit.close) == (None, None)  # no pairs were held out that ask like this
+    assert index.search(like="item 0").verdict is None
 
 
 def test_no_level_no_verdict(tmp_path):
@@ -124,7 +132,7 @@ def test_what_is_called_or_says_just_that_is_never_weak(tmp_path):
     index.encoders = lambda: SimpleNamespace(encode=lambda rows: ({"text": strange[None]}, np.ones((1, 1), bool)))
     found = {hit.id: hit for hit in index.search(text="item 7", k=60)}
     assert found["item 7"].found[0] == "name"
-    assert found["item 7"].weak is False
+    assert (found["item 7"].weak, found["item 7"].close) == (False, True)
     assert found["item 9"].weak is True
     assert index.search(text="xyzzy qwrt").nothing_close is True
 
@@ -142,9 +150,27 @@ def test_what_is_called_or_says_just_that_is_never_weak(tmp_path):
 )
 def test_which_level_counts(similarity, nearest, has, weak):
     levels = {"text": {"": level(None, 0.42), "image": level(0.2, 0.5)}}
-    assert is_weak(levels, "text", has, similarity, nearest) is weak
-    assert is_weak(levels, "image", has, similarity, nearest) is None
+    layout = {"levels": levels, "close": {"text": {"image": 0.3, "image + text": 0.2}}}
+    known = "image" in has
+    assert judged(layout, "text", has, similarity, nearest) == (
+        weak,
+        (not weak and similarity >= 0.3) if known else None,
+    )
+    assert judged(layout, "image", has, similarity, nearest) == (None, None)
 
 
 def level(similarity, nearest):
     return {"similarity": similarity, "nearest": nearest, "n": 100}
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.integers(0, 400), st.integers(1, 4), st.sampled_from([1.0, 0.5]), st.integers(0, 2**32 - 1))
+def test_levels_of_what_is_close(n, patterns, share, seed):
+    """As the slow twin says; and no more rows than promised have anything above any level, ties included."""
+    best = np.random.default_rng(seed).integers(0, 30, (n, patterns)).astype(float)
+    best[:, -1] = -np.inf if seed % 2 else best[:, -1]
+    keys = [f"pattern {p}" for p in range(patterns)]
+    levels = close_levels(best, keys, share)
+    assert levels == pytest.approx(slow_close_levels(best, keys, share), abs=1e-4)
+    above = [any(key in levels and row[p] >= levels[key] for p, key in enumerate(keys)) for row in best]
+    assert sum(above) <= share * 0.1 * (n + 1)

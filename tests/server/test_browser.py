@@ -138,7 +138,7 @@ class Doubting(data.ShapeIndex):
     def search(self, **given):
         answer = super().search(**given)
         for hit in answer:
-            hit.weak = hit.similarity < 0.6
+            hit.weak, hit.close = hit.similarity < 0.6, False
             hit.why = (
                 Contribution("text", "image", 0.6),
                 Contribution("text", "text", 0.2),
@@ -153,7 +153,7 @@ def test_weak_matches_stand_apart_and_reasons_are_given(browser, shapes):
         page_of(browser, f"http://127.0.0.1:{port}") as page,
     ):
         page.goto("/?q=red")
-        settled(page, "8 items, nearest first, and 16 weak")
+        settled(page, "8 items, nearest first, perhaps none that you mean; 16 weak")
         assert page.locator("#grid .card").count() == 8
         assert page.locator("#weak .card").count() == 16
         assert page.locator(".why").first.inner_text() == "by picture 75 %, text 25 %"

@@ -118,6 +118,7 @@ class ShapeItem:
 class ShapeHit(ShapeItem):
     found: ClassVar[tuple[str, ...]] = ("vectors",)
     weak: ClassVar[bool] = False
+    close: ClassVar[bool] = True
     why: ClassVar[tuple[Contribution, ...]] = (Contribution("text", "text", 0.25),)
     similarity: float = 0.0
 

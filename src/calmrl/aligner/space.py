@@ -175,10 +175,14 @@ class Space:
                 yield held[0], rows, _rows(heads[held[0]], place[rows, held[0]])
                 continue
             information = {j: self.information[which[j]].to(eye) for j in held}
-            total = eye + sum(power[j] * information[j] for j in held)
+            factor = torch.linalg.cholesky(eye + sum(power[j] * information[j] for j in held))
             for j in held:
-                share = torch.linalg.solve(total, power[j] * (eye + information[j]))
-                yield j, rows, _rows(heads[j], place[rows, j]) @ share.T
+                head = _rows(heads[j], place[rows, j])
+                if len(rows) < self.latent_dim:
+                    scaled = power[j] * (head + head @ information[j])
+                    yield j, rows, torch.cholesky_solve(scaled.T, factor).T
+                else:
+                    yield j, rows, head @ torch.cholesky_solve(power[j] * (eye + information[j]), factor).T
 
     def variance(self, present: Tensor, which: Sequence[int]) -> Tensor:
         """tr(P V) given what each row has, (n,): V is its posterior covariance, P = I - (I + sum over all m of J_m)^-1."""

@@ -26,6 +26,10 @@ EXAMPLE = """Example:
   calmrl search photos.index --sound bark.wav --where "label = 'pets'" --paths"""
 
 FOUND_BY = {"name": "name", "words": "words", "file": "same file"}
+VERDICTS = {
+    "nothing close": "nothing close: of ten queries for items that are here, nine fare better",
+    "perhaps": "perhaps: queries for what is not here often find hits as near as these",
+}
 
 
 def run(
@@ -74,7 +78,8 @@ def run(
         found = answer(opened, {**request, "terms": _terms(text, image, sound, with_, like)})
     hits = found["hits"]
     if json:
-        as_json({"hubs": "csls" if hubs else None, "nothing_close": found["nothing_close"], "hits": hits})
+        verdict = {name: found[name] for name in ("verdict", "nothing_close")}
+        as_json({"hubs": "csls" if hubs else None, **verdict, "hits": hits})
     elif paths:
         _print_paths(found["files"])
     else:
@@ -82,8 +87,8 @@ def run(
             note("similarity is corrected for hubs (CSLS): 2 cos - r(query) - r(item)")
         if hits:
             note("similarity, certainty, id, [what was observed], (what found it besides vectors), caption, file:")
-        if found["nothing_close"]:
-            note("nothing close: of ten queries for items that are here, nine fare better")
+        if found["verdict"] in VERDICTS:
+            note(VERDICTS[found["verdict"]])
         for hit in hits:
             data(_line(hit))
             if hit["why"]:
@@ -174,6 +179,7 @@ def _line(hit: dict[str, Any]) -> str:
         f"[{', '.join(hit['modalities'])}]",
     ]
     found = [FOUND_BY[part] for part in hit["found"] if part in FOUND_BY] + ["weak"] * bool(hit["weak"])
+    found += ["close"] * bool(hit["close"] and not found)
     parts += [f"({', '.join(found)})"] if found else []
     caption, path = " ".join((hit["text"] or "").split()), next(iter(hit["paths"].values()), None)
     return "  ".join([*parts, *([caption[:80]] if caption else []), *([path] if path else [])])

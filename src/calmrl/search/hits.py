@@ -62,10 +62,11 @@ class Hit:
     found : tuple of str
         What found it: "name" or "words" (its name, or what is written about it, has words of the query), "file" (it has the
         very file that was asked with), "vectors" (it is one of the k nearest).
-    weak : bool or None
-        Whether the query is less like what items have of its modality, or less similar to this item, than nine of ten true
-        pairs that were held out; never for an item with all the words, or the very file, that were asked with. None where
-        no level is known (`calmrl.search.levels`).
+    weak, close : bool or None
+        Weak: the query is less like what items have of its modality, or less similar to this item, than nine of ten true
+        pairs that were held out. Close: it is more similar than anything that nine of ten queries found whose own item was left
+        out; so are items with all the words, or the very file, that were asked with. An item that is neither may be what was
+        meant or not. None where no level is known (`calmrl.search.levels`).
     why : tuple of Contribution
         What the similarity is the sum of, the largest part first, where `search(why=True)` asked for it.
     """
@@ -79,6 +80,7 @@ class Hit:
     paths: Mapping[str, str] = field(default_factory=dict)
     found: tuple[str, ...] = (VECTORS,)
     weak: bool | None = None
+    close: bool | None = None
     why: tuple[Contribution, ...] = ()
 
     @property
@@ -92,9 +94,18 @@ class Answer(list[Hit]):
 
     Examples
     --------
-    >>> Answer([Hit("a", 0.1, weak=True), Hit("b", 0.0, weak=True)]).nothing_close
-    True
+    >>> Answer([Hit("a", 0.1, weak=True), Hit("b", 0.0, weak=True)]).verdict
+    'nothing close'
+    >>> Answer([Hit("a", 0.1, weak=False, close=False), Hit("b", 0.0, weak=True)]).verdict
+    'perhaps'
     """
+
+    @property
+    def verdict(self) -> str | None:
+        """ "close" where some hit is, "nothing close" where all are weak, else "perhaps"; None where that is not known."""
+        if any(hit.close for hit in self):
+            return "close"
+        return {True: "nothing close", False: "perhaps", None: None}[self.nothing_close]
 
     @property
     def nothing_close(self) -> bool | None:

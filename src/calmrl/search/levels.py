@@ -1,21 +1,26 @@
-"""How similar is close: levels below which a hit is weak, from the items themselves, with a rate of error that is kept.
+"""How similar is close, and how little is weak: levels from the items themselves, with two rates of error that are kept.
 
-A query of one value x of a modality a meets an item by what the item has besides a, its pattern D. Two numbers say whether the
-item may be what was meant:
+A query of one value x of a modality a meets an item by what the item has. A hit is weak below lower levels, which items that
+are meant seldom are, and close above an upper one, which hits of queries for what is not there seldom are. In between, it may
+be what was meant or not. All levels are those of split conformal prediction: items play the query, in spaces fitted without
+them (`calmrl.aligner.held_out`), and new queries of the same sort are exchangeable with them.
 
-- s, the similarity of the query with the place of the item given D;
-- c, the largest cosine of x with the values of a that items have: low for a query unlike everything here.
+**Weak.** Two numbers say whether an item may be what was meant: s, the similarity of the query with the place of the item
+given its pattern D, what it has besides a; and c, the largest cosine of x with the values of a that items have (without the
+item itself and its siblings), low for a query unlike everything here. With n pairs and ranks from the bottom, pair i stands at
+r_i = min(rank of c_i, 4 rank of s_i): where modalities share little, s is low for true pairs as for others, so that most of the
+error is left to c. The k-th smallest r, k = floor(ERROR (n + 1)), is where both levels lie, so that at most k - 1 of the n are
+below either. Where an item has nothing but a, c alone decides.
 
-Both are measured for items that play the query: s in spaces fitted without them (`calmrl.aligner.held_out`), c without the item
-itself and its siblings. With n such pairs and ranks from the bottom, pair i stands at r_i = min(rank of c_i, 4 rank of s_i):
-where modalities share little, s is low for true pairs as for others, so that most of the error is left to c. The k-th smallest
-r, k = floor(ERROR (n + 1)), is where both levels lie, so that at most k - 1 of the n are below either. New pairs of the same
-sort are exchangeable with these and are called weak in about ERROR of all cases: split conformal prediction, in one group of
-pairs for each a and D. With fewer than 1 / ERROR - 1 pairs there is no level. Where an item has nothing but a, c alone decides.
+**Close.** The same items play queries for what is not there: they and their siblings are left out of the gallery. The largest
+similarity that query i finds among the items of a pattern P (all that they have) has a rank t_iP from the top among those of
+all queries, and the query stands at t_i = min over P of t_iP. Levels lie at the k-th smallest t, one for each P, so that at
+most k - 1 of the n queries find anything above any of them. Of a large collection a random share f is looked through, with
+k = floor(f ERROR (n + 1)): the whole is 1 / f such shares. A query that is compared within one modality finds c.
 
-Conformal prediction for retrieval with missing modalities is from Any2Any (Li, Yang, Omama, Chinchali and Topcu,
-arXiv:2411.10513), which makes similarities of different pairs of modalities comparable by it, to rank; here it says when to
-believe a rank. Nothing is promised of queries for what is not there: one that is like the others passes.
+With too few pairs for k >= 1 there is no level. Conformal prediction for retrieval with missing modalities is from Any2Any
+(Li, Yang, Omama, Chinchali and Topcu, arXiv:2411.10513), which makes similarities of different pairs of modalities comparable
+by it, to rank; here it says when to believe a rank. Queries of another sort than the items' own are not exchangeable with them.
 """
 
 from __future__ import annotations
@@ -32,15 +37,18 @@ from calmrl.aligner.held_out import without_folds
 from calmrl.aligner.posterior import place_rows
 from calmrl.search.collection import Collection
 from calmrl.search.neighbours import BLOCK, hub_sample
-from calmrl.search.sides import ASKED, RIVALS, Gallery, gains, pays
+from calmrl.search.sides import ASKED, RIVALS, Gallery, gains, pays, taken_off
 
-ERROR = 0.1  # share of what was really meant that is called weak
+ERROR = (
+    0.1  # share of what was meant that is called weak, and of queries for what is not there that find something close
+)
 LESS = 4  # times fewer errors of similarities than of queries that are unlike everything
-FOLDS = 5
+FOLDS = 3
 MOST = 2400  # items that play the query
+SEARCHED = 10_000  # items in which those that are not there are looked for
 ROUNDING = 1e-5  # of cosines
 JOIN = " + "
-LEVELS, APART = "levels", "apart"  # of the layout: what `measured` gives
+LEVELS, CLOSE, APART = "levels", "close", "apart"  # of the layout: what `measured` gives
 
 
 def key_of(modalities: Iterable[str], query: str) -> str:
@@ -60,7 +68,8 @@ def measured(
 ) -> dict[str, Any]:
     """What items say of queries, for the layout.
 
-    "levels": modality of the query -> pattern D -> {"similarity" (None where c alone decides), "nearest", "n"}. "apart":
+    "levels": modality of the query -> pattern D -> {"similarity" (None where c alone decides), "nearest", "n"}. "close":
+    modality of the query -> pattern P -> similarity; P is empty where it is compared within its modality. "apart":
     modalities of queries that rank items which share the modality and items which do not each by what is usual among them.
     `fitted` says that the aligner was fitted on these items; of another one it is not known what it has seen.
     """
@@ -68,6 +77,7 @@ def measured(
     drawn = np.random.default_rng(0).permutation(len(collection))[:MOST]
     names, present = list(collection.z), np.asarray(collection.present)
     levels: dict[str, Any] = {}
+    close: dict[str, dict[str, float]] = {}
     nearest = {}
     for j, name in enumerate(names):
         rows = np.flatnonzero(present[:, j])
@@ -76,18 +86,22 @@ def measured(
         nearest[name] = np.full(len(collection), np.nan)
         nearest[name][asking] = nearest_of(collection.z[name], asking, kept, groups)
         values = nearest[name][asking]
-        if level := _levels(values[np.isfinite(values)]):
+        values = values[np.isfinite(values)]
+        if level := _levels(values):
             levels[name] = {"": level}
+            close[name] = close_levels(values[:, None], [""], len(kept) / len(rows))
     apart: list[str] = []
     if aligner is not None and fitted:
-        pairs, earlier = _held_out(aligner, collection, drawn, groups)
+        pairs, absent, earlier = _held_out(aligner, collection, drawn, groups)
         for (name, key), (rows, similar) in pairs.items():
             there = np.isfinite(nearest[name][rows])
             if name in levels and (level := _levels(nearest[name][rows][there], similar[there])):
                 levels[name][key] = level
+        for name in absent.keys() & close.keys():
+            close[name] |= absent[name]
         if aligner.base_:
             apart = [name for name in names if name in aligner.widths_ and (name not in earlier or pays(earlier[name]))]
-    return {LEVELS: levels, APART: apart}
+    return {LEVELS: levels, CLOSE: close, APART: apart}
 
 
 def nearest_of(values: np.ndarray, rows: np.ndarray, kept: np.ndarray, groups: np.ndarray) -> np.ndarray:
@@ -111,19 +125,20 @@ def unit(rows: np.ndarray) -> np.ndarray:
 
 def _held_out(
     aligner: Aligner, collection: Collection, drawn: np.ndarray, groups: np.ndarray
-) -> tuple[dict[tuple[str, str], tuple[np.ndarray, np.ndarray]], dict[str, np.ndarray]]:
+) -> tuple[dict[tuple[str, str], tuple[np.ndarray, np.ndarray]], dict[str, dict[str, float]], dict[str, np.ndarray]]:
     """What items find that play the query, in spaces that were fitted without them.
 
-    (modality of the query, pattern) -> (rows, similarity of each with itself); modality -> gains of ranking side by side.
+    (modality of the query, pattern D) -> (rows, similarity of each with itself); modality -> pattern P -> level of what is
+    close; modality -> gains of ranking side by side.
     """
     names = sorted(name for name in collection.z if name in aligner.widths_)
     observed = np.asarray(collection.present)[:, [list(collection.z).index(name) for name in names]]
-    rows = np.sort(drawn[observed[drawn].sum(axis=1) > 1])
-    if len(rows) < MIN_PAIRS or len(np.unique(groups[rows])) < FOLDS:
-        return {}, {}
+    own = [names.index(name) for name in aligner.names_]
+    rows = np.sort(drawn[observed[drawn][:, own or slice(None)].any(axis=1)])
+    if (observed[rows].sum(axis=1) > 1).sum() < MIN_PAIRS or len(np.unique(groups[rows])) < FOLDS:
+        return {}, {}, {}
     present = observed[rows]
     z = {name: np.asarray(collection.z[name][rows]) for name in names}
-    own = [names.index(name) for name in aligner.names_]
     patterns = [tuple(np.flatnonzero(pattern)) for pattern in np.unique(observed, axis=0)]
     asked = {(a, tuple(m for m in pattern if m != a)) for a, pattern in product(range(len(names)), patterns)}
     found: dict[tuple[str, str], list[tuple[np.ndarray, np.ndarray]]] = {}
@@ -131,6 +146,10 @@ def _held_out(
     some = np.flatnonzero(observed.any(axis=1))
     some = np.random.default_rng(0).permutation(some)[:RIVALS]
     rivals = Gallery({name: np.asarray(collection.z[name][some]) for name in names}, observed[some], groups[some])
+    there = np.flatnonzero(observed.any(axis=1))
+    kept = np.sort(np.random.default_rng(1).permutation(there)[:SEARCHED])
+    searched = Gallery({name: np.asarray(collection.z[name][kept]) for name in names}, observed[kept], groups[kept])
+    found_absent: dict[str, list[np.ndarray]] = {}
     for twin, held in without_folds(
         aligner, {names[m]: z[names[m]] for m in own}, present[:, own], groups[rows], FOLDS
     ):
@@ -140,10 +159,17 @@ def _held_out(
                 continue
             query, item = (_placed(twin, z, at, [names[m] for m in some]) for some in ((a,), others))
             similar = (query * item).sum(axis=1)
-            if names[a] in twin.references_:
-                similar = similar - twin.hub_levels(item)[names[a]] / 2
+            similar = similar - taken_off(twin, names[a], item)
             key = key_of([names[m] for m in others], names[a])
             found.setdefault((names[a], key), []).append((rows[at], similar))
+        lying = searched.places(twin)
+        for a, name in enumerate(names):
+            at = held[present[held, a]]
+            if len(at):
+                best = searched.best_of_patterns(
+                    _placed(twin, z, at, [name]), lying, taken_off(twin, name, lying), groups[rows[at]]
+                )
+                found_absent.setdefault(name, []).append(best)
         if not aligner.base_:
             continue
         places = rivals.places(twin)
@@ -155,7 +181,11 @@ def _held_out(
         pair: (np.concatenate([one for one, _ in parts]), np.concatenate([one for _, one in parts]))
         for pair, parts in found.items()
     }
-    return pairs, {name: np.concatenate(parts) for name, parts in earlier.items() if sum(map(len, parts))}
+    keys = [JOIN.join(sorted(names[m] for m in np.flatnonzero(one))) for one in np.unique(searched.present, axis=0)]
+    close = {
+        name: close_levels(np.concatenate(parts), keys, len(kept) / len(there)) for name, parts in found_absent.items()
+    }
+    return pairs, close, {name: np.concatenate(parts) for name, parts in earlier.items() if sum(map(len, parts))}
 
 
 def _placed(aligner: Aligner, z: Mapping[str, np.ndarray], rows: np.ndarray, names: list[str]) -> np.ndarray:
@@ -176,12 +206,30 @@ def _levels(nearest: np.ndarray, similar: np.ndarray | None = None) -> dict[str,
     return {"similarity": None if similar is None else at[1], "nearest": at[0], "n": n}
 
 
-def is_weak(
-    levels: Mapping[str, Any], query: str, item: Iterable[str], similarity: float, nearest: float
-) -> bool | None:
-    """The verdict on a hit; None where there is no level for queries of this modality."""
-    of = levels.get(query)
+def close_levels(best: np.ndarray, keys: Sequence[str], share: float = 1.0) -> dict[str, float]:
+    """A level for each column of best (n, patterns), above any of which share * ERROR of the rows have a value.
+
+    There are none for too few rows, nor of a column that has nothing (-inf) where its level would be.
+    """
+    n = len(best)
+    k = int(share * ERROR * (n + 1) + 1e-9)
+    if k < 1:
+        return {}
+    columns = [np.sort(column) for column in best.T]
+    ranks = [n + 1 - np.searchsorted(low, column, "right") for low, column in zip(columns, best.T, strict=True)]
+    rank = int(np.sort(np.min(ranks, axis=0))[k - 1])
+    levels = {key: float(low[n - rank]) + ROUNDING for key, low in zip(keys, columns, strict=True)}
+    return {key: level for key, level in levels.items() if np.isfinite(level)}
+
+
+def judged(
+    layout: Mapping[str, Any], query: str, item: Iterable[str], similarity: float, nearest: float
+) -> tuple[bool | None, bool | None]:
+    """(weak, close): the verdict on a hit, by what its item has; None where no level is known for such queries."""
+    of, has = (layout.get(LEVELS) or {}).get(query), sorted(item)
     if not of:
-        return None
-    level = of.get(key_of(item, query)) or of[""]
-    return nearest < level["nearest"] or (level["similarity"] is not None and similarity < level["similarity"])
+        return None, None
+    level = of.get(key_of(has, query)) or of[""]
+    weak = nearest < level["nearest"] or (level["similarity"] is not None and similarity < level["similarity"])
+    above = (layout.get(CLOSE) or {}).get(query, {}).get(JOIN.join(has))
+    return weak, None if above is None else not weak and similarity >= above

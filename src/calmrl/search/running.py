@@ -140,7 +140,8 @@ def answer(index: Any, request: Mapping[str, Any]) -> dict[str, Any]:
     for hit in hits if request["files"] else ():
         own = {name: hit.paths[name] for name in wanted or [] if name in hit.paths} or hit.paths
         files.append(str(index.file(hit.id, next(iter(own)))) if own else None)
-    return {"hits": [asdict(hit) for hit in hits], "nothing_close": hits.nothing_close, "files": files}
+    verdict = {"verdict": hits.verdict, "nothing_close": hits.nothing_close}
+    return {"hits": [asdict(hit) for hit in hits], **verdict, "files": files}
 
 
 def _values(index: Any, name: str, values: list[Any] | None, cwd: str | None) -> list[Any] | None:

@@ -192,17 +192,20 @@ class Searcher:
 
     def _judged(self, asked: PreparedQuery, alone: Features, hits: list[Hit], found: list[Match]) -> list[Hit]:
         """Hits with the verdict of the levels: of a query of one value, whose similarities are not those of CSLS."""
-        levels = self.layout.get(LEVELS) or {}  # indexes of earlier versions have none
-        if asked.hubs or not hits or not any(name in levels for name in alone):
-            return hits
+        if asked.hubs or not hits or not any(name in (self.layout.get(LEVELS) or {}) for name in alone):
+            return hits  # indexes of earlier versions have no levels
         ((name, value),) = alone.items()
         nearest = float((levels_module.unit(value[None]) @ self.stored.sample_of(name).T).max(initial=-1.0))
         sure = {match.id for match in found if match.exact or match.share >= 1}
-        return [replace(hit, weak=hit.id not in sure and self._is_weak(asked, name, hit, nearest)) for hit in hits]
-
-    def _is_weak(self, asked: PreparedQuery, name: str, hit: Hit, nearest: float) -> bool | None:
-        has = hit.modalities if asked.column == "vector" else ()
-        return levels_module.is_weak(self.layout[LEVELS], name, has, hit.similarity, nearest)
+        out = []
+        for hit in hits:
+            has = hit.modalities if asked.column == "vector" else ()
+            weak: bool | None = False
+            close: bool | None = True
+            if hit.id not in sure:
+                weak, close = levels_module.judged(self.layout, name, has, hit.similarity, nearest)
+            out.append(replace(hit, weak=weak, close=close))
+        return out
 
     def _explained(self, asked: PreparedQuery, hits: list[Hit]) -> list[Hit]:
         """Hits with what their similarity is the sum of."""

@@ -67,6 +67,18 @@ class Gallery:
         """Where they lie, from all that they have."""
         return place_rows(aligner, self.z, self.present)
 
+    def best_of_patterns(
+        self, queries: np.ndarray, places: np.ndarray, taken_off: np.ndarray, groups: np.ndarray
+    ) -> np.ndarray:
+        """The largest similarity of each query with the items of each pattern, (q, patterns), its siblings left out.
+
+        Items lie at these places, and hubs cost them that; -inf where a query has no other items of a pattern.
+        """
+        patterns, which = np.unique(self.present, axis=0, return_inverse=True)
+        similar = queries @ places.T - taken_off
+        similar[groups[:, None] == self.groups] = -np.inf
+        return np.stack([similar[:, which.ravel() == p].max(axis=1) for p in range(len(patterns))], axis=1)
+
 
 def gains(aligner: Aligner, name: str, asked: Gallery, rivals: Gallery, places: np.ndarray) -> np.ndarray:
     """By how much earlier (1 / rank) items are found with their value of a modality, if sides are ranked side by side.
@@ -81,11 +93,11 @@ def gains(aligner: Aligner, name: str, asked: Gallery, rivals: Gallery, places: 
     value, without = np.zeros_like(asked.present), asked.present.copy()
     value[:, column], without[:, column] = True, False
     query = Gallery(asked.z, value, asked.groups).places(aligner)
-    others = query @ places.T - _taken_off(aligner, name, places)
+    others = query @ places.T - taken_off(aligner, name, places)
     out = []
     for own, at in ((asked, 0), (Gallery(asked.z, without, asked.groups), 1)):
         items = own.places(aligner)
-        mine = (query * items).sum(axis=1) - _taken_off(aligner, name, items)
+        mine = (query * items).sum(axis=1) - taken_off(aligner, name, items)
         for row, similarity, group in zip(others, mine, asked.groups, strict=True):
             rival = rivals.groups != group
             sides = both_sides(("", ""), (row[shares], row[~shares]))
@@ -95,7 +107,7 @@ def gains(aligner: Aligner, name: str, asked: Gallery, rivals: Gallery, places: 
     return np.array(out)
 
 
-def _taken_off(aligner: Aligner, name: str, places: np.ndarray) -> np.ndarray:
+def taken_off(aligner: Aligner, name: str, places: np.ndarray) -> np.ndarray:
     """What hubs cost these places, (n,), for a query of this modality."""
     return aligner.hub_levels(places)[name] / 2 if name in aligner.references_ else np.zeros(len(places))
 

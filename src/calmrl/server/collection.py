@@ -87,7 +87,8 @@ class Collection:
         self.limits = limits
         self.allow_add = allow_add
         self.workers = Workers(limits)
-        self.encoders = Workers(replace(limits, at_once=1))  # not every encoder may be used by two threads at once
+        self.searches = Workers(limits)  # so that what is quick need not wait for them
+        self.encoders = Workers(replace(limits, at_once=1))  # uploads, so that they never take all threads
         self.modalities = {name: dict(entry) for name, entry in index.modalities().items()}
         self.kinds = {name: str(entry["kind"]) for name, entry in self.modalities.items()}
         self._uploads = 0
@@ -98,6 +99,7 @@ class Collection:
     def close(self) -> None:
         """Let go of the threads."""
         self.workers.close()
+        self.searches.close()
         self.encoders.close()
 
     @contextmanager
@@ -149,7 +151,7 @@ class Collection:
         """Items by words, by an item, and by uploaded files."""
         if not (params.text or params.like or files):
             raise InputError("the query is empty; give text, like, or the files image and sound")
-        workers = self.encoders if params.text or files else self.workers
+        workers = self.encoders if files else self.searches  # an encoder has a lock of its own
         return await workers.run(self._search_response, params, files)
 
     def _search_response(self, params: SearchParams, files: Mapping[str, bytes]) -> Hits:
@@ -159,7 +161,7 @@ class Collection:
         terms = {modality_named(name, self.kinds): value for name, value in given.items()}
         hits = self.index.search(**terms, like=params.like, k=params.k, hubs=params.hubs, why=True, **params.filters())
         models = [hit_model(hit, self.modalities) for hit in hits]
-        return Hits(count=len(hits), nothing_close=hits.nothing_close, hits=models)
+        return Hits(count=len(hits), verdict=hits.verdict, nothing_close=hits.nothing_close, hits=models)
 
     async def items(self, params: BrowseParams) -> Items:
         """A page of the collection in its own order."""

@@ -27,7 +27,7 @@ class Limits:
     stall_seconds : float
         How long a client may leave a part of the answer unread; then the connection is closed.
     at_once : int
-        Requests that the collection works on at the same time; one of them at most encodes words or files.
+        Searches that the collection works on at the same time, and as many other requests; beside them, one search by files.
     waiting : int
         Requests that may wait for their turn; those beyond get 503 with Retry-After.
     uploads : int

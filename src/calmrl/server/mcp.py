@@ -13,8 +13,8 @@ from calmrl.server.schemas import plain
 
 INSTRUCTIONS = (
     "A collection of items of which some lack a picture, a text or a sound; words find items that have no text too. Search, "
-    "then ask for an item by its name. The paths of an answer are files on this machine. A hit that is weak may have "
-    "nothing to do with the query."
+    "then ask for an item by its name. The paths of an answer are files on this machine. The verdict says whether "
+    "something is close, perhaps what was meant, or nothing is close; a hit that is weak may have nothing to do with the query."
 )
 MOST = 50  # hits of an answer
 
@@ -47,7 +47,7 @@ def build_tools(index: Any) -> Any:
         try:
             terms = {"text": parse_query(text) if text.strip() else None, "like": like or None}
             hits = index.search(**terms, having=having or None, lacking=lacking or None, k=k)
-            return {"nothing_close": hits.nothing_close, "hits": [_told(index, hit) for hit in hits]}
+            return {"verdict": hits.verdict, "hits": [_told(index, hit) for hit in hits]}
         except InputError as error:
             raise refusal(str(error)) from None
 
@@ -80,5 +80,10 @@ def _told(index: Any, item: Hit | Item) -> dict[str, Any]:
         "lacks": lacks,
     }
     if isinstance(item, Hit):
-        told |= {"similarity": round(item.similarity, 4), "weak": item.weak, "found": list(item.found)}
+        told |= {
+            "similarity": round(item.similarity, 4),
+            "weak": item.weak,
+            "close": item.close,
+            "found": list(item.found),
+        }
     return plain({**told, "files": files})

@@ -265,6 +265,9 @@ class Hit(_Described):
     weak: bool | None = Field(
         description="Of ten queries for items that are here, nine fare better; null where no level is known."
     )
+    close: bool | None = Field(
+        description="Of ten queries for what is not here, nine find nothing as near; null where no level is known."
+    )
     why: list[Contribution] = Field(
         description="What the similarity is the sum of, the largest part first; empty for an item without a place."
     )
@@ -283,6 +286,9 @@ class Hits(BaseModel):
     """The nearest items, the nearest first."""
 
     count: int
+    verdict: str | None = Field(
+        description="close (some hit is), perhaps, or nothing close (all hits are weak); null where that is not known."
+    )
     nothing_close: bool | None = Field(description="All hits are weak; null where that is not known.")
     hits: list[Hit]
 
@@ -330,7 +336,7 @@ def item_model(item: Any, modalities: Mapping[str, Mapping[str, Any]], added: bo
 def hit_model(hit: Any, modalities: Mapping[str, Mapping[str, Any]]) -> Hit:
     """A hit of the index for an answer."""
     why = [{"query": one.query, "item": one.item, "share": one.share} for one in hit.why]
-    own = {"similarity": hit.similarity, "found": hit.found, "weak": hit.weak, "why": why}
+    own = {"similarity": hit.similarity, "found": hit.found, "weak": hit.weak, "close": hit.close, "why": why}
     return Hit(**plain({**described(hit, modalities), **own}))
 
 

@@ -132,7 +132,8 @@ function sentence(answer, further) {
   if (!shown.length) return filtered ? "No item fits the filters. Remove one of them." : "There is nothing in this collection.";
   if (!answer.hits) return filtered ? `${amount(shown.length)} shown${further ? ", more below" : ""}` : `${shown.length} of ${about.items.toLocaleString("en")} shown`;
   if (answer.nothing_close) return "Nothing in this collection is close to that.";
-  return `${amount(close)}, nearest first${close < shown.length ? `, and ${shown.length - close} weak` : ""}`;
+  const doubt = answer.verdict === "perhaps" ? ", perhaps none that you mean" : "";
+  return `${amount(close)}, nearest first${doubt}${close < shown.length ? `; ${shown.length - close} weak` : ""}`;
 }
 
 function complain(sentence) {

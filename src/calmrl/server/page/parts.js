@@ -99,7 +99,7 @@ function reasons(hit, modalities) {
 function score(item, modalities) {
   if (item.similarity == null) return null;
   const why = reason(item, modalities);
-  return element("p", { class: "score" }, "similarity ", element("b", {}, item.similarity.toFixed(2)),
+  return element("p", { class: "score" }, "similarity ", element("b", {}, item.similarity.toFixed(2)), item.close && !item.found.some((by) => by in FOUND_BY) ? ", close" : null,
     why ? element("span", { class: "why", title: why }, `by ${why}`) : null);
 }
 
