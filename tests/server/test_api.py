@@ -288,14 +288,11 @@ def slow(shapes):
     return Slow(shapes.folder / "items.jsonl")
 
 
-def test_only_what_is_encoded_waits_for_the_encoder(slow, client_of):
+def test_only_searches_by_files_wait_for_one_another(slow, client_of):
     image = {"image": ("q.png", data.png("red", "ring"), "image/png")}
     with client_of(slow) as client:
-        by_words, by_file = (
-            partial(client.get, "/api/search?text=red"),
-            partial(client.post, "/api/search", files=image),
-        )
-        with asked_at_once(slow, [by_words, by_file, by_words]) as answers:
+        by_file = partial(client.post, "/api/search", files=image)
+        with asked_at_once(slow, [by_file] * 3) as answers:
             while not (slow.at_work or answers):
                 time.sleep(0.01)
             assert client.get("/api/search?like=red%2Fring").status_code == 200
