@@ -306,3 +306,16 @@ def test_a_model_for_more_modalities_than_the_items_have(colour_index, tmp_path,
     assert set(NAMES) > set(index.layout["modalities"]) == {"image"}
     with pytest.raises(InputError, match="`encoders` names sound"):
         Index.build(tmp_path / "pictures", tmp_path / "no", {"sound": NAMES["sound"]}, model=colour_index / "aligner")
+
+
+def test_a_file_of_which_nothing_can_be_read_is_called_new_once(own) -> None:
+    index, folder = own
+    (folder / "broken.png").write_bytes(b"no picture")
+    assert index.folder_changes().new == (f"{folder.resolve()}/broken.png",)
+    assert index.add(folder).added == []
+    assert not index.folder_changes()
+    again = Index.build(folder, index.path.with_name("again"), NAMES, model=settings())
+    assert not again.folder_changes()
+    write_picture(folder / "broken.png", colour(1))
+    assert len(again.folder_changes().new) == 1
+    assert again.add(folder).added == ["broken"]

@@ -29,7 +29,7 @@ from calmrl.encoders.encoder_set import EncoderSet
 from calmrl.encoders.registry import DEFAULTS, default_encoders, full_name, is_installed
 from calmrl.errors import InputError
 from calmrl.search import checksums, neighbours, store
-from calmrl.search.collection import Collection, described, from_features, kinds_of
+from calmrl.search.collection import UNUSABLE, Collection, described, from_features, kinds_of
 from calmrl.search.encoding import TEXTS, encode, names_as_texts, names_say_something, records_of, words_as_texts
 from calmrl.search.levels import measured
 from calmrl.search.space import (
@@ -99,6 +99,7 @@ def build(source: Any, path: str | Path, options: BuildOptions) -> None:
             "problems": collection.problems.lines(True),
             NAMES: named,
             OCR: options.ocr,
+            UNUSABLE: collection.unusable,
         }
         _write(collection, aligner, layout, path, part, options)
 

@@ -26,6 +26,7 @@ STANDARD = ("id", "split", "labels", "text")
 SIDE = 192  # pixels, of the longer side of a thumbnail
 QUALITY = 80
 REPLACED = "replaced_by"  # of a modality of the layout: whose vectors it holds, by an encoder that is being replaced
+UNUSABLE = "unusable"  # of the layout: `Collection.unusable` of all that was added
 NAMED = "name:"  # before the SHA-256 of a text that is the name of a file
 
 
@@ -72,6 +73,8 @@ class Collection:
         Number of an item -> a small image, or None.
     groups : sequence, optional
         Which items are siblings.
+    unusable : dict of str to list
+        Files of items of which nothing could be read, as "root/file" -> [size, time].
     """
 
     records: list[ItemRecord]
@@ -83,6 +86,7 @@ class Collection:
     thumbnail: Callable[[int], bytes | None] = lambda row: None
     groups: list[Any] | None = None
     problems: Problems = field(default_factory=Problems)
+    unusable: dict[str, list[int]] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.records)

@@ -206,9 +206,12 @@ def _without_empty(collection: Collection) -> Collection:
     kept = np.flatnonzero((collection.present & ~named.reshape(collection.present.shape)).any(axis=1)).tolist()
     if len(kept) == len(collection):
         return collection
+    rest = collection.take(kept)
     for row in sorted(set(range(len(collection))) - set(kept)):
-        collection.problems.add("no modality at all", "row", id=collection.records[row].id)
-    return collection.take(kept)
+        item = collection.records[row]
+        collection.problems.add("no modality at all", "row", id=item.id)
+        rest.unusable |= {f"{rest.root}/{path}": list(item.fingerprints[part][1:]) for part, path in item.paths.items()}
+    return rest
 
 
 def _thumbnail(item: ItemRecord, opened: Source) -> bytes | None:

@@ -20,7 +20,7 @@ from calmrl.errors import InputError
 from calmrl.protocols import Progress
 from calmrl.search import checksums, neighbours, store
 from calmrl.search.build import NAMES, OCR, working_folder
-from calmrl.search.collection import Collection, ItemRecord, from_features
+from calmrl.search.collection import UNUSABLE, Collection, ItemRecord, from_features
 from calmrl.search.encoding import UNREADABLE, Memory, encode, names_as_texts, parts_of, records_of, words_as_texts
 from calmrl.search.levels import LEVELS
 from calmrl.search.refit import check_recipe, fit_again
@@ -102,6 +102,8 @@ def add(
         change.gone = [] if prune else gone
         change.removed = gone if prune else []
         _commit(index, fresh, change.removed)
+        if fresh is not None:
+            _remember_unusable(index, fresh.unusable)
         clear_removed(index.path, opened.root, sorted(set(on_purpose) & set(change.added)))
         if refit is not False:
             _record(index)
@@ -119,6 +121,16 @@ def open_as_before(index: Index, source: Any, progress: Progress | None) -> Sour
     if index.layout.get(NAMES) and opened.form == FOLDER:  # indexes of earlier versions do not say it
         names_as_texts(opened)
     return opened
+
+
+def _remember_unusable(index: Index, files: dict[str, list[int]]) -> None:
+    """Do not call files new again of which nothing could be read."""
+    known = index.layout.get(UNUSABLE, {})
+    if not known.items() >= files.items():
+        layout = {**index.layout, UNUSABLE: {**known, **files}}
+        learned = {name: content for name, content in index.parts.items() if name != store.LAYOUT}
+        store.write_parts(index.path, {store.LAYOUT: json.dumps(layout).encode(), **learned})
+        index.refresh()
 
 
 @contextmanager
@@ -397,13 +409,14 @@ def folder_changes(index: Index) -> FolderChanges:
     changed: list[str] = []
     gone: list[str] = []
     folders: list[str] = []
-    on_purpose = removed_items(index.path)
+    on_purpose, useless = removed_items(index.path), index.layout.get(UNUSABLE, {})
     for root, known in files.items():
         if not known or not Path(root).is_dir():
             continue
         left_out = {path for paths in on_purpose.get(root, {}).values() for path in paths} - set(known)
         before = len(new) + len(changed) + len(gone)
         here = dict(_files(root))
+        left_out |= {path for path, when in here.items() if useless.get(f"{root}/{path}") == list(when)} - set(known)
         new += [f"{root}/{path}" for path in here if path not in known and path not in left_out]
         changed += [f"{root}/{path}" for path, when in here.items() if path in known and when != known[path]]
         gone += [f"{root}/{path}" for path in known if path not in here]
