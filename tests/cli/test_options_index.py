@@ -163,8 +163,9 @@ def test_search_with_everything(calmrl, index, tmp_path, monkeypatch):
     assert err == ""
     assert opened.asked == [
         {
-            "text": [(1.0, "dog")], "image": ["i.png", (-1.0, "pool.jpg")], "sound": ["s.wav"], "speech": ["v=w.wav"],
-            "like": ["b"], "having": ["image", "text"], "lacking": ["sound"], "where": "w", "k": 3, "hubs": True, "why": True,
+            "text": [(1.0, "dog")], "image": [(1.0, "i.png"), (-1.0, "pool.jpg")], "sound": [(1.0, "s.wav")],
+            "speech": [(1.0, "v=w.wav")], "like": [(1.0, "b")], "having": ["image", "text"], "lacking": ["sound"], "where": "w",
+            "k": 3, "hubs": True, "why": True,
         }
     ]  # fmt: skip
     shown = HIT | {"label": None, "modalities": [], "found": ["vectors"], "weak": None, "close": None, "why": []}
