@@ -17,7 +17,7 @@ EXAMPLE = """Example:
   calmrl index items.csv --out items.index --encoder image=efficientnet_lite0
   calmrl index emoji --out emoji.index
   calmrl index photos --out photos.index --base mine
-  calmrl index photos --out photos.index --upgrade --encoder image=hf:models/clip#image --limit 1000"""
+  calmrl index photos --out p.index --upgrade --encoder image=mobilenet_v2"""
 
 
 def run(

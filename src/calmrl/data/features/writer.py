@@ -269,7 +269,11 @@ class FeatureWriter:
         self.close()
 
     def _check_free(self) -> None:
-        if self.path.exists() and not (self.path.is_dir() and not any(self.path.iterdir())):
+        try:
+            taken = self.path.exists() and not (self.path.is_dir() and not any(self.path.iterdir()))
+        except FileNotFoundError:  # another process took it away between the two looks
+            taken = False
+        if taken:
             raise InputError(f"{self.path} exists; remove it or choose another place")
 
     def _begin(self, table: pa.Table) -> None:
