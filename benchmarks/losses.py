@@ -15,7 +15,7 @@ from functools import partial
 import torch
 import torch.nn.functional as F
 
-from calmrl._support.spectrum import spectrum
+from calmrl._support.linalg import spectrum
 from calmrl.losses import ContrastiveLoss, GramLoss, PMRLLoss, TriangleLoss
 from calmrl.losses.base import joined
 

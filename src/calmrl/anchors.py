@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import torch
 
-from calmrl._support.spectrum import Spectrum, spectrum
+from calmrl._support.linalg import Spectrum, spectrum
 from calmrl.arrays import Array, Views, check, like_input, to_tensor
 from calmrl.errors import InputError
 

@@ -7,9 +7,9 @@ from typing import ClassVar
 import pytest
 from pydantic import ValidationError
 
+from calmrl._support.arguments import Count
 from calmrl._support.registry import Registry
 from calmrl._support.section import ChosenSection, Section
-from calmrl._support.signatures import Count
 
 
 def knn(k: Count = 5, weight: float = 1.0, hidden: int = 3):

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from calmrl._support import signatures
-from calmrl._support.signatures import COMPUTED, REQUIRED, signature_of
+from calmrl._support import arguments
+from calmrl._support.registry import COMPUTED, REQUIRED, signature_of
 
 MODULE = '''
 """A module."""
@@ -121,7 +121,7 @@ def test_objects_that_are_imported():
     ],
 )
 def test_types_of_arguments(name, good, bad):
-    held = TypeAdapter(getattr(signatures, name))
+    held = TypeAdapter(getattr(arguments, name))
     for value in good:
         assert held.validate_python(value) == value
     for value in bad:

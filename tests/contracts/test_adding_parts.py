@@ -18,7 +18,7 @@ from tests.support.train_data import config_file
 PARTS = '''
 """Parts that somebody brings along."""
 
-from calmrl._support.signatures import Positive
+from calmrl._support.arguments import Positive
 from calmrl.imputers.simple import MeanImputer
 from calmrl.losses.contrastive import ContrastiveLoss
 

@@ -1,15 +1,23 @@
-"""Arguments of estimators: names among a few, numbers, and seeds, with one kind of error for all."""
+"""Types of arguments and of keys of configs, and checks of arguments with one kind of error for all."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from numbers import Integral, Real
+from typing import Annotated, Any, Literal
 
-import numpy as np
-from sklearn.utils import check_random_state
+from annotated_types import Ge, Gt, Le, Lt
 
 from calmrl._support.registry import closest
 from calmrl.errors import InputError
+
+Auto = Literal["auto"]
+Count = Annotated[int, Ge(1)]
+Positive = Annotated[float, Gt(0)]
+NotNegative = Annotated[float, Ge(0)]
+Share = Annotated[float, Ge(0), Lt(1)]  # may be 0, never everything
+Fraction = Annotated[float, Ge(0), Le(1)]
+Seed = Annotated[int, Ge(0)]
 
 
 def check_choice(name: str, value: Any, allowed: Sequence[str]) -> None:
@@ -30,7 +38,7 @@ def check_number(
     name: str, value: Any, low: float, high: float = float("inf"), what: str = "a number", also: str = ""
 ) -> None:
     """`value` is a finite number from `low` to `high`; `also` says in the error what else would do."""
-    number = isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
+    number = isinstance(value, Real) and not isinstance(value, bool)
     if not number or not low <= value <= high or value == float("inf"):
         limits = f">= {low:g}" if high == float("inf") else f"from {low:g} to {high:g}"
         raise InputError(f"{name} must be {what} {limits}{also}; got {value!r}")
@@ -38,6 +46,8 @@ def check_number(
 
 def seed_of(random_state: Any) -> int:
     """A whole number from what scikit-learn calls a random state; None draws one."""
-    if isinstance(random_state, (int, np.integer)):
+    if isinstance(random_state, Integral):
         return int(random_state)
+    from sklearn.utils import check_random_state
+
     return int(check_random_state(random_state).randint(2**31 - 1))

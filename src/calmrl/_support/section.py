@@ -1,15 +1,13 @@
 """Sections of a config: pydantic models that know every key they allow, and sections chosen by name from a registry."""
 
-from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, create_model
 from pydantic_core import PydanticCustomError, core_schema
 
-from calmrl._support import signatures as arguments
-from calmrl._support.registry import Registry
-from calmrl._support.signatures import REQUIRED, Signature
+from calmrl._support import arguments
+from calmrl._support.registry import REQUIRED, Registry, Signature
 
 NAMES = {name: value for name, value in vars(arguments).items() if not name.startswith("_")}
 NAMES |= {"Literal": Literal, "Annotated": Annotated, "Any": Any}
@@ -39,8 +37,7 @@ class ChosenSection(Section):
     @classmethod
     def member(cls, name: str) -> type[Section]:
         """The section of one entry."""
-        overridden, signature = tuple(cls.defaults.get(name, {}).items()), cls.registry.signature(name)
-        return _from_signature(cls, name, _Key(signature, repr(signature.parameters)), overridden)
+        return _from_signature(cls, name, cls.registry.signature(name))
 
     @classmethod
     def members(cls) -> list[type[Section]]:
@@ -74,24 +71,15 @@ class ChosenSection(Section):
         )
 
 
-@dataclass(frozen=True)
-class _Key:
-    """A signature that can be the key of a cache: its text tells it from others."""
-
-    signature: Signature = field(compare=False)
-    text: str
-
-
 @lru_cache(maxsize=256)
-def _from_signature(
-    chooser: type[ChosenSection], name: str, key: _Key, overridden: tuple[tuple[str, Any], ...]
-) -> type[Section]:
+def _from_signature(chooser: type[ChosenSection], name: str, signature: Signature) -> type[Section]:
     fields: dict[str, Any] = {chooser.tag: (Literal[name], ...)}
-    for parameter, (annotation, default) in key.signature.parameters.items():
+    defaults = chooser.defaults.get(name, {})
+    for parameter, (annotation, default) in signature.parameters.items():
         if parameter not in chooser.leave_out:
-            default = dict(overridden).get(parameter, default)
+            default = defaults.get(parameter, default)
             fields[parameter] = (annotation, ... if default is REQUIRED else default)
     title = "".join(part.capitalize() for part in name.split("_"))
-    model = create_model(f"{title}{chooser.__name__}", __base__=chooser, __doc__=key.signature.doc, **fields)
+    model = create_model(f"{title}{chooser.__name__}", __base__=chooser, __doc__=signature.doc, **fields)
     model.model_rebuild(_types_namespace=NAMES)  # annotations that were read from source are texts
     return model

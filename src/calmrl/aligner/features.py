@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from calmrl._support.moments import principal_directions
+from calmrl._support.linalg import principal_directions
 from calmrl.arrays import blocks_of_rows
 
 BANDWIDTH = 0.7  # s

@@ -35,7 +35,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from calmrl._support.arguments import check_choice, check_whole, seed_of
-from calmrl._support.moments import numpy_eigh
+from calmrl._support.linalg import numpy_eigh
 from calmrl._support.parsing import reason_of
 from calmrl._support.tensor_files import load_state, save_state
 from calmrl.aligner.features import RANK, FeatureMap, fit_kernel, fit_linear

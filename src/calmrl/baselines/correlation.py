@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from calmrl._support.arguments import check_number, check_whole
-from calmrl._support.moments import numpy_eigh
+from calmrl._support.linalg import numpy_eigh
 from calmrl.aligner.features import RANK
 from calmrl.baselines.base import Baseline, OneSpace, Pairwise, TrainingFeatures, covariance, inverse_root, routes
 from calmrl.baselines.maps import Linear, compose, regress

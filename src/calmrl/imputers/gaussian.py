@@ -13,9 +13,8 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
-from calmrl._support.arguments import seed_of
+from calmrl._support.arguments import Auto, Count, Fraction, NotNegative, Positive, seed_of
 from calmrl._support.engine import Engine
-from calmrl._support.signatures import Auto, Count, Fraction, NotNegative, Positive
 from calmrl.arrays import Array, Views, check, within_limit
 from calmrl.data.features.distributed_rows import DistributedRows
 from calmrl.errors import InputError

@@ -8,8 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from calmrl._support.arguments import seed_of
-from calmrl._support.signatures import Count, Positive
+from calmrl._support.arguments import Count, Positive, seed_of
 from calmrl.arrays import Array, Views, blocks_of_rows, check
 from calmrl.errors import InputError
 from calmrl.imputers.base import BlockImputer, Blocks

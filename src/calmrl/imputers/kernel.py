@@ -17,8 +17,7 @@ import torch
 from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
 
-from calmrl._support.arguments import check_whole
-from calmrl._support.signatures import Auto, Count, NotNegative, Positive
+from calmrl._support.arguments import Auto, Count, NotNegative, Positive, check_whole
 from calmrl.arrays import Array, Views, to_tensor
 from calmrl.data.features.distributed_rows import DistributedRows
 from calmrl.data.patterns import connected, rows_together

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from calmrl._support.signatures import Count, Fraction, Positive
+from calmrl._support.arguments import Count, Fraction, Positive
 from calmrl.imputers.base import Blocks
 from calmrl.imputers.simple import NeighbourImputer, Ranking
 

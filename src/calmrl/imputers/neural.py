@@ -12,9 +12,8 @@ import torch
 from torch import Tensor, nn
 from torch.optim.adam import adam
 
-from calmrl._support.arguments import seed_of
-from calmrl._support.moments import add_rows
-from calmrl._support.signatures import Count, Positive
+from calmrl._support.arguments import Count, Positive, seed_of
+from calmrl._support.linalg import add_rows
 from calmrl.arrays import Array, Views, blocks_of_rows, check
 from calmrl.data.hiding import hide
 from calmrl.errors import InputError

@@ -10,7 +10,7 @@ import torch
 from sklearn.linear_model import RidgeCV
 from torch import Tensor
 
-from calmrl._support.signatures import Count
+from calmrl._support.arguments import Count
 from calmrl.arrays import Array, Views
 from calmrl.imputers.base import BlockImputer, Blocks
 from calmrl.latent.rows import group_rows

@@ -10,7 +10,7 @@ from sklearn.cluster import KMeans
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from calmrl._support.signatures import Count, Positive
+from calmrl._support.arguments import Count, Positive
 from calmrl.imputers.base import Blocks
 from calmrl.imputers.neural import NeuralImputer, SkipMLP
 from calmrl.imputers.variational import some_of

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from calmrl._support.signatures import Count, Positive
+from calmrl._support.arguments import Count, Positive
 from calmrl.imputers.base import Blocks
 from calmrl.imputers.neural import NeuralImputer, SkipMLP
 

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from calmrl._support.distributed import all_sum
-from calmrl._support.moments import add_entries, add_rows, add_summary
+from calmrl._support.linalg import add_entries, add_rows, add_summary
 from calmrl.arrays import Array, Views, blocks_of_rows, check, release, to_tensor
 from calmrl.data.features import distributed_rows
 from calmrl.data.features.distributed_rows import DistributedRows

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from calmrl._support.distributed import all_sum
-from calmrl._support.moments import principal_directions
+from calmrl._support.linalg import principal_directions
 from calmrl.arrays import Views
 from calmrl.latent.em import Fit, Settings, fit_settings, smallest_noise
 from calmrl.latent.model import Parameters

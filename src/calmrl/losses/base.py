@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from calmrl._support.arguments import Count, Positive, Share
 from calmrl._support.distributed import gather_headers, gather_objects, gather_rows, world
-from calmrl._support.signatures import Count, Positive, Share
 from calmrl.arrays import check, full_precision, maybe_any
 from calmrl.errors import InputError
 

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from calmrl._support.signatures import Positive, Share
+from calmrl._support.arguments import Positive, Share
 from calmrl.losses.base import AnchoredLoss, Batch
 
 AT_ONCE = 1 << 19  # entries of the score matrices of all pairs, up to which one call for all of them is cheaper

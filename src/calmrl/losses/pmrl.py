@@ -5,8 +5,8 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
-from calmrl._support.signatures import Count, Positive
-from calmrl._support.spectrum import spectrum
+from calmrl._support.arguments import Count, Positive
+from calmrl._support.linalg import spectrum
 from calmrl.arrays import full_precision
 from calmrl.losses.base import joined, masked_mean, positive, row_terms
 

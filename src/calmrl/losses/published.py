@@ -15,8 +15,8 @@ from annotated_types import Ge
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
+from calmrl._support.arguments import Count, Fraction, NotNegative, Positive, Share
 from calmrl._support.distributed import gather_headers, gather_rows, world
-from calmrl._support.signatures import Count, Fraction, NotNegative, Positive, Share
 from calmrl.arrays import full_precision
 from calmrl.errors import InputError
 from calmrl.losses.base import AnchoredLoss, Batch, chunks, each_chunk, joined

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from calmrl._support.signatures import Positive
+from calmrl._support.arguments import Positive
 from calmrl.arrays import maybe_any
 from calmrl.losses.base import AnchoredLoss, Batch, masked_mean
 

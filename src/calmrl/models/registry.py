@@ -8,9 +8,9 @@ from typing import Annotated, Any, Literal
 
 from annotated_types import Ge
 
+from calmrl._support.arguments import Auto, Count, Fraction, NotNegative
 from calmrl._support.registry import Registry
 from calmrl._support.section import Section
-from calmrl._support.signatures import Auto, Count, Fraction, NotNegative
 
 
 @dataclass(frozen=True)

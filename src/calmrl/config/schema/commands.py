@@ -8,9 +8,9 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
+from calmrl._support.arguments import Count, Seed
 from calmrl._support.registry import lookup
 from calmrl._support.section import Section
-from calmrl._support.signatures import Count, Seed
 from calmrl.config.schema.train import CollectionSection, HideSection, ImputeConfig, SourceSection, TrainConfig
 from calmrl.metrics.registry import measures
 from calmrl.training.methods import TRIALS, find_method

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from pydantic import Field, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
+from calmrl._support.arguments import Count, Fraction, NotNegative, Positive, Seed, Share
 from calmrl._support.section import ChosenSection, Section
-from calmrl._support.signatures import Count, Fraction, NotNegative, Positive, Seed, Share
 from calmrl.data.media.decoding import Resize
 from calmrl.errors import InputError
 from calmrl.imputers.registry import IMPUTERS, Kind

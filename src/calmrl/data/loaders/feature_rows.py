@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from calmrl._support.moments import principal_directions
+from calmrl._support.linalg import principal_directions
 from calmrl.arrays import release
 from calmrl.data.features.feature_set import FeatureSet
 from calmrl.data.patterns import patterns

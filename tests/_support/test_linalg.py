@@ -1,6 +1,8 @@
-"""The leading singular pair: values, orientation, first and second derivatives, degenerate inputs."""
+"""Running moments; the leading singular pair: values, orientation, first and second derivatives, degenerate inputs."""
 
 from __future__ import annotations
+
+from itertools import pairwise
 
 import pytest
 import torch
@@ -8,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.autograd import gradcheck, gradgradcheck
 
-from calmrl._support.spectrum import spectrum
+from calmrl._support.linalg import add_rows, add_summary, spectrum
 from calmrl.losses.volume import adjugate, quadratic_forms, root
 
 
@@ -153,3 +155,19 @@ def test_two_vectors_that_point_apart_agree_in_the_smaller_direction() -> None:
     torch.testing.assert_close(u[0], torch.tensor([0.2, 0.6], dtype=torch.float64) / 0.4**0.5)
     plain, _, _ = spectrum(z)
     assert (plain[:, 0] >= plain[:, 1]).all()
+
+
+@pytest.mark.parametrize("cuts", [(0, 9), (0, 4, 4, 9), (0, 1, 8, 9)])
+def test_running_moments_are_those_of_all_rows(cuts):
+    rows = torch.arange(18, dtype=torch.float64).reshape(9, 2).square()
+    count, mean, square = torch.zeros((), dtype=torch.float64), torch.zeros(2).double(), torch.zeros(2).double()
+    for start, stop in pairwise(cuts):
+        add_rows(rows[start:stop], count, mean, square)
+    assert count == 9
+    torch.testing.assert_close(mean, rows.mean(0))
+    torch.testing.assert_close(square, (rows - rows.mean(0)).square().sum(0))
+    add_summary(torch.tensor(0.0), torch.tensor([9.0, 9.0]), torch.ones(2), count, mean, square)
+    assert count == 9
+    torch.testing.assert_close(mean, rows.mean(0))
+    add_summary(torch.tensor(1.0).double(), rows[0], torch.zeros(2).double(), count, mean, square)  # one row is enough
+    assert count == 10
