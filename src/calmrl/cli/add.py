@@ -27,10 +27,11 @@ def run(
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Ids as JSON on stdout.")] = False,
 ) -> None:
-    """Add what is new or changed in a source, in one commit; only new content is encoded.
+    """Add to an index what is new or changed in a source.
 
-    Items of a folder that calmrl remove took out stay out, unless a file of theirs is named. Where pairs
-    have grown by half and it pays, the space is fitted again. Run the same line again to continue where it stopped.
+    In one commit; only new content is encoded. Items of a folder that calmrl remove took out stay out, unless a
+    file of theirs is named. Where pairs have grown by half and it pays, the space is fitted again. Run the same line again to
+    continue where it stopped.
     """
     check_index(index)
     check_source(source)

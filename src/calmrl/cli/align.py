@@ -38,7 +38,7 @@ def run(
         bool, typer.Option("--compact", help="Write a tenth of the bytes; vectors differ by about one percent.")
     ] = False,
 ) -> None:
-    """Fit an aligner on features with missing modalities, and save it.
+    """Fit an aligner on features with holes, and save it.
 
     Says what was chosen and which recall to expect. `calmrl index` takes the result as --model, or as --base beside what it
     learns from other items with the same encoders.

@@ -39,7 +39,10 @@ def run(
     every: Annotated[bool, typer.Option("--all", help="A line per problem, and per file of unknown type.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print JSON: {ok, problems, config}.")] = False,
 ) -> None:
-    """Show all mistakes of a config, a folder, a table of files, features or an index; print a config with every key."""
+    """Show all mistakes of a config, a folder, features or an index.
+
+    A table of files is checked as well; of a config every key is printed.
+    """
     path = Path(file)
     named = collection_of(path, collection, annotations, media)
     if named is not None:

@@ -54,7 +54,10 @@ def run(
     keep: Annotated[Keep | None, typer.Option("--keep", help="Keep the model of the best row.")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print results.json to stdout.")] = False,
 ) -> None:
-    """Compare methods: same rows, same steps, same number of trials, chosen on validation rows."""
+    """Compare methods on the same rows with the same budget.
+
+    Same rows, same steps, same number of trials, chosen on validation rows.
+    """
     import shlex
 
     from calmrl.config import CompareConfig, load

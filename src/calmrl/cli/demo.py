@@ -29,7 +29,10 @@ def run(
     config: Annotated[str, typer.Option("--config", help="A config file or a shipped config.")] = "demo",
     force: Annotated[bool, typer.Option("--force", help="Begin anew: remove an earlier output of calmrl.")] = False,
 ) -> None:
-    """Compare methods on bundled real data with missing modalities, then search two collections by words and sounds."""
+    """Compare methods on real data with holes, then search it.
+
+    Seven methods on two bundled collections with missing modalities; both are then searched by words and sounds.
+    """
     from calmrl._support.output import check_directory, check_free
     from calmrl.config import CompareConfig, load
 

@@ -23,7 +23,10 @@ def run(
     json: Annotated[bool, typer.Option("--json", help="Print the numbers as JSON.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Replace an earlier output of calmrl.")] = False,
 ) -> None:
-    """Say before any training what is missing and whether imputing it will help."""
+    """Say what is missing, and whether imputing it will help.
+
+    Before any training.
+    """
     from calmrl.workflows import diagnose
 
     command = f"calmrl diagnose {shlex.quote(str(features))} --out {shlex.quote(str(out))} --seed {seed}"

@@ -20,9 +20,10 @@ def run(
     address: AddressOption = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Show versions, devices, which extras are installed, whether the default encoders work, and what an engine would use.
+    """Show what is installed, and whether it works.
 
-    Each of them encodes one tiny text, picture or sound.
+    Versions, devices, extras, the default encoders and what an engine would use. Each encoder tries
+    one tiny text, picture or sound.
     """
     from calmrl._support.engine import opened
 

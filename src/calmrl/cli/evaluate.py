@@ -37,7 +37,10 @@ def run(
     force: Annotated[bool, typer.Option("--force", help="Replace the file if it exists.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print what is in the file instead of tables.")] = False,
 ) -> None:
-    """Measure a trained model: retrieval, classification, imputation, anchor shift."""
+    """Measure a trained model on its test rows.
+
+    Retrieval, classification, imputation and anchor shift.
+    """
     from calmrl.workflows.evaluate import evaluate
 
     out = folder / "results.json" if out is None else out

@@ -82,9 +82,9 @@ def run(
     engine: EngineOption = "local",
     address: AddressOption = None,
 ) -> None:
-    """Encode a collection of files into a feature directory, and report what is unusable.
+    """Encode files into a feature directory.
 
-    Run the same line again to continue where it stopped.
+    Says what is unusable. Run the same line again to continue where it stopped.
     """
     from calmrl.config import ExtractConfig, load
     from calmrl.workflows.extract import extract

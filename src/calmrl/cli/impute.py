@@ -38,7 +38,10 @@ def run(
     force: Annotated[bool, typer.Option("--force", help="Replace an earlier output of calmrl.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print counts and what was chosen to stdout.")] = False,
 ) -> None:
-    """Impute what rows lack, modalities or single values, and mark what was imputed."""
+    """Impute missing modalities and values, and mark them.
+
+    Observed values stay as they are, to the bit.
+    """
     from calmrl.config import ImputeConfig, load
     from calmrl.workflows.impute import imputation_warnings, impute
 

@@ -59,7 +59,7 @@ def run(
     engine: EngineOption = "local",
     address: AddressOption = None,
 ) -> None:
-    """Encode a collection, align its modalities, and write an index to search.
+    """Encode and align a collection, to search it.
 
     Items may lack any modality. Run the same line again to continue where it stopped.
     """

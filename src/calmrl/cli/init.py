@@ -23,7 +23,10 @@ def run(
     media: MediaOption = None,
     force: Annotated[bool, typer.Option("--force", help="Replace configs and notes that are there.")] = False,
 ) -> None:
-    """Look at a collection, say what is in it, and write configs for it that run as they are."""
+    """Look at a collection and write configs for it.
+
+    Says what is in it; the configs run as they are.
+    """
     from calmrl.workflows.init import init
 
     start = init(collection_of(source, collection, annotations, media) or source, out, force=force)

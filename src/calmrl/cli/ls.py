@@ -40,7 +40,10 @@ def run(
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON: {shelf: {name: what it is}}.")] = False,
 ) -> None:
-    """List methods, losses, models, imputers, data, encoders, bases, towers, tables of the paper and shipped configs."""
+    """List methods, imputers, data, encoders and all the rest.
+
+    Losses, models, bases, towers, tables of the paper, shipped configs and indexes as well.
+    """
     shelves = SHELVES if what is None else (lookup({shelf: shelf for shelf in (*SHELVES, INDEXES)}, what, "list"),)
     listing = {shelf: entries(shelf) for shelf in shelves}
     if json:

@@ -12,7 +12,10 @@ EXAMPLE = """Example:
 
 
 def run(index: Annotated[Path, typer.Argument(help="What calmrl index wrote.")]) -> None:
-    """Let an assistant search a collection: tools of the Model Context Protocol, over stdin and stdout, that only read."""
+    """Let an assistant search a collection (MCP).
+
+    Tools of the Model Context Protocol, over stdin and stdout, that only read.
+    """
     check_index(index)
     from calmrl.search import Index
     from calmrl.server.mcp import build_tools

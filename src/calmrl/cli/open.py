@@ -24,10 +24,11 @@ def run(
     ocr: OcrOption = False,
     browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open the page in the browser.")] = True,
 ) -> None:
-    """Search a folder in the browser: index it, or bring its index up to date, and show the page.
+    """Search a folder in the browser, by words and by files.
 
-    Pictures, films, sounds and texts are found by words and by each other, files by their names too. The index is kept in the
-    user's cache unless --index says where; nothing is written beside the files. The second time takes seconds.
+    Indexes it, or brings its index up to date, and shows the page. Pictures, videos, sounds and texts are
+    found by words and by each other, files by their names too. The index is kept in the user's cache unless --index
+    says where; nothing is written beside the files. The second time takes seconds.
     """
     check_source(source)
     from calmrl.server import run_server

@@ -20,7 +20,10 @@ def run(
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace files that are there.")] = False,
 ) -> None:
-    """Write results as a page: report.html, the same as report.md, and its figures."""
+    """Write results as a page with figures.
+
+    report.html, the same as report.md, and the figures.
+    """
     from calmrl.workflows import report
 
     written = report(folders, out, force=force)

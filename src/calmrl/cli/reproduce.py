@@ -50,7 +50,10 @@ def run(
     device: Annotated[Device, typer.Option("--device", help="auto: a GPU where there is one.")] = Device.auto,
     json: Annotated[bool, typer.Option("--json", help="Print the content of the JSON file instead of tables.")] = False,
 ) -> None:
-    """Reproduce a table or figure of the paper: train, measure, compare with the published numbers."""
+    """Reproduce a table or figure of the paper.
+
+    Trains, measures, and compares with the published numbers.
+    """
     if table is None:
         from calmrl.cli.ls import run as ls
 

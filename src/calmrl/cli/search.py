@@ -58,9 +58,10 @@ def run(
         bool, typer.Option("--server/--no-server", help="Ask a server of the same index, if one runs on this machine.")
     ] = True,
 ) -> None:
-    """Find items by words, pictures, sounds, other items, or any mix of them.
+    """Find items by words, images, sounds or other items.
 
-    A server of the same index on this machine (calmrl open, calmrl serve) is asked, if there is one: it has everything loaded.
+    Or by any mix of them. A server of the same index on this machine (calmrl open, calmrl serve) is asked, if there is one: it
+    has everything loaded.
     """
     own = is_remote(index) or holds_index(index) or not Path(index).exists()
     if own:

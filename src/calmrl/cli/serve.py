@@ -19,7 +19,10 @@ def run(
     port: Annotated[int, typer.Option(min=0, max=65535, help="The port to listen on; 0 takes a free one.")] = 8000,
     allow_add: Annotated[bool, typer.Option("--allow-add", help="Let clients add and remove items.")] = False,
 ) -> None:
-    """Show a collection as a page in the browser, and answer programs with JSON, until it is stopped."""
+    """Show a collection as a page, and answer programs.
+
+    In JSON, until it is stopped.
+    """
     check_index(index)
     from calmrl.search import Index
     from calmrl.server import run_server

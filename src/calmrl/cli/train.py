@@ -27,7 +27,10 @@ def run(
         float, typer.Option("--timeout", help="Seconds to wait for another process before it counts as lost.", min=1)
     ] = 600,
 ) -> None:
-    """Train from features or media with missing modalities; resumable, in one process or several."""
+    """Train from features or media with missing modalities.
+
+    A run that was stopped resumes; in one process or several.
+    """
     from calmrl._support.distributed import join, leave
     from calmrl.config import TrainConfig, load
     from calmrl.training.plan import Interrupted
