@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from calmrl.encoders import encoder_set as ready
-from calmrl.paper.encoders import imagebind, internvideo, languagebind
+from calmrl.paper import encoders
 
 FAKES = Path(__file__).parent / "fake_backbones"
 PACKAGES = ("imagebind", "languagebind", "InternVideo")
@@ -20,8 +20,8 @@ def forget() -> None:
     """Models and modules that an earlier test loaded."""
     for module in [name for name in sys.modules if name.split(".")[0] in PACKAGES]:
         del sys.modules[module]
-    for loaded in (imagebind.load_model, internvideo.load_model, languagebind.load_model, languagebind.load_tokenizer):
-        loaded.cache_clear()
+    for loaded in vars(encoders).values():
+        getattr(loaded, "cache_clear", lambda: None)()
     for key in [key for key in ready._READY if key[0].startswith(("imagebind", "internvideo", "languagebind"))]:
         del ready._READY[key]
 

@@ -8,41 +8,34 @@ import sys
 import traceback
 import warnings
 from collections.abc import Sequence
+from importlib import import_module
 from typing import Annotated
 
 import typer
 
 from calmrl._support.output import unwritable
-from calmrl.cli import (
-    add,
-    align,
-    check,
-    compare,
-    cp,
-    demo,
-    diagnose,
-    doctor,
-    evaluate,
-    extract,
-    impute,
-    index,
-    init,
-    ls,
-    mcp,
-    open,
-    remove,
-    report,
-    reproduce,
-    search,
-    serve,
-    train,
-)
 from calmrl.cli.printing import error, note
 from calmrl.errors import InputError, JobError, MissingExtraError, ProcessLost
 
-COMMANDS = (
-    *(demo, open, init, diagnose, extract, impute, align, index, add, remove, search, serve, mcp),
-    *(train, evaluate, compare, report, reproduce, ls, cp, check, doctor),
+COMMANDS = tuple(
+    import_module(f"calmrl.cli.{name}")
+    for name in (
+        *(
+            "demo",
+            "open",
+            "init",
+            "diagnose",
+            "extract",
+            "impute",
+            "align",
+            "index",
+            "add",
+            "remove",
+            "search",
+            "serve",
+        ),
+        *("mcp", "train", "evaluate", "compare", "report", "reproduce", "ls", "cp", "check", "doctor"),
+    )
 )
 
 app = typer.Typer(

@@ -24,7 +24,7 @@ REGISTRIES = {
     "encoders": ["calmrl.encoders.registry:ENCODERS"],  # frozen: extract, index
     "bases": ["calmrl.aligner.bases:BASES"],  # align, index
     "towers": ["calmrl.paper.vast.section:TOWERS"],  # trainable: train, model.kind vast
-    "tables": ["calmrl.paper.reproduce.registry:PAPER_TABLES"],  # of the paper: reproduce
+    "tables": ["calmrl.paper.reproduce.tables:PAPER_TABLES"],  # of the paper: reproduce
 }
 INDEXES = "indexes"  # in the user's cache; listed only by name, since they have to be opened
 SHELVES = (*REGISTRIES, "configs")
@@ -70,7 +70,7 @@ def _lines(names: dict[str, str]) -> list[str]:
 def entries(shelf: str) -> dict[str, str]:
     """Name -> one line, from the registries themselves; nothing that is listed is imported."""
     if shelf == "configs":
-        from calmrl.config.shipped_files import shipped
+        from calmrl.config.yaml_text import shipped
 
         return shipped()
     if shelf == INDEXES:

@@ -6,7 +6,7 @@ from .schema.commands import CompareConfig as CompareConfig
 from .schema.commands import ExtractConfig as ExtractConfig
 from .schema.train import ImputeConfig as ImputeConfig
 from .schema.train import TrainConfig as TrainConfig
-from .shipped_files import shipped as shipped
-from .shipped_files import shipped_text as shipped_text
 from .yaml_text import ConfigError as ConfigError
 from .yaml_text import ConfigProblem as ConfigProblem
+from .yaml_text import shipped as shipped
+from .yaml_text import shipped_text as shipped_text

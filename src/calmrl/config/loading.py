@@ -11,7 +11,6 @@ from calmrl._support.output import WRITTEN_BY, new_file
 from calmrl._support.registry import closest
 from calmrl._support.section import ChosenSection, Section
 from calmrl.config.schema.commands import KINDS
-from calmrl.config.shipped_files import shipped, shipped_text
 from calmrl.config.yaml_text import (
     MOST_CHARACTERS,
     ConfigError,
@@ -21,6 +20,8 @@ from calmrl.config.yaml_text import (
     apply_overrides,
     dotted,
     read_yaml,
+    shipped,
+    shipped_text,
     write_yaml,
 )
 from calmrl.errors import InputError

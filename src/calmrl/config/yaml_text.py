@@ -1,13 +1,15 @@
-"""YAML and `key=value` text -> plain values, remembering for every key where it was written."""
+"""Texts of configs: YAML and `key=value` -> plain values, with where every key was written; and the shipped configs."""
 
 import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
+from importlib.resources import files
 from typing import Any
 
 import yaml
 
 from calmrl._support.parsing import reason_of
+from calmrl._support.registry import lookup
 from calmrl._support.text import plural
 from calmrl.errors import InputError
 
@@ -52,8 +54,8 @@ def dotted(path: Sequence[str | int]) -> str:
 
 KeyPath = tuple[str | int, ...]
 MOST_CHARACTERS = 200_000
-LONGEST_NUMBER = 300  # digits
 INDEX = re.compile(r"[0-9]{1,9}")  # of a list, in an override
+SHIPPED = files("calmrl.config") / "shipped"
 PLAIN_TAGS = ("tag:yaml.org,2002:map", "tag:yaml.org,2002:seq")
 
 
@@ -172,18 +174,15 @@ def _value(node: yaml.Node, path: KeyPath, source: ConfigText) -> Any:
 
 
 def _scalar(node: yaml.Node, path: KeyPath, source: ConfigText) -> Any:
-    """A single value; None, and a problem, if it is not what its tag says or too long a number."""
-    name = node.tag.rpartition(":")[2]
-    problem = f"a number has at most {LONGEST_NUMBER} digits; got {len(node.value):,} characters"
-    if name not in ("int", "float") or len(node.value) <= LONGEST_NUMBER:
-        try:
-            return yaml.constructor.SafeConstructor().construct_object(node, deep=True)
-        except yaml.MarkedYAMLError:
-            raise
-        except Exception:  # constructors of PyYAML raise KeyError, ValueError, AttributeError, ...
-            problem = f"{node.value[:60]!r} is no {name}"
-    source.problems.append(ConfigProblem(dotted(path), _line(node), problem))
-    return None
+    """A single value; None, and a problem, if it is not what its tag says."""
+    try:
+        return yaml.constructor.SafeConstructor().construct_object(node, deep=True)
+    except yaml.MarkedYAMLError:
+        raise
+    except Exception:  # constructors of PyYAML raise KeyError, ValueError, AttributeError, ...
+        problem = f"{node.value[:60]!r} is no {node.tag.rpartition(':')[2]}"
+        source.problems.append(ConfigProblem(dotted(path), _line(node), problem))
+        return None
 
 
 def _line(node: yaml.Node) -> str:
@@ -207,3 +206,31 @@ def _set(values: dict[str, Any], path: KeyPath, value: Any) -> str | None:
         else:
             return f"{dotted(path[:depth])} is a single value and has no key {part!r}"
     return None
+
+
+def shipped() -> dict[str, str]:
+    """Name -> what it is for: the first comment line after the launch command of each shipped file.
+
+    Examples
+    --------
+    >>> "demo" in shipped()
+    True
+    """
+    about = {}
+    for entry in SHIPPED.iterdir():
+        if entry.name.endswith(".yaml"):
+            comments = [line for line in entry.read_text(encoding="utf-8").splitlines() if line.startswith("#")]
+            about[entry.name.removesuffix(".yaml")] = comments[1].removeprefix("#").strip()
+    return dict(sorted(about.items()))
+
+
+def shipped_text(name: str) -> str:
+    """The text of a shipped config.
+
+    Examples
+    --------
+    >>> shipped_text("demo").startswith("#")
+    True
+    """
+    lookup(shipped(), name, "config")
+    return SHIPPED.joinpath(f"{name}.yaml").read_text(encoding="utf-8")

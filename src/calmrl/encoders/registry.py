@@ -62,7 +62,7 @@ def _official(
             weights,
             licence,
             install,
-            f"calmrl.paper.encoders.{family}:{side}_encoder",
+            f"calmrl.paper.encoders:{family}_{side}",
             package or family,
         )
         for side, what in sides.items()

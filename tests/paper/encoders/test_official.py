@@ -11,12 +11,12 @@ import torch
 from calmrl.data.media.problems import Unreadable
 from calmrl.errors import InputError
 from calmrl.paper import imagebind_features
-from calmrl.paper.encoders.internvideo import old_integer_name
-from calmrl.paper.encoders.official import (
+from calmrl.paper.encoders import (
     encode_arrays,
     encode_texts,
     for_files,
     must_be,
+    old_integer_name,
     read_officially,
     same_draws,
     unit,

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from calmrl.paper.reproduce.registry import PAPER_TABLES
 from calmrl.paper.reproduce.tables import (
     OBJECTIVES,
+    PAPER_TABLES,
     RUNS,
     Value,
     config_of,

@@ -28,12 +28,12 @@ from calmrl.metrics.model_rows import picture, retrieval_rows
 from calmrl.models.saved import load as load_model
 from calmrl.paper.reproduce.by_name import by_name_rows
 from calmrl.paper.reproduce.needs import CLASSIFIED, Need, check, features_of_others, needs_of, others_without_features
-from calmrl.paper.reproduce.registry import PAPER_TABLES
 from calmrl.paper.reproduce.tables import (
     CLASSIFICATION,
     CONTINUED,
     COUNTS,
     IMAGEBIND,
+    PAPER_TABLES,
     RUNS,
     Cell,
     PaperTable,

@@ -1,16 +1,20 @@
 """What a table or figure of the paper holds: cells with a published number, and where ours comes from."""
 
-from collections.abc import Mapping, Sequence
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from calmrl.config import TrainConfig, load
-from calmrl.config.loading import load_values
+from calmrl._support.registry import Registry
+
+if TYPE_CHECKING:
+    from calmrl.config import TrainConfig
 
 COUNTS = "counts"  # the producer of numbers of items
 FEATURES_OF_OTHERS = ("imagebind", "internvideo", "languagebind")  # models of others: folders of features/
@@ -184,6 +188,9 @@ RUNS = {run.name: run for run in _all()}
 
 def config_of(run: Run, root: Path, changes: Sequence[str] = ()) -> TrainConfig:
     """The training config of a run on the data in `root`; `changes` are key=value and come last."""
+    from calmrl.config import TrainConfig, load
+    from calmrl.config.loading import load_values
+
     shipped = load(run.config, kind="train")
     values = shipped.model_dump(mode="json")
     values |= {"objective": dict(OBJECTIVES[run.method]), "root": str(root)}
@@ -277,21 +284,20 @@ def direction(producer: str, column: str, metric: str) -> Value:
     return Value(producer, RETRIEVED[dataset], BY_ALL if source == "T" else FROM_ALL, metric)
 
 
-def retrieval_cells(table: PublishedTable, metric: str) -> tuple[Cell, ...]:
-    """The cells of a table with a column per direction, and perhaps their average."""
-    cells = []
-    for row in table.rows:
-        producer = run_of(row)
-        for column in table.columns:
-            columns = [name for name in table.columns if name != AVERAGE] if column == AVERAGE else [column]
-            values = tuple(direction(producer, name, metric) for name in columns)
-            cells.append(Cell(row, column, table.number(row, column), values))
-    return tuple(cells)
+def _cells(table: PublishedTable, value: Callable[[str, str], Value]) -> tuple[Cell, ...]:
+    """All cells of a printed table; `value(row, column)` is ours, and an average is that of the other columns."""
+    others = [column for column in table.columns if column != AVERAGE]
+    return tuple(
+        Cell(row, column, number, tuple(value(row, name) for name in (others if column == AVERAGE else [column])))
+        for row, numbers in table.rows.items()
+        for column, number in zip(table.columns, numbers, strict=True)
+    )
 
 
 def _retrieval(name: str, metric: str, *notes: str) -> PaperTable:
     table = published(name)
-    return PaperTable(name, table.title, retrieval_cells(table, metric), notes=(RERANKED, *notes))
+    cells = _cells(table, lambda row, column: direction(run_of(row), column, metric))
+    return PaperTable(name, table.title, cells, notes=(RERANKED, *notes))
 
 
 def table1() -> PaperTable:
@@ -303,22 +309,15 @@ def table1() -> PaperTable:
 
 def table2() -> PaperTable:
     """classification, accuracy: projectors on ImageBind, classes by their names"""
-    table = published("table2")
-    cells = []
-    for row in table.rows:
+
+    def value(row: str, column: str) -> Value:
+        collection, modality = CLASSIFIED[column]
         producer = OTHERS.get(row) or f"{row.removesuffix('↑').lower()}-classes"
-        for column in table.columns:
-            columns = CLASSIFIED if column == AVERAGE else [column]
-            values = tuple(Value(producer, *_named(name), "accuracy") for name in columns)
-            cells.append(Cell(row, column, table.number(row, column), values))
+        return Value(producer, collection, f"{modality}->class", "accuracy")
+
+    table = published("table2")
     note = "Ours: the class whose name is nearest to the audio (UCF101: to the video); of several labels any counts."
-    return PaperTable("table2", table.title, tuple(cells), 2, (note,))
-
-
-def _named(column: str) -> tuple[str, str]:
-    """(collection, task)"""
-    collection, modality = CLASSIFIED[column]
-    return collection, f"{modality}->class"
+    return PaperTable("table2", table.title, _cells(table, value), 2, (note,))
 
 
 def table3() -> PaperTable:
@@ -329,14 +328,13 @@ def table3() -> PaperTable:
 def table4() -> PaperTable:
     """numbers of training and test items"""
     table = published("table4")
-    cells = [
-        Cell(row, column, number, (Value(COUNTS, RETRIEVED[row], column, "texts" if number == 180_000 else "items"),))
-        for row in table.rows
-        for column in table.columns
-        if (number := table.number(row, column)) is not None
-    ]
+    captions = ("MSR-VTT", "train")  # counted instead of its items
+    cells = _cells(
+        table, lambda *cell: Value(COUNTS, RETRIEVED[cell[0]], cell[1], "texts" if cell == captions else "items")
+    )
     note = "Ours: items of which a media file is there; of MSR-VTT, captions that train."
-    return PaperTable("table4", table.title, tuple(cells), 0, (note,))
+    printed = tuple(cell for cell in cells if cell.published is not None)
+    return PaperTable("table4", table.title, printed, 0, (note,))
 
 
 def table5() -> PaperTable:
@@ -351,40 +349,36 @@ def table6() -> PaperTable:
 
 def table7() -> PaperTable:
     """retrieval, R@1: other generative models in place of the latent one"""
-    table = published("table7")
-    cells = []
-    for row in table.rows:
+
+    def value(row: str, column: str) -> Value:
         run = "calmrl-both" if row == "CalMRL" else f"calmrl-both-{row.lower().replace(' ', '_')}"
-        for column in table.columns:
-            columns = [name for name in table.columns if name != AVERAGE] if column == AVERAGE else [column]
-            values = tuple(Value(run, RETRIEVED[name], BY_ALL, "R@1") for name in columns)
-            cells.append(Cell(row, column, table.number(row, column), values))
+        return Value(run, RETRIEVED[column], BY_ALL, "R@1")
+
+    table = published("table7")
     note = (
         "One direction, from text. The paper's line of CalMRL has 55.4 under ActivityNet and 57.1 under DiDeMo; its Table 1 "
         "has them the other way round."
     )
-    return PaperTable("table7", table.title, tuple(cells), notes=(RERANKED, note))
+    return PaperTable("table7", table.title, _cells(table, value), notes=(RERANKED, note))
 
 
 def table8() -> PaperTable:
     """retrieval, average R@1: τ, τ′ and α"""
     table = published("table8")
     names = {"tau": "τ", "tau2": "τ′", "alpha": "α"}
-    collections = dict.fromkeys(RETRIEVED.values())
+    column = "Avg. R@1"
     cells = []
     for parameter, values in SWEEPS.items():
         for value in values:
             row, run = f"{names[parameter]} = {value:g}", swept_name(parameter, value)
-            ours = tuple(Value(run, name, BY_ALL, "R@1") for name in collections)
-            cells.append(Cell(row, "Avg. R@1", table.number(row, "Avg. R@1"), ours))
+            ours = tuple(Value(run, name, BY_ALL, "R@1") for name in dict.fromkeys(RETRIEVED.values()))
+            cells.append(Cell(row, column, table.number(row, column), ours))
     return PaperTable("table8", table.title, tuple(cells), 2, (RERANKED, "One direction, from text, as in Table 7."))
 
 
 CALMRL = "calmrl-both"
 VIDEO_COLLECTIONS = ("MSR-VTT", "DiDeMo", "ActivityNet", "VATEX")  # their test items have video, audio and text
 CONTINUED = ("VAST↑", "GRAM↑", "TRIANGLE↑", "PMRL↑", "CalMRL↑")
-LOSS = "loss"
-MAP = "map"  # the task that t-SNE belongs to
 UNPRINTED = "The paper prints no numbers in this figure."
 
 
@@ -448,7 +442,7 @@ def figure6() -> PaperTable:
 def figure7() -> PaperTable:
     """the loss while training"""
     cells = [
-        Cell(row, column, None, (Value(run_of(row), "", LOSS, column),))
+        Cell(row, column, None, (Value(run_of(row), "", "loss", column),))
         for row in CONTINUED
         for column in ("first", "last")
     ]
@@ -456,3 +450,15 @@ def figure7() -> PaperTable:
         "The whole loss in the stage with missing modalities, first and last record; curves are drawn beside this file."
     )
     return PaperTable("figure7", "Loss curves in training", tuple(cells), 3, (UNPRINTED, note))
+
+
+PAPER_TABLES: Registry[Callable[[], PaperTable]] = Registry(  # Figures 1 and 2 are illustrations
+    "table or figure",
+    {
+        make.__name__: make
+        for make in (
+            *(table1, table2, table3, table4, table5, table6, table7, table8),
+            *(figure3, figure4, figure5, figure6, figure7),
+        )
+    },
+)

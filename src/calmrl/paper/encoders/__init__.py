@@ -1,1 +1,0 @@
-"""Encoders that run the official code of their authors: ImageBind, LanguageBind, InternVideo."""
