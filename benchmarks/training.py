@@ -19,9 +19,8 @@ from calmrl import GaussianImputer
 from calmrl.alignment import CalibratedAlignment
 from calmrl.losses import PMRLLoss
 from calmrl.models.heads import Heads
-from calmrl.training.optimise import make_optimiser
 from calmrl.training.plan import TrainerOptions
-from calmrl.training.step import Step
+from calmrl.training.step import Step, make_optimiser
 
 ROWS, WIDTH, LATENTS, MISSING = 64, 512, 64, 0.3
 NAMES = ("vision", "audio", "text", "subtitle")

@@ -15,7 +15,7 @@ from calmrl.config import load, shipped_text
 from calmrl.data.media.manifest import read_manifest
 from calmrl.data.media.problems import Problems
 from calmrl.report.results import read_results
-from calmrl.training.records import Records, read_records
+from calmrl.training.checkpoints import Records, read_records
 from tests.fuzz.family import Make, Sample
 
 KINDS = {"image": "image", "text": "text"}

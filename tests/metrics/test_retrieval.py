@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from calmrl._support.engine import LocalEngine
 from calmrl.errors import InputError
-from calmrl.metrics import ranks, retrieval, retrieve
-from calmrl.metrics import ranks as products
+from calmrl.metrics import retrieval, retrieve
 from tests.reference import retrieval as slow
 
 KS = (1, 2, 5)
@@ -88,7 +87,7 @@ def test_equals_the_twin(problem, dtype, tensors, crowded):
     kind = torch.tensor if tensors else np.array
     q, g = kind(np.array(queries, dtype=dtype)), kind(np.array(gallery, dtype=dtype))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(products, "CROWDED", crowded)  # 1: pair by pair; 64: whole rows
+        patch.setattr(retrieve, "CROWDED", crowded)  # 1: pair by pair; 64: whole rows
         cosine = retrieval(q, g, q_ids, g_ids, KS)
         dot = retrieval(q, g, q_ids, g_ids, KS, similarity="dot")
     exact = slow.inner_products(queries, gallery)
@@ -125,8 +124,7 @@ def test_blocks_do_not_change_the_result(monkeypatch, size):
     gallery = np.concatenate([gallery, 3 * gallery[:37]])  # ties with copies of another length, far apart
     g_ids = np.concatenate([g_ids, g_ids[:37] + 1000])
     whole = retrieval(queries, gallery, q_ids, g_ids)
-    for module in (products, ranks, retrieve):
-        monkeypatch.setattr(module, "BLOCK_BYTES", size)
+    monkeypatch.setattr(retrieve, "BLOCK_BYTES", size)
     assert retrieval(queries, gallery, q_ids, g_ids) == whole
     once = retrieval(queries, gallery[:220], q_ids, g_ids[:220])
     assert whole["R@1"] < once["R@1"]  # the copies took their share
@@ -269,10 +267,10 @@ def test_what_is_taken():
 
 
 def test_bound_on_the_rounding_of_products():
-    assert products.rounding(16) == 24 * 2.0**-24
+    assert retrieve.rounding(16) == 24 * 2.0**-24
     torch.set_float32_matmul_precision("high")
     try:
-        assert products.rounding(16) == 24 * 2.0**-24 + 2.0**-6
+        assert retrieve.rounding(16) == 24 * 2.0**-24 + 2.0**-6
     finally:
         torch.set_float32_matmul_precision("highest")
 
@@ -280,7 +278,7 @@ def test_bound_on_the_rounding_of_products():
 @pytest.mark.parametrize("above", [0, 1, 3])
 @pytest.mark.parametrize(("tied", "own"), [(0, 1), (1, 1), (3, 2), (0, 2)])
 def test_hits_are_shares_of_all_orders(above, tied, own):
-    counts = ranks.Ranks(*(torch.tensor([count]) for count in (above, tied, own)))
+    counts = retrieve.Ranks(*(torch.tensor([count]) for count in (above, tied, own)))
     orders = set(permutations("x" * tied + "o" * own))
     first = [above + order.index("o") + 1 for order in orders]
     for k in range(1, 9):
@@ -292,7 +290,7 @@ def test_hits_are_shares_of_all_orders(above, tied, own):
 def test_an_engine_shares_the_queries_out(monkeypatch, size):
     problem = random_problem()
     whole = retrieval(*problem, per_query=True)
-    monkeypatch.setattr(products, "BLOCK_BYTES", size)
+    monkeypatch.setattr(retrieve, "BLOCK_BYTES", size)
     shared = retrieval(*problem, per_query=True, engine=LocalEngine())
     np.testing.assert_array_equal(shared["ranks"], whole["ranks"])
 

@@ -17,7 +17,7 @@ from calmrl.config import load
 from calmrl.data.features.writer import write_features
 from calmrl.data.loaders.feature_rows import FeatureRows
 from calmrl.training import checkpoints as checkpoint
-from calmrl.training.records import read_records
+from calmrl.training.checkpoints import read_records
 from tests.support import warm
 from tests.support.waiting import patience
 

@@ -13,9 +13,8 @@ from calmrl.losses import PMRLLoss
 from calmrl.models.heads import Heads
 from calmrl.training import checkpoints as checkpoint
 from calmrl.training.checkpoints import Checkpoint
-from calmrl.training.optimise import make_optimiser
 from calmrl.training.plan import Position, TrainerOptions
-from calmrl.training.step import Step
+from calmrl.training.step import Step, make_optimiser
 
 TRAINING = {"position": {"step": 1}, "optimiser": {}, "scaler": None, "random": []}
 
@@ -70,9 +69,9 @@ def test_what_is_no_checkpoint_is_none(tmp_path):
 
 
 def test_drafts_of_a_killed_run_are_removed(tmp_path):
-    (tmp_path / ".draft-step-00000001").mkdir()
-    (tmp_path / ".draft-step-00000001" / "half").write_text("")
-    (tmp_path / ".draft-best").write_text("step-")
+    for left in (".step-00000001.calmrl-abcdefgh/new", ".step-00000000.calmrl-12345678/removed"):
+        (tmp_path / left).mkdir(parents=True)
+        (tmp_path / left / "half").write_text("")
     checkpoint.write(tmp_path, 2, content(), best=False, keep=1)
     assert names(tmp_path) == ["step-00000002"]
 
@@ -86,12 +85,12 @@ def test_a_checkpoint_that_is_there_is_not_written_again_but_may_become_the_best
 
 def test_all_of_it_is_on_disk_before_it_gets_its_name(tmp_path, monkeypatch):
     done: list[str] = []
-    real = os.replace
+    real = os.rename
     monkeypatch.setattr(os, "fsync", lambda handle: done.append(Path(os.readlink(f"/proc/self/fd/{handle}")).name))
-    monkeypatch.setattr(os, "replace", lambda a, b: done.append("renamed") or real(a, b))
+    monkeypatch.setattr(os, "rename", lambda a, b: done.append("renamed") or real(a, b))
     before = len(os.listdir("/proc/self/fd"))
     checkpoint.write(tmp_path, 3, content(), best=False, keep=1)
-    assert set(done[:4]) == {"checkpoint.json", "training.pt", "weights.safetensors", ".draft-step-00000003"}
+    assert set(done[:4]) == {"checkpoint.json", "training.pt", "weights.safetensors", "new"}
     assert done[4:] == ["renamed", tmp_path.name]  # then the folder alone, which holds the name
     assert len(os.listdir("/proc/self/fd")) == before
 

@@ -13,7 +13,7 @@ from calmrl._support.output import read_sealed, write_sealed
 from calmrl.errors import InputError
 from calmrl.imputers.gaussian import GaussianImputer
 from calmrl.training import checkpoints as checkpoint
-from calmrl.training.records import Records, read_records
+from calmrl.training.checkpoints import Records, read_records
 
 
 def written(folder: Path) -> Path:

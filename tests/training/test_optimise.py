@@ -9,9 +9,8 @@ from torch import nn
 from calmrl.errors import InputError
 from calmrl.losses import PMRLLoss
 from calmrl.models.heads import Heads
-from calmrl.training.optimise import MovingAverage, freeze, make_optimiser, schedule
 from calmrl.training.plan import TrainerOptions
-from calmrl.training.step import Step
+from calmrl.training.step import MovingAverage, Step, freeze, make_optimiser, schedule
 
 
 class Towers(nn.Module):

@@ -8,7 +8,8 @@ from types import SimpleNamespace
 import pytest
 
 from calmrl.errors import InputError, MissingExtraError
-from calmrl.training.records import Records, close_trackers, flat, open_trackers, read_records
+from calmrl.training.checkpoints import Records, read_records
+from calmrl.training.loop import close_trackers, flat, open_trackers
 
 
 def test_records_are_lines_of_json_without_numbers_that_are_none(tmp_path):

@@ -96,13 +96,13 @@ def test_resumed_equals_uninterrupted(case, tmp_path):
 
 
 KILL = """
-import json, os, pathlib, signal, sys
+import json, os, pathlib, shutil, signal, sys
 import calmrl.training.checkpoints as checkpoint
 import accelerate, sklearn.linear_model, torch._dynamo  # once for all children
 from calmrl.config import load
 from calmrl.workflows.train import train
 config, out = sys.argv[1], pathlib.Path(sys.argv[2])
-HOME = {"save": checkpoint.torch, "replace": os, "rmtree": checkpoint.shutil}
+HOME = {"save": checkpoint.torch, "rename": os, "replace": os, "rmtree": shutil}
 
 def run_and_die(where, nth):
     home, calls = HOME.get(where, checkpoint), 0
@@ -131,7 +131,7 @@ for where, nth in json.loads(sys.argv[3]):
     found.append([where, os.WIFSIGNALED(status), 0 if newest is None else int(newest.name.removeprefix("step-"))])
 print(json.dumps(found))
 """
-POINTS = [("save_file", 2), ("save", 2), ("save_state", 1), ("flush", 1), ("replace", 2), ("mark_best", 1),
+POINTS = [("save_file", 2), ("save", 2), ("save_state", 1), ("flush", 1), ("rename", 1), ("replace", 2), ("mark_best", 1),
           ("tidy", 1), ("tidy", 2), ("rmtree", 1)]  # fmt: skip
 
 
@@ -205,6 +205,6 @@ def test_what_a_kill_after_the_last_checkpoint_left_is_removed(tmp_path: Path):
     expected = sorted(path.name for path in folder.iterdir())
     assert expected == ["best", "step-00000004"]
     shutil.copytree(folder / "step-00000004", folder / "step-00000003")  # not yet removed
-    shutil.copytree(folder / "step-00000004", folder / ".draft-step-00000002")  # half removed
+    shutil.copytree(folder / "step-00000004", folder / ".step-00000002.calmrl-abcdefgh" / "removed")  # half removed
     train(cfg, tmp_path / "run", resume=True)
     assert sorted(path.name for path in folder.iterdir()) == expected

@@ -16,9 +16,8 @@ from calmrl.metrics import retrieval
 from calmrl.models.saved import Trained
 from calmrl.training import checkpoints as checkpoint
 from calmrl.training.methods import METHODS
-from calmrl.training.optimise import make_optimiser, schedule
 from calmrl.training.plan import TrainerOptions
-from calmrl.training.step import Step
+from calmrl.training.step import Step, make_optimiser, schedule
 from calmrl.workflows.build import build_step, build_trainer, open_data
 from calmrl.workflows.train import fixed_calibration, train
 from tests.support.train_data import WIDTHS, calmrl, config, config_file, records, rows
@@ -274,7 +273,7 @@ def test_the_average_of_weights_is_kept_and_exported(tmp_path):
 def test_records_hold_what_they_promise(tmp_path):
     cfg = config(tmp_path, matching={"hidden": 8, "layers": 1, "heads": 2})
     train(cfg, tmp_path / "out")
-    from calmrl.training.records import read_records
+    from calmrl.training.checkpoints import read_records
 
     kinds = {record["kind"]: record for record in read_records(tmp_path / "out" / "metrics.jsonl")}
     assert {"loss", "align", "instance", "matching", "gradient_norm", "learning_rate", "saturation", "rows_per_s",

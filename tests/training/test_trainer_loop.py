@@ -20,11 +20,10 @@ from calmrl.losses import ContrastiveLoss
 from calmrl.models.heads import Heads
 from calmrl.training import checkpoints as checkpoint
 from calmrl.training import loop
+from calmrl.training.checkpoints import read_records
 from calmrl.training.loop import Trainer
-from calmrl.training.optimise import make_optimiser, schedule
 from calmrl.training.plan import Stage, StopFlag, TrainerOptions, due, listening
-from calmrl.training.records import read_records
-from calmrl.training.step import Step
+from calmrl.training.step import Step, make_optimiser, schedule
 from tests.support.train_data import WIDTHS, source
 
 

@@ -31,7 +31,7 @@ from calmrl.aligner.features import FeatureMap, fit_kernel, fit_linear
 from calmrl.aligner.space import Candidate, Space, fit_space, side_by_side, source_of_features
 from calmrl.arrays import Views
 from calmrl.latent.rows import Source
-from calmrl.metrics.ranks import RelevantItems, ranks_of_scores, relevant_items
+from calmrl.metrics.retrieve import RelevantItems, ranks_of_scores, relevant_items
 
 BEFORE = 32  # relevant items kept besides the own row; more of them matter only in galleries of a few percent
 

@@ -23,8 +23,7 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
-from itertools import combinations, pairwise, permutations
+from itertools import combinations, pairwise
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
@@ -34,7 +33,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from calmrl._support.arguments import check_choice, check_whole, seed_of
+from calmrl._support.arguments import check_choice, check_number, check_whole, seed_of
 from calmrl._support.linalg import numpy_eigh
 from calmrl._support.parsing import reason_of
 from calmrl._support.tensor_files import load_state, save_state
@@ -51,6 +50,8 @@ from calmrl.latent.rows import working_dtype
 LEAST = 2  # rows that must have both of two modalities before anything is learned from them directly
 EMBED_BYTES = 1 << 27
 FEATURES = ("linear", "kernel")
+NUMBERS = {"ridge": (0, np.inf), "power": (0, np.inf), "whitening": (0, 1)}  # arguments: least and largest value
+WHOLE = {"landmarks": 2, "directions": 1, "nearest": 1, "anchors": 1}  # arguments: least value
 B = TypeVar("B", bound="Baseline")
 
 
@@ -77,6 +78,7 @@ class TrainingFeatures:
         return self.values[a][rows], self.values[b][rows]
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class Baseline(ABC, BaseEstimator):
     """Modalities in, unit vectors out, learned in closed form from incomplete rows.
 
@@ -87,22 +89,13 @@ class Baseline(ABC, BaseEstimator):
     name: ClassVar[str]  # in BASELINES
     unit_first: ClassVar[bool] = True  # whether vectors of one modality have unit length before they are added
 
-    features: str
-    unit_rows: bool
-    landmarks: int
-    random_state: int | None
-    whitening: float = 0.0
+    features: str = "kernel"
+    unit_rows: bool = True
+    landmarks: int = 2000
+    random_state: int | None = 0
 
-    names_: tuple[str, ...]  # in the order of the parts below
-    modalities_: tuple[str, ...]  # in the order of the input
-    feature_maps_: list[FeatureMap]
-    together_: np.ndarray  # (k, k) training rows that have both modalities
-    learned_: dict[str, Tensor]
-    within_: Within = Within()  # completes holes inside a modality
-
-    @abstractmethod
-    def _check_arguments(self) -> None:
-        """An InputError for the first wrong argument of the subclass."""
+    whitening = 0.0  # an argument of some
+    within_ = Within()  # completes holes inside a modality
 
     @abstractmethod
     def _learn(self, rows: TrainingFeatures) -> dict[str, Tensor]:
@@ -129,10 +122,6 @@ class Baseline(ABC, BaseEstimator):
             By default a row that is entirely NaN is missing. One that is partly NaN has holes: they are completed from the
             other entries of the modality, by a latent model of it alone, as in `Aligner`.
         """
-        check_choice("features", self.features, FEATURES)
-        check_whole("landmarks", self.landmarks, 2)
-        if not isinstance(self.unit_rows, (bool, np.bool_)):
-            raise InputError(f"unit_rows must be True or False; got {self.unit_rows!r}")
         self._check_arguments()
         views = check(z, present, min_rows=1, holes=True)
         held = zip(views.names, views.rows(0, len(views)), views.present.unbind(1), strict=True)
@@ -142,7 +131,8 @@ class Baseline(ABC, BaseEstimator):
         )
         views = self.within_.whole(views)
         order = sorted(range(len(views.names)), key=lambda m: views.names[m])  # so that their order does not matter
-        self.modalities_, self.names_ = views.names, tuple(views.names[m] for m in order)
+        self.modalities_ = views.names  # in the order of the input
+        self.names_ = tuple(views.names[m] for m in order)  # in the order of the parts below
         mask = views.present[:, order].cpu()
         check_linked(self.names_, mask)
         arrays = [to_tensor(views.arrays[name]).detach().cpu() for name in self.names_]
@@ -160,8 +150,19 @@ class Baseline(ABC, BaseEstimator):
             values.append(f.new_zeros(len(mask), f.shape[1]).index_put((mask[:, m].nonzero()[:, 0],), f))
         rows = TrainingFeatures(self.names_, values, mask)
         self.together_ = rows.together
+        self.routes_ = routes(self.together_)
         self.learned_ = self._learn(rows)
         return self
+
+    def _check_arguments(self) -> None:
+        check_choice("features", self.features, FEATURES)
+        if not isinstance(self.unit_rows, (bool, np.bool_)):
+            raise InputError(f"unit_rows must be True or False; got {self.unit_rows!r}")
+        for name, value in self.get_params().items():
+            if name in NUMBERS:
+                check_number(name, value, *NUMBERS[name])
+            elif name in WHOLE:
+                check_whole(name, value, WHOLE[name])
 
     def _features(self, m: int, x: Tensor) -> Tensor:
         """(n, r_m) float64."""
@@ -316,6 +317,7 @@ def from_state(state: dict[str, Any], origin: str = "a saved baseline") -> Basel
             for name in baseline.names_
         ]
         baseline.together_ = np.array(meta["together"], dtype=np.int64).reshape(len(baseline.names_), -1)
+        baseline.routes_ = routes(baseline.together_)
         baseline.within_ = Within.from_state(meta.get("within", {}), tensors)
         prefix = "learned."
         baseline.learned_ = {
@@ -338,10 +340,7 @@ def load_baseline(path: str | os.PathLike[str]) -> Baseline:
     return from_state(load_state(path, name="baseline"), f"the saved baseline in {path}")
 
 
-Routes = dict[tuple[int, int], list[int]]
-
-
-def routes(together: np.ndarray) -> Routes:
+def routes(together: np.ndarray) -> dict[tuple[int, int], list[int]]:
     """(a, b) -> the modalities that a goes through until it meets b: the last of routes[a, b] and of routes[b, a] are compared.
 
     Examples
@@ -349,18 +348,13 @@ def routes(together: np.ndarray) -> Routes:
     >>> routes(np.array([[9, 0, 5], [0, 9, 4], [5, 4, 9]]))[1, 0]
     [1, 2]
     """
-    return _routes(tuple(map(tuple, together.tolist())))
-
-
-@lru_cache(maxsize=8)  # every block of every embedding asks again
-def _routes(counts: tuple[tuple[int, ...], ...]) -> Routes:
-    together, found = np.array(counts), {}
+    found = {}
     for a, b in combinations(range(len(together)), 2):
         path = chain(together, a, b)
         links = [int(together[m, n]) for m, n in pairwise(path)]
         strongest = links.index(max(links))
         found[a, b], found[b, a] = path[: strongest + 1], path[:strongest:-1]
-    return {pair: found[pair] for pair in permutations(range(len(together)), 2)}
+    return found
 
 
 class Pairwise(Baseline):

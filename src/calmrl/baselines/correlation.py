@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from itertools import combinations, pairwise
 from typing import ClassVar
 
@@ -9,35 +10,18 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from calmrl._support.arguments import check_number, check_whole
 from calmrl._support.linalg import numpy_eigh
 from calmrl.aligner.features import RANK
-from calmrl.baselines.base import Baseline, OneSpace, Pairwise, TrainingFeatures, covariance, inverse_root, routes
+from calmrl.baselines.base import Baseline, OneSpace, Pairwise, TrainingFeatures, covariance, inverse_root
 from calmrl.baselines.maps import Linear, compose, regress
 
 
+@dataclass(eq=False, repr=False)
 class _Correlation(Baseline):
     """The arguments that all of them have."""
 
-    def __init__(
-        self,
-        ridge: float = 1.0,
-        directions: int = 256,
-        features: str = "kernel",
-        unit_rows: bool = True,
-        landmarks: int = 2000,
-        random_state: int | None = 0,
-    ) -> None:
-        self.ridge = ridge
-        self.directions = directions
-        self.features = features
-        self.unit_rows = unit_rows
-        self.landmarks = landmarks
-        self.random_state = random_state
-
-    def _check_arguments(self) -> None:
-        check_number("ridge", self.ridge, 0)
-        check_whole("directions", self.directions)
+    ridge: float = 1.0
+    directions: int = 256
 
 
 class CCA(_Correlation, Pairwise):
@@ -87,9 +71,9 @@ class CCA(_Correlation, Pairwise):
     name = "cca"
 
     def _learn(self, rows: TrainingFeatures) -> dict[str, Tensor]:
-        through, learned = routes(rows.together), {}
+        learned = {}
         for a, b in combinations(range(len(rows.names)), 2):
-            ends = through[a, b], through[b, a]
+            ends = self.routes_[a, b], self.routes_[b, a]
             middle = ends[0][-1], ends[1][-1]
             *sides, rho = canonical(*rows.both(*middle), self.ridge, self.directions)
             learned[f"rho.{rows.names[a]}.{rows.names[b]}"] = rho

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
@@ -11,9 +12,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from calmrl._support.arguments import check_number, check_whole, seed_of
+from calmrl._support.arguments import seed_of
 from calmrl.aligner.features import RANK
-from calmrl.baselines.base import LEAST, OneSpace, Pairwise, TrainingFeatures, chain, covariance, inverse_root, routes
+from calmrl.baselines.base import LEAST, OneSpace, Pairwise, TrainingFeatures, chain, covariance, inverse_root
 from calmrl.errors import InputError
 
 Linear = tuple[Tensor, Tensor]  # x -> x map + bias
@@ -50,7 +51,8 @@ class _OntoHub(OneSpace):
 
     hub: str | None
 
-    def _check_hub(self) -> None:
+    def _check_arguments(self) -> None:
+        super()._check_arguments()
         if self.hub is not None and not isinstance(self.hub, str):
             raise InputError(f"hub must be the name of a modality or None; got {self.hub!r}")
 
@@ -79,6 +81,7 @@ class _OntoHub(OneSpace):
         return learned
 
 
+@dataclass(eq=False, repr=False)
 class RidgeMap(_OntoHub):
     """Ridge regression onto a hub modality: its features are predicted from those of every other modality.
 
@@ -111,33 +114,15 @@ class RidgeMap(_OntoHub):
 
     name = "ridge"
 
-    def __init__(
-        self,
-        ridge: float = 1.0,
-        whitening: float = 0.5,
-        hub: str | None = None,
-        features: str = "kernel",
-        unit_rows: bool = True,
-        landmarks: int = 2000,
-        random_state: int | None = 0,
-    ) -> None:
-        self.ridge = ridge
-        self.whitening = whitening
-        self.hub = hub
-        self.features = features
-        self.unit_rows = unit_rows
-        self.landmarks = landmarks
-        self.random_state = random_state
-
-    def _check_arguments(self) -> None:
-        check_number("ridge", self.ridge, 0)
-        check_number("whitening", self.whitening, 0, 1)
-        self._check_hub()
+    ridge: float = 1.0
+    whitening: float = 0.5
+    hub: str | None = None
 
     def _link(self, x: Tensor, y: Tensor) -> Linear:
         return regress(x, y, self.ridge)
 
 
+@dataclass(eq=False, repr=False)
 class ProcrustesMap(_OntoHub):
     """Orthogonal Procrustes onto a hub modality: leading features of every other modality are turned onto the hub's.
 
@@ -170,28 +155,9 @@ class ProcrustesMap(_OntoHub):
 
     name = "procrustes"
 
-    def __init__(
-        self,
-        directions: int = 256,
-        whitening: float = 0.0,
-        hub: str | None = None,
-        features: str = "kernel",
-        unit_rows: bool = True,
-        landmarks: int = 2000,
-        random_state: int | None = 0,
-    ) -> None:
-        self.directions = directions
-        self.whitening = whitening
-        self.hub = hub
-        self.features = features
-        self.unit_rows = unit_rows
-        self.landmarks = landmarks
-        self.random_state = random_state
-
-    def _check_arguments(self) -> None:
-        check_whole("directions", self.directions)
-        check_number("whitening", self.whitening, 0, 1)
-        self._check_hub()
+    directions: int = 256
+    whitening: float = 0.0
+    hub: str | None = None
 
     def _features(self, m: int, x: Tensor) -> Tensor:
         return super()._features(m, x)[:, : self.directions]
@@ -200,6 +166,7 @@ class ProcrustesMap(_OntoHub):
         return rotate(x, y)
 
 
+@dataclass(eq=False, repr=False)
 class ASIF(Pairwise):
     """Relative representations of every pair: an item is described by how near it is to items that have both (anchors).
 
@@ -242,31 +209,10 @@ class ASIF(Pairwise):
 
     name = "asif"
 
-    def __init__(
-        self,
-        nearest: int = 800,
-        power: float = 8.0,
-        whitening: float = 0.0,
-        anchors: int = 2000,
-        features: str = "kernel",
-        unit_rows: bool = True,
-        landmarks: int = 2000,
-        random_state: int | None = 0,
-    ) -> None:
-        self.nearest = nearest
-        self.power = power
-        self.whitening = whitening
-        self.anchors = anchors
-        self.features = features
-        self.unit_rows = unit_rows
-        self.landmarks = landmarks
-        self.random_state = random_state
-
-    def _check_arguments(self) -> None:
-        check_whole("nearest", self.nearest)
-        check_whole("anchors", self.anchors)
-        check_number("power", self.power, 0)
-        check_number("whitening", self.whitening, 0, 1)
+    nearest: int = 800
+    power: float = 8.0
+    whitening: float = 0.0
+    anchors: int = 2000
 
     def _learn(self, rows: TrainingFeatures) -> dict[str, Tensor]:
         generator = torch.Generator().manual_seed(seed_of(self.random_state))
@@ -293,11 +239,9 @@ class ASIF(Pairwise):
         return normalize(torch.where(kept, share**self.power, 0.0), dim=1)
 
     def _block(self, a: int, b: int, f: Tensor) -> Tensor:
-        through = routes(self.together_)
-        for m, n in pairwise(through[a, b]):
+        for m, n in pairwise(self.routes_[a, b]):
             f = self._relative(m, n, f) @ self.learned_[self._key(self.names_, n, m)]
-        return self._relative(through[a, b][-1], through[b, a][-1], f)
+        return self._relative(self.routes_[a, b][-1], self.routes_[b, a][-1], f)
 
     def _block_width(self, a: int, b: int) -> int:
-        through = routes(self.together_)
-        return len(self.learned_[self._key(self.names_, through[a, b][-1], through[b, a][-1])])
+        return len(self.learned_[self._key(self.names_, self.routes_[a, b][-1], self.routes_[b, a][-1])])

@@ -1,10 +1,10 @@
+from .checkpoints import read_records as read_records
 from .loop import Trainer as Trainer
 from .methods import METHODS as METHODS
 from .methods import Method as Method
 from .methods import find_method as find_method
-from .optimise import make_optimiser as make_optimiser
 from .plan import Outcome as Outcome
 from .plan import Stage as Stage
 from .plan import TrainerOptions as TrainerOptions
-from .records import read_records as read_records
 from .step import Step as Step
+from .step import make_optimiser as make_optimiser

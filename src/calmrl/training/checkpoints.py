@@ -1,5 +1,6 @@
-"""Checkpoints: directories that are written atomically.
+"""What a run writes: its records, and checkpoints that are written atomically.
 
+    metrics.jsonl         one JSON object per line, `kind` "start" (of a stage), "train", "validation", "failed" or "end"
     checkpoints/
       step-00000400/    weights.safetensors   parameters and buffers of the training step
                         ema.safetensors       their moving average, if one is kept
@@ -8,13 +9,15 @@
                         latent/               the latent model with its running statistics
       best              the name of the best one
 
-A checkpoint is written under another name, flushed to disk and renamed. Older ones are removed only after that, and
-never the best. Loading executes nothing: safetensors, and `torch.load(weights_only=True)`.
+A checkpoint is flushed to disk before it gets its name. Older ones are removed only after that, and never the best. Loading
+executes nothing: safetensors, and `torch.load(weights_only=True)`.
 """
 
+import json
+import math
 import os
 import re
-import shutil
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,17 +27,15 @@ from safetensors import SafetensorError
 from safetensors.torch import save_file
 
 from calmrl._support.distributed import world
-from calmrl._support.filesystem import flush
-from calmrl._support.output import read_sealed, replaced_file, write_sealed
-from calmrl._support.parsing import reason_of
+from calmrl._support.filesystem import flush, put_in_place, remove_leftovers, scratch
+from calmrl._support.output import check_writable, new_file, read_sealed, replaced_file, write_sealed
+from calmrl._support.parsing import parsing, reason_of
 from calmrl._support.tensor_files import load_state, load_tensors, plain, save_state
 from calmrl.errors import InputError
-from calmrl.training.optimise import MovingAverage
 from calmrl.training.plan import Position
-from calmrl.training.step import Step
+from calmrl.training.step import MovingAverage, Step
 
 NAME = re.compile(r"step-(\d{8})")
-DRAFT = ".draft-"
 HEADER, FORMAT = "checkpoint.json", "calmrl.checkpoint"
 EMA, LATENT = "ema.safetensors", "latent"  # parts that a checkpoint may have
 
@@ -52,22 +53,21 @@ class Checkpoint:
 def write(folder: Path, step: int, content: Checkpoint, *, best: bool, keep: int) -> Path:
     """Write a checkpoint, then remove all but the `keep` newest and the best one."""
     target = folder / f"step-{step:08d}"
-    draft = folder / f"{DRAFT}{target.name}"
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        _remove_drafts(folder)
         if not target.exists():  # it does after a run that was resumed and stopped before it made a step
-            draft.mkdir()
-            save_file(plain(content.weights), draft / "weights.safetensors")
-            if content.ema:
-                save_file(plain(content.ema), draft / EMA)
-            torch.save(content.training, draft / "training.pt")
-            if content.latent is not None:
-                save_state(content.latent, draft / LATENT, overwrite=False)
-            about = {"format": FORMAT, "step": step, "latent": content.latent is not None}
-            write_sealed(draft / HEADER, about, sorted(file.name for file in draft.iterdir() if file.is_file()))
-            flush(draft)
-            os.replace(draft, target)
+            with scratch(target) as place:
+                draft = place / "new"
+                draft.mkdir()
+                save_file(plain(content.weights), draft / "weights.safetensors")
+                if content.ema:
+                    save_file(plain(content.ema), draft / EMA)
+                torch.save(content.training, draft / "training.pt")
+                if content.latent is not None:
+                    save_state(content.latent, draft / LATENT, overwrite=False)
+                about = {"format": FORMAT, "step": step, "latent": content.latent is not None}
+                write_sealed(draft / HEADER, about, sorted(file.name for file in draft.iterdir() if file.is_file()))
+                flush(draft)
+                put_in_place(draft, target)
             flush(folder, inside=False)
         if best:
             mark_best(folder, step)
@@ -77,8 +77,6 @@ def write(folder: Path, step: int, content: Checkpoint, *, best: bool, keep: int
         RuntimeError,
         InputError,
     ) as error:  # torch, safetensors: their own for a full disk
-        if draft.exists():
-            shutil.rmtree(draft, ignore_errors=True)
         raise InputError(
             f"the checkpoint of step {step} could not be written to {folder} ({' '.join(str(error).split())[:160]}); "
             "earlier checkpoints are intact. Free some space, then continue with `resume=True`"
@@ -130,18 +128,11 @@ def _all(folder: Path) -> list[Path]:
 
 def tidy(folder: Path, keep: int) -> None:
     """Remove all but the `keep` newest checkpoints and the best one, and what a kill left."""
+    remove_leftovers(folder)
     for old in _all(folder)[:-keep]:
         if old != best(folder):
-            os.replace(old, folder / f"{DRAFT}{old.name}")  # a kill in the middle leaves a draft, not half a checkpoint
-    _remove_drafts(folder)
-
-
-def _remove_drafts(folder: Path) -> None:
-    for leftover in folder.glob(f"{DRAFT}*"):
-        if leftover.is_dir():
-            shutil.rmtree(leftover)
-        else:
-            leftover.unlink()
+            with scratch(old) as place:  # a kill in the middle leaves no half of a checkpoint
+                os.replace(old, place / "removed")
 
 
 def take(
@@ -181,3 +172,66 @@ def put_weights(weights: dict[str, torch.Tensor], content: Checkpoint, step: Ste
     step.load_tensors(weights)
     if step.calibration is not None:
         step.calibration.set_latent_state(content.latent)
+
+
+# ---- records
+
+
+class Records:
+    """Appends to `metrics.jsonl`; a line is on its way to the disk when `write` returns.
+
+    With `upto`, what came after the checkpoint of that step is removed first: a resumed run writes it again.
+    """
+
+    def __init__(self, path: Path, *, upto: int | None = None) -> None:
+        self.path = path
+        if upto is not None and path.exists():
+            kept = [line for line, record in _whole_records(path) if _before(record, upto)]
+            with new_file(path, force=True) as draft:
+                draft.write_text("".join(kept), encoding="utf-8")
+        check_writable(path)
+        self.file = path.open("a", encoding="utf-8")
+
+    def write(self, kind: str, step: int, **values: Any) -> None:
+        line = json.dumps({"kind": kind, "step": step, **{k: _number(v) for k, v in values.items()}})
+        try:
+            self.file.write(line + "\n")
+            self.file.flush()
+        except OSError as error:
+            raise InputError(
+                f"{self.path} cannot be written ({error}); free some space, then continue with `resume=True`"
+            ) from error
+
+    def close(self) -> None:
+        with suppress(OSError):  # what was not written has been reported by `write`
+            self.file.close()
+
+
+def read_records(path: Path, kind: str | None = None) -> list[dict[str, Any]]:
+    """The records of a run, or those of one kind. A last line that was cut off by a kill is left out."""
+    return [record for _, record in _whole_records(path) if kind is None or record["kind"] == kind]
+
+
+def _whole_records(path: Path) -> list[tuple[str, dict[str, Any]]]:
+    """(line, record) of every whole line; a line that is not a record is an error that names it."""
+    with parsing(path, "records of a run", "restore it, or start the run again"):
+        lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+    records = []
+    for number, line in enumerate(lines, start=1):
+        if line.endswith("\n"):
+            with parsing(f"{path} line {number}", "a record of a run", "remove the line, or start the run again"):
+                record = json.loads(line)
+                if not isinstance(record["kind"], str) or not isinstance(record["step"], int):
+                    raise ValueError("kind is a text and step a number")
+            records.append((line, record))
+    return records
+
+
+def _before(record: dict[str, Any], step: int) -> bool:
+    """Whether a record was there when the checkpoint of this step was written."""
+    return record["step"] < step or (record["step"] == step and record["kind"] in ("train", "validation"))
+
+
+def _number(value: Any) -> Any:
+    """Not-a-number and infinity are no JSON; they become null."""
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -17,14 +17,13 @@ from calmrl._support.distributed import gather_objects, mean_over_processes, own
 from calmrl._support.parsing import parsing
 from calmrl.data.loaders.batches import Batches
 from calmrl.data.loaders.feature_rows import pattern_counts
+from calmrl.errors import need
 from calmrl.imputers.gaussian import GaussianImputer
 from calmrl.protocols import Progress, no_progress
 from calmrl.training import checkpoints
-from calmrl.training.checkpoints import Checkpoint
-from calmrl.training.optimise import MovingAverage, make_optimiser, schedule
+from calmrl.training.checkpoints import Checkpoint, Records
 from calmrl.training.plan import Interrupted, Outcome, Position, Stage, StopFlag, TrainerOptions, due, listening
-from calmrl.training.records import Records, close_trackers, open_trackers
-from calmrl.training.step import NotFinite, Step, must_be_finite
+from calmrl.training.step import MovingAverage, NotFinite, Step, make_optimiser, must_be_finite, schedule
 from calmrl.training.validate import calibration_scores, check_pairs, encode_all, retrieval_scores
 
 REFIT_ROWS = 20_000  # at most, for imputers that are fitted anew instead of updated
@@ -341,3 +340,29 @@ class Trainer:
 def _endless(batches: Batches) -> Iterator[dict[str, Any]]:
     while True:
         yield from batches
+
+
+def open_trackers(accelerator: Any, names: Sequence[str], config: Mapping[str, Any]) -> bool:
+    """Start the trackers that `accelerator` was made with; whether there are any."""
+    for name in names:
+        need(name, "track", f"the tracker {name}")
+    if names:
+        accelerator.init_trackers("calmrl", config=flat(config))
+    return bool(names)
+
+
+def close_trackers(accelerator: Any) -> None:
+    """Let the trackers write what they hold. `accelerator.end_training` would end the group of processes as well."""
+    for tracker in accelerator.trackers:
+        tracker.finish()
+
+
+def flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """{"a": {"b": 1}} -> {"a.b": 1}; what is not a number becomes text."""
+    flattened: dict[str, Any] = {}
+    for key, value in config.items():
+        if isinstance(value, Mapping) and value:
+            flattened |= flat(value, f"{prefix}{key}.")
+        else:
+            flattened[f"{prefix}{key}"] = value if isinstance(value, (bool, int, float, str)) else str(value)
+    return flattened

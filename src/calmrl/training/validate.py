@@ -12,9 +12,8 @@ from torch.nn.functional import normalize
 from calmrl._support.distributed import gather_rows, world
 from calmrl.alignment import CalibratedAlignment
 from calmrl.anchors import completion_shift
-from calmrl.arrays import blocks_of_rows
 from calmrl.errors import InputError
-from calmrl.metrics.ranks import BLOCK_BYTES, TIE, Ranks, count, relevant_items
+from calmrl.metrics.retrieve import BLOCK_BYTES, TIE, Ranks, ranks_of_scores, relevant_items
 
 ROWS = 1024  # encoded at a time
 
@@ -89,20 +88,16 @@ def retrieval_scores(z: dict[str, Tensor], present: Tensor, relevant: Sequence[A
     }
 
 
-def _both_ways(first: Tensor, second: Tensor, relevant: Sequence[Any] | None) -> tuple[Ranks, Ranks]:
+def _both_ways(first: Tensor, second: Tensor, relevant: Sequence[Any] | None) -> list[Ranks]:
     """Ranks as `retrieval` finds them, row i belonging to the rows with its value, in float64 throughout."""
     own = relevant_items(relevant, relevant, len(first), len(second))
-    first, second = (normalize(vectors.double(), dim=1) for vectors in (first, second))
+    sides = [normalize(vectors.double(), dim=1) for vectors in (first, second)]
+    step = max(1, BLOCK_BYTES // (8 * len(first)))
 
-    def ranks(queries: Tensor, gallery: Tensor, start: int) -> Tensor:
-        rows = start + torch.arange(len(queries))
-        return count(queries @ gallery.T, *own.pairs(rows), TIE)[1]
+    def ranks(queries: Tensor, gallery: Tensor) -> Ranks:
+        return ranks_of_scores(lambda start, stop: queries[start:stop] @ gallery.T, len(queries), own, step, band=TIE)
 
-    def all_ranks(queries: Tensor, gallery: Tensor) -> Ranks:
-        blocks = blocks_of_rows(len(queries), 8 * len(gallery), BLOCK_BYTES)
-        return Ranks(*torch.cat([ranks(queries[start:stop], gallery, start) for start, stop in blocks], dim=1))
-
-    return all_ranks(first, second), all_ranks(second, first)
+    return [ranks(*sides), ranks(*sides[::-1])]
 
 
 @torch.no_grad()

@@ -39,9 +39,8 @@ from calmrl.models.registry import MODELS
 from calmrl.protocols import MediaInputs, StreamingImputer
 from calmrl.training.loop import Trainer
 from calmrl.training.methods import find_method
-from calmrl.training.optimise import freeze
 from calmrl.training.plan import Stage, TrainerOptions
-from calmrl.training.step import Step
+from calmrl.training.step import Step, freeze
 from calmrl.training.validate import encode_all
 from calmrl.workflows.survey import absent_files, take_out, unplayable_files
 

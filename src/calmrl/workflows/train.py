@@ -20,8 +20,8 @@ from calmrl.metrics.model_rows import measure_rows
 from calmrl.models.saved import Trained, save
 from calmrl.protocols import Progress, no_progress
 from calmrl.training.checkpoints import newest
+from calmrl.training.loop import flat
 from calmrl.training.plan import Outcome
-from calmrl.training.records import flat
 from calmrl.training.step import Step
 from calmrl.training.validate import encode_all
 from calmrl.workflows.build import build_step, build_trainer, open_data

@@ -16,9 +16,8 @@ from calmrl.paper.vast.build import load_towers
 from calmrl.paper.vast.checkpoints import load_eva, load_vast
 from calmrl.paper.vast.model import NAMES, VastModel
 from calmrl.paper.vast.towers import EvaVit, resize_positions
-from calmrl.training.optimise import freeze, make_optimiser
 from calmrl.training.plan import TrainerOptions
-from calmrl.training.step import Step
+from calmrl.training.step import Step, freeze, make_optimiser
 from calmrl.workflows.build import Data, build_step
 from tests.support.tiny_models import (
     EVA,

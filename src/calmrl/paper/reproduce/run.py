@@ -47,7 +47,7 @@ from calmrl.protocols import Progress, no_progress
 from calmrl.report.figures import Curve, curves, scatter, standalone
 from calmrl.report.results import PointMap, skipped_sentence
 from calmrl.report.style import style_of
-from calmrl.training.records import read_records
+from calmrl.training.checkpoints import read_records
 from calmrl.training.validate import encode_all
 from calmrl.workflows.build import open_test_media
 from calmrl.workflows.evaluate import evaluate
