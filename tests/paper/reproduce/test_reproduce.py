@@ -223,7 +223,7 @@ def test_the_tiny_checkpoint_has_the_names_of_the_published_one(out):
     from calmrl.paper.reproduce.smoke import FRAMES, IMAGE, SIZES, WIDTH
 
     reproduce("table4", out=out, smoke=True)
-    model = VastModel.from_sizes(width=WIDTH, frames=FRAMES, image_size=IMAGE, **SIZES)
+    model = VastModel(width=WIDTH, frames=FRAMES, image_size=IMAGE, **SIZES)
     report = load_vast(model, out / "data" / CHECKPOINT)  # strict: nothing is missing or unknown
     assert report.unfilled == []
     assert report.unused == []

@@ -13,7 +13,7 @@ from calmrl.paper.vast.section import VastSection, WeightsSection
 def test_without_sizes_it_is_the_published_model() -> None:
     pytest.importorskip("transformers", reason="transformers is not installed")
     with torch.device("meta"):
-        model = VastModel.from_sizes()
+        model = VastModel()
     assert sum(parameter.numel() for parameter in model.parameters()) == 1_247_224_818
 
 

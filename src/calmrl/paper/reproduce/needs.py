@@ -8,7 +8,7 @@ from pathlib import Path
 from calmrl.data.media.public_collections import COLLECTIONS, PublicCollection
 from calmrl.errors import InputError
 from calmrl.paper.reproduce.by_name import check_names
-from calmrl.paper.reproduce.tables import CLASSIFICATION, COUNTS, FEATURES_OF_OTHERS, IMAGEBIND, RUNS, PaperTable
+from calmrl.paper.reproduce.tables import CLASSIFICATION, COUNTS, IMAGEBIND, OTHERS, RUNS, PaperTable
 
 TOKENIZER = "pretrained_weights/bert/bert-base-uncased"
 CHECKPOINT = "pretrained_weights/vast/model_step_204994.pt"
@@ -40,18 +40,24 @@ def needs_of(table: PaperTable, root: Path) -> list[Need]:
     """Everything that a table needs, in the order of its use. Features of models of others are not needed, but used."""
     runs = [RUNS[producer] for producer in table.producers if producer in RUNS]
     media = [run for run in runs if run.config != CLASSIFICATION]
-    tested = _tested(table, [run.name for run in media])
+    wanted = [(name, "train") for run in media for name in run.collections]
+    trained = {run.name for run in media}
+    wanted += [(v.collection, "test") for v in table.values if v.producer in trained and v.collection]
+    wanted += [(v.collection, v.task) for v in table.values if v.producer == COUNTS]
     parts: dict[str, set[str]] = {}
-    for name in (name for run in media for name in run.collections):
-        parts.setdefault(name, set()).add("train")
-    for name in tested:
-        parts.setdefault(name, set()).add("test")
-    for value in (value for value in table.values if value.producer == COUNTS):
-        parts.setdefault(value.collection, set()).add(value.task)
-    needs = _packages(["av"] * bool(media) + ["transformers"] * bool(media))
+    for name, part in wanted:
+        parts.setdefault(name, set()).add(part)
+    needs = []
     if media:
-        needs += [_tokenizer(root), _file(root, CHECKPOINT, "the checkpoint of VAST: TXH-mercury/VAST on GitHub")]
-    needs += [_collection(name, root, sorted(wanted, reverse=True)) for name, wanted in parts.items()]
+        advice = 'not installed; pip install "calmrl[encoders]"'
+        needs += [
+            Need(f"the package {name}", False, advice) for name in ("av", "transformers") if find_spec(name) is None
+        ]
+        tokenizer = any((root / TOKENIZER).glob("*token*"))
+        needs.append(Need(TOKENIZER, tokenizer, "the tokenizer: google-bert/bert-base-uncased on Hugging Face"))
+        weights = (root / CHECKPOINT).is_file()
+        needs.append(Need(CHECKPOINT, weights, "the checkpoint of VAST: TXH-mercury/VAST on GitHub"))
+    needs += [_collection(name, root, sorted(some, reverse=True)) for name, some in parts.items()]
     if len(runs) > len(media):
         needs += [_features(name, root) for name in CLASSIFIED]
     return needs
@@ -68,24 +74,6 @@ def check(table: PaperTable, needs: Iterable[Need]) -> None:
     if missing:
         listed = "\n".join(f"  {need}" for need in missing)
         raise InputError(f"{table.name} needs what is not there:\n{listed}")
-
-
-def _tested(table: PaperTable, runs: list[str]) -> list[str]:
-    return list(dict.fromkeys(v.collection for v in table.values if v.producer in runs and v.collection))
-
-
-def _packages(names: list[str]) -> list[Need]:
-    advice = 'not installed; pip install "calmrl[encoders]"'
-    return [Need(f"the package {name}", False, advice) for name in names if find_spec(name) is None]
-
-
-def _tokenizer(root: Path) -> Need:
-    there = any((root / TOKENIZER).glob("*token*"))
-    return Need(TOKENIZER, there, "the tokenizer: google-bert/bert-base-uncased on Hugging Face")
-
-
-def _file(root: Path, name: str, about: str) -> Need:
-    return Need(name, (root / name).is_file(), about)
 
 
 def _collection(name: str, root: Path, parts: list[str]) -> Need:
@@ -130,7 +118,7 @@ def others_without_features(table: PaperTable, root: Path) -> list[str]:
     """Models of others in this table of which no features are given at all."""
     return [
         model
-        for model in FEATURES_OF_OTHERS
+        for model in OTHERS.values()
         if model in table.producers
         and not any(
             features_of_others(root, model, value.collection).is_dir()

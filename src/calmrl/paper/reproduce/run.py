@@ -9,6 +9,7 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -56,26 +57,12 @@ from calmrl.workflows.train import same_config, train
 
 @dataclass
 class ReproductionRun:
-    """Where data are and results go.
-
-    Attributes
-    ----------
-    root : Path
-        The data.
-    out : Path
-        Gets `configs/`, and `runs/` with a folder per run.
-    device : str
-        Where models encode and train: "cpu", or another device of torch.
-    changes : callable
-        Run -> key=value changes to its config.
-    progress, report : callable
-        Get what is being done, and sentences.
-    """
+    """Trains and measures on the data in `root`; `out` gets `configs/`, and `runs/` with a folder per run."""
 
     root: Path
     out: Path
     device: str = "cpu"
-    changes: Callable[[Run], Sequence[str]] = lambda run: ()
+    changes: Callable[[Run], Sequence[str]] = lambda run: ()  # key=value, of the config of a run
     progress: Progress = no_progress
     report: Callable[[str], None] = lambda text: None
     left_out: dict[str, dict[str, int]] = field(default_factory=dict)  # by collection: test media that are not there
@@ -110,7 +97,11 @@ class ReproductionRun:
             self.progress(done, total, f"{run}: {text}")
 
         resume = (folder / "config.yaml").is_file()
-        train(config, folder, resume=resume, cpu=self.device == "cpu", progress=show, report=self._named(run))
+
+        def tell(text: str) -> None:
+            self.report(f"{run}: {text}")
+
+        train(config, folder, resume=resume, cpu=self.device == "cpu", progress=show, report=tell)
         return folder
 
     def value(self, wanted: Value) -> Measurement | None:
@@ -181,9 +172,6 @@ class ReproductionRun:
         complete = present[:, there].all(1)
         return picture({name: z[name][complete] for j, name in enumerate(z) if there[j]})
 
-    def _named(self, run: str) -> Callable[[str], None]:
-        return lambda text: self.report(f"{run}: {text}")
-
 
 def count_rows(collection: str, root: Path) -> list[Measurement]:
     """Items, and their texts, of each part of a collection of which a media file is there."""
@@ -219,19 +207,12 @@ PRINTED, UNPRINTED = ("paper", "ours", "diff."), ("ours",)
 
 @dataclass(frozen=True)
 class Part:
-    """Some columns of a table.
-
-    Attributes
-    ----------
-    columns : list of str
-    kinds : tuple of str
-        What every column has: the paper's number, ours and the difference; ours alone if the paper prints no number.
-    lines : list of (str, list of str)
-        A row's name, and its numbers.
-    """
+    """Some columns of a table: lines of a row's name and its numbers."""
 
     columns: list[str]
-    kinds: tuple[str, ...]
+    kinds: tuple[
+        str, ...
+    ]  # of every column: the paper's number, ours and the difference; ours alone if none is printed
     lines: list[tuple[str, list[str]]]
 
 
@@ -265,19 +246,13 @@ def to_markdown(made: Reproduction) -> str:
 
 def _grouped(columns: Sequence[str], most: int) -> list[list[str]]:
     """Columns of one data set stay together, and with others up to `most`."""
-    groups: list[list[str]] = []
-    for column in columns:
-        dataset = column.rpartition(" ")[0]
-        if groups and dataset and groups[-1][-1].rpartition(" ")[0] == dataset:
-            groups[-1].append(column)
-        else:
-            groups.append([column])
     packed: list[list[str]] = []
-    for group in groups:
-        if packed and len(packed[-1]) + len(group) <= most:
-            packed[-1] += group
+    for _, group in groupby(columns, lambda column: column.rpartition(" ")[0] or column):
+        some = list(group)
+        if packed and len(packed[-1]) + len(some) <= most:
+            packed[-1] += some
         else:
-            packed.append(list(group))
+            packed.append(some)
     return packed
 
 
@@ -340,52 +315,26 @@ class Measured:
 
     def as_dict(self) -> dict[str, Any]:
         """The cell as the JSON file has it."""
-        return {
-            "row": self.cell.row,
-            "column": self.cell.column,
-            "published": self.cell.published,
-            "ours": self.ours,
-            "difference": self.difference,
-            "n": self.n,
-            "note": self.note,
-        }
+        cell = {"row": self.cell.row, "column": self.cell.column, "published": self.cell.published}
+        return {**cell, "ours": self.ours, "difference": self.difference, "n": self.n, "note": self.note}
 
 
 @dataclass(frozen=True)
 class Reproduction:
-    """What `reproduce` gives.
-
-    Attributes
-    ----------
-    table : PaperTable
-    cells : list of Measured
-        Empty if it was only checked.
-    needs : list of Need
-        What the table needs on disk.
-    runs : dict
-        Run -> whether it is finished.
-    notes : list of str
-        What must be known to compare.
-    files : list of Path
-        What was written, the Markdown file first.
-    """
+    """What `reproduce` gives."""
 
     table: PaperTable
-    cells: list[Measured]
-    needs: list[Need]
-    runs: dict[str, bool]
-    notes: list[str] = field(default_factory=list)
-    files: list[Path] = field(default_factory=list)
+    cells: list[Measured]  # empty if it was only checked
+    needs: list[Need]  # on disk
+    runs: dict[str, bool]  # run -> whether it is finished
+    notes: list[str] = field(default_factory=list)  # what must be known to compare
+    files: list[Path] = field(default_factory=list)  # what was written, the Markdown file first
 
     def as_dict(self) -> dict[str, Any]:
         """The content of the JSON file."""
-        return {
-            "name": self.table.name,
-            "title": self.table.title,
-            "cells": [cell.as_dict() for cell in self.cells],
-            "runs": list(self.runs),
-            "notes": self.notes,
-        }
+        cells = [cell.as_dict() for cell in self.cells]
+        about = {"name": self.table.name, "title": self.table.title}
+        return {**about, "cells": cells, "runs": list(self.runs), "notes": self.notes}
 
 
 def reproduce(
@@ -492,6 +441,4 @@ def _device(name: str) -> str:
         return name
     if name != "auto":
         raise InputError(f'device is "auto" or "cpu"; got {name!r}; choose a GPU with CUDA_VISIBLE_DEVICES')
-    import torch
-
     return "cuda" if torch.cuda.is_available() else "cpu"

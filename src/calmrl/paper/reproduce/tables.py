@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -17,25 +17,19 @@ if TYPE_CHECKING:
     from calmrl.config import TrainConfig
 
 COUNTS = "counts"  # the producer of numbers of items
-FEATURES_OF_OTHERS = ("imagebind", "internvideo", "languagebind")  # models of others: folders of features/
+OTHERS = {
+    "ImageBind": "imagebind",
+    "InternVideo-L": "internvideo",
+    "LanguageBind": "languagebind",
+}  # -> folder of features/
 
 
 @dataclass(frozen=True)
 class Value:
-    """One of our measurements.
+    """One of our measurements; task and metric as in results.json."""
 
-    Attributes
-    ----------
-    producer : str
-        A run of RUNS, a name of FEATURES_OF_OTHERS, or COUNTS.
-    collection : str
-        What it is measured on; "" for the training of a run itself.
-    task, metric : str
-        As in results.json.
-    """
-
-    producer: str
-    collection: str
+    producer: str  # a run of RUNS, a folder of OTHERS, or COUNTS
+    collection: str  # what it is measured on; "" for the training of a run itself
     task: str
     metric: str
 
@@ -52,26 +46,13 @@ class Cell:
 
 @dataclass(frozen=True)
 class PaperTable:
-    """A table or figure.
+    """A table or figure, row by row."""
 
-    Attributes
-    ----------
-    name : str
-        table1, figure3, ..., by order of appearance.
-    title : str
-    cells : tuple of Cell
-        Row by row.
-    decimals : int
-        That numbers are shown with.
-    notes : tuple of str
-        What must be known to compare.
-    """
-
-    name: str
+    name: str  # table1, figure3, ..., by order of appearance
     title: str
     cells: tuple[Cell, ...]
     decimals: int = 1
-    notes: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()  # what must be known to compare
 
     @property
     def values(self) -> list[Value]:
@@ -126,30 +107,14 @@ OWN = {"tau": 0.05, "tau2": 0.1, "alpha": 0.1}  # of the run that all others are
 
 @dataclass(frozen=True)
 class Run:
-    """One training.
+    """One training."""
 
-    Attributes
-    ----------
-    name : str
-        Also that of its folder.
-    method : str
-        A key of OBJECTIVES.
-    pairs : tuple of str or None
-        Collections of the second stage; () without that stage, None without any step.
-    config : str
-        The shipped config that it changes.
-    audio : bool
-        Whether the videos of the second stage keep their audio, which stands for complete modalities.
-    changes : dict
-        Dotted keys of the config -> values.
-    """
-
-    name: str
-    method: str
-    pairs: tuple[str, ...] | None
-    config: str = RETRIEVAL
-    audio: bool = False
-    changes: dict[str, Any] = field(default_factory=dict)
+    name: str  # also that of its folder
+    method: str  # a key of OBJECTIVES
+    pairs: tuple[str, ...] | None  # collections of the second stage; () without that stage, None without any step
+    config: str = RETRIEVAL  # the shipped config that it changes
+    audio: bool = False  # whether the videos of the second stage keep their audio: complete modalities
+    changes: tuple[str, ...] = ()  # key=value
 
     @property
     def collections(self) -> tuple[str, ...]:
@@ -169,12 +134,12 @@ def _all() -> list[Run]:
     runs += [Run(f"{method}-complete", method, ()) for method in ("gram", "triangle", "pmrl")]
     runs += [Run(f"{method}-{name}", method, pairs) for name, pairs in PAIRS.items() for method in OBJECTIVES]
     runs += [Run("pmrl-ideal", "pmrl", ("msrvtt",), audio=True)]
-    imputer = "calibration.imputer"
     runs += [
-        Run(f"calmrl-both-{name}", "calmrl", PAIRS["both"], changes={imputer: {"method": name}}) for name in GENERATIVE
+        Run(f"calmrl-both-{name}", "calmrl", PAIRS["both"], changes=(f"calibration.imputer={{method: {name}}}",))
+        for name in GENERATIVE
     ]
     runs += [
-        Run(swept_name(name, value), "calmrl", PAIRS["both"], changes={SWEPT[name]: value})
+        Run(swept_name(name, value), "calmrl", PAIRS["both"], changes=(f"{SWEPT[name]}={value}",))
         for name, values in SWEEPS.items()
         for value in values
         if value != OWN[name]
@@ -205,9 +170,7 @@ def config_of(run: Run, root: Path, changes: Sequence[str] = ()) -> TrainConfig:
         values["root"] = str(root / IMAGEBIND)
     values["stages"] = _stages(values["stages"], run)
     values["validation"] |= {"every": 0}
-    for key, value in run.changes.items():
-        _put(values, key.split("."), value)
-    config = load_values(values, changes, name=run.name)
+    config = load_values(values, [*run.changes, *changes], name=run.name)
     assert isinstance(config, TrainConfig)
     return config
 
@@ -233,14 +196,6 @@ def _stages(shipped: list[dict[str, Any]], run: Run) -> list[dict[str, Any]]:
     return [first, second] if run.pairs else [first]
 
 
-def _put(values: dict[str, Any], path: list[str], value: Any) -> None:
-    """Set a dotted key."""
-    *sections, key = path
-    for section in sections:
-        values = values[section]
-    values[key] = value
-
-
 RETRIEVED = {  # as printed -> name of the collection
     "MSR-VTT": "msrvtt",
     "MSRVTT": "msrvtt",
@@ -256,7 +211,6 @@ CLASSIFIED = {  # as printed -> name of the collection, and the modality that is
     "AudioSet": ("audioset", "audio"),
     "ESC50": ("esc50", "audio"),
 }
-OTHERS = {"ImageBind": "imagebind", "InternVideo-L": "internvideo", "LanguageBind": "languagebind"}
 AVERAGE = "Avg."
 BY_ALL, FROM_ALL = "text->all re-ranked", "all->text re-ranked"
 LETTERS = {"T": "text", "V": "vision", "A": "audio"}

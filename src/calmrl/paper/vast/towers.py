@@ -188,30 +188,30 @@ def freeze_first(blocks: nn.ModuleList, count: int, before: list[nn.Module | nn.
                 part.requires_grad_(False)
 
 
-CFG_DEFAULTS: dict[str, Any] = {  # of the public BEATs, for what the cfg of a checkpoint does not say
-    "input_patch_size": -1,
-    "embed_dim": 512,
-    "conv_bias": False,
-    "encoder_layers": 12,
-    "encoder_embed_dim": 768,
-    "encoder_ffn_embed_dim": 3072,
-    "encoder_attention_heads": 12,
-    "activation_fn": "gelu",
-    "layer_wise_gradient_decay_ratio": 1.0,
-    "layer_norm_first": False,
-    "deep_norm": False,
-    "dropout": 0.1,
-    "attention_dropout": 0.1,
-    "activation_dropout": 0.0,
-    "encoder_layerdrop": 0.0,
-    "dropout_input": 0.0,
-    "conv_pos": 128,
-    "conv_pos_groups": 16,
-    "relative_position_embedding": False,
-    "num_buckets": 320,
-    "max_distance": 1280,
-    "gru_rel_pos": False,
-    "finetuned_model": False,
+CFG = {  # argument of Beats -> its key in the cfg of a checkpoint, and the public default for a cfg that does not say it
+    "patch_size": ("input_patch_size", -1),
+    "embed_width": ("embed_dim", 512),
+    "width": ("encoder_embed_dim", 768),
+    "layers": ("encoder_layers", 12),
+    "heads": ("encoder_attention_heads", 12),
+    "mlp_width": ("encoder_ffn_embed_dim", 3072),
+    "kernel": ("conv_pos", 128),
+    "groups": ("conv_pos_groups", 16),
+    "buckets": ("num_buckets", 320),
+    "max_distance": ("max_distance", 1280),
+    "patch_bias": ("conv_bias", False),
+    "input_dropout": ("dropout_input", 0.0),
+    "layer_drop": ("encoder_layerdrop", 0.0),
+    "gradient_decay": ("layer_wise_gradient_decay_ratio", 1.0),
+    "deep_norm": ("deep_norm", False),
+}
+CFG_DROPS = {"dropout": 0.1, "attention_dropout": 0.1, "activation_dropout": 0.0}  # key -> public default
+CFG_FIXED = {  # key -> the one value that is known, and the public default
+    "layer_norm_first": (False, False),
+    "activation_fn": ("gelu", "gelu"),
+    "relative_position_embedding": (True, False),
+    "gru_rel_pos": (True, False),
+    "finetuned_model": (False, False),
 }
 SHARED = "relative_attention_bias.weight"
 
@@ -340,37 +340,15 @@ class Beats(nn.Module):
     @classmethod
     def from_cfg(cls, cfg: Mapping[str, Any]) -> Beats:
         """The model that the `cfg` of an official checkpoint describes; keys it lacks have their public defaults."""
-        cfg = CFG_DEFAULTS | dict(cfg)
-        fixed = {
-            "layer_norm_first": False,
-            "activation_fn": "gelu",
-            "relative_position_embedding": True,
-            "gru_rel_pos": True,
-            "finetuned_model": False,
-        }
-        for key, value in fixed.items():
-            if cfg[key] != value:
-                raise InputError(f"cfg has {key}={cfg[key]!r}; only {value!r} is known, as in BEATs_iter3_plus_AS2M.pt")
-        if cfg["input_patch_size"] < 1:
+        for key, (value, default) in CFG_FIXED.items():
+            got = cfg.get(key, default)
+            if got != value:
+                raise InputError(f"cfg has {key}={got!r}; only {value!r} is known, as in BEATs_iter3_plus_AS2M.pt")
+        arguments: dict[str, Any] = {name: cfg.get(key, default) for name, (key, default) in CFG.items()}
+        if arguments["patch_size"] < 1:
             raise InputError("the cfg of this checkpoint has no input_patch_size; it is not one of BEATs")
-        return cls(
-            patch_size=cfg["input_patch_size"],
-            embed_width=cfg["embed_dim"],
-            width=cfg["encoder_embed_dim"],
-            layers=cfg["encoder_layers"],
-            heads=cfg["encoder_attention_heads"],
-            mlp_width=cfg["encoder_ffn_embed_dim"],
-            kernel=cfg["conv_pos"],
-            groups=cfg["conv_pos_groups"],
-            buckets=cfg["num_buckets"],
-            max_distance=cfg["max_distance"],
-            patch_bias=cfg["conv_bias"],
-            drops=(cfg["dropout"], cfg["attention_dropout"], cfg["activation_dropout"]),
-            input_dropout=cfg["dropout_input"],
-            layer_drop=cfg["encoder_layerdrop"],
-            gradient_decay=cfg["layer_wise_gradient_decay_ratio"],
-            deep_norm=cfg["deep_norm"],
-        )
+        after, attention, inner = (cfg.get(key, default) for key, default in CFG_DROPS.items())
+        return cls(**arguments, drops=(after, attention, inner))
 
     def forward(self, fbank: Tensor) -> Tensor:
         if fbank.ndim != 3 or min(fbank.shape[1:]) < self.patch_size:
