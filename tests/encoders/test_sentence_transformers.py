@@ -108,17 +108,6 @@ def test_what_has_no_text_side_is_refused(model_path):
         aligners.to_sentence_transformer(linear, model_path, "words")
 
 
-def test_no_second_progress_bar(model_path, monkeypatch):
-    asked = []
-    encoder = load_encoder(f"st:{model_path}")
-    encode = type(encoder.encode.model).encode
-    monkeypatch.setattr(
-        type(encoder.encode.model), "encode", lambda self, texts, **how: asked.append(how) or encode(self, texts, **how)
-    )
-    encoder.encode(["a cat"])
-    assert [how["show_progress_bar"] for how in asked] == [False]
-
-
 @pytest.fixture
 def asked(monkeypatch):
     """What a model of a stand-in for the library is asked: texts and prompt."""
@@ -128,6 +117,7 @@ def asked(monkeypatch):
         prompts: dict = {}  # noqa: RUF012
 
         def encode(self, texts, **how):
+            assert not how["show_progress_bar"]
             calls.append((list(texts), how["prompt_name"]))
             return np.ones((len(texts), 6))
 

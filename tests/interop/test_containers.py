@@ -147,7 +147,7 @@ def test_lance_takes_names_of_modalities(tmp_path):
 
 
 def test_a_table_with_plain_lists_keeps_holes():
-    table = interop.tables.with_plain_lists(interop.to_arrow(imputed()))
+    table = interop.containers.with_plain_lists(interop.to_arrow(imputed()))
     assert not any(pa.types.is_fixed_size_list(field.type) for field in table.schema)
     assert table["image"].null_count == 5
     assert table["image"].to_pylist()[5:] == interop.to_arrow(imputed())["image"].to_pylist()[5:]

@@ -12,7 +12,7 @@ import pytest
 import calmrl.interop as interop
 from calmrl.data import FeatureSet, Shards, open_features
 from calmrl.errors import InputError, MissingExtraError
-from calmrl.interop import tables
+from calmrl.interop import containers as tables
 from tests.interop.interop_data import ROWS, assert_same, imputed, observed
 
 OBJECTS = {

@@ -13,7 +13,7 @@ import numpy as np
 
 from calmrl.data.features.directory import meta_table
 from calmrl.data.features.feature_set import FeatureSet
-from calmrl.datasets.preparation import centre_and_scale, split_by_group
+from calmrl.datasets.preparation import bundled, split_by_group, standardized
 from calmrl.errors import InputError
 
 BUNDLE = Path(__file__).with_name("characters.npz")
@@ -57,11 +57,8 @@ def characters(
     saved, features = _bundle(), _features()
     kept = _draw(saved["split"], rows, gallery, seed)
     present, home = saved["present"][kept], saved["split"][kept]
-    z = {}
-    for j, name in enumerate(MODALITIES):
-        z[name] = features[name][kept]
-        if standardize:
-            z[name] = centre_and_scale(z[name], present[:, j] & (home == "train"))
+    z = {name: values[kept] for name, values in features.items()}
+    z = standardized(z, present, home == "train") if standardize else z
     return FeatureSet(
         z,
         present,
@@ -149,8 +146,7 @@ def _rows() -> dict[str, int]:
 @cache
 def _bundle() -> dict[str, np.ndarray]:
     """What the file has, unpacked: texts per row, pictures, and the points of all strokes one after the other."""
-    with np.load(BUNDLE) as file:
-        packed = {name: file[name] for name in file.files}
+    packed = bundled(BUNDLE)
     ids = np.array([chr(point) for point in packed["points"]], dtype=object)
     texts = {
         name: np.array(packed[name].tobytes().decode().split("\n"), dtype=object) for name in ("definition", *READINGS)

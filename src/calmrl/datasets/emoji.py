@@ -11,7 +11,7 @@ import numpy as np
 from calmrl._support.registry import lookup
 from calmrl.data.features.directory import meta_table
 from calmrl.data.features.feature_set import FeatureSet
-from calmrl.datasets.preparation import centre_and_scale
+from calmrl.datasets.preparation import bundled, standardized
 from calmrl.datasets.registry import Indexing
 from calmrl.errors import InputError
 
@@ -47,12 +47,10 @@ def emoji(split: str = "concept", standardize: bool = True) -> FeatureSet:
     >>> emoji().present.shape
     (1601, 6)
     """
-    saved = _bundle()
+    saved = bundled(BUNDLE)
     present, home = saved["present"].copy(), saved[lookup(SPLITS, split, "split of emoji")]
     z = {name: saved[name].astype(np.float32) for name in MODALITIES}
-    if standardize:
-        for j, name in enumerate(MODALITIES):
-            z[name] = centre_and_scale(z[name], present[:, j] & (home == "train"))
+    z = standardized(z, present, home == "train") if standardize else z
     columns = {name: _words(saved[f"about_{name}"]) for name in ("emoji", "name", "subgroup", "keywords", "french")}
     return FeatureSet(
         z,
@@ -87,7 +85,7 @@ def thumbnail(item: str, modality: str = "image") -> bytes:
     """
     if modality not in PICTURES:
         raise InputError(f'emoji have no thumbnails of "{modality}"; choose one of {", ".join(PICTURES)}')
-    saved = _thumbnails()
+    saved = bundled(THUMBNAILS)
     row = lookup(_rows(), item, "emoji")
     ends = saved[f"{modality}_ends"]
     return saved[modality][ends[row - 1] if row else 0 : ends[row]].tobytes()
@@ -104,7 +102,7 @@ def query_vectors() -> dict[str, np.ndarray]:
     >>> query_vectors()["birthday"].shape
     (384,)
     """
-    saved = _bundle()
+    saved = bundled(BUNDLE)
     return dict(zip(saved["queries"].tolist(), saved["query_vectors"].astype(np.float32), strict=True))
 
 
@@ -125,7 +123,7 @@ def reduce_features(encoder: str, features: np.ndarray) -> np.ndarray:
     """
     if encoder not in REDUCED:
         raise InputError(f'no reduction for encoder "{encoder}"; there is one for {", ".join(REDUCED)}')
-    saved = _bundle()
+    saved = bundled(BUNDLE)
     centre, basis = saved[f"{encoder}_centre"], saved[f"{encoder}_basis"].astype(np.float32)
     values = np.asarray(features, dtype=np.float32)
     if values.ndim != 2 or values.shape[1] != len(centre):
@@ -164,17 +162,5 @@ def _words(values: np.ndarray) -> list[str | None]:
 
 
 @cache
-def _bundle() -> dict[str, np.ndarray]:
-    with np.load(BUNDLE) as file:
-        return {name: file[name] for name in file.files}
-
-
-@cache
-def _thumbnails() -> dict[str, np.ndarray]:
-    with np.load(THUMBNAILS) as file:
-        return {name: file[name] for name in file.files}
-
-
-@cache
 def _rows() -> dict[str, int]:
-    return {str(name): row for row, name in enumerate(_bundle()["ids"])}
+    return {str(name): row for row, name in enumerate(bundled(BUNDLE)["ids"])}

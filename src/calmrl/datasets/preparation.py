@@ -1,10 +1,12 @@
-"""What the data sets share: a split that keeps groups together, and scaling by the training rows."""
+"""What the data sets share: files in the package, a split that keeps groups together, and scaling by the training rows."""
 
 from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
 
 import numpy as np
 
@@ -28,7 +30,18 @@ def split_by_group(groups: Sequence[str], largest: int | None = None) -> np.ndar
     return np.array([home[group] for group in groups], dtype=object)
 
 
-def centre_and_scale(values: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """Centred on the mean of these rows, and scaled so that their mean square is 1."""
-    centred = values - values[rows].mean(axis=0)
-    return centred / np.sqrt(np.mean(centred[rows] ** 2))
+@cache
+def bundled(path: Path) -> dict[str, np.ndarray]:
+    """The arrays of a bundled file, by name; read once."""
+    with np.load(path) as file:
+        return {name: file[name] for name in file.files}
+
+
+def standardized(z: Mapping[str, np.ndarray], present: np.ndarray, rows: np.ndarray) -> dict[str, np.ndarray]:
+    """Every modality centred on the mean of its observed rows among these, and scaled so that their mean square is 1."""
+    done = {}
+    for j, (name, values) in enumerate(z.items()):
+        seen = present[:, j] & rows
+        centred = values - values[seen].mean(axis=0)
+        done[name] = centred / np.sqrt(np.mean(centred[seen] ** 2))
+    return done

@@ -7,7 +7,7 @@ import numpy as np
 from calmrl._support.registry import lookup
 from calmrl.data.features.directory import meta_table
 from calmrl.data.features.feature_set import FeatureSet
-from calmrl.datasets.preparation import centre_and_scale
+from calmrl.datasets.preparation import bundled, standardized
 from calmrl.datasets.registry import Indexing
 
 BUNDLE = Path(__file__).with_name("stamps.npz")
@@ -32,14 +32,10 @@ def stamps(split: str = "caption", standardize: bool = True) -> FeatureSet:
         Centre every feature and divide each modality by one number, both measured on train; otherwise features are as
         the encoders gave them.
     """
-    with np.load(BUNDLE) as file:
-        saved = {name: file[name] for name in file.files}
-    present = saved["present"]
-    home = saved[lookup(SPLITS, split, "split of stamps")]
+    saved = bundled(BUNDLE)
+    present, home = saved["present"].copy(), saved[lookup(SPLITS, split, "split of stamps")]
     z = {name: saved[name].astype(np.float32) for name in MODALITIES}
-    if standardize:
-        for j, name in enumerate(MODALITIES):
-            z[name] = centre_and_scale(z[name], present[:, j] & (home == "train") & ~saved["glyph"])
+    z = standardized(z, present, (home == "train") & ~saved["glyph"]) if standardize else z
     parts = [name.split("/")[:-1] for name in saved["ids"]]
     return FeatureSet(
         z,

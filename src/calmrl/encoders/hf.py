@@ -477,9 +477,6 @@ def _kind(config: Any, notes: dict[str, Any], name: str) -> str:
     return "audio" if "sampling_rate" in notes else "text"
 
 
-EXTRA = "sentence-transformers"
-
-
 def load_st(reference: str, device: str = "cpu") -> Encoder:
     """A model of sentence-transformers as an encoder of texts.
 
@@ -492,7 +489,7 @@ def load_st(reference: str, device: str = "cpu") -> Encoder:
     name, _, prompt = reference.partition("#")
     if not name:
         raise InputError('an encoder "st:" needs a local path or a name after the colon')
-    library = need("sentence_transformers", EXTRA, f"the encoder st:{name}")
+    library = need("sentence_transformers", "sentence-transformers", f"the encoder st:{name}")
     try:
         model = library.SentenceTransformer(name, device=device)
     except (OSError, ValueError) as error:
@@ -500,20 +497,10 @@ def load_st(reference: str, device: str = "cpu") -> Encoder:
     if prompt and prompt not in model.prompts:
         prompts = ", ".join(f"#{one}" for one in model.prompts) or "none"
         raise InputError(f'the model "{name}" has no prompt "{prompt}"; it has {prompts}')
-    return Encoder("text", _encode(model, prompt, ["a"]).shape[1], same, _Reader(model, prompt, device != "cpu"))
 
+    def encode(texts: list[str]) -> np.ndarray:
+        groups = [[text] for text in texts] if device == "cpu" else [texts]  # one by one, as in `text_encoder`
+        how = {"prompt_name": prompt or None, "show_progress_bar": False, "convert_to_numpy": True}
+        return np.concatenate([np.asarray(model.encode(group, **how), dtype=np.float32) for group in groups])
 
-class _Reader:
-    """The `encode` of the encoder. On a CPU texts go one by one, so that a vector does not depend on other texts."""
-
-    def __init__(self, model: Any, prompt: str, batched: bool) -> None:
-        self.model, self.prompt, self.batched = model, prompt, batched
-
-    def __call__(self, texts: list[str]) -> np.ndarray:
-        groups = [texts] if self.batched else [[text] for text in texts]
-        return np.concatenate([_encode(self.model, self.prompt, group) for group in groups])
-
-
-def _encode(model: Any, prompt: str, texts: list[str]) -> np.ndarray:
-    vectors = model.encode(texts, prompt_name=prompt or None, show_progress_bar=False, convert_to_numpy=True)
-    return np.asarray(vectors, dtype=np.float32)
+    return Encoder("text", encode(["a"]).shape[1], same, encode)

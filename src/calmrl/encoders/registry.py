@@ -295,12 +295,8 @@ def default_encoders(kinds: Mapping[str, str]) -> dict[str, str]:
     {'text': 'use_multilingual', 'voice': 'whisper_base'}
     """
     chosen = {name: default_name(name, kind) for name, kind in kinds.items()}
-    absent = {
-        package: encoder
-        for encoder in dict.fromkeys(chosen.values())
-        for package in PACKAGES[encoder]
-        if find_spec(package) is None
-    }
+    packages = dict.fromkeys(package for encoder in chosen.values() for package in PACKAGES[encoder])
+    absent = [package for package in packages if find_spec(package) is None]
     if absent:
         needed = ", ".join(dict.fromkeys(f"{name}={encoder}" for name, encoder in chosen.items()))
         raise MissingExtraError(
@@ -315,5 +311,4 @@ def default_name(modality: str, kind: str) -> str:
     if kind not in DEFAULTS or kind == "speech":
         raise InputError(f'"{modality}" is of kind "{kind}"; encoders read text, image or audio')
     speech = kind == "audio" and any(word in modality.lower() for word in SPEECH)
-    name = DEFAULTS["speech" if speech else kind]
-    return name
+    return DEFAULTS["speech" if speech else kind]

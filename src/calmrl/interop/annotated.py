@@ -26,6 +26,7 @@ from calmrl.data.features.directory import check_ids
 from calmrl.data.features.feature_set import FeatureSet
 from calmrl.data.features.tables import imputed_holes, plain_table
 from calmrl.errors import InputError, need
+from calmrl.interop.containers import arrow_column
 
 MODALITY = ("modality", "feature_types")  # columns of var that say it, ours and that of 10x Genomics
 IMPUTED, STD, OBSERVED = "imputed", "imputed_std", "observed"
@@ -49,11 +50,9 @@ def from_anndata(adata: Any, by: str | None = None, layer: str | None = None) ->
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from calmrl.data import FeatureSet
-    >>> features = FeatureSet({"image": np.ones((2, 3)), "text": np.array([[1.0, 2.0], [np.nan, np.nan]])})
-    >>> from_anndata(to_anndata(features)).present.tolist()
-    [[True, True], [True, False]]
+    >>> from calmrl.datasets import load_dataset
+    >>> from_anndata(to_anndata(load_dataset("stamps"))).present.shape
+    (963, 4)
     """
     columns = columns_by_modality(adata, by)
     values = matrix(adata, layer)
@@ -68,7 +67,8 @@ def from_anndata(adata: Any, by: str | None = None, layer: str | None = None) ->
             imputed[:, j] = add_imputed(z[name], present[:, j], guess[:, at])
             if deviation is not None:
                 std[name] = deviation[:, at]
-    about = _about(adata)
+    ids = _ids(adata)
+    about = lambda: obs_table(adata.obs, ids)  # noqa: E731
     return FeatureSet(z, present, about, imputed=imputed, std=std or None, name="AnnData", source="AnnData")
 
 
@@ -83,20 +83,17 @@ def to_anndata(features: FeatureSet, like: Any = None) -> Any:
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from calmrl.data import FeatureSet
-    >>> features = FeatureSet({"image": np.ones((2, 3)), "text": np.array([[1.0, 2.0], [np.nan, np.nan]])})
-    >>> from_anndata(to_anndata(features)).present.tolist()
-    [[True, True], [True, False]]
+    >>> from calmrl.datasets import load_dataset
+    >>> to_anndata(load_dataset("stamps")).shape
+    (963, 3712)
     """
     anndata = need("anndata", "interop", "An AnnData object")
+    pandas = need("pandas", "interop", "An AnnData object")
     if like is None:
-        pandas = need("pandas", "interop", "An AnnData object")
         names = [name for name, block in features.z.items() for _ in range(block.shape[1])]
         variables = [f"{name}:{j}" for name, block in features.z.items() for j in range(block.shape[1])]
-        observed = {name: _observed_block(features, j) for j, name in enumerate(features.names)}
         result = anndata.AnnData(
-            np.concatenate(list(observed.values()), axis=1),
+            np.concatenate([_observed_block(features, j) for j in range(len(features.names))], axis=1),
             obs=obs_frame(features),
             var=pandas.DataFrame({MODALITY[0]: names}, index=variables),
         )
@@ -110,7 +107,6 @@ def to_anndata(features: FeatureSet, like: Any = None) -> Any:
         result.layers[IMPUTED] = _side_by_side(result, features.z, columns)
         if features.std is not None:
             result.layers[STD] = _side_by_side(result, features.std, columns)
-    pandas = need("pandas", "interop", "An AnnData object")
     result.obsm[OBSERVED] = pandas.DataFrame(
         np.asarray(features.present), index=result.obs_names, columns=list(features.names)
     )
@@ -184,15 +180,8 @@ def check_rows(features: FeatureSet, like: Any) -> None:
 
 def obs_table(obs: Any, ids: list[str]) -> pa.Table:
     """A frame of observations as a table of rows."""
-    columns: dict[str, Any] = {"id": ids}
-    for name in obs.columns:
-        if str(name) == "id":
-            continue
-        try:
-            columns[str(name)] = pa.Array.from_pandas(obs[name])
-        except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
-            raise InputError(f'obs["{name}"] mixes kinds of values ({error}); use one kind per column') from error
-    return plain_table(pa.table(columns))
+    columns = {str(name): arrow_column(obs[name], f'obs["{name}"]') for name in obs.columns if str(name) != "id"}
+    return plain_table(pa.table({"id": ids, **columns}))
 
 
 def _observed(adata: Any, z: dict[str, np.ndarray]) -> np.ndarray:
@@ -204,10 +193,10 @@ def _observed(adata: Any, z: dict[str, np.ndarray]) -> np.ndarray:
     return np.stack([mask_of(stored[name], f'obsm["{OBSERVED}"]["{name}"]') for name in z], axis=1)
 
 
-def _about(adata: Any) -> Any:
-    ids = [str(name) for name in adata.obs_names]
+def _ids(annotated: Any) -> list[str]:
+    ids = [str(name) for name in annotated.obs_names]
     check_ids(ids)
-    return lambda: obs_table(adata.obs, ids)
+    return ids
 
 
 def _observed_block(features: FeatureSet, j: int) -> np.ndarray:
@@ -244,11 +233,9 @@ def from_mudata(
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from calmrl.data import FeatureSet
-    >>> features = FeatureSet({"image": np.ones((2, 3)), "text": np.array([[1.0, 2.0], [np.nan, np.nan]])})
-    >>> from_mudata(to_mudata(features)).present.tolist()
-    [[True, True], [True, False]]
+    >>> from calmrl.datasets import load_dataset
+    >>> from_mudata(to_mudata(load_dataset("stamps"))).present.shape
+    (963, 4)
     """
     if mdata.axis != 0:
         raise InputError(
@@ -256,8 +243,7 @@ def from_mudata(
         )
     if unknown := [name for name in (*(layers or {}), *(modalities or ())) if name not in mdata.mod]:
         raise InputError(f"no modality {unknown[0]!r} in the MuData object; it has {', '.join(mdata.mod)}")
-    ids = [str(name) for name in mdata.obs_names]
-    check_ids(ids)
+    ids = _ids(mdata)
     names = list(mdata.mod if modalities is None else modalities)
     present = np.zeros((len(ids), len(names)), dtype=bool)
     imputed, z, std = np.zeros_like(present), {}, {}
@@ -291,11 +277,9 @@ def from_h5mu(path: str | Path, modalities: Sequence[str] | None = None) -> Feat
     Examples
     --------
     >>> import tempfile
-    >>> import numpy as np
-    >>> from calmrl.data import FeatureSet
-    >>> features = FeatureSet({"image": np.ones((2, 3)), "text": np.array([[1.0, 2.0], [np.nan, np.nan]])})
-    >>> path = tempfile.mkdtemp() + "/rows.h5mu"
-    >>> to_h5mu(features, path)
+    >>> from calmrl.datasets import load_dataset
+    >>> path = tempfile.mkdtemp() + "/stamps.h5mu"
+    >>> to_h5mu(load_dataset("stamps"), path)
     >>> from_h5mu(path, ["text"]).names
     ('text',)
     """
@@ -319,13 +303,8 @@ def to_h5mu(features: FeatureSet, path: str | Path, like: Any = None) -> None:
 
     Examples
     --------
-    >>> import tempfile
-    >>> import numpy as np
-    >>> from calmrl.data import FeatureSet
-    >>> path = tempfile.mkdtemp() + "/rows.h5mu"
-    >>> to_h5mu(FeatureSet({"image": np.ones((2, 3)), "text": np.ones((2, 2))}), path)
-    >>> from_h5mu(path).names
-    ('image', 'text')
+    >>> from calmrl.datasets import load_dataset
+    >>> to_h5mu(load_dataset("stamps"), "stamps.h5mu")  # doctest: +SKIP
     """
     mudata = need("mudata", "interop", "An h5mu file")
     content = to_mudata(features, like)
@@ -344,20 +323,14 @@ def to_mudata(features: FeatureSet, like: Any = None) -> Any:
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from calmrl.data import FeatureSet
-    >>> features = FeatureSet({"image": np.ones((2, 3)), "text": np.array([[1.0, 2.0], [np.nan, np.nan]])})
-    >>> from_mudata(to_mudata(features)).present.tolist()
-    [[True, True], [True, False]]
+    >>> from calmrl.datasets import load_dataset
+    >>> to_mudata(load_dataset("stamps")).shape
+    (963, 3712)
     """
     mudata = need("mudata", "interop", "A MuData object")
     if like is not None:
         check_rows(features, like)
-    modalities = {}
-    for j, name in enumerate(features.names):
-        known = None if like is None else like.mod.get(name)
-        modalities[name] = _new(features, j) if known is None else _stretched(known, like.obs_names)
-        _add_layers(modalities[name], features, j)
+    modalities = {name: _annotated(features, j, like) for j, name in enumerate(features.names)}
     with mudata.set_options(pull_on_update=False):
         result = mudata.MuData(modalities)
     if like is None:
@@ -385,26 +358,26 @@ def _spread(values: np.ndarray, rows: np.ndarray, n: int) -> np.ndarray:
     return block
 
 
-def _new(features: FeatureSet, j: int) -> Any:
-    """An AnnData of observed values."""
-    anndata = need("anndata", "interop", "A MuData object")
-    pandas = need("pandas", "interop", "A MuData object")
+def _annotated(features: FeatureSet, j: int, like: Any = None) -> Any:
+    """The AnnData of a modality: observed values and their mask, and layers where something was imputed."""
     name = features.names[j]
-    block = _observed_block(features, j)
-    return anndata.AnnData(
-        block,
-        obs=pandas.DataFrame(index=[str(row) for row in features.ids]),
-        var=pandas.DataFrame(index=[f"{name}:{column}" for column in range(block.shape[1])]),
-    )
-
-
-def _add_layers(adata: Any, features: FeatureSet, j: int) -> None:
-    name = features.names[j]
+    known = None if like is None else like.mod.get(name)
+    if known is None:
+        block = _observed_block(features, j)
+        pandas = need("pandas", "interop", "A MuData object")
+        adata = need("anndata", "interop", "A MuData object").AnnData(
+            block,
+            obs=pandas.DataFrame(index=[str(row) for row in features.ids]),
+            var=pandas.DataFrame(index=[f"{name}:{column}" for column in range(block.shape[1])]),
+        )
+    else:
+        adata = _stretched(known, like.obs_names)
     adata.obs[OBSERVED] = np.asarray(features.present[:, j])
     if features.imputed is not None:
         adata.layers[IMPUTED] = np.asarray(features.z[name])
         if features.std is not None and name in features.std:
             adata.layers[STD] = np.asarray(features.std[name])
+    return adata
 
 
 def _stretched(adata: Any, names: Any) -> Any:
@@ -443,20 +416,14 @@ def _more_rows(values: Any, rows: np.ndarray, place: Any, names: Any = None) -> 
 
 def _take_over(like: Any, result: Any) -> None:
     """What a MuData knows about all observations together, and about all variables if these are the same."""
-    for column in like.obs.columns:
-        if column not in result.obs.columns:
-            result.obs[column] = like.obs[column].reindex(result.obs_names)
+    same_variables = list(like.var_names) == list(result.var_names)
+    for column in like.obs.columns.difference(result.obs.columns, sort=False):
+        result.obs[column] = like.obs[column].reindex(result.obs_names)
+    for column in like.var.columns.difference(result.var.columns, sort=False) if same_variables else ():
+        result.var[column] = like.var[column].to_numpy()
     result.uns = like.uns.copy()
-    for key, value in like.obsm.items():
-        if key not in like.mod:  # those of a modality's name say which observations it lists
-            result.obsm[key] = value
-    for key, value in like.obsp.items():
-        if key not in like.mod:
-            result.obsp[key] = value
-    if list(like.var_names) == list(result.var_names):
-        for column in like.var.columns:
-            if column not in result.var.columns:
-                result.var[column] = like.var[column].to_numpy()
-        for key, value in like.varm.items():
-            if key not in like.mod:
-                result.varm[key] = value
+    for name in ("obsm", "obsp", *(["varm"] if same_variables else [])):
+        kept = {
+            key: value for key, value in getattr(like, name).items() if key not in like.mod
+        }  # others are MuData's own
+        getattr(result, name).update(kept)

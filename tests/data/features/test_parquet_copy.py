@@ -11,7 +11,7 @@ from calmrl.data.features import formats as parquet_copy
 from calmrl.data.features.formats import copy_parquet
 from calmrl.errors import InputError
 from calmrl.interop import from_arrow, to_parquet
-from calmrl.interop.tables import write_table
+from calmrl.interop.containers import write_table
 
 ROWS = 57
 

@@ -140,7 +140,7 @@ def test_a_long_array_is_read_in_pieces():
     [
         (npy(np.ones(3))[:-1], None, "24 bytes, but 23 bytes follow: cut off or changed"),
         (npy(np.ones(3)) + b"x", None, "24 bytes, but 25 bytes follow: something was appended"),
-        (npy(np.ones(3))[:-1], len(npy(np.ones(3))), "a ends 1 bytes too early"),
+        (npy(np.ones(3))[:-1], len(npy(np.ones(3))), "expected 24 bytes got 23"),
         (npy(np.ones(3)) + b"x", len(npy(np.ones(3))), "a continues after its last value"),
         (npy(np.ones(3), (3, 0)), None, "version (3, 0) is for structured values"),
         (npy(np.zeros(2, [("x", "f4")])), None, "numbers, bools or texts are read"),

@@ -81,7 +81,7 @@ def test_refuses(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="cannot be read as a tar file"):
         list(Shards([path], WIDTHS))
     wide = tar(tmp_path / "w.tar", ("1.image.npy", npy([1, 2])))
-    with pytest.raises(InputError, match=r"1\.image\.npy holds float32 \(2,\); expected 5 floats"):
+    with pytest.raises(InputError, match=r"1\.image\.npy holds float32 of shape \(2,\); expected 5 floats"):
         list(Shards([wide], WIDTHS))
     bad = tar(tmp_path / "b.tar", ("1.image.npy", b"garbage"))
     with pytest.raises(InputError, match=r"cannot be read as \.npy"):

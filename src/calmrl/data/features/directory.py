@@ -46,20 +46,13 @@ def open_npy(file: Path) -> np.ndarray:
 def read_npy(stream: IO[bytes], size: int, label: object) -> np.ndarray:
     """The array in .npy form that a stream of `size` bytes holds; `label` names it in errors."""
     with parsing(label, ".npy"):
-        shape, by_columns, dtype = _header(stream)
+        shape, _, dtype = _header(stream)
         _check_bytes(label, shape, dtype, size - stream.tell())
-        flat = np.empty(math.prod(shape), dtype)
-        values: Any = flat.view(np.uint8) if flat.size else b""
-        content = memoryview(values)
-        while len(content):
-            piece = stream.read(min(len(content), 1 << 20))
-            if not piece:
-                raise InputError(f"{label} ends {len(content)} bytes too early; copy or write it again")
-            content[: len(piece)] = piece
-            content = content[len(piece) :]
+        stream.seek(0)
+        array: np.ndarray = np.lib.format.read_array(stream, allow_pickle=False)
         if stream.read(1):  # also makes an archive compare its checksum
             raise InputError(f"{label} continues after its last value; copy or write it again")
-        return flat.reshape(shape, order="F" if by_columns else "C")
+        return array
 
 
 def read_npz_arrays(path: Path) -> dict[str, np.ndarray | None]:

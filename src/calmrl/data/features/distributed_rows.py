@@ -32,9 +32,7 @@ class StoredRows:
     widths: tuple[int, ...]
     rows: int
     mask_file: str  # (rows, k) bool: what is used of the rows
-    held: dict[str, np.ndarray] | None = (
-        None  # the arrays themselves, for work in this process; else they are at `path`
-    )
+    held: dict[str, np.ndarray] | None = None  # the arrays, for work in this process; else they are at `path`
     holes: frozenset[str] = frozenset()  # modalities with NaN entries in rows that are used
 
     def arrays(self) -> dict[str, np.ndarray]:

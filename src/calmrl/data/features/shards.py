@@ -15,18 +15,24 @@ import json
 import tarfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from calmrl._support.output import new_file
 from calmrl._support.parsing import parsing
 from calmrl.data.features.directory import read_npy
 from calmrl.data.features.feature_set import FeatureSet
+from calmrl.data.features.tables import IMPUTED, STD
 from calmrl.errors import InputError
 
-IMPUTED, STD = ".imputed", ".std"  # no modality has a dot in its name
+NPY = ".npy"
 ROWS, FILES = "CALMRL.rows", "CALMRL.files"  # names in the first header of a shard
 Sample = dict[str, bytes]  # what follows the key -> content
+
+
+Vectors = dict[str, np.ndarray]  # name -> vector of one row
 
 
 class Shards:
@@ -53,35 +59,117 @@ class Shards:
         self.rows = rows
 
     def __iter__(self) -> Iterator[tuple[dict[str, np.ndarray], np.ndarray]]:
-        chunk: list[dict[str, np.ndarray]] = []
+        chunk: list[Vectors] = []
         for path in self.paths:
             for key, sample in samples(path):
-                chunk.append(self._vectors(path, key, sample))
+                there = {name: width for name, width in self.widths.items() if name + NPY in sample}
+                chunk.append({name: _vector(sample, name, f"{path}: {key}", width) for name, width in there.items()})
                 if len(chunk) == self.rows:
-                    yield self._stack(chunk)
+                    yield self._joined(chunk)
                     chunk = []
         if chunk:
-            yield self._stack(chunk)
+            yield self._joined(chunk)
 
-    def _vectors(self, path: Path, key: str, sample: Sample) -> dict[str, np.ndarray]:
-        vectors = {}
-        for name, width in self.widths.items():
-            if f"{name}.npy" in sample:
-                content = sample[f"{name}.npy"]
-                vector = read_npy(io.BytesIO(content), len(content), f"{path}: {key}.{name}.npy")
-                if vector.shape != (width,) or vector.dtype.kind != "f":
-                    got = f"{vector.dtype} {vector.shape}"
-                    raise InputError(f"{path}: {key}.{name}.npy holds {got}; expected {width} floats")
-                vectors[name] = vector
-        return vectors
+    def _joined(self, chunk: list[Vectors]) -> tuple[dict[str, np.ndarray], np.ndarray]:
+        z = {name: _stacked(chunk, name, width, np.dtype(np.float32)) for name, width in self.widths.items()}
+        return z, np.array([[name in row for name in self.widths] for row in chunk])
 
-    def _stack(self, chunk: list[dict[str, np.ndarray]]) -> tuple[dict[str, np.ndarray], np.ndarray]:
-        present = np.array([[name in sample for name in self.widths] for sample in chunk])
-        z = {}
-        for name, width in self.widths.items():
-            nothing = np.full(width, np.nan, dtype=np.float32)
-            z[name] = np.stack([sample.get(name, nothing) for sample in chunk]).astype(np.float32, copy=False)
-        return z, present
+
+def from_webdataset(shards: str | Path | Sequence[str | Path], modalities: Sequence[str] | None = None) -> FeatureSet:
+    """Read shards into memory; to stream them instead, use `calmrl.data.Shards`.
+
+    Parameters
+    ----------
+    shards : path or sequence of paths
+        Tar files, or a folder of them.
+    modalities : sequence of str, optional
+        The modalities wanted, in that order; by default all, by name.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from calmrl.datasets import load_dataset
+    >>> path = tempfile.mkdtemp() + "/shards"
+    >>> written = write_shards(load_dataset("stamps"), path)
+    >>> from_webdataset(path).present.shape
+    (963, 4)
+    """
+    rows: list[Vectors] = []
+    about: list[dict[str, Any]] = []
+    for path in _paths(shards):
+        for key, sample in samples(path):
+            names = [file.removesuffix(NPY) for file in sample if file.endswith(NPY)]
+            rows.append({name: _vector(sample, name, f"{path}: {key}") for name in names})
+            about.append({"id": key, **_description(sample, f"{path}: {key}")})
+    held = sorted({name for row in rows for name in row if "." not in name})
+    names = held if modalities is None else list(modalities)
+    if not names or not set(names) <= set(held):
+        raise InputError(
+            f"the shards hold {', '.join(held) or 'no <modality>.npy'}; asked for {', '.join(names) or 'all'}"
+        )
+    present = np.array([[name in row for name in names] for row in rows])
+    imputed = np.array([[name + IMPUTED in row for name in names] for row in rows])
+    z, std = {}, {}
+    for j, name in enumerate(names):
+        first = next(row[name] for row in rows if name in row)
+        width, dtype = len(first), np.result_type(*(row[name].dtype for row in rows if name in row))
+        z[name] = _stacked(rows, name, width, dtype)
+        z[name][imputed[:, j]] = _stacked(rows, name + IMPUTED, width, dtype)[imputed[:, j]]
+        if any(name + STD in row for row in rows):
+            std[name] = np.where(present[:, j, None], dtype.type(0), _stacked(rows, name + STD, width, dtype))
+    return FeatureSet(
+        z,
+        present,
+        pa.Table.from_pylist(about),
+        imputed=imputed if imputed.any() else None,
+        std=std or None,
+        name="shards",
+        source="shards",
+    )
+
+
+def _paths(shards: str | Path | Sequence[str | Path]) -> list[Path]:
+    if not isinstance(shards, (str, Path)):
+        return [Path(path) for path in shards]
+    if not Path(shards).is_dir():
+        return [Path(shards)]
+    paths = sorted(Path(shards).glob("*.tar"))
+    if not paths:
+        raise InputError(f"{shards} holds no .tar file; name the shards or their folder")
+    return paths
+
+
+def _vector(sample: Sample, name: str, origin: str, width: int | None = None) -> np.ndarray:
+    """The vector `<name>.npy` of a sample, of the width that it must have if that is known."""
+    content, label = sample[name + NPY], f"{origin}.{name}.npy"
+    vector = read_npy(io.BytesIO(content), len(content), label)
+    if vector.ndim != 1 or vector.dtype.kind != "f" or len(vector) != (len(vector) if width is None else width):
+        wanted = "a vector of floats" if width is None else f"{width} floats"
+        raise InputError(f"{label} holds {vector.dtype} of shape {vector.shape}; expected {wanted}")
+    return vector
+
+
+def _description(sample: Sample, origin: str) -> dict[str, Any]:
+    """What the JSON file of a sample says about its row."""
+    try:
+        content = json.loads(sample.get("json", b"{}"))
+    except ValueError as error:
+        raise InputError(f"{origin}.json is no JSON ({error}); write the shard again") from error
+    if not isinstance(content, dict):
+        raise InputError(f"{origin}.json holds a {type(content).__name__}; expected names and values")
+    return content
+
+
+def _stacked(rows: Sequence[Vectors], name: str, width: int, dtype: np.dtype) -> np.ndarray:
+    """(rows, width), NaN where a row has no vector of this name."""
+    block = np.full((len(rows), width), np.nan, dtype)
+    for number, row in enumerate(rows):
+        if name in row:
+            if len(row[name]) != width:
+                least, most = sorted((width, len(row[name])))
+                raise InputError(f"vectors of {name} have {least} to {most} entries; make them equally long")
+            block[number] = row[name]
+    return block
 
 
 def write_shards(features: FeatureSet, folder: str | Path, rows: int = 10_000) -> list[Path]:

@@ -34,9 +34,7 @@ class Job:
     frames: int
     rate: int
     seed: int | None = None  # of what is drawn from a video; None takes the middle frames
-    decoding: Decoding | None = (
-        None  # rules of the paper's model; None: equal segments, all channels, FFmpeg's resampling
-    )
+    decoding: Decoding | None = None  # of the paper's model; None: equal segments, all channels, FFmpeg's resampling
     reads_files: bool = False  # whether `prepare` gets the path of a file
 
     def run(self) -> Any:

@@ -48,9 +48,7 @@ def resample(samples: np.ndarray, old: int, new: int) -> np.ndarray:
 
 RATE = 16_000
 BACK = 60  # seconds
-MAX_SECONDS = (
-    2 * 3600
-)  # longer sounds are refused before, or while, they are decoded: a small file can hold days of silence
+MAX_SECONDS = 2 * 3600  # longer sounds are refused, also while they are decoded: a small file can hold days of silence
 MAX_PIXELS = 40_000_000  # of a frame
 FORMATS = "aac,aiff,asf,avi,flac,flv,matroska,mov,mp3,mpeg,mpegts,mpegvideo,ogg,wav"  # each holds its own content
 ONLY_THIS_FILE = {"format_whitelist": FORMATS, "protocol_whitelist": "file"}  # no play lists, which name other files
