@@ -27,7 +27,7 @@ from calmrl.data import FeatureSet, open_features
 from calmrl.data.hiding import hide
 from calmrl.datasets import load_dataset
 from calmrl.imputers import AutoImputer
-from calmrl.imputers.calibration import coverage_fault
+from calmrl.latent.held_out import coverage_fault
 from calmrl.workflows import extract
 from calmrl.workflows.impute import imputation_warnings
 

@@ -306,13 +306,6 @@ def test_values_can_be_left_unread():
         check({"a": A}, values=False)
 
 
-def test_values_of_missing_rows_are_never_looked_at():
-    z = {"a": _with(A, 1, np.inf), "b": B}
-    present = HERE.copy()
-    present[1, 0] = False
-    assert check(z, present).present.tolist() == present.tolist()
-
-
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64", ">f4"])
 def test_strided_reversed_foreign_and_read_only_arrays(dtype):
     base = np.arange(48, dtype=dtype).reshape(8, 6)
@@ -442,12 +435,6 @@ def test_blocks_cover_every_row_once(n, row_bytes, limit):
     blocks = list(blocks_of_rows(n, row_bytes, limit))
     assert [i for start, stop in blocks for i in range(start, stop)] == list(range(n))
     assert all(stop - start == 1 or (stop - start) * row_bytes <= limit for start, stop in blocks)
-
-
-def test_size_of_blocks():
-    assert list(blocks_of_rows(3, 100, 10)) == [(0, 1), (1, 2), (2, 3)]  # one row at least
-    assert list(blocks_of_rows(9, 1, 4)) == [(0, 4), (4, 8), (8, 9)]
-    assert list(blocks_of_rows(9, 0, 4)) == [(0, 4), (4, 8), (8, 9)]
 
 
 @settings(deadline=None)

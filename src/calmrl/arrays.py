@@ -125,18 +125,14 @@ def check(
     if n < min_rows:
         raise InputError(f"z has {n} row{'' if n == 1 else 's'}; at least {min_rows} needed")
     torn = frozenset(getattr(z, "holes", ()))  # of who has checked them; else they are found here
-    if present is None:
-        if not values:
-            raise InputError("present is None; pass a bool array with one column per modality")
-        found = {name: _infer_present(name, array, any_size, holes) for name, array in z.items()}
-        mask = torch.stack([column for column, _ in found.values()], dim=1)
+    mask = None if present is None else _check_present(present, z, n)
+    if mask is None and not values:
+        raise InputError("present is None; pass a bool array with one column per modality")
+    if values or mask is None:
+        columns = [None] * len(z) if mask is None else mask.unbind(1)
+        found = {name: _scan(name, z[name], column, any_size, holes) for name, column in zip(z, columns, strict=True)}
+        mask = torch.stack([column for column, _ in found.values()], dim=1) if mask is None else mask
         torn = frozenset(name for name, (_, some) in found.items() if some)
-    else:
-        mask = _check_present(present, z, n)
-        if values:
-            columns = zip(z.items(), mask.unbind(1), strict=True)
-            found_in = [n for (n, a), column in columns if _check_observed_values(n, a, column, any_size, holes)]
-            torn = frozenset(found_in)
     if not empty_rows:
         _check_no_empty_row(mask)
     arrays: Any = z if getattr(z, "checked", False) else dict(z)
@@ -333,92 +329,61 @@ def _check_present(present: Any, z: Mapping[str, Array], n: int) -> torch.Tensor
     return to_tensor(present).to(first.device if isinstance(first, torch.Tensor) else "cpu")
 
 
-def _usable_rows(array: Array, any_size: bool) -> Iterator[tuple[int, torch.Tensor, torch.Tensor]]:
-    """(start, block, which rows of it are finite and not too large throughout), in blocks of bounded size."""
-    for start, stop in blocks_of_rows(len(array), array.shape[1] * array.dtype.itemsize):
-        block = to_tensor(array[start:stop]).detach()
-        yield start, block, (block.abs() <= _limit(block, any_size)).all(dim=1)
-        release(array)
-
-
 def _limit(block: torch.Tensor, any_size: bool) -> float:
     largest = torch.finfo(block.dtype).max
     return largest if any_size else min(largest, LARGEST.get(block.dtype, LARGEST_ELSE))
 
 
-def _infer_present(name: str, array: Array, any_size: bool, holes: bool) -> tuple[torch.Tensor, bool]:
-    """(which rows are not NaN throughout, whether some of them have holes)."""
-    parts = [torch.ones(0, dtype=torch.bool, device=getattr(array, "device", "cpu"))]
+def _scan(
+    name: str, array: Array, column: torch.Tensor | None, any_size: bool, holes: bool
+) -> tuple[torch.Tensor, bool]:
+    """(which rows have the modality, whether some of them have holes); values that cannot be used are an error.
+
+    `column` says which rows have it; None: those that are not NaN throughout.
+    """
+    if column is not None and isinstance(array, torch.Tensor) and within_limit(array, any_size):
+        return column, False
+    present = [torch.ones(0, dtype=torch.bool, device=getattr(array, "device", "cpu"))]
     some = False
-    for start, block, usable in _usable_rows(array, any_size):
-        odd = block[~usable]
-        whole = torch.isnan(odd).all(dim=1)
-        torn = _torn(odd, any_size) if holes else torch.zeros_like(whole)
-        if not bool((whole | torn).all()):
-            at = torch.nonzero(~whole & ~torn)[0, 0]
-            row = start + int(torch.nonzero(~usable)[at, 0])
-            first = odd[at]
-            if bool(torch.isinf(first).any()):
-                raise InputError(
-                    f"z[{name!r}] has an infinite value in row {row}; repair the value, or set the whole row to NaN to "
-                    "mark the modality as missing"
-                )
-            if holes or not bool(torch.isnan(first).any()):
-                raise InputError(_too_large(name, row, first))
-            raise InputError(
-                f"z[{name!r}] is partly NaN in row {row}; a missing modality is NaN in the whole row. {FIRST_IMPUTE} and "
-                "pass present=, so that missing modalities stay missing, or set the whole row to NaN"
-            )
-        if bool(torn.any()):
-            some = True
-            usable[~usable] = torn
-        parts.append(usable)
-    return torch.cat(parts), some
+    for start, stop in blocks_of_rows(len(array), array.shape[1] * array.dtype.itemsize):
+        block = to_tensor(array[start:stop]).detach()
+        limit = _limit(block, any_size)
+        usable = (block.abs() <= limit).all(dim=1)
+        release(array)
+        rows = (~usable if column is None else ~usable & column[start:stop]).nonzero()[:, 0]
+        odd = block[rows]
+        gap = torch.isnan(odd)
+        whole = gap.all(dim=1)
+        torn = gap.any(dim=1) & ~whole & (gap | (odd.abs() <= limit)).all(dim=1) & holes
+        wrong = ~torn & ~whole if column is None else ~torn
+        if bool(wrong.any()):
+            at = int(wrong.nonzero()[0, 0])
+            raise InputError(_complaint(name, start + int(rows[at]), odd[at], column is not None, holes))
+        some = some or bool(torn.any())
+        usable[rows] = torn
+        present.append(usable)
+    return torch.cat(present) if column is None else column, some
 
 
-def _torn(rows: torch.Tensor, any_size: bool) -> torch.Tensor:
-    """Rows in which some entries are NaN and all others are usable."""
-    gap = torch.isnan(rows)
-    return gap.any(dim=1) & ~gap.all(dim=1) & (gap | (rows.abs() <= _limit(rows, any_size))).all(dim=1)
-
-
-def _check_observed_values(name: str, array: Array, column: torch.Tensor, any_size: bool, holes: bool) -> bool:
-    """Whether rows that are present have holes."""
-    if isinstance(array, torch.Tensor) and within_limit(array, any_size):
-        return False
-    some = False
-    for start, block, usable in _usable_rows(array, any_size):
-        bad = ~usable & column[start : start + len(block)]
-        if holes and bool(bad.any()):
-            torn = torch.zeros_like(bad)
-            torn[bad] = _torn(block[bad], any_size)
-            some = some or bool(torn.any())
-            bad = bad & ~torn
-        if bool(bad.any()):
-            row = int(torch.nonzero(bad)[0, 0])
-            gap = torch.isnan(block[row])
-            what = "NaN"
-            if not bool(gap.any()) or (holes and not bool(gap.all())):
-                if not bool(torch.isinf(block[row]).any()):
-                    raise InputError(_too_large(name, start + row, block[row]))
-                what = "an infinite value"
-            if what == "NaN" and not bool(gap.all()):
-                raise InputError(
-                    f"z[{name!r}] is partly NaN in row {start + row}, which present marks as observed. {FIRST_IMPUTE}, or "
-                    "set present to False there"
-                )
-            raise InputError(
-                f"z[{name!r}] has {what} in row {start + row}, which present marks as observed; repair the value "
-                "or set present to False there"
-            )
-    return some
-
-
-def _too_large(name: str, row: int, values: torch.Tensor) -> str:
-    largest = float(values[~torch.isnan(values)].abs().max())
+def _complaint(name: str, row: int, values: torch.Tensor, given: bool, holes: bool) -> str:
+    """Why a row that has the modality cannot be used; `given`: `present` says that it has it."""
+    gap = torch.isnan(values)
+    where = f"in row {row}, which present marks as observed" if given else f"in row {row}"
+    if bool(torch.isinf(values).any()) or bool(gap.all()):
+        what = "NaN" if bool(gap.all()) else "an infinite value"
+        missing = "set present to False there" if given else "set the whole row to NaN to mark the modality as missing"
+        return f"z[{name!r}] has {what} {where}; repair the value, or {missing}"
+    if holes or not bool(gap.any()):
+        largest = float(values[~gap].abs().max())
+        return (
+            f"z[{name!r}] has a value of size {largest:.3g} in row {row}, too large for {values.dtype} to be "
+            "squared and summed: repair it, or divide the modality by a constant"
+        )
+    if given:
+        return f"z[{name!r}] is partly NaN {where}. {FIRST_IMPUTE}, or set present to False there"
     return (
-        f"z[{name!r}] has a value of size {largest:.3g} in row {row}, too large for {values.dtype} to be "
-        "squared and summed: repair it, or divide the modality by a constant"
+        f"z[{name!r}] is partly NaN {where}; a missing modality is NaN in the whole row. {FIRST_IMPUTE} and "
+        "pass present=, so that missing modalities stay missing, or set the whole row to NaN"
     )
 
 

@@ -7,14 +7,25 @@ import warnings
 import numpy as np
 import pytest
 import torch
-from scipy.optimize import minimize
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils.validation import check_is_fitted
 
 from calmrl.arrays import check
 from calmrl.errors import InputError
-from calmrl.imputers import IMPUTERS, AutoImputer, GaussianImputer, MoPoEImputer, auto
+from calmrl.imputers import (
+    IMPUTERS,
+    AutoImputer,
+    GaussianImputer,
+    KernelImputer,
+    KNNImputer,
+    MeanImputer,
+    MoPoEImputer,
+    auto,
+)
 from calmrl.imputers.auto import RACE_EPOCHS
-from calmrl.imputers.stacking import CANDIDATES, Guesses, Stack, hidden_blocks, simplex_weights
+from calmrl.imputers.stacking import CANDIDATES, Fitter, hidden_blocks, try_candidate
 from tests.support.latent_data import from_model, random_present
+from tests.support.three_modalities import three
 
 FAST = ["gaussian", "kernel", "ridge", "knn", "mean"]
 
@@ -63,6 +74,8 @@ def test_says_what_it_chose(capsys):
     assert set(choice["errors"]) == {"gaussian", "knn", "mean"}
     assert choice["errors"]["mean"]["all"] == pytest.approx(1.0, abs=1e-9)
     assert choice["error"] <= min(row["all"] for row in choice["errors"].values()) + 1e-9
+    assert choice["held_out"] == sum(choice["held_out_by_modality"].values())
+    assert all(88 < share < 99 for share in choice["coverage_by_modality"].values())
     assert "mean" not in auto.models_
     for weights in choice["weights"].values():
         assert set(weights) == set(auto.models_)
@@ -71,28 +84,6 @@ def test_says_what_it_chose(capsys):
     printed = capsys.readouterr().err
     assert "knn: held-out error" in printed
     assert "chosen: " in printed
-
-
-def test_average_is_the_weighted_sum():
-    z, present = clustered()
-    auto = AutoImputer(["ridge", "knn"]).fit(z, present)
-    auto.chosen_, auto.weight_ = ["ridge", "knn"], np.array([[0.3, 0.5, 1.0], [0.7, 0.5, 0.0]])
-    auto.refit(z, present)
-    filled = auto.transform(z, present)
-    parts = [model.transform(z, present) for model in auto.models_.values()]
-    for j, name in enumerate(z):
-        want = auto.weight_[0, j] * parts[0][name] + auto.weight_[1, j] * parts[1][name]
-        np.testing.assert_allclose(filled[name], want, atol=1e-12)
-
-
-def test_coverage_is_in_percent_of_the_held_out_values():
-    z, present = from_model(n=400)
-    auto = AutoImputer(["ridge", "mean"]).fit(z, present)
-    covered = auto.choice_["coverage_by_modality"]
-    assert set(covered) == set(z)
-    assert all(92 < share < 98 for share in covered.values())
-    assert auto.choice_["held_out"] == sum(auto.choice_["held_out_by_modality"].values())
-    assert set(auto.choice_["seconds"]) == {"ridge", "mean"}
 
 
 def test_progress_is_told_step_by_step():
@@ -116,11 +107,6 @@ def test_hidden_blocks_follow_the_patterns_of_the_data():
     assert 0.12 <= hidden.sum() / present.sum() < 0.125
 
 
-def test_hidden_blocks_of_complete_data_lack_one_modality():
-    hidden = hidden_blocks(np.ones((500, 4), bool), np.random.default_rng(0))
-    assert set(hidden.sum(1).tolist()) == {0, 1}
-
-
 def test_held_out_values_are_not_seen(monkeypatch):
     z, present = clustered()
     seen = []
@@ -135,43 +121,6 @@ def test_held_out_values_are_not_seen(monkeypatch):
     hidden = hidden_blocks(present, np.random.default_rng(0))
     np.testing.assert_array_equal(seen[0], present & ~hidden)
     np.testing.assert_array_equal(seen[1], present)
-
-
-def test_weights_minimise_the_squared_error():
-    rng = np.random.default_rng(0)
-    for _ in range(5):
-        residuals = rng.normal(size=(4, 50)) + rng.normal(size=50)
-        gram = residuals @ residuals.T
-        got = simplex_weights(gram)
-        found = minimize(
-            lambda w, gram=gram: w @ gram @ w,
-            np.full(4, 0.25),
-            bounds=[(0, 1)] * 4,
-            constraints={"type": "eq", "fun": lambda w: w.sum() - 1},
-            method="SLSQP",
-        )
-        np.testing.assert_allclose(got @ gram @ got, found.fun, rtol=1e-4)
-
-
-def test_useless_candidates_are_not_kept():
-    rng = np.random.default_rng(0)
-    stack = Stack([1000.0, 1000.0], [40, 40], [5, 5])
-    good = [rng.normal(size=(40, 5)) for _ in range(2)]
-    stack.guesses["good"] = Guesses(good, [np.ones((40, 5))] * 2)
-    stack.guesses["worse"] = Guesses([2 * r for r in good], [np.ones((40, 5))] * 2)
-    weights = stack.weigh()
-    assert weights.chosen == ["good"]
-    np.testing.assert_array_equal(weights.weight, np.ones((1, 2)))
-
-
-def test_units_do_not_decide():
-    z, present = clustered()
-    loud = {**z, "c": 1e4 * np.random.default_rng(0).normal(size=z["c"].shape)}  # noise in a large unit
-    auto = AutoImputer(["kernel", "mean"]).fit(loud, present)
-    assert auto.choice_["weights"]["a"]["kernel"] > 0.5
-    filled = auto.transform(loud, present)
-    error = np.square(filled["a"] - z["a"])[~present[:, 0]].mean() / z["a"].var()
-    assert error < 0.8
 
 
 def test_save_load_and_refit(tmp_path):
@@ -204,17 +153,6 @@ def test_modalities_that_never_meet_leave_the_latent_model_out():
     assert "gaussian" not in auto.choice_["errors"]
     filled = auto.transform(z, present)
     assert all(np.isfinite(values).all() for values in filled.values())
-
-
-def test_torch_and_float32():
-    z, present = clustered()
-    tensors = {n: torch.tensor(a, dtype=torch.float32) for n, a in z.items()}
-    filled, std = (
-        AutoImputer(["knn", "ridge"])
-        .fit(tensors, torch.tensor(present))
-        .impute(tensors, torch.tensor(present), return_std=True)
-    )
-    assert all(t.dtype == torch.float32 for t in [*filled.values(), *std.values()])
 
 
 @pytest.mark.parametrize("wrong", [["gausian"], [], "gaussian"])
@@ -329,3 +267,87 @@ def test_whitened_features_are_tried_only_where_the_latent_model_leads(leads, mo
     assert [whitening for whitening, _ in tried] == [0.0, "auto"][: 1 + leads]
     assert tried[0][1] == 0
     assert all(made > 0 for _, made in tried[1:])  # trials of the search before are not made again
+
+
+# ---- candidates and states
+
+
+def test_a_kernel_comes_back_as_it_was():
+    z, present = three()
+    z |= {"b": np.ones((60, 4))}  # nothing is learned about it
+    imputer = KernelImputer("mean", False, 0.8, 0.5, 0.3, landmarks=20).fit(z, present)
+    assert [model is None for model in imputer.models_] == [False, True, False]
+    back = KernelImputer().set_state(imputer.get_state())
+    for one, two in zip(imputer.impute(z, present, True), back.impute(z, present, True), strict=True):
+        for name in z:
+            np.testing.assert_array_equal(one[name], two[name])
+    assert [model is None for model in back.models_] == [False, True, False]
+
+
+def test_one_row_is_enough_to_begin():
+    one = {"a": np.ones((1, 2)), "b": np.ones((1, 1))}
+    with pytest.warns(UserWarning, match="only 0 blocks of rows"):
+        imputer = AutoImputer().fit(one)
+    assert list(imputer.refit(one).models_) == ["mean"]
+    none = {name: values[:0] for name, values in one.items()}
+    for call in (AutoImputer().fit, imputer.refit, MeanImputer().fit):
+        with pytest.raises(InputError):
+            call(none)
+
+
+def test_a_candidate_is_fitted_quietly_and_with_the_seed(monkeypatch):
+    class Loud(MeanImputer):
+        def __init__(self, random_state=None):
+            super().__init__()
+            self.random_state = random_state
+
+        def fit(self, z, present=None):
+            warnings.warn("not converged", ConvergenceWarning, stacklevel=2)
+            return super().fit(z, present)
+
+    monkeypatch.setitem(CANDIDATES, "mean", Loud)
+    z, present = three(12)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model = Fitter(7).fit("mean", z, torch.from_numpy(present), {})
+    assert model.random_state == 7
+    views = check(z, present)
+    visible = views.present.clone()
+    visible[0, 0] = False
+    tried = try_candidate("mean", Fitter(7), views, visible, torch.tensor([0, 3]), {})
+    np.testing.assert_allclose(tried.guess[0][0], z["a"][1:].mean(0))
+    np.testing.assert_allclose(tried.std[0][0], z["a"][1:].std(0))
+    assert [len(guess) for guess in tried.guess] == [2, 2, 2]
+    assert 0 < tried.seconds < 60
+
+
+def test_values_inside_their_interval():
+    imputer = AutoImputer()
+    imputer.scale_ = np.array([[1.0, 9.0], [2.0, 9.0]])
+    score = np.array([[1.95, 1.97], [3.91, 3.93], [0.0, 3.0]])
+    assert imputer._covered(0, score, np.array([0, 1, 0])) == pytest.approx(50)
+    assert imputer._covered(0, np.zeros((0, 2)), np.zeros(0, int)) is None
+    assert (auto.LEVEL_ROWS, auto.LEAST_BLOCKS, auto.MOST_VALUES) == (400, 10, 20_000_000)
+
+
+@pytest.mark.parametrize(
+    "make", [lambda blocks: AutoImputer(["mean"], blocks=blocks), lambda blocks: KNNImputer(blocks=blocks)]
+)
+def test_a_second_fit_may_have_other_columns(make):
+    x = np.random.default_rng(0).normal(size=(60, 6))
+    imputer = make([2, 2]).fit(x[:, :4])
+    assert imputer.n_features_in_ == 4
+    with pytest.raises(ValueError, match="6 features"):
+        imputer.transform(x)
+    imputer.set_params(blocks=[3, 3]).fit(x)
+    assert imputer.n_features_in_ == 6
+
+
+def test_nothing_is_imputed_before_a_fit():
+    with pytest.raises(ValueError, match="not fitted"):
+        KNNImputer().transform({"a": np.zeros((2, 1))})
+    with pytest.raises(ValueError, match="not fitted"):
+        KNNImputer().get_state()
+    check_is_fitted(KNNImputer().fit({"a": np.zeros((2, 1))}))
+    with pytest.raises(InputError):
+        KNNImputer().fit({"a": np.zeros((0, 1))})

@@ -9,7 +9,7 @@ import torch
 from calmrl.errors import InputError
 from calmrl.imputers import AutoImputer, GaussianImputer, KernelImputer, KNNImputer, MeanImputer, RidgeImputer
 from calmrl.imputers.gfa import GFAImputer
-from calmrl.imputers.smil import SMILImputer
+from calmrl.imputers.neural import SMILImputer
 from calmrl.imputers.variational import MoPoEImputer
 from tests.support.latent_data import from_model, stacked, torn, with_nan
 

@@ -6,13 +6,13 @@ import warnings
 import numpy as np
 import pytest
 import torch
-from sklearn.exceptions import NotFittedError
 
 from calmrl import GaussianImputer
 from calmrl.errors import InputError
 from calmrl.imputers import GaussianLatent
 from calmrl.latent.em import Settings
-from tests.support.latent_data import from_model, random_present, with_nan
+from calmrl.latent.rows import open_source
+from tests.support.latent_data import from_model, with_nan
 
 
 @pytest.fixture(scope="module")
@@ -37,17 +37,6 @@ def test_numpy_in_numpy_out_and_observed_entries_untouched(data, dtype):
         assert filled[name][present[:, j]].tobytes() == z[name][present[:, j]].tobytes()
         assert (std[name][~present[:, j]] > 0).all()
         assert (std[name][present[:, j]] == 0).all()
-
-
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.float64])
-def test_torch_in_torch_out(data, dtype):
-    z, present = data
-    z = {name: torch.tensor(a).to(dtype) for name, a in z.items()}
-    imp = GaussianImputer(2).fit(z, torch.tensor(present))
-    filled = imp.transform(z, torch.tensor(present))
-    assert all(isinstance(t, torch.Tensor) and t.dtype == dtype for t in filled.values())
-    assert isinstance(imp.W_["m0"], torch.Tensor)
-    assert isinstance(imp.embed(z, torch.tensor(present)), torch.Tensor)
 
 
 def test_values_in_missing_rows_are_never_read(data, model):
@@ -156,15 +145,6 @@ def test_the_prior_counts_against_the_rows_that_a_constant_step_remembers():
     assert loading_size(stream) == pytest.approx(loading_size(whole), rel=1e-2)
 
 
-def test_partial_fit_from_nothing_learns(data):
-    z, present = from_model(n=2000)
-    imp = GaussianImputer(2)
-    for start in range(0, 2000, 64):
-        imp.partial_fit({n: a[start : start + 64] for n, a in z.items()}, present[start : start + 64])
-    best = GaussianImputer(2).fit(z, present).score(z, present)
-    assert imp.score(z, present) > best - 0.3
-
-
 def test_a_stream_chooses_its_prior_on_the_first_batch():
     rng = np.random.default_rng(0)
     noise = {name: rng.normal(size=(64, 30)) for name in "ab"}  # nothing to predict
@@ -186,25 +166,6 @@ def test_a_stream_chooses_its_prior_on_the_first_batch():
 def test_batches_need_settings_that_are_given(data, options):
     with pytest.raises(InputError):
         GaussianImputer(**{"latent_dim": 2, **options}).partial_fit(*data)
-
-
-def test_the_objective_of_every_solver_is_per_row(data):
-    z, present = {name: a[:60] for name, a in data[0].items()}, data[1][:60]
-    for solver in ("em", "stepwise", "gradient"):
-        imp = GaussianImputer(2, solver=solver, batch_size=30, max_iter=20, tol=1e-2).fit(z, present)
-        assert imp.log_likelihood_[-1] == pytest.approx(imp.score(z, present), abs=2.0)
-
-
-def test_constant_step_follows_data_that_move(data):
-    old, present = from_model(seed=0, n=640)
-    new, _ = from_model(seed=9, n=640)
-    decay, constant = GaussianImputer(2), GaussianImputer(2, step_size=0.2)
-    for z in (old, old, old, new, new):
-        for start in range(0, 640, 64):
-            batch = {n: a[start : start + 64] for n, a in z.items()}
-            decay.partial_fit(batch, present[start : start + 64])
-            constant.partial_fit(batch, present[start : start + 64])
-    assert constant.score(new, present) > decay.score(new, present)
 
 
 def test_embed_heads_and_scoring(data, model):
@@ -250,23 +211,6 @@ def test_mixture_serves_and_says_what_it_cannot(data):
         imp.as_heads()
 
 
-@pytest.mark.parametrize("K", [1, 2])
-def test_save_and_load(data, tmp_path, K):
-    z, present = data
-    imp = GaussianImputer(2, n_components=K, random_state=3).fit(z, present)
-    imp.save(tmp_path / "model")
-    back = GaussianImputer.load(tmp_path / "model")
-    assert back.get_params() == imp.get_params()
-    for name, values in imp.transform(z, present).items():
-        np.testing.assert_array_equal(back.transform(z, present)[name], values)
-    if K == 1:  # the running statistics come along
-        np.testing.assert_array_equal(back.partial_fit(z, present).W_["m0"], imp.partial_fit(z, present).W_["m0"])
-    with pytest.raises(InputError, match="exists already"):
-        imp.save(tmp_path / "model")
-    imp.save(tmp_path / "model", overwrite=True)
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["model"]
-
-
 def test_damaged_foreign_and_newer_files(model, tmp_path):
     path = tmp_path / "model"
 
@@ -297,90 +241,14 @@ def test_damaged_foreign_and_newer_files(model, tmp_path):
         model.save(tmp_path / "notes", overwrite=True)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "match"),
-    [
-        ({"latent_dim": 0}, "latent_dim must be a whole number"),
-        ({"latent_dim": "all"}, "latent_dim must be a whole number"),
-        ({"n_components": 1.5}, "n_components must be a whole number"),
-        ({"noise": "isotrop"}, "did you mean 'isotropic'"),
-        ({"m_step": "both"}, "m_step must be one of"),
-        ({"solver": "adam"}, "solver must be one of"),
-        ({"prior": -1}, "prior is a number of rows"),
-        ({"step_size": 2.0}, "step_size must be"),
-        ({"tol": float("nan")}, "tol must be"),
-        ({"max_iter": 0}, "max_iter must be"),
-        ({"solver": "gradient", "n_components": 2}, "fits one component"),
-    ],
-)
-def test_wrong_arguments(data, arguments, match):
-    with pytest.raises(InputError, match=match):
-        GaussianImputer(**{"latent_dim": 2, **arguments}).fit(*data)
-
-
-def test_wrong_data(data, model):
+def test_chunks_that_can_be_read_once_or_come_with_a_mask(data):
     z, present = data
-    with pytest.raises(NotFittedError):
-        GaussianImputer().transform(z)
-    with pytest.raises(InputError, match="does not know"):
-        model.transform({"sound": z["m0"]})
-    with pytest.raises(InputError, match="width 5 but the model was fitted with 6"):
-        model.transform({"m0": z["m1"]})
-    with pytest.raises(InputError, match="at least 1 needed"):
-        GaussianImputer(2).fit({n: a[:0] for n, a in z.items()})
     with pytest.raises(InputError, match="can be read only once"):
         GaussianImputer(2).fit((z, present) for _ in range(2))
-    with pytest.raises(InputError, match="is empty"):
-        GaussianImputer(2).fit(iter_again([]))
-    with pytest.raises(InputError, match="must be a pair"):
-        GaussianImputer(2).fit(iter_again([z]))
     with pytest.raises(InputError, match="present goes with a dict"):
         GaussianImputer(2).fit([(z, present)], present)
-    apart = np.zeros((200, 3), bool)
-    apart[:100, :2] = True
-    apart[100:, 2] = True
-    with pytest.raises(InputError, match="no row links m2 with m0, m1"):
-        GaussianImputer(2).fit(z, apart)
-
-
-class iter_again:
-    def __init__(self, chunks):
-        self.chunks = chunks
-
-    def __iter__(self):
-        return iter(self.chunks)
-
-
-@pytest.mark.parametrize("noise", ["isotropic", "diagonal"])
-@pytest.mark.parametrize("solver", ["em", "stepwise", "gradient"])
-@pytest.mark.filterwarnings("ignore")
-def test_odd_data_never_give_nan(noise, solver):
-    rng = np.random.default_rng(0)
-    plain = {"a": rng.normal(size=(12, 3)), "b": rng.normal(size=(12, 2))}
-    present = random_present(rng, 12, 2)
-    constant = {"a": plain["a"].copy(), "b": np.full((12, 2), 7.0)}
-    constant["a"][:, 1] = 3.0
-    never = present.copy()
-    never[:, 1] = False
-    never[:, 0] = True
-    few = never.copy()
-    few[0, 1] = True
-    cases = {
-        "constant columns": (2, constant, present),
-        "fewer rows than latents": (30, plain, present),
-        "one row": (2, {n: a[:1] for n, a in plain.items()}, np.ones((1, 2), bool)),
-        "one pattern": (2, plain, np.ones((12, 2), bool)),
-        "never seen": (2, plain, never),
-        "seen once": (2, plain, few),
-        "identical rows": (2, {n: np.repeat(a[:1], 12, 0) for n, a in plain.items()}, present),
-        "large offset": (2, {n: a + 1e6 for n, a in plain.items()}, present),
-        "tiny scale": (2, {n: a * 1e-8 for n, a in plain.items()}, present),
-    }
-    for name, (latents, z, p) in cases.items():
-        imp = GaussianImputer(latents, noise=noise, solver=solver, max_iter=30).fit(z, p)
-        filled, std = imp.impute(z, p, return_std=True)
-        for values in (*filled.values(), *std.values()):
-            assert np.isfinite(values).all(), name
+    with pytest.raises(InputError, match="must be a dict of arrays or an iterable of"):
+        open_source(3, None)
 
 
 def test_few_or_no_rows_are_said():
@@ -402,10 +270,3 @@ def test_same_seed_same_model_seed_zero_included(data):
         a, b, c = (GaussianImputer(2, max_iter=2, random_state=s).fit(z, present).W_["m0"] for s in (0, 0, 1))
     np.testing.assert_array_equal(a, b)
     assert not np.array_equal(a, c)
-
-
-def test_non_contiguous_input(data, model):
-    z, present = data
-    flipped = {n: np.asfortranarray(a)[::-1] for n, a in z.items()}
-    got = GaussianImputer(2).fit(flipped, present[::-1].copy())
-    np.testing.assert_allclose(got.score(flipped, present[::-1].copy()), model.score(z, present), rtol=1e-9)

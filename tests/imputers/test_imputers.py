@@ -5,10 +5,8 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
-from sklearn.impute import KNNImputer as OtherKNN
 
 from calmrl import CalibratedAlignment
-from calmrl.errors import InputError
 from calmrl.imputers import IMPUTERS
 from tests.support.latent_data import from_model, with_nan
 
@@ -141,21 +139,6 @@ def test_early_stopping_keeps_the_best_epoch(name):
     assert np.argmin(imp.errors_) == len(imp.errors_) - 4
 
 
-def test_neighbours_are_those_of_scikit_learn():
-    z, present = from_model(n=200)
-    filled = IMPUTERS["knn"](n_neighbors=5).fit(z, present).transform(z, present)
-    stacked = np.concatenate(list(with_nan(z, present).values()), axis=1)
-    want = OtherKNN(n_neighbors=5).fit_transform(stacked)
-    np.testing.assert_allclose(np.concatenate(list(filled.values()), axis=1), want, atol=1e-9)
-
-
-def test_loading_another_kind_is_refused(tmp_path):
-    z, present = from_model(n=60)
-    IMPUTERS["mean"]().fit(z, present).save(tmp_path / "mean")
-    with pytest.raises(InputError, match="holds a 'MeanImputer' imputer"):
-        IMPUTERS["knn"].load(tmp_path / "mean")
-
-
 def test_experts_skip_only_what_does_not_count() -> None:
     """The product and the loss, which leave out absent blocks, against the formulas over all blocks."""
     torch.manual_seed(0)
@@ -189,19 +172,3 @@ def test_experts_skip_only_what_does_not_count() -> None:
                     total = total + 0.5 * ((experts.decoders[m](latents) - z[m][i]) ** 2).sum()
     loss = experts.loss(z, present, torch.Generator().manual_seed(1))
     torch.testing.assert_close(loss, total / (len(encoded) * 9))
-
-
-@pytest.mark.parametrize("name", ["mvae", "mopoe", "smil"])
-def test_networks_start_from_their_own_seed(name):
-    """Whatever was drawn before, and without changing what is drawn after."""
-    z, present = from_model(n=40)
-    networks, drawn = [], []
-    for outside, seed in ((1, 0), (2, 0), (1, 3)):
-        torch.manual_seed(outside)
-        expected = torch.get_rng_state()
-        imputer = IMPUTERS[name](epochs=1, random_state=seed).fit(z, present)
-        drawn.append(torch.equal(torch.get_rng_state(), expected))
-        networks.append(torch.cat([p.flatten() for p in imputer.network_.parameters()]))
-    assert torch.equal(networks[0], networks[1])
-    assert not torch.equal(networks[0], networks[2])
-    assert all(drawn)

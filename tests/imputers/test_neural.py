@@ -7,11 +7,12 @@ import pytest
 import torch
 from torch import nn
 
+from calmrl.arrays import check
 from calmrl.data.hiding import hide
 from calmrl.errors import InputError
-from calmrl.imputers import SMILImputer
-from calmrl.imputers.neural import FARTHEST, NeuralImputer, SkipMLP
-from calmrl.imputers.variational import DRAWS, LOG_VARIANCE, MoPoEImputer, MVAEImputer, one_of, some_of
+from calmrl.imputers import SMILImputer, neural
+from calmrl.imputers.neural import NeuralImputer, one_of, some_of
+from calmrl.imputers.variational import DRAWS, LOG_VARIANCE, MoPoEImputer, MVAEImputer
 
 
 class Constant(nn.Module):
@@ -125,30 +126,10 @@ def test_batches_one_by_one():
     np.testing.assert_allclose(seen.mean(0), 0, atol=1e-6)
 
 
-def test_rows_far_away_count_as_so_far():
-    z, present = rows()
-    imputer = Plain(epochs=1).fit(z, present)
-    far = imputer._scaled(type("V", (), {"present": torch.ones(1, 2).bool(), "rows": lambda *_: [
-        torch.tensor([[1e12, -1e12]]).double(), None]})(), 0, 1)  # fmt: skip
-    assert far[0].tolist() == [[FARTHEST, -FARTHEST]]
-    assert far[1].tolist() == [[0.0, 0.0, 0.0]]
-    assert FARTHEST == 1e6
-
-
 @pytest.mark.parametrize("name", ["epochs", "batch_size", "learning_rate", "patience"])
 def test_numbers_that_must_be_positive(name):
     with pytest.raises(InputError, match=f"{name} must be positive; got 0"):
         Plain(**{name: 0}).fit(*rows())
-
-
-def test_the_network_has_a_linear_path():
-    torch.manual_seed(0)
-    network = SkipMLP(3, 5, 2)
-    x = torch.randn(4, 3)
-    expected = x @ network.linear.weight.T + network.linear.bias
-    hidden = nn.functional.gelu(x @ network.hidden.weight.T + network.hidden.bias)
-    torch.testing.assert_close(network(x), expected + hidden @ network.out.weight.T)
-    assert network.out.bias is None
 
 
 # ---- which sets are trained on
@@ -278,13 +259,76 @@ def test_loss_of_both_halves(n):
         torch.testing.assert_close(one, two)
 
 
-def test_guesses_are_mixtures_of_priors():
-    made, z, present = smil()
-    weights = made(z, present)
-    means, variances = made.predict(z, present, True)
-    for m in range(2):
-        assert torch.allclose(weights[m].sum(1), torch.ones(9))
-        torch.testing.assert_close(means[m], weights[m] @ made.priors(m))
-        away = (made.priors(m)[None] - means[m][:, None]).square()
-        torch.testing.assert_close(variances[m], (weights[m][..., None] * away).sum(1), rtol=1e-4, atol=1e-6)
-    assert made.predict(z, present, False)[1] == []
+# ---- seeds, blocks of rows, devices
+
+
+class Zero(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.start = nn.Parameter(torch.rand(()))
+        self.seeds = []
+
+    def loss(self, z, present, generator):
+        self.seeds.append(generator.initial_seed())
+        return self.start.square()
+
+    def predict(self, z, present, with_std):
+        return [torch.zeros_like(block) for block in z], [torch.ones_like(block) for block in z] if with_std else []
+
+
+class Network(NeuralImputer):
+    """`NeuralImputer` around that."""
+
+    def _network(self):
+        return Zero()
+
+    def _prepare(self, network, z, present):
+        self.prepared = [*getattr(self, "prepared", []), (z, present)]
+
+
+def test_seeds_and_the_generator_of_others():
+    z = {"a": np.random.default_rng(0).normal(size=(10, 2)), "b": np.random.default_rng(1).normal(size=(10, 2))}
+    torch.manual_seed(5)
+    state = torch.get_rng_state()
+    imputer = Network(random_state=3, epochs=2, batch_size=5).fit(z)
+    assert torch.equal(torch.get_rng_state(), state)
+    assert imputer.network_.seeds == [3, 3, 4, 4]
+    assert not any(p.requires_grad for p in imputer.network_.parameters())
+    imputer.partial_fit(z)
+    assert imputer.network_.seeds[-1] == 3 + 4
+    [(seen, mask)] = imputer.prepared  # before the first step, without what is held out
+    assert int((~mask).sum()) == 2
+    assert not any(block[~mask[:, m]].any() for m, block in enumerate(seen))
+    begun = Network().partial_fit(z).partial_fit(z)
+    [(seen, mask)] = begun.prepared
+    assert mask.all()
+    torch.testing.assert_close(seen[0].double().mean(0), torch.zeros(2).double(), atol=1e-6, rtol=0)
+    torch.manual_seed(3)
+    assert float(Network(random_state=3).partial_fit(z).steps_) == 1
+    assert neural.HELD_OUT == 0.1
+
+
+def test_constant_columns_and_blocks_of_rows(monkeypatch):
+    z = {"a": np.full((9, 2), 4.0), "b": np.random.default_rng(1).normal(size=(9, 2))}
+    imputer = Network(epochs=1).fit(z)
+    whole, std = imputer.impute({"b": z["b"]}, return_std=True)
+    np.testing.assert_allclose(whole["a"], 4)
+    assert not std["a"].any()
+    present = np.ones((9, 2), bool)
+    present[0, 0] = False
+    views = check({"a": z["a"] + 3.0, "b": z["b"]}, present)
+    assert imputer._scaled(views, 0, 9)[0].tolist() == [[0.0, 0.0]] + [[3.0, 3.0]] * 8  # in units of the data
+    monkeypatch.setattr(neural, "FILL_BYTES", 64 * 4 * 2)
+    sizes = []
+    monkeypatch.setattr(
+        imputer.network_, "predict", lambda z, p, s: (sizes.append(len(p)), Zero.predict(None, z, p, s))[1]
+    )
+    again = imputer.transform({"b": z["b"]})
+    np.testing.assert_array_equal(again["a"], whole["a"])
+    assert sizes == [2, 2, 2, 2, 1]
+
+
+def test_what_was_learned_follows_the_device():
+    imputer = Network(epochs=1).fit({"a": np.zeros((4, 2)), "b": np.ones((4, 1))})
+    imputer._to(torch.device("meta"))
+    assert {t.device.type for t in (imputer.count_, *imputer.mean_, *imputer.noise_)} == {"meta"}

@@ -7,8 +7,7 @@ import pytest
 from sklearn.linear_model import RidgeCV
 
 from calmrl.imputers import IMPUTERS, KNNImputer, MeanImputer, RidgeImputer
-from calmrl.imputers.knowledge_bridger import KnowledgeBridgerImputer
-from calmrl.imputers.simple import ALPHAS
+from calmrl.imputers.simple import ALPHAS, KnowledgeBridgerImputer
 
 
 def rows(n=40, seed=0, widths=(3, 2, 4)):

@@ -13,10 +13,9 @@ from torch import Tensor
 from calmrl import CalibratedAlignment, GaussianImputer
 from calmrl.arrays import check
 from calmrl.errors import InputError
-from calmrl.latent import batch as batch_rows
-from calmrl.latent.batch import BatchPosterior, completed
+from calmrl.latent import online as batch_rows
 from calmrl.latent.model import KEPT, Expectation, Parameters, random_parameters
-from calmrl.latent.online import Recent, Running, absorb
+from calmrl.latent.online import BatchPosterior, Recent, Running, absorb, completed
 from calmrl.latent.rows import pack
 from calmrl.latent.statistics import Statistics, add_pack
 

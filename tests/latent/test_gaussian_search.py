@@ -55,16 +55,6 @@ def test_mixture_and_prior_beat_maximum_likelihood_on_real_data():
     assert normalised_error(likelihood.transform(z, present), z, ~present) > 0.8
 
 
-def test_held_out_blocks_are_observed_and_leave_one():
-    _, present = from_model(n=300)
-    z = {f"m{j}": torch.randn(300, 2) for j in range(3)}
-    held = hold_out(z, torch.tensor(present), seed=0)
-    hidden = held.hidden.numpy()
-    assert (present[hidden]).all()
-    assert (present & ~hidden).any(1).all()
-    assert hidden.sum() == round(0.1 * present.sum())
-
-
 def test_values_under_held_out_blocks_do_not_leak():
     z, present = from_model(n=200)
     z = {n: torch.tensor(a) for n, a in z.items()}
@@ -73,17 +63,6 @@ def test_values_under_held_out_blocks_do_not_leak():
     two = hold_out(poisoned, torch.tensor(present), seed=0)
     for a, b in zip(one.source.mean, two.source.mean, strict=True):
         torch.testing.assert_close(a, b, rtol=0, atol=0)
-
-
-def test_only_what_is_auto_is_searched():
-    z, present = from_model(n=300)
-    imp = GaussianImputer("auto", prior=7.0).fit(z, present)
-    assert {row["prior"] for row in imp.search_} == {7.0}
-    assert {row["n_components"] for row in imp.search_} == {1}
-    assert {row["noise"] for row in imp.search_} == {"isotropic"}
-    imp = GaussianImputer(2, "auto").fit(z, present)
-    assert {row["latent_dim"] for row in imp.search_} == {2}
-    assert GaussianImputer(2, 5, "auto").fit(z, present).settings_.n_components == 5
 
 
 def test_retrieval_criterion_is_the_mean_reciprocal_rank():

@@ -5,8 +5,6 @@ import warnings
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from sklearn.decomposition import FactorAnalysis
 
 from calmrl import GaussianImputer
@@ -153,32 +151,6 @@ def test_a_row_of_nan_is_an_absent_modality():
         np.testing.assert_array_equal(by_observed[name], masked.transform(z, present)[name])
 
 
-@settings(max_examples=25, deadline=None)
-@given(st.integers(0, 10_000), st.floats(0.05, 0.8), st.sampled_from(["isotropic", "diagonal"]))
-def test_columns_may_stand_in_any_order(seed, holes, noise):
-    z, _ = torn(seed, holes, n=40)
-    rng = np.random.default_rng(seed)
-    order = {name: rng.permutation(array.shape[1]) for name, array in z.items()}
-    model = fitted(z, noise=noise, max_iter=3)
-    params = model.parameters_
-    turned = GaussianImputer.from_parameters(
-        type(params)(
-            params.names,
-            [W[:, order[name]] for name, W in zip(params.names, params.W, strict=True)],
-            [mu[:, order[name]] for name, mu in zip(params.names, params.mu, strict=True)],
-            [psi[:, order[name]] for name, psi in zip(params.names, params.noise, strict=True)],
-            params.log_weight,
-        )
-    )
-    filled, std = model.impute(z, return_std=True)
-    others, spread = turned.impute({name: a[:, order[name]] for name, a in z.items()}, return_std=True)
-    for name in z:
-        np.testing.assert_allclose(filled[name][:, order[name]], others[name], atol=1e-9)
-        np.testing.assert_allclose(std[name][:, order[name]], spread[name], atol=1e-9)
-        np.testing.assert_array_equal(filled[name][~np.isnan(z[name])], z[name][~np.isnan(z[name])])
-        assert (std[name][np.isnan(z[name])] > 0).all()
-
-
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
 def test_observed_entries_come_back_bit_for_bit(dtype):
     z, _ = torn(n=60)
@@ -201,17 +173,6 @@ def test_gradients_reach_what_was_observed():
     for tensor in tensors.values():
         assert torch.isfinite(tensor.grad).all()
         assert (tensor.grad[torch.isnan(tensor)] == 0).all()
-
-
-def test_intervals_hold_what_they_claim():
-    z, truth = torn(n=1500, holes=0.3, noise=0.5)
-    model = fitted(z, max_iter=100)
-    filled, std = model.impute(z, return_std=True)
-    gone = np.isnan(stacked(z))
-    whole = np.concatenate([np.isnan(a).all(1, keepdims=True).repeat(a.shape[1], 1) for a in z.values()], axis=1)
-    inside = np.abs(stacked(filled) - stacked(truth)) <= 1.6448536 * stacked(std)
-    for part in (gone & whole, gone & ~whole):
-        assert 0.88 <= inside[part].mean() <= 0.92
 
 
 def test_coverage_of_hidden_blocks_that_have_holes():
@@ -284,21 +245,6 @@ def test_whole_batches_follow_a_fit_with_holes(tmp_path):
     np.testing.assert_array_equal(stacked(model.transform(z)), stacked(again.transform(z)))
 
 
-def test_one_matrix():
-    z, truth = torn(n=200, widths=(8,), rate=0.0, holes=0.3)
-    x = z["m0"]
-    model = fitted(x)
-    done, std = model.impute(x, return_std=True)
-    assert done.shape == std.shape == x.shape
-    np.testing.assert_array_equal(done, fitted({"x": x}).transform({"x": x})["x"])
-    gone = np.isnan(x)
-    mean = np.nanmean(x, axis=0)
-    assert np.square((done - truth["m0"])[gone]).sum() < 0.5 * np.square((mean - truth["m0"])[gone]).sum()
-    searched = GaussianImputer().fit(x)
-    assert len(searched.search_) > 1
-    assert searched.hole_scale_ != [1.0]
-
-
 def test_a_column_that_no_row_has_is_zero():
     z, _ = torn(n=60)
     z["m1"][:, 2] = np.nan
@@ -337,7 +283,7 @@ def test_held_out_error_counts_blocks_and_entries():
     assert held.error(nothing) == pytest.approx(1.0, abs=0.12)  # the column means
     fit = run_em(source, zero, Prior(0.0, 0.0, 0.0, 0.0, source.variance, noise_floor(source)), max_iter=40)
     assert held.error(fit.params) < 0.6
-    assert held.hole_scale(fit.params) == pytest.approx([1.0] * 3, abs=0.25)
+    assert held.scales(fit.params)[1] == pytest.approx([1.0] * 3, abs=0.25)
     poisoned = {name: torch.where(gone, 1e6, data[name]) for name, gone in zip(data, held.holes.hidden, strict=True)}
     again = hold_out(poisoned, present, seed=0)
     for mine, theirs in zip(source.mean, again.source.mean, strict=True):

@@ -23,6 +23,7 @@ from calmrl.latent.em import (
 )
 from calmrl.latent.model import Parameters
 from calmrl.latent.rows import open_source
+from calmrl.latent.statistics import Statistics
 from tests.support.latent_data import from_model
 
 
@@ -91,20 +92,6 @@ def test_the_expected_objective_has_no_slope_at_the_maximum(rows, K, isotropic):
     torch.testing.assert_close(new.log_weight.exp(), weight / weight.sum())
 
 
-def test_the_printed_order_goes_one_after_the_other():
-    z, present = from_model(n=80, widths=(4, 3, 2))
-    source = open_source(z, present)
-    old = start_at_random(source, 2, 0)
-    stats = expected_statistics(source, old)
-    prior = single_prior(0.0, source.variance, noise_floor(source))
-    new = maximise(stats, old, prior, m_step="sequential", isotropic=False)
-    for m in range(3):
-        mu = (stats.z1[m] - (old.W[m] @ stats.m1[m][..., None])[..., 0]) / stats.n[m][:, None]
-        torch.testing.assert_close(new.mu[m], mu)
-        W = (stats.zm[m] - mu[..., None] * stats.m1[m][:, None]) @ torch.linalg.inv(stats.m2[m])
-        torch.testing.assert_close(new.W[m], W)
-
-
 def test_noise_has_a_floor_and_what_was_never_seen_stays():
     z, present = from_model(n=80, widths=(4, 3, 2))
     present[:, 2] = False
@@ -155,15 +142,6 @@ def test_an_imputer_from_parameters():
     np.testing.assert_allclose(found, anchors[0] @ anchors[1].T, atol=1e-12)
 
 
-def test_one_modality_has_a_space_of_its_own():
-    z, _ = from_model(n=40, widths=(5,))
-    fitted = GaussianImputer(2, max_iter=5, tol=1e-1).fit(z)
-    assert fitted.embed(z).shape == (40, 2)
-    assert np.isfinite(fitted.similarity(z, z, "likelihood_ratio")).all()
-    again = GaussianImputer(2).set_state(fitted.get_state())
-    np.testing.assert_array_equal(again.embed(z), fitted.embed(z))
-
-
 @pytest.mark.filterwarnings("ignore:EM used all")
 @pytest.mark.parametrize("options", [{"solver": "stepwise", "batch_size": 20}, {"solver": "em"}], ids=str)
 def test_small_values_are_imputed_as_large_ones(options):
@@ -174,3 +152,64 @@ def test_small_values_are_imputed_as_large_ones(options):
     found = GaussianImputer(2, **how).fit(tiny, present).transform(tiny, present)
     for name, values in whole.items():
         np.testing.assert_allclose(found[name], 0.01 * values, rtol=1e-3, atol=1e-5)
+
+
+# ---- sums over rows that are moved, and in other latents
+
+
+def draw(*shape, seed=0):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+RESP = torch.softmax(draw(9, 2), dim=1)  # (rows, K)
+HAS = torch.tensor([[True, True]] * 4 + [[True, False]] * 3 + [[False, True]] * 2)
+Z = [draw(9, 3, seed=1), draw(9, 2, seed=2)]
+MEANS = draw(9, 2, 4, seed=3)  # (rows, K, L)
+V = [(a @ a.mT + torch.eye(4)) for a in draw(2, 4, 4, seed=4)]
+
+
+def summed(z, means, covariance):
+    """The definitions, row by row."""
+    k, K, L = 2, 2, 4
+    new = torch.zeros
+    stats = Statistics(
+        n=new(k, K), m1=new(k, K, L), m2=new(k, K, L, L), zm=[new(K, 3, L), new(K, 2, L)], z1=[new(K, 3), new(K, 2)],
+        z2=[new(K, 3), new(K, 2)], rows=new(K), all1=new(K, L), all2=new(K, L, L), log_likelihood=new(()),
+    )  # fmt: skip
+    for tensor in stats.tensors():
+        tensor.data = tensor.double()
+    for i in range(9):
+        for c in range(K):
+            r, m = RESP[i, c], means[i, c]
+            second = torch.outer(m, m) + covariance[c]
+            stats.rows[c] += r
+            stats.all1[c] += r * m
+            stats.all2[c] += r * second
+            for j in range(k):
+                if HAS[i, j]:
+                    stats.n[j, c] += r
+                    stats.m1[j, c] += r * m
+                    stats.m2[j, c] += r * second
+                    stats.zm[j][c] += r * torch.outer(z[j][i], m)
+                    stats.z1[j][c] += r * z[j][i]
+                    stats.z2[j][c] += r * z[j][i] ** 2
+    return stats
+
+
+def assert_same(found, want):
+    for mine, theirs in zip(found.tensors(), want.tensors(), strict=True):
+        torch.testing.assert_close(mine, theirs)
+
+
+def test_rows_that_are_moved():
+    shift = [draw(3, seed=5), draw(2, seed=6)]
+    moved = [z + s for z, s in zip(Z, shift, strict=True)]
+    assert_same(summed(Z, MEANS, V).moved(shift), summed(moved, MEANS, V))
+
+
+def test_other_latents():
+    mean, chol = draw(2, 4, seed=7), torch.linalg.cholesky(torch.stack([v + torch.eye(4) for v in V]))
+    back = torch.linalg.inv(chol)
+    means = torch.einsum("cab,icb->ica", back, MEANS - mean)
+    covariance = [b @ v @ b.T for b, v in zip(back, V, strict=True)]
+    assert_same(summed(Z, MEANS, V).rebased(mean, chol), summed(Z, means, covariance))

@@ -160,14 +160,13 @@ def chosen(monkeypatch):
             source=SimpleNamespace(widths=widths, rows=rows),
             views=None,
             holes=holes,
-            std_scale=lambda params: [params],
-            hole_scale=lambda params: [params + " in holes"],
+            scales=lambda params: ([params], [params + " in holes"]),
         )
         monkeypatch.setattr(size_search, "hold_out", lambda z, present, seed: held)
         monkeypatch.setattr(size_search, "Trials", lambda *_: Made(error))
         given = {"latent_dim": "auto", "n_components": 1, "noise": "isotropic", "prior": "auto", "shrinkage": "auto"}
-        given |= {"whitening": 0.0, "criterion": "imputation", "seed": 0, "max_iter": 10, "report": lambda trial: None}
-        settings, trials, *scales = choose({}, None, **{**given, **options})
+        given |= {"whitening": 0.0, "criterion": "imputation", "max_iter": 10, **options}
+        settings, trials, *scales = choose({}, None, given, 0, lambda trial: None)
         assert scales == [[f"model {settings.latent_dim}"], [f"model {settings.latent_dim} in holes"]]
         return settings, [trial.settings for trial in trials]
 

@@ -8,12 +8,12 @@ from .gfa import GFAImputer as GFAImputer
 from .gradient import GaussianLatent as GaussianLatent
 from .kernel import KernelImputer as KernelImputer
 from .kinds import MixedImputer as MixedImputer
-from .knowledge_bridger import KnowledgeBridgerImputer as KnowledgeBridgerImputer
+from .neural import SMILImputer as SMILImputer
 from .registry import IMPUTERS as IMPUTERS
 from .registry import make_imputer as make_imputer
 from .simple import KNNImputer as KNNImputer
+from .simple import KnowledgeBridgerImputer as KnowledgeBridgerImputer
 from .simple import MeanImputer as MeanImputer
 from .simple import RidgeImputer as RidgeImputer
-from .smil import SMILImputer as SMILImputer
 from .variational import MoPoEImputer as MoPoEImputer
 from .variational import MVAEImputer as MVAEImputer

@@ -17,8 +17,7 @@ from calmrl._support.engine import Engine, LocalEngine
 from calmrl.arrays import Array, Views, check
 from calmrl.data.features.distributed_rows import DistributedRows
 from calmrl.errors import InputError
-from calmrl.imputers.base import BlockImputer, Blocks
-from calmrl.imputers.calibration import factors, levels, missing_counts
+from calmrl.imputers.base import BlockImputer, Blocks, state_of, with_state
 from calmrl.imputers.holes import HoleCompletion, Neighbours, Within, choose_holes, neighbours_of
 from calmrl.imputers.kernel import linked
 from calmrl.imputers.stacking import (
@@ -30,11 +29,14 @@ from calmrl.imputers.stacking import (
     Weights,
     answers,
     as_double,
+    factors,
     hidden_blocks,
+    levels,
+    missing_counts,
     try_candidate,
 )
 from calmrl.latent.held_out import normal_reach
-from calmrl.protocols import Progress
+from calmrl.protocols import Progress, no_progress
 
 COSTLY = ("mopoe", "knowledge_bridger", "ridge", "knn")  # tried only on data of at most MOST_VALUES values
 MOST_VALUES = 2 * 10**7
@@ -108,6 +110,8 @@ class AutoImputer(BlockImputer):
     """
 
     neighbours_: Neighbours | None = None  # of rows with holes
+    settled_: dict[str, Any]  # "gaussian", fitted, if its settings are chosen
+    forms_: dict[str, Any]  # of the kernel, by modality
 
     def __init__(
         self,
@@ -143,10 +147,10 @@ class AutoImputer(BlockImputer):
             self._settle(views, int(hidden.sum()))
             return self
         engine = z.engine if isinstance(z, DistributedRows) else None
+        progress = progress or no_progress
         trial = self._compare(sample, hidden, names, progress, engine)
         self._choose_holes(sample)
-        if progress is not None:
-            progress(len(names), len(names) + 1, f"fitting {' + '.join(self.chosen_)}")
+        progress(len(names), len(names) + 1, f"fitting {' + '.join(self.chosen_)}")
         trained = [name for name in TRAINED if self.race and sample is views and name in self.chosen_]
         self._refit(z, present, {name: trial[name] for name in trained})
         self._carry_levels(sample, trial)
@@ -162,7 +166,7 @@ class AutoImputer(BlockImputer):
         views = check(z, present, names=self.names_, widths=self.widths_, min_rows=1, holes=True)
         arrays = z if isinstance(z, DistributedRows) else dict(views.arrays)
         fitted = dict(trained)
-        fitter = Fitter(self.seed_, getattr(self, "settled_", {}), getattr(self, "forms_", None))
+        fitter = Fitter(self.seed_, self.settled_, self.forms_)
         self.within_ = None
         if views.holes:
             self._report(f"fitting gaussian on all {len(views)} rows, for their holes")
@@ -212,7 +216,7 @@ class AutoImputer(BlockImputer):
         self.chosen_, self.weight_ = [taken], np.ones((1, len(self.names_)))
         self.scale_ = np.ones((len(self.names_) + 1, len(self.names_)))
         self.models_ = {taken: Fitter(self.seed_).fit(taken, dict(views.arrays), views.present, {})}
-        self.settled_ = dict(self.models_) if taken == "gaussian" else {}
+        self.settled_, self.forms_ = dict(self.models_) if taken == "gaussian" else {}, {}
         self.within_ = self.settled_.get("gaussian")
         self.choice_ = {
             "held_out": blocks,
@@ -242,8 +246,8 @@ class AutoImputer(BlockImputer):
         views: Views,
         hidden: np.ndarray,
         names: list[str],
-        progress: Progress | None = None,
-        engine: Engine | None = None,
+        progress: Progress,
+        engine: Engine | None,
     ) -> dict[str, Any]:
         """Every candidate's guesses of the hidden blocks, and the weights that follow; returns what was fitted."""
         hide = torch.from_numpy(hidden).to(views.present.device)
@@ -291,7 +295,7 @@ class AutoImputer(BlockImputer):
         names: list[str],
         stack: Stack,
         judged: Callable[[Tried], Guesses],
-        progress: Progress | None,
+        progress: Progress,
         engine: Engine | None,
     ) -> tuple[dict[str, Any], dict[str, float], list[str]]:
         """(fitted candidates, their seconds, names of those left out): what costs much only where it can win."""
@@ -312,8 +316,7 @@ class AutoImputer(BlockImputer):
         for name, tried in self._tried(fitter, rows, visible, asked, early, steps, progress, engine):
             take(name, tried)
         if fitter.plain and "gaussian" in fitted and stack.weigh().chosen[0] == "gaussian":
-            if progress is not None:
-                progress(len(early), steps, "trying gaussian on whitened features")
+            progress(len(early), steps, "trying gaussian on whitened features")
             fitter, before = replace(fitter, plain=False), fitted["gaussian"].settings_
             take("gaussian", try_candidate("gaussian", fitter, rows, visible, asked, {}, engine))
             if "kernel" in fitted and fitted["gaussian"].settings_ != before:
@@ -321,8 +324,7 @@ class AutoImputer(BlockImputer):
         if late and views.holes:
             rows = self._without_holes(replace(rows, present=visible))[0]
         for step, name in enumerate(late, len(early)):
-            if progress is not None:
-                progress(step, steps, f"trying {name}")
+            progress(step, steps, f"trying {name}")
 
             def hopeless(model: Any, name: str = name, rows: Views = rows) -> bool:
                 """Whether a model in training has no weight, asked once, when its error no longer falls fast."""
@@ -350,7 +352,7 @@ class AutoImputer(BlockImputer):
         asked: Tensor,
         names: list[str],
         steps: int,
-        progress: Progress | None,
+        progress: Progress,
         engine: Engine | None,
     ) -> Iterator[tuple[str, Tried]]:
         """(candidate, what it says): `gaussian` first, for `kernel` shares it; then the others, wherever the engine works."""
@@ -358,16 +360,14 @@ class AutoImputer(BlockImputer):
         others = [name for name in names if name != "gaussian"]
         latent: Tried | None = None
         if rows.holes:  # the latent model completes them for the others
-            if progress is not None:
-                progress(0, steps, "trying gaussian")
+            progress(0, steps, "trying gaussian")
             latent = try_candidate("gaussian", fitter, rows, visible, asked, fitted, engine)
             fitted["gaussian"] = self.within_ = latent.model
             rows = self._without_holes(replace(rows, present=visible))[0]
         shared = replace(fitter, trials=None)  # which workers do not need
         guessed = (engine or LocalEngine()).map(try_candidate, others, shared, rows, visible, asked, fitted)
         for step, name in enumerate(names):
-            if progress is not None:
-                progress(step, steps, f"trying {name}")
+            progress(step, steps, f"trying {name}")
             if name != "gaussian":
                 yield name, next(guessed)
             elif latent is not None:
@@ -381,8 +381,6 @@ class AutoImputer(BlockImputer):
 
     def _covered(self, m: int, score: np.ndarray, sources: np.ndarray) -> float | None:
         """Percent of the held-out values of modality m inside their 95 % interval; None where nothing was held out."""
-        if not score.size:
-            return None
         known = ~np.isnan(score)
         if not known.any():
             return None
@@ -445,12 +443,8 @@ class AutoImputer(BlockImputer):
     def _latent_model(self) -> Any:
         if self.neighbours_ is not None and self.within_ is not None:
             return HoleCompletion(self.within_, self.neighbours_)
-        known = (
-            self.within_,
-            getattr(self, "models_", {}).get("gaussian"),
-            getattr(self, "settled_", {}).get("gaussian"),
-        )
-        return next((model for model in known if model is not None), None)
+        models = {**getattr(self, "settled_", {}), **getattr(self, "models_", {})}
+        return models.get("gaussian") if self.within_ is None else self.within_
 
     def _average(
         self, models: dict[str, Any], views: Views, given: Views, with_std: bool
@@ -490,16 +484,15 @@ class AutoImputer(BlockImputer):
             parts = {name: part for name, part in vars(self.neighbours_).items() if name != "alone"}
             tensors |= {f"neighbours.{name}": tensor for name, tensor in parts.items()} | held
         states = {}
-        settled = {f"settled {name}": model for name, model in getattr(self, "settled_", {}).items()}
+        settled = {f"settled {name}": model for name, model in self.settled_.items()}
         for number, (name, model) in enumerate({**self.models_, **settled}.items()):
-            state = model.get_state()
-            tensors.update({f"{number}.{key}": t for key, t in state["tensors"].items()})
-            states[name] = state["meta"]
+            states[name], held = state_of(model, f"{number}.")
+            tensors |= held
         return {
             "chosen": self.chosen_,
             "choice": self.choice_,
             "seed": self.seed_,
-            "forms": getattr(self, "forms_", {}),
+            "forms": self.forms_,
             "states": states,
             "alone": alone,
         }, tensors
@@ -512,8 +505,6 @@ class AutoImputer(BlockImputer):
         held = {key.removeprefix(start): t.cpu().clone() for key, t in tensors.items() if key.startswith(start)}
         self.neighbours_ = Neighbours(**held, alone=Within.from_state(meta["alone"], tensors)) if held else None
         for number, (name, state) in enumerate(meta["states"].items()):
-            start = f"{number}."
-            held = {key[len(start) :]: t for key, t in tensors.items() if key.startswith(start)}
             place = self.settled_ if name.startswith("settled ") else self.models_
             key = name.removeprefix("settled ")
-            place[key] = CANDIDATES[key]().set_state({"meta": state, "tensors": held})
+            place[key] = with_state(CANDIDATES[key](), state, tensors, f"{number}.")

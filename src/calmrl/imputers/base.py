@@ -28,6 +28,7 @@ from calmrl.latent.predict import join, keep_observed
 
 Columns = Sequence[int | str]
 Blocks = Mapping[str, int | Columns] | Sequence[int] | None
+WITHIN = "within."  # begins the names of the tensors of the latent model that completes holes
 
 
 def is_chunks(z: Any) -> bool:
@@ -188,6 +189,25 @@ def explain_linalg_errors() -> Iterator[None]:
         ) from error
 
 
+def fit_latent(z: Any, present: Any, seed: int | None) -> Any:
+    """A fitted `GaussianImputer` with everything on "auto"; it does not warn, for its iterations are chosen, not reached."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        return IMPUTERS["gaussian"]("auto", "auto", "auto", random_state=seed).fit(z, present)
+
+
+def state_of(model: Any, prefix: str) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """(json-able, tensors by names that begin with `prefix`) of a fitted imputer inside another one."""
+    state = model.get_state()
+    return state["meta"], {f"{prefix}{name}": tensor for name, tensor in state["tensors"].items()}
+
+
+def with_state(model: Any, meta: dict[str, Any], tensors: Mapping[str, Tensor], prefix: str) -> Any:
+    """The inverse of `state_of`; other tensors are passed over."""
+    own = {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
+    return model.set_state({"meta": meta, "tensors": own})
+
+
 CODE = """from calmrl.imputers import CLASS
 
 imputer = CLASS.from_pretrained("{repo}")
@@ -334,11 +354,7 @@ class BlockImputer(SavedImputer, TransformerMixin, BaseEstimator, ABC):
         views = check(*self._as_dict(z, present, reset=True, observed=observed), min_rows=1, holes=True)
         self.within_ = None
         if views.holes:
-            seed = getattr(self, "random_state", 0)
-            latent = IMPUTERS["gaussian"]("auto", "auto", "auto", random_state=seed)
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", ConvergenceWarning)  # the number of iterations is chosen, not reached
-                self.within_ = latent.fit(dict(views.arrays), views.mask())
+            self.within_ = fit_latent(dict(views.arrays), views.mask(), getattr(self, "random_state", 0))
         return self._without_holes(views)[0]
 
     def _without_holes(self, views: Views) -> tuple[Views, dict[str, Tensor]]:
@@ -373,20 +389,16 @@ class BlockImputer(SavedImputer, TransformerMixin, BaseEstimator, ABC):
         meta, tensors = self._learned()
         shape: dict[str, Any] = {"names": list(self.names_), "widths": list(self.widths_)}
         if self.within_ is not None:
-            within = self.within_.get_state()
-            shape["within"] = within["meta"]
-            tensors = {**tensors, **{f"within.{name}": t for name, t in within["tensors"].items()}}
+            shape["within"], inner = state_of(self.within_, WITHIN)
+            tensors = tensors | inner
         return {"meta": {**shape, **meta}, "tensors": {name: t.detach().clone() for name, t in tensors.items()}}
 
     def set_state(self, state: dict[str, Any]) -> BlockImputer:
         """Take over what `get_state` gave."""
         self.names_, self.widths_ = tuple(state["meta"]["names"]), tuple(state["meta"]["widths"])
-        meta, start = state["meta"], "within."
-        inner = {name.removeprefix(start): t for name, t in state["tensors"].items() if name.startswith(start)}
-        self._relearn(meta, {name: t for name, t in state["tensors"].items() if not name.startswith(start)})
-        self.within_ = None
-        if "within" in meta:
-            self.within_ = IMPUTERS["gaussian"]().set_state({"meta": meta["within"], "tensors": inner})
+        meta, tensors, inner = state["meta"], state["tensors"], state["meta"].get("within")
+        self._relearn(meta, {name: t for name, t in tensors.items() if not name.startswith(WITHIN)})
+        self.within_ = None if inner is None else with_state(IMPUTERS["gaussian"](), inner, tensors, WITHIN)
         return self
 
     @abstractmethod

@@ -22,11 +22,11 @@ from calmrl.imputers.base import Blocks, SavedImputer, explain_linalg_errors
 from calmrl.imputers.gradient import fit_by_gradient
 from calmrl.interop.containers import impute_object
 from calmrl.latent import online, predict
-from calmrl.latent.batch import BatchPosterior, completed, imputed
 from calmrl.latent.choose import Ready, check_arguments, decide, decide_for_stream
 from calmrl.latent.em import Settings, fit_settings, noise_floor, start_at_random
 from calmrl.latent.held_out import coverage
 from calmrl.latent.model import Expectation, Parameters
+from calmrl.latent.online import BatchPosterior, completed, imputed
 from calmrl.latent.rows import Source, check_links, check_size, open_source, source_of, working_dtype
 from calmrl.latent.storage import learned_to_state, state_to_learned
 from calmrl.latent.whitening import Whitening, principal_axes

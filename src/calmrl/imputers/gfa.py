@@ -90,42 +90,36 @@ class GFAImputer(BlockImputer):
         views = check(*self._as_dict(z, present, reset=True, observed=observed), min_rows=1, holes=True)
         self.names_, self.widths_ = views.names, views.widths
         rows = _observed(views, 0, len(views))
+        seen = _seen(views, 0, len(views)) if views.holes else None
+        columns, groups = views.present.unbind(1), pattern_groups(views.present)
         generator = torch.Generator().manual_seed(seed_of(self.random_state))
-        if views.holes:
-            return self._fit_torn(rows, _seen(views, 0, len(views)), generator)
-        self.loadings_ = [
-            start_loadings(block[views.present[:, m]], self.latent_dim, generator) for m, block in enumerate(rows)
-        ]
-        groups = pattern_groups(views.present)
+        if seen is None:
+            starts = [
+                start_loadings(block[has], self.latent_dim, generator) for block, has in zip(rows, columns, strict=True)
+            ]
+        else:
+            starts = [
+                start_loadings(block, self.latent_dim, generator, has) for block, has in zip(rows, seen, strict=True)
+            ]
+        self.loadings_ = starts
         for iteration in range(self.max_iter):
             self.n_iter_ = iteration + 1
-            means, sums, total = expected_latents(self.loadings_, rows, groups)
-            scale = ((means.square().sum(0) + total.diagonal()) / len(means)).sqrt()  # (L,) of E[b b^T] over the rows
+            if seen is None:
+                means, sums, total = expected_latents(self.loadings_, rows, groups)
+                scale = (
+                    (means.square().sum(0) + total.diagonal()) / len(means)
+                ).sqrt()  # (L,) of E[b b^T] over the rows
+            else:
+                means, second = torn_latents(self.loadings_, rows, seen)
+                scale, sums = second.diagonal(dim1=1, dim2=2).mean(0).sqrt(), [second]
             means, sums = means / scale, [part / scale.outer(scale) for part in sums]
             change = 0.0
-            for part in self.loadings_:
+            for m, (part, block, has) in enumerate(zip(self.loadings_, rows, columns, strict=True)):
                 part.relevance = rescaled_relevance(part.relevance, scale)
-            for m, block in enumerate(rows):
-                has = views.present[:, m]
-                if bool(has.any()):
-                    change = max(change, update_loadings(self.loadings_[m], block[has], means[has], sums[m]))
-            if change < self.tol:
-                break
-        return self
-
-    def _fit_torn(self, rows: list[Tensor], seen: list[Tensor], generator: torch.Generator) -> GFAImputer:
-        """As above, for rows that differ in the entries they have."""
-        self.loadings_ = [start_torn(*part, self.latent_dim, generator) for part in zip(rows, seen, strict=True)]
-        for iteration in range(self.max_iter):
-            self.n_iter_ = iteration + 1
-            means, second = torn_latents(self.loadings_, rows, seen)
-            scale = second.diagonal(dim1=1, dim2=2).mean(0).sqrt()
-            means, second = means / scale, second / scale.outer(scale)
-            change = 0.0
-            for part, block, has in zip(self.loadings_, rows, seen, strict=True):
-                part.relevance = rescaled_relevance(part.relevance, scale)
-                if bool(has.any()):
-                    change = max(change, update_loadings(part, block, means, second, has))
+                if bool(has.any()) and seen is None:
+                    change = max(change, update_loadings(part, block[has], means[has], sums[m]))
+                elif bool(has.any()) and seen is not None:
+                    change = max(change, update_loadings(part, block, means, sums[0], seen[m]))
             if change < self.tol:
                 break
         return self
@@ -134,7 +128,8 @@ class GFAImputer(BlockImputer):
         return views, {}  # this model takes them as they are
 
     def _fill(self, views: Views, with_std: bool) -> tuple[list[Tensor], list[Tensor]]:
-        loadings = [_moved(part, views.present.device) for part in self.loadings_]
+        device = views.present.device
+        loadings = [Loadings(*(getattr(part, key).to(device) for key in PARTS)) for part in self.loadings_]
         imputed: list[list[Tensor]] = [[part.mean.new_zeros((0, len(part.mean)))] for part in loadings]
         std: list[list[Tensor]] = [list(part) for part in imputed]
         row_bytes = 8 * (sum(self.widths_) + 2 * self.latent_dim**2)
@@ -191,13 +186,12 @@ def pattern_groups(present: Tensor) -> list[Group]:
     return [(order[bounds[p] : bounds[p + 1]], pattern.nonzero()[:, 0].tolist()) for p, pattern in enumerate(patterns)]
 
 
-def start_loadings(block: Tensor, latent_dim: int, generator: torch.Generator) -> Loadings:
-    """Random loadings that explain half of the variance; none for a modality that no row has."""
-    return start_torn(block, torch.ones_like(block), latent_dim, generator)
+def start_loadings(block: Tensor, latent_dim: int, generator: torch.Generator, seen: Tensor | None = None) -> Loadings:
+    """Random loadings that explain half of the variance; none for a modality that no row has.
 
-
-def start_torn(block: Tensor, seen: Tensor, latent_dim: int, generator: torch.Generator) -> Loadings:
-    """As `start_loadings`, from the entries that were `seen`."""
+    Where only some entries were `seen`, (n, d) of 0 and 1, from these.
+    """
+    seen = torch.ones_like(block) if seen is None else seen
     width = block.shape[1]
     W = torch.randn(width, latent_dim, generator=generator, dtype=torch.float64).to(block.device)
     count = seen.sum(0).clamp(min=1)
@@ -312,7 +306,3 @@ def torn_deviation(part: Loadings, means: Tensor, second: Tensor) -> Tensor:
     V = second - means[:, :, None] * means[:, None]
     square = (part.W[:, :, None] * part.W[:, None]).flatten(1)  # (d, L L)
     return (V.flatten(1) @ square.T + second.flatten(1) @ part.covariance.flatten(1).T + 1 / part.precision).sqrt()
-
-
-def _moved(part: Loadings, device: torch.device) -> Loadings:
-    return Loadings(*(getattr(part, key).to(device) for key in PARTS))

@@ -16,18 +16,17 @@ that was completed from its caption would be found by it for that reason, and th
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import torch
-from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
 
 from calmrl.arrays import Array, Views, like_input, to_tensor
 from calmrl.errors import InputError
+from calmrl.imputers.base import fit_latent, state_of, with_state
 from calmrl.imputers.gfa import GFAImputer, Loadings, torn_latents
 from calmrl.imputers.registry import IMPUTERS
 from calmrl.imputers.stacking import SHARED, Fitter, simplex_weights
@@ -57,6 +56,24 @@ class Neighbours:
     covariance: Tensor  # (D, L, L)
     precision: Tensor  # (D,)
     alone: Within = field(default_factory=lambda: Within())  # of modalities that use it
+
+    def guesses(self, names: Sequence[str], done: Sequence[Tensor], known: Sequence[Tensor]) -> list[Tensor]:
+        """What each of GUESSES says of some rows, (4, n, d_m) per modality: those without weight what another one says.
+
+        `done` is what the latent model says, `known` is NaN where nothing was observed.
+        """
+        widths = [block.shape[1] for block in done]
+        near = self.guess(torch.cat(list(done), dim=1)).split(widths, dim=1)
+        used = self.loadings.shape[1] > 0
+        factors = self.by_factors(torch.cat(list(known), dim=1)).split(widths, dim=1) if used else near
+        said = []
+        for m, (name, rows) in enumerate(zip(names, known, strict=True)):
+            alone, gap = done[m].clone(), torch.isnan(rows)
+            lacking = gap.any(1) & ~gap.all(1)
+            if name in self.alone.models:
+                alone[lacking] = self.alone.complete(name, rows[lacking])
+            said.append(torch.stack([done[m], near[m], factors[m], alone]))
+        return said
 
     def by_factors(self, x: Tensor) -> Tensor:
         """What the factors say of rows that are NaN where nothing was observed, (N, D)."""
@@ -96,35 +113,27 @@ class HoleCompletion:
     def impute(self, z: Mapping[str, Array], present: Array, return_std: bool = False) -> Any:
         """As the latent model does; in holes of modalities that are present, averaged with the neighbours."""
         filled, std = self.latent.impute(z, present, return_std=True)
-        widths, names = self.latent.widths_, self.latent.names_
-        done = [to_tensor(filled[name]).double().cpu() for name in names]
-        has = dict(zip(z, to_tensor(present).cpu().unbind(1), strict=True))
-        holes = {name: has[name][:, None] & torch.isnan(to_tensor(array)).cpu() for name, array in z.items()}
-        rows = torch.stack([gone.any(1) for gone in holes.values()]).any(0).nonzero()[:, 0]
-        near = self.neighbours.guess(torch.cat(done, dim=1)[rows]).split(widths, dim=1)
-        nothing = torch.full((len(done[0]), 1), float("nan"), dtype=torch.float64)
-        torn = [
-            torch.where(has[name][:, None], to_tensor(z[name]).detach().double().cpu(), nothing)
-            if name in z
-            else nothing.expand(-1, d)
-            for name, d in zip(names, widths, strict=True)
-        ]
-        used = bool(self.neighbours.loadings.shape[1])
-        factors = self.neighbours.by_factors(torch.cat(torn, dim=1)[rows]).split(widths, dim=1) if used else near
+        names = self.latent.names_
+        done = [_double(filled[name]) for name in names]
+        columns = dict(zip(z, to_tensor(present).cpu()[..., None].unbind(1), strict=True))
+        has = [columns.get(name, torch.zeros(len(done[0]), 1, dtype=torch.bool)) for name in names]
+        held = zip(names, done, has, strict=True)
+        known = [torch.where(mask, _double(z.get(name, block)), float("nan")) for name, block, mask in held]
+        holes = [mask & torch.isnan(block) for mask, block in zip(has, known, strict=True)]
+        rows = torch.stack([gone.any(1) for gone in holes]).any(0).nonzero()[:, 0]
+        said = self.neighbours.guesses(names, [block[rows] for block in done], [block[rows] for block in known])
         for m, name in enumerate(names):
-            if name not in z:
-                continue
-            weight, gone = self.neighbours.weight[m].tolist(), holes[name]
-            mixed = done[m].clone()
-            alone = done[m][rows]
-            if weight[3]:
-                lacking = gone[rows].any(1)
-                alone[lacking] = self.neighbours.alone.complete(name, torn[m][rows[lacking]])
-            mixed[rows] = weight[0] * done[m][rows] + weight[1] * near[m] + weight[2] * factors[m] + weight[3] * alone
-            filled[name] = like_input(torch.where(gone, mixed, done[m]), z[name])
-            spread = to_tensor(std[name]).double().cpu()
-            std[name] = like_input(torch.where(gone, float(self.neighbours.factor[m]) * spread, spread), z[name])
+            if name in z:
+                mixed, spread = done[m].clone(), _double(std[name])
+                mixed[rows] = (self.neighbours.weight[m, :, None, None] * said[m]).sum(0)
+                filled[name] = like_input(torch.where(holes[m], mixed, done[m]), z[name])
+                scaled = float(self.neighbours.factor[m]) * spread
+                std[name] = like_input(torch.where(holes[m], scaled, spread), z[name])
         return (filled, std) if return_std else filled
+
+
+def _double(values: Array) -> Tensor:
+    return to_tensor(values).detach().double().cpu()
 
 
 def neighbours_of(latent: Any, views: Views, weight: Tensor, factor: Tensor, alone: Within) -> Neighbours:
@@ -138,7 +147,7 @@ def neighbours_of(latent: Any, views: Views, weight: Tensor, factor: Tensor, alo
     if len(views) > MOST_ROWS:
         views = views.take(torch.linspace(0, len(views) - 1, MOST_ROWS).round().long())
     filled = latent.transform(dict(views.arrays), views.mask())
-    rows = torch.cat([to_tensor(filled[name]).detach().double().cpu() for name in latent.names_], dim=1)
+    rows = torch.cat([_double(filled[name]) for name in latent.names_], dim=1)
     observed = zip(views.observed(0, len(views)), views.widths, strict=True)
     seen = torch.cat([part.cpu().expand(-1, width) for part, width in observed], dim=1)
     blocks = zip(rows.split(views.widths, dim=1), views.widths, strict=True)
@@ -187,33 +196,19 @@ def choose_holes(views: Views, fitter: Fitter) -> tuple[Tensor, Tensor, Within, 
     torn = replace(views, arrays=arrays, holes=frozenset(views.names))
     latent = fitter.fit("gaussian", arrays, views.present, {})
     one = torch.ones(k, dtype=torch.float64)
-    near, alone = (
-        neighbours_of(latent, torn, one[:, None].expand(k, 4), one, Within()),
-        fit_within(_observed_rows(torn), fitter.seed),
-    )
+    near = neighbours_of(latent, torn, one[:, None].expand(k, 4), one, Within())
+    near = replace(near, alone=fit_within(_observed_rows(torn), fitter.seed))
     values, std = latent.impute(arrays, torn.mask(), return_std=True)
-    guess = torch.cat([to_tensor(values[name]).detach().double().cpu() for name in views.names], dim=1)
-    seen_only = [
-        torch.where(views.present[:, m, None], to_tensor(arrays[name]).detach().double(), float("nan")).cpu()
-        for m, name in enumerate(views.names)
-    ]
-    others = [
-        said.split(views.widths, dim=1) for said in (near.guess(guess), near.by_factors(torch.cat(seen_only, dim=1)))
-    ]
+    columns = zip(views.names, views.present.cpu()[..., None].unbind(1), strict=True)
+    known = [torch.where(has, _double(arrays[name]), float("nan")) for name, has in columns]
+    said = near.guesses(views.names, [_double(values[name]) for name in views.names], known)
     errors, spreads = [], []
-    for m, name in enumerate(views.names):
-        gone, right = hidden[m].cpu(), truth[m].double().cpu()
-        own = guess.split(views.widths, dim=1)[m]
-        lacking = gone.any(1)
-        if name in alone.models:
-            own = own.index_put((lacking.nonzero()[:, 0],), alone.complete(name, seen_only[m][lacking]))
-        said = (to_tensor(values[name]).double().cpu(), *(part[m] for part in others), own)
-        errors.append(np.stack([(part - right)[gone].numpy() for part in said]))  # (4, entries)
-        spreads.append(to_tensor(std[name]).double().cpu()[gone].numpy())
+    for name, right, gone, guesses in zip(views.names, truth, hidden, said, strict=True):
+        at = gone.cpu()
+        errors.append((guesses - right.double().cpu())[:, at].numpy())  # (4, entries)
+        spreads.append(_double(std[name])[at].numpy())
     units = [max(float(np.square(error[0]).sum()), np.finfo(float).tiny) / max(1, error.shape[1]) for error in errors]
-    grams = [
-        error @ error.T / unit for error, unit in zip(errors, units, strict=True)
-    ]  # a modality counts by its entries
+    grams = [e @ e.T / unit for e, unit in zip(errors, units, strict=True)]  # a modality counts by its entries
     pooled = sum(grams) / max(1, sum(error.shape[1] for error in errors))  # per entry
     weight, factor = one[:, None] * torch.tensor([1.0, 0.0, 0.0, 0.0], dtype=torch.float64), one.clone()
     for m, (error, spread) in enumerate(zip(errors, spreads, strict=True)):
@@ -222,7 +217,7 @@ def choose_holes(views: Views, fitter: Fitter) -> tuple[Tensor, Tensor, Within, 
         weight[m] = torch.from_numpy(simplex_weights(grams[m] + SHARED * pooled))
         ratio = np.abs(weight[m].numpy() @ error) / np.maximum(spread, 1e-300)
         factor[m] = float(np.quantile(ratio, 0.9)) / normal_reach(0.9)
-    return weight, factor, alone, _measured(views, hidden, truth, seen, errors, weight)
+    return weight, factor, near.alone, _measured(views, hidden, truth, seen, errors, weight)
 
 
 def _measured(
@@ -287,27 +282,18 @@ class Within:
 
     def state(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
         """(json-able, tensors): what `from_state` reads."""
-        states = {name: model.get_state() for name, model in self.models.items()}
-        tensors = {f"alone.{name}.{key}": t for name, state in states.items() for key, t in state["tensors"].items()}
-        return {name: state["meta"] for name, state in states.items()}, tensors
+        states = {name: state_of(model, f"alone.{name}.") for name, model in self.models.items()}
+        tensors = dict(pair for _, own in states.values() for pair in own.items())
+        return {name: meta for name, (meta, _) in states.items()}, tensors
 
     @classmethod
     def from_state(cls, meta: dict[str, Any], tensors: Mapping[str, Tensor]) -> Within:
         """The inverse of `state`; tensors of others are passed over."""
-        models = {}
-        for name, about in meta.items():
-            start = f"alone.{name}."
-            own = {key.removeprefix(start): tensor for key, tensor in tensors.items() if key.startswith(start)}
-            models[name] = IMPUTERS["gaussian"]().set_state({"meta": about, "tensors": own})
-        return cls(models)
+        latent = IMPUTERS["gaussian"]
+        return cls({name: with_state(latent(), about, tensors, f"alone.{name}.") for name, about in meta.items()})
 
 
 def fit_within(rows: Mapping[str, Tensor], seed: int | None) -> Within:
     """Latent models, everything on "auto", of the rows (n, d) that have each modality; none for those without holes."""
-    models = {}
-    for name, values in rows.items():
-        if bool(torch.isnan(values).any()):
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", ConvergenceWarning)  # the number of iterations is chosen, not reached
-                models[name] = IMPUTERS["gaussian"]("auto", "auto", "auto", random_state=seed).fit({name: values})
-    return Within(models)
+    torn = {name: values for name, values in rows.items() if bool(torch.isnan(values).any())}
+    return Within({name: fit_latent({name: values}, None, seed) for name, values in torn.items()})

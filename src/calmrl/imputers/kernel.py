@@ -8,21 +8,19 @@ As a Gaussian process, Var f(x) = s^2 (alpha + k(x, x) - |p(x)|^2 + alpha sum_j 
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
 import torch
-from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
 
-from calmrl._support.arguments import Auto, Count, NotNegative, Positive, check_whole
+from calmrl._support.arguments import Auto, Count, NotNegative, Positive, check_choice, check_number, check_whole
 from calmrl.arrays import Array, Views, to_tensor
 from calmrl.data.features.distributed_rows import DistributedRows
 from calmrl.data.patterns import connected, rows_together
 from calmrl.errors import InputError
-from calmrl.imputers.base import BlockImputer, Blocks
+from calmrl.imputers.base import BlockImputer, Blocks, fit_latent, state_of, with_state
 from calmrl.imputers.gaussian import GaussianImputer
 from calmrl.imputers.simple import MeanImputer
 from calmrl.latent.held_out import normal_reach
@@ -256,9 +254,12 @@ class KernelImputer(BlockImputer):
         """As `fit`, with a base that is fitted already and, if given, forms of the kernel as in another's `choice_`."""
         self.names_, self.widths_, self.base_ = views.names, views.widths, base
         self._measure(views)
-        self.models_: list[Regression | None] = []
-        self.unit_: list[bool] = []
-        self.factors_: list[dict[str, float]] = []  # per modality, pattern of sources -> factor on the deviation
+        k = len(self.names_)
+        self.models_: list[Regression | None] = [None] * k
+        self.unit_ = [False] * k
+        self.factors_: list[dict[str, float]] = [
+            {} for _ in self.names_
+        ]  # per modality, pattern of sources -> factor on the deviation
         self.choice_: dict[str, dict[str, Any]] = {}
         for m, name in enumerate(self.names_):
             self._fit_modality(views, m, name, (forms or {}).get(name, {}))
@@ -268,14 +269,12 @@ class KernelImputer(BlockImputer):
         return self.base_ if self.within_ is None and isinstance(self.base_, GaussianImputer) else self.within_
 
     def _check_arguments(self) -> None:
-        if self.base not in BASES:
-            raise InputError(f"base must be one of {', '.join(map(repr, BASES))}; got {self.base!r}")
+        check_choice("base", self.base, BASES)
         if self.unit_rows not in (True, False, "auto"):
             raise InputError(f"unit_rows must be True, False or 'auto'; got {self.unit_rows!r}")
         for name, least in (("gamma", 0.0), ("linear", 0.0), ("alpha", 1e-12)):
-            value = getattr(self, name)
-            if value != "auto" and (isinstance(value, (str, bool)) or not least <= value < float("inf")):
-                raise InputError(f"{name} must be 'auto' or a number >= {least:g}; got {value!r}")
+            if getattr(self, name) != "auto":
+                check_number(name, getattr(self, name), least, also=", or 'auto'")
         check_whole("landmarks", self.landmarks)
 
     def _fitted_base(self, views: Views) -> Any:
@@ -285,9 +284,7 @@ class KernelImputer(BlockImputer):
             return self.within_
         if self.base == "mean" or not linked(present) or int((present.sum(1) > 1).sum()) < 2 * LEAST_ROWS:
             return MeanImputer().fit(z, present)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConvergenceWarning)  # the number of iterations is chosen, not reached
-            return GaussianImputer("auto", "auto", "auto", random_state=self.random_state).fit(z, present)
+        return fit_latent(z, present, self.random_state)
 
     def _measure(self, views: Views) -> None:
         """Mean per column, deviation per column, and root mean square length per modality."""
@@ -325,23 +322,20 @@ class KernelImputer(BlockImputer):
         others[:, m] = False
         rows = (views.present[:, m] & others.any(1)).nonzero()[:, 0].cpu()
         if len(rows) < LEAST_ROWS or float(self.std_[m].sum()) == 0:
-            self.models_.append(None)
-            self.unit_.append(False)
-            self.factors_.append({})
             self.choice_[name] = {"rows": len(rows), "error": 1.0}
             return
         rows = _evenly(rows, MOST_ROWS)
         x = self._inputs(views, rows, m)
         y = to_tensor(views.take(rows).arrays[name]).detach().double().cpu()
-        unit, kernel = _form(form) if "gamma" in form else self._choose(x, y)
+        given = (form["unit_rows"], Kernel(form["gamma"], form["linear"])) if "gamma" in form else None
+        unit, kernel = given or self._choose(x, y)
         alphas = (form["alpha"],) if "alpha" in form and self.alpha == "auto" else self._alphas()
         model, left_out = fit_regression(kernel, _unit(x) if unit else x, y, alphas, self.landmarks)
         keys = _keys(others[rows.to(others.device)])
-        self.factors_.append(_factors(left_out.ratio, keys))
+        self.factors_[m] = _factors(left_out.ratio, keys)
         factor = torch.tensor([self.factors_[m][key] for key in keys], dtype=torch.float64)
         reach = np.quantile((left_out.ratio.abs() / factor[:, None]).numpy(), 0.9) / normal_reach(0.9)
-        self.models_.append(replace(model, variance=model.variance * reach**2))
-        self.unit_.append(unit)
+        self.models_[m], self.unit_[m] = replace(model, variance=model.variance * reach**2), unit
         self.choice_[name] = {
             "rows": len(rows),
             "unit_rows": unit,
@@ -403,8 +397,7 @@ class KernelImputer(BlockImputer):
         return torch.cat([guess for guess, _ in parts]), torch.cat([deviation for _, deviation in parts])
 
     def _learned(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
-        base = self.base_.get_state()
-        tensors = {f"base.{name}": t for name, t in base["tensors"].items()}
+        base, tensors = state_of(self.base_, "base.")
         kernels: list[Any] = []
         for name, model, mean, std, length in zip(
             self.names_, self.models_, self.mean_, self.std_, self.length_, strict=True
@@ -416,7 +409,7 @@ class KernelImputer(BlockImputer):
                 tensors |= {f"{part}.{name}": parts[part] for part in TENSORS}
                 kernels[-1] = [model.features.kernel.gamma, model.features.kernel.linear, model.alpha]
         meta = {
-            "base": {"class": type(self.base_).__name__, "meta": base["meta"]},
+            "base": {"class": type(self.base_).__name__, "meta": base},
             "kernels": kernels,
             "unit": self.unit_,
             "factors": self.factors_,
@@ -425,13 +418,9 @@ class KernelImputer(BlockImputer):
         return meta, tensors
 
     def _relearn(self, meta: dict[str, Any], tensors: dict[str, Tensor]) -> None:
-        tensors = {
-            key: t.clone() for key, t in tensors.items()
-        }  # aligned memory: products are then the same to the bit
-        start = len("base.")
-        held = {key[start:]: t for key, t in tensors.items() if key.startswith("base.")}
+        tensors = {key: t.clone() for key, t in tensors.items()}  # aligned: products are then the same to the bit
         base: Any = MeanImputer() if meta["base"]["class"] == "MeanImputer" else GaussianImputer()
-        self.base_ = base.set_state({"meta": meta["base"]["meta"], "tensors": held})
+        self.base_ = with_state(base, meta["base"]["meta"], tensors, "base.")
         self.mean_, self.std_, self.length_ = (
             [tensors[f"{part}.{name}"] for name in self.names_] for part in ("mean", "std", "length")
         )
@@ -445,10 +434,6 @@ class KernelImputer(BlockImputer):
             gamma, linear, alpha = numbers
             features = Features(Kernel(gamma, linear), parts["landmarks"], parts["turn"], parts["energy"])
             self.models_.append(Regression(features, alpha, parts["weights"], parts["centre"], parts["variance"]))
-
-
-def _form(choice: dict[str, Any]) -> tuple[bool, Kernel]:
-    return choice["unit_rows"], Kernel(choice["gamma"], choice["linear"])
 
 
 def _unit(x: Tensor) -> Tensor:

@@ -32,7 +32,7 @@ from sklearn.utils.validation import check_is_fitted
 from calmrl._support.arguments import seed_of
 from calmrl.arrays import Array, Views, check, like_input, to_tensor
 from calmrl.errors import InputError
-from calmrl.imputers.base import Blocks, SavedImputer
+from calmrl.imputers.base import Blocks, SavedImputer, state_of, with_state
 from calmrl.imputers.gaussian import GaussianImputer
 from calmrl.imputers.registry import IMPUTERS, Kind, make_imputer
 from calmrl.imputers.stacking import as_double, hidden_blocks
@@ -269,27 +269,17 @@ class MixedImputer(SavedImputer, TransformerMixin, BaseEstimator):
     def get_state(self) -> dict[str, Any]:
         """Everything learned, as {"meta": json-able, "tensors": name -> tensor}."""
         check_is_fitted(self)
-        inner = self.imputer_.get_state()
-        shape = {
-            "names": list(self.names_),
-            "widths": list(self.widths_),
-            "choice": self.choice_,
-            "imputer": inner["meta"],
-        }
-        tensors = {f"imputer.{name}": tensor for name, tensor in inner["tensors"].items()}
-        return {"meta": shape, "tensors": tensors | {f"base.{n}": torch.from_numpy(b) for n, b in self.base_.items()}}
+        inner, tensors = state_of(self.imputer_, "imputer.")
+        meta = {"names": list(self.names_), "widths": list(self.widths_), "choice": self.choice_, "imputer": inner}
+        return {"meta": meta, "tensors": tensors | {f"base.{n}": torch.from_numpy(b) for n, b in self.base_.items()}}
 
     def set_state(self, state: dict[str, Any]) -> MixedImputer:
         """Take over what `get_state` gave."""
-        meta = state["meta"]
-        parts: dict[str, dict[str, Any]] = {"imputer": {}, "base": {}}
-        for name, tensor in state["tensors"].items():
-            part, _, rest = name.partition(".")
-            parts[part][rest] = tensor
-        self.names_, self.widths_ = tuple(meta["names"]), tuple(meta["widths"])
-        self.choice_, self.base_ = meta["choice"], {name: t.cpu().numpy() for name, t in parts["base"].items()}
+        meta, tensors, start = state["meta"], state["tensors"], "base."
+        self.names_, self.widths_, self.choice_ = tuple(meta["names"]), tuple(meta["widths"]), meta["choice"]
+        self.base_ = {key.removeprefix(start): t.cpu().numpy() for key, t in tensors.items() if key.startswith(start)}
         made = IMPUTERS[self.imputer](**(self.options or {}))
-        self.imputer_ = made.set_state({"meta": meta["imputer"], "tensors": parts["imputer"]})
+        self.imputer_ = with_state(made, meta["imputer"], tensors, "imputer.")
         return self
 
     def __sklearn_is_fitted__(self) -> bool:
@@ -374,20 +364,14 @@ def _fit_link(kind: str, mean: np.ndarray, truth: np.ndarray, hidden: np.ndarray
         hidden = np.broadcast_to(hidden.all(axis=1, keepdims=True), hidden.shape)
     if hidden.sum() < FEWEST:
         return {}
-    start, step = _steps(kind, mean, base)
-    if kind == "binary":
-        start, step, x = start[hidden], step[hidden], truth[hidden]
+    at = hidden if kind == "binary" else hidden[:, 0]
+    start, step, x = (part[at] for part in (*_steps(kind, mean, base), truth))
 
-        def log_likelihood(shift: float, slope: float) -> float:
-            odds = shift + start + slope * step
+    def log_likelihood(shift: float, slope: float) -> float:
+        odds = shift + start + slope * step
+        if kind == "binary":
             return float((x * odds - np.logaddexp(0, odds)).mean())
-    else:
-        rows = hidden[:, 0]
-        start, step, x = start[rows], step[rows], truth[rows]
-
-        def log_likelihood(shift: float, slope: float) -> float:
-            odds = start + slope * step
-            return float(((x * odds).sum(axis=1) - logsumexp(odds, axis=1)).mean())
+        return float(((x * odds).sum(axis=1) - logsumexp(odds, axis=1)).mean())
 
     lean = 1.0 / len(x)  # as if one value spoke for no shift and the imputer's own slope
     free = 1.0 if kind == "binary" else 0.0

@@ -17,9 +17,9 @@ IMPUTERS: Registry[Any] = Registry(
         "ridge": "calmrl.imputers.simple:RidgeImputer",
         "mvae": "calmrl.imputers.variational:MVAEImputer",
         "mopoe": "calmrl.imputers.variational:MoPoEImputer",
-        "smil": "calmrl.imputers.smil:SMILImputer",
+        "smil": "calmrl.imputers.neural:SMILImputer",
         "gfa": "calmrl.imputers.gfa:GFAImputer",
-        "knowledge_bridger": "calmrl.imputers.knowledge_bridger:KnowledgeBridgerImputer",
+        "knowledge_bridger": "calmrl.imputers.simple:KnowledgeBridgerImputer",
     },
 )
 

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from calmrl._support.arguments import Count, Positive
 from calmrl.imputers.base import Blocks
-from calmrl.imputers.neural import NeuralImputer, SkipMLP
+from calmrl.imputers.neural import NeuralImputer, SkipMLP, some_of
 
 LOG_VARIANCE = 8.0  # experts' log variances stay within plus and minus this
 DRAWS = 8
@@ -110,19 +110,6 @@ class VAEImputer(NeuralImputer):
 
     def _network(self) -> Experts:
         return self.network_class(self.widths_, self.latent_dim, self.hidden, self.beta)
-
-
-def one_of(present: Tensor, generator: torch.Generator) -> Tensor:
-    """One modality of each row, drawn uniformly from those it has, (n, k) bool."""
-    chance = torch.rand(present.shape, generator=generator).to(present.device)
-    pick = torch.where(present, chance, -1.0).argmax(1)
-    return nn.functional.one_hot(pick, present.shape[1]).bool()
-
-
-def some_of(present: Tensor, generator: torch.Generator) -> Tensor:
-    """A non-empty subset of the modalities of each row, (n, k) bool: each with chance 1/2, one where that leaves none."""
-    chosen = present & (torch.rand(present.shape, generator=generator).to(present.device) < 0.5)
-    return torch.where(chosen.any(1, keepdim=True), chosen, one_of(present, generator))
 
 
 SUBSETS = 2  # per row and step

@@ -3,12 +3,10 @@
 | module | what it holds |
 |---|---|
 | `rows` | where rows come from, sorted by pattern into packs; counts, means and variances of the first pass |
-| `model` | the parameters, and the posterior of the latents that follows from them |
-| `entries` | the posterior of rows with holes inside a modality, from the entries that they have |
+| `model` | the parameters, and the posterior of the latents that follows from them, of whole rows and of rows with holes |
 | `statistics` | the E-step: expected sufficient statistics, from rows or from sums by pattern |
 | `em` | the M-step with its prior, the loop, its checkpoint, mixtures, fits by `Settings` |
-| `batch` | one batch of a training step: its posterior, the batch completed, the gradient through that |
-| `online` | stepwise EM: running statistics of a stream of batches |
+| `online` | batches of a stream: their posterior, completed, with the gradient through that; running statistics, stepwise EM |
 | `whitening` | fits in partly whitened principal directions, and the way back |
 | `predict` | what a fitted model says: imputed values, deviations, draws, likelihoods, one shared space |
 | `held_out` | hidden blocks, how well a model brings them back, and trials that stop early on them |

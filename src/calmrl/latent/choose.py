@@ -12,14 +12,14 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from calmrl._support.arguments import check_choice, check_whole
+from calmrl._support.arguments import check_choice, check_number, check_whole
 from calmrl._support.distributed import gather_objects, world
 from calmrl._support.engine import Engine
 from calmrl.arrays import Views
@@ -99,8 +99,8 @@ class Search:
         return trial
 
     def _tried(self, settings: Settings) -> Trial | None:
-        same = (t for t in self.trials if replace(t.settings, iterations=None) == replace(settings, iterations=None))
-        return next(same, None)
+        wanted = replace(settings, iterations=None)
+        return next((trial for trial in self.trials if replace(trial.settings, iterations=None) == wanted), None)
 
     def ahead(self, wanted: Sequence[Settings], base: Parameters | None = None) -> None:
         """Let the engine make the next trials, one per worker; those that the walk does not come to are not used."""
@@ -127,15 +127,8 @@ class Search:
         base = self.models[single.settings]
         lowest = single.error
         for count in counts:
-            settings = [
-                replace(
-                    single.settings,
-                    n_components=count,
-                    component_prior=strength,
-                    base_iterations=single.settings.iterations,
-                )
-                for strength in strengths
-            ]
+            shared = replace(single.settings, n_components=count, base_iterations=single.settings.iterations)
+            settings = [replace(shared, component_prior=strength) for strength in strengths]
             self.ahead(settings, base)
             error = min(self.attempt(one, base).error for one in settings)
             if error >= lowest:
@@ -179,24 +172,22 @@ class Search:
 def choose(
     z: dict[str, Any],
     present: Tensor,
-    *,
-    latent_dim: int | str,
-    n_components: int | str,
-    noise: str,
-    prior: float | str,
-    shrinkage: float | str,
-    whitening: float | str,
-    criterion: str,
+    args: Mapping[str, Any],
     seed: int,
-    max_iter: int,
     report: Callable[[Trial], None],
     engine: Engine | None = None,
     ready: Ready | None = None,
 ) -> Chosen:
-    """(best settings, all trials, std scale per modality, the same for holes); numbers that were given are kept, 'auto'
-    ones are searched. Trials that are `ready`, of the same rows and seed, are not made again; new ones join them."""
+    """(best settings, all trials, std scale per modality, the same for holes).
+
+    Of `args`, those of the estimator, numbers that were given are kept and 'auto' ones are searched. Trials that are `ready`,
+    of the same rows and seed, are not made again; new ones join them.
+    """
+    latent_dim, n_components, noise, prior, shrinkage, whitening = (
+        args[name] for name in ("latent_dim", "n_components", "noise", "prior", "shrinkage", "whitening")
+    )
     held = hold_out(z, present, seed)
-    search = Search(Trials(held, criterion, seed, max_iter), report, engine, ready)
+    search = Search(Trials(held, args["criterion"], seed, args["max_iter"]), report, engine, ready)
     largest = min(sum(held.source.widths), max(2, held.source.rows - 1))
     latents = tuple(size for size in LATENTS if size <= largest) or (1,)
     noises = ("isotropic", "diagonal") if noise == "auto" else (noise,)
@@ -229,9 +220,8 @@ def choose(
     whitens = latent_dim == "auto" and whitening == "auto" and held.holes is None  # a row with holes cannot be turned
     if whitens and n_components in (1, "auto") and many:
         search.whitened(replace(start, whitening=FIRST_POWER), many, POWERS)
-    best = search.best()
-    model = search.models[best.settings]
-    return best.settings, search.trials, held.std_scale(model), held.hole_scale(model)
+    best = search.best().settings
+    return best, search.trials, *held.scales(search.models[best])
 
 
 def sample_rows(source: Source, seed: int) -> tuple[dict[str, Any], Tensor]:
@@ -281,12 +271,11 @@ def check_arguments(args: dict[str, Any]) -> None:
     for name, allowed in (("noise", NOISE), ("m_step", M_STEPS), ("solver", SOLVERS), ("criterion", tuple(CRITERIA))):
         check_choice(name, args[name], allowed)
     for name in ("prior", "shrinkage"):
-        value = args[name]
-        if value != "auto" and (isinstance(value, str) or not 0 <= value < float("inf")):
-            raise InputError(f"{name} is a number of rows >= 0, or 'auto'; got {value!r}")
+        if args[name] != "auto":
+            check_number(name, args[name], 0, what="a number of rows", also=", or 'auto'")
     power = args["whitening"]
-    if power != "auto" and (isinstance(power, (str, bool)) or not 0 <= power <= 1):
-        raise InputError(f"whitening is a number from 0 to 1, or 'auto'; got {power!r}")
+    if power != "auto":
+        check_number("whitening", power, 0, 1, also=", or 'auto'")
     if power != "auto" and power > 0 and args["solver"] != "em":
         raise InputError(f"whitening needs solver='em'; got solver={args['solver']!r} with whitening={power!r}")
     step = args["step_size"]
@@ -334,8 +323,8 @@ def decide(
     why = nothing_to_hide(present, source.torn)
     if why:
         return decide(unchosen(args, source, why), source, seed)
-    names = ("latent_dim", "n_components", "noise", "prior", "shrinkage", "criterion", "max_iter")
-    whitening = 0.0 if args["whitening"] == "auto" and args["solver"] != "em" else args["whitening"]
+    if args["whitening"] == "auto" and args["solver"] != "em":
+        args = {**args, "whitening": 0.0}
 
     def report(trial: Trial) -> None:
         if args["verbose"]:
@@ -345,19 +334,10 @@ def decide(
             print(f"tried {shape}: {trial.error:.4f}", file=sys.stderr)
 
     with torch.no_grad():
-        settings, trials, scale, hole_scale = choose(
-            z,
-            present,
-            whitening=whitening,
-            seed=seed,
-            report=report,
-            engine=engine,
-            ready=ready,
-            **{name: args[name] for name in names},
-        )
+        chosen = choose(z, present, args, seed, report, engine, ready)
     if args["verbose"]:
-        print(table(trials), file=sys.stderr)
-    return settings, trials, scale, hole_scale
+        print(table(chosen[1]), file=sys.stderr)
+    return chosen
 
 
 def decide_for_stream(args: dict[str, Any], source: Source, seed: int) -> Settings:
@@ -375,21 +355,16 @@ def decide_for_stream(args: dict[str, Any], source: Source, seed: int) -> Settin
     why = nothing_to_hide(present, source.torn)
     if why:
         return Settings(size, noise=args["noise"], prior=unchosen(args, source, why)["prior"])
-    fixed: dict[str, Any] = {"latent_dim": size, "n_components": 1, "shrinkage": 0.0, "whitening": 0.0, "seed": seed}
-    given = {name: args[name] for name in ("noise", "prior", "criterion", "max_iter")}
+    fixed = {"latent_dim": size, "n_components": 1, "whitening": 0.0}
     with torch.no_grad():
-        settings, *_ = choose(z, present, **fixed, **given, report=lambda trial: None)
+        settings, *_ = choose(z, present, {**args, **fixed}, seed, report=lambda trial: None)
     return replace(settings, iterations=None)
 
 
 def unchosen(args: dict[str, Any], source: Source, why: str) -> dict[str, Any]:
     """The arguments with values that do little harm where "auto" has nothing to choose on; warns, and says `why`."""
-    values = {
-        "latent_dim": _unchosen_latents(source),
-        "n_components": 1,
-        "noise": "isotropic",
-        "prior": UNCHOSEN_PRIOR,
-    }
+    size = _unchosen_latents(source)
+    values = {"latent_dim": size, "n_components": 1, "noise": "isotropic", "prior": UNCHOSEN_PRIOR}
     taken = {name: value for name, value in values.items() if args[name] == "auto"}
     listed = ", ".join(f"{name}={value!r}" for name, value in taken.items())
     warnings.warn(f"'auto' takes {listed}: {why}; give values to choose others", UserWarning, stacklevel=2)

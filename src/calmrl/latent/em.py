@@ -25,13 +25,11 @@ from calmrl._support.distributed import gather_objects, world
 from calmrl._support.output import replaced_file
 from calmrl._support.tensor_files import plain
 from calmrl.errors import InputError
-from calmrl.latent.entries import entry_posteriors
-from calmrl.latent.model import Expectation, Parameters, random_parameters
+from calmrl.latent.model import Expectation, Parameters, entry_posteriors, random_parameters
 from calmrl.latent.rows import Pack, Source
 from calmrl.latent.statistics import Moments, Statistics, add_moments, add_pack
 
 SAMPLE_ROWS = 20_000  # k-means sees at most about this many posterior means
-PER_MODALITY = ("W", "mu", "noise")
 TINY = torch.finfo(torch.float64).tiny
 
 
@@ -189,6 +187,9 @@ def expand(params: Parameters, mean: Tensor, chol: Tensor) -> Parameters:
 # ---- where the loop stands, on disk
 
 
+PARTS = ("params", "fallback", "best")
+
+
 @dataclass(frozen=True)
 class EMState:
     """All that the next iteration depends on."""
@@ -206,7 +207,7 @@ class Checkpoint:
 
     def __init__(self, folder: Path, start: Parameters, options: dict[str, Any]) -> None:
         digest = hashlib.sha256(json.dumps(options, sort_keys=True, default=str).encode())
-        for name, tensor in _tensors(start, "start").items():
+        for name, tensor in start.tensors().items():
             digest.update(name.encode() + tensor.detach().cpu().contiguous().numpy().tobytes())
         self.file = folder / f"em-{digest.hexdigest()[:16]}.safetensors"
         self.names = start.names
@@ -218,31 +219,23 @@ class Checkpoint:
         with safe_open(self.file, framework="pt") as file:
             tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 (it is no dict)
             meta = json.loads((file.metadata() or {})["standing"])
-        params, best = self._part(tensors, "params"), self._part(tensors, "best")
-        fallback = self._part(tensors, "fallback") if "fallback/log_weight" in tensors else None
-        return EMState(params, fallback, best, meta["accelerate"], meta["objective"])
+        parts = {
+            part: Parameters.from_tensors(self.names, tensors, f"{part}.") if f"{part}.log_weight" in tensors else None
+            for part in PARTS
+        }
+        return EMState(**parts, **meta)  # type: ignore[arg-type]
 
     def save(self, state: EMState) -> None:
         """Replace what was saved last, atomically."""
-        tensors = _tensors(state.params, "params") | _tensors(state.best, "best")
-        if state.fallback is not None:
-            tensors |= _tensors(state.fallback, "fallback")
+        tensors: dict[str, Tensor] = {}
+        for part in PARTS:
+            params: Parameters | None = getattr(state, part)
+            if params is not None:
+                assert params.rotations is None  # EM sees every model without whitening
+                tensors |= params.tensors(f"{part}.")
         meta = json.dumps({"accelerate": state.accelerate, "objective": state.objective})
         with replaced_file(self.file) as draft:
             save_file(plain(tensors), draft, metadata={"standing": meta})
-
-    def _part(self, tensors: dict[str, Tensor], part: str) -> Parameters:
-        W, mu, noise = ([tensors[f"{part}/{kind}/{name}"] for name in self.names] for kind in PER_MODALITY)
-        return Parameters(self.names, W, mu, noise, tensors[f"{part}/log_weight"])
-
-
-def _tensors(params: Parameters, part: str) -> dict[str, Tensor]:
-    """Of a model without whitening, which is how EM sees every model."""
-    assert params.rotations is None
-    tensors = {f"{part}/log_weight": params.log_weight}
-    for kind in PER_MODALITY:
-        tensors |= {f"{part}/{kind}/{name}": t for name, t in zip(params.names, getattr(params, kind), strict=True)}
-    return tensors
 
 
 def _checkpoint(source: Source, start: Parameters, prior: Prior, **options: Any) -> Checkpoint | None:
@@ -271,13 +264,10 @@ def expected_statistics(source: Source, params: Parameters) -> Statistics:
     """The E-step over all rows of all processes."""
     if isinstance(source, Moments):
         return source.expected(params)
-    stats: Statistics | None = None
-    for part in source.each(_block_statistics, params, source.dtype):
-        if stats is None:
-            stats = part
-        else:
-            stats.combine(part, keep=1.0, add=1.0)
-    assert stats is not None  # a source has rows
+    parts = source.each(_block_statistics, params, source.dtype)
+    stats: Statistics = next(parts)  # a source has rows
+    for part in parts:
+        stats.combine(part, keep=1.0, add=1.0)
     params.derived.clear()  # what all blocks used; a search remembers the parameters of many steps
     if source.shared:
         if source.torn:

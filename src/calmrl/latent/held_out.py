@@ -26,6 +26,7 @@ from calmrl.latent.predict import by_pattern, posterior_means, predictive_mean, 
 from calmrl.latent.rows import Pack, Source, open_source, pack
 from calmrl.latent.whitening import Whitening, principal_axes
 
+TOO_LOW, TOO_HIGH = 90.0, 98.0  # percent inside the 95 % interval that are still called right
 LEAST_ROWS = 3
 HELD_OUT = 0.1  # share of the observed blocks that is hidden
 LEAST_BLOCKS = 0.1  # share of the error that is that of blocks, where nearly all that is missing are single entries
@@ -45,11 +46,16 @@ class HeldOut:
     @torch.no_grad()
     def error(self, params: Parameters) -> float:
         """Normalised squared error of the hidden blocks (1.0 = the column mean), modalities weighted by entries."""
-        if self.holes is not None:
-            return self._error_with_holes(params, self.holes)
-        errors = self._single_errors(params) if params.n_components == 1 else self._errors(params, with_variance=False)
-        wrong = (error.square().sum(0, dtype=torch.float64) @ self.weight[m] for m, error, *_ in errors)
-        return self.beyond + float(sum(wrong))
+        if self.holes is None and params.n_components == 1:
+            errors = self._single_errors(params)
+            return self.beyond + float(sum(e.square().sum(0, dtype=torch.float64) @ self.weight[m] for m, e in errors))
+        blocks = entries = 0.0
+        for m, hole, error, _ in self._errors(params):
+            if hole and self.holes is not None:
+                entries += self.holes.weight[m] * float(error.square().sum(dtype=torch.float64))
+            else:
+                blocks += float(error.nan_to_num(0.0).square().sum(0, dtype=torch.float64) @ self.weight[m])
+        return self.beyond + blocks + entries
 
     def inside(self, whitening: Whitening) -> HeldOut:
         """The same rows and hidden blocks in whitened coordinates, where a model has the error of what it turns back into."""
@@ -92,42 +98,17 @@ class HeldOut:
         return missed / queries if queries else 1.0
 
     @torch.no_grad()
-    def std_scale(self, params: Parameters, level: float = 0.9) -> list[float]:
-        """Per modality, the factor on the predicted deviation with which `level` intervals cover `level` of the blocks."""
-        ratios: list[list[Tensor]] = [[] for _ in params.names]
-        for m, error, variance in self._errors(params, with_variance=True):
+    def scales(self, params: Parameters, level: float = 0.9) -> tuple[list[float], list[float]]:
+        """The factors on predicted deviations with which `level` intervals cover `level` of what was hidden, per modality:
+
+        those of hidden blocks, and those of hidden entries of modalities that are visible otherwise.
+        """
+        ratios: list[list[list[Tensor]]] = [[[] for _ in params.names] for _ in range(2)]
+        for m, hole, error, variance in self._errors(params, with_variance=True):
             ratio = (error.abs() / variance.sqrt()).reshape(-1).double()
-            ratios[m].append(ratio if self.holes is None else ratio[~torch.isnan(ratio)])
-        return _reaches(ratios, level)
-
-    @torch.no_grad()
-    def hole_scale(self, params: Parameters, level: float = 0.9) -> list[float]:
-        """As `std_scale`, for hidden entries of modalities that are visible otherwise."""
-        ratios: list[list[Tensor]] = [[] for _ in params.names]
-        if self.holes is not None:
-            for m, error, variance in self._entry_errors(params, self.holes, with_variance=True):
-                ratios[m].append(error.abs() / variance.sqrt())
-        return _reaches(ratios, level)
-
-    def _error_with_holes(self, params: Parameters, holes: Holes) -> float:
-        wrong = 0.0
-        for m, error, *_ in self._errors(params, with_variance=False):
-            wrong += float(error.nan_to_num(0.0).square().sum(0, dtype=torch.float64) @ self.weight[m])
-        for m, error, _ in self._entry_errors(params, holes, with_variance=False):
-            wrong += holes.weight[m] * float(error.square().sum(dtype=torch.float64))
-        return wrong
-
-    def _entry_errors(
-        self, params: Parameters, holes: Holes, with_variance: bool
-    ) -> Iterator[tuple[int, Tensor, Tensor]]:
-        """(modality, errors of hidden entries (n,), their predicted variance if `with_variance`) chunk by chunk."""
-        packed, _, truth = self._guessed
-        for index, _, post in by_pattern(params, packed):
-            for m, hidden in enumerate(holes.hidden):
-                ask = hidden[self._rows[index]]
-                if bool(ask.any()):
-                    error = (predictive_mean(params, m, post) - truth[m][index])[ask]
-                    yield m, error, predictive_variance(params, m, post)[ask] if with_variance else error
+            ratios[hole][m].append(ratio if self.holes is None else ratio[~torch.isnan(ratio)])
+        blocks, entries = ([_reach(parts, level) for parts in kind] for kind in ratios)
+        return blocks, entries
 
     @cached_property
     def _rows(self) -> Tensor:
@@ -164,25 +145,28 @@ class HeldOut:
             ask = hidden[packed.order, m]
             yield m, torch.addmm(mu[0], means[ask], W[0].T) - truth[m][packed.order[ask]]
 
-    def _errors(self, params: Parameters, with_variance: bool) -> Iterator[tuple[int, Tensor, Tensor]]:
-        """(modality, errors of hidden blocks, their predicted variance if `with_variance`) pattern by pattern."""
+    def _errors(self, params: Parameters, with_variance: bool = False) -> Iterator[tuple[int, bool, Tensor, Tensor]]:
+        """(modality, whether single entries were hidden, errors, their predicted variances if asked for), by pattern."""
         packed, hidden, truth = self._guessed
         for index, _, post in by_pattern(params, packed):
-            for m in range(len(truth)):
+            for m, values in enumerate(truth):
                 ask = hidden[index, m]
-                if not bool(ask.any()):
-                    continue
-                part = replace(post, mean=post.mean[ask], log_joint=post.log_joint[ask])
-                if post.covariance.ndim == 4:
-                    part = replace(part, covariance=post.covariance[ask])
-                error = predictive_mean(params, m, part) - truth[m][index[ask]]
-                yield m, error, predictive_variance(params, m, part) if with_variance else error
+                if bool(ask.any()):
+                    part = replace(post, mean=post.mean[ask], log_joint=post.log_joint[ask])
+                    if post.covariance.ndim == 4:
+                        part = replace(part, covariance=post.covariance[ask])
+                    error = predictive_mean(params, m, part) - values[index[ask]]
+                    yield m, False, error, predictive_variance(params, m, part) if with_variance else error
+                entries = None if self.holes is None else self.holes.hidden[m][self._rows[index]]
+                if entries is not None and bool(entries.any()):
+                    error = (predictive_mean(params, m, post) - values[index])[entries]
+                    yield m, True, error, predictive_variance(params, m, post)[entries] if with_variance else error
 
 
-def _reaches(ratios: list[list[Tensor]], level: float) -> list[float]:
-    """Per modality, the `level` quantile of errors in units of their deviations, relative to that of a normal one."""
-    joined = [torch.cat(parts).cpu().numpy() if parts else np.zeros(0) for parts in ratios]
-    return [float(np.quantile(part, level)) / normal_reach(level) if len(part) else 1.0 for part in joined]
+def _reach(ratios: list[Tensor], level: float) -> float:
+    """The `level` quantile of errors in units of their deviations, relative to that of a normal one."""
+    joined = torch.cat(ratios).cpu().numpy() if ratios else np.zeros(0)
+    return float(np.quantile(joined, level)) / normal_reach(level) if len(joined) else 1.0
 
 
 @dataclass(frozen=True)
@@ -203,45 +187,28 @@ def nothing_to_hide(present: Tensor, torn: bool = False) -> str:
 def hold_out(z: dict[str, Any], present: Tensor, seed: int) -> HeldOut:
     """Hide about a tenth of the observed blocks; every row keeps one. `nothing_to_hide` says whether that is possible.
 
-    Where rows have holes, about a tenth of the observed entries is hidden as well.
+    Where rows have holes, about a tenth of the observed entries is hidden as well. Blocks and entries then count by how many
+    values of either kind the rows lack, blocks for at least LEAST_BLOCKS.
     """
     observed = int(present.sum())
-    spare = observed - len(present)
-    share = min(max(HELD_OUT, 1 / observed), spare / observed)
+    share = min(max(HELD_OUT, 1 / observed), (observed - len(present)) / observed)
     generator = np.random.default_rng(seed)
     hidden = present & ~hide(present, share, generator)
-    checked = check(z, present, holes=True)
-    if checked.holes:
-        return _hold_out_with_holes(checked, hidden, generator)
-    source = open_source(z, present & ~hidden, shared=False)
-    views = Views(z, present, source.widths)
-    entries = int((hidden.sum(0) * torch.tensor(source.widths, device=hidden.device)).sum())
+    views = check(z, present, holes=True)
+    seen = [part.expand(-1, width) for part, width in zip(views.observed(0, len(views)), views.widths, strict=True)]
+    left = (present & ~hidden).unbind(1)
+    entries = [hidden_entries(*part, generator) for part in zip(seen, left, strict=True)] if views.holes else []
+    shown = {name: torch.where(gone, float("nan"), z[name].detach()) for name, gone in zip(z, entries, strict=False)}
+    source = open_source(shown or z, present & ~hidden, shared=False, holes=bool(views.holes))
     total = [v.mean().clamp(min=torch.finfo(torch.float64).tiny) for v in source.variance]
-    weight = [(1 / (entries * t)).expand(d) for t, d in zip(total, source.widths, strict=True)]
-    return HeldOut(source, views, hidden, weight)
-
-
-def _hold_out_with_holes(views: Views, hidden: Tensor, generator: np.random.Generator) -> HeldOut:
-    """Blocks and entries count by how many values of either kind the rows lack, blocks for at least LEAST_BLOCKS."""
-    values = [v for v in views.rows(0, len(views)) if v is not None]
-    observed = [column[:, None] & ~torch.isnan(v) for v, column in zip(values, views.present.unbind(1), strict=True)]
-    entries = [
-        hidden_entries(seen, has & ~gone, generator)
-        for seen, has, gone in zip(observed, views.present.unbind(1), hidden.unbind(1), strict=True)
-    ]
-    names = zip(views.names, values, entries, strict=True)
-    z = {name: torch.where(gone, float("nan"), v.detach()) for name, v, gone in names}
-    source = open_source(z, views.present & ~hidden, shared=False, holes=True)
-    total = [v.mean().clamp(min=torch.finfo(torch.float64).tiny) for v in source.variance]
-    in_blocks = sum(int(seen[gone].sum()) for seen, gone in zip(observed, hidden.unbind(1), strict=True))
+    in_blocks = sum(int(part[gone].sum()) for part, gone in zip(seen, hidden.unbind(1), strict=True))
     in_holes = sum(int(gone.sum()) for gone in entries)
-    width = torch.tensor(views.widths, device=hidden.device)
-    lacking = int((~views.present).sum(0) @ width)
-    torn = sum(int((has[:, None] & ~seen).sum()) for seen, has in zip(observed, views.present.unbind(1), strict=True))
-    share = max(LEAST_BLOCKS, lacking / (lacking + torn)) if in_blocks else 0.0
+    lacking = int((~present).sum(0) @ torch.tensor(views.widths, device=hidden.device))
+    torn = sum(int((has[:, None] & ~part).sum()) for part, has in zip(seen, present.unbind(1), strict=True))
+    share = max(LEAST_BLOCKS, lacking / max(1, lacking + torn)) if in_blocks else 0.0
     share = share if in_holes else 1.0
     weight = [(share / (max(in_blocks, 1) * t)).expand(d) for t, d in zip(total, views.widths, strict=True)]
-    holes = Holes(entries, [float((1 - share) / (max(in_holes, 1) * t)) for t in total])
+    holes = Holes(entries, [float((1 - share) / (max(in_holes, 1) * t)) for t in total]) if views.holes else None
     return HeldOut(source, views, hidden, weight, holes=holes)
 
 
@@ -279,6 +246,13 @@ def coverage(
         raise InputError("nothing is hidden: hidden must mark blocks that are present")
     shares = {name: float(hits.mean()) for name, hits in inside.items()}
     return {"all": float(torch.cat([hits.reshape(-1) for hits in inside.values()]).mean()), **shares}
+
+
+def coverage_fault(covered: float) -> str | None:
+    """What is wrong with 95 % intervals that hold so many percent of the true values; None if nothing is."""
+    if TOO_LOW <= covered <= TOO_HIGH:
+        return None
+    return "too narrow" if covered < TOO_LOW else "too wide"
 
 
 def normal_reach(level: float) -> float:

@@ -2,12 +2,18 @@
 
 `Parameters` are what was learned. `Expectation` is what follows from them for rows of any pattern of observed modalities: with
 V = (I + sum over the observed m of W^mT Psi_m^-1 W^m)^-1, beta has mean V sum_m W^mT Psi_m^-1 (z^m - mu^m) and covariance V.
+
+Of rows with holes inside a modality every entry speaks for itself, since their noise is diagonal. With o_i the observed
+entries of row i and W_j a row of the loadings,
+    V_i = (I + sum over j in o_i of W_j W_j^T / psi_j)^-1,    m_i = V_i sum over j in o_i of W_j (z_ij - mu_j) / psi_j.
+All V_i^-1 of a chunk are one product of the observed entries (P, D) with the table of W_j W_j^T / psi_j; rows that have the
+same entries share one factorisation. Symmetric matrices are kept as their upper triangle, T = L (L + 1) / 2 numbers.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -15,10 +21,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from calmrl.latent.rows import Pack
+from calmrl.errors import InputError
+from calmrl.latent.rows import Pack, Torn
 
 if TYPE_CHECKING:
     from calmrl.latent.whitening import Rotation
+
+PER_MODALITY = ("W", "mu", "noise")
 
 
 @dataclass(frozen=True)
@@ -30,15 +39,12 @@ class Parameters:
     mu: list[Tensor]  # (K, d_m)
     noise: list[Tensor]  # (K, d_m) variances of eps
     log_weight: Tensor  # (K,) log of the mixing weights
-    rotations: list[Rotation] | None = (
-        None  # of a whitened model, whose noise is correlated; `noise` is then its diagonal
-    )
+    rotations: list[Rotation] | None = None  # of a whitened model, whose noise is correlated: `noise` is its diagonal
     derived: dict[Any, Any] = field(default_factory=dict, init=False, repr=False, compare=False)  # by `Expectation.of`
 
     def __getstate__(self) -> dict[str, Any]:
         """What travels to another process: the parameters, without what follows from them."""
-        own = ("names", "W", "mu", "noise", "log_weight", "rotations")
-        return {**{name: self.__dict__[name] for name in own}, "derived": {}}
+        return {**vars(self), "derived": {}}
 
     @property
     def n_components(self) -> int:
@@ -75,6 +81,25 @@ class Parameters:
     def detached(self) -> Parameters:
         """Plain values, free of any graph."""
         return self._each(lambda t: t.detach().clone())
+
+    def tensors(self, prefix: str = "") -> dict[str, Tensor]:
+        """By the names that they have in files; without those of rotations."""
+        named = {f"{prefix}log_weight": self.log_weight}
+        for part in PER_MODALITY:
+            pairs = zip(self.names, getattr(self, part), strict=True)
+            named |= {f"{prefix}{part}.{name}": tensor for name, tensor in pairs}
+        return named
+
+    @staticmethod
+    def from_tensors(
+        names: Sequence[str],
+        tensors: Mapping[str, Tensor],
+        prefix: str = "",
+        rotations: list[Rotation] | None = None,
+    ) -> Parameters:
+        """The inverse of `tensors`."""
+        W, mu, noise = ([tensors[f"{prefix}{part}.{name}"] for name in names] for part in PER_MODALITY)
+        return Parameters(tuple(names), W, mu, noise, tensors[f"{prefix}log_weight"], rotations)
 
     def _each(self, change: Callable[[Tensor], Tensor]) -> Parameters:
         W, mu, noise = ([change(t) for t in part] for part in (self.W, self.mu, self.noise))
@@ -148,24 +173,8 @@ class Expectation:
         self.factors: dict[tuple[bool, ...], tuple[Tensor, Tensor, Tensor]] = {}
         self.eye = torch.eye(L, dtype=torch.float64, device=params.W[0].device)
 
-    def factor(self, patterns: Tensor) -> tuple[Tensor, Tensor]:
-        """V (P, K, L, L) and log|V^-1| (P, K) for each pattern.
-
-        A few patterns on the CPU are kept, each factorised on its own, so that what else is asked for does not
-        change a bit of the result.
-        """
-        return self._stacked(patterns) if self._keeps(patterns) else self._factor(patterns)
-
-    def _stacked(self, patterns: Tensor) -> tuple[Tensor, Tensor]:
-        factors = self._kept(patterns)
-        return torch.stack([V for V, _, _ in factors]), torch.stack([logdet for _, logdet, _ in factors])
-
-    def _factor(self, patterns: Tensor) -> tuple[Tensor, Tensor]:
-        information = torch.stack(self.information)  # (k, K, L, L)
-        present = patterns.to(information.dtype)  # (P, k)
-        return inverse(self.eye + torch.tensordot(present, information, dims=1))
-
     def _keeps(self, patterns: Tensor) -> bool:
+        """Whether the factors are kept, each made on its own, so that what else is asked for does not change a bit of them."""
         return 0 < len(patterns) <= KEPT and patterns.device.type == "cpu" and not self.information[0].requires_grad
 
     def _kept(self, patterns: Tensor) -> list[tuple[Tensor, Tensor, Tensor]]:
@@ -200,10 +209,11 @@ class Expectation:
         if self._keeps(patterns):
             factors = self._kept(patterns)
             return torch.stack([V[0] for _, _, V in factors]), torch.cat([logdet for _, logdet, _ in factors])
-        found = [(V[:, 0].to(self.dtype), logdet[:, 0]) for _, V, logdet in self.groups(patterns)]
-        if not found:
-            return self.eye.new_zeros((0, *self.eye.shape), dtype=self.dtype), self.eye.new_zeros(0)
-        return torch.cat([V for V, _ in found]), torch.cat([logdet for _, logdet in found])
+        V, logdet = [self.eye.new_zeros((0, *self.eye.shape), dtype=self.dtype)], [self.eye.new_zeros(0)]
+        for _, found, of_group in self.groups(patterns):
+            V.append(found[:, 0].to(self.dtype))
+            logdet.append(of_group[:, 0])
+        return torch.cat(V), torch.cat(logdet)
 
     def factored(self, patterns: Tensor) -> Iterator[tuple[int, Tensor, Tensor]]:
         """(p, V, log|V^-1|) for every pattern."""
@@ -212,10 +222,16 @@ class Expectation:
                 yield group.start + j, V[j], logdet[j]
 
     def groups(self, patterns: Tensor) -> Iterator[tuple[slice, Tensor, Tensor]]:
-        """(which patterns, their V, their log|V^-1|): all of them, factorised in groups of bounded size."""
-        factor = self._stacked if self._keeps(patterns) else self._factor
+        """(which patterns, their V (P, K, L, L), their log|V^-1| (P, K)): all of them, in groups of bounded size."""
+        keeps = self._keeps(patterns)
         for start in range(0, len(patterns), self._group):
-            V, logdet = factor(patterns[start : start + self._group])
+            group = patterns[start : start + self._group]
+            if keeps:
+                kept = self._kept(group)
+                V, logdet = torch.stack([V for V, _, _ in kept]), torch.stack([logdet for _, logdet, _ in kept])
+            else:
+                information = torch.stack(self.information)  # (k, K, L, L)
+                V, logdet = inverse(self.eye + torch.tensordot(group.to(information.dtype), information, dims=1))
             yield slice(start, start + len(V)), V, logdet
 
     def rows(self, held: list[tuple[int, Tensor]], V: Tensor, logdet: Tensor) -> Posterior:
@@ -299,3 +315,90 @@ def sum_of(tensors: Iterable[Tensor]) -> Tensor:
         total = tensor if total is None else total + tensor
     assert total is not None, "a row without any modality reached the model"
     return total
+
+
+# ---- rows with holes inside a modality
+
+CHUNK_BYTES = 1 << 25  # rows are taken in chunks whose factors have about this size
+
+
+@dataclass(frozen=True)
+class EntryPosterior(Posterior):
+    """Posterior of rows that differ in what they have: the covariance is (n, K, L, L)."""
+
+    rows: Tensor  # (n,) original index of each row
+    present: Tensor  # (n, k) bool
+    x: Tensor  # (n, D) values, zero where not observed
+    patterns: Tensor  # (P, D) bool: observed entries
+    slots: Tensor  # (n,) the pattern of each row
+    distance: Tensor  # (n, K) sum over the observed entries of (z_j - mu_j)^2 / psi_j
+
+
+@dataclass(frozen=True)
+class EntryTable:
+    """What single entries say about the latents; columns of all modalities side by side."""
+
+    mu: Tensor  # (K, D)
+    precision: Tensor  # (K, D) 1 / psi
+    weighted: Tensor  # (K, D, L) W / psi
+    outer: Tensor  # (K, D, T) upper triangle of W_j W_j^T / psi_j
+    constant: Tensor  # (K, D) log psi + log 2 pi
+
+    @staticmethod
+    def of(params: Parameters) -> EntryTable:
+        """The one that these parameters keep."""
+        if params.rotations is not None:
+            raise InputError(
+                "rows with holes inside a modality need a model of the features as they are, but this one is whitened; fit "
+                "with whitening=0, or on rows with holes"
+            )
+        if "entries" not in params.derived:
+            W, mu, noise = (torch.cat(getattr(params, part), dim=1) for part in PER_MODALITY)
+            weighted = W / noise[..., None]
+            i, j = triangle(params.latent_dim, W.device)
+            constant = noise.log() + math.log(2 * math.pi)
+            params.derived["entries"] = EntryTable(mu, 1 / noise, weighted, W[..., i] * weighted[..., j], constant)
+        kept: EntryTable = params.derived["entries"]
+        return kept
+
+
+def triangle(size: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Row and column numbers of the upper triangle of a matrix."""
+    i, j = torch.triu_indices(size, size, device=device)
+    return i, j
+
+
+def symmetric(flat: Tensor, size: int) -> Tensor:
+    """(..., size, size) from upper triangles (..., T)."""
+    i, j = triangle(size, flat.device)
+    at = torch.empty((size, size), dtype=torch.long, device=flat.device)
+    at[i, j] = at[j, i] = torch.arange(len(i), device=flat.device)
+    return flat[..., at]
+
+
+def entry_posteriors(params: Parameters, torn: Torn | None) -> Iterator[EntryPosterior]:
+    """The posterior of rows with holes, in chunks of bounded size; differentiable in the values."""
+    if torn is None:
+        return
+    table = EntryTable.of(params)
+    K, L, D = params.n_components, params.latent_dim, torn.x.shape[1]
+    step = max(1, CHUNK_BYTES // (8 * K * (3 * L * L + D)))
+    for start in range(0, len(torn.x), step):
+        part = slice(start, start + step)
+        first, last = int(torn.slots[part][0]), int(torn.slots[part][-1])
+        patterns, slots = torn.patterns[first : last + 1], torn.slots[part] - first
+        held = patterns.double()  # (P, D)
+        precision = symmetric((held @ table.outer).transpose(0, 1), L)  # (P, K, L, L)
+        V, logdet = inverse(precision + torch.eye(L, dtype=held.dtype, device=held.device))
+        x = torn.x[part]
+        gap = torch.where(patterns[slots][:, None], x[:, None] - table.mu, 0.0)  # (n, K, D)
+        b = (gap.transpose(0, 1) @ table.weighted).transpose(0, 1)  # (n, K, L)
+        V = V[slots]
+        mean = (V * b[..., None, :]).sum(-1)
+        quadratic = (b * mean).sum(-1)
+        distance = (gap.square() * table.precision).sum(-1)
+        constant = (held @ table.constant.T + logdet)[slots]
+        log_joint = params.log_weight - 0.5 * (constant + distance - quadratic)
+        yield EntryPosterior(
+            mean, V, log_joint, quadratic, torn.order[part], torn.present[part], x, patterns, slots, distance
+        )

@@ -16,8 +16,15 @@ from calmrl._support.registry import lookup
 from calmrl.anchors import anchor
 from calmrl.arrays import Array, Views, blocks_of_rows, like_input, to_tensor
 from calmrl.errors import InputError
-from calmrl.latent.entries import EntryPosterior, entry_posteriors, triangle
-from calmrl.latent.model import Expectation, Parameters, Posterior, sum_of
+from calmrl.latent.model import (
+    EntryPosterior,
+    Expectation,
+    Parameters,
+    Posterior,
+    entry_posteriors,
+    sum_of,
+    triangle,
+)
 from calmrl.latent.rows import Pack, has_holes, pack, working_dtype
 
 PREDICT_BYTES = 1 << 27
@@ -96,9 +103,15 @@ def predictive_covariance(params: Parameters, m: int, post: Posterior) -> Tensor
     return torch.tensordot(resp, within.to(mean.dtype), dims=1) + between
 
 
+Filled = tuple[
+    list[Tensor], list[Tensor]
+]  # per modality of a pack: values (n, d), and deviations if they are asked for
+
+
 def complete(params: Parameters, views: Views) -> dict[str, Array]:
     """The input with every missing modality and entry replaced by its predictive mean; observed entries as they were."""
-    return _complete(params, views, None, None)[0]
+    fill = _means_at_once if params.n_components == 1 else _by_pattern_filled
+    return _fill(params, views, lambda packed: fill(params, packed))[0]
 
 
 def complete_with_std(
@@ -108,31 +121,47 @@ def complete_with_std(
 
     Times `scale` per modality where the modality is missing, times `hole_scale` in holes of one that is present.
     """
-    return _complete(params, views, scale, hole_scale)
+    return _fill(params, views, lambda packed: _by_pattern_filled(params, packed, scale, hole_scale))
 
 
-def _complete(
-    params: Parameters, views: Views, scale: list[float] | None, hole_scale: list[float] | None
+def samples(params: Parameters, views: Views, generator: torch.Generator) -> dict[str, Array]:
+    """The input with every missing modality and entry drawn from its predictive distribution, jointly per row."""
+
+    def drawn(packed: Pack) -> Filled:
+        filled = [packed.z[m].new_zeros((len(packed), width)) for m, width in enumerate(params.widths)]
+        for rows, pattern, post in by_pattern(params, packed):
+            for m, values in draw(params, (~pattern).nonzero()[:, 0].tolist(), post, generator).items():
+                filled[m][rows] = values
+        return filled, []
+
+    return _fill(params, views, drawn)[0]
+
+
+def _fill(
+    params: Parameters, views: Views, fill: Callable[[Pack], Filled]
 ) -> tuple[dict[str, Array], dict[str, Array]]:
-    """(completed, deviations); without `scale` there are no deviations."""
+    """(completed, deviations) by what `fill` says of each pack; no deviations if it says none."""
     parts: list[list[Tensor]] = [[] for _ in params.names]
     spread: list[list[Tensor]] = [[] for _ in params.names]
-    std: list[Tensor] = []
     for start, stop, packed in packs_of(views, params):
-        if params.n_components == 1 and scale is None:
-            expect = Expectation.of(params, packed.z[0].dtype)
-            filled = _at(missing_means(expect, packed, expect.means(packed)[1]), len(packed))
-            for post in entry_posteriors(params, packed.torn):
-                new = [predictive_mean(params, m, post) for m in range(len(filled))]
-                filled = [block.index_put((post.rows,), own) for block, own in zip(filled, new, strict=True)]
-        else:
-            filled, std = _by_pattern_filled(params, packed, scale, hole_scale)
+        filled, std = fill(packed)
         observed = views.observed(start, stop)
         for m, values in enumerate(views.rows(start, stop)):
             parts[m].append(keep_observed(values, observed[m], filled[m], views.given()))
         for m, block in enumerate(std):
             spread[m].append(torch.where(observed[m], 0.0, block) if views.holes else block)
-    return join(parts, views, params.widths), join(spread, views, params.widths) if scale is not None else {}
+    return join(parts, views, params.widths), join(spread, views, params.widths)
+
+
+def _means_at_once(params: Parameters, packed: Pack) -> Filled:
+    """Predictive means for a single component: one product per modality, whatever the patterns."""
+    expect = Expectation.of(params, packed.z[0].dtype)
+    missing = missing_means(expect, packed, expect.means(packed)[1])
+    filled = [new.new_zeros((len(packed), new.shape[1])).index_copy(0, rows, new) for rows, new in missing]
+    for post in entry_posteriors(params, packed.torn):
+        own = [predictive_mean(params, m, post) for m in range(len(filled))]
+        filled = [block.index_put((post.rows,), new) for block, new in zip(filled, own, strict=True)]
+    return filled, []
 
 
 def missing_means(expect: Expectation, packed: Pack, means: Tensor) -> list[tuple[Tensor, Tensor]]:
@@ -147,14 +176,9 @@ def missing_means(expect: Expectation, packed: Pack, means: Tensor) -> list[tupl
     return imputed
 
 
-def _at(imputed: list[tuple[Tensor, Tensor]], n: int) -> list[Tensor]:
-    """Values put into their rows of n, zeros elsewhere."""
-    return [values.new_zeros((n, values.shape[1])).index_copy(0, rows, values) for rows, values in imputed]
-
-
 def _by_pattern_filled(
-    params: Parameters, packed: Pack, scale: list[float] | None, hole_scale: list[float] | None
-) -> tuple[list[Tensor], list[Tensor]]:
+    params: Parameters, packed: Pack, scale: list[float] | None = None, hole_scale: list[float] | None = None
+) -> Filled:
     """(predictive means, deviations) pattern by pattern; without scales there are no deviations."""
     filled = [packed.z[m].new_zeros((len(packed), width)) for m, width in enumerate(params.widths)]
     std = [torch.zeros_like(block) for block in filled] if scale is not None else []
@@ -225,20 +249,6 @@ def predictive_covariances(params: Parameters, views: Views, m: int) -> Tensor:
             block[rows] = predictive_covariance(params, m, post)
         out.append(block)
     return torch.cat(out)
-
-
-def samples(params: Parameters, views: Views, generator: torch.Generator) -> dict[str, Array]:
-    """The input with every missing modality and entry drawn from its predictive distribution, jointly per row."""
-    parts: list[list[Tensor]] = [[] for _ in params.names]
-    for start, stop, packed in packs_of(views, params):
-        filled = [packed.z[m].new_zeros((stop - start, width)) for m, width in enumerate(params.widths)]
-        for rows, pattern, post in by_pattern(params, packed):
-            for m, drawn in draw(params, (~pattern).nonzero()[:, 0].tolist(), post, generator).items():
-                filled[m][rows] = drawn
-        observed = views.observed(start, stop)
-        for m, values in enumerate(views.rows(start, stop)):
-            parts[m].append(keep_observed(values, observed[m], filled[m], views.given()))
-    return join(parts, views, params.widths)
 
 
 def draw(params: Parameters, m_missing: list[int], post: Posterior, generator: torch.Generator) -> dict[int, Tensor]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
@@ -204,20 +204,11 @@ def _changed(views: Views, changes: tuple[Callable[[Views], Views], ...]) -> Vie
     return views
 
 
-def _on_changed(
-    views: Views, changes: tuple[Callable[[Views], Views], ...], function: Callable[..., Any], *shared: Any
-) -> Any:
+def _on_changed(views: Views, changes: Any, function: Callable[..., Any], *shared: Any) -> Any:
     return function(_changed(views, changes), *shared)
 
 
-def _on_packs(
-    views: Views,
-    function: Callable[..., Any],
-    widths: tuple[int, ...],
-    dtype: torch.dtype,
-    mean: list[Tensor],
-    *shared: Any,
-) -> Any:
+def _on_packs(views: Views, function: Callable[..., Any], widths: Any, dtype: Any, mean: Any, *shared: Any) -> Any:
     return function(iter([_centred_pack(views, widths, dtype, mean)]), *shared)
 
 
@@ -250,7 +241,7 @@ class Source:
     entries: list[Tensor] | None = (
         None  # (d_m,) rows in which each column is observed; None: all that have the modality
     )
-    _packs: list[Pack] | None = None
+    _packs: list[Pack] | None = field(default=None, init=False)
 
     @property
     def variance(self) -> list[Tensor]:
@@ -260,9 +251,8 @@ class Source:
     @property
     def torn(self) -> bool:
         """Whether rows have holes inside a modality."""
-        if self.entries is None:
-            return False
-        return any(bool((own < n).any()) for own, n in zip(self.entries, self.count, strict=True))
+        pairs = zip(self.entries or [], self.count, strict=False)
+        return any(bool((own < n).any()) for own, n in pairs)
 
     def each(self, function: Callable[..., Any], *shared: Any) -> Iterator[Any]:
         """function(packs of a block, *shared) for every block of rows, in order: here, or wherever the engine works.
@@ -321,7 +311,7 @@ def open_source(z: Any, present: Array | None, shared: bool = True, holes: bool 
     `shared=False`: these rows are all there is, whatever other processes do. `holes`: rows may lack single entries.
     """
     if isinstance(z, DistributedRows):
-        return _distributed_source(DistributedViews(z), z.names, z.widths, shared)
+        return _measured_source(z.names, z.widths, DistributedViews(z), in_memory=False, shared=shared)
     if isinstance(z, Mapping):
         views = check(z, present, min_rows=1, holes=holes)
         mapped = any(isinstance(a, np.memmap) for a in views.arrays.values())
@@ -353,10 +343,8 @@ def mapped_source(source: Source, change: Callable[[Views], Views], widths: tupl
     """The same rows with other columns: `change` is applied to every chunk."""
     if source.distributed is not None:
         changed = DistributedViews(source.distributed.rows, (*source.distributed.changes, change))
-        return _distributed_source(changed, source.names, widths, source.shared)
-    return _measured_source(
-        source.names, widths, lambda: map(change, source.chunks()), in_memory=source.in_memory, shared=source.shared
-    )
+        return _measured_source(source.names, widths, changed, source.in_memory, source.shared)
+    return _measured_source(source.names, widths, lambda: map(change, source.chunks()), source.in_memory, source.shared)
 
 
 def _checked(chunks: Iterable[Any], like: Views | None, holes: bool) -> Iterator[Views]:
@@ -414,9 +402,7 @@ def _measure(views: Views) -> Measured:
     device, dtype = views.present.device, torch.float32
     held = views.present.double()
     count = torch.zeros(len(views.names), dtype=torch.float64, device=device)
-    entries = [torch.zeros(width, dtype=torch.float64, device=device) for width in views.widths]
-    mean = [torch.zeros(width, dtype=torch.float64, device=device) for width in views.widths]
-    square = [torch.zeros(width, dtype=torch.float64, device=device) for width in views.widths]
+    entries, mean, square = ([count.new_zeros(width) for width in views.widths] for _ in range(3))
     for m, (name, array) in enumerate(views.arrays.items()):
         if array is None:
             continue
@@ -430,23 +416,18 @@ def _measure(views: Views) -> Measured:
     return Measured(len(views), dtype, held.T @ held, count, entries, mean, square)
 
 
-def _distributed_source(
-    distributed: DistributedViews, names: tuple[str, ...], widths: tuple[int, ...], shared: bool
-) -> Source:
-    return _measured_source(names, widths, distributed.views, in_memory=False, shared=shared, distributed=distributed)
-
-
 def _measured_source(
     names: tuple[str, ...],
     widths: tuple[int, ...],
-    chunks: Callable[[], Iterator[Views]],
+    chunks: Callable[[], Iterator[Views]] | DistributedViews,
     in_memory: bool,
     shared: bool,
-    distributed: DistributedViews | None = None,
 ) -> Source:
     """A source with counts, means and sums of squares of all rows, over chunks and over processes."""
+    distributed = chunks if isinstance(chunks, DistributedViews) else None
+    opened = chunks.views if isinstance(chunks, DistributedViews) else chunks
     whole: Measured | None = None
-    for part in map(_measure, chunks()) if distributed is None else distributed.each(_measure):
+    for part in map(_measure, opened()) if distributed is None else distributed.each(_measure):
         if whole is None:
             whole = part
         else:
@@ -465,7 +446,7 @@ def _measured_source(
     return Source(
         names=names,
         widths=widths,
-        chunks=chunks,
+        chunks=opened,
         dtype=whole.dtype,
         in_memory=in_memory,
         device=count.device,
@@ -485,22 +466,25 @@ def _measured_source(
 
 def check_links(source: Source) -> None:
     """Say what the data cannot tell: modalities never seen, seen in few rows, or never together with the others."""
-    for m, (name, count) in enumerate(zip(source.names, source.count.tolist(), strict=True)):
+    entries = source.count[:, None] if source.entries is None else source.entries
+    for name, count, own in zip(source.names, source.count.tolist(), entries, strict=True):
+        never = (own == 0).nonzero()[:, 0].tolist()
+        said = ""
         if count == 0:
-            warnings.warn(
-                f"modality {name!r} is observed in no row: nothing can be learned about it, it will be imputed by zeros",
-                UserWarning,
-                stacklevel=3,
+            said = (
+                f"modality {name!r} is observed in no row: nothing can be learned about it, it will be imputed by zeros"
             )
         elif count < 10 and source.rows >= 10:
-            warnings.warn(
-                f"modality {name!r} is observed in {int(count)} of {source.rows} rows only: "
-                "do not trust what is imputed for it",
-                UserWarning,
-                stacklevel=3,
+            rows = f"{int(count)} of {source.rows} rows"
+            said = f"modality {name!r} is observed in {rows} only: do not trust what is imputed for it"
+        elif never:
+            shown = ", ".join(map(str, never[:5])) + (", ..." if len(never) > 5 else "")
+            said = (
+                f"{len(never)} of {len(own)} columns of modality {name!r} are observed in no row (columns {shown}): "
+                "nothing can be learned about them, they will be imputed by zeros"
             )
-        else:
-            _warn_of_empty_columns(name, source, m)
+        if said:
+            warnings.warn(said, UserWarning, stacklevel=3)
     groups = connected(source.together.cpu().numpy())
     seen = sorted((group for group in groups if source.count[group[0]] > 0), key=lambda group: group[0])
     if len(seen) > 1:
@@ -508,18 +492,6 @@ def check_links(source: Source) -> None:
         raise InputError(
             f"no row links {', '.join(apart)} with {', '.join(source.names[m] for m in seen[0])}, not even through a "
             "third modality, so nothing can be learned between them; add rows that have both, or fit them separately"
-        )
-
-
-def _warn_of_empty_columns(name: str, source: Source, m: int) -> None:
-    never = [] if source.entries is None else (source.entries[m] == 0).nonzero()[:, 0].tolist()
-    if never:
-        shown = ", ".join(map(str, never[:5])) + (", ..." if len(never) > 5 else "")
-        warnings.warn(
-            f"{len(never)} of {source.widths[m]} columns of modality {name!r} are observed in no row (columns {shown}): "
-            "nothing can be learned about them, they will be imputed by zeros",
-            UserWarning,
-            stacklevel=4,
         )
 
 

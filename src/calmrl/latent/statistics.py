@@ -12,14 +12,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, fields, replace
 from itertools import accumulate, pairwise
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from calmrl._support.distributed import all_sum, gather_objects
 from calmrl.arrays import Views
-from calmrl.latent.entries import EntryTable, entry_posteriors, symmetric, triangle
-from calmrl.latent.model import Expectation, Parameters
+from calmrl.latent.model import EntryTable, Expectation, Parameters, entry_posteriors, symmetric, triangle
 from calmrl.latent.rows import Pack, Source, Torn, group_rows
 
 
@@ -305,7 +305,7 @@ class Moments(Source):
 def _add_pattern(stats: Statistics, expect: Expectation, pattern: tuple[bool, ...], sums: PatternSums) -> None:
     """Add the rows of one pattern: with A = Psi^-1 W, c = A^T mu and V the covariance, m_i = V (A^T z_i - c)."""
     held = [m for m, has in enumerate(pattern) if has]
-    V, logdet = expect.factor(torch.tensor([pattern], device=sums.first.device))
+    ((_, V, logdet),) = expect.groups(torch.tensor([pattern], device=sums.first.device))
     V, n = V[0, 0], sums.rows
     A = torch.cat([expect.scaled[m] for m in held])  # (D, L)
     c = torch.stack([expect.offset[m][0] for m in held]).sum(0)
@@ -330,9 +330,7 @@ def _add_pattern(stats: Statistics, expect: Expectation, pattern: tuple[bool, ..
 
 def patterns_of(source: Source) -> list[tuple[bool, ...]]:
     """Every pattern that occurs in the rows of all processes, in a fixed order."""
-    occurring: set[tuple[bool, ...]] = set()
-    for patterns in source.each_chunk(_patterns_in):
-        occurring |= patterns
+    occurring: set[tuple[bool, ...]] = set().union(*source.each_chunk(_patterns_in))
     return sorted(set().union(*gather_objects(occurring)))
 
 
@@ -365,13 +363,11 @@ def pattern_moments(source: Source, parts: Iterable[Sums], patterns: list[tuple[
     sums: Sums = {}
     for part in parts:
         for pattern, one in part.items():
-            if pattern not in sums:
-                sums[pattern] = one
-                continue
-            total = sums[pattern]
-            total.rows += one.rows
-            total.first += one.first
-            total.second += one.second
+            total = sums.setdefault(pattern, one)
+            if total is not one:
+                total.rows += one.rows
+                total.first += one.first
+                total.second += one.second
     flat = all_sum([t for pattern in patterns for t in vars(sums[pattern]).values()])
     sums = {pattern: PatternSums(*flat[3 * i : 3 * i + 3]) for i, pattern in enumerate(patterns)}
     return _centred(source, sums)
@@ -400,18 +396,6 @@ def _centred(source: Source, sums: Sums) -> Moments:
         one.first = one.first - one.rows * shift
         for m, part in split(one.second.diagonal(), pattern):
             square[m] += part.clamp(min=0)
-    return Moments(
-        names=source.names,
-        widths=source.widths,
-        chunks=source.chunks,
-        dtype=torch.float64,
-        in_memory=source.in_memory,
-        device=source.device,
-        count=count,
-        mean=mean,
-        square=square,
-        rows=source.rows,
-        together=source.together,
-        shared=source.shared,
-        sums=sums,
-    )
+    kept: Any = {part.name: getattr(source, part.name) for part in fields(Source) if part.init}
+    now = {"dtype": torch.float64, "count": count, "mean": mean, "square": square, "distributed": None, "entries": None}
+    return Moments(**{**kept, **now}, sums=sums)

@@ -13,19 +13,16 @@ from torch import Tensor
 
 from calmrl.errors import InputError
 from calmrl.latent.em import Settings
-from calmrl.latent.model import Parameters
+from calmrl.latent.model import PER_MODALITY, Parameters
 from calmrl.latent.online import PARTS, Recent, Running
 from calmrl.latent.statistics import Statistics
 from calmrl.latent.whitening import Rotation
 
-PER_MODALITY = ("W", "mu", "noise")
 ROTATION = tuple(part.name for part in fields(Rotation))
 
 
 def parameters_to_tensors(params: Parameters) -> dict[str, Tensor]:
-    tensors = {"log_weight": params.log_weight}
-    for part in PER_MODALITY:
-        tensors.update({f"{part}.{name}": t for name, t in zip(params.names, getattr(params, part), strict=True)})
+    tensors = params.tensors()
     for name, rotation in zip(params.names, params.rotations or [], strict=params.rotations is not None):
         tensors.update({f"turn.{part}.{name}": getattr(rotation, part) for part in ROTATION})
     return tensors
@@ -36,34 +33,26 @@ def parameters_from_tensors(names: list[str], tensors: dict[str, Tensor]) -> Par
     if not isinstance(names, list) or len(set(names)) != len(names) or set(names) != stored:
         raise InputError(f"the saved imputer has tensors of {', '.join(sorted(stored))} but names {names!r:.80}")
     needed = ["log_weight", *(f"{part}.{name}" for part in PER_MODALITY for name in names)]
+    turned = any(key.startswith("turn.") for key in tensors)
+    needed += [f"turn.{part}.{name}" for name in names for part in ROTATION if turned]
     absent = [key for key in needed if key not in tensors]
     if absent:
         raise InputError(f"the saved imputer lacks {', '.join(absent)}; it is damaged, or from another program")
-    W, mu, noise = ([tensors[f"{part}.{name}"] for name in names] for part in PER_MODALITY)
-    K, _, L = W[0].shape
-    for name, w, m, n in zip(names, W, mu, noise, strict=True):
+    K, _, L = tensors[f"W.{names[0]}"].shape
+    for name in names:
+        w, m, n = (tensors[f"{part}.{name}"] for part in PER_MODALITY)
         if w.ndim != 3 or w.shape[0] != K or w.shape[2] != L or m.shape != w.shape[:2] or n.shape != w.shape[:2]:
             raise InputError(f"the saved imputer's tensors for {name!r} do not fit together; it is damaged")
-    rotations = None
-    if any(key.startswith("turn.") for key in tensors):
-        absent = [f"turn.{part}.{name}" for name in names for part in ROTATION if f"turn.{part}.{name}" not in tensors]
-        if absent:
-            raise InputError(f"the saved imputer lacks {', '.join(absent)}; it is damaged, or from another program")
-        rotations = [Rotation(*(tensors[f"turn.{part}.{name}"] for part in ROTATION)) for name in names]
-    return Parameters(tuple(names), W, mu, noise, tensors["log_weight"], rotations)
+    rotations = [Rotation(*(tensors[f"turn.{part}.{name}"] for part in ROTATION)) for name in names] if turned else None
+    return Parameters.from_tensors(names, tensors, rotations=rotations)
 
 
 def running_to_tensors(running: Running) -> dict[str, Tensor]:
-    tensors = {}
+    tensors: dict[str, Tensor] = {}
     for field in fields(Statistics):
         value = getattr(running.average, field.name)
-        listed = isinstance(value, list)
-        named = (
-            {f"running.{field.name}.{m}": t for m, t in enumerate(value)}
-            if listed
-            else {f"running.{field.name}": value}
-        )
-        tensors.update(named)
+        parts = {f".{m}": t for m, t in enumerate(value)} if isinstance(value, list) else {"": value}
+        tensors |= {f"running.{field.name}{number}": t for number, t in parts.items()}
     if running.recent is not None:
         tensors.update({f"recent.{part}": getattr(running.recent, part) for part in PARTS})
     return tensors

@@ -86,8 +86,7 @@ class Rotation:
         return replace(self, centre=self.centre + shift)
 
     def each(self, change: Callable[[Tensor], Tensor]) -> Rotation:
-        parts = (self.directions, self.scale, self.centre, self.rest, self.noise)
-        return Rotation(*(change(part) for part in parts))
+        return Rotation(**{name: change(part) for name, part in vars(self).items()})
 
 
 @dataclass(frozen=True)

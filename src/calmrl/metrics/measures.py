@@ -20,8 +20,8 @@ from calmrl._support.text import plural
 from calmrl.anchors import anchor_shift, completion_bounds, completion_shift, shift_bounds
 from calmrl.arrays import Array, Views, blocks_of_rows, check, to_tensor
 from calmrl.errors import InputError
-from calmrl.imputers.calibration import coverage_fault
 from calmrl.latent.held_out import coverage as share_inside
+from calmrl.latent.held_out import coverage_fault
 
 LEVELS = (50, 80, 90, 95)
 RATES = tuple(round(0.1 * step, 1) for step in range(10))

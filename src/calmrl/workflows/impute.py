@@ -28,10 +28,10 @@ from calmrl.data.features.feature_set import FeatureSet, checked_table, open_fea
 from calmrl.data.features.formats import copy_features
 from calmrl.data.features.writer import FeatureFiles, FeatureWriter
 from calmrl.errors import InputError
-from calmrl.imputers.calibration import coverage_fault
 from calmrl.imputers.kinds import MixedImputer
 from calmrl.imputers.registry import make_imputer
 from calmrl.interop.annotated import read_h5mu, to_h5mu
+from calmrl.latent.held_out import coverage_fault
 from calmrl.protocols import Progress, StatefulImputer
 from calmrl.sources import dataset_or_path
 
