@@ -117,7 +117,9 @@ def build_lancedb(folder: Path) -> tuple[Callable[[np.ndarray], list[int]], str]
         if how is None
         else f"looks into {how['probes']} of {how['clusters']} clusters, says {how['recall@10']:.3f} of itself"
     )
-    return lambda query: [row["id"] for row in neighbours.near(table, query, K, how, ["id"])], said
+    return lambda query: [
+        row["id"] for row in neighbours.near_query(table, query, K, how).select(["id", "_distance"]).to_list()
+    ], said
 
 
 def build_faiss(folder: Path, system: str) -> tuple[Callable[[np.ndarray], list[int]], str]:

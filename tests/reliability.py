@@ -10,11 +10,13 @@ error or the correct result. `--groups` repeats some of them.
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 import os
 import subprocess
 import sys
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 
 from tests.support import warm
@@ -70,33 +72,17 @@ def damaged_files(cases: int, seed: int) -> list[Line]:
     return lines
 
 
-def degenerate_numbers(cases: int, seed: int) -> list[Line]:
+def counted(group: str, cases: int, seed: int) -> list[Line]:
+    """What a script of this name in the tests counts."""
     import torch
 
-    from tests import degenerate
-
     torch.set_num_threads(1)
-    counts = degenerate.run(cases, seed)
-    return [
-        Line("degenerate numbers", name, c.total(), c["refused"], c["right"], c["wrong"]) for name, c in counts.items()
-    ]
+    counts = importlib.import_module(f"tests.{SCRIPTS[group]}").run(cases, seed)
+    return [Line(group, part, c.total(), c["refused"], c["right"], c["wrong"]) for part, c in counts.items()]
 
 
-def hostile_names(cases: int, seed: int) -> list[Line]:
-    from tests import hostile_names as script
-
-    counts = script.run(cases, seed)
-    return [
-        Line("hostile names", place, c.total(), c["refused"], c["right"], c["wrong"]) for place, c in counts.items()
-    ]
-
-
-GROUPS = {
-    "kills": kills,
-    "damaged files": damaged_files,
-    "degenerate numbers": degenerate_numbers,
-    "hostile names": hostile_names,
-}
+SCRIPTS = {"degenerate numbers": "degenerate", "hostile names": "hostile_names"}
+GROUPS = {"kills": kills, "damaged files": damaged_files} | {group: partial(counted, group) for group in SCRIPTS}
 
 
 def _say(problems: list[str]) -> None:
@@ -123,20 +109,9 @@ def table(lines: list[Line]) -> str:
 
 def run(group: str, cases: int, seed: int) -> list[Line]:
     """One group in a process of its own; what it prints on the way goes to stderr."""
-    words = [
-        sys.executable,
-        "-m",
-        "tests.reliability",
-        "--groups",
-        group,
-        "--cases",
-        str(cases),
-        "--seed",
-        str(seed),
-        "--json",
-    ]
+    words = [sys.executable, "-m", "tests.reliability", "--groups", group, "--cases", str(cases), "--seed", str(seed)]
     environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(warm.PATH)}
-    done = subprocess.run(words, stdout=subprocess.PIPE, text=True, env=environment, check=True)
+    done = subprocess.run([*words, "--json"], stdout=subprocess.PIPE, text=True, env=environment, check=True)
     *said, lines = done.stdout.splitlines()
     _say(said)
     return [Line(**line) for line in json.loads(lines)]

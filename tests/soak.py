@@ -25,19 +25,12 @@ from pathlib import Path
 
 import numpy as np
 
-from calmrl import Aligner, Index
+from calmrl import Index
 from calmrl.data import FeatureSet
 from calmrl.data.features.directory import meta_table
+from tests.support.colour_world import settings
 
 SERVE = runpy.run_path(str(Path(__file__).parents[1] / "benchmarks" / "serve.py"))
-SETTINGS = {
-    "features": "linear",
-    "unit_rows": False,
-    "whitening": 0.5,
-    "latent_dim": 16,
-    "prior": 1.0,
-    "refine": "never",
-}
 ROWS, BATCH, CLIENTS, ROUND = 2000, 5, 16, 200
 KEPT = 400  # rows that are never removed: clients ask for the first items of the collection by id
 TRAIN = ("train", "stamps", "stages=[{steps: 20}]", "checkpoint.every=5")
@@ -111,7 +104,7 @@ class Soak:
             self.memory.append(SERVE["rss"](pid))
 
     def run(self) -> None:
-        Index.build(features(np.arange(ROWS // 2)), self.folder / "index", model=Aligner(**SETTINGS, random_state=0))
+        Index.build(features(np.arange(ROWS // 2)), self.folder / "index", model=settings())
         server, port = SERVE["start"](self.folder / "index")
         parts = [self.change, self.train, lambda: self.ask(port, server.pid)]
         threads = [threading.Thread(target=self._guarded, args=(part,)) for part in parts]
@@ -154,7 +147,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as name:
         soak = Soak(Path(name), 60 * options.minutes)
         soak.run()
-    growth = soak.folder_changes()
+    growth = soak.growth()
     if not growth <= FLAT:
         soak.errors.append(f"memory of the server grew by a factor of {growth:.2f}")
     print(

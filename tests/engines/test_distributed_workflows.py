@@ -150,9 +150,5 @@ def test_an_engine_that_is_open_is_left_open():
     assert not closed
 
 
-def parts_of(aligner):
-    return [*aligner.space_.weight, *aligner.space_.bias, *aligner.space_.information]
-
-
 def content(folder):
     return {file.name: file.read_bytes() for file in sorted(folder.iterdir())}

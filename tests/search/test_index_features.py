@@ -140,7 +140,7 @@ def test_hubs_are_taken_off(index) -> None:
     np.testing.assert_allclose([hit.similarity for hit in hits], np.sort(-corrected)[:5] * -1, atol=1e-3)
 
 
-def test_looking_at_it(index) -> None:
+def test_looking_at_it(index, monkeypatch) -> None:
     assert len(index) == N
     assert index.labels() == {"dog": 67, "cat": 67, "bird": 66}
     assert [entry["n"] for entry in index.modalities().values()] == DATA.present.sum(axis=0).tolist()
@@ -154,6 +154,22 @@ def test_looking_at_it(index) -> None:
     assert f"chance {100 / n:4.1f}  R@10" in line
     assert f"chance {1000 / n:4.1f}  n {n}" in line
     assert index.thumbnail(IDS[0]) is None
+    assert about["encoders"] == {name: {"name": None} for name in WIDTHS}
+    monkeypatch.setattr("calmrl.search.index.SHOWN", 2)
+    every = [f"{count} {name}" for name, count in about["patterns"].items()]
+    assert index.summary()[0] == f"200 items: {every[0]}, {every[1]}, and {len(every) - 2} more patterns"
+    with pytest.raises(
+        InputError, match="ix was made from features and knows no encoders; add features to it, not files"
+    ):
+        index.encoders()
+
+
+@pytest.mark.parametrize(("k", "most"), [(2, 1000), (101, 1010)])
+def test_hubs_are_taken_back_among_many(index, monkeypatch, k, most) -> None:
+    asked, plain = [], neighbours.near_query
+    monkeypatch.setattr(neighbours, "near_query", lambda *given: asked.append(given[2]) or plain(*given))
+    assert len(index.search(image=np.ones(24), k=k, hubs=True)) == k
+    assert asked == [most]
 
 
 @pytest.mark.parametrize(
@@ -180,8 +196,9 @@ def test_what_a_search_refuses(index, arguments, reason) -> None:
 
 
 def test_browsing_refuses_bad_pages(index) -> None:
-    for page in ({"offset": -1}, {"limit": 0}, {"limit": 1.5}):
-        with pytest.raises(InputError, match="a whole number from"):
+    for page in ({"offset": -1}, {"limit": 0}, {"limit": 1.5}, {"limit": True}, {"offset": "1"}):
+        (value,) = page.values()
+        with pytest.raises(InputError, match=f"a whole number from .* on; got {value!r}"):
             index.items(**page)
 
 
@@ -400,22 +417,6 @@ def test_an_address_is_passed_on(tmp_path) -> None:
     assert [hit.id for hit in Index.open(f"file://{tmp_path}/ix").search(like=IDS[3], k=2)] == [
         hit.id for hit in index.search(like=IDS[3], k=2)
     ]
-
-
-@pytest.mark.parametrize(
-    ("shares", "probes"), [([0.98], 16), ([0.9, 0.96, 0.985], 64), ([0.5, 0.5, 0.5, 0.5, 0.6], 245)]
-)
-def test_more_clusters_are_searched_until_they_hold_enough(monkeypatch, shares, probes) -> None:
-    class Table:
-        def create_index(self, column, *, config, replace) -> None:
-            assert column == "vector"
-
-    answers = iter(shares)
-    monkeypatch.setattr(neighbours, "true_neighbours", lambda table, rows, metric: [None] * 7)
-    monkeypatch.setattr(neighbours, "recall", lambda table, how, truth, metric: next(answers))
-    how = neighbours.build_ann(Table(), 60_000)
-    assert (how["probes"], how["recall@10"], how["queries"]) == (probes, shares[-1], 7)
-    assert (how["index"], how["refine"], how["clusters"]) == ("IVF_SQ", 5, 245)  # as docs/how-to/search.md has it
 
 
 def test_a_damaged_note_of_a_stopped_run_is_named(tmp_path) -> None:

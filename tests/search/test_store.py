@@ -12,10 +12,10 @@ import pytest
 
 pytest.importorskip("lancedb", reason="the extra search is not installed")
 
-from calmrl._support.places import is_remote
 from calmrl.errors import InputError
 from calmrl.search import store
 from calmrl.search.collection import Collection, ItemRecord
+from calmrl.search.space import Places
 
 RECORDS = [
     ItemRecord(
@@ -49,8 +49,9 @@ def test_items_as_rows():
     items = Collection(
         RECORDS, z, np.array([[True], [False]]), {"b": "image"}, "root", thumbnail=lambda row: b"%d" % row
     )
-    vectors = np.array([[3.0, 4.0], [0.0, 0.0]])
-    rows = store.batch(items, vectors, np.array([0.5, 0.0]), np.array([0.25, 0.0]), LAYOUT).to_pylist()
+    places = Places(None, np.array([[3.0, 4.0], [0.0, 0.0]]), np.array([0.5, 0.0]), np.array([0.25, 0.0]))
+    rows = store.batch(items, LAYOUT, places.columns(LAYOUT)).to_pylist()
+    assert "vector" not in store.batch(items, LAYOUT | {"width": 0}, places.columns(LAYOUT | {"width": 0})).schema.names
     assert rows[0] == {
         "id": "x", "text": "one\ntwo", "label": "red, big", "split": "train", "root": "root",
         "paths": '{"b": "b.png"}', "stamps": '{"b": ["key", 5, 6]}', "labels": ["red", "big"],
@@ -60,12 +61,6 @@ def test_items_as_rows():
     empty = {name: rows[1][name] for name in ("text", "label", "labels", "split", "f_0", "f_1", "vector", "x_1")}
     assert empty == dict.fromkeys(empty)
     assert (rows[1]["has_0"], rows[1]["has_1"], rows[1]["x_0"], rows[1]["thumbnail"]) == (False, False, 2.5, b"1")
-
-
-def test_without_a_shared_space_there_is_no_column_for_it():
-    assert "vector" in store.schema_of(LAYOUT).names
-    assert store.schema_of(LAYOUT).field("vector").type == pa.list_(pa.float32(), 2)
-    assert "vector" not in store.schema_of(LAYOUT | {"width": 0}).names
 
 
 @pytest.mark.parametrize(("pieces", "always", "joined"), [(32, False, False), (33, False, True), (1, True, True)])
@@ -111,10 +106,3 @@ def test_a_database_that_lacks_a_table_is_no_index(missing, tmp_path):
     database.create_table("items" if missing == "parts" else "parts", pa.table({"name": ["a"]}))
     with pytest.raises(InputError, match="is not a calmrl index; make one"):
         store.open_tables(tmp_path)
-
-
-def test_addresses():
-    assert is_remote("s3://a/b")
-    assert not is_remote("a/b")
-    assert not is_remote(SimpleNamespace())
-    assert store.METADATA_BYTES == 16 * 1024 * 1024

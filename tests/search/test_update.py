@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from calmrl.search.update import FolderChanges
+
 pytest.importorskip("lancedb", reason="the extra search is not installed")
 
 from calmrl import Index
@@ -84,3 +86,41 @@ def test_files_of_a_kind_that_the_index_lacks(folder):
     (problem,) = change.problems
     assert problem.endswith("2 files; the index has text, image: make it again to include them")
     assert "sound is not in the index" in problem
+
+
+@pytest.mark.parametrize(
+    ("found", "sentence"),
+    [
+        (
+            FolderChanges(("a", "b"), ("c",), (), ("photos",)),
+            "files since the index was made: 2 not in the index (new, or of no use when it was made), 1 changed; bring it up "
+            "to date with: calmrl add ix photos",
+        ),
+        (
+            FolderChanges(gone=("a",), folders=("photos", "more")),
+            "files since the index was made: 1 gone; bring it up to date with: calmrl add ix photos --prune",
+        ),
+    ],
+)
+def test_a_sentence_for_people(found, sentence):
+    assert found.sentence("ix") == sentence
+
+
+def test_what_is_no_part_of_a_folder_is_not_new(folder):
+    index = Index.open(folder.parent / "ix")
+    for name in ("notes.xyz", ".hidden.png", ".git/d.png"):
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text("xy")
+    (folder / "broken.png").symlink_to("nowhere")
+    (folder / "linked").symlink_to(folder / "sub", target_is_directory=True)
+    assert index.folder_changes() == FolderChanges()
+    index.remove(["a", "sub/c"])
+    assert not index.folder_changes()
+    (folder / "sub" / "c.png").rename(folder / "sub" / "d.png")
+    write_text(folder / "b.txt", colour(8))
+    (folder / "b.png").unlink()
+    root = str(folder.resolve())
+    changes = FolderChanges((f"{root}/sub/d.png",), (f"{root}/b.txt",), (f"{root}/b.png",), (root,))
+    assert index.folder_changes() == changes
+    folder.rename(folder.with_name("elsewhere"))
+    assert not index.folder_changes()  # a disk may be missing

@@ -139,14 +139,6 @@ def test_starting_and_stopping_pass_and_other_protocols_do_not():
     assert seen == ["lifespan"]
 
 
-def test_limits_of_a_client():
-    assert Limits() == Limits(
-        body_bytes=33_554_432, pixels=40_000_000, audio_seconds=600, header_seconds=10, body_seconds=60,
-        answer_seconds=60, stall_seconds=30, at_once=4, waiting=64, uploads=8, connections=256, hits=200,
-        characters=2000, terms=16,
-    )  # fmt: skip
-
-
 @pytest.mark.parametrize(
     ("header", "name"),
     [

@@ -16,33 +16,45 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
 from calmrl._support.filesystem import put_in_place
 from calmrl._support.output import check_directory, part_folder
 from calmrl._support.places import ITEMS, PARTS, is_remote
+from calmrl._support.tensor_files import to_files
 from calmrl.aligner.base import load_base
 from calmrl.aligner.estimator import Aligner
+from calmrl.aligner.storage import to_state
 from calmrl.data.features.feature_set import ROW
 from calmrl.encoders.encoder_set import EncoderSet
 from calmrl.encoders.registry import DEFAULTS, default_encoders, full_name, is_installed
 from calmrl.errors import InputError
 from calmrl.search import checksums, neighbours, store
-from calmrl.search.collection import UNUSABLE, Collection, described, from_features, kinds_of
-from calmrl.search.encoding import TEXTS, encode, names_as_texts, names_say_something, records_of, words_as_texts
+from calmrl.search.collection import (
+    TEXTS,
+    UNUSABLE,
+    Collection,
+    described,
+    encode,
+    from_features,
+    kinds_of,
+    names_as_texts,
+    names_say_something,
+    records_of,
+    words_as_texts,
+)
 from calmrl.search.levels import measured
 from calmrl.search.space import (
+    ALIGNER,
     AUTO,
     LEARNED,
     BuildOptions,
-    aligner_parts,
+    Places,
     check_aligner,
     column_of,
     description_in,
     encoders_of,
     fit_linked,
-    hub_levels,
     load_aligner,
     marks,
     measures_of,
@@ -52,8 +64,8 @@ from calmrl.search.space import (
     relevance_of_items,
     threads_for,
     with_base,
+    with_repeats,
 )
-from calmrl.search.worth import with_repeats
 from calmrl.sources import DATASET, FOLDER, Source, open_source
 
 ROWS = 2048  # written at once
@@ -255,36 +267,37 @@ def _write(
     if not is_remote(path):
         target = part / "database"
         shutil.rmtree(target, ignore_errors=True)
-    vectors, certainty, hubness = place_all(aligner, collection, options.engine)
+    places = place_all(aligner, collection, options.engine)
 
     def batches() -> Iterator[pa.RecordBatch]:
         for start in range(0, len(collection), ROWS):
-            rows = list(range(start, min(start + ROWS, len(collection))))
-            levels = hub_levels(aligner, vectors[rows])
-            yield store.batch(collection.take(rows), vectors[rows], certainty[rows], hubness[rows], layout, levels)
+            stop = min(start + ROWS, len(collection))
+            yield store.batch(collection.take(range(start, stop)), layout, places.columns(layout, slice(start, stop)))
             if options.progress is not None:
-                options.progress(rows[-1] + 1, len(collection), "write items")
+                options.progress(stop, len(collection), "write items")
 
-    write_tables(target, batches(), vectors, aligner, layout, collection)
+    write_tables(target, batches(), places, layout, collection)
     if target is not path:
-        checksums.record(Path(target))
+        checksums.record(target)
         put_in_place(Path(target), Path(path))
 
 
 def write_tables(
     path: str | Path,
     batches: Iterator[pa.RecordBatch],
-    vectors: np.ndarray,
-    aligner: Aligner | None,
+    places: Places,
     layout: dict[str, Any],
     collection: Collection,
 ) -> None:
     """The items, at these places; then the parts, by which they become the index."""
-    table = store.create_items(path, batches, layout)
+    table, aligner = store.create_items(path, batches, layout), places.aligner
     layout["search"] = None
-    if int(vectors.any(axis=1).sum()) > neighbours.EXACT_ROWS:
+    if int(places.vectors.any(axis=1).sum()) > neighbours.EXACT_ROWS:
         layout["search"] = neighbours.build_ann(table, len(collection), layout["metric"])
-    parts = {store.LAYOUT: json.dumps(layout).encode(), **aligner_parts(aligner)}
+    parts = {
+        store.LAYOUT: json.dumps(layout).encode(),
+        **({} if aligner is None else to_files(to_state(aligner), ALIGNER)),
+    }
     if layout["fit"] is not None and aligner is not None and aligner.evidence_:
         paired = collection.present.sum(axis=1) > 1
         parts[LEARNED] = marks([item for item, has in zip(collection.records, paired, strict=True) if has]).tobytes()

@@ -25,6 +25,7 @@ import pyarrow as pa
 
 from calmrl._support.output import FILES, check_header, checksum, new_file, write_header
 from calmrl._support.parsing import read_json
+from calmrl._support.places import is_remote
 from calmrl.errors import InputError
 
 COLUMN = "checksum"
@@ -129,8 +130,11 @@ class Files:
     unrecorded: list[str]
 
 
-def record(index: Path) -> None:
+def record(path: str | Path) -> None:
     """Write the checksums of files that have none yet, and drop those of files that LanceDB has removed."""
+    if is_remote(path):
+        return
+    index = Path(path)
     known, files = _recorded(index), _files(index)
     if known.keys() != files.keys():
         body = {FILES: {name: known.get(name) or checksum(file) for name, file in files.items()}}
@@ -151,10 +155,12 @@ def compare_files(index: Path, wanted: Callable[[str], bool] = lambda name: True
     return Files(len(some) - len(damaged), damaged, missing, unrecorded)
 
 
-def check_before_change(index: Path) -> None:
+def check_before_change(index: str | Path) -> None:
     """Refuse to change an index whose graphs, deletions or versions are damaged: what is made from them would get new
     checksums, and look right. Rows keep theirs."""
-    found = compare_files(index, lambda name: not ROWS.match(name))
+    if is_remote(index):
+        return
+    found = compare_files(Path(index), lambda name: not ROWS.match(name))
     if found.damaged or found.missing:
         wrong = ", ".join([*found.damaged, *found.missing][:NAMED])
         raise InputError(

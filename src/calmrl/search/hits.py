@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,11 +15,9 @@ from calmrl._support.registry import lookup
 from calmrl.errors import InputError
 from calmrl.search import checksums, neighbours, store
 from calmrl.search.build import NAMES
-from calmrl.search.collection import NAMED, REPLACED
-from calmrl.search.encoding import TEXTS
-from calmrl.search.levels import unit
-from calmrl.search.sides import SAMPLE
-from calmrl.search.where import Column, quote, where_sql
+from calmrl.search.collection import NAMED, REPLACED, TEXTS
+from calmrl.search.levels import SAMPLE, unit
+from calmrl.search.typed import Column, any_of, quote, where_sql
 from calmrl.search.words import VECTORS
 
 
@@ -137,22 +135,24 @@ class Item:
         return next(iter(self.paths.values()), None)
 
 
-DESCRIBED = ("id", "text", "label", "paths", "certainty")
-SHARED = ("id", "text", "label", "certainty")
+SHARED = ("id", "text", "label", "certainty")  # by hits and items
 
 
-class Rows:
-    """How the rows of an index are read, by its layout."""
+class StoredItems:
+    """The items of an opened index: rows of its table, verified by their checksums, and samples of them."""
 
-    def __init__(self, layout: Mapping[str, Any]) -> None:
-        self.layout = layout
+    def __init__(self, path: str | Path, table: Any, layout: Mapping[str, Any]) -> None:
+        self.path, self.table, self.layout = path, table, layout
+        with self.reading():
+            self._columns: list[str] = table.schema.names
+        self._cached: tuple[int, dict[Any, Any]] = (-1, {})  # version of the table, what `_once` made at it
         self.modalities: Mapping[str, Any] = layout["modalities"]
         self.others = {name: column["column"] for name, column in layout["columns"].items()}
         holds = {name: Column(column["column"], column["holds"]) for name, column in layout["columns"].items()}
         own = {name: Column(name, "text") for name in ("id", "text", "split")}
         own |= {"label": Column("labels", "texts"), "certainty": Column("certainty", "number")}
         self.asked = holds | own  # what a condition may ask about
-        self.of_hits = [*DESCRIBED, *(f"has_{j}" for j in range(len(self.modalities)))]
+        self.of_hits = [*SHARED, "paths", *(f"has_{j}" for j in range(len(self.modalities)))]
         self.of_items = [*self.of_hits, "split", "root", *self.others.values()]
 
     def conditions(
@@ -192,18 +192,6 @@ class Rows:
         modalities = tuple(name for j, name in enumerate(self.modalities) if row[f"has_{j}"])
         shared = {name: row[name] for name in SHARED}
         return shared | {"modalities": modalities, "paths": json.loads(row["paths"])}
-
-
-class StoredItems(Rows):
-    """The items of an opened index: rows of its table, verified by their checksums, and samples of them."""
-
-    def __init__(self, path: str | Path, table: Any, layout: Mapping[str, Any]) -> None:
-        super().__init__(layout)
-        self.path, self.table = path, table
-        with self.reading():
-            self._columns: list[str] = table.schema.names
-        self._samples: dict[tuple[int, str, tuple[str, ...]], tuple[np.ndarray, np.ndarray]] = {}  # what `sample` gives
-        self._values: dict[tuple[int, str], np.ndarray] = {}  # (version, modality) -> what `sample_of` gives
 
     def reading(self) -> AbstractContextManager[None]:
         """Errors of LanceDB name the index."""
@@ -248,69 +236,71 @@ class StoredItems(Rows):
 
     def by_id(self, ids: list[str]) -> Any:
         """The LanceDB query for these items."""
-        return self.table.search().where(f"id IN ({', '.join(map(quote, ids))})").limit(len(ids))
+        return self.table.search().where(any_of(ids)).limit(len(ids))
 
     def features_of(self, id: str) -> dict[str, np.ndarray]:
         """The features of all that was observed of an item."""
-        names = list(self.layout["modalities"])
-        row = self.row(id, [f"f_{j}" for j in range(len(names))], "features")
-        pairs = {name: row[f"f_{j}"] for j, name in enumerate(names)}
+        row = self.row(id, [f"f_{j}" for j in range(len(self.modalities))], "features")
+        pairs = {name: row[f"f_{j}"] for j, name in enumerate(self.modalities)}
         return {name: np.asarray(values, np.float64) for name, values in pairs.items() if values is not None}
 
     def encoded(self, modality: str) -> str:
         """An SQL condition: items that have features of a modality, if only of their name."""
-        number = list(self.layout["modalities"]).index(modality)
+        number = self._number(modality)
         if any(REPLACED in entry for entry in self.layout["modalities"].values()):
             return f"f_{number} IS NOT NULL"
         has = f"has_{number}"
         named = self.layout.get(NAMES) and modality == TEXTS
         return f"({has} OR contains(stamps, {quote(json.dumps({TEXTS: [NAMED]})[1:-3])}))" if named else has
 
+    def flags(self, columns: Mapping[str, str]) -> np.ndarray:
+        """Conditions of SQL, by a name for each, of all items: (N, conditions)."""
+        with self.reading():
+            rows = self.table.search().select(dict(columns)).limit(max(1, self.count())).to_arrow()
+        return np.stack([rows[column].to_numpy() for column in columns], axis=1)
+
     def hub_vectors(self) -> np.ndarray:
         """Places of a sample of items, (n, L); none in an index where nothing is aligned."""
-        offsets = neighbours.hub_sample(self.count()).tolist()
-        taken: list[Any] = []
-        if offsets and self.layout["width"]:
-            with self.reading():
-                taken = self.table.take_offsets(offsets).select(["vector"]).to_arrow()["vector"].to_pylist()
-        kept = [value for value in taken if value is not None]
-        return np.asarray(kept, np.float32).reshape(len(kept), self.layout["width"])
+        width = self.layout["width"]
+        return self._sampled("vector", width) if width else np.zeros((0, 0), np.float32)
 
     def sample_of(self, modality: str) -> np.ndarray:
         """Unit vectors (n, width) of what a sample of items has of a modality."""
-        version, known = int(self.table.version), self._values
-        if (version, modality) not in known:
-            column = f"f_{list(self.layout['modalities']).index(modality)}"
-            offsets = neighbours.hub_sample(self.count()).tolist()
+        column = f"f_{self._number(modality)}"
+        return self._once(column, lambda: unit(self._sampled(column, self.modalities[modality]["width"])))
+
+    def _sampled(self, column: str, width: int) -> np.ndarray:
+        offsets, taken = neighbours.hub_sample(self.count()).tolist(), []
+        if offsets:
             with self.reading():
                 taken = self.table.take_offsets(offsets).select([column]).to_arrow()[column].to_pylist()
-            values = np.array([value for value in taken if value is not None], np.float32)
-            values = unit(values.reshape(-1, self.layout["modalities"][modality]["width"]))
-            known = {key: one for key, one in known.items() if key[0] == version} | {(version, modality): values}
-            self._values = known  # at one moment, for other threads
-        return known[version, modality]
+        return np.array([value for value in taken if value is not None], np.float32).reshape(-1, width)
 
     def sample(self, condition: str, levels: tuple[str, ...]) -> tuple[np.ndarray, np.ndarray]:
         """(places (n, L), what is taken off for hubs (n,)) of some items that fulfil a condition.
 
         They are drawn at random, but always the same.
         """
-        key = (int(self.table.version), condition, levels)
-        known = self._samples
+        return self._once((condition, levels), lambda: self._drawn(condition, levels))
+
+    def _drawn(self, condition: str, levels: tuple[str, ...]) -> tuple[np.ndarray, np.ndarray]:
+        where = f"{condition} AND vector IS NOT NULL"
+        with self.reading():
+            query = self.table.search().where(where).with_row_id(True).select(["_rowid"]).limit(max(1, self.count()))
+            drawn = np.random.default_rng(0).permutation(query.to_arrow()["_rowid"].to_numpy())[:SAMPLE]
+            rows = self.table.take_row_ids(drawn.tolist()).select(["vector", *levels]).to_arrow()
+        vectors = np.array(rows["vector"].to_pylist(), np.float64).reshape(len(rows), self.layout["width"])
+        if self.metric == neighbours.COSINE:
+            vectors /= np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
+        return vectors, np.broadcast_to(hub_levels(rows, levels), len(rows))
+
+    def _once(self, key: Any, make: Callable[[], Any]) -> Any:
+        """What a function gives, as long as the table stays at one version."""
+        (version, known), now = self._cached, int(self.table.version)
+        known = known if version == now else {}
         if key not in known:
-            where = f"{condition} AND vector IS NOT NULL"
-            with self.reading():
-                query = (
-                    self.table.search().where(where).with_row_id(True).select(["_rowid"]).limit(max(1, self.count()))
-                )
-                drawn = np.random.default_rng(0).permutation(query.to_arrow()["_rowid"].to_numpy())[:SAMPLE]
-                rows = self.table.take_row_ids(drawn.tolist()).select(["vector", *levels]).to_arrow()
-            vectors = np.array(rows["vector"].to_pylist(), np.float64).reshape(len(rows), self.layout["width"])
-            if self.metric == neighbours.COSINE:
-                vectors /= np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
-            one = vectors, np.broadcast_to(hub_levels(rows, levels), len(rows))
-            known = {kept: others for kept, others in known.items() if kept[0] == key[0]} | {key: one}
-            self._samples = known  # at one moment, for other threads
+            known = {**known, key: make()}
+            self._cached = now, known  # at one moment, for other threads
         return known[key]
 
 

@@ -13,8 +13,10 @@ import numpy as np
 from calmrl._support.engine import Engine, opened
 from calmrl._support.parsing import naming
 from calmrl._support.places import is_remote
+from calmrl._support.tensor_files import from_files
 from calmrl._support.text import plural
 from calmrl.aligner.estimator import Aligner
+from calmrl.aligner.storage import from_state
 from calmrl.encoders.encoder_set import EncoderSet
 from calmrl.errors import InputError
 from calmrl.protocols import Progress
@@ -26,94 +28,12 @@ from calmrl.search.hits import Answer, Item, StoredItems
 from calmrl.search.levels import APART, LEVELS
 from calmrl.search.query import LIKE, Features, QueryVectors, terms_of
 from calmrl.search.searcher import Searcher
-from calmrl.search.space import AUTO, BuildOptions, aligner_from
-from calmrl.search.store import reading
+from calmrl.search.space import ALIGNER, AUTO, HEADER, BuildOptions, in_short
 from calmrl.search.update import Change, FolderChanges, add, folder_changes, remove
 from calmrl.search.upgrade import Upgrade, old_name, upgrade
-from calmrl.search.worth import in_short, repeats_line
 
 SHOWN = 8  # patterns in the sentences
-
-
-def about(index: Index) -> dict[str, Any]:
-    """Counts, patterns of what items have, encoders, versions, and how it is searched."""
-    index.refresh()
-    layout = index.layout
-    description = layout["encoders"] or {"encoders": {}}
-    return {
-        "path": str(index.path),
-        "items": len(index),
-        "version": int(index.table.version),
-        "modalities": index.modalities(),
-        "patterns": patterns(index),
-        "encoders": {
-            name: {"name": entry["encoder"], **_weights(description["encoders"].get(name))}
-            for name, entry in layout["modalities"].items()
-            if REPLACED not in entry
-        },
-        "latents": layout["width"],
-        "base": [] if index.aligner is None else [{"name": b.name, "weight": b.weight} for b in index.aligner.base_],
-        "fitted_on": layout["fitted_on"],
-        "search": {"exact": True} if layout["search"] is None else {"exact": False, **layout["search"]},
-        "source": layout["source"],
-        "made": layout["made"],
-        "calmrl": layout["calmrl"],
-        "problems": layout["problems"],
-    }
-
-
-def _weights(entry: dict[str, Any] | None) -> dict[str, Any]:
-    return {} if entry is None else {"weights": entry["weights"], "signature": entry["signature"]}
-
-
-def patterns(index: Index) -> dict[str, int]:
-    """What items have ("image + text") and how many have it, the most frequent first."""
-    names = list(index.layout["modalities"])
-    columns = [f"has_{j}" for j in range(len(names))]
-    with reading(index.path):
-        table = index.table.search().select(columns).limit(max(1, len(index))).to_arrow()
-    mask = np.stack([table[column].to_numpy() for column in columns], axis=1)  # (N, k)
-    rows, counts = np.unique(mask, axis=0, return_counts=True)
-    order = np.argsort(-counts, kind="stable")
-    return {" + ".join(name for name, has in zip(names, rows[p], strict=True) if has): int(counts[p]) for p in order}
-
-
-def summary(index: Index) -> list[str]:
-    """Items, patterns, the space and recall to expect per direction, what cannot be searched and why."""
-    every = patterns(index)
-    listed = ", ".join(f"{count} {name}" for name, count in list(every.items())[:SHOWN])
-    more = f", and {plural(len(every) - SHOWN, 'more pattern')}" if len(every) > SHOWN else ""
-    lines = [f"{plural(len(index), 'item')}: {listed}{more}"]
-    lines += [] if index.aligner is None else index.aligner.summary()
-    short = in_short(index.aligner, {name: entry["why"] for name, entry in index.modalities().items()})
-    lines += [] if short is None else [f"in short: {short}"]
-    lines += [repeats_line(name, *counts) for name, counts in index.layout.get(REPEATED, {}).items()]
-    if index.layout.get("hubs"):
-        lines.append("similarities are corrected for hubs, items near to everything: held-out items gained from it")
-    if apart := index.layout.get(APART):
-        lines.append(
-            f"for queries of {' or '.join(apart)}, items that have it and items that lack it are ranked side by side"
-        )
-    if index.layout.get(OCR):
-        lines.append("words in pictures were read, and count as texts")
-    if index.layout.get(NAMES):
-        lines.append("names of files stand for texts where items have none")
-    for name, entry in index.modalities().items():
-        if not entry["aligned"]:
-            lines.append(f"{name} is found only by {name} itself, not by other modalities: {entry['why']}")
-        if not entry["searchable"]:
-            lines.append(f"{name}: no encoder is known, so only vectors and items of the index can ask with it")
-    lines += _upgrading(index)
-    lines += _without_levels(index)
-    how = index.layout["search"]
-    if how is None:
-        lines.append("search is exact")
-    else:
-        lines.append(
-            f"search is approximate ({how['index']}): it finds "
-            f"{100 * how['recall@10']:.1f} % of the true ten nearest ({how['queries']} items as queries)"
-        )
-    return lines
+WEIGHTS = ("weights", "signature")  # of the description of an encoder
 
 
 def _upgrading(index: Index) -> list[str]:
@@ -121,13 +41,8 @@ def _upgrading(index: Index) -> list[str]:
     lines = []
     for name, entry in index.modalities().items():
         if (old := old_name(index.layout, name)) is not None:
-            done, waiting = (
-                int(index.table.count_rows(what))
-                for what in (
-                    index.stored.encoded(name),
-                    f"{index.stored.encoded(old)} AND NOT ({index.stored.encoded(name)})",
-                )
-            )
+            has = index.stored.encoded(name)
+            done, waiting = index.stored.count(has), index.stored.count(index.stored.encoded(old), f"NOT ({has})")
             was = index.layout["modalities"][old]["encoder"]
             lines.append(
                 f"{name}: {plural(done, 'item')} by {entry['encoder']}, {waiting:,} still by {was}; "
@@ -445,12 +360,71 @@ class Index:
         return {} if self.aligner is None else self.aligner.expected_
 
     def about(self) -> dict[str, Any]:
-        """Counts, patterns, encoders, versions, and how it is searched."""
-        return about(self)
+        """Counts, patterns of what items have, encoders, versions, and how it is searched."""
+        self.refresh()
+        layout = self.layout
+        made = (layout["encoders"] or {"encoders": {}})["encoders"]
+        return {
+            "path": str(self.path),
+            "items": len(self),
+            "version": int(self.table.version),
+            "modalities": self.modalities(),
+            "patterns": self._patterns(),
+            "encoders": {
+                name: {"name": entry["encoder"], **{key: made[name][key] for key in WEIGHTS if name in made}}
+                for name, entry in layout["modalities"].items()
+                if REPLACED not in entry
+            },
+            "latents": layout["width"],
+            "base": [] if self.aligner is None else [{"name": b.name, "weight": b.weight} for b in self.aligner.base_],
+            "search": {"exact": True} if layout["search"] is None else {"exact": False, **layout["search"]},
+            **{name: layout[name] for name in ("fitted_on", "source", "made", "calmrl", "problems")},
+        }
+
+    def _patterns(self) -> dict[str, int]:
+        """What items have ("image + text") and how many have it, the most frequent first."""
+        names = list(self.layout["modalities"])
+        mask = self.stored.flags({f"has_{j}": f"has_{j}" for j in range(len(names))})
+        rows, counts = np.unique(mask, axis=0, return_counts=True)
+        order = np.argsort(-counts, kind="stable")
+        return {
+            " + ".join(name for name, has in zip(names, rows[p], strict=True) if has): int(counts[p]) for p in order
+        }
 
     def summary(self) -> list[str]:
-        """The same as sentences."""
-        return summary(self)
+        """Items, patterns, the space and recall to expect per direction, what cannot be searched and why."""
+        every, layout, modalities = self._patterns(), self.layout, self.modalities()
+        listed = ", ".join(f"{count} {name}" for name, count in list(every.items())[:SHOWN])
+        more = f", and {plural(len(every) - SHOWN, 'more pattern')}" if len(every) > SHOWN else ""
+        lines = [f"{plural(len(self), 'item')}: {listed}{more}"]
+        lines += [] if self.aligner is None else self.aligner.summary()
+        short = in_short(self.aligner, {name: entry["why"] for name, entry in modalities.items()})
+        lines += [] if short is None else [f"in short: {short}"]
+        lines += [
+            f"{name}: {plural(items, 'item')} with {different:,} different files; those of one file count as one in estimates"
+            for name, (items, different) in layout.get(REPEATED, {}).items()
+        ]
+        if layout.get("hubs"):
+            lines.append("similarities are corrected for hubs, items near to everything: held-out items gained from it")
+        if apart := " or ".join(layout.get(APART, ())):
+            lines.append(f"for queries of {apart}, items that have it and items that lack it are ranked side by side")
+        if layout.get(OCR):
+            lines.append("words in pictures were read, and count as texts")
+        if layout.get(NAMES):
+            lines.append("names of files stand for texts where items have none")
+        for name, entry in modalities.items():
+            if not entry["aligned"]:
+                lines.append(f"{name} is found only by {name} itself, not by other modalities: {entry['why']}")
+            if not entry["searchable"]:
+                lines.append(f"{name}: no encoder is known, so only vectors and items of the index can ask with it")
+        lines += [*_upgrading(self), *_without_levels(self)]
+        if (how := layout["search"]) is None:
+            return [*lines, "search is exact"]
+        share, asked = 100 * how["recall@10"], f"({how['queries']} items as queries)"
+        return [
+            *lines,
+            f"search is approximate ({how['index']}): it finds {share:.1f} % of the true ten nearest {asked}",
+        ]
 
     # ---- inside
 
@@ -458,7 +432,7 @@ class Index:
     def aligner(self) -> Aligner | None:
         """The aligner behind it; None where no two modalities could be aligned."""
         with naming(self.path), self.stored.reading():
-            return aligner_from(self.parts)
+            return from_state(from_files(self.parts, ALIGNER)) if HEADER in self.parts else None
 
     def encoders(self) -> EncoderSet:
         """The encoders of its modalities."""

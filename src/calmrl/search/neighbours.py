@@ -9,7 +9,6 @@ longer to build for the same recall; indexes that have one are searched through 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -100,22 +99,8 @@ def recall(
 
 def _others(table: Any, vector: np.ndarray, own: Any, how: dict[str, Any] | None, metric: str) -> set[Any]:
     """Ids of the K nearest rows other than the one that asks."""
-    ids = [row["id"] for row in near(table, vector, K + 1, how, ["id"], metric=metric)]
-    return set([id for id in ids if id != own][:K])
-
-
-def near(
-    table: Any,
-    vector: np.ndarray,
-    k: int,
-    how: dict[str, Any] | None,
-    columns: Iterable[str],
-    where: str | None = None,
-    column: str = "vector",
-    metric: str = COSINE,
-) -> list[dict[str, Any]]:
-    """The k nearest rows, as dicts with `_distance`; `how` is None for exact search."""
-    return near_query(table, vector, k, how, where, column, metric).select([*columns, "_distance"]).to_list()
+    rows = near_query(table, vector, K + 1, how, metric=metric).select(["id", "_distance"]).to_list()
+    return set([row["id"] for row in rows if row["id"] != own][:K])
 
 
 def near_query(
@@ -127,7 +112,7 @@ def near_query(
     column: str = "vector",
     metric: str = COSINE,
 ) -> Any:
-    """The query of LanceDB that `near` runs."""
+    """The query of LanceDB for the k nearest rows; `how` is None for exact search."""
     query = table.search(np.asarray(vector, np.float32), vector_column_name=column).metric(metric).limit(k)
     if how is None:
         query = query.bypass_vector_index()

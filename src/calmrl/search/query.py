@@ -7,13 +7,13 @@ line one text says the same (`calmrl.search.typed`).
 from __future__ import annotations
 
 import io
-import wave
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from scipy.io import wavfile
 
 from calmrl._support.output import checksum
 from calmrl._support.registry import lookup
@@ -66,8 +66,34 @@ SMALLEST = 1e-6  # length of a sum of unit vectors below which they cancel
 Features = dict[str, np.ndarray]  # modality -> vector
 
 
+@dataclass(frozen=True)
+class PreparedQuery:
+    """A query as a vector, and how it is asked.
+
+    What its modalities give to its vector, the column of the table that this is compared with, whether CSLS corrects it, how
+    many hits, its modalities, and the features of a query of one value; there are none for a mixture.
+    """
+
+    parts: list[tuple[str, np.ndarray]]
+    column: str
+    hubs: bool
+    k: int
+    modalities: list[str]
+    alone: Features
+
+    @property
+    def vector(self) -> np.ndarray:
+        """Of unit length."""
+        return np.sum([part for _, part in self.parts], axis=0)
+
+    @property
+    def groups(self) -> tuple[str, ...]:
+        """What of a hit is verified."""
+        return ("description", "vector" if self.column == "vector" else "features")
+
+
 class QueryVectors:
-    """Turns terms into a vector, by what each gives to it, and the column in which to search it.
+    """Turns terms into vectors.
 
     Parameters
     ----------
@@ -90,33 +116,28 @@ class QueryVectors:
         self.layout, self.aligner = layout, aligner
         self.encoders, self.features_of = encoders, features_of
 
-    def parts(self, terms: list[Term]) -> tuple[list[tuple[str, np.ndarray]], str, Features]:
-        """(modalities of the query with what each gives to its unit vector, column of the table, features of the query).
-
-        The column is what it is compared with. The features are those of a query of one value; there are none for a mixture.
-        """
+    def prepared(self, terms: list[Term], hubs: bool, k: int) -> PreparedQuery:
+        """Terms as one query; `hubs` and `k` are those of `Index.search`."""
+        asked = [self.name_of(term.modality) for term in terms if term.modality != LIKE and term.weight > 0]
+        names = list(dict.fromkeys(asked)) or list(
+            self.layout["modalities"]
+        )  # an item of the collection stands for all
         parts = [(self._features(term), term.weight) for term in terms]
-        alone = {}
-        if len(terms) == 1 and terms[0].modality != LIKE and terms[0].weight > 0:
-            asked = self.name_of(terms[0].modality)
-            alone = {asked: parts[0][0][asked]}
+        alone = {asked[0]: parts[0][0][asked[0]]} if len(terms) == len(asked) == 1 else {}
         used = list(dict.fromkeys(name for features, _ in parts for name in features))
         aligned = [name for name in used if self.layout["modalities"][name]["aligned"]]
         if aligned:
             parts = [({name: x for name, x in f.items() if name in aligned}, weight) for f, weight in parts]
             self._check_aligned(terms, parts)
-            return _scaled(self._fused(parts)), "vector", alone
+            return PreparedQuery(_scaled(self._fused(parts)), "vector", hubs, k, names, alone)
         if len(used) > 1:
             reasons = "; ".join(f"{name}: {self.layout['modalities'][name]['why']}" for name in used)
             raise InputError(f"{' and '.join(used)} are not in one space ({reasons}); ask with one of them")
         name = used[0]
-        vectors = [(name, weight * _unit(features[name], name)) for features, weight in parts]
-        return _scaled(vectors), self._column(name), alone
-
-    def asked_with(self, terms: list[Term]) -> list[str]:
-        """The modalities that a query has; an item of the collection stands for all."""
-        names = [self.name_of(term.modality) for term in terms if term.modality != LIKE and term.weight > 0]
-        return list(dict.fromkeys(names)) or list(self.layout["modalities"])
+        vectors = _scaled([(name, weight * _unit(features[name], name)) for features, weight in parts])
+        if hubs:
+            raise InputError("hubs=True needs aligned modalities; this query is compared within one modality")
+        return PreparedQuery(vectors, f"f_{list(self.layout['modalities']).index(name)}", hubs, k, names, alone)
 
     def words(self, terms: list[Term]) -> tuple[str, list[str]] | None:
         """(what is asked for, what is pushed away) where all terms are texts; None for other queries."""
@@ -141,9 +162,6 @@ class QueryVectors:
         ):
             return None
         return checksum(Path(value).expanduser())
-
-    def _column(self, name: str) -> str:
-        return f"f_{list(self.layout['modalities']).index(name)}"
 
     def _check_aligned(self, terms: list[Term], parts: list[tuple[Features, float]]) -> None:
         for term, (features, _) in zip(terms, parts, strict=True):
@@ -265,11 +283,7 @@ def _sound(samples: np.ndarray, name: str, width: int) -> bytes:
             f"between -1 and 1, a feature vector has length {width}"
         )
     out = io.BytesIO()
-    with wave.open(out, "wb") as file:
-        file.setnchannels(1)
-        file.setsampwidth(2)
-        file.setframerate(16_000)
-        file.writeframes((np.clip(samples, -1, 1) * 32767).astype("<i2").tobytes())
+    wavfile.write(out, 16_000, (np.clip(samples, -1, 1) * 32767).astype("<i2"))
     return out.getvalue()
 
 

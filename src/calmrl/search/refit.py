@@ -41,15 +41,14 @@ from calmrl.search.space import (
     BuildOptions,
     column_of,
     fit_linked,
-    hub_levels,
     marks,
     measures_of,
     only_asked_with,
     pair_counts,
     place_all,
     relevance_of_items,
+    with_repeats,
 )
-from calmrl.search.worth import with_repeats
 
 if TYPE_CHECKING:
     from calmrl.search.index import Index
@@ -92,10 +91,8 @@ def has_grown(before: int, now: int) -> bool:
 def _pairs(index: Index) -> dict[str, int]:
     """Pairs of features, which names have too."""
     names = list(index.layout["modalities"])
-    columns = {f"has_{j}": index.stored.encoded(name) for j, name in enumerate(names)}
-    with store.reading(index.path):
-        table = index.table.search().select(columns).limit(max(1, len(index))).to_arrow()
-    return pair_counts(names, np.stack([table[column].to_numpy() for column in columns], axis=1))
+    has = index.stored.flags({f"has_{j}": index.stored.encoded(name) for j, name in enumerate(names)})
+    return pair_counts(names, has)
 
 
 def _fit_again(index: Index, recipe: dict[str, Any], part: Path, force: bool, progress: Progress | None) -> str:
@@ -108,20 +105,14 @@ def _fit_again(index: Index, recipe: dict[str, Any], part: Path, force: bool, pr
         return f"nothing can be learned from {pairs}; {MIN_PAIRS} of two modalities are needed"
     before, now = index.layout["modalities"], fit.layout["modalities"]
     lost = [name for name, entry in before.items() if entry["aligned"] > now[name]["aligned"]]
-    gain = _compare(index, fit.aligner, collection, paired, fit.groups, fit.relevant)
+    gain = _compare(index, fit.aligner, fit, collection, paired)
     if not force and (lost or not gain.pays):
-        learned = {name: content for name, content in index.parts.items() if name != store.LAYOUT}
-        layout = {**index.layout, "fit": recipe}
-        store.write_parts(index.path, {store.LAYOUT: json.dumps(layout).encode(), **learned})
+        store.write_layout(index.path, index.parts, {**index.layout, "fit": recipe})
         index.refresh()
         reason = f"it would lose {', '.join(lost)}" if lost else f"{gain.sentence()}, which is no gain beyond noise"
         return f"the space stays as it was; fitting it again with {pairs} was tried: {reason}"
     replace_items(index, fit, collection, file, progress)
-    return (
-        f"the space was fitted again with {pairs}: {gain.sentence()}"
-        if gain
-        else f"the space was fitted again with {pairs}"
-    )
+    return f"the space was fitted again with {pairs}{f': {gain.sentence()}' if gain else ''}"
 
 
 @dataclass(frozen=True)
@@ -163,14 +154,22 @@ def replace_items(
     collection: Collection,
     file: Path,
     progress: Progress | None,
-    others: Callable[[pa.RecordBatch, int], Mapping[str, Any]] = lambda rows, start: {},
+    others: Callable[[pa.RecordBatch, slice], Mapping[str, Any]] = lambda rows, span: {},
 ) -> None:
     """All items at their new places, in a table that becomes that of the index; `others` gives columns that change too."""
     layout = {**fit.layout, **measured(fit.aligner, collection, fit.groups, True)}
     layout[ITEMS] = store.next_items(index.path)
     places = place_all(fit.aligner, collection)
-    rows = _moved(file, places, fit.aligner, layout, progress, others)
-    write_tables(index.path, rows, places[0], fit.aligner, layout, collection)
+
+    def moved() -> Iterator[pa.RecordBatch]:
+        done = 0
+        for rows in _batches(file):
+            span = slice(done, done := done + len(rows))
+            yield store.changed(rows, layout, {**places.columns(layout, span), **others(rows, span)})
+            if progress is not None:
+                progress(done, len(collection), "write items")
+
+    write_tables(index.path, moved(), places, layout, collection)
     index.refresh()
 
 
@@ -240,25 +239,6 @@ def _batches(file: Path) -> Iterator[pa.RecordBatch]:
             yield reader.get_batch(number)
 
 
-def _moved(
-    file: Path,
-    places: tuple[np.ndarray, ...],
-    aligner: Aligner | None,
-    layout: Mapping[str, Any],
-    progress: Progress | None,
-    others: Callable[[pa.RecordBatch, int], Mapping[str, Any]],
-) -> Iterator[pa.RecordBatch]:
-    """The rows of a file at their new places (vectors, certainty, hubness)."""
-    done, total = 0, len(places[0])
-    for rows in _batches(file):
-        vectors, certainty, hubness = (values[done : done + len(rows)] for values in places)
-        levels = hub_levels(aligner, vectors)
-        yield store.moved(rows, vectors, certainty, hubness, layout, levels, others(rows, done))
-        done += len(rows)
-        if progress is not None:
-            progress(done, total, "write items")
-
-
 # ---- whether it pays
 
 
@@ -297,18 +277,11 @@ class Gain:
         return f"{', '.join(parts)} (of {self.n})"
 
 
-def _compare(
-    index: Index,
-    aligner: Aligner,
-    collection: Collection,
-    paired: np.ndarray,
-    groups: list[Any] | None,
-    relevant: list[Any] | None,
-) -> Gain:
+def _compare(index: Index, aligner: Aligner, fit: Fit, collection: Collection, paired: np.ndarray) -> Gain:
     """What an aligner reaches instead of that of an index, in every direction that pairs show."""
     shown = aligner.evidence_
     size = max(2, min((int(np.median(one.gallery)) for one in shown.values()), default=2))
-    found = _measured(index, collection, paired, groups, relevant, size)
+    found = _measured(index, fit, collection, paired, size)
     old = {key: one for key, one in found.items() if key in shown and len(one.ranks) >= MIN_PAIRS}
     n = max(2, min([size, *(int(np.median(one.gallery)) for one in old.values())]))
     expected = aligner.expected(n)
@@ -328,14 +301,7 @@ def _error(evidence: Evidence, n: int) -> float:
     return 100 * math.sqrt(alone * together)
 
 
-def _measured(
-    index: Index,
-    collection: Collection,
-    paired: np.ndarray,
-    groups: list[Any] | None,
-    relevant: list[Any] | None,
-    size: int,
-) -> dict[str, Evidence]:
+def _measured(index: Index, fit: Fit, collection: Collection, paired: np.ndarray, size: int) -> dict[str, Evidence]:
     """What the aligner of an index finds among pairs that it has not seen, nor siblings of them.
 
     Galleries are about as large as the folds of a cross-validation and, like these, of whole groups of siblings.
@@ -343,7 +309,7 @@ def _measured(
     if index.aligner is None:
         return {}
     seen = paired & np.isin(marks(collection.records), np.frombuffer(index.parts.get(LEARNED, b""), np.uint64))
-    labels = group_numbers(groups, len(paired))
+    labels = group_numbers(fit.groups, len(paired))
     new = paired & ~np.isin(labels, labels[seen])
     random, present = np.random.default_rng(0), collection.present
     drawn = [
@@ -351,7 +317,7 @@ def _measured(
         for a, b in combinations(range(present.shape[1]), 2)
     ]
     rows = np.unique(np.concatenate([np.zeros(0, np.int64), *drawn]))
-    numbers = None if relevant is None else _numbers([relevant[int(row)] for row in rows])
+    numbers = None if fit.relevant is None else _numbers([fit.relevant[int(row)] for row in rows])
     part = random.permutation(int(labels.max(initial=0)) + 1)[labels[rows]] % max(1, round(len(rows) / size))
     found: dict[str, list[FoldDirection]] = {}
     for number in np.unique(part):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import product
 from typing import Any
 
@@ -11,46 +11,16 @@ import numpy as np
 import pyarrow as pa
 
 from calmrl.aligner.posterior import item_parts
-from calmrl.errors import InputError
 from calmrl.search import levels as levels_module
 from calmrl.search import neighbours
 from calmrl.search.hits import Contribution, Hit, StoredItems, hub_levels
-from calmrl.search.levels import APART, LEVELS
-from calmrl.search.query import LIKE, Features, QueryVectors, Term
-from calmrl.search.sides import EVERYTHING, Side, both_sides
-from calmrl.search.where import quote
+from calmrl.search.levels import APART, EVERYTHING, LEVELS, Side, both_sides
+from calmrl.search.query import LIKE, PreparedQuery, QueryVectors, Term
+from calmrl.search.typed import any_of, quote
 from calmrl.search.words import COLUMNS, FILE, MOST, VECTORS, Match, Read, fused, matches
 
 DEPTH = 50  # of both ranks that are fused, at least
 HUB_CANDIDATES = 1000  # nearest items among which hubs are taken back, at least
-
-
-def _candidates(k: int) -> int:
-    return max(HUB_CANDIDATES, 10 * int(k))
-
-
-@dataclass(frozen=True)
-class PreparedQuery:
-    """A query as what its modalities give to its vector, and how it is asked.
-
-    The column that it is compared with, whether CSLS corrects it, its modalities, how many hits.
-    """
-
-    parts: list[tuple[str, np.ndarray]]
-    column: str
-    hubs: bool
-    modalities: list[str]
-    k: int
-
-    @property
-    def vector(self) -> np.ndarray:
-        """Of unit length."""
-        return np.sum([part for _, part in self.parts], axis=0)
-
-    @property
-    def groups(self) -> tuple[str, ...]:
-        """What of a hit is verified."""
-        return ("description", "vector" if self.column == "vector" else "features")
 
 
 class Searcher:
@@ -70,15 +40,11 @@ class Searcher:
 
     def search(self, terms: list[Term], k: int, conditions: list[str], hubs: bool, words: bool, why: bool) -> list[Hit]:
         """The first k hits among items that fulfil all conditions; the arguments are those of `Index.search`."""
-        parts, column, alone = self.queries.parts(terms)
-        own = [quote(str(term.value)) for term in terms if term.modality == LIKE]
-        if own:
-            conditions = [*conditions, f"id NOT IN ({', '.join(own)})"]
-        if column != "vector" and hubs:
-            raise InputError("hubs=True needs aligned modalities; this query is compared within one modality")
-        asked = PreparedQuery(parts, column, hubs, self.queries.asked_with(terms), k)
+        asked = self.queries.prepared(terms, hubs, k)
+        if own := [str(term.value) for term in terms if term.modality == LIKE]:
+            conditions = [*conditions, f"NOT {any_of(own)}"]
         found = self._typed(terms, conditions) if words else []
-        hits = self._judged(asked, alone, self._hits(asked, conditions, found), found)
+        hits = self._judged(asked, self._hits(asked, conditions, found), found)
         return self._explained(asked, hits) if why else hits
 
     def _typed(self, terms: list[Term], conditions: list[str]) -> list[Match]:
@@ -109,7 +75,7 @@ class Searcher:
             hits = self.stored.verified(rows, self.stored.of_hits, *groups)
             return [self.stored.hit(row, score) for row, score in zip(hits, scores, strict=True)]
         found = found[: max(k, DEPTH)]
-        named = f"id IN ({', '.join(quote(match.id) for match in found)})"
+        named = any_of(match.id for match in found)
         score: dict[str, float] = {}
         above: dict[str, float] = {}
         for where, most in (([*conditions, named], len(found)), (conditions, max(k, DEPTH))):
@@ -151,7 +117,7 @@ class Searcher:
         query = neighbours.near_query(
             self.table,
             asked.vector,
-            _candidates(count) if corrected else count,
+            max(HUB_CANDIDATES, 10 * count) if corrected else count,
             None if within else self.layout["search"],
             " AND ".join(conditions) or None,
             asked.column,
@@ -190,11 +156,11 @@ class Searcher:
             return [EVERYTHING]
         return both_sides(conditions, [vectors @ asked.vector - taken_off for vectors, taken_off in samples])
 
-    def _judged(self, asked: PreparedQuery, alone: Features, hits: list[Hit], found: list[Match]) -> list[Hit]:
+    def _judged(self, asked: PreparedQuery, hits: list[Hit], found: list[Match]) -> list[Hit]:
         """Hits with the verdict of the levels: of a query of one value, whose similarities are not those of CSLS."""
-        if asked.hubs or not hits or not any(name in (self.layout.get(LEVELS) or {}) for name in alone):
+        if asked.hubs or not hits or not any(name in (self.layout.get(LEVELS) or {}) for name in asked.alone):
             return hits  # indexes of earlier versions have no levels
-        ((name, value),) = alone.items()
+        ((name, value),) = asked.alone.items()
         nearest = float((levels_module.unit(value[None]) @ self.stored.sample_of(name).T).max(initial=-1.0))
         sure = {match.id for match in found if match.exact or match.share >= 1}
         out = []

@@ -1,8 +1,18 @@
-"""The shared space of an index: on which items it is fitted, beside which base, and where it places them."""
+"""The shared space of an index: on which items it is fitted, beside which base, what it leaves out, where it places items.
+
+Of a held-out query, the share of the gallery behind its own item is 1/2 on average by chance, and 1 at best. A modality is at
+chance where that share, on average over all directions to and from it, is within two standard errors of 1/2 and below USEFUL
+even two standard errors higher: with few pairs nothing is called useless. It is left out of the space unless a base knows it,
+for it would only add noise to what the others say.
+
+Items that share a file are one item as far as held-out items go: both in one fold, or recall to expect is that of files already
+seen.
+"""
 
 from __future__ import annotations
 
 import json
+import math
 import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -12,16 +22,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from scipy.sparse import coo_matrix
+from scipy.sparse.csgraph import connected_components
+from scipy.stats import binom
 from sklearn.base import clone
 
 from calmrl._support.engine import Engine, LocalEngine, one_thread
 from calmrl._support.output import new_file
 from calmrl._support.parsing import read_json
-from calmrl._support.tensor_files import from_files, to_files
 from calmrl.aligner.base import BASES, MIN_PAIRS, fitting_base
 from calmrl.aligner.estimator import GROUP, Aligner
+from calmrl.aligner.expected import Evidence
 from calmrl.aligner.posterior import embed_with_certainty
-from calmrl.aligner.storage import from_state, to_state
 from calmrl.arrays import check
 from calmrl.data.features.distributed_rows import DistributedArrays
 from calmrl.data.features.feature_set import ROW, relevance_texts
@@ -31,13 +43,13 @@ from calmrl.encoders.registry import DEFAULTS, is_installed, joint_space, kind_o
 from calmrl.errors import InputError
 from calmrl.models.saved import load
 from calmrl.protocols import Progress
-from calmrl.search import neighbours
+from calmrl.search import neighbours, store
 from calmrl.search.collection import Collection, ItemRecord, sha256
-from calmrl.search.worth import AT_CHANCE, at_chance
+from calmrl.search.levels import ERROR, unit
 
 PLACE_ROWS = 1 << 14  # items that are placed at once; a whole number of the blocks that `embed_with_certainty` works in
 FEW = 2000  # items that are aligned on one thread
-HEADER = "aligner.json"  # of a saved aligner
+ALIGNER, HEADER = "aligner", "aligner.json"  # of a saved aligner
 LEARNED = "learned"  # the part that holds the marks of the items whose pairs the aligner has seen
 AUTO = "auto"  # the base that fits the encoders
 ASKED_WITH = ("text", "image")  # kinds that an index can be asked with although no item has them
@@ -129,12 +141,12 @@ def linked(names: Sequence[str], present: np.ndarray) -> tuple[list[str], dict[s
     together = rows_together(present)
     groups = [group for group in connected(together, MIN_PAIRS) if len(group) > 1]
     inside = max(groups, key=lambda group: int(np.asarray(present)[:, group].any(axis=1).sum()), default=[])
-    return [names[j] for j in inside], {
-        name: _reason(name, names, together, j) for j, name in enumerate(names) if j not in inside
-    }
+    why = {name: _reason(j, names, together) for j, name in enumerate(names) if j not in inside}
+    return [names[j] for j in inside], why
 
 
-def _reason(name: str, names: Sequence[str], together: np.ndarray, j: int) -> str:
+def _reason(j: int, names: Sequence[str], together: np.ndarray) -> str:
+    name = names[j]
     if not together[j, j]:
         return "no item has it"
     others = [(int(together[j, other]), names[other]) for other in range(len(names)) if other != j]
@@ -264,16 +276,14 @@ def _digest(
     relevant: Sequence[Any] | None,
 ) -> str:
     """Changes with everything that the fit depends on."""
-    content = [
-        [item.id, {name: item.fingerprints[name][0] for name in names if name in item.fingerprints}]
-        for item in collection.records
-    ]
     encoders = {name: collection.encoders.get(name) for name in names}
     siblings = None if groups is None else [str(label) for label in groups]
     values = None if relevant is None else relevance_texts(relevant)
     arguments = {name: str(value) for name, value in settings.get_params(deep=False).items()}
     observed = sha256(np.asarray(collection.present[:, [list(collection.z).index(name) for name in names]]).tobytes())
-    return sha256(json.dumps([content, observed, encoders, siblings, values, arguments]).encode())
+    return sha256(
+        json.dumps([marks(collection.records).tolist(), observed, encoders, siblings, values, arguments]).encode()
+    )
 
 
 def load_aligner(path: str | Path) -> Aligner:
@@ -311,16 +321,34 @@ def check_aligner(aligner: Aligner, collection: Collection) -> tuple[list[str], 
     return inside, {name: "the model does not know it" for name in collection.z if name not in widths}
 
 
-def place_all(
-    aligner: Aligner | None, collection: Collection, engine: Engine | None = None
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(vectors (N, L), certainty (N,), hubness (N,)) of all items of an index."""
+@dataclass(frozen=True)
+class Places:
+    """Where items lie by an aligner: vectors (N, L), certainty (N,), hubness (N,); zero where nothing aligned was observed."""
+
+    aligner: Aligner | None
+    vectors: np.ndarray
+    certainty: np.ndarray
+    hubness: np.ndarray
+
+    def columns(self, layout: Mapping[str, Any], rows: slice = slice(None)) -> dict[str, Any]:
+        """Some of them as columns of the table; what is taken off for hubs is r(g) / 2, by modality of the query."""
+        vectors = self.vectors[rows]
+        hubs = {} if self.aligner is None else self.aligner.hub_levels(vectors)
+        columns: dict[str, Any] = {f"hub_{j}": hubs[name] / 2 for j, name in enumerate(layout.get("hubs", ()))}
+        columns |= {"certainty": self.certainty[rows], "nearness": self.hubness[rows]}
+        return columns | (
+            {"vector": store.lists(vectors, np.logical_not(vectors.any(axis=1)))} if layout["width"] else {}
+        )
+
+
+def place_all(aligner: Aligner | None, collection: Collection, engine: Engine | None = None) -> Places:
+    """Places of all items of an index."""
     vectors, certainty = place(aligner, collection, engine)
     placed = np.flatnonzero(vectors.any(axis=1))
     hubness = np.zeros(len(collection), np.float32)
     sample = vectors[placed[neighbours.hub_sample(len(placed))]]
     hubness[placed] = neighbours.hubness(vectors[placed], sample, own=len(placed) <= neighbours.SAMPLE)
-    return vectors, certainty, hubness
+    return Places(aligner, vectors, certainty, hubness)
 
 
 def place(
@@ -356,16 +384,75 @@ def measures_of(aligner: Aligner | None) -> dict[str, Any]:
     return {"width": aligner.width_, "hubs": sorted(aligner.references_), "metric": metric}
 
 
-def hub_levels(aligner: Aligner | None, vectors: np.ndarray) -> dict[str, np.ndarray]:
-    """What is taken off the similarity of items to a query, by its modality: r(g) / 2."""
-    return {} if aligner is None else {name: level / 2 for name, level in aligner.hub_levels(vectors).items()}
+USEFUL = 0.6  # of the gallery behind the own item
+GRADES = ((0.9, "find each other well"), (0.75, "find each other fairly well"), (0.0, "hardly find each other"))
+FILES = ("image", "audio")  # kinds whose repetition says nothing about items; the same caption may be meant twice
+SURE = 0.01  # probability at which so many unlike items would come together by chance
+AT_CHANCE = "held-out items neither find it nor are found by it better than by chance"
 
 
-def aligner_parts(aligner: Aligner | None) -> dict[str, bytes]:
-    """A fitted aligner as the files that it is saved in."""
-    return {} if aligner is None else to_files(to_state(aligner), "aligner")
+def behind(evidence: Evidence) -> np.ndarray:
+    """The share of the gallery behind the own item of each query, (n,)."""
+    return 1 - (evidence.ranks - 1) / np.maximum(1, evidence.gallery - 1)
 
 
-def aligner_from(parts: Mapping[str, bytes]) -> Aligner | None:
-    """The inverse of `aligner_parts`."""
-    return from_state(from_files(parts, "aligner")) if HEADER in parts else None
+def at_chance(aligner: Aligner) -> list[str]:
+    """Modalities that have nothing to do with the others, as far as held-out items show, and that no base knows."""
+    known = {name for base in aligner.base_ for name in base.names}
+    out = []
+    for name in aligner.names_:
+        parts = [behind(one) for key, one in aligner.evidence_.items() if name in key.split("->")]
+        if not parts or name in known:
+            continue
+        mean = float(np.mean([part.mean() for part in parts]))
+        error = 2 / math.sqrt(12 * max(len(part) for part in parts))  # twice that of uniform shares
+        if mean < 0.5 + error and max(mean, 0.5) + error < USEFUL:
+            out.append(name)
+    return out
+
+
+def in_short(aligner: Aligner | None, why: Mapping[str, str | None]) -> str | None:
+    """One sentence: with which other each modality goes best, and which are unrelated to the rest."""
+    pairs: dict[tuple[str, ...], list[float]] = {}
+    for key, one in ({} if aligner is None else aligner.evidence_).items():
+        pairs.setdefault(tuple(sorted(key.split("->"))), []).append(float(behind(one).mean()))
+    best = {}
+    for name in dict.fromkeys(name for pair in pairs for name in pair):
+        pair = max((pair for pair in pairs if name in pair), key=lambda pair: np.mean(pairs[pair]))
+        grade = next(word for least, word in GRADES if np.mean(pairs[pair]) >= least)
+        best[pair] = f"{pair[0]} and {pair[1]} {grade}"
+    unrelated = [f"{name} is unrelated to the rest" for name, reason in why.items() if reason == AT_CHANCE]
+    return "; ".join([*best.values(), *unrelated]) or None
+
+
+def with_repeats(collection: Collection, siblings: list[Any] | None) -> tuple[list[Any] | None, dict[str, list[int]]]:
+    """(a label per item, the same where items share a picture or sound; modality -> [items, different files] if fewer)."""
+    repeated: dict[str, list[int]] = {}
+    shared = [(row, (type(label).__name__, str(label))) for row, label in enumerate(siblings or ())]
+    for name in (name for name, kind in collection.kinds.items() if kind in FILES):
+        prints = [item.fingerprints.get(name) for item in collection.records]
+        held = [(row, (name, one[0])) for row, one in enumerate(prints) if one is not None]
+        different = len({content for _, content in held})
+        if different < len(held):
+            repeated[name] = [len(held), different]
+            shared += held
+    if not repeated:
+        return siblings, repeated
+    number = {key: n for n, key in enumerate(dict.fromkeys(key for _, key in shared), start=len(collection))}
+    ends = [row for row, _ in shared], [number[key] for _, key in shared]
+    size = len(collection) + len(number)
+    links = coo_matrix((np.ones(len(shared)), ends), shape=(size, size))
+    return connected_components(links, directed=False)[1][: len(collection)].tolist(), repeated
+
+
+def unlike_line(name: str, values: np.ndarray, sample: np.ndarray, level: float) -> str | None:
+    """What to say where more of the added values are far from all others than ERROR of them would be; None where not."""
+    if not len(values) or not len(sample):
+        return None
+    far = int(((unit(values) @ sample.T).max(axis=1) < level).sum())
+    if far < 2 or binom.sf(far - 1, len(values), ERROR) > SURE:
+        return None
+    return (
+        f"{name}: {far} of {len(values)} added are unlike all that was there; `refit=True` (--refit) fits the space again with "
+        "them"
+    )

@@ -151,6 +151,11 @@ def write_parts(path: str | Path, parts: Mapping[str, bytes]) -> None:
         database.create_table(PARTS, pa.table(columns), mode="overwrite").optimize(cleanup_older_than=KEPT_FOR)
 
 
+def write_layout(path: str | Path, parts: Mapping[str, bytes], layout: Mapping[str, Any]) -> None:
+    """Another layout for the index that has these parts."""
+    write_parts(path, {**parts, LAYOUT: json.dumps(layout).encode()})
+
+
 def schema_of(layout: Mapping[str, Any]) -> pa.Schema:
     """The columns of the items."""
     fields = [pa.field(name, pa.string()) for name in ("id", "text", "label", "split", "root", "paths", "stamps")]
@@ -182,16 +187,8 @@ def columns_of(records: Iterable[ItemRecord]) -> dict[str, dict[str, str]]:
     return columns
 
 
-def batch(
-    collection: Collection,
-    vectors: np.ndarray,
-    certainty: np.ndarray,
-    hubness: np.ndarray,
-    layout: Mapping[str, Any],
-    levels: Mapping[str, np.ndarray] | None = None,
-) -> pa.RecordBatch:
-    """Items as rows of the table; `levels` are those of `Aligner.hub_levels`, by modality."""
-    schema = schema_of(layout)
+def batch(collection: Collection, layout: Mapping[str, Any], places: Mapping[str, Any]) -> pa.RecordBatch:
+    """Items as rows of the table; `places` are the columns that say where they lie."""
     records = collection.records
     values: dict[str, Any] = {
         "id": [item.id for item in records],
@@ -203,41 +200,21 @@ def batch(
         "paths": [json.dumps(dict(item.paths)) for item in records],
         "stamps": [json.dumps(dict(item.fingerprints)) for item in records],
         "fingerprint": [item.digest() for item in records],
-        "certainty": certainty,
-        "nearness": hubness,
         "thumbnail": [collection.thumbnail(row) for row in range(len(records))],
+        **places,
     }
-    values |= {f"hub_{j}": (levels or {})[name] for j, name in enumerate(layout.get("hubs", ()))}
-    places = {name: j for j, name in enumerate(collection.z)}
-    for j, name in enumerate(layout["modalities"]):
-        has = collection.present[:, places[name]] if name in places else np.zeros(len(records), bool)
+    for j, (name, modality) in enumerate(layout["modalities"].items()):
+        has = collection.has(name)
         values[f"has_{j}"] = has & np.array([item.observed(name) for item in records], bool)
-        rows = collection.z[name] if name in places else np.zeros((len(records), layout["modalities"][name]["width"]))
-        values[f"f_{j}"] = lists(rows, np.logical_not(has))
+        values[f"f_{j}"] = lists(collection.z.get(name, np.zeros((len(records), modality["width"]))), ~has)
     for name, column in layout["columns"].items():
         values[column["column"]] = [_as(column["holds"], item.columns.get(name)) for item in records]
-    if layout["width"]:
-        values["vector"] = lists(vectors, np.logical_not(vectors.any(axis=1)))
-    return _batch(values, schema)
+    return _batch(values, schema_of(layout))
 
 
-def moved(
-    rows: pa.RecordBatch,
-    vectors: np.ndarray,
-    certainty: np.ndarray,
-    hubness: np.ndarray,
-    layout: Mapping[str, Any],
-    levels: Mapping[str, np.ndarray],
-    others: Mapping[str, Any],
-) -> pa.RecordBatch:
-    """Rows of the table at other places, and with other columns."""
-    places = {
-        **{f"hub_{j}": levels[name] for j, name in enumerate(layout.get("hubs", ()))},
-        "certainty": certainty,
-        "nearness": hubness,
-        **({"vector": lists(vectors, np.logical_not(vectors.any(axis=1)))} if layout["width"] else {}),
-    }
-    return _batch({**{name: rows[name] for name in rows.schema.names}, **places, **others}, schema_of(layout))
+def changed(rows: pa.RecordBatch, layout: Mapping[str, Any], columns: Mapping[str, Any]) -> pa.RecordBatch:
+    """Rows of the table with other columns."""
+    return _batch({**{name: rows[name] for name in rows.schema.names}, **columns}, schema_of(layout))
 
 
 def _batch(values: Mapping[str, Any], schema: pa.Schema) -> pa.RecordBatch:

@@ -8,25 +8,33 @@ import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
-from calmrl._support.places import is_remote
 from calmrl.data.media.manifest import modality_in
 from calmrl.errors import InputError
 from calmrl.protocols import Progress
 from calmrl.search import checksums, neighbours, store
 from calmrl.search.build import NAMES, OCR, working_folder
-from calmrl.search.collection import UNUSABLE, Collection, ItemRecord, from_features
-from calmrl.search.encoding import UNREADABLE, Memory, encode, names_as_texts, parts_of, records_of, words_as_texts
+from calmrl.search.collection import (
+    UNREADABLE,
+    UNUSABLE,
+    Collection,
+    ItemRecord,
+    encode,
+    from_features,
+    names_as_texts,
+    records_of,
+    words_as_texts,
+)
 from calmrl.search.levels import LEVELS
 from calmrl.search.refit import check_recipe, fit_again
-from calmrl.search.space import hub_levels, place, threads_for
-from calmrl.search.where import quote
-from calmrl.search.worth import unlike_line
+from calmrl.search.space import Places, place, threads_for, unlike_line
+from calmrl.search.typed import any_of, quote
 from calmrl.sources import FOLDER, Source, open_source
 
 if TYPE_CHECKING:
@@ -95,8 +103,8 @@ def add(
         opened = open_as_before(index, source if folder is None else folder, progress)
         rows = stored(index)
         on_purpose = removed_items(index.path).get(opened.root, {}) if opened.form == FOLDER else {}
-        wanted = _Wanted(file, set() if removed or file is not None else set(on_purpose) - set(rows))
-        fresh, change, there = _compare(index, opened, rows, wanted, part, progress)
+        left_out = set() if removed or file is not None else set(on_purpose) - set(rows)
+        fresh, change, there = _compare(index, opened, rows, file, left_out, part, progress)
         gone = [id for id, row in rows.items() if row["root"] == opened.root and id not in there]
         change.unlike = [] if fresh is None or refit else _unlike(index, fresh)
         change.gone = [] if prune else gone
@@ -106,7 +114,7 @@ def add(
             _remember_unusable(index, fresh.unusable)
         clear_removed(index.path, opened.root, sorted(set(on_purpose) & set(change.added)))
         if refit is not False:
-            _record(index)
+            checksums.record(index.path)
             with threads_for(len(index)):
                 change.refit = fit_again(index, part, bool(refit), progress)
         return change
@@ -127,9 +135,7 @@ def _remember_unusable(index: Index, files: dict[str, list[int]]) -> None:
     """Do not call files new again of which nothing could be read."""
     known = index.layout.get(UNUSABLE, {})
     if not known.items() >= files.items():
-        layout = {**index.layout, UNUSABLE: {**known, **files}}
-        learned = {name: content for name, content in index.parts.items() if name != store.LAYOUT}
-        store.write_parts(index.path, {store.LAYOUT: json.dumps(layout).encode(), **learned})
+        store.write_layout(index.path, index.parts, {**index.layout, UNUSABLE: {**known, **files}})
         index.refresh()
 
 
@@ -137,15 +143,9 @@ def _remember_unusable(index: Index, files: dict[str, list[int]]) -> None:
 def changing(index: Index) -> Iterator[Path]:
     """The working folder, in a block that changes files which have checksums."""
     with working_folder(index.path) as part:
-        if not is_remote(index.path):
-            checksums.check_before_change(Path(index.path))
+        checksums.check_before_change(index.path)
         yield part
-        _record(index)
-
-
-def _record(index: Index) -> None:
-    if not is_remote(index.path):
-        checksums.record(Path(index.path))
+        checksums.record(index.path)
 
 
 def _folder_of(index: Index, source: Any) -> tuple[str | None, str | None]:
@@ -166,27 +166,14 @@ def remove(index: Index, ids: Iterable[str]) -> int:
     index.refresh()
     if not wanted:
         return 0
-    unknown = sorted(set(wanted) - {row["id"] for row in index.rows(["id"], where=_any_of(wanted))})
+    unknown = sorted(set(wanted) - {row["id"] for row in index.rows(["id"], where=any_of(wanted))})
     if unknown:
         more = f" and {len(unknown) - CLASH} more" if len(unknown) > CLASH else ""
         raise InputError(f"no item {', '.join(map(repr, unknown[:CLASH]))}{more} in {index.path}; nothing was removed")
     with changing(index):
-        record_removed(index.path, index.rows(["root", "id", "paths"], where=_any_of(wanted)))
+        record_removed(index.path, index.rows(["root", "id", "paths"], where=any_of(wanted)))
         _commit(index, None, list(dict.fromkeys(wanted)))
     return len(set(wanted))
-
-
-@dataclass(frozen=True)
-class _Wanted:
-    """Which items of a source are looked at: those of one file, or all but those that were removed on purpose."""
-
-    file: str | None
-    left_out: set[str]
-
-    def __call__(self, item: ItemRecord) -> bool:
-        if self.file is None:
-            return item.id not in self.left_out
-        return self.file in item.paths.values() or item.id == self.file.removesuffix(Path(self.file).suffix)
 
 
 def stored(index: Index) -> dict[str, dict[str, Any]]:
@@ -199,45 +186,42 @@ def _compare(
     index: Index,
     opened: Source,
     rows: dict[str, dict[str, Any]],
-    wanted: _Wanted,
+    file: str | None,
+    left_out: set[str],
     part: Path,
     progress: Progress | None,
 ) -> tuple[Collection | None, Change, set[str]]:
-    """(items to write, what they are, ids of all items that the source has)"""
+    """(items to write, what they are, ids of all items that the source has); of those of a file, or all but those left out."""
     whole = None
     if opened.features is not None:
         whole = from_features(opened)
         known = whole.records
     else:
         mine = {id: row["fingerprints"] for id, row in rows.items() if row["root"] == opened.root}
-        known = records_of(opened, Memory(mine))
+        known = records_of(opened, mine)
     _check_clash(known, rows, opened)
-    asked = [row for row, item in enumerate(known) if wanted(item)]
-    if wanted.file is not None and not asked:
-        raise InputError(
-            f"{wanted.file} is no part of an item of {opened.root}: {'; '.join(opened.problems.lines(True))}"
-        )
+    asked = [row for row, item in enumerate(known) if item.id not in left_out]
+    if file is not None:
+        id = file.removesuffix(Path(file).suffix)
+        asked = [row for row in asked if file in known[row].paths.values() or known[row].id == id]
+        if not asked:
+            raise InputError(f"{file} is no part of an item of {opened.root}: {'; '.join(opened.problems.lines(True))}")
     todo = [row for row in asked if _differs(known[row], rows.get(known[row].id))]
-    change = Change(
-        added=[known[row].id for row in todo if known[row].id not in rows],
-        changed=[known[row].id for row in todo if known[row].id in rows],
-        unchanged=len(asked) - len(todo),
-        left_out=[item.id for item in known if item.id in wanted.left_out],
-    )
+    change = Change(unchanged=len(asked) - len(todo), left_out=[item.id for item in known if item.id in left_out])
     there = {item.id for item in known}
     if not todo:
         return None, change, there
     if whole is not None:
         fresh = _fitting(index, whole.take(todo))
     else:
-        memory = Memory(fetch=lambda name, keys: _fetch(index, rows, name, keys))
-        fresh = encode(opened, [known[row] for row in todo], index.encoders(), part / "cells", memory, progress)
-        empty = set(change.added + change.changed) - {item.id for item in fresh.records}
-        change.added = [id for id in change.added if id not in empty]
-        change.changed = [id for id in change.changed if id not in empty]
-        there -= empty
+        new = [known[row] for row in todo]
+        held = partial(_fetch, index, rows)
+        fresh = encode(opened, new, index.encoders(), part / "cells", held, progress)
+        there -= {item.id for item in new} - {item.id for item in fresh.records}  # of which nothing could be read
         _note_unknown(index, opened)
         change.problems = fresh.problems.lines(True)
+    for item in fresh.records:
+        (change.changed if item.id in rows else change.added).append(item.id)
     return fresh, change, there
 
 
@@ -286,14 +270,12 @@ def _fetch(index: Index, rows: dict[str, dict[str, Any]], name: str, keys: list[
     wanted, owner = set(keys), {}
     for id, row in rows.items():
         key = row["fingerprints"].get(name, [UNREADABLE])[0]
-        if (
-            key in wanted and list(parts_of(name, "12"))[1] not in row["fingerprints"]
-        ):  # else it has the mean of several
+        if key in wanted and f"{name} #2" not in row["fingerprints"]:  # else it has the mean of several
             owner[id] = key
     if not owner:
         return {}
     column = f"f_{list(index.layout['modalities']).index(name)}"
-    held = index.rows(["id", column], where=_any_of(owner))
+    held = index.rows(["id", column], where=any_of(owner))
     return {owner[row["id"]]: np.asarray(row[column], np.float32) for row in held if row[column] is not None}
 
 
@@ -302,17 +284,16 @@ def _commit(index: Index, fresh: Collection | None, removed: list[str]) -> None:
     table = index.table
     if fresh is None or not len(fresh):
         if removed:
-            table.delete(_any_of(removed))
-            store.drop_other_items(index.path, index.layout)
+            table.delete(any_of(removed))
     else:
         vectors, certainty = place(index.aligner, fresh)
-        hubness = neighbours.hubness(vectors, index.stored.hub_vectors())
+        places = Places(index.aligner, vectors, certainty, neighbours.hubness(vectors, index.stored.hub_vectors()))
         merge = table.merge_insert("id").when_matched_update_all().when_not_matched_insert_all()
         if removed:
-            merge = merge.when_not_matched_by_source_delete(_any_of(removed))
-        levels = hub_levels(index.aligner, vectors)
-        rows = pa.Table.from_batches([store.batch(fresh, vectors, certainty, hubness, index.layout, levels)])
-        merge.execute(rows, on_bad_vectors="null")
+            merge = merge.when_not_matched_by_source_delete(any_of(removed))
+        rows = store.batch(fresh, index.layout, places.columns(index.layout))
+        merge.execute(pa.Table.from_batches([rows]), on_bad_vectors="null")
+    if removed or fresh is not None:
         store.drop_other_items(index.path, index.layout)
     store.tidy(table, always=index.layout["search"] is not None)
     index.refresh()
@@ -327,10 +308,6 @@ def _unlike(index: Index, fresh: Collection) -> list[str]:
             new = np.asarray(values[np.flatnonzero(fresh.present[:, j])])
             lines.append(unlike_line(name, new, index.stored.sample_of(name), of[""]["nearest"]))
     return [line for line in lines if line is not None]
-
-
-def _any_of(ids: Iterable[str]) -> str:
-    return f"id IN ({', '.join(quote(id) for id in ids)})"
 
 
 # ---- items that were removed on purpose
@@ -360,7 +337,7 @@ def clear_removed(path: str | Path, root: str, ids: Sequence[str]) -> None:
     """Take items that are in the index again off that list."""
     table = _table(path)
     if table is not None and ids:
-        table.delete(f"root = {quote(root)} AND id IN ({', '.join(map(quote, ids))})")
+        table.delete(f"root = {quote(root)} AND {any_of(ids)}")
 
 
 def _table(path: str | Path) -> Any:

@@ -24,8 +24,7 @@ from calmrl.encoders.registry import full_name
 from calmrl.errors import InputError
 from calmrl.protocols import Progress
 from calmrl.search import store
-from calmrl.search.collection import REPLACED, Collection, kinds_of, sha256
-from calmrl.search.encoding import Memory, encode, records_of
+from calmrl.search.collection import REPLACED, Collection, encode, kinds_of, records_of, sha256
 from calmrl.search.refit import check_recipe, copy_rows, fit_space, replace_items, stored_items
 from calmrl.search.space import pair_counts, threads_for, with_base
 from calmrl.search.update import changing, open_as_before, stored
@@ -85,8 +84,8 @@ def upgrade(
             fresh = _encoded(index, opened, collection, chosen, name, limit, part, progress)
             _merge(collection, fresh, chosen, name)
             done[name] = len(fresh)
-            left[name] = _waiting(collection, layout, name)
-            linked = int((_has(collection, name) & _has(collection, old_name(layout, name))).sum())
+            has, had = collection.has(name), collection.has(str(old_name(layout, name)))
+            left[name], linked = int((had & ~has).sum()), int((had & has).sum())
             if left[name] and linked < MIN_PAIRS:
                 raise InputError(
                     f"only {plural(linked, 'item has', 'items have')} {name} by both encoders, and {MIN_PAIRS} are needed "
@@ -149,18 +148,6 @@ def _renamed(collection: Collection, layout: Mapping[str, Any]) -> Collection:
     return collection
 
 
-def _has(collection: Collection, name: str | None) -> np.ndarray:
-    return (
-        collection.present[:, list(collection.z).index(name)]
-        if name in collection.z
-        else np.zeros(len(collection), bool)
-    )
-
-
-def _waiting(collection: Collection, layout: Mapping[str, Any], name: str) -> int:
-    return int((_has(collection, old_name(layout, name)) & ~_has(collection, name)).sum())
-
-
 def _encoded(
     index: Index,
     opened: Source,
@@ -173,11 +160,11 @@ def _encoded(
 ) -> Collection:
     """Vectors of the next items that have none by the new encoder and whose content is as it was when they were added."""
     rows = stored(index)
-    waiting = {item.id for item, has in zip(collection.records, _has(collection, name), strict=True) if not has}
+    waiting = {item.id for item, has in zip(collection.records, collection.has(name), strict=True) if not has}
     mine = {id: row["fingerprints"] for id, row in rows.items() if row["root"] == opened.root and id in waiting}
     known = [
         item
-        for item in records_of(opened, Memory(mine))
+        for item in records_of(opened, mine)
         if item.id in mine
         and name in item.fingerprints
         and item.fingerprints[name][0] == mine[item.id].get(name, [None])[0]
@@ -190,7 +177,7 @@ def _encoded(
 def _merge(collection: Collection, fresh: Collection, chosen: EncoderSet, name: str) -> None:
     """Put new vectors among those of all items."""
     values = np.zeros((len(collection), chosen.width(name)), np.float32)
-    has = _has(collection, name).copy()
+    has = collection.has(name).copy()
     if name in collection.z:
         values[has] = collection.z[name][has]
     row_of = {item.id: row for row, item in enumerate(collection.records)}
@@ -230,14 +217,12 @@ def _columns(before: Mapping[str, Any], after: Mapping[str, Any], collection: Co
     """What `replace_items` takes: features by the new layout; what was observed of an item does not change."""
     was = {name: f"has_{j}" for j, name in enumerate(before["modalities"])}
 
-    def columns(rows: pa.RecordBatch, start: int) -> dict[str, Any]:
+    def columns(rows: pa.RecordBatch, span: slice) -> dict[str, Any]:
         out: dict[str, Any] = {}
-        span = slice(start, start + len(rows))
         for j, (name, entry) in enumerate(after["modalities"].items()):
             out[f"has_{j}"] = np.zeros(len(rows), bool) if entry.get(REPLACED) else rows[was[name]]
-            there = _has(collection, name)[span]
             values = collection.z[name][span] if name in collection.z else np.zeros((len(rows), entry["width"]))
-            out[f"f_{j}"] = store.lists(np.asarray(values), np.logical_not(there))
+            out[f"f_{j}"] = store.lists(np.asarray(values), ~collection.has(name)[span])
         return out
 
     return columns

@@ -187,7 +187,7 @@ def _add_collection_routes(app: FastAPI, collection: Collection) -> None:
 
     @app.get("/api/about", summary="The collection and its expected quality", responses=_problems(400, 503, 504))
     async def about(params: Annotated[NoParams, Query()]) -> About:
-        return await collection.about()
+        return await collection.workers.run(collection.about)
 
     @app.get("/api/search", summary="Search by words, or by an item", responses=_problems(400, 503, 504))
     async def search(params: Annotated[Search, Query()]) -> Hits:
@@ -206,7 +206,7 @@ def _add_collection_routes(app: FastAPI, collection: Collection) -> None:
 
     @app.get("/api/items", summary="Browse the collection", responses=_problems(400, 503, 504))
     async def items(params: Annotated[Browse, Query()]) -> Items:
-        return await collection.items(params)
+        return await collection.workers.run(collection.items, params)
 
 
 def _add_item_routes(app: FastAPI, collection: Collection) -> None:
@@ -231,7 +231,7 @@ def _add_item_routes(app: FastAPI, collection: Collection) -> None:
 
     @app.get("/api/items/{id}", summary="One item", responses=_problems(400, 404, 503, 504))
     async def item(id: str) -> Item:
-        return await collection.item(id)
+        return await collection.known(collection.item, id=id)
 
     @app.patch(
         "/api/items/{id}",

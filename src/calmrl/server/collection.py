@@ -113,12 +113,11 @@ class Collection:
         finally:
             self._uploads -= 1
 
-    async def about(self) -> About:
-        """What the collection is, and how well it can be searched."""
-        return await self.workers.run(self._about_response)
+    def about(self) -> About:
+        """What the collection is, and how well it can be searched.
 
-    def _about_response(self) -> About:
-        """Counting a large collection takes a while, so that the answer is kept for some seconds."""
+        Counting a large collection takes a while, so that the answer is kept for some seconds.
+        """
         with self._counting:
             about = self._about
             if about is None or time.monotonic() >= self._about_until:
@@ -152,9 +151,9 @@ class Collection:
         if not (params.text or params.like or files):
             raise InputError("the query is empty; give text, like, or the files image and sound")
         workers = self.encoders if files else self.searches  # an encoder has a lock of its own
-        return await workers.run(self._search_response, params, files)
+        return await workers.run(self._search, params, files)
 
-    def _search_response(self, params: SearchParams, files: Mapping[str, bytes]) -> Hits:
+    def _search(self, params: SearchParams, files: Mapping[str, bytes]) -> Hits:
         given: dict[str, Any] = checked_files(files, self.kinds, self.limits)
         if params.text is not None:
             given["text"] = params.weighted_words()
@@ -163,20 +162,17 @@ class Collection:
         models = [hit_model(hit, self.modalities) for hit in hits]
         return Hits(count=len(hits), verdict=hits.verdict, nothing_close=hits.nothing_close, hits=models)
 
-    async def items(self, params: BrowseParams) -> Items:
+    def items(self, params: BrowseParams) -> Items:
         """A page of the collection in its own order."""
-        return await self.workers.run(self._items_response, params)
-
-    def _items_response(self, params: BrowseParams) -> Items:
         page = self.index.items(offset=params.offset, limit=params.limit + 1, **params.filters())
-        items = [self._item_response(item) for item in page[: params.limit]]
+        items = [self._model(item) for item in page[: params.limit]]
         return Items(offset=params.offset, count=len(items), more=len(page) > len(items), items=items)
 
-    async def item(self, id: str) -> Item:
+    def item(self, id: str) -> Item:
         """One item."""
-        return self._item_response(await self.known(self.index.item, id=id))
+        return self._model(self.index.item(id))
 
-    def _item_response(self, item: Any) -> Item:
+    def _model(self, item: Any) -> Item:
         return item_model(item, self.modalities, added_folder(self.index, item) is not None)
 
     async def known(self, function: Callable[..., T], **parts: str) -> T:
@@ -191,7 +187,7 @@ class Collection:
         """Put an item into the collection."""
         id = await self.encoders.run(add_item, self.index, fields, files, self.kinds, self.limits, named)
         self._about = None
-        return self._item_response(await self.workers.run(self.index.item, id))
+        return await self.workers.run(self.item, id)
 
     async def rename(self, id: str, new: str) -> Item:
         """Call an item that was added otherwise."""
@@ -199,7 +195,7 @@ class Collection:
             raise InputError("the new name is empty; give it as id")
         await self.known(self.index.item, id=id)
         await self.encoders.run(rename_item, self.index, path_part("id", id, self.limits), new)
-        return self._item_response(await self.workers.run(self.index.item, new))
+        return await self.workers.run(self.item, new)
 
     async def remove(self, id: str) -> None:
         """Take an item out of the collection."""

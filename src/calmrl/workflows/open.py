@@ -19,8 +19,8 @@ from calmrl.errors import InputError
 from calmrl.protocols import Progress
 from calmrl.search.build import OCR, is_index
 from calmrl.search.index import Index
+from calmrl.search.typed import quote
 from calmrl.search.update import Change, removed_items
-from calmrl.search.where import quote
 from calmrl.sources import DATASET, FOLDER, MANIFEST, Source, open_source
 from calmrl.workflows.index import index as make
 
