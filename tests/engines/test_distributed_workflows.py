@@ -14,8 +14,8 @@ from calmrl.data import write_features
 from calmrl.data.features import distributed_rows
 from calmrl.data.features.distributed_rows import DistributedArrays
 from calmrl.errors import InputError, MissingExtraError
-from calmrl.metrics import ranks as products
 from calmrl.metrics import retrieval
+from calmrl.metrics import retrieve as products
 from calmrl.search import space as align
 from calmrl.workflows.evaluate import evaluate
 from calmrl.workflows.extract import extract

@@ -26,8 +26,8 @@ from calmrl.data.features import distributed_rows
 from calmrl.data.features.distributed_rows import DistributedArrays
 from calmrl.errors import InputError
 from calmrl.imputers import GaussianImputer
-from calmrl.metrics import ranks as products
 from calmrl.metrics import retrieval
+from calmrl.metrics import retrieve as products
 from calmrl.workflows.extract import extract
 from calmrl.workflows.impute import impute
 from tests.engines.pickling_engine import save_parquet
