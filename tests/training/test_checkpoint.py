@@ -9,12 +9,8 @@ import pytest
 import torch
 
 from calmrl.errors import InputError
-from calmrl.losses import PMRLLoss
-from calmrl.models.heads import Heads
 from calmrl.training import checkpoints as checkpoint
 from calmrl.training.checkpoints import Checkpoint
-from calmrl.training.plan import Position, TrainerOptions
-from calmrl.training.step import Step, make_optimiser
 
 TRAINING = {"position": {"step": 1}, "optimiser": {}, "scaler": None, "random": []}
 
@@ -107,52 +103,3 @@ def test_a_write_that_fails_leaves_no_draft_and_says_what_to_do(tmp_path, monkey
         "Free some space, then continue with `resume=True`"
     )
     assert names(tmp_path) == []
-
-
-class Scaler:
-    def __init__(self, scale: float) -> None:
-        self.scale = scale
-
-    def state_dict(self) -> dict[str, float]:
-        return {"scale": self.scale}
-
-    def load_state_dict(self, state: dict[str, float]) -> None:
-        self.scale = state["scale"]
-
-
-def test_a_snapshot_holds_copies_and_puts_them_back():
-    step = Step(Heads({"a": 2, "b": 2}, 2), PMRLLoss())
-    optimiser, at, random = (
-        make_optimiser(step, TrainerOptions(learning_rate=1.0)),
-        Position(step=4, best=3.0),
-        torch.get_rng_state(),
-    )
-    held = checkpoint.take(step, optimiser, Scaler(8.0), None, at, [random])
-    before = step.model.heads["a"].weight.detach().clone()
-    with torch.no_grad():
-        step.model.heads["a"].weight.zero_()
-    optimiser.param_groups[0]["lr"] = 5.0
-    at.step = 9
-    drawn = torch.rand(3)
-    scaler = Scaler(1.0)
-    found = checkpoint.put_back(held, step, optimiser, scaler, None)
-    assert torch.equal(step.model.heads["a"].weight, before)
-    assert (found.step, found.best, scaler.scale) == (4, 3.0, 8.0)
-    assert optimiser.param_groups[0]["lr"] == 1.0
-    assert torch.equal(torch.rand(3), drawn)
-    none = checkpoint.take(step, optimiser, None, None, at, [random])
-    assert none.training["scaler"] is None
-    assert (none.latent, none.ema) == (None, {})
-    checkpoint.put_back(none, step, optimiser, scaler, None)
-    assert scaler.scale == 8.0  # a run in full precision has nothing to put back
-
-
-def test_random_states_of_another_number_of_processes_are_left():
-    step = Step(Heads({"a": 2, "b": 2}, 2), PMRLLoss())
-    optimiser, state = make_optimiser(step, TrainerOptions(learning_rate=1.0)), torch.get_rng_state()
-    held = checkpoint.take(step, optimiser, None, None, Position(), [state, state])
-    torch.rand(1)
-    now = torch.get_rng_state()
-    checkpoint.put_back(held, step, optimiser, None, None)
-    assert torch.equal(torch.get_rng_state(), now)
-    assert isinstance(held, Checkpoint)

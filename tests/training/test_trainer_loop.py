@@ -306,6 +306,37 @@ def test_without_resume_a_run_begins_again_and_with_it_nothing_is_left_to_do(tmp
     assert checkpoint.best(folder).name == "step-00000001"  # the newest is not the best
 
 
+class Scaler:
+    def __init__(self, scale: float) -> None:
+        self.scale = scale
+
+    def state_dict(self) -> dict[str, float]:
+        return {"scale": self.scale}
+
+    def load_state_dict(self, state: dict[str, float]) -> None:
+        self.scale = state["scale"]
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_the_scaler_and_the_random_state_of_as_many_processes_are_put_back(processes, tmp_path, monkeypatch):
+    monkeypatch.setattr(loop, "gather_objects", lambda state: [state] * processes)
+    options, accelerators = TrainerOptions(batch_size=16, cpu=True), []
+
+    def trainer(**how):
+        made = Trainer(small_step(), one(steps=1), options, out=tmp_path, **how)
+        accelerators.append(made.accelerator)
+        return made
+
+    trainer(progress=lambda *_: setattr(accelerators[0], "scaler", Scaler(8.0))).run()  # from the last step on
+    drawn = torch.rand(3)
+    again = trainer()
+    accelerators[1].scaler = Scaler(1.0)
+    torch.manual_seed(5)
+    again.run(resume=True)
+    assert accelerators[1].scaler.scale == 8.0
+    assert torch.equal(torch.rand(3), drawn) == (processes == 1)
+
+
 def test_trackers_get_the_numbers_of_training_and_validation_and_are_closed():
     options = TrainerOptions(batch_size=16, log_every=1, cpu=True)
     trainer = Trainer(small_step(), one(steps=2), options, validation=[source(12, seed=5)])

@@ -146,9 +146,10 @@ class Trainer:
             if last or at.step % self.options.log_every == 0:
                 values = mean_over_processes(values | self.step.last, self.rows, OF_ROWS, self.accelerator.device)
                 self._record("train", stage=stage.name, epoch=batches.epoch, **values, waited_s=batches.waited)
-            self.progress(at.stage_step, total, f"{stage.name}  loss {values['loss']:.3f}{self._best_so_far()}")
+            best = "" if at.best is None else f"  best {self.options.metric} {at.best:.1f}"
+            self.progress(at.stage_step, total, f"{stage.name}  loss {values['loss']:.3f}{best}")
             better = due(at.stage_step, self.options.validate_every, epoch, last) and self._validate(stage)
-            stop = self._asked_to_stop(flag)
+            stop = bool(sum_over_processes(flag.raised, self.accelerator.device))
             if (
                 better
                 or stop
@@ -165,6 +166,8 @@ class Trainer:
 
     def _update(self, stream: Iterator[dict[str, Any]], batches: Batches, total: int, stage: Stage) -> dict[str, float]:
         """One update of the weights from `accumulate` batches; its loss, gradient norm, rate and speed."""
+        from accelerate.utils import send_to_device
+
         started, latent, rows, losses = time.perf_counter(), self.step.latent_seconds, 0, []
         factor = stage.rate * schedule(self.position.stage_step, total, self.options.warmup_ratio)
         for group in self.optimiser.param_groups:
@@ -176,7 +179,8 @@ class Trainer:
             batch = next(stream)
             whole = micro == self.options.accumulate - 1
             with nullcontext() if whole else self.accelerator.no_sync(self.module):
-                loss = self.module(*self._moved(batch), self._generator(micro))
+                inputs, present = send_to_device((batch["z"], batch["present"]), self.accelerator.device)
+                loss = self.module(inputs, present, self._generator(micro))
                 must_be_finite(loss, "loss", self.position.step + 1, batches, batch)
                 self._backward(loss / self.options.accumulate)
             losses.append(loss.detach())
@@ -229,11 +233,6 @@ class Trainer:
             world=size,
         )
 
-    def _moved(self, batch: Mapping[str, Any]) -> tuple[Any, torch.Tensor]:
-        from accelerate.utils import send_to_device
-
-        return send_to_device(batch["z"], self.accelerator.device), batch["present"].to(self.accelerator.device)
-
     def _generator(self, micro: int) -> torch.Generator:
         """Draws that depend on nothing but the seed, the step and the process."""
         seed = hash((self.options.seed, self.position.step, micro, world()[1])) % 2**63
@@ -254,9 +253,6 @@ class Trainer:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)  # it is fitted again as the representations change
             align.imputer.fit(z, present)
-
-    def _asked_to_stop(self, flag: StopFlag) -> bool:
-        return bool(sum_over_processes(flag.raised, self.accelerator.device))
 
     # ---- validation, records, checkpoints
 
@@ -286,9 +282,6 @@ class Trainer:
             numbers = {f"{kind}/{name}": v for name, v in values.items() if isinstance(v, (int, float))}
             self.accelerator.log(numbers, step=self.position.step)
 
-    def _best_so_far(self) -> str:
-        return "" if self.position.best is None else f"  best {self.options.metric} {self.position.best:.1f}"
-
     def _save(self, better: bool) -> None:
         """Write a checkpoint, or hold the best weights if nothing is written."""
         if self.out is None and not better:
@@ -296,22 +289,38 @@ class Trainer:
         random = gather_objects(torch.get_rng_state())  # dropout draws from it, in every process
         if not self.accelerator.is_main_process:
             return
-        content = checkpoints.take(
-            self.step, self.optimiser, self.accelerator.scaler, self.average, self.position, random
+        align, scaler, average = self.step.calibration, self.accelerator.scaler, self.average
+        content = Checkpoint(  # copies, so that training may go on while they are held
+            weights={name: tensor.detach().clone() for name, tensor in self.step.tensors().items()},
+            training={
+                "position": dict(vars(self.position)),
+                "optimiser": self.optimiser.state_dict(),
+                "scaler": None if scaler is None else scaler.state_dict(),
+                "random": random,
+            },
+            latent=None if align is None else align.latent_state(),
+            ema={} if average is None else {name: tensor.clone() for name, tensor in average.tensors.items()},
         )
         if self.out is None:
             self.held = content
         else:
-            checkpoints.write(
-                self.out / "checkpoints", self.position.step, content, best=better, keep=self.options.keep
-            )
+            folder = self.out / "checkpoints"
+            checkpoints.write(folder, self.position.step, content, best=better, keep=self.options.keep)
 
     def _restore(self, path: Path) -> Batches:
-        content = checkpoints.read(path)
+        """Everything as it was when the checkpoint was written; the batches of the stage that was under way."""
+        content, scaler, (size, rank) = checkpoints.read(path), self.accelerator.scaler, world()
         with parsing(path, "a checkpoint of this run", "remove it to continue from the one before"):
-            self.position = checkpoints.put_back(
-                content, self.step, self.optimiser, self.accelerator.scaler, self.average
-            )
+            self._put_weights(content.weights, content)
+            if self.average is not None:
+                self.average.load(content.ema)
+            saved = content.training
+            self.optimiser.load_state_dict(saved["optimiser"])
+            if scaler is not None and saved["scaler"] is not None:
+                scaler.load_state_dict(saved["scaler"])
+            if len(saved["random"]) == size:
+                torch.set_rng_state(saved["random"][rank])
+            self.position = Position(**saved["position"])
         if self.accelerator.is_main_process:  # a kill may have come before these
             if self.position.best_step == self.position.step:
                 checkpoints.mark_best(path.parent, self.position.step)
@@ -319,6 +328,12 @@ class Trainer:
         batches = self._batches()
         batches.load_state_dict(self.position.batches)
         return batches
+
+    def _put_weights(self, weights: Mapping[str, torch.Tensor], content: Checkpoint) -> None:
+        """These weights, and the latent model of the checkpoint."""
+        self.step.load_tensors(weights)
+        if self.step.calibration is not None:
+            self.step.calibration.set_latent_state(content.latent)
 
     def take_best(self) -> None:
         """Put the best weights by validation, else the last ones, into the step; averaged ones where there are some.
@@ -332,7 +347,7 @@ class Trainer:
             path = checkpoints.best(folder) or checkpoints.newest(folder)
             content = None if path is None else checkpoints.read(path)
         if content is not None:
-            checkpoints.put_weights(content.ema or content.weights, content, self.step)
+            self._put_weights(content.ema or content.weights, content)
         if self.stages:
             self._fit_imputer(self.stages[-1], finished=True)
 
