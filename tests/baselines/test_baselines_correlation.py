@@ -36,16 +36,6 @@ def test_cca_of_a_pair_is_the_generalised_eigenproblem_over_k_minus_one(ridge):
     np.testing.assert_allclose(got, expected, atol=1e-6)
 
 
-def test_rows_that_lack_one_of_two_modalities_are_as_if_they_were_not_there():
-    z, present = rows_of(widths=(5, 4), rate=0.4)
-    both = present.all(1)
-    with_them = CCA(ridge=0.5, directions=3, **PLAIN).fit(z, present)
-    without = CCA(ridge=0.5, directions=3, **PLAIN).fit({name: x[both] for name, x in z.items()})
-    for query, item in (("m0", "m1"), ("m1", "m0")):
-        a, b = (m.similarity({query: z[query]}, {item: z[item]}) for m in (with_them, without))
-        np.testing.assert_allclose(a, b, atol=1e-8)
-
-
 @pytest.mark.parametrize(("twin", "kind"), [(slow.mcca, MCCA), (slow.gcca, GCCA)])
 @pytest.mark.parametrize("ridge", [0.1, 1.0])
 @pytest.mark.parametrize("rate", [0.0, 0.4])

@@ -38,8 +38,6 @@ def test_negatives_follow_the_softmax_and_are_never_the_own_row() -> None:
     assert (columns != 2).all()
     share = (columns[:, 0] == 3).float().mean()  # row 0 chooses between 1 and 3: softmax(1, 2)
     assert share == pytest.approx(torch.softmax(torch.tensor([1.0, 2.0]), 0)[1].item(), abs=0.03)
-    nobody = draw(scores[:1], torch.tensor([True, False, False, False]), slice(0, 1), seeded())
-    assert nobody[0, 1] == 0
 
 
 def test_missing_modalities_change_nothing() -> None:
@@ -68,12 +66,6 @@ def test_rows_that_cannot_contribute_add_zero_with_a_gradient() -> None:
     assert empty == 0
 
 
-def test_the_same_generator_draws_the_same() -> None:
-    z, matching = views(12), small()
-    present = torch.ones(12, 3, dtype=torch.bool)
-    assert matching(z, present, generator=seeded(3)) == matching(z, present, generator=seeded(3))
-
-
 def test_learns_to_match_and_reranks() -> None:
     z, matching = views(64, noise=0.2), small()
     present = torch.ones(64, 3, dtype=torch.bool)
@@ -97,23 +89,6 @@ def test_learns_to_match_and_reranks() -> None:
     rest = torch.ones_like(rough, dtype=torch.bool).scatter(1, best, False)
     assert torch.equal(final[rest], rough[rest])
     assert torch.equal(matching.rerank(z["text"], gallery, mask, rough, top=1).argmax(1), rough.argmax(1))
-
-
-def test_layers_are_as_described() -> None:
-    torch.manual_seed(0)
-    matching = InstanceMatching(NAMES, 8)
-    assert matching.arguments == {
-        "names": list(NAMES), "width": 8, "anchor": "text", "hidden": 256, "layers": 2, "heads": 4, "temperature": 0.07
-    }  # fmt: skip
-    assert matching.temperature == 0.07
-    assert matching.kind.shape == (4, 256)
-    assert matching.kind.std().item() == pytest.approx(0.02, rel=0.1)
-    assert len(matching.encoder.layers) == 2
-    (layer, _) = matching.encoder.layers
-    assert layer.self_attn.num_heads == 4
-    assert layer.linear1.out_features == 1024
-    assert matching.head[-1].out_features == 2
-    assert isinstance(InstanceMatching(["text", "image"], 8, hidden=8, heads=2), InstanceMatching)  # two are enough
 
 
 def test_every_row_is_read_by_itself() -> None:
@@ -204,18 +179,13 @@ def test_a_floor_makes_the_others_nearly_equal():
     out = torch.tensor([[False, False, True]])
     torch.testing.assert_close(floored(scores, out, 0.25), torch.tensor([[1.25, 0.25, 0.25]]))
     torch.testing.assert_close(floored(scores, torch.ones(1, 3, dtype=torch.bool), 0.25), torch.full((1, 3), 0.25))
-    many = torch.tensor([[100.0, 5.0, 0.0]]).expand(400, 3)
-    own = torch.zeros(400, 400 + 2)
-    own[:, 400:] = many[:, 1:]
-    own.fill_diagonal_(100.0)
+    one = torch.zeros(1, 402)
+    one[0, 0], one[0, 400] = 100.0, 5.0  # its own, and one of two others
     allowed = torch.zeros(402, dtype=torch.bool)
     allowed[[0, 400, 401]] = True
     generator = torch.Generator().manual_seed(0)
-    plain_rows = draw(own[:1].expand(400, -1)[:1], allowed, slice(0, 400), generator)
-    assert plain_rows[0, 1] == 1
-    one = own[:1]
-    free = [int(draw(one, allowed, slice(0, 400), generator)[0, 0]) for _ in range(60)]
-    floor = [int(draw(one, allowed, slice(0, 400), generator, floor=1.0)[0, 0]) for _ in range(60)]
+    free = [int(draw(one, allowed, slice(0, 1), generator)[0, 0]) for _ in range(60)]
+    floor = [int(draw(one, allowed, slice(0, 1), generator, floor=1.0)[0, 0]) for _ in range(60)]
     assert free.count(400) > 55  # softmax of 5 and 0
     assert 15 < floor.count(400) < 45
     assert set(floor) == {400, 401}

@@ -70,14 +70,6 @@ def test_symile_of_complete_rows_is_the_published_objective() -> None:
     assert_same(SymileLoss(temperature=0.3, **FIXED)(z, whole()), sum(losses) / 3, z.values())
 
 
-def test_symile_of_pairs_is_contrastive() -> None:
-    z = {name: rows for name, rows in views(1).items() if name != "audio"}
-    present = torch.ones(6, 2, dtype=torch.bool)
-    present[2, 0] = present[4, 1] = False  # they compete, but are no terms
-    options = {"temperature": 0.3, "label_smoothing": 0.1, **FIXED}
-    assert_same(SymileLoss(**options)(z, present), ContrastiveLoss(None, **options)(z, present), z.values())
-
-
 def test_symile_sees_what_no_pair_shows() -> None:
     """Of three vectors of signs, the third is the product of the others; any two of them are independent."""
     generator = torch.Generator().manual_seed(0)
@@ -186,13 +178,6 @@ def test_rows_are_mixed_with_partners_that_have_the_same(seed: int, n: int) -> N
     assert_same(loss(ours, present), slow.contrastive(theirs, present, None, 0.3, 0.0), heads.values())
 
 
-def test_the_same_generator_mixes_the_same() -> None:
-    x, present, loss = features(0, 12), whole(12), FuseMixLoss()
-    one, two, other = (loss.mix(x, present, generator=seeded(seed)) for seed in (4, 4, 5))
-    assert all(torch.equal(one[name], two[name]) for name in NAMES)
-    assert not any(torch.equal(one[name], other[name]) for name in NAMES)
-
-
 def test_values_of_missing_rows_are_not_mixed_in() -> None:
     x, present = features(0, 12), pattern(0, 12)
     spoilt = {name: torch.where(present[:, [j]], rows, torch.nan) for j, (name, rows) in enumerate(x.items())}
@@ -283,13 +268,6 @@ def test_the_weight_grows_while_it_trains_and_is_saved() -> None:
         resumed(z, present, features=x)
         resumed(z, present, features=x)
     assert float(resumed.last["weight"]) == pytest.approx(5.6)
-
-
-def test_heads_that_change_nothing_cost_nothing() -> None:
-    z, present = views(8), whole()
-    loss = StructureLoss(warmup=0)
-    loss(z, present, features={name: 3 * rows for name, rows in z.items()})
-    assert float(loss.last["structure"]) == pytest.approx(0, abs=1e-12)
 
 
 def test_structure_refuses() -> None:

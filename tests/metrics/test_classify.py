@@ -15,7 +15,7 @@ from calmrl import GaussianImputer
 from calmrl.errors import InputError
 from calmrl.imputers import RidgeImputer
 from calmrl.metrics import classification, fine_tune, fine_tuned_classification
-from calmrl.metrics.classify import NEIGHBOURS, STRENGTHS, Classifier, accuracy_and_f1, linear_probe, nearest, zero_shot
+from calmrl.metrics.classify import NEIGHBOURS, STRENGTHS, Classifier, accuracy_and_f1, linear_probe, nearest
 from calmrl.metrics.scores import fuse
 from tests.reference import classify as slow
 
@@ -94,19 +94,12 @@ def test_probe_and_neighbours_equal_the_twins():
 
 
 def test_what_is_tried_on_validation_rows():
-    assert STRENGTHS == (0.01, 0.1, 1.0, 10.0, 100.0, 1000.0)
-    assert NEIGHBOURS == (1, 5, 10, 20, 50)
     x = np.array([[0.0], [1.0], [2.0], [3.0], [4.0]])
     y = np.array([1, 0, 0, 0, 1])
     asked = np.array([[0.1], [3.9]])
     predict = nearest(x, y, asked, np.array([0, 0]))  # five neighbours out of five are right, the nearest one is wrong
     assert predict(asked).tolist() == [0, 0]
     assert nearest(x[:4], y[:4], asked, np.array([0, 0]))(asked).tolist() == [1, 0]  # five of four are not tried
-
-
-def test_zero_shot_by_hand():
-    predict = zero_shot(np.array([[2.0, 0.0], [0.0, 5.0]]))
-    assert predict(np.array([[1.0, 0.9], [-1.0, 0.1], [1.0, 1.0]])).tolist() == [0, 1, 0]
 
 
 @pytest.mark.parametrize("fusion", ["mean", "anchor", "imputed"])
@@ -139,16 +132,6 @@ def test_without_a_modality_equals_hiding_it_and_counts_rows_with_nothing_as_wro
     has = present[:, 0]
     alone = classification({"image": one["image"][has]}, None, labels[has], split[has], ways=["linear"])
     assert {row["task"] for row in alone} == {"classification linear"}  # nothing is left without the only modality
-
-
-def test_labels_of_any_kind_and_tensors_give_the_same():
-    z, present, labels, split = items()
-    number = {label: i for i, label in enumerate(LABELS)}
-    first = classification(z, present, labels, split)
-    tensors = {m: torch.from_numpy(v) for m, v in z.items()}
-    assert (
-        classification(tensors, torch.from_numpy(present), [number[label] for label in labels], split.tolist()) == first
-    )
 
 
 class Model(nn.Module):

@@ -13,14 +13,18 @@ from calmrl import GaussianImputer
 from calmrl.errors import InputError
 from calmrl.imputers import MeanImputer, RidgeImputer
 from calmrl.metrics.measures import (
+    FEW,
     alignment,
     anchor_shift_rows,
     coverage,
     imputation_error,
     modality_gap,
+    remarks,
     robustness,
+    row,
     uniformity,
 )
+from calmrl.workflows.compare import plan
 from tests.reference import measures as slow
 
 NAMES = ("image", "text", "audio")
@@ -42,8 +46,8 @@ def masked(z, present):
 
 
 def table(rows):
-    assert all(set(row) == {"task", "metric", "value", "n"} for row in rows)
-    return {(row["task"], row["metric"]): row["value"] for row in rows}
+    assert all(set(one) == {"task", "metric", "value", "n"} for one in rows)
+    return {(one["task"], one["metric"]): one["value"] for one in rows}
 
 
 def test_imputation_error_equals_the_twin():
@@ -53,25 +57,14 @@ def test_imputation_error_equals_the_twin():
     rows = imputation_error(imputer, masked(held, there))
     found = table(rows)
     assert len(found) == 3 * (2 + 1) * 3
-    for task in {row["task"] for row in rows}:
+    for task in {one["task"] for one in rows}:
         sources, target = task.split("->")
         sources = sources.split(",")
         able = there[:, [NAMES.index(m) for m in (*sources, target)]].all(1)
         filled = imputer.transform({m: held[m][able] for m in sources})[target]
         for metric, value in slow.errors(filled, held[target][able]).items():
             assert found[task, metric] == pytest.approx(value)
-        assert {row["n"] for row in rows if row["task"] == task} == {able.sum()}
-
-
-def test_imputation_error_by_hand():
-    class Zeros:
-        def transform(self, z):
-            return {**z, "b": np.zeros((3, 1))}
-
-    z = {"a": np.ones((3, 1)), "b": np.array([[0.0], [3.0], [3.0]])}
-    found = table(imputation_error(Zeros(), z, directions=[("a", "b")]))
-    # errors 0, 9, 9; around the mean 2: 4, 1, 1; between different items 9, 9, 0
-    assert found == pytest.approx({("a->b", "mse"): 6, ("a->b", "nmse"): 3, ("a->b", "mse_random"): 6})
+        assert {one["n"] for one in rows if one["task"] == task} == {able.sum()}
 
 
 def test_the_mean_scores_one_and_a_direction_without_rows_is_left_out_or_refused():
@@ -230,16 +223,40 @@ def test_robustness_asks_for_every_rate_and_seed():
     rows = robustness(measure, seeds=(0, 1))
     assert len(rows) == len(asked) == 20
     assert rows[3] == {"task": "text->image", "metric": "R@1", "value": 90.0, "n": 7, "rate": 0.1, "seed": 1}
-    assert {row["rate"] for row in rows} == {0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9}
-    assert [row["seed"] for row in robustness(measure, rates=(0.0,))] == [0]
+    assert {one["rate"] for one in rows} == {0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9}
+    assert [one["seed"] for one in robustness(measure, rates=(0.0,))] == [0]
     for bad in (1.0, -0.1):
         with pytest.raises(InputError, match=rf"missing rates lie between 0 and 1 .*; got {bad}"):
             robustness(measure, rates=(0.5, bad))
 
 
-def test_geometry_of_two_rows():
-    z = {"image": np.array([[2.0, 0.0], [0.0, 1.0]]), "text": np.array([[1.0, 0.0], [0.0, 3.0]])}
-    assert table(uniformity(z)) == pytest.approx({("image", "uniformity"): -4, ("text", "uniformity"): -4})
-    one = np.array([[True, True], [True, False]])
-    assert table(modality_gap(z, one)) == {("image|text", "modality_gap"): 0}
-    assert [row["metric"] for row in modality_gap(z)] == ["modality_gap"]  # separability only when asked for
+# ---- remarks
+
+
+def test_imputation_worse_than_the_mean_is_named_by_direction():
+    (said,) = remarks([row("a->b", "nmse", 1.24, 90), row("b->a", "nmse", 0.9, 90), row("a,c->b", "nmse", 1.9, 90)])
+    assert "a->b (normalised error 1.24), a,c->b (1.90)" in said
+    assert "b->a" not in said
+
+
+def test_as_good_as_the_mean_is_no_fault():
+    assert remarks([row("a->b", "nmse", 1.0, 90), row("a->b", "mse", 7.0, 90)]) == []
+    (said,) = remarks([row("a->b", "nmse", 1.01, 90)])
+    assert said.endswith("for a->b (normalised error 1.01): do not use these imputed vectors")
+
+
+def test_intervals_that_do_not_cover():
+    assert "hold 65 % of the true values: they are too narrow" in remarks([row("95", "coverage", 65.0, 900)])[0]
+    assert "too wide" in remarks([row("95", "coverage", 99.5, 900)])[0]
+    assert remarks([row("90", "coverage", 65.0, 900)]) == []  # the level that is judged is 95
+
+
+def test_few_queries_say_what_one_hit_is_worth():
+    (said,) = remarks([row("a->b", "R@1", 14.0, 7), row("b->a", "R@1", 14.0, 300), row("average", "R@1", 14.0, 14)])
+    assert said == "few queries: a->b (7); with 7, one hit more or less moves R@1 by 14 points"
+
+
+def test_evaluate_and_compare_call_the_same_numbers_of_queries_few():
+    assert plan.FEW is FEW
+    assert remarks([row("a->b", "R@1", 14.0, FEW)]) == []
+    assert remarks([row("a->b", "R@1", 14.0, FEW - 1)]) != []

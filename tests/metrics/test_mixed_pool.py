@@ -62,22 +62,6 @@ def test_equals_the_twin(scoring, tensors):
     assert mixed_pool(queries, z, scoring=scoring) == pytest.approx(expected)  # NaN rows say the same as present
 
 
-def test_by_hand():
-    queries = np.array([[1.0, 0.2], [0.1, 1.0]])
-    z = {"image": np.array([[2.0, 0.0], [np.nan, np.nan]]), "sound": np.array([[0.0, 0.5], [1.0, 0.0]])}
-    # items: (1, 1) / sqrt 2 and (1, 0); the first query is nearest to the second item, the second to the first
-    assert mixed_pool(queries, z, ks=(1, 2)) == {"R@1": 0, "R@2": 100, "MedR": 2, "n": 2}
-    assert mixed_pool(queries, z, None, ["a", "b"], ["b", "a"], ks=(1,)) == {"R@1": 100, "MedR": 1, "n": 2}
-
-
-def test_centring_removes_a_gap():
-    queries, z, present = pool(n=300)
-    alone = np.eye(2, dtype=bool)[np.arange(300) % 2] & present
-    alone[~alone.any(1)] = present[~alone.any(1)]
-    raw, centred = (mixed_pool(queries, z, alone, scoring=s)["R@10"] for s in ("raw", "centred"))
-    assert centred > raw + 10
-
-
 def test_imputed_takes_an_imputer_or_what_it_returned():
     queries, z, present = pool()
     imputer = RidgeImputer().fit({**z, "text": queries}, np.column_stack([present, np.ones(len(present), bool)]))

@@ -14,6 +14,8 @@ from hypothesis import strategies as st
 from calmrl._support.engine import LocalEngine
 from calmrl.errors import InputError
 from calmrl.metrics import retrieval, retrieve
+from calmrl.metrics.retrieve import chance, chance_level, csls
+from tests.reference import aligner as reference
 from tests.reference import retrieval as slow
 
 KS = (1, 2, 5)
@@ -22,47 +24,6 @@ KS = (1, 2, 5)
 def assert_same(found, expected):
     assert found.keys() == expected.keys()
     assert found == pytest.approx(expected, abs=1e-9)
-
-
-# ---- by hand
-
-
-def test_every_query_finds_its_row():
-    assert retrieval(np.eye(12), np.eye(12)) == {"R@1": 100.0, "R@5": 100.0, "R@10": 100.0, "MedR": 1.0, "n": 12}
-
-
-def test_ranks_one_two_three_by_hand():
-    scores = np.array([[0.9, 0.1, 0.2], [0.8, 0.5, 0.3], [0.3, 0.2, 0.1]])  # own items on ranks 1, 2, 3
-    assert_same(retrieval(scores=scores, ks=(1, 2, 3)), {"R@1": 100 / 3, "R@2": 200 / 3, "R@3": 100, "MedR": 2, "n": 3})
-
-
-def test_cosine_ignores_length_and_dot_does_not():
-    queries, gallery = np.array([[1.0, 0.0]]), np.array([[0.5, 0.0], [3.0, 3.0]])
-    ids = {"query_ids": ["a"], "gallery_ids": ["a", "b"], "ks": (1,)}
-    assert retrieval(queries, gallery, **ids)["R@1"] == 100
-    assert retrieval(queries, gallery, **ids, similarity="dot")["R@1"] == 0
-
-
-def test_several_captions_per_item_both_ways():
-    images, texts = np.eye(2), np.array([[1.0, 0.1], [0.1, 1.0], [0.2, 1.0], [0.3, 0.4]])
-    owner, pictures = [7, 7, 8, 8], [7, 8]
-    assert_same(retrieval(texts, images, owner, pictures, ks=(1, 2)), {"R@1": 75, "R@2": 100, "MedR": 1, "n": 4})
-    # 7 finds its first caption at once; for 8 the other image's caption (0.1, 1) is the nearest, then its own
-    assert_same(retrieval(images, texts, pictures, owner, ks=(1, 2)), {"R@1": 50, "R@2": 100, "MedR": 1.5, "n": 2})
-
-
-def test_ties_by_hand():
-    # one own and three others level: a quarter each; rank (1 + 2 + 3 + 4) / 4
-    found = retrieval(scores=np.zeros((1, 4)), query_ids=[0], gallery_ids=[0, 1, 2, 3], ks=(1, 2, 4))
-    assert_same(found, {"R@1": 25, "R@2": 50, "R@4": 100, "MedR": 2.5, "n": 1})
-    # two own and two others level, one above: the first own one is 2nd, 3rd or 4th with 1/2, 1/3, 1/6
-    found = retrieval(scores=np.array([[5.0, 1, 1, 1, 1]]), query_ids=[0], gallery_ids=[9, 0, 0, 1, 2], ks=(1, 2, 3, 4))
-    assert_same(found, {"R@1": 0, "R@2": 50, "R@3": 500 / 6, "R@4": 100, "MedR": 1 + 5 / 3, "n": 1})
-
-
-def test_collapsed_vectors_are_chance():
-    found = retrieval(np.ones((50, 3), dtype=np.float32), np.ones((50, 3), dtype=np.float32), ks=(1, 10))
-    assert_same(found, {"R@1": 2, "R@10": 20, "MedR": 25.5, "n": 50})
 
 
 # ---- against the twin
@@ -235,6 +196,19 @@ def test_score_function_equals_its_matrix():
         ({"scores": lambda q, g: np.ones((1, 3))}, r"returned shape \(1, 3\); expected \(3, 3\)"),
         ({"scores": lambda q, g: q[:, :3] * np.nan}, "scores has NaN in the row of query 0"),
         ({"queries": None}, "queries must be a NumPy array or a torch tensor; got NoneType"),
+        ({"queries": None, "gallery": None, "scores": [[1.0, 0.0]]}, "scores must be a NumPy array .*; got list"),
+        (
+            {"queries": None, "gallery": None, "scores": np.ones(2)},
+            r"scores must have two dimensions; got shape \(2,\)",
+        ),
+        ({"queries": None, "gallery": None, "scores": np.diag([1.0, np.nan])}, "NaN in the row of query 1"),
+        ({"scores": lambda q, g: [[1.0]]}, r"what scores\(queries\[0:...\], gallery\) returned must be a NumPy array"),
+        ({"hubs": "CSLS"}, "hubs must be None or 'csls'; got 'CSLS'"),
+        ({"hubs": "csls", "scores": lambda q, g: q @ g.T}, "hubs needs all scores at once; pass vectors or an array"),
+        *(
+            ({"hubs": "csls", "neighbours": k}, "hubs='csls' looks at is a whole number from 1 on; got")
+            for k in (0, -1, True, 2.0, "5", None)
+        ),
     ],
 )
 def test_errors(change, message):
@@ -295,19 +269,77 @@ def test_an_engine_shares_the_queries_out(monkeypatch, size):
     np.testing.assert_array_equal(shared["ranks"], whole["ranks"])
 
 
-def test_score_matrix_errors():
-    with pytest.raises(InputError, match="scores must be a NumPy array or a torch tensor; got list"):
-        retrieval(scores=[[1.0, 0.0], [0.0, 1.0]])
-    with pytest.raises(InputError, match=r"scores must have two dimensions; got shape \(2,\)"):
-        retrieval(scores=np.ones(2))
-    with pytest.raises(InputError, match=r"what scores\(queries\[0:...\], gallery\) returned must be a NumPy array"):
-        retrieval([1, 2], None, scores=lambda q, g: [[1.0, 0.0], [0.0, 1.0]])
-    with pytest.raises(InputError, match="NaN in the row of query 1"):
-        retrieval(scores=np.array([[1.0, 0.0], [np.nan, 0.0]]))
-    with pytest.raises(InputError, match="queries must have a length"):
-        retrieval(scores=lambda q, g: q)
+# ---- hubs
 
 
-def test_zero_vectors_have_inner_products():
-    found = retrieval(np.zeros((2, 3)), np.ones((2, 3)), ks=(1,), similarity="dot")
-    assert_same(found, {"R@1": 50, "MedR": 1.5, "n": 2})
+@pytest.fixture
+def vectors():
+    rng = np.random.default_rng(0)
+    gallery = rng.normal(size=(30, 4)) + np.array([2, 0, 0, 0])
+    return gallery[:20] + 0.5 * rng.normal(size=(20, 4)), gallery
+
+
+def cosines(queries, gallery):
+    return (queries / np.linalg.norm(queries, axis=1)[:, None]) @ (gallery / np.linalg.norm(gallery, axis=1)[:, None]).T
+
+
+@pytest.mark.parametrize("k", [1, 3, 100])
+def test_scores_equal_the_slow_twin(vectors, k):
+    scores = cosines(*vectors)
+    want = reference.csls(scores, k)
+    np.testing.assert_allclose(csls(scores, k), want)
+    assert isinstance(csls(torch.from_numpy(scores), k), torch.Tensor)
+
+
+@pytest.mark.parametrize("similarity", ["cosine", "dot"])
+def test_retrieval_with_hubs_equals_the_slow_twin(vectors, similarity, monkeypatch):
+    queries, gallery = vectors
+    scores = cosines(queries, gallery) if similarity == "cosine" else queries @ gallery.T
+    q_ids, g_ids = list(range(20)), list(range(30))
+    want = slow.by_scores(reference.csls(scores, 5).tolist(), q_ids, g_ids, (1, 5, 10)) | {"hubs": "csls"}
+    monkeypatch.setattr(retrieve, "BLOCK_BYTES", 8 * 30 * 7)  # several blocks
+    options = {"hubs": "csls", "neighbours": 5}
+    assert retrieval(queries, gallery, q_ids, g_ids, similarity=similarity, **options) == want
+    assert retrieval(scores=scores, query_ids=q_ids, gallery_ids=g_ids, **options) == want
+    assert want != retrieval(queries, gallery, q_ids, g_ids, similarity=similarity)
+
+
+def test_a_hub_no_longer_crowds_out_the_others():
+    queries = np.array([[1.0, 0.45, 0], [1.0, 0, 0.45], [1.0, -0.45, 0], [1.0, 0, -0.45]])
+    gallery = np.array([[0.6, 0.8, 0], [0.6, 0, 0.8], [0.6, -0.8, 0], [0.6, 0, -0.8], [1.0, 0, 0]])
+    ids = {"query_ids": [0, 1, 2, 3], "gallery_ids": [0, 1, 2, 3, 4]}
+    assert retrieval(queries, gallery, **ids)["R@1"] == 0
+    assert retrieval(queries, gallery, **ids, hubs="csls", neighbours=4)["R@1"] == 100
+
+
+def test_copies_tie_with_hubs():
+    queries, gallery = np.eye(3), np.concatenate([np.eye(3), np.eye(3)])
+    found = retrieval(queries, gallery, [0, 1, 2], [0, 1, 2, 3, 4, 5], ks=(1,), hubs="csls", neighbours=1)
+    assert found["R@1"] == 50
+
+
+# ---- chance
+
+
+@pytest.mark.parametrize("relevant", [None, "aabcc", "aaaaa", "abcde"])
+@pytest.mark.parametrize("k", [1, 2, 5, 9])
+def test_equals_the_share_of_orders(relevant, k):
+    own = list(range(5)) if relevant is None else list(relevant)
+    orders = list(permutations(own))
+    hits = [query in order[:k] for query in own for order in orders]
+    assert chance(5, relevant, ks=(k,))[f"R@{k}"] == pytest.approx(100 * np.mean(hits))
+
+
+@pytest.mark.parametrize(
+    ("k", "n", "own", "percent"),
+    [
+        (1, 4, 1.0, 25.0),
+        (10, 7, 1.0, 100.0),
+        (2, 4, 2.0, 100 * (1 - 2 / 4 * 1 / 3)),
+        (3, 4, 2.0, 100.0),
+        (1, 1, 1.0, 100.0),
+    ],
+)
+def test_one_query_with_some_relevant_items(k, n, own, percent):
+    assert chance_level(k, n, own) == pytest.approx(percent, abs=1e-9)
+    assert chance_level(k, n) == pytest.approx(100 * min(1.0, k / n), abs=1e-9)

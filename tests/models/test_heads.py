@@ -6,12 +6,11 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from pydantic import ValidationError
 
 from calmrl.errors import InputError
 from calmrl.imputers.gaussian import GaussianImputer
 from calmrl.models.heads import Heads, build_heads, fit_kernels
-from calmrl.models.registry import AlignerSection, HeadsSection
+from calmrl.models.registry import HeadsSection
 from tests.support.train_data import WIDTHS, source
 
 
@@ -61,9 +60,3 @@ def test_kernel_features_need_rows() -> None:
     rows.present[:, 1] = False
     with pytest.raises(InputError, match="no training row has text; leave it out of modalities, or add a source"):
         fit_kernels([rows], "kernel", 0)
-
-
-def test_an_aligner_is_chosen_on_two_folds_at_least() -> None:
-    assert AlignerSection(kind="aligner", folds=2).folds == 2
-    with pytest.raises(ValidationError):
-        AlignerSection(kind="aligner", folds=1)

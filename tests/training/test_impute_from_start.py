@@ -8,14 +8,11 @@ import torch
 from torch.nn.functional import normalize
 
 from calmrl import CalibratedAlignment
-from calmrl.config import CompareConfig
 from calmrl.data import Batches
 from calmrl.errors import InputError
 from calmrl.imputers.gaussian import GaussianImputer
 from calmrl.losses import PMRLLoss
-from calmrl.training.methods import find_method
 from calmrl.workflows.build import build_step, build_trainer, open_data
-from calmrl.workflows.compare.plan import trials_of
 from tests.support.train_data import config, source
 
 NAMES = ("image", "text", "audio")
@@ -90,25 +87,3 @@ def test_batches_of_incomplete_rows_only():
     assert batches.left_out == 60 - lacking
     with pytest.raises(InputError, match="complete_only and incomplete_only leave no row"):
         Batches(rows, batch_size=8, incomplete_only=True, complete_only=True)
-
-
-@pytest.mark.parametrize("name", ["pmrl", "calmrl-printed", "calmrl-start", "contrastive"])
-def test_in_the_continual_regime_every_method_starts_aligned_and_ends_without_rehearsal(name):
-    trials = trials_of(name, 100, 3, "continual")
-    assert len(trials) == 3
-    for _, changes in trials:
-        assert changes["model.init"] == "latent"
-        assert changes["model.latent_rows"] == "complete"
-        first, last = changes["stages"]
-        assert first["complete_only"]
-        assert last["incomplete_only"]
-        assert last["fresh_best"]
-        assert first["steps"] + last["steps"] == 100
-    assert trials_of("closed-form", 100, 2, "continual") == trials_of("closed-form", 100, 2)
-    assert find_method("pmrl").recipe.get("model.init") is None  # the table itself is untouched
-
-
-def test_a_setting_may_be_continual():
-    setting = {"kind": "one", "rate": 0.7, "regime": "continual"}
-    values = {"kind": "compare", "source": {"dataset": "digits"}, "methods": ["pmrl"], "settings": {"c": setting}}
-    assert CompareConfig.model_validate(values).settings["c"].regime == "continual"

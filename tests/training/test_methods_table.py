@@ -6,19 +6,10 @@ import pytest
 
 from calmrl.config import TrainConfig
 from calmrl.errors import InputError
-from calmrl.training.methods import METHODS, Method, continual, find_method, grid
+from calmrl.training.methods import METHODS, Method, continual, find_method
 
 FEATURES, HEADS = "model.standardize", "model.hidden"
 BASELINES = ["contrastive", "vast", "gram", "triangle", "pmrl", "symile", "confu", "fusemix", "structure"]
-
-
-def test_a_grid_has_every_combination_and_the_last_key_changes_first():
-    assert grid({"a": (1, 2), "b": "xy"}) == (
-        {"a": 1, "b": "x"},
-        {"a": 1, "b": "y"},
-        {"a": 2, "b": "x"},
-        {"a": 2, "b": "y"},
-    )
 
 
 def flags(method: Method) -> set[str]:

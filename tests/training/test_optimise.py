@@ -7,7 +7,6 @@ import torch
 from torch import nn
 
 from calmrl.errors import InputError
-from calmrl.losses import PMRLLoss
 from calmrl.models.heads import Heads
 from calmrl.training.plan import TrainerOptions
 from calmrl.training.step import MovingAverage, Step, freeze, make_optimiser, schedule
@@ -21,6 +20,7 @@ class Towers(nn.Module):
         self.image = nn.ModuleDict({"LayerNorm": nn.LayerNorm(2), "dense": nn.Linear(2, 2)})
         self.text = nn.Linear(2, 2)
         self.head = nn.Linear(2, 2)
+        self.scale = nn.Parameter(torch.ones(2))
 
     def towers(self) -> dict[str, nn.Module]:
         return {"image": self.image, "text": self.text}
@@ -42,16 +42,9 @@ def groups_of(**how) -> dict[str, tuple[float, float]]:
     }
 
 
-def test_adam_w_as_published_without_more_words():
-    optimiser = make_optimiser(Step(Heads({"a": 2, "b": 2}, 2), PMRLLoss()), TrainerOptions(learning_rate=0.5))
-    assert {group["betas"] for group in optimiser.param_groups} == {(0.9, 0.98)}
-    assert {group["eps"] for group in optimiser.param_groups} == {1e-8}
-    assert {group["weight_decay"] for group in optimiser.param_groups} == {0.01, 0.0}
-    assert {group["fused"] for group in optimiser.param_groups} == {True}
-
-
 def test_vectors_are_not_decayed_or_names_decide():
     assert groups_of(weight_decay=0.3) == {
+        "scale": (1.0, 0.0),
         "image.LayerNorm.weight": (1.0, 0.0),
         "image.LayerNorm.bias": (1.0, 0.0),
         "image.dense.weight": (1.0, 0.3),
@@ -63,20 +56,17 @@ def test_vectors_are_not_decayed_or_names_decide():
     }
     by_name = groups_of(weight_decay=0.3, decay="names")
     assert by_name["image.LayerNorm.weight"] == by_name["image.LayerNorm.bias"] == by_name["head.bias"] == (1.0, 0.0)
-    assert by_name["image.dense.weight"] == (1.0, 0.3)
-
-
-def test_a_vector_with_a_plain_name_is_decayed_by_the_rule_of_names():
-    step = Step(nn.Module(), nn.Identity())
-    step.model.scale = nn.Parameter(torch.ones(2))
-    for rule, expected in (("names", 0.01), ("matrices", 0.0)):
-        (group,) = make_optimiser(step, TrainerOptions(learning_rate=1.0, decay=rule)).param_groups
-        assert group["weight_decay"] == expected
+    assert by_name["image.dense.weight"] == by_name["scale"] == (1.0, 0.3)
 
 
 def test_rates_of_encoders_and_of_single_towers():
     found = groups_of(encoder_learning_rate=0.1, rates={"text": 0.2}, weight_decay=0.0)
-    assert {name.split(".")[0]: rate for name, (rate, _) in found.items()} == {"image": 0.1, "text": 0.2, "head": 1.0}
+    assert {name.split(".")[0]: rate for name, (rate, _) in found.items()} == {
+        "image": 0.1,
+        "text": 0.2,
+        "head": 1.0,
+        "scale": 1.0,
+    }
     assert {rate for rate, _ in groups_of(rates={"image": 0.4}, weight_decay=0.0).values()} == {0.4, 1.0}
     with pytest.raises(InputError) as wrong:
         groups_of(rates={"sound": 0.4})

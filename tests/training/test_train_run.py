@@ -12,12 +12,12 @@ import calmrl as package
 from calmrl.config import load, shipped, shipped_text
 from calmrl.data.features.writer import write_features
 from calmrl.errors import InputError
+from calmrl.losses import ConfuLoss
 from calmrl.metrics import retrieval
 from calmrl.models.saved import Trained
 from calmrl.training import checkpoints as checkpoint
 from calmrl.training.methods import METHODS
-from calmrl.training.plan import TrainerOptions
-from calmrl.training.step import Step, make_optimiser, schedule
+from calmrl.training.step import Step
 from calmrl.workflows.build import build_step, build_trainer, open_data
 from calmrl.workflows.train import fixed_calibration, train
 from tests.support.train_data import WIDTHS, calmrl, config, config_file, records, rows
@@ -140,13 +140,6 @@ def test_the_paper_configs_list_all_that_is_missing(name, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
-def test_the_paper_configs_have_the_papers_numbers():
-    cfg = load("paper-retrieval", kind="train")
-    assert (cfg.optimiser.learning_rate, cfg.optimiser.betas, cfg.optimiser.warmup_ratio) == (1e-5, [0.9, 0.98], 0.1)
-    assert (cfg.objective.temperature, cfg.objective.anchor_temperature, cfg.matching.weight) == (0.05, 0.1, 0.1)
-    assert (cfg.batch_size, cfg.model.width, cfg.stages[0].epochs, cfg.stages[0].hide_one) == (64, 512, 1, True)
-
-
 GAUSSIAN = {"imputer": {"method": "gaussian", "latent_dim": 4}}
 
 
@@ -206,7 +199,7 @@ def test_the_export_equals_the_step_for_any_subset(calibration, tmp_path):
             loaded.transform({"text": z["text"]})
 
 
-def test_frozen_parameters_stay_and_encoders_have_their_own_rate(tmp_path):
+def test_frozen_parameters_stay(tmp_path):
     cfg = config(tmp_path, stages=[{"steps": 3}], optimiser={"learning_rate": 1e-2, "freeze": ["heads.text.*"]})
     data, step, trainer = in_memory(cfg)
     before = {name: tensor.clone() for name, tensor in step.model.named_parameters()}
@@ -220,16 +213,6 @@ def test_frozen_parameters_stay_and_encoders_have_their_own_rate(tmp_path):
     with pytest.raises(InputError, match="has no encoders"):
         in_memory(config(tmp_path, optimiser={"encoder_learning_rate": 1e-5}))
 
-    step.model.encoder_parameters = lambda: step.model.heads["image"].parameters()
-    groups = make_optimiser(
-        step, TrainerOptions(learning_rate=1.0, encoder_learning_rate=0.1, weight_decay=0.3)
-    ).param_groups
-    found = {(g["base"], g["weight_decay"]): {id(p) for p in g["params"]} for g in groups}
-    image = step.model.heads["image"]
-    assert id(image.weight) in found[(0.1, 0.3)]
-    assert id(image.bias) in found[(0.1, 0.0)]
-    assert id(step.model.heads["audio"].weight) in found[(1.0, 0.3)]
-
 
 def test_a_latent_module_is_neither_decayed_nor_clipped_with_the_rest(tmp_path):
     _, step, trainer = in_memory(config(tmp_path, calibration={**GAUSSIAN, "update": "gradient"}))
@@ -239,15 +222,6 @@ def test_a_latent_module_is_neither_decayed_nor_clipped_with_the_rest(tmp_path):
         for p in group["params"]:
             assert id(p) not in latent or group["weight_decay"] == 0
     assert {id(p) for p in trainer.clipped[1]} == latent
-
-
-def test_schedule_warms_up_and_falls_to_zero():
-    factors = [schedule(step, 100, 0.1) for step in range(100)]
-    assert factors[0] == pytest.approx(0.1)
-    assert factors[9] == 1.0
-    assert np.argmax(factors) == 9
-    assert all(a > b for a, b in itertools.pairwise(factors[11:]))
-    assert 0 < factors[-1] < 0.02
 
 
 def test_accumulation_steps_once_for_two_batches(tmp_path):
@@ -311,3 +285,37 @@ def test_a_step_with_broken_representations_is_nan_and_teaches_nothing(tmp_path)
     assert torch.isnan(step(inputs, present))
     assert step.calibration.imputer.n_iter_ == before
     assert isinstance(step, Step)
+
+
+# ---- published objectives
+
+
+def test_what_an_objective_says_of_itself_is_recorded(tmp_path):
+    train(config(tmp_path, method="structure", stages=[{"steps": 4}]), tmp_path / "structure")
+    rows = records(tmp_path / "structure", "train")
+    assert [row["weight"] for row in rows] == [0.0, 0.5, 1.0, 1.5]
+    assert all(row["structure"] > 0 for row in rows)
+    train(config(tmp_path, method="confu", stages=[{"steps": 2}]), tmp_path / "confu")
+    assert all(row["pairs"] > 0 and row["fused"] > 0 for row in records(tmp_path / "confu", "train"))
+
+
+def test_the_same_seed_mixes_the_same_and_another_does_not(tmp_path):
+    for name, seed in (("one", 0), ("two", 0), ("other", 3)):
+        train(config(tmp_path, method="fusemix", stages=[{"steps": 4}], seed=seed), tmp_path / name)
+    one, two, other = (records(tmp_path / name, "train") for name in ("one", "two", "other"))
+    assert one == two
+    assert [row["loss"] for row in one] != [row["loss"] for row in other]
+
+
+def test_confu_has_weights_for_the_pairs_of_the_model_and_trains_them(tmp_path):
+    cfg = config(tmp_path, method="confu", stages=[{"steps": 3}])
+    data = open_data(cfg)
+    step = build_step(cfg, data)
+    assert isinstance(step.objective, ConfuLoss)
+    assert step.objective.names == ("image", "text", "audio")
+    before = [parameter.detach().clone() for parameter in step.objective.parameters()]
+    assert len(before) == 12
+    build_trainer(cfg, data, step).run()
+    assert all(not torch.equal(a, b) for a, b in zip(before, step.objective.parameters(), strict=True))
+    plain = config(tmp_path, method="confu", objective={"name": "confu", "fusion": "mean"})
+    assert not list(build_step(plain, open_data(plain)).objective.parameters())

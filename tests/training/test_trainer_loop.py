@@ -56,6 +56,8 @@ def test_a_trainer_without_more_words():
     assert (trainer.average, trainer.records, trainer.tracking) == (None, None, False)
     group = trainer.optimiser.param_groups[0]
     assert (group["base"], group["betas"], group["eps"], group["weight_decay"]) == (1e-3, (0.9, 0.98), 1e-8, 0.01)
+    run = trained(one(steps=2), validation=[source(12, seed=5)], validate_every=1, metric="R@5")
+    assert run.outcome.best == max(record["R@5"] for record in run.validation)
 
 
 def test_two_stages_are_what_a_plain_loop_does():
@@ -149,11 +151,6 @@ def test_patience_counts_validations_and_begins_anew_in_every_stage(fresh, steps
     )
 
 
-def test_another_metric_picks_the_best():
-    run = trained(one(steps=2), validation=[source(12, seed=5)], validate_every=1, metric="R@5")
-    assert run.outcome.best == max(record["R@5"] for record in run.validation)
-
-
 def test_a_pause_goes_on_where_it_was():
     stages = [Stage("one", [source(40)], steps=3), Stage("two", [source(40, seed=3)], steps=3)]
     whole = trained(stages)
@@ -164,12 +161,6 @@ def test_a_pause_goes_on_where_it_was():
         assert part.trainer.run().steps == 6
         for name, tensor in whole.step.state_dict().items():
             assert torch.equal(part.step.state_dict()[name], tensor)
-
-
-def test_the_optimiser_of_a_stage_remembers_that_stage_alone():
-    stages = [Stage("one", [source(40)], steps=3), Stage("two", [source(40)], steps=2)]
-    run = trained(stages)
-    assert {float(state["step"]) for state in run.trainer.optimiser.state.values()} == {2.0}
 
 
 def test_draws_depend_on_the_seed_the_step_and_the_part():

@@ -106,12 +106,6 @@ def test_rows_of_the_same_value_count_as_found():
     assert found["R@1"] > retrieval_scores(z, present)["R@1"]
 
 
-def test_two_rows_in_common_are_measured():
-    z, present = unit_rows(2, noise=0.0), torch.ones(2, 3, dtype=torch.bool)
-    assert retrieval_scores(z, present)["pairs"] == 12
-    assert retrieval_scores(z, present)["MRR"] == pytest.approx(100.0)
-
-
 def aligned(z, present) -> CalibratedAlignment:
     return CalibratedAlignment(
         "pmrl", imputer=GaussianImputer(2, max_iter=5, random_state=0).fit(z, present), update="frozen"
